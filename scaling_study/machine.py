@@ -1,0 +1,103 @@
+"""What this machine is: the cores, GPUs and libraries that decide which trials can run here.
+
+The plan only ever sees the `Machine` value, so planning stays pure: a test, or a laptop planning for a
+cluster, passes in another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from scaling_study.frameworks import FRAMEWORKS
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine, as far as a plan depends on it."""
+
+    cores: int  # that this process may use (affinity and container quota)
+    cpu: str
+    memory_bytes: int
+    gpus: tuple[str, ...] = ()
+    libraries: Mapping[str, str] = field(default_factory=dict)  # distribution -> version, installed ones only
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the hardware, so that a resume on unlike hardware is noticed. Versions are in every record."""
+        gib = round(self.memory_bytes / 2**30)
+        return hashlib.sha256(json.dumps([self.cores, self.cpu, gib, self.gpus]).encode()).hexdigest()[:8]
+
+    @property
+    def device(self) -> str:
+        """What `device: auto` means here."""
+        return "cuda" if self.gpus else "cpu"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "gpus": list(self.gpus), "fingerprint": self.fingerprint}
+
+    def __str__(self) -> str:
+        gpus = f", {len(self.gpus)} x {self.gpus[0]}" if self.gpus else ", no GPU"
+        return f"{self.cores} cores of {self.cpu}, {self.memory_bytes / 2**30:.0f} GiB{gpus}"
+
+
+def this_machine() -> Machine:
+    """Look at the machine this runs on; no torch needed, a few milliseconds."""
+    needed = {library for framework in FRAMEWORKS.values() for library in framework.needs}
+    return Machine(
+        cores=usable_cores(),
+        cpu=cpu_model(),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        gpus=gpu_names(),
+        libraries={name: version for name in sorted(needed) if (version := installed(name))},
+    )
+
+
+def usable_cores() -> int:
+    """Cores this process may run on, or its container's CPU quota if that is less."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
+    except (OSError, ValueError):  # no cgroup v2 here: no quota we could read
+        return cores
+
+
+def cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass  # not Linux: the platform's own word has to do
+    return platform.processor() or platform.machine()
+
+
+def gpu_names() -> tuple[str, ...]:
+    """Names of the visible NVIDIA GPUs; honours CUDA_VISIBLE_DEVICES as CUDA itself does."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        names = [pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return ()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        picked = [word.strip() for word in visible.split(",")]
+        names = [names[int(i)] for i in picked if i.isdigit() and int(i) < len(names)]
+    return tuple(names)
+
+
+def installed(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None

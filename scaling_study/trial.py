@@ -1,0 +1,189 @@
+"""One trial: one configuration, run once. Frozen, hashable into an id, and the same thing as a command line.
+
+    study file --> Trial --to_argv()--> `horovodrun -np 2 python script.py --model resnet18 ...`
+                     ^                                                       |
+                     +--------------------- from_argv() ---------------------+
+
+The driver and a person at a prompt start the same script with the same flags. Nothing here imports more
+than the standard library: every script pays for this import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from typing import Any
+
+from scaling_study.frameworks import FRAMEWORKS
+
+
+def _key(default: Any, help: str, **limits: Any) -> Any:
+    """A trial key: its default, what --help says of it, and its limits (`choices`, `minimum`, `above`)."""
+    return field(default=default, metadata={"help": help, **limits})
+
+
+@dataclass(frozen=True)
+class Window:
+    """When the timed window of a run ends: after min_steps and min_seconds, but never past max_*."""
+
+    warmup_steps: int = _key(5, "steps before the clock starts, recorded apart", minimum=0)
+    min_steps: int = _key(10, "time at least this many steps", minimum=1)
+    min_seconds: float = _key(2.0, "and at least this many seconds", minimum=0)
+    max_seconds: float | None = _key(30.0, "stop timing after this many seconds, even below --min-steps", above=0)
+    max_steps: int | None = _key(None, "stop timing after this many steps", minimum=1)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Every key of a trial. `None` means that the key does not apply, or is left to the workload."""
+
+    framework: str = _key("single", "which framework trains")
+    model: str = _key("resnet18", "what is trained", choices=("resnet8", "resnet18", "resnet50"))
+    batch_per_worker: int = _key(32, "samples of one worker in one step", minimum=1)
+    allreduce: str = _key(
+        "fp32", "precision of gradients on the wire (one worker: none)", choices=("none", "fp32", "fp16", "bf16")
+    )
+    precision: str = _key("fp32", "precision of compute (autocast unless fp32)", choices=("fp32", "bf16", "fp16"))
+    workers: int = _key(1, "processes, each driving one GPU or its own share of the cores", minimum=1)
+    launcher: str = _key("python", "what starts the processes", choices=("python", "horovodrun", "mpirun"))
+    controller: str | None = _key(None, "what carries Horovod's messages", choices=("mpi", "gloo"))
+    device: str = _key("auto", "where tensors live; auto takes the GPU if there is one", choices=("auto", "cpu", "cuda"))
+    cores_per_worker: int | None = _key(
+        None, "CPU cores a worker is pinned to (default: an equal share of this machine)", minimum=1
+    )
+    oversubscribe: bool = _key(False, "allow more workers than cores or GPUs; such rows carry no speed-up")
+    data: str = _key(
+        "auto", "auto takes real data, else says it is synthetic", choices=("auto", "cifar10", "synthetic")
+    )
+    image_size: int | None = _key(None, "side of the square images in pixels (default: the data's own)", minimum=8)
+    memory_format: str = _key("contiguous", "layout of image tensors", choices=("contiguous", "channels_last"))
+    learning_rate: float | None = _key(None, "default: the workload's own x workers", above=0)
+    seed: int = _key(42, "seed of weights and of the order of the data", minimum=0)
+    epochs: int | None = _key(None, "time exactly this many whole epochs instead of a window", minimum=1)
+    machine: str = _key("", "fingerprint of the machine it is planned for")
+    repeat: int = _key(1, "which repeat of its configuration this is", minimum=1)
+    window: Window = field(default_factory=Window)
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of all workers in one step: batch_per_worker x data-parallel workers."""
+        return self.batch_per_worker * self.workers
+
+    @property
+    def configuration(self) -> str:
+        """Readable id of this trial without its repeat number; the digits are a hash of every key."""
+        asked = asdict(replace(self, repeat=1))
+        digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]
+        words = [self.framework, self.model, f"b{self.batch_per_worker}", self.allreduce, f"w{self.workers}"]
+        return "-".join([*words, digest])
+
+    @property
+    def id(self) -> str:
+        """Id of this trial: a hash of what it asks for, so a second run of a study finds it again."""
+        return f"{self.configuration}.r{self.repeat}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every trial key with its value (`window` apart), `global_batch` included."""
+        keys = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "window"}
+        return {**keys, "global_batch": self.global_batch}
+
+    def to_argv(self) -> list[str]:
+        """The flags that make a script run this trial: `from_argv(framework, to_argv())` gives it back.
+
+        Keys at their default are left out, so the line stays short enough to read; `repeat`, `machine` and
+        what the launcher decides (framework, workers, launcher, controller) are not the script's business.
+        """
+        argv: list[str] = []
+        for part, names in ((self, script_keys(self.framework)), (self.window, [f.name for f in fields(Window)])):
+            defaults = {f.name: f.default for f in fields(part)}
+            for name in names:
+                value = getattr(part, name)
+                if name in ALWAYS_SAID or value != defaults[name]:
+                    argv += [flag(name)] if value is True else [flag(name), str(value)]
+        return argv
+
+    @classmethod
+    def from_argv(cls, framework: str, argv: Sequence[str] | None = None) -> tuple[Trial, str | None]:
+        """(trial, folder to leave the rank's report in or None) from a script's command line.
+
+        Raises SystemExit(2) with one clear line for a flag or value that is not right.
+        """
+        asked = vars(parser(framework).parse_args(argv))
+        record = asked.pop("record")
+        if steps := asked.pop("steps"):
+            asked.update(min_steps=steps, max_steps=steps, min_seconds=0.0, max_seconds=None)
+        window = Window(**{f.name: asked.pop(f.name, f.default) for f in fields(Window)})
+        return cls(framework=framework, window=window, **asked), record
+
+
+ALWAYS_SAID = ("model", "batch_per_worker", "allreduce", "data")  # a command line without these says too little
+LAUNCHERS_BUSINESS = ("framework", "workers", "launcher", "controller", "oversubscribe", "machine", "repeat")
+
+
+def flag(name: str) -> str:
+    """`batch_per_worker` -> `--batch-per-worker`."""
+    return "--" + name.replace("_", "-")
+
+
+def script_keys(framework: str) -> list[str]:
+    """The trial keys that are flags of this framework's script."""
+    axes = FRAMEWORKS[framework].axes
+    return [
+        f.name
+        for f in fields(Trial)
+        if f.name in axes and f.name not in LAUNCHERS_BUSINESS and axes[f.name] != ("none",)
+    ]
+
+
+def parser(framework: str) -> argparse.ArgumentParser:
+    """The command line of a framework's script, with help a person can use."""
+    table = FRAMEWORKS[framework]
+    result = argparse.ArgumentParser(
+        description=f"Train and measure with {table.title}.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    trial = result.add_argument_group("the trial")
+    for f in fields(Trial):
+        if f.name in script_keys(framework):
+            choices = table.axes[f.name] or f.metadata.get("choices")
+            _add(trial, f, choices=choices)
+    window = result.add_argument_group("the timed window")
+    window.add_argument("--steps", type=_bounded(int, {"minimum": 1}), help="time exactly this many steps")
+    for f in fields(Window):
+        _add(window, f)
+    result.add_argument("--record", metavar="FOLDER", help="leave each rank's measurement in this folder as JSON")
+    return result
+
+
+def _add(group: Any, f: Any, choices: Any = None) -> None:
+    default = None if f.default is MISSING else f.default
+    help = f.metadata["help"] + ("" if default is not None else " ")  # argparse then leaves "(default: None)" in
+    if default is None:
+        help = help.rstrip()
+    kind = next(k for name, k in (("int", int), ("float", float), ("bool", bool), ("str", str)) if name in str(f.type))
+    if kind is bool:
+        group.add_argument(flag(f.name), action="store_true", help=help)
+    else:
+        choices = choices or f.metadata.get("choices")
+        default = argparse.SUPPRESS if default is None else default
+        group.add_argument(
+            flag(f.name), type=_bounded(kind, f.metadata), default=default, choices=choices or None,
+            metavar=None if choices else kind.__name__.upper(), help=help,
+        )  # fmt: skip
+
+
+def _bounded(kind: type, limits: Any) -> Any:
+    """An argparse type that also checks the key's limits."""
+
+    def convert(text: str) -> Any:
+        value = kind(text)
+        if "minimum" in limits and value < limits["minimum"]:
+            raise argparse.ArgumentTypeError(f"{text} is less than {limits['minimum']}")
+        if "above" in limits and value <= limits["above"]:
+            raise argparse.ArgumentTypeError(f"{text} is not above {limits['above']}")
+        return value
+
+    convert.__name__ = kind.__name__
+    return convert
