@@ -1,0 +1,211 @@
+"""Study + machine -> the ordered trials. Pure: the same arguments give the same plan, and nothing is started.
+
+    matrix --product--> combinations --exclude--> --include--> --resolve--> configurations --repeats--> trials
+                                                               device, cores, data, launcher;
+                                                               what means the same runs once
+
+The order interleaves repeats: every configuration once in a seeded random order, then every one again in
+another, so that a machine that drifts does not fall on one configuration.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from scaling_study.datasets import Data
+from scaling_study.documents import Problems
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.machine import Machine
+from scaling_study.study import Measure, Study, Sweep, nearest
+from scaling_study.trial import Trial, Window
+
+MAX_CONFIGURATIONS = 100_000
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A configuration (as its first repeat), how it is measured, and why it cannot run here, if so."""
+
+    trial: Trial
+    measure: Measure
+    unsupported: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every configuration of a study on a machine."""
+
+    study: Study
+    machine: Machine
+    configurations: tuple[Planned, ...]
+    notes: tuple[str, ...]  # what was collapsed or resolved, in words
+
+    def trials(self) -> Iterator[tuple[Trial, Planned]]:
+        """Every trial that is certain to run, in order. What cannot run here appears once."""
+        for repeat in range(1, max((p.measure.repeats for p in self.configurations), default=0) + 1):
+            yield from self.round(repeat)
+
+    def round(self, repeat: int) -> Iterator[tuple[Trial, Planned]]:
+        """The repeat-th trial of each configuration that has one, in that round's own random order."""
+        order = [p for p in self.configurations if repeat == 1 or (repeat <= p.measure.repeats and not p.unsupported)]
+        random.Random(f"{self.study.seed}/{repeat}").shuffle(order)
+        for planned in order:
+            yield replace(planned.trial, repeat=repeat), planned
+
+
+def make(study: Study, machine: Machine, data: Data | None = None) -> Plan:
+    """Expand and resolve. Raises Problems for what is wrong on every machine, with file, line and both values."""
+    problems: list[str] = []
+    asked: list[tuple[dict[str, Any], Sweep]] = []
+    for sweep in study.sweeps:
+        asked += [(keys, sweep) for keys in _combinations(study, sweep, problems)]
+    _stop(problems)
+    for keys, sweep in asked:
+        _check(study, keys, sweep, problems)
+    _stop(problems)
+
+    share = max(1, machine.cores // max(_workers(keys) for keys, _ in asked))
+    found: dict[str, Planned] = {}
+    collapsed = 0
+    for keys, sweep in asked:
+        trial = _resolve(keys, sweep, machine, data, share)
+        collapsed += trial.configuration in found
+        found.setdefault(trial.configuration, Planned(trial, sweep.measure, unsupported(trial, machine)))
+    plan = Plan(study, machine, tuple(found.values()), tuple(_notes(found, collapsed, data)))
+    _check_baseline(plan)
+    return plan
+
+
+def unsupported(trial: Trial, machine: Machine) -> str:
+    """Why this machine or framework cannot run the trial; empty if it can."""
+    table = FRAMEWORKS[trial.framework]
+    for key, reasons in table.refusals.items():
+        if reason := reasons.get(str(getattr(trial, key))):
+            return reason
+    for library in table.needs:
+        if library not in machine.libraries:
+            return f"{library} is not installed"
+    if trial.device == "cuda" and not machine.gpus:
+        return "device cuda: no GPU on this machine"
+    if trial.device == "cpu" and trial.precision == "fp16":
+        return "fp16 compute on a CPU is some 20 times slower than bf16 and says nothing; bf16 works"
+    have, what = (len(machine.gpus), "GPUs") if trial.device == "cuda" else (machine.cores, "cores")
+    need = trial.workers * (1 if trial.device == "cuda" else trial.cores_per_worker or 1)
+    if need > have and not trial.oversubscribe:
+        each = "" if need == trial.workers else f" of {trial.cores_per_worker} cores each"
+        return f"{trial.workers} workers{each} need {need} {what}, this machine has {have}"
+    return ""
+
+
+def _combinations(study: Study, sweep: Sweep, problems: list[str]) -> list[dict[str, Any]]:
+    """The sweep's combinations: matrix, less `exclude` (a partial match), plus `include` (whole trials)."""
+    where = study.document.at((*sweep.place, "matrix"))
+    size = math.prod(len(values) for values in sweep.matrix.values())
+    if size > MAX_CONFIGURATIONS:
+        problems.append(f"{where}: {size:,} combinations; at most {MAX_CONFIGURATIONS:,} can be planned")
+        return []
+    product = [dict(zip(sweep.matrix, values, strict=True)) for values in itertools.product(*sweep.matrix.values())]
+    kept = [c for c in product if not any(_matches({**sweep.fixed, **c}, e) for e in sweep.exclude)]
+    if not sweep.matrix and sweep.include:
+        kept = []  # a sweep of whole trials only
+    for index, entry in enumerate(sweep.exclude):
+        if not any(_matches({**sweep.fixed, **c}, entry) for c in product):
+            line = study.document.at((*sweep.place, "exclude", index))
+            problems.append(f"{line}: exclude {entry} matches nothing in the matrix")
+    result = [{**sweep.fixed, **c} for c in [*kept, *sweep.include]]
+    if not result:
+        problems.append(f"{study.document.at(sweep.place)}: this sweep of {sweep.framework} has no trials left")
+    return result
+
+
+def _check(study: Study, keys: dict[str, Any], sweep: Sweep, problems: list[str]) -> None:
+    """What is wrong on every machine about one combination."""
+    table = FRAMEWORKS[sweep.framework]
+
+    def say(key: str, message: str) -> None:
+        places = [(*sweep.place, "matrix", key), (*sweep.place, key), sweep.place]
+        line = study.document.at(next(p for p in places if p in study.document.lines))
+        if (problem := f"{line}: {message}") not in problems:
+            problems.append(problem)
+
+    for key, value in keys.items():
+        if key in ("global_batch", "launcher"):
+            continue
+        if key not in table.axes:
+            say(key, f"framework {sweep.framework} has no {key!r}{nearest(key, list(table.axes))}")
+        elif table.axes[key] and value not in table.axes[key] and str(value) not in table.refusals.get(key, {}):
+            choices = ", ".join(map(str, table.axes[key]))
+            say(key, f"framework {sweep.framework} has no {key}={value}; it has {choices}")
+    if keys.get("launcher", table.launchers[0]) not in table.launchers:
+        choices = " or ".join(table.launchers)
+        say("launcher", f"framework {sweep.framework} is not started by {keys['launcher']}, but by {choices}")
+    if keys.get("launcher") == "mpirun" and keys.get("controller") == "gloo":
+        say("controller", "launcher=mpirun carries Horovod's messages over MPI, not controller=gloo; use horovodrun")
+    if "global_batch" in keys:
+        if "batch_per_worker" in keys:
+            say("global_batch", "give global_batch or batch_per_worker, not both: one follows from the other")
+        elif keys["global_batch"] % _workers(keys):
+            say("global_batch", f"workers={_workers(keys)} does not divide global_batch={keys['global_batch']}")
+    if keys.get("allreduce") == "none" and _workers(keys) > 1:
+        say("allreduce", f"allreduce=none with workers={_workers(keys)}: more than one worker must reduce gradients")
+
+
+def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, data: Data | None, share: int) -> Trial:
+    """The trial in full: what is left open becomes what this machine and framework make of it."""
+    given = dict(keys)
+    workers = _workers(given)
+    if "global_batch" in given:
+        given["batch_per_worker"] = given.pop("global_batch") // workers
+    table = FRAMEWORKS[sweep.framework]
+    given.setdefault("launcher", table.launchers[0])
+    if "controller" in table.axes:
+        given.setdefault("controller", "mpi")
+    if given.get("device", "auto") == "auto":
+        given["device"] = machine.device
+    if given.get("data", "auto") == "auto" and data:
+        given["data"] = data.name
+    if workers == 1:
+        given["allreduce"] = "none"
+    given.setdefault("cores_per_worker", share)
+    window = Window(**{f.name: getattr(sweep.measure, f.name) for f in fields(Window)})
+    return Trial(framework=sweep.framework, window=window, machine=machine.fingerprint, **given)
+
+
+def _check_baseline(plan: Plan) -> None:
+    study = plan.study
+    if study.baseline is None:
+        return
+    if not any(_matches(p.trial.to_dict(), study.baseline) for p in plan.configurations):
+        said = ", ".join(f"{k}={v}" for k, v in study.baseline.items())
+        have = ", ".join(sorted({p.trial.framework for p in plan.configurations}))
+        raise Problems(
+            [f"{study.document.at(('baseline',))}: baseline {said} matches no trial of this study (frameworks: {have})"]
+        )
+
+
+def _notes(found: Mapping[str, Planned], collapsed: int, data: Data | None) -> Iterator[str]:
+    if collapsed:
+        yield (
+            f"{collapsed} combination(s) mean the same as another and run once "
+            "(one worker reduces nothing: allreduce none)"
+        )
+    if data and data.name == "synthetic" and any(p.trial.data == "synthetic" for p in found.values()):
+        yield f"SYNTHETIC DATA: {data.why}"
+
+
+def _workers(keys: Mapping[str, Any]) -> int:
+    return int(keys.get("workers", 1))
+
+
+def _matches(keys: Mapping[str, Any], partial: Mapping[str, Any]) -> bool:
+    return all(keys.get(key) == value for key, value in partial.items())
+
+
+def _stop(problems: list[str]) -> None:
+    if problems:
+        raise Problems(problems)
