@@ -1,0 +1,1 @@
+"""One process, and torch's own data parallelism. Run as scripts, not imported."""

@@ -1,0 +1,50 @@
+"""One process, plain PyTorch: the baseline that every other framework is compared with.
+
+    python data_parallel/single.py --model resnet18 --batch-per-worker 32
+
+Its siblings keep the same four movements in the same order, so a diff of two files is exactly the
+difference between two frameworks. This one against horovod_runs/resnet_cifar10.py shows all that Horovod asks for.
+"""
+
+import torch
+
+from scaling_study import workloads
+from scaling_study.measure import Phase, Wire, measure
+from scaling_study.ranks import Ranks, as_launched, claim_cores, device
+from scaling_study.records import RankReport
+from scaling_study.script import run
+from scaling_study.trial import Trial
+
+
+def main(trial: Trial, record: str | None = None) -> RankReport:
+    # 1 join: there is nobody to join
+    cores = claim_cores(trial)
+    ranks = Ranks(device=device(trial), cores=cores)
+    trial = as_launched(trial, ranks)
+
+    # 2 build, then wrap: the model as it is
+    workload = workloads.load(trial, ranks)
+    model = workload.model
+    optimizer = workload.optimizer(model.parameters())
+
+    # 3 one optimiser step
+    phase, wire = Phase(ranks.device), Wire()
+    scaler = torch.amp.GradScaler(ranks.device.type, enabled=trial.precision == "fp16")
+
+    def step(batch: workloads.Batch) -> torch.Tensor:
+        with phase("forward"):
+            loss = workload.loss(model, batch)
+        with phase("backward"):
+            scaler.scale(loss).backward()
+        with phase("optimizer"):
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        return loss.detach()
+
+    # 4 measure
+    return measure(step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record)
+
+
+if __name__ == "__main__":
+    run("single", main)

@@ -1,0 +1,1 @@
+"""Allreduce data parallelism with Horovod and MPI. Run as scripts, not imported."""

@@ -1,0 +1,79 @@
+"""Data parallelism with Horovod: gradients are averaged by an allreduce while backward still runs.
+
+    horovodrun -np 2 python horovod_runs/resnet_cifar10.py --model resnet18 --batch-per-worker 32 --allreduce fp16
+
+A diff against data_parallel/single.py shows all that Horovod asks for: init, a broadcast of the weights, a wrapped
+optimiser. The gradients' reduction starts in backward, tensor by tensor, fused by Horovod's background thread
+(Sergeev and Del Balso, arXiv 1802.05799); what of it backward does not hide is the phase `communication`.
+"""
+
+import horovod
+import horovod.torch as hvd
+import torch
+
+from scaling_study import workloads
+from scaling_study.measure import Phase, Wire, measure
+from scaling_study.ranks import Ranks, as_launched, claim_cores, device
+from scaling_study.records import RankReport
+from scaling_study.script import run
+from scaling_study.trial import Trial
+
+# Compression of gradients on the wire only; compute keeps its own precision (F7).
+COMPRESSION = {"none": hvd.Compression.none, "fp32": hvd.Compression.none, "fp16": hvd.Compression.fp16}
+
+
+def main(trial: Trial, record: str | None = None) -> RankReport:
+    # 1 join: before init, so that Horovod's background thread shares this worker's cores
+    cores = claim_cores(trial)
+    hvd.init()
+    ranks = Ranks(
+        hvd.rank(), hvd.size(), hvd.local_rank(), device(trial, hvd.local_rank()), cores, agree, backend=reported()
+    )
+    trial = as_launched(trial, ranks)
+
+    # 2 build, then wrap: rank 0's weights everywhere, and an optimiser that reduces before it steps
+    workload = workloads.load(trial, ranks)
+    model = workload.model
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(
+        workload.optimizer(model.parameters()), model.named_parameters(), compression=COMPRESSION[trial.allreduce]
+    )
+
+    # 3 one optimiser step
+    phase, wire = Phase(ranks.device), Wire()
+    wire.watch(hvd.optimizer, "allreduce_async_", "allreduce")
+    scaler = torch.amp.GradScaler(ranks.device.type, enabled=trial.precision == "fp16")
+
+    def step(batch: workloads.Batch) -> torch.Tensor:
+        with phase("forward"):
+            loss = workload.loss(model, batch)
+        with phase("backward"):
+            scaler.scale(loss).backward()
+        with phase("communication"):
+            optimizer.synchronize()
+        with phase("optimizer"), optimizer.skip_synchronize():
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        return loss.detach()
+
+    # 4 measure
+    return measure(step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record)
+
+
+def agree(value: float) -> float:
+    """Rank 0's number, on every rank."""
+    return float(hvd.broadcast(torch.tensor([value], dtype=torch.float64), root_rank=0, name="agree").item())
+
+
+def reported() -> dict[str, object]:
+    """What Horovod itself says of the controller and the operations it runs with."""
+    return {
+        "version": horovod.__version__,
+        "controller": "mpi" if hvd.mpi_enabled() else "gloo" if hvd.gloo_enabled() else "none",
+        "operations": "NCCL" if hvd.nccl_built() else "host",
+    }
+
+
+if __name__ == "__main__":
+    run("horovod", main)

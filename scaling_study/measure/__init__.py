@@ -1,0 +1,13 @@
+"""The shared clock: every framework is measured here, in the same way.                                 [torch]
+
+    warm-up        | timed window                        | instrumented window
+    s s s s s      | s s s s s s s s | s s s s s | s ... | S S S
+    seconds apart  | blocks of steps; between two blocks | every phase timed, bytes counted,
+                   | rank 0 decides whether to go on     | memory measured: disturbing is allowed here
+"""
+
+from scaling_study.measure.clock import measure
+from scaling_study.measure.phases import Phase
+from scaling_study.measure.wire import Wire
+
+__all__ = ["Phase", "Wire", "measure"]

@@ -1,0 +1,159 @@
+"""Warm-up, timed window, instrumented window: one order of events for every framework.                 [torch]"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from scaling_study import records
+from scaling_study.machine import cpu_model
+from scaling_study.measure import console
+from scaling_study.measure.memory import Memory
+from scaling_study.measure.phases import Phase, now
+from scaling_study.measure.power import PowerMeter
+from scaling_study.measure.stopwatch import Stopwatch
+from scaling_study.measure.window import next_block
+from scaling_study.measure.wire import Wire
+from scaling_study.ranks import Ranks
+from scaling_study.records import RankReport
+from scaling_study.trial import Trial, Window
+from scaling_study.workloads import Workload
+from scaling_study.workloads.workload import Batch
+
+Step = Callable[[Batch], torch.Tensor]  # one optimiser step; returns the loss, still on the device
+VERSIONED = ("torch", "torchvision", "horovod", "mpi4py", "numpy", "scaling_study")
+
+
+def measure(
+    step: Step,
+    workload: Workload,
+    trial: Trial,
+    ranks: Ranks,
+    *,
+    optimizer: torch.optim.Optimizer,
+    phase: Phase,
+    wire: Wire,
+    record: str | None = None,
+) -> RankReport:
+    """Run the trial on this rank and return what it measured; leave it in the folder `record`, if there is one.
+
+    Every rank calls this with the same trial: how many steps are run is agreed between the ranks, between
+    blocks of steps and outside the timed ones. Ranks that stopped by a clock of their own would deadlock.
+    """
+    say = console.Voice(trial, ranks, workload)
+    window = whole_epochs(trial, workload)
+    memory = Memory(workload.model, optimizer, ranks.device)
+    meter = PowerMeter(ranks.device.index, ranks.local_rank)
+
+    # 1 warm-up: first-step costs (allocation, autotuning, the first negotiation) stay out of the window (F1).
+    # The first step is disturbed anyway, so what is counted rather than timed is counted there.
+    say.warming_up(window.warmup_steps)
+    first_step_at = time.time()
+    warmup_seconds, first = [], None
+    for index in range(window.warmup_steps):
+        start = now(ranks.device)
+        first = census(step, workload, memory, wire) if index == 0 else (step(next(workload.batches)), first)[1]
+        warmup_seconds.append(now(ranks.device) - start)
+
+    # 2 the timed window, in blocks; nothing but steps happens inside a block.
+    watch, step_seconds, tokens, loss = Stopwatch(ranks.device), [], 0, first
+    meter.start()
+    while block := int(ranks.agree(next_block(len(step_seconds), sum(step_seconds), window))):
+        watch.start()
+        for _ in range(block):
+            batch = next(workload.batches)
+            loss = step(batch)
+            watch.lap()
+            tokens += workload.tokens(batch) if workload.tokens else 0
+        step_seconds += watch.seconds()
+        say.block(step_seconds, block)
+    meter.stop()
+    last = loss
+
+    # 3 the instrumented window: a quarter of the timed steps, at most ten.
+    if first is None:
+        first = census(step, workload, memory, wire)
+    phases = instrument(step, workload, phase, steps=max(1, min(10, len(step_seconds) // 4)), device=ranks.device)
+
+    report = RankReport(
+        rank=ranks.rank, world_size=ranks.world_size, local_rank=ranks.local_rank,
+        host=socket.gethostname(), pid=os.getpid(),
+        device=str(ranks.device), device_name=device_name(ranks.device),
+        cores=list(ranks.cores), threads=torch.get_num_threads(),
+        first_step_at=first_step_at, warmup_seconds=warmup_seconds, step_seconds=step_seconds,
+        samples_per_step=workload.samples_per_step, samples_seen=workload.samples_per_step * len(step_seconds),
+        tokens_seen=tokens if workload.tokens else None,
+        phases=phases, parameters=workload.parameters,
+        allreduce_bytes=wire.bytes.get("allreduce", 0) if wire.watched or ranks.world_size == 1 else None,
+        communication_bytes=dict(wire.bytes),
+        peak_memory_bytes=memory.peak_bytes(), memory=memory.by_kind(),
+        loss_first=finite(first), loss_last=finite(last),
+        data_source=workload.data_source, steps_per_epoch=workload.steps_per_epoch,
+        gpu_utilization_percent=meter.utilization_percent, energy_joules=meter.energy_joules,
+        backend=dict(ranks.backend), versions=versions(), notes=notes(workload, last),
+    )  # fmt: skip
+    if record:
+        records.write_rank(Path(record), report)
+    say.result(report)
+    return report
+
+
+def census(step: Step, workload: Workload, memory: Memory, wire: Wire) -> torch.Tensor:
+    """One step in which bytes on the wire and bytes of memory are counted. Returns its loss."""
+    with memory.watching(), wire:
+        return step(next(workload.batches))
+
+
+def instrument(step: Step, workload: Workload, phase: Phase, steps: int, device: torch.device) -> records.Phases:
+    """`steps` more steps with every phase timed."""
+    phase.on = True
+    start = now(device)
+    for _ in range(steps):
+        with phase("data"):
+            batch = next(workload.batches)
+        step(batch)
+    seconds = now(device) - start
+    phase.on = False
+    return phase.means(steps, seconds)
+
+
+def whole_epochs(trial: Trial, workload: Workload) -> Window:
+    """The trial's window, or one of exactly its whole epochs."""
+    if trial.epochs is None:
+        return trial.window
+    steps = trial.epochs * workload.steps_per_epoch
+    return replace(trial.window, min_steps=steps, max_steps=steps, min_seconds=0.0, max_seconds=None)
+
+
+def finite(loss: torch.Tensor | None) -> float | None:
+    value = math.nan if loss is None else float(loss)
+    return value if math.isfinite(value) else None
+
+
+def notes(workload: Workload, last: torch.Tensor | None) -> list[str]:
+    return [*workload.notes, *(["the loss is not finite"] if last is not None and finite(last) is None else [])]
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
+
+
+def versions() -> dict[str, str]:
+    """Of this interpreter and of what is installed of VERSIONED."""
+    present = {d.metadata["Name"].lower().replace("-", "_"): d.version for d in map(_distribution, VERSIONED) if d}
+    return {"python": os.sys.version.split()[0], **present}  # type: ignore[attr-defined]
+
+
+def _distribution(name: str) -> metadata.Distribution | None:
+    try:
+        return metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,52 @@
+"""What a script prints on rank 0, in the manner users of Horovod's own benchmark know."""
+
+from __future__ import annotations
+
+from scaling_study.ranks import Ranks
+from scaling_study.records import RankReport
+from scaling_study.trial import Trial
+from scaling_study.workloads import Workload
+
+
+class Voice:
+    """Speaks on rank 0 only, and never inside a timed block."""
+
+    def __init__(self, trial: Trial, ranks: Ranks, workload: Workload) -> None:
+        self.trial, self.ranks, self.workload = trial, ranks, workload
+        self.unit = f"{workload.sample}s/sec"
+        backend = ", ".join(f"{key} {value}" for key, value in ranks.backend.items())
+        cores = f", {len(ranks.cores)} core(s) each" if ranks.cores else ""
+        self._say(f"Model: {trial.model}, {workload.parameters:,} parameters, {trial.precision}")
+        self._say(f"Batch size: {trial.batch_per_worker} per worker, {trial.global_batch} in all")
+        self._say(f"Data: {workload.data_source}")
+        self._say(f"Number of workers: {ranks.world_size} on {ranks.device.type}{cores}; allreduce {trial.allreduce}")
+        if backend:
+            self._say(f"{trial.framework}: {backend}")
+
+    def warming_up(self, steps: int) -> None:
+        self._say(f"Running warm-up ({steps} steps)...")
+
+    def block(self, step_seconds: list[float], block: int) -> None:
+        rate = block * self.workload.samples_per_step / sum(step_seconds[-block:])
+        first = len(step_seconds) - block + 1
+        self._say(f"Steps {first}-{len(step_seconds)}: {rate:.1f} {self.unit} per worker")
+
+    def result(self, report: RankReport) -> None:
+        """The line with throughput and the interval that this one run supports."""
+        if self.ranks.rank != 0:
+            return
+        from scaling_study.intervals import within_run  # scipy: not before the clock has stopped
+
+        run = within_run(report.step_seconds)
+        one = report.samples_per_step / run.mean
+        half = None if run.low is None or run.high is None else report.samples_per_step * (1 / run.low - 1 / run.high) / 2
+        short = f" ({run.verdict})" if run.verdict else ""
+        n = self.ranks.world_size
+        for title, factor in ((f"{self.unit} per worker", 1), (f"Total {self.unit} on {n} worker(s)", n)):
+            spread = f" +-{half * factor:.1f}" if half is not None else ""
+            self._say(f"{title[0].upper()}{title[1:]}: {one * factor:.1f}{spread}")
+        self._say(f"95 % interval within this run of {len(report.step_seconds)} steps{short}")
+
+    def _say(self, line: str) -> None:
+        if self.ranks.rank == 0:
+            print(line, flush=True)

@@ -1,0 +1,51 @@
+"""Where a step's time goes: data, forward, backward, exposed communication, optimiser.                 [torch]
+
+A script marks the parts of its step, `with phase("forward"): ...`. In the timed window that does nothing.
+In the instrumented window each part is timed between two device synchronisations, which disturbs what it
+measures; so its step time is reported beside the undisturbed one, and what no mark covers is named.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+
+import torch
+
+from scaling_study import records
+
+NAMES = ("data", "forward", "backward", "communication", "optimizer")
+NOTHING = nullcontext()
+
+
+class Phase:
+    """Call it with a phase's name for the context that times it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.on = False
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    def __call__(self, name: str) -> AbstractContextManager[None]:
+        return self._timed(name) if self.on else NOTHING
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        start = now(self.device)
+        yield
+        self.seconds[name] += now(self.device) - start
+
+    def means(self, steps: int, seconds: float) -> records.Phases:
+        """Means over `steps` instrumented steps that took `seconds` in all. Unmarked phases are None."""
+        means = {f"{name}_seconds": self.seconds[name] / steps for name in NAMES if name in self.seconds}
+        rest = (seconds - sum(self.seconds.values())) / steps
+        return records.Phases(steps=steps, step_seconds=seconds / steps, unattributed_seconds=rest, **means)
+
+
+def now(device: torch.device) -> float:
+    """Seconds on a monotonic clock, once the device has finished all it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

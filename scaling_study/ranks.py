@@ -1,0 +1,93 @@
+"""Who am I: rank, world size, device and cores, however I was launched.                               [torch]
+
+A script calls `claim_cores` before its framework starts any thread, joins by the framework's own call, and
+describes the result as `Ranks`. From there on all frameworks look alike.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from scaling_study.machine import usable_cores
+from scaling_study.trial import Trial
+
+# Every launcher tells its processes their place on this host under a name of its own.
+LOCAL_RANK = ("LOCAL_RANK", "HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+LOCAL_SIZE = ("LOCAL_WORLD_SIZE", "HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """One process's place among all, and the two things the clock asks of the whole group."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    device: torch.device = torch.device("cpu")
+    cores: tuple[int, ...] = ()  # that this process is pinned to; empty: not pinned
+    agree: Callable[[float], float] = lambda value: value  # rank 0's number, on every rank
+    backend: Mapping[str, Any] = field(default_factory=dict)  # what the framework itself reports
+
+
+def claim_cores(trial: Trial) -> tuple[int, ...]:
+    """Pin this process to its own share of the host's cores, with as many torch threads. Returns the cores.
+
+    Called before the framework starts its threads, so that they inherit the share: a worker that computes
+    on one core and communicates on another would make two workers look better than they are. On a GPU
+    nothing is pinned: there the cores feed the device and the launcher's own binding knows the topology.
+    """
+    local_rank, local_size = _place(LOCAL_RANK, 0), _place(LOCAL_SIZE, 1)
+    if device(trial).type == "cuda" or not hasattr(os, "sched_setaffinity"):
+        torch.set_num_threads(trial.cores_per_worker or max(1, usable_cores() // local_size))
+        return ()
+    allowed = _allowed_cores()
+    share = trial.cores_per_worker or max(1, len(allowed) // local_size)
+    first = (local_rank * share) % len(allowed)  # wraps only where a study oversubscribes on purpose
+    mine = tuple(allowed[(first + i) % len(allowed)] for i in range(min(share, len(allowed))))
+    for thread in os.listdir("/proc/self/task"):  # importing numpy and torch has started some already
+        os.sched_setaffinity(int(thread), mine)
+    torch.set_num_threads(len(mine))
+    return mine
+
+
+def device(trial: Trial, local_rank: int | None = None) -> torch.device:
+    """The device of this worker. Raises SystemExit where `cuda` was asked for and there is none."""
+    if trial.device == "cpu" or (trial.device == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise SystemExit("--device cuda: torch sees no GPU here (nvidia-smi lists them; --device cpu needs none)")
+    index = _place(LOCAL_RANK, 0) if local_rank is None else local_rank
+    return torch.device("cuda", index % torch.cuda.device_count())
+
+
+def as_launched(trial: Trial, ranks: Ranks) -> Trial:
+    """The trial as it really runs: a person at a prompt gives the worker count to the launcher, not to us."""
+    alone = ranks.world_size == 1
+    return replace(
+        trial,
+        workers=ranks.world_size,
+        device=ranks.device.type,
+        allreduce="none" if alone else ("fp32" if trial.allreduce == "none" else trial.allreduce),
+        cores_per_worker=trial.cores_per_worker or max(1, len(ranks.cores)),
+    )
+
+
+def _place(names: Sequence[str], default: int) -> int:
+    return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), default)
+
+
+def _allowed_cores() -> list[int]:
+    """The host's cores that this session may use.
+
+    mpirun by hand binds each rank to one core before we start; its own affinity (it is our parent) is what
+    the person, or their container, really allowed.
+    """
+    allowed = os.sched_getaffinity(0)
+    if "OMPI_COMM_WORLD_RANK" in os.environ:
+        allowed |= os.sched_getaffinity(os.getppid())
+    return sorted(allowed)

@@ -1,0 +1,89 @@
+"""CIFAR-10 as torchvision has it, held in memory as bytes.                                             [torch]
+
+A 32x32 study must not measure its loader (F6: a published one did). All 50,000 images are 154 MB, so they
+stay in memory, uint8, shared between the ranks of a host by the page cache; one batch is a gather, a cast
+and a normalisation, some tens of microseconds. No worker processes, no pickling, no per-image Python.
+
+The archive is opened once through torchvision, which verifies its checksums, and packed into one array
+under the checkout's .cache/; later processes map that file in about a millisecond.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from filelock import FileLock
+
+from scaling_study.datasets import CIFAR10_FOLDER, packed_cifar10
+from scaling_study.settings import data_root
+from scaling_study.workloads.sampling import batches_of_indices
+
+SAMPLES, CLASSES, SIDE = 50_000, 10, 32
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as the published study had it
+
+
+class NoData(Exception):
+    """CIFAR-10 is not there. The message says in one sentence how to get it."""
+
+
+def images_and_labels(download: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """(50000, 3, 32, 32) uint8 images and (50000,) int64 labels. Raises NoData, or SystemExit if it is damaged."""
+    root = data_root()
+    if not (root / CIFAR10_FOLDER).is_dir() and not download:
+        raise NoData(
+            f"CIFAR-10 is not in {root}: set DATA_ROOT to the folder that holds {CIFAR10_FOLDER}/, or run "
+            "`python -m scaling_study.workloads.prepare` with a network to download it"
+        )
+    if not packed_cifar10().exists():
+        images, labels = _open_archive(root, download)
+        try:
+            _pack(packed_cifar10(), images, labels)
+        except OSError:  # a read-only checkout: slower starts, the same data
+            return torch.from_numpy(images), torch.from_numpy(labels)
+    rows = np.load(packed_cifar10(), mmap_mode="c")  # copy-on-write: torch wants a writable buffer, the file stays as it is
+    return torch.from_numpy(rows[:, 1:]).view(-1, 3, SIDE, SIDE), torch.from_numpy(rows[:, 0].astype(np.int64))
+
+
+def _open_archive(root: Path, download: bool) -> tuple[np.ndarray, np.ndarray]:
+    from torchvision.datasets import CIFAR10  # only here: it costs a second to import
+
+    try:
+        dataset = CIFAR10(str(root), train=True, download=download)
+    except RuntimeError as error:  # torchvision: "Dataset not found or corrupted"
+        raise SystemExit(
+            f"CIFAR-10 in {root / CIFAR10_FOLDER} is damaged or incomplete (its checksums do not match): "
+            "remove that folder and download it again, or point DATA_ROOT at a whole copy"
+        ) from error
+    except OSError as error:
+        raise NoData(f"CIFAR-10 could not be downloaded to {root} ({error}): put {CIFAR10_FOLDER}/ there by hand") from error
+    return dataset.data.transpose(0, 3, 1, 2).copy(), np.array(dataset.targets, dtype=np.int64)
+
+
+def _pack(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
+    """One row an image: its label, then 3,072 bytes. Ranks that start together wait for the first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(str(path) + ".lock"):
+        if not path.exists():
+            rows = np.concatenate([labels.astype(np.uint8)[:, None], images.reshape(len(images), -1)], axis=1)
+            half = path.with_suffix(f".{os.getpid()}.tmp")
+            with half.open("wb") as stream:
+                np.save(stream, rows)
+            half.replace(path)
+
+
+def batches(
+    images: torch.Tensor, labels: torch.Tensor, *, batch: int, seed: int, rank: int, world_size: int, device: torch.device
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Endless (images (batch, 3, 32, 32) float32 normalised, labels (batch,) int64) of one rank's shard."""
+    if device.type == "cuda":  # 154 MB once, and no copy in the step
+        images, labels = images.to(device), labels.to(device)
+    # (x / 255 - mean) / std as one multiply-add
+    scale = (1 / (255 * torch.tensor(STD))).view(1, 3, 1, 1).to(device)
+    shift = (-torch.tensor(MEAN) / torch.tensor(STD)).view(1, 3, 1, 1).to(device)
+    for chosen in batches_of_indices(len(images), seed, rank, world_size, batch):
+        chosen = chosen.to(device)
+        yield torch.addcmul(shift, images[chosen].float(), scale), labels[chosen]

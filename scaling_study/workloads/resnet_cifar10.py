@@ -1,0 +1,119 @@
+"""ResNets on CIFAR-10, as the published Horovod study trained them.                                     [torch]
+
+resnet18 and resnet50 are torchvision's with 10 classes: 11,181,642 and 23,528,522 parameters, the stock
+ImageNet stem on 32x32 images, weights from scratch. resnet8 is the test size: He et al. (arXiv 1512.03385,
+section 4.2) with n = 1, small enough that a trial is seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from scaling_study.ranks import Ranks
+from scaling_study.trial import Trial
+from scaling_study.workloads import cifar10
+from scaling_study.workloads.sampling import steps_per_epoch
+from scaling_study.workloads.workload import Batch, Workload, autocast
+
+LEARNING_RATE, MOMENTUM = 0.01, 0.5  # published: lr 0.01 x workers, momentum 0.5
+
+
+def load(trial: Trial, ranks: Ranks) -> Workload:
+    """Model and data on this rank's device; the same weights on every rank."""
+    torch.manual_seed(trial.seed)
+    layout = torch.channels_last if trial.memory_format == "channels_last" else torch.contiguous_format
+    model = network(trial.model).to(device=ranks.device, memory_format=layout)
+    batches, source = image_batches(trial, ranks)
+    rate = trial.learning_rate or LEARNING_RATE * ranks.world_size
+
+    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
+        images, labels = batch  # (batch_per_worker, 3, side, side) float32, (batch_per_worker,) int64
+        with autocast(ranks.device, trial.precision):
+            return F.cross_entropy(model(images), labels)
+
+    return Workload(
+        model=model,
+        loss=loss,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM),
+        batches=(_shaped(batch, trial.image_size, layout) for batch in batches),
+        samples_per_step=trial.batch_per_worker,
+        steps_per_epoch=steps_per_epoch(cifar10.SAMPLES, ranks.world_size, trial.batch_per_worker),
+        data_source=source,
+    )
+
+
+def network(name: str) -> nn.Module:
+    """An untrained network with 10 classes, by its trial key."""
+    if name == "resnet8":
+        return ResNet8()
+    from torchvision import models  # a second to import: resnet8 does without
+
+    return getattr(models, name)(num_classes=cifar10.CLASSES)  # type: ignore[no-any-return]
+
+
+def image_batches(trial: Trial, ranks: Ranks) -> tuple[Iterator[Batch], str]:
+    """(endless batches, data source). `auto` falls back to synthetic data by name, never silently."""
+    why = "asked for"
+    if trial.data != "synthetic":
+        try:
+            images, labels = cifar10.images_and_labels()
+            place = {"seed": trial.seed, "rank": ranks.rank, "world_size": ranks.world_size, "device": ranks.device}
+            return cifar10.batches(images, labels, batch=trial.batch_per_worker, **place), "cifar10"
+        except cifar10.NoData as error:
+            if trial.data == "cifar10":
+                raise SystemExit(f"--data cifar10: {error}") from error
+            why = "CIFAR-10 not found"
+    return synthetic_batches(trial, ranks), f"synthetic ({why})"
+
+
+def synthetic_batches(trial: Trial, ranks: Ranks) -> Iterator[Batch]:
+    """One seeded random batch of the data's shape, resident on the device and read again each step."""
+    generator = torch.Generator().manual_seed(trial.seed * 1_000_003 + ranks.rank)
+    side = trial.image_size or cifar10.SIDE
+    images = torch.randn(trial.batch_per_worker, 3, side, side, generator=generator).to(ranks.device)
+    labels = torch.randint(cifar10.CLASSES, (trial.batch_per_worker,), generator=generator).to(ranks.device)
+    while True:
+        yield images, labels
+
+
+def _shaped(batch: Batch, side: int | None, layout: torch.memory_format) -> Batch:
+    images, labels = batch
+    if side and images.shape[-1] != side:
+        images = F.interpolate(images, size=(side, side), mode="bilinear", antialias=False)
+    return images.contiguous(memory_format=layout), labels
+
+
+class ResNet8(nn.Module):
+    """3x3 stem, then one residual block at each of 16, 32, 64 channels: (b, 3, 32, 32) -> (b, 10)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(_convolution(3, 16), nn.ReLU(inplace=True))  # (b, 16, 32, 32)
+        self.blocks = nn.Sequential(Block(16, 16, 1), Block(16, 32, 2), Block(32, 64, 2))  # (b, 64, 8, 8)
+        self.classifier = nn.Linear(64, cifar10.CLASSES)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.blocks(self.stem(images)).mean(dim=(2, 3)))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions around a shortcut, a 1x1 projection where the shape changes."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            _convolution(inputs, outputs, stride), nn.ReLU(inplace=True), _convolution(outputs, outputs)
+        )
+        self.shortcut = nn.Identity() if inputs == outputs else _convolution(inputs, outputs, stride, side=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.body(x) + self.shortcut(x))
+
+
+def _convolution(inputs: int, outputs: int, stride: int = 1, side: int = 3) -> nn.Sequential:
+    convolution = nn.Conv2d(inputs, outputs, side, stride, padding=side // 2, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs))
