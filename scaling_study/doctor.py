@@ -1,0 +1,115 @@
+"""What works on this machine, found out by doing it: every framework, through each of its launchers, trains two
+steps with two processes, so that gradients really are reduced. Importing a library proves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from scaling_study import datasets, launchers, outcome, process, sweep
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.machine import Machine, this_machine
+from scaling_study.plan import unsupported
+from scaling_study.trial import Trial, Window
+
+TIMEOUT_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row: what was tried, its version, whether it works, and what to do if not."""
+
+    what: str
+    version: str
+    works: bool
+    detail: str
+
+
+def main(as_json: bool = False) -> int:
+    """Print the table; 0 if everything that is installed works, else 1."""
+    console = Console(stderr=as_json, highlight=False)
+    machine = this_machine()
+    findings = []
+    with process.listening() as interruption, console.status("trying every framework with two processes..."):
+        for finding in examine(machine, interruption):
+            if interruption.signal is not None:
+                return 130
+            findings.append(finding)
+    if as_json:
+        print(json.dumps([asdict(f) for f in findings]))
+    else:
+        console.print(table(machine, findings))
+    return 0 if all(f.works for f in findings) else 1
+
+
+def examine(machine: Machine, interruption: process.Interruption) -> Iterator[Finding]:
+    """Every finding, in the order in which a person would ask."""
+    yield Finding("python", sys.version.split()[0], sys.version_info >= (3, 11), sys.executable)
+    version = machine.libraries.get("torch", "")
+    yield Finding("torch", version, bool(version), "" if version else "run `make setup`")
+    gpus = f"{len(machine.gpus)} x {machine.gpus[0]}" if machine.gpus else "no GPU: trials run on the CPU"
+    yield Finding("device", "", True, gpus)
+    data = datasets.found()
+    where = data.why if data else "not found; set DATA_ROOT, or it is downloaded, or trials say that they are synthetic"
+    yield Finding("data CIFAR-10", "", True, where)
+    for trial in cases(machine):
+        yield attempt(trial, machine, interruption)
+
+
+def cases(machine: Machine) -> Iterator[Trial]:
+    """One small trial for every framework, launcher and controller."""
+    window = Window(warmup_steps=1, min_steps=2, max_steps=2, min_seconds=0.0)
+    for name, table in FRAMEWORKS.items():
+        workers = min(2, table.max_workers or 2)
+        base = Trial(
+            framework=name, model="resnet8", batch_per_worker=4, data="synthetic", device=machine.device,
+            workers=workers, allreduce="none" if workers == 1 else "fp32",
+            cores_per_worker=max(1, machine.cores // 2), oversubscribe=machine.cores < 2, window=window,
+        )  # fmt: skip
+        for launcher in table.launchers:
+            controllers = table.axes.get("controller", (None,)) if launcher == "horovodrun" else (None,)
+            for controller in controllers:
+                implied = "mpi" if launcher == "mpirun" and "controller" in table.axes else controller
+                yield replace(base, launcher=launcher, controller=implied)
+
+
+def attempt(trial: Trial, machine: Machine, interruption: process.Interruption) -> Finding:
+    """Run one case for real."""
+    table = FRAMEWORKS[trial.framework]
+    through = f" --{trial.controller}" if trial.controller and trial.launcher == "horovodrun" else ""
+    what = f"{trial.framework}: {trial.launcher}{through}, {trial.workers} process{'es' * (trial.workers > 1)}"
+    version = machine.libraries.get(table.needs[0], "")
+    if why := unsupported(trial, machine):
+        remedy = "run `make setup`" if "not installed" in why else "nothing to install"
+        return Finding(what, version, "not installed" not in why, f"{why}; {remedy}")
+    with tempfile.TemporaryDirectory(prefix="scaling-study-doctor-") as name:
+        folder = Path(name)
+        command = launchers.command(trial, record=folder)
+        ended = process.run(command.argv, sweep.environment(command), folder / "log.txt", TIMEOUT_SECONDS, interruption)
+        result = outcome.judge(trial, folder, ended)
+    if result.status != "ok":
+        said = result.error.strip().splitlines()
+        return Finding(what, version, False, f"{result.status}: {result.reason}{' | ' + said[-1] if said else ''}")
+    reduced = result.ranks[0].allreduce_bytes or 0
+    proof = f"{reduced:,} bytes of gradients reduced a step" if trial.workers > 1 else "trained"
+    backend = result.ranks[0].backend.get("controller")
+    return Finding(what, version, True, f"{proof}{f', controller {backend}' if backend else ''}, {ended.seconds:.1f} s")
+
+
+def table(machine: Machine, findings: list[Finding]) -> Table:
+    result = Table(title=f"This machine: {machine}", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for title in ("what", "version", "works", "detail"):
+        result.add_column(title, overflow="fold")
+    for finding in findings:
+        works = "[green]yes[/]" if finding.works else "[red]no[/]"
+        result.add_row(finding.what, finding.version, works, escape(finding.detail))
+    return result

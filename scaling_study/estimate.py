@@ -1,0 +1,44 @@
+"""How long a trial will take, from finished trials where there are any, else from what starting a process costs.
+
+An estimate for people, said as such; nothing is scheduled by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import median
+
+from scaling_study.plan import Planned
+from scaling_study.records import Record
+from scaling_study.trial import Trial
+
+# Seconds from starting to the first step, as seen on two cores: importing torch, launching, joining.
+LAUNCH_SECONDS: Mapping[str, float] = {"python": 3.0, "mpirun": 4.5, "horovodrun": 5.0}
+STEP_SECONDS_PER_SAMPLE: Mapping[str, float] = {"resnet8": 0.0003, "resnet18": 0.0025, "resnet50": 0.007}
+INSTRUMENTED = 1.25  # the instrumented window adds up to a quarter of the timed one
+
+
+class Estimate:
+    """Seconds of one trial: what its configuration took so far, else its framework and model, else a guess."""
+
+    def __init__(self, finished: Iterable[Record] = ()) -> None:
+        self._seconds: dict[str, list[float]] = {}
+        for record in finished:
+            self.learn(record)
+
+    def learn(self, record: Record) -> None:
+        if record.total_seconds is not None and record.status != "unsupported":
+            self._seconds.setdefault(record.configuration, []).append(record.total_seconds)
+
+    def __call__(self, trial: Trial, planned: Planned) -> float:
+        if planned.unsupported:
+            return 0.0
+        if known := self._seconds.get(trial.configuration):
+            return median(known)
+        window = planned.measure
+        step = 0.0 if trial.device == "cuda" else STEP_SECONDS_PER_SAMPLE.get(trial.model, 0.01) * trial.batch_per_worker
+        timed = min(max(window.min_steps * step, window.min_seconds), window.max_seconds)
+        return min(
+            LAUNCH_SECONDS.get(trial.launcher, 10.0) + window.warmup_steps * step + timed * INSTRUMENTED,
+            window.timeout_seconds,
+        )

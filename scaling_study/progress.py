@@ -1,0 +1,146 @@
+"""What a person sees while a sweep runs: every configuration as a row that fills up, and how long it will take.
+
+On a terminal a live table; in a log file one line per finished trial.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from scaling_study.estimate import Estimate
+from scaling_study.intervals import between_repeats
+from scaling_study.plan import Planned
+from scaling_study.records import Record
+from scaling_study.sweep import throughput
+from scaling_study.trial import Trial
+
+COLOURS: Mapping[str, str] = {
+    "ok": "green", "failed": "red", "oom": "magenta", "timeout": "yellow", "unsupported": "bright_black", "cancelled": "yellow",
+}  # fmt: skip
+
+
+class Progress:
+    """Shows `planned` configurations; the sweep tells it what starts and what has finished."""
+
+    def __init__(self, console: Console, trials: Sequence[tuple[Trial, Planned]], estimate: Estimate, quiet: bool) -> None:
+        self.console, self.estimate, self.quiet = console, estimate, quiet
+        self.pending = {trial.id: (trial, planned) for trial, planned in trials}
+        self.total = len(self.pending)
+        self.rows: dict[str, list[Record]] = {}
+        self.order = sorted({planned.trial.configuration: planned.trial for _, planned in trials}.values(), key=_by_kind)
+        self.running: Trial | None = None
+        self.done = self.kept = 0
+        self.since = self.started = time.monotonic()
+        self._live = Live(console=console, get_renderable=self.render, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> Progress:
+        if self.console.is_terminal and not self.quiet:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._live.is_started:
+            self._live.stop()
+
+    def starts(self, trial: Trial, planned: Planned) -> None:
+        self.running, self.since = trial, time.monotonic()
+
+    def finished(self, trial: Trial, planned: Planned, record: Record, again: bool) -> None:
+        self.pending.pop(trial.id, None)
+        self.estimate.learn(record)
+        self.rows.setdefault(trial.configuration, []).append(record)
+        self.running = None
+        self.done += 1
+        self.kept += again
+        self.total = max(self.total, self.done + len(self.pending))
+        if not again and not self.quiet and not self._live.is_started:
+            self.console.print(self._line(trial, record), highlight=False, soft_wrap=True)
+
+    def _line(self, trial: Trial, record: Record) -> Text:
+        said = f"{throughput(record):9.1f} samples/s" if record.status == "ok" else record.status
+        line = Text(f"[{self.done:>{len(str(self.total))}}/{self.total}] {describe(trial):<58} repeat {trial.repeat}  ")
+        line.append(said, style=COLOURS[record.status])
+        line.append(f"  {record.reason}" if record.reason else f"  ({record.total_seconds:.1f} s)")
+        return line
+
+    def remaining_seconds(self) -> float:
+        left = sum(self.estimate(trial, planned) for trial, planned in self.pending.values())
+        return max(0.0, left - (time.monotonic() - self.since if self.running else 0.0))
+
+    def render(self) -> RenderableType:
+        """The live table. Configurations that do not fit the screen's height are counted in the last row."""
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+        for title, justify in (
+            ("framework", "left"), ("model", "left"), ("batch", "right"), ("workers", "right"), ("allreduce", "left"),
+            ("repeats", "left"), ("samples/s", "right"), ("", "left"),
+        ):  # fmt: skip
+            table.add_column(title, justify=justify)  # type: ignore[arg-type]
+        room = max(3, self.console.height - 6)
+        shown = self.order if len(self.order) <= room else self._nearest(room)
+        for trial in shown:
+            table.add_row(*self._cells(trial))
+        if len(shown) < len(self.order):
+            table.add_row(f"... and {len(self.order) - len(shown)} more", style="bright_black")
+        return Group(table, Text(""), self._footer())
+
+    def _nearest(self, room: int) -> list[Trial]:
+        """A stretch of rows around the running one."""
+        ids = [trial.configuration for trial in self.order]
+        middle = ids.index(self.running.configuration) if self.running and self.running.configuration in ids else 0
+        start = max(0, min(middle - room // 2, len(ids) - room))
+        return self.order[start : start + room]
+
+    def _cells(self, trial: Trial) -> list[Text]:
+        records = self.rows.get(trial.configuration, [])
+        waiting = sum(t.configuration == trial.configuration for t, _ in self.pending.values())
+        running = self.running is not None and self.running.configuration == trial.configuration
+        dots = Text()
+        for record in records:
+            dots.append("●" if record.status == "ok" else "✗", style=COLOURS[record.status])
+        dots.append("◐" * running + "○" * (waiting - running), style="cyan" if running else "bright_black")
+        rates = [throughput(r) for r in records if r.status == "ok"]
+        rate = Text(f"{sum(rates) / len(rates):.1f}" if rates else "", style="bold")
+        trouble = next((r for r in records if r.status != "ok"), None)
+        if trouble:
+            note = Text(f"{trouble.status}: {trouble.reason}"[:60], style=COLOURS[trouble.status])
+        else:
+            width = between_repeats(rates).relative_half_width if len(rates) > 2 else None
+            note = Text(f"± {width:.1%}" if width is not None else "", style="bright_black")
+        words = (trial.framework, trial.model, str(trial.batch_per_worker), str(trial.workers), trial.allreduce)
+        return [Text(word, style="bold cyan" if running else "") for word in words] + [dots, rate, note]
+
+    def _footer(self) -> RenderableType:
+        grid = Table.grid(padding=(0, 1))
+        elapsed = time.monotonic() - self.started
+        grid.add_row(
+            ProgressBar(total=max(self.total, 1), completed=self.done, width=40),
+            Text(f"{self.done}/{self.total} trials, {clock(elapsed)} gone, about {clock(self.remaining_seconds())} left"),
+        )
+        return grid
+
+
+def describe(trial: Trial) -> str:
+    """One configuration in words, for a line."""
+    workers = f"{trial.workers} worker{'s' if trial.workers > 1 else ''}"
+    return f"{trial.framework} {trial.model} batch {trial.batch_per_worker}, {workers}, allreduce {trial.allreduce}"
+
+
+def clock(seconds: float) -> str:
+    """`42 s`, `5 min 20 s`, `3 h 05 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def _by_kind(trial: Trial) -> tuple[str, str, int, int, str]:
+    return (trial.model, trial.framework, trial.workers, trial.batch_per_worker, trial.allreduce)

@@ -1,0 +1,123 @@
+"""What the driver says before and after a sweep, and the plan of a dry run."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from scaling_study import launchers
+from scaling_study.estimate import Estimate
+from scaling_study.plan import Plan, Planned
+from scaling_study.process import Interruption
+from scaling_study.progress import clock, describe
+from scaling_study.records import Record
+from scaling_study.sweep import Sweep, throughput
+from scaling_study.trial import Trial
+
+Wanted = Sequence[tuple[Trial, Planned]]
+
+
+def plan(console: Console, plan: Plan, wanted: Wanted, results: Path, as_json: bool) -> None:
+    """A dry run: every configuration with the command that runs it, what is skipped and why, how long it takes."""
+    if as_json:
+        trials = [{**t.to_dict(), "trial": t.id, "command": _command(t), "unsupported": p.unsupported} for t, p in wanted]
+        print(json.dumps({"trials": trials}))
+        return
+    table = Table(title=f"{plan.study.name}: {len(wanted)} trials in {results}", title_justify="left", box=None)
+    for title in ("framework", "model", "batch", "workers", "allreduce", "repeats", "estimate"):
+        table.add_column(title, justify="left" if title in ("framework", "model", "allreduce") else "right")
+    estimate = Estimate()
+    repeats = Counter(trial.configuration for trial, _ in wanted)
+    once = {trial.configuration: (trial, planned) for trial, planned in reversed(wanted)}
+    configurations = [entry for _, entry in sorted(once.items(), key=lambda item: _order(plan, item[0]))]
+    for trial, planned in configurations:
+        known = "" if planned.unsupported else clock(repeats[trial.configuration] * estimate(trial, planned))
+        table.add_row(
+            trial.framework, trial.model, str(trial.batch_per_worker), str(trial.workers), trial.allreduce,
+            str(repeats[trial.configuration]), known,
+            style="bright_black" if planned.unsupported else "",
+        )  # fmt: skip
+    console.print(table)
+    console.print("\nCommands, one a configuration (the sweep adds --record):")
+    for trial, planned in configurations:
+        if planned.unsupported:
+            console.print(f"  [bright_black]skipped: {describe(trial)}: {escape(planned.unsupported)}[/]", soft_wrap=True)
+        else:
+            console.print(f"  {escape(_command(trial))}", soft_wrap=True)
+    console.print(f"\nMachine: {plan.machine}")
+    for note in plan.notes:
+        console.print(f"Note: {escape(note)}", soft_wrap=True)
+    console.print(_cost(wanted, estimate))
+
+
+def beforehand(console: Console, plan: Plan, wanted: Wanted, job: Sweep, estimate: Estimate) -> None:
+    """One paragraph before the first trial."""
+    left = [(t, p) for t, p in wanted if t.id not in job.records or job.records[t.id].status in job.retry]
+    console.print(f"[bold]{plan.study.name}[/] on {plan.machine}", soft_wrap=True)
+    for note in plan.notes:
+        console.print(f"Note: {escape(note)}", soft_wrap=True)
+    if len(left) < len(wanted):
+        console.print(f"{len(wanted) - len(left)} of {len(wanted)} trials are finished already and kept.")
+    console.print(_cost(left, estimate), soft_wrap=True)
+
+
+def afterwards(
+    console: Console, job: Sweep, mine: Sequence[Record], wanted: Sequence[str], interruption: Interruption,
+    study_file: Path, quiet: bool,
+) -> None:  # fmt: skip
+    """What went wrong, where everything is, how to go on."""
+    for (status, reason), group in _grouped(mine).items():
+        first = group[0]
+        more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
+        log = f"; its log: {job.results / 'trials' / first.id / 'log.txt'}" if status != "unsupported" else ""
+        if status != "unsupported" or not quiet:
+            console.print(f"[bold]{status}[/]: {escape(first.id)}{more}: {escape(reason)}{log}", soft_wrap=True)
+    open_ = [id for id in wanted if id not in job.records]
+    if interruption.signal is not None or open_:
+        why = f"Stopped by {interruption.signal.name}" if interruption.signal is not None else "Stopped at --max-trials"
+        console.print(f"{why}; {len(mine)} finished trials are kept, {len(open_)} are open.")
+        console.print(f"To go on: python run_sweep.py {study_file}", soft_wrap=True)
+    if not quiet:
+        console.print(f"Tables, figures and records: {job.results}/", soft_wrap=True)
+
+
+def row(record: Record) -> dict[str, Any]:
+    """One trial for --json."""
+    rate = throughput(record) if record.status == "ok" else None
+    said = {"trial": record.id, "status": record.status, "reason": record.reason, "samples_per_second": rate}
+    return {**record.trial, **said}
+
+
+def _grouped(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        if record.status != "ok":
+            groups.setdefault((record.status, record.reason), []).append(record)
+    return groups
+
+
+def _command(trial: Trial) -> str:
+    return launchers.command(trial).shell(Path.cwd())
+
+
+def _order(plan: Plan, configuration: str) -> int:
+    return [p.trial.configuration for p in plan.configurations].index(configuration)
+
+
+def _cost(wanted: Wanted, estimate: Estimate) -> str:
+    """The time it will take, and what chasing the target interval could add."""
+    seconds = sum(estimate(trial, planned) for trial, planned in wanted)
+    runnable = {p.trial.configuration: p for _, p in wanted if not p.unsupported}
+    most = sum(estimate(p.trial, p) * (p.measure.max_repeats - p.measure.repeats) for p in runnable.values())
+    cost = f"Estimated time: about {clock(seconds)} for {len(wanted)} trials"
+    if most:
+        target = min(p.measure.target_interval for p in runnable.values())
+        cost += f", up to {clock(most)} more for repeats while intervals are wider than ±{target:.0%}"
+    return f"{cost}."
