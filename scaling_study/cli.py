@@ -64,8 +64,8 @@ def _sweep(
     if any(sweep_.fixed.get("data", "auto") == "auto" for sweep_ in asked.sweeps):
         data = datasets.found() if dry_run else datasets.prepare()
     planned = plan.make(asked, machine, data)
-    job = sweep.Sweep(planned, results / asked.name, display=None, where=selected, retry=statuses, max_trials=max_trials)  # type: ignore[arg-type]
-    wanted = list(trial_ for trial_ in planned.trials() if job.wanted(trial_[0]))
+    job = sweep.Sweep(planned, results / asked.name, where=selected, retry=statuses, max_trials=max_trials)
+    wanted = [entry for entry in planned.trials() if job.wanted(entry[0])]
     if not wanted:
         raise Problems([f"--where {where} matches no trial of {study_file}"])
     if dry_run:
@@ -76,9 +76,11 @@ def _sweep(
         estimate = Estimate(job.records.values())
         if not quiet:
             report.beforehand(console, planned, wanted, job, estimate)
-        with process.listening() as interruption, progress.Progress(console, wanted, estimate, quiet or as_json) as display:
-            job.display = display
-            job.run(interruption)
+        with (
+            process.listening() as interruption,
+            progress.Progress(console, wanted, estimate, quiet or as_json) as display,
+        ):
+            job.run(display, interruption)
         return _finish(console, job, [t.id for t, _ in wanted], interruption, as_json, quiet, study_file)
 
 

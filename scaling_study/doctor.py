@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -78,7 +79,7 @@ def cases(machine: Machine) -> Iterator[Trial]:
         for launcher in table.launchers:
             controllers = table.axes.get("controller", (None,)) if launcher == "horovodrun" else (None,)
             for controller in controllers:
-                implied = "mpi" if launcher == "mpirun" and "controller" in table.axes else controller
+                implied: Any = "mpi" if launcher == "mpirun" and "controller" in table.axes else controller
                 yield replace(base, launcher=launcher, controller=implied)
 
 

@@ -91,7 +91,7 @@ class _Builder:
         if isinstance(node, yaml.SequenceNode):
             return [self.build(item, (*place, index)) for index, item in enumerate(node.value)]
         try:
-            return self._scalars.construct_object(node)  # type: ignore[no-untyped-call]
+            return self._scalars.construct_object(node)
         except (yaml.YAMLError, ValueError, OverflowError):
             self.problems.append(f"{self.path}:{line}: {node.value!r} cannot be read as {node.tag}")
             return None

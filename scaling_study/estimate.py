@@ -36,7 +36,9 @@ class Estimate:
         if known := self._seconds.get(trial.configuration):
             return median(known)
         window = planned.measure
-        step = 0.0 if trial.device == "cuda" else STEP_SECONDS_PER_SAMPLE.get(trial.model, 0.01) * trial.batch_per_worker
+        step = (
+            0.0 if trial.device == "cuda" else STEP_SECONDS_PER_SAMPLE.get(trial.model, 0.01) * trial.batch_per_worker
+        )
         timed = min(max(window.min_steps * step, window.min_seconds), window.max_seconds)
         return min(
             LAUNCH_SECONDS.get(trial.launcher, 10.0) + window.warmup_steps * step + timed * INSTRUMENTED,

@@ -86,7 +86,9 @@ def gpu_names() -> tuple[str, ...]:
 
     try:
         pynvml.nvmlInit()
-        names = [pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(pynvml.nvmlDeviceGetCount())]
+        names = [
+            pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(pynvml.nvmlDeviceGetCount())
+        ]
     except pynvml.NVMLError:
         return ()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -68,7 +68,9 @@ def unlike(trial: Trial, ranks: tuple[RankReport, ...]) -> str:
         if not report.device.startswith(trial.device):
             return f"asked for device {trial.device}, rank {report.rank} ran on {report.device}"
         if report.samples_per_step != trial.batch_per_worker:
-            return f"asked for {trial.batch_per_worker} samples a step, rank {report.rank} took {report.samples_per_step}"
+            return (
+                f"asked for {trial.batch_per_worker} samples a step, rank {report.rank} took {report.samples_per_step}"
+            )
         asked, seen = trial.controller, report.backend.get("controller")
         if asked and seen and asked != seen:
             return f"asked for controller {asked}, Horovod reports {seen}"

@@ -51,11 +51,16 @@ class Plan:
             yield from self.round(repeat)
 
     def round(self, repeat: int) -> Iterator[tuple[Trial, Planned]]:
-        """The repeat-th trial of each configuration that has one, in that round's own random order."""
-        order = [p for p in self.configurations if repeat == 1 or (repeat <= p.measure.repeats and not p.unsupported)]
+        """The planned repeat-th trial of each configuration that has one."""
+        for planned in self.shuffled(repeat):
+            if repeat == 1 or (repeat <= planned.measure.repeats and not planned.unsupported):
+                yield replace(planned.trial, repeat=repeat), planned
+
+    def shuffled(self, repeat: int) -> list[Planned]:
+        """All configurations in that round's own random order."""
+        order = list(self.configurations)
         random.Random(f"{self.study.seed}/{repeat}").shuffle(order)
-        for planned in order:
-            yield replace(planned.trial, repeat=repeat), planned
+        return order
 
 
 def make(study: Study, machine: Machine, data: Data | None = None) -> Plan:

@@ -105,7 +105,7 @@ def _wait(pid: int, timeout_seconds: float, interruption: Interruption) -> bool:
     """True once the process has ended; False on time-out or interruption. Wakes at once, without polling."""
     handle = os.pidfd_open(pid)
     try:
-        ready, _, _ = select.select([handle, interruption], [], [], timeout_seconds)
+        ready, _, _ = select.select([handle, interruption.fileno()], [], [], timeout_seconds)
         return handle in ready
     finally:
         os.close(handle)
@@ -159,7 +159,7 @@ def _gone(processes: Sequence[psutil.Process], seconds: float) -> None:
 
 def _alive(process: psutil.Process) -> bool:
     try:
-        return process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

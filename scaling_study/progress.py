@@ -23,19 +23,24 @@ from scaling_study.sweep import throughput
 from scaling_study.trial import Trial
 
 COLOURS: Mapping[str, str] = {
-    "ok": "green", "failed": "red", "oom": "magenta", "timeout": "yellow", "unsupported": "bright_black", "cancelled": "yellow",
+    "ok": "green", "failed": "red", "oom": "magenta", "timeout": "yellow",
+    "unsupported": "bright_black", "cancelled": "yellow",
 }  # fmt: skip
 
 
 class Progress:
     """Shows `planned` configurations; the sweep tells it what starts and what has finished."""
 
-    def __init__(self, console: Console, trials: Sequence[tuple[Trial, Planned]], estimate: Estimate, quiet: bool) -> None:
+    def __init__(
+        self, console: Console, trials: Sequence[tuple[Trial, Planned]], estimate: Estimate, quiet: bool
+    ) -> None:
         self.console, self.estimate, self.quiet = console, estimate, quiet
         self.pending = {trial.id: (trial, planned) for trial, planned in trials}
         self.total = len(self.pending)
         self.rows: dict[str, list[Record]] = {}
-        self.order = sorted({planned.trial.configuration: planned.trial for _, planned in trials}.values(), key=_by_kind)
+        self.order = sorted(
+            {planned.trial.configuration: planned.trial for _, planned in trials}.values(), key=_by_kind
+        )
         self.running: Trial | None = None
         self.done = self.kept = 0
         self.since = self.started = time.monotonic()
@@ -122,7 +127,9 @@ class Progress:
         elapsed = time.monotonic() - self.started
         grid.add_row(
             ProgressBar(total=max(self.total, 1), completed=self.done, width=40),
-            Text(f"{self.done}/{self.total} trials, {clock(elapsed)} gone, about {clock(self.remaining_seconds())} left"),
+            Text(
+                f"{self.done}/{self.total} trials, {clock(elapsed)} gone, about {clock(self.remaining_seconds())} left"
+            ),
         )
         return grid
 

@@ -28,7 +28,7 @@ class Ranks:
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     cores: tuple[int, ...] = ()  # that this process is pinned to; empty: not pinned
     agree: Callable[[float], float] = lambda value: value  # rank 0's number, on every rank
     backend: Mapping[str, Any] = field(default_factory=dict)  # what the framework itself reports

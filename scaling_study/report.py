@@ -27,7 +27,9 @@ Wanted = Sequence[tuple[Trial, Planned]]
 def plan(console: Console, plan: Plan, wanted: Wanted, results: Path, as_json: bool) -> None:
     """A dry run: every configuration with the command that runs it, what is skipped and why, how long it takes."""
     if as_json:
-        trials = [{**t.to_dict(), "trial": t.id, "command": _command(t), "unsupported": p.unsupported} for t, p in wanted]
+        trials = [
+            {**t.to_dict(), "trial": t.id, "command": _command(t), "unsupported": p.unsupported} for t, p in wanted
+        ]
         print(json.dumps({"trials": trials}))
         return
     table = Table(title=f"{plan.study.name}: {len(wanted)} trials in {results}", title_justify="left", box=None)
@@ -48,7 +50,9 @@ def plan(console: Console, plan: Plan, wanted: Wanted, results: Path, as_json: b
     console.print("\nCommands, one a configuration (the sweep adds --record):")
     for trial, planned in configurations:
         if planned.unsupported:
-            console.print(f"  [bright_black]skipped: {describe(trial)}: {escape(planned.unsupported)}[/]", soft_wrap=True)
+            console.print(
+                f"  [bright_black]skipped: {describe(trial)}: {escape(planned.unsupported)}[/]", soft_wrap=True
+            )
         else:
             console.print(f"  {escape(_command(trial))}", soft_wrap=True)
     console.print(f"\nMachine: {plan.machine}")

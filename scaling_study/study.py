@@ -4,98 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic import ValidationError
 
 from scaling_study.documents import Document, Place, Problems, read
-from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.trial import Trial
-
-NOT_FOR_STUDIES = ("framework", "machine", "repeat", "window")  # trial keys that no sweep sets
-
-
-class Strict(BaseModel):
-    """Unknown keys and wrong types are errors; "32" is not 32."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class Measure(Strict):
-    """How each trial is measured and how often: DESIGN's defaults."""
-
-    warmup_steps: int = Field(5, ge=0)
-    min_steps: int = Field(10, ge=1)
-    min_seconds: float = Field(2.0, ge=0)
-    max_seconds: float = Field(30.0, gt=0)
-    max_steps: int | None = Field(None, ge=1)
-    repeats: int = Field(3, ge=1, le=1000)
-    max_repeats: int = Field(10, ge=1, le=1000)
-    target_interval: float = Field(0.02, gt=0, lt=1)  # half-width of the 95 % interval over the mean
-    timeout_seconds: float = Field(600.0, gt=0)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _repeats_are_at_least_repeats(cls, given: Any) -> Any:
-        """`repeats: 12` alone means 12, not a contradiction of the default maximum."""
-        if isinstance(given, dict) and isinstance(given.get("repeats"), int) and "max_repeats" not in given:
-            return {**given, "max_repeats": max(given["repeats"], cls.model_fields["max_repeats"].default)}
-        return given
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Measure:
-        if self.max_repeats < self.repeats:
-            raise ValueError(f"max_repeats={self.max_repeats} is less than repeats={self.repeats}")
-        if self.max_steps is not None and self.max_steps < self.min_steps:
-            raise ValueError(f"max_steps={self.max_steps} is less than min_steps={self.min_steps}")
-        if self.max_seconds < self.min_seconds:
-            raise ValueError(f"max_seconds={self.max_seconds:g} is less than min_seconds={self.min_seconds:g}")
-        return self
-
-
-def _trial_key_types() -> dict[str, Any]:
-    """Trial key -> its type with the limits that trial.py gives it, for pydantic."""
-    names = {"int": int, "float": float, "bool": bool, "str": str}
-    result: dict[str, Any] = {"global_batch": Annotated[int, Field(ge=1)]}
-    for f in fields(Trial):
-        if f.name not in NOT_FOR_STUDIES:
-            kind: Any = names[str(f.type).removesuffix(" | None")]
-            if choices := f.metadata.get("choices"):
-                kind = Literal[choices]
-            result[f.name] = Annotated[kind, Field(ge=f.metadata.get("minimum"), gt=f.metadata.get("above"))]
-    return result
-
-
-KEYS = _trial_key_types()
-_one: Any = {name: (kind | None, None) for name, kind in KEYS.items()}
-_many: Any = {name: (Annotated[list[kind], Field(min_length=1)] | None, None) for name, kind in KEYS.items()}
-Keys = create_model("Keys", __base__=Strict, **_one)
-PartialKeys = create_model("PartialKeys", __base__=Keys, framework=(Literal[tuple(FRAMEWORKS)] | None, None))  # type: ignore[valid-type]
-Matrix = create_model("Matrix", __base__=Strict, **_many)
-_measure: Any = {name: (f.annotation | None, None) for name, f in Measure.model_fields.items()}
-SweepModel = create_model(
-    "SweepModel",
-    __base__=create_model("FixedKeys", __base__=Keys, **_measure),
-    framework=(Literal[tuple(FRAMEWORKS)], ...),  # type: ignore[valid-type]
-    matrix=(Matrix | None, None),
-    exclude=(list[Keys], []),  # type: ignore[valid-type]
-    include=(list[Keys], []),  # type: ignore[valid-type]
-)
-
-
-class StudyModel(Strict):
-    """The file's shape."""
-
-    study: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")  # it names a folder
-    description: str | None = None
-    scaling: Literal["weak", "strong"] = "weak"
-    baseline: PartialKeys | None = None  # type: ignore[valid-type]
-    seed: int = 0  # of the order in which trials run
-    measure: Measure = Measure()
-    sweeps: list[SweepModel] = Field(min_length=1)  # type: ignore[valid-type]
-    small: dict[str, Any] | None = None
+from scaling_study.study_schema import KEYS, Measure, StudyModel
 
 
 @dataclass(frozen=True)
@@ -185,7 +101,9 @@ def _explained(document: Document, error: Any) -> str:
     given = error["input"]
     if isinstance(given, dict | list):
         return f"{where}: {shown}: {message}"
-    hint = nearest(str(given), error.get("ctx", {}).get("expected", "").replace("'", "").replace(" or ", ", ").split(", "))
+    hint = nearest(
+        str(given), error.get("ctx", {}).get("expected", "").replace("'", "").replace(" or ", ", ").split(", ")
+    )
     return f"{where}: {shown}: {given!r} is not right: {message[0].lower()}{message[1:]}{hint}"
 
 

@@ -44,29 +44,28 @@ class Sweep:
 
     plan: Plan
     results: Path  # results/<study>
-    display: Display
     where: Mapping[str, Any] = field(default_factory=dict)  # run only trials whose keys match
     retry: frozenset[str] = frozenset()  # statuses to run again
     max_trials: int | None = None  # run at most this many now
     records: dict[str, Record] = field(default_factory=dict)  # finished ones, by trial id
     ran: int = 0
 
-    def run(self, interruption: process.Interruption) -> None:
+    def run(self, display: Display, interruption: process.Interruption) -> None:
         """Run what is not finished. Returns early when interrupted or after max_trials."""
         for trial, planned in self.trials():
             known = self.records.get(trial.id)
             if known and known.status not in self.retry:
-                self.display.finished(trial, planned, known, again=True)
+                display.finished(trial, planned, known, again=True)
                 continue
             if self.stopped(interruption):
                 return
-            self.display.starts(trial, planned)
+            display.starts(trial, planned)
             record = self.one(trial, planned, interruption)
             if record is None:  # interrupted: it stays unfinished, the next run takes it up again
                 return
             self.records[trial.id] = record
             self.ran += 1
-            self.display.finished(trial, planned, record, again=False)
+            display.finished(trial, planned, record, again=False)
 
     def trials(self) -> Iterator[tuple[Trial, Planned]]:
         """The planned rounds, then one more at a time for configurations that are not yet sure enough."""
@@ -75,9 +74,9 @@ class Sweep:
                 yield trial, planned
         rounds = max((p.measure.max_repeats for p in self.plan.configurations), default=0)
         for repeat in range(1, rounds + 1):
-            extra = dataclasses.replace(self.plan, configurations=tuple(p for p in self.plan.configurations if self.unsure(p, repeat)))
-            for trial, planned in extra.round(repeat):
-                yield trial, planned
+            unsure = tuple(p for p in self.plan.configurations if self.unsure(p, repeat))
+            for planned in dataclasses.replace(self.plan, configurations=unsure).shuffled(repeat):
+                yield dataclasses.replace(planned.trial, repeat=repeat), planned
 
     def unsure(self, planned: Planned, repeat: int) -> bool:
         """Whether this configuration's interval between repeats is still wider than asked."""
@@ -117,7 +116,9 @@ class Sweep:
             records.write_record(folder, base)
             return base
         started = time.time()
-        exit = process.run(command.argv, environment(command), folder / "log.txt", planned.measure.timeout_seconds, interruption)
+        exit = process.run(
+            command.argv, environment(command), folder / "log.txt", planned.measure.timeout_seconds, interruption
+        )
         result = outcome.judge(trial, folder, exit)
         if result.status == "cancelled":
             return None
@@ -161,7 +162,9 @@ def open_results(results: Path, plan: Plan) -> dict[str, Record]:
         records.write_json(results / "study.json", study)
         (results / "study.yaml").write_text(plan.study.document.text, encoding="utf-8")
     except OSError as error:
-        raise Problems([f"{results}: cannot write results there: {error.strerror}; choose another with --results"]) from error
+        raise Problems(
+            [f"{results}: cannot write results there: {error.strerror}; choose another with --results"]
+        ) from error
     found = {}
     for path in sorted((results / "trials").glob("*/record.json")):
         with contextlib.suppress(records.UnreadableRecord):  # not believed, so it is run again
@@ -177,10 +180,16 @@ def _check_same(results: Path, study: Mapping[str, Any]) -> None:
     except records.UnreadableRecord as error:
         raise Problems([f"{error}; move it away, or choose another folder with --results"]) from error
     if before.get("study") != study["study"]:
-        raise Problems([f"{results} holds study {before.get('study')!r}, not {study['study']!r}: choose another --results"])
+        raise Problems(
+            [f"{results} holds study {before.get('study')!r}, not {study['study']!r}: choose another --results"]
+        )
     was, now = before.get("machine", {}), study["machine"]
     if was.get("fingerprint") != now["fingerprint"]:
-        unlike = [f"{k} {was.get(k)} then, {v} now" for k, v in now.items() if k not in ("fingerprint", "libraries") and was.get(k) != v]
+        unlike = [
+            f"{k} {was.get(k)} then, {v} now"
+            for k, v in now.items()
+            if k not in ("fingerprint", "libraries") and was.get(k) != v
+        ]
         raise Problems([f"{results} was measured on another machine ({'; '.join(unlike)}): choose another --results"])
     if before.get("cores_per_worker") != study["cores_per_worker"]:
         raise Problems(
@@ -200,7 +209,9 @@ def locked(results: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             file.seek(0)
-            raise Problems([f"{results} is in use by another run ({file.read().strip()}); wait for it, or stop it"]) from error
+            raise Problems(
+                [f"{results} is in use by another run ({file.read().strip()}); wait for it, or stop it"]
+            ) from error
         file.truncate(0)
         file.write(f"process {os.getpid()} since {utc_now()}\n")
         file.flush()

@@ -50,7 +50,9 @@ class Trial:
     workers: int = _key(1, "processes, each driving one GPU or its own share of the cores", minimum=1)
     launcher: str = _key("python", "what starts the processes", choices=("python", "horovodrun", "mpirun"))
     controller: str | None = _key(None, "what carries Horovod's messages", choices=("mpi", "gloo"))
-    device: str = _key("auto", "where tensors live; auto takes the GPU if there is one", choices=("auto", "cpu", "cuda"))
+    device: str = _key(
+        "auto", "where tensors live; auto takes the GPU if there is one", choices=("auto", "cpu", "cuda")
+    )
     cores_per_worker: int | None = _key(
         None, "CPU cores a worker is pinned to (default: an equal share of this machine)", minimum=1
     )

@@ -1,9 +1,9 @@
 """The shared clock: every framework is measured here, in the same way.                                 [torch]
 
-    warm-up        | timed window                        | instrumented window
-    s s s s s      | s s s s s s s s | s s s s s | s ... | S S S
-    seconds apart  | blocks of steps; between two blocks | every phase timed, bytes counted,
-                   | rank 0 decides whether to go on     | memory measured: disturbing is allowed here
+warm-up        | timed window                        | instrumented window
+s s s s s      | s s s s s s s s | s s s s s | s ... | S S S
+seconds apart  | blocks of steps; between two blocks | every phase timed, bytes counted,
+               | rank 0 decides whether to go on     | memory measured: disturbing is allowed here
 """
 
 from scaling_study.measure.clock import measure

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 
 import torch
 
 from scaling_study import records
-from scaling_study.machine import cpu_model
+from scaling_study.machine import cpu_model, installed
 from scaling_study.measure import console
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.phases import Phase, now
@@ -57,14 +57,19 @@ def measure(
     # The first step is disturbed anyway, so what is counted rather than timed is counted there.
     say.warming_up(window.warmup_steps)
     first_step_at = time.time()
-    warmup_seconds, first = [], None
+    warmup_seconds: list[float] = []
+    first: torch.Tensor | None = None
     for index in range(window.warmup_steps):
         start = now(ranks.device)
-        first = census(step, workload, memory, wire) if index == 0 else (step(next(workload.batches)), first)[1]
+        if index == 0:
+            first = census(step, workload, memory, wire)
+        else:
+            step(next(workload.batches))
         warmup_seconds.append(now(ranks.device) - start)
 
     # 2 the timed window, in blocks; nothing but steps happens inside a block.
-    watch, step_seconds, tokens, loss = Stopwatch(ranks.device), [], 0, first
+    watch, tokens, loss = Stopwatch(ranks.device), 0, first
+    step_seconds: list[float] = []
     meter.start()
     while block := int(ranks.agree(next_block(len(step_seconds), sum(step_seconds), window))):
         watch.start()
@@ -148,12 +153,5 @@ def device_name(device: torch.device) -> str:
 
 def versions() -> dict[str, str]:
     """Of this interpreter and of what is installed of VERSIONED."""
-    present = {d.metadata["Name"].lower().replace("-", "_"): d.version for d in map(_distribution, VERSIONED) if d}
-    return {"python": os.sys.version.split()[0], **present}  # type: ignore[attr-defined]
-
-
-def _distribution(name: str) -> metadata.Distribution | None:
-    try:
-        return metadata.distribution(name)
-    except metadata.PackageNotFoundError:
-        return None
+    present = {name: version for name in VERSIONED if (version := installed(name))}
+    return {"python": platform.python_version(), **present}

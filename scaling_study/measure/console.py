@@ -39,7 +39,9 @@ class Voice:
 
         run = within_run(report.step_seconds)
         one = report.samples_per_step / run.mean
-        half = None if run.low is None or run.high is None else report.samples_per_step * (1 / run.low - 1 / run.high) / 2
+        half = (
+            None if run.low is None or run.high is None else report.samples_per_step * (1 / run.low - 1 / run.high) / 2
+        )
         short = f" ({run.verdict})" if run.verdict else ""
         n = self.ranks.world_size
         for title, factor in ((f"{self.unit} per worker", 1), (f"Total {self.unit} on {n} worker(s)", n)):

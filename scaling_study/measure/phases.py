@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 

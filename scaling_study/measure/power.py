@@ -62,9 +62,8 @@ class PowerMeter:
             return  # utilisation stays unknown
 
     def _handle(self) -> object:
-        """By PCI address: CUDA's numbering follows CUDA_VISIBLE_DEVICES, NVML's does not."""
+        """By UUID: CUDA's numbering follows CUDA_VISIBLE_DEVICES, NVML's does not."""
         import torch
 
         pynvml.nvmlInit()
-        p = torch.cuda.get_device_properties(self.gpu)
-        return pynvml.nvmlDeviceGetHandleByPciBusId(f"{p.pci_domain_id:08x}:{p.pci_bus_id:02x}:{p.pci_device_id:02x}.0")
+        return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(self.gpu).uuid}")

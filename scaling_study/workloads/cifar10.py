@@ -20,7 +20,6 @@ from filelock import FileLock
 
 from scaling_study.datasets import CIFAR10_FOLDER, packed_cifar10
 from scaling_study.settings import data_root
-from scaling_study.workloads.sampling import batches_of_indices
 
 SAMPLES, CLASSES, SIDE = 50_000, 10, 32
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as the published study had it
@@ -44,7 +43,9 @@ def images_and_labels(download: bool = False) -> tuple[torch.Tensor, torch.Tenso
             _pack(packed_cifar10(), images, labels)
         except OSError:  # a read-only checkout: slower starts, the same data
             return torch.from_numpy(images), torch.from_numpy(labels)
-    rows = np.load(packed_cifar10(), mmap_mode="c")  # copy-on-write: torch wants a writable buffer, the file stays as it is
+    rows = np.load(
+        packed_cifar10(), mmap_mode="c"
+    )  # copy-on-write: torch wants a writable buffer, the file stays as it is
     return torch.from_numpy(rows[:, 1:]).view(-1, 3, SIDE, SIDE), torch.from_numpy(rows[:, 0].astype(np.int64))
 
 
@@ -59,7 +60,9 @@ def _open_archive(root: Path, download: bool) -> tuple[np.ndarray, np.ndarray]:
             "remove that folder and download it again, or point DATA_ROOT at a whole copy"
         ) from error
     except OSError as error:
-        raise NoData(f"CIFAR-10 could not be downloaded to {root} ({error}): put {CIFAR10_FOLDER}/ there by hand") from error
+        raise NoData(
+            f"CIFAR-10 could not be downloaded to {root} ({error}): put {CIFAR10_FOLDER}/ there by hand"
+        ) from error
     return dataset.data.transpose(0, 3, 1, 2).copy(), np.array(dataset.targets, dtype=np.int64)
 
 
@@ -76,14 +79,14 @@ def _pack(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
 
 
 def batches(
-    images: torch.Tensor, labels: torch.Tensor, *, batch: int, seed: int, rank: int, world_size: int, device: torch.device
+    images: torch.Tensor, labels: torch.Tensor, indices: Iterator[torch.Tensor], device: torch.device
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Endless (images (batch, 3, 32, 32) float32 normalised, labels (batch,) int64) of one rank's shard."""
+    """For each (batch,) of indices: images (batch, 3, 32, 32) float32 normalised, and labels (batch,) int64."""
     if device.type == "cuda":  # 154 MB once, and no copy in the step
         images, labels = images.to(device), labels.to(device)
     # (x / 255 - mean) / std as one multiply-add
     scale = (1 / (255 * torch.tensor(STD))).view(1, 3, 1, 1).to(device)
     shift = (-torch.tensor(MEAN) / torch.tensor(STD)).view(1, 3, 1, 1).to(device)
-    for chosen in batches_of_indices(len(images), seed, rank, world_size, batch):
+    for chosen in indices:
         chosen = chosen.to(device)
         yield torch.addcmul(shift, images[chosen].float(), scale), labels[chosen]

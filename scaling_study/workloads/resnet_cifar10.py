@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
-from scaling_study.workloads.sampling import steps_per_epoch
+from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
 from scaling_study.workloads.workload import Batch, Workload, autocast
 
 LEARNING_RATE, MOMENTUM = 0.01, 0.5  # published: lr 0.01 x workers, momentum 0.5
@@ -26,7 +26,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     """Model and data on this rank's device; the same weights on every rank."""
     torch.manual_seed(trial.seed)
     layout = torch.channels_last if trial.memory_format == "channels_last" else torch.contiguous_format
-    model = network(trial.model).to(device=ranks.device, memory_format=layout)
+    model = network(trial.model).to(ranks.device).to(memory_format=layout)
     batches, source = image_batches(trial, ranks)
     rate = trial.learning_rate or LEARNING_RATE * ranks.world_size
 
@@ -61,8 +61,10 @@ def image_batches(trial: Trial, ranks: Ranks) -> tuple[Iterator[Batch], str]:
     if trial.data != "synthetic":
         try:
             images, labels = cifar10.images_and_labels()
-            place = {"seed": trial.seed, "rank": ranks.rank, "world_size": ranks.world_size, "device": ranks.device}
-            return cifar10.batches(images, labels, batch=trial.batch_per_worker, **place), "cifar10"
+            chosen = batches_of_indices(
+                cifar10.SAMPLES, trial.seed, ranks.rank, ranks.world_size, trial.batch_per_worker
+            )
+            return cifar10.batches(images, labels, chosen, ranks.device), "cifar10"
         except cifar10.NoData as error:
             if trial.data == "cifar10":
                 raise SystemExit(f"--data cifar10: {error}") from error

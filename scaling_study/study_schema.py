@@ -1,0 +1,103 @@
+"""The shape of a study file, as pydantic models made from trial.py: a new trial key is a study key by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.trial import Trial
+
+NOT_FOR_STUDIES = ("framework", "machine", "repeat", "window")  # trial keys that no sweep sets
+
+
+class Strict(BaseModel):
+    """Unknown keys and wrong types are errors; "32" is not 32."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Measure(Strict):
+    """How each trial is measured and how often: DESIGN's defaults."""
+
+    warmup_steps: int = Field(default=5, ge=0)
+    min_steps: int = Field(default=10, ge=1)
+    min_seconds: float = Field(default=2.0, ge=0)
+    max_seconds: float = Field(default=30.0, gt=0)
+    max_steps: int | None = Field(default=None, ge=1)
+    repeats: int = Field(default=3, ge=1, le=1000)
+    max_repeats: int = Field(default=10, ge=1, le=1000)
+    target_interval: float = Field(default=0.02, gt=0, lt=1)  # half-width of the 95 % interval over the mean
+    timeout_seconds: float = Field(default=600.0, gt=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _repeats_are_at_least_repeats(cls, given: Any) -> Any:
+        """`repeats: 12` alone means 12, not a contradiction of the default maximum."""
+        if isinstance(given, dict) and isinstance(given.get("repeats"), int) and "max_repeats" not in given:
+            return {**given, "max_repeats": max(given["repeats"], cls.model_fields["max_repeats"].default)}
+        return given
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Measure:
+        if self.max_repeats < self.repeats:
+            raise ValueError(f"max_repeats={self.max_repeats} is less than repeats={self.repeats}")
+        if self.max_steps is not None and self.max_steps < self.min_steps:
+            raise ValueError(f"max_steps={self.max_steps} is less than min_steps={self.min_steps}")
+        if self.max_seconds < self.min_seconds:
+            raise ValueError(f"max_seconds={self.max_seconds:g} is less than min_seconds={self.min_seconds:g}")
+        return self
+
+
+def _trial_key_types() -> dict[str, Any]:
+    """Trial key -> its type with the limits that trial.py gives it, for pydantic."""
+    names = {"int": int, "float": float, "bool": bool, "str": str}
+    result: dict[str, Any] = {"global_batch": Annotated[int, Field(ge=1)]}
+    for f in fields(Trial):
+        if f.name not in NOT_FOR_STUDIES:
+            kind: Any = _one_of(f.metadata.get("choices") or ()) or names[str(f.type).removesuffix(" | None")]
+            limits = Field(ge=f.metadata.get("minimum"), gt=f.metadata.get("above"))
+            result[f.name] = Annotated[kind, limits]  # type: ignore[valid-type]
+    return result
+
+
+def _one_of(choices: Iterable[Any]) -> Any:
+    """The type of exactly these values, None for none."""
+    return Literal[tuple(choices)] if choices else None
+
+
+KEYS = _trial_key_types()
+FRAMEWORK = _one_of(FRAMEWORKS)
+_one: dict[str, Any] = {name: (kind | None, None) for name, kind in KEYS.items()}
+_many: dict[str, Any] = {name: (Annotated[list[kind], Field(min_length=1)] | None, None) for name, kind in KEYS.items()}
+_measure: dict[str, Any] = {name: (f.annotation | None, None) for name, f in Measure.model_fields.items()}  # type: ignore[operator]
+
+Keys: Any = create_model("Keys", __base__=Strict, **_one)
+PartialKeys: Any = create_model("PartialKeys", __base__=Keys, framework=(FRAMEWORK | None, None))
+Matrix: Any = create_model("Matrix", __base__=Strict, **_many)
+FixedKeys: Any = create_model("FixedKeys", __base__=Keys, **_measure)
+
+
+class SweepModel(FixedKeys):
+    """One entry of `sweeps`: any trial key and any key of `measure` may stand beside the matrix."""
+
+    framework: FRAMEWORK  # type: ignore[valid-type]
+    matrix: Matrix | None = None
+    exclude: list[Keys] = Field(default_factory=list)
+    include: list[Keys] = Field(default_factory=list)
+
+
+class StudyModel(Strict):
+    """The file's shape."""
+
+    study: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")  # it names a folder
+    description: str | None = None
+    scaling: Literal["weak", "strong"] = "weak"
+    baseline: PartialKeys | None = None
+    seed: int = 0  # of the order in which trials run
+    measure: Measure = Measure()
+    sweeps: list[SweepModel] = Field(min_length=1)
+    small: dict[str, Any] | None = None
