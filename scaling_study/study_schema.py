@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Optional
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
@@ -60,7 +60,7 @@ def _trial_key_types() -> dict[str, Any]:
         if f.name not in NOT_FOR_STUDIES:
             kind: Any = _one_of(f.metadata.get("choices") or ()) or names[str(f.type).removesuffix(" | None")]
             limits = Field(ge=f.metadata.get("minimum"), gt=f.metadata.get("above"))
-            result[f.name] = Annotated[kind, limits]  # type: ignore[valid-type]
+            result[f.name] = Annotated[kind, limits]
     return result
 
 
@@ -69,11 +69,15 @@ def _one_of(choices: Iterable[Any]) -> Any:
     return Literal[tuple(choices)] if choices else None
 
 
+def _list_of(kind: Any) -> Any:
+    return Annotated[list[kind], Field(min_length=1)]
+
+
 KEYS = _trial_key_types()
 FRAMEWORK = _one_of(FRAMEWORKS)
 _one: dict[str, Any] = {name: (kind | None, None) for name, kind in KEYS.items()}
-_many: dict[str, Any] = {name: (Annotated[list[kind], Field(min_length=1)] | None, None) for name, kind in KEYS.items()}
-_measure: dict[str, Any] = {name: (f.annotation | None, None) for name, f in Measure.model_fields.items()}  # type: ignore[operator]
+_many: dict[str, Any] = {name: (_list_of(kind) | None, None) for name, kind in KEYS.items()}
+_measure: dict[str, Any] = {name: (Optional[f.annotation], None) for name, f in Measure.model_fields.items()}  # noqa: UP045
 
 Keys: Any = create_model("Keys", __base__=Strict, **_one)
 PartialKeys: Any = create_model("PartialKeys", __base__=Keys, framework=(FRAMEWORK | None, None))
