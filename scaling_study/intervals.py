@@ -180,7 +180,7 @@ def _t_quantile(confidence: float, freedom: float) -> float:
 
 
 def _lag_one(x: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-    """Lag-one autocorrelation, corrected for its bias in short series, E[r] = phi - (1 + 3 phi)/n (Kendall, Biometrika 41, 1954)."""
+    """Lag-one autocorrelation without its bias, E[r] = phi - (1 + 3 phi)/n (Kendall, Biometrika 41, 1954)."""
     centred = x - x.mean()
     power = float(centred @ centred)
     if power <= 1e-24 * len(x) * float(x.mean()) ** 2:  # all steps equal to within rounding

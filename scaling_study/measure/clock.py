@@ -71,7 +71,8 @@ def measure(
     watch, tokens, loss = Stopwatch(ranks.device), 0, first
     step_seconds: list[float] = []
     meter.start()
-    while block := int(ranks.agree(next_block(len(step_seconds), sum(step_seconds), window))):
+    expected = min(warmup_seconds, default=None)  # keeps even the first block of slow steps within max_seconds
+    while block := int(ranks.agree(next_block(len(step_seconds), sum(step_seconds), window, expected))):
         watch.start()
         for _ in range(block):
             batch = next(workload.batches)

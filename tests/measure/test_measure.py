@@ -1,0 +1,189 @@
+"""The shared clock on a toy workload: what is counted is exact, what is timed is where it belongs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from scaling_study.measure import Phase, Wire, measure
+from scaling_study.measure.memory import Memory
+from scaling_study.measure.stopwatch import Stopwatch
+from scaling_study.ranks import Ranks
+from scaling_study.records import read_ranks
+from scaling_study.trial import Trial, Window
+from scaling_study.workloads import Workload
+
+CPU = torch.device("cpu")
+
+
+def toy(steps_per_epoch: int = 7) -> Workload:
+    torch.manual_seed(0)
+
+    def batches():
+        while True:
+            yield (torch.ones(4, 10),)
+
+    return Workload(
+        model=nn.Linear(10, 5, bias=False),
+        loss=lambda model, batch: model(batch[0]).square().mean(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.5),
+        batches=batches(),
+        samples_per_step=4,
+        steps_per_epoch=steps_per_epoch,
+        data_source="toy",
+    )
+
+
+def run(window: Window, *, sleep: float = 0.0, epochs: int | None = None, ranks: Ranks | None = None, record=None):
+    workload, phase, wire = toy(), Phase(CPU), Wire()
+    optimizer = workload.optimizer(workload.model.parameters())
+    calls: list[bool] = []
+
+    def step(batch):
+        calls.append(phase.on)
+        with phase("forward"):
+            time.sleep(sleep)
+            loss = workload.loss(workload.model, batch)
+        with phase("backward"):
+            loss.backward()
+        with phase("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss.detach()
+
+    trial = Trial(window=window, epochs=epochs)
+    report = measure(
+        step, workload, trial, ranks or Ranks(), optimizer=optimizer, phase=phase, wire=wire, record=record
+    )
+    return report, calls
+
+
+def test_warm_up_timed_and_instrumented_steps_are_kept_apart(capsys):
+    report, calls = run(Window(warmup_steps=3, min_steps=20, max_steps=20, min_seconds=0))
+    assert len(report.warmup_seconds) == 3
+    assert len(report.step_seconds) == 20
+    assert report.phases.steps == 5  # a quarter of the timed ones
+    assert calls == [False] * 23 + [True] * 5
+    assert report.samples_seen == 20 * 4
+    assert report.loss_last < report.loss_first
+
+
+def test_step_seconds_are_seconds_of_steps():
+    report, _ = run(Window(warmup_steps=1, min_steps=5, max_steps=5, min_seconds=0), sleep=0.02)
+    assert all(0.02 <= seconds < 0.2 for seconds in report.step_seconds)
+    assert 0.02 <= report.phases.forward_seconds < 0.2
+    assert report.phases.communication_seconds is None  # this toy has none: unknown, not 0
+
+
+def test_phases_and_the_rest_add_up_to_the_step():
+    phases = run(Window(min_steps=40, max_steps=40, min_seconds=0), sleep=0.001)[0].phases
+    named = phases.data_seconds + phases.forward_seconds + phases.backward_seconds + phases.optimizer_seconds
+    assert named + phases.unattributed_seconds == pytest.approx(phases.step_seconds)
+    assert 0 <= phases.unattributed_seconds < phases.step_seconds / 2
+
+
+def test_the_window_lasts_at_least_min_seconds():
+    report, _ = run(Window(warmup_steps=1, min_steps=2, min_seconds=0.3), sleep=0.01)
+    assert 0.3 <= sum(report.step_seconds) < 1.0
+
+
+def test_max_seconds_ends_a_window_of_slow_steps():
+    report, _ = run(Window(warmup_steps=1, min_steps=100, min_seconds=0.1, max_seconds=0.3), sleep=0.05)
+    assert len(report.step_seconds) < 20
+
+
+def test_epochs_are_whole():
+    report, _ = run(Window(), epochs=3)
+    assert len(report.step_seconds) == 3 * 7
+
+
+def test_without_warm_up_nothing_is_lost():
+    report, _ = run(Window(warmup_steps=0, min_steps=4, max_steps=4, min_seconds=0))
+    assert report.warmup_seconds == [] and len(report.step_seconds) == 4
+    assert report.loss_first is not None
+
+
+def test_every_rank_runs_as_many_steps_as_rank_0_says():
+    """Rank 1 would stop by its own clock after min_steps; rank 0 said 3 and 2 more."""
+    said = iter([3, 2, 0])
+    ranks = Ranks(rank=1, world_size=2, agree=lambda mine: float(next(said)))
+    report, _ = run(Window(warmup_steps=1, min_steps=50, min_seconds=0), ranks=ranks)
+    assert len(report.step_seconds) == 5
+
+
+def test_only_rank_0_speaks(capsys):
+    run(Window(min_steps=2, max_steps=2, min_seconds=0), ranks=Ranks(rank=1, world_size=2))
+    assert capsys.readouterr().out == ""
+    run(Window(min_steps=2, max_steps=2, min_seconds=0))
+    assert "Total images/sec on 1 worker(s):" in capsys.readouterr().out
+
+
+def test_memory_is_exact_for_a_known_model():
+    report, _ = run(Window(warmup_steps=1, min_steps=2, max_steps=2, min_seconds=0))
+    weights = 10 * 5 * 4
+    kinds = {k: report.memory[k] for k in ("parameters", "gradients", "optimizer")}
+    assert kinds == {"parameters": weights, "gradients": weights, "optimizer": weights}
+    # backward keeps the input (4, 10) for the weights' gradient and the output (4, 5) for the square's
+    assert report.memory["activations"] == (4 * 10 + 4 * 5) * 4
+    assert report.peak_memory_bytes == sum(v for k, v in report.memory.items() if k != "resident")
+
+
+def test_a_shared_storage_counts_once():
+    model = nn.Linear(8, 8, bias=False)
+    twice = nn.ModuleList([model, model])
+    assert Memory(twice, None, CPU).by_kind()["parameters"] == 8 * 8 * 4
+
+
+def test_a_loss_that_is_not_finite_is_noted_and_still_json(tmp_path):
+    workload, phase, wire = toy(), Phase(CPU), Wire()
+    window = Window(warmup_steps=1, min_steps=1, max_steps=1, min_seconds=0)
+    report = measure(
+        lambda batch: torch.tensor(float("nan")), workload, Trial(window=window), Ranks(),
+        optimizer=workload.optimizer(workload.model.parameters()), phase=phase, wire=wire, record=str(tmp_path),
+    )  # fmt: skip
+    assert report.loss_last is None and "the loss is not finite" in report.notes
+    assert read_ranks(tmp_path, 1) == [report]
+
+
+def test_wire_counts_only_while_entered_and_puts_the_original_back():
+    class Library:
+        @staticmethod
+        def reduce(*args, **kwargs):
+            return "original"
+
+    wire, original = Wire(), Library.reduce
+    wire.watch(Library, "reduce", "allreduce")
+    half = torch.zeros(100, dtype=torch.float16)
+    Library.reduce(half)
+    with wire:
+        assert Library.reduce(half, name="x") == "original"
+        Library.reduce([half, half.float()], op=1)
+    assert wire.bytes == {"allreduce": 200 + 200 + 400}
+    assert Library.reduce is original
+
+
+def test_one_worker_reduces_nothing_and_an_unwatched_library_is_unknown():
+    window = Window(warmup_steps=1, min_steps=1, max_steps=1, min_seconds=0)
+    assert run(window)[0].allreduce_bytes == 0
+    assert run(window, ranks=Ranks(0, 2))[0].allreduce_bytes is None
+
+
+def test_stopwatch_has_no_gap_between_laps():
+    watch = Stopwatch(CPU)
+    start = time.perf_counter()
+    watch.start()
+    for _ in range(50):
+        watch.lap()
+    whole = time.perf_counter() - start
+    assert len(watch.seconds()) == 50
+    assert sum(watch.seconds()) == pytest.approx(whole, abs=5e-3)
+
+
+def test_window_of_a_trial_is_not_changed_by_measuring():
+    window = Window(min_steps=3, max_steps=3, min_seconds=0)
+    trial = Trial(window=window)
+    assert replace(trial).window is window

@@ -1,0 +1,10 @@
+"""Fails like a script with a bug: an exception on the first step."""
+
+from scaling_study.script import run
+
+
+def main(trial, record):
+    raise ValueError("the planted bug")
+
+
+run("single", main)

@@ -1,0 +1,12 @@
+"""Really asks the allocator for more than there is."""
+
+import torch
+
+from scaling_study.script import run
+
+
+def main(trial, record):
+    torch.empty(1 << 60, dtype=torch.uint8)
+
+
+run("single", main)

@@ -1,0 +1,3 @@
+"""Exits with 0 and leaves no report."""
+
+print("all is well")

@@ -1,0 +1,88 @@
+"""Pinning and joining, in real processes: affinity is of a process, so each case has its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from scaling_study.machine import usable_cores
+from scaling_study.ranks import Ranks, as_launched
+from scaling_study.trial import Trial
+
+CLAIM = """
+import json, os, sys, torch
+from scaling_study.ranks import claim_cores
+from scaling_study.trial import Trial
+share = int(sys.argv[1]) or None
+cores = claim_cores(Trial(device="cpu", cores_per_worker=share))
+threads = [sorted(os.sched_getaffinity(int(t))) for t in os.listdir("/proc/self/task")]
+print(json.dumps({"cores": cores, "affinity": sorted(os.sched_getaffinity(0)), "threads": torch.get_num_threads(),
+                  "every_thread": threads}))
+"""
+several_cores = pytest.mark.skipif(usable_cores() < 2, reason="needs 2 cores")
+
+
+def claim(share: int, **env: str) -> dict:
+    done = subprocess.run(
+        [sys.executable, "-c", CLAIM, str(share)], env={**os.environ, **env}, capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+@several_cores
+@pytest.mark.parametrize(
+    ("rank", "size"),
+    [
+        ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+        ("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+        ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ],
+    ids=["torchrun", "horovodrun gloo", "mpirun"],
+)
+def test_two_workers_have_disjoint_cores_whatever_launched_them(rank, size):
+    first, second = (claim(1, **{rank: str(i), size: "2"}) for i in range(2))
+    assert len(first["cores"]) == len(second["cores"]) == 1
+    assert first["cores"] != second["cores"]
+    for worker in (first, second):
+        assert worker["affinity"] == worker["cores"]
+        assert worker["threads"] == 1
+        assert all(thread == worker["cores"] for thread in worker["every_thread"])
+
+
+@several_cores
+def test_one_worker_of_a_study_for_two_has_the_same_share():
+    assert len(claim(1)["cores"]) == 1
+
+
+@several_cores
+def test_by_hand_the_share_is_the_machine_over_the_workers():
+    assert claim(0)["threads"] == len(os.sched_getaffinity(0))
+    assert claim(0, LOCAL_RANK="1", LOCAL_WORLD_SIZE="2")["threads"] == len(os.sched_getaffinity(0)) // 2
+
+
+def test_more_workers_than_cores_wrap_around():
+    rank = len(os.sched_getaffinity(0))
+    assert claim(1, LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(rank + 1))["cores"] == claim(1, LOCAL_RANK="0")["cores"]
+
+
+def test_asking_for_a_gpu_that_is_not_there_is_one_sentence():
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    from scaling_study.ranks import device
+
+    with pytest.raises(SystemExit, match="--device cuda: torch sees no GPU here"):
+        device(Trial(device="cuda"))
+
+
+def test_the_trial_as_launched_follows_the_launcher():
+    asked = Trial(framework="horovod", allreduce="fp16", cores_per_worker=1)
+    assert as_launched(asked, Ranks(world_size=2)).allreduce == "fp16"
+    alone = as_launched(asked, Ranks(world_size=1))
+    assert (alone.allreduce, alone.workers, alone.device) == ("none", 1, "cpu")
+    assert as_launched(Trial(allreduce="none"), Ranks(world_size=2)).allreduce == "fp32"

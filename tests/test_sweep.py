@@ -1,0 +1,224 @@
+"""The loop with scripts that behave and scripts that do not, all of them really run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from scaling_study import process, records, sweep
+from scaling_study.documents import Document, Problems
+from scaling_study.frameworks import FRAMEWORKS, Framework
+from scaling_study.machine import Machine
+from scaling_study.plan import Plan, Planned
+from scaling_study.records import Record
+from scaling_study.study import Study
+from scaling_study.study_schema import Measure
+from scaling_study.trial import Trial
+
+HERE = Path(__file__).parent
+MACHINE = Machine(cores=2, cpu="test", memory_bytes=2**34)
+
+
+class Seen:
+    """A display that remembers."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.kept: list[str] = []
+        self.ended: list[Record] = []
+
+    def starts(self, trial: Trial, planned: Planned) -> None:
+        self.started.append(trial.id)
+
+    def finished(self, trial: Trial, planned: Planned, record: Record, again: bool) -> None:
+        (self.kept.append(trial.id) if again else self.ended.append(record))
+
+
+@pytest.fixture
+def plan_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
+    """A plan of planted scripts: `plan_for("crash", "take_a_second", repeats=2)`."""
+
+    def make(*scripts: str, unsupported: str = "", **measure: float) -> Plan:
+        settings = Measure.model_validate({"repeats": 1, "max_repeats": 1, "timeout_seconds": 30.0, **measure})
+        configurations = []
+        for script in scripts:
+            table = Framework(
+                script, str(HERE / "scripts_that" / f"{script}.py"), ("python",), (), FRAMEWORKS["single"].axes
+            )
+            monkeypatch.setitem(FRAMEWORKS, script, table)  # type: ignore[arg-type]
+            trial = Trial(framework=script, device="cpu", allreduce="none")
+            configurations.append(Planned(trial, settings, unsupported))
+        document = Document(tmp_path / "study.yaml", "study: planted\n", {}, {})
+        study = Study("planted", "weak", None, 0, settings, (), document)
+        return Plan(study, MACHINE, tuple(configurations), ())
+
+    monkeypatch.setenv("SECONDS", "0")
+    return make
+
+
+def run(
+    plan: Plan, results: Path, after: Callable[[process.Interruption], None] | None = None, **options
+) -> tuple[Seen, sweep.Sweep]:
+    seen = Seen()
+    job = sweep.Sweep(plan, results, **options)
+    job.records = sweep.open_results(results, plan)
+    with process.listening() as interruption:
+        if after:
+            after(interruption)
+        job.run(seen, interruption)
+    return seen, job
+
+
+def outcome_of(plan: Plan, tmp_path: Path) -> Record:
+    seen, _ = run(plan, tmp_path / "results")
+    (record,) = seen.ended
+    assert records.read_record(tmp_path / "results" / "trials" / record.id / "record.json") == record
+    return record
+
+
+def test_a_good_trial_is_recorded_with_all_that_reproduces_it(plan_for, tmp_path):
+    record = outcome_of(plan_for("take_a_second"), tmp_path)
+    assert (record.status, record.exit_code, record.reason) == ("ok", 0, "")
+    folder = tmp_path / "results" / "trials" / record.id
+    assert json.loads((folder / "trial.json").read_text())["batch_per_worker"] == 32
+    assert (folder / "command.txt").read_text().strip() == record.command
+    assert "take_a_second.py --model resnet18 --batch-per-worker 32" in record.command
+    assert record.machine["fingerprint"] == MACHINE.fingerprint
+    assert sweep.throughput(record) == pytest.approx(320.0)
+
+
+def test_a_crash_is_a_result_with_its_cause(plan_for, tmp_path):
+    record = outcome_of(plan_for("crash"), tmp_path)
+    assert (record.status, record.reason) == ("failed", "rank 0: the planted bug")
+    assert "ValueError: the planted bug" in record.error and record.ranks == []
+
+
+def test_running_out_of_memory_is_oom(plan_for, tmp_path):
+    record = outcome_of(plan_for("run_out_of_memory"), tmp_path)
+    assert record.status == "oom" and "can't allocate memory" in record.reason
+
+
+def test_a_hang_is_a_time_out_and_leaves_nothing_behind(plan_for, tmp_path):
+    record = outcome_of(plan_for("hang", timeout_seconds=1.0), tmp_path)
+    assert (record.status, record.reason) == ("timeout", "not finished after 1 s")
+    grandchild = int((tmp_path / "results" / "trials" / record.id / "log.txt").read_text())
+    assert not psutil.pid_exists(grandchild)
+
+
+def test_exit_0_without_a_report_is_failed(plan_for, tmp_path):
+    record = outcome_of(plan_for("say_nothing"), tmp_path)
+    assert (record.status, record.reason) == ("failed", "exited with 0 but left no whole report")
+
+
+def test_a_whole_report_stands_even_if_the_process_then_dies(plan_for, tmp_path, monkeypatch):
+    monkeypatch.setenv("EXIT_CODE", "134")
+    record = outcome_of(plan_for("take_a_second"), tmp_path)
+    assert record.status == "ok" and record.notes == ["complete; its processes then exited with 134"]
+
+
+def test_unsupported_is_recorded_once_and_starts_nothing(plan_for, tmp_path):
+    plan = plan_for("take_a_second", unsupported="no such device", repeats=3, max_repeats=3)
+    record = outcome_of(plan, tmp_path)
+    assert (record.status, record.reason, record.total_seconds) == ("unsupported", "no such device", None)
+
+
+def test_a_failure_does_not_stop_the_others(plan_for, tmp_path):
+    seen, _ = run(plan_for("crash", "take_a_second", "say_nothing"), tmp_path)
+    assert sorted(r.status for r in seen.ended) == ["failed", "failed", "ok"]
+
+
+def test_a_second_run_runs_nothing_again(plan_for, tmp_path):
+    plan = plan_for("take_a_second", "crash", repeats=2, max_repeats=2)
+    first, _ = run(plan, tmp_path)
+    again, _ = run(plan, tmp_path)
+    assert len(first.started) == 4 and again.started == []
+    assert sorted(again.kept) == sorted(first.started)
+
+
+def test_retry_runs_only_that_status_again(plan_for, tmp_path):
+    plan = plan_for("take_a_second", "crash")
+    run(plan, tmp_path)
+    again, _ = run(plan, tmp_path, retry=frozenset({"failed"}))
+    assert [id.split("-")[0] for id in again.started] == ["crash"]
+
+
+def test_where_and_max_trials_choose(plan_for, tmp_path):
+    plan = plan_for("take_a_second", "crash", repeats=3, max_repeats=3)
+    seen, _ = run(plan, tmp_path, where={"framework": "take_a_second"}, max_trials=2)
+    assert [r.trial["framework"] for r in seen.ended] == ["take_a_second"] * 2
+    rest, _ = run(plan, tmp_path, where={"framework": "take_a_second"})
+    assert len(rest.started) == 1 and len(rest.kept) == 2
+
+
+def test_an_unfinished_trial_is_run_again_from_the_start(plan_for, tmp_path):
+    plan = plan_for("take_a_second")
+    ((trial, _),) = plan.trials()
+    half = tmp_path / "trials" / trial.id
+    (half / "ranks").mkdir(parents=True)
+    (half / "ranks" / "rank-0.json").write_text('{"rank": 0')
+    (half / "record.json").write_text('{"schema": 1, "status": "ok"')
+    seen, _ = run(plan, tmp_path)
+    assert [r.status for r in seen.ended] == ["ok"]
+
+
+def test_interruption_keeps_what_is_finished_and_leaves_the_running_trial_open(plan_for, tmp_path, monkeypatch):
+    monkeypatch.setenv("SECONDS", "1")
+    plan = plan_for("take_a_second", repeats=3, max_repeats=3)
+
+    def soon(interruption: process.Interruption) -> None:
+        threading.Timer(1.6, os.kill, (os.getpid(), 2)).start()
+
+    seen, job = run(plan, tmp_path, after=soon)
+    assert len(seen.ended) == 1 and len(seen.started) == 2
+    monkeypatch.setenv("SECONDS", "0")
+    again, _ = run(plan, tmp_path)
+    assert len(again.kept) == 1 and len(again.ended) == 2
+
+
+def test_repeats_are_added_while_the_interval_is_wider_than_asked(plan_for, tmp_path):
+    """The planted throughputs never vary, so the minimum is enough; with one repeat there is no interval yet."""
+    plan = plan_for("take_a_second", repeats=1, max_repeats=5)
+    seen, _ = run(plan, tmp_path)
+    assert len(seen.ended) == 3
+
+
+def test_repeats_stop_at_the_maximum(plan_for, tmp_path):
+    plan = plan_for("take_a_second", repeats=3, max_repeats=5)
+    job = sweep.Sweep(plan, tmp_path)
+    planned = plan.configurations[0]
+    run(plan, tmp_path)
+    for repeat, record in enumerate(sweep.open_results(tmp_path, plan).values(), start=1):
+        rank = dataclasses.replace(record.ranks[0], step_seconds=[0.1 * repeat] * 10)
+        job.records[record.id] = dataclasses.replace(record, ranks=[rank])
+    assert [job.unsure(planned, repeat) for repeat in range(1, 8)] == [False, False, False, True, True, False, False]
+
+
+def test_another_study_or_machine_is_refused_with_the_difference(plan_for, tmp_path):
+    plan = plan_for("take_a_second")
+    sweep.open_results(tmp_path, plan)
+    other = dataclasses.replace(plan, study=dataclasses.replace(plan.study, name="other"))
+    with pytest.raises(Problems, match="holds study 'planted', not 'other': choose another --results"):
+        sweep.open_results(tmp_path, other)
+    bigger = dataclasses.replace(plan, machine=dataclasses.replace(MACHINE, cores=64))
+    with pytest.raises(Problems, match=r"measured on another machine \(cores 2 then, 64 now\)"):
+        sweep.open_results(tmp_path, bigger)
+    shares = dataclasses.replace(plan.configurations[0].trial, cores_per_worker=2)
+    wider = dataclasses.replace(plan, configurations=(dataclasses.replace(plan.configurations[0], trial=shares),))
+    with pytest.raises(Problems, match="measured with 1 core"):
+        sweep.open_results(tmp_path, wider)
+
+
+def test_two_drivers_on_one_folder_the_second_names_the_first(tmp_path):
+    with sweep.locked(tmp_path):
+        with pytest.raises(Problems, match=rf"in use by another run \(process {os.getpid()} since "):
+            with sweep.locked(tmp_path):
+                pass
+    with sweep.locked(tmp_path):
+        pass

@@ -1,0 +1,107 @@
+"""The in-memory path against torchvision's own transforms, on the real images."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from scaling_study import datasets, settings
+from scaling_study.ranks import Ranks
+from scaling_study.trial import Trial
+from scaling_study.workloads import cifar10, load
+
+ROOT = settings.data_root()
+real_data = pytest.mark.skipif(
+    not (ROOT / datasets.CIFAR10_FOLDER).is_dir(), reason=f"needs CIFAR-10 in {ROOT}; set DATA_ROOT"
+)
+
+
+@pytest.fixture
+def another_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty data root and an empty cache."""
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path))
+    monkeypatch.setattr(datasets, "CACHE", tmp_path / "cache")
+    return tmp_path
+
+
+@real_data
+def test_batches_equal_torchvision_transforms():
+    from torchvision import datasets as tv
+    from torchvision import transforms
+
+    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize(cifar10.MEAN, cifar10.STD)])
+    reference = tv.CIFAR10(str(ROOT), train=True, transform=transform)
+    images, labels = cifar10.images_and_labels()
+    chosen = torch.tensor([0, 49_999, 7, 7, 31_415])
+    got_images, got_labels = next(cifar10.batches(images, labels, iter([chosen]), torch.device("cpu")))
+    expected = [reference[int(i)] for i in chosen]
+    torch.testing.assert_close(got_images, torch.stack([image for image, _ in expected]), atol=2e-6, rtol=0)
+    assert got_labels.tolist() == [label for _, label in expected]
+
+
+@real_data
+def test_all_50000_images_are_there_with_5000_of_each_class():
+    images, labels = cifar10.images_and_labels()
+    assert images.shape == (50_000, 3, 32, 32) and images.dtype == torch.uint8
+    assert labels.bincount().tolist() == [5_000] * 10
+
+
+@real_data
+def test_an_epoch_of_two_ranks_reads_disjoint_real_images():
+    """From the workload itself, not from the sampler: hashes of the images that two ranks are given."""
+    seen = []
+    for rank in range(2):
+        workload = load(Trial(model="resnet8", batch_per_worker=5_000, data="cifar10"), Ranks(rank, 2))
+        batches = itertools.islice(workload.batches, workload.steps_per_epoch)
+        seen.append({hash(image.numpy().tobytes()) for images, _ in batches for image in images})
+    assert workload.steps_per_epoch == 5
+    assert sum(map(len, seen)) > 49_900  # the data itself holds a few images twice
+    assert len(seen[0] & seen[1]) < 50
+
+
+def test_missing_data_says_how_to_get_it(another_root):
+    with pytest.raises(cifar10.NoData, match="set DATA_ROOT to the folder that holds cifar-10-batches-py/"):
+        cifar10.images_and_labels()
+
+
+def test_auto_without_data_is_synthetic_and_says_so(another_root):
+    workload = load(Trial(model="resnet8"), Ranks())
+    assert workload.data_source == "synthetic (CIFAR-10 not found)"
+    images, labels = next(workload.batches)
+    assert images.shape == (32, 3, 32, 32) and labels.shape == (32,)
+
+
+def test_insisting_without_data_stops(another_root):
+    with pytest.raises(SystemExit, match="--data cifar10: CIFAR-10 is not in"):
+        load(Trial(model="resnet8", data="cifar10"), Ranks())
+
+
+@real_data
+def test_truncated_data_is_named_and_never_replaced_by_synthetic(another_root):
+    shutil.copytree(ROOT / datasets.CIFAR10_FOLDER, another_root / datasets.CIFAR10_FOLDER)
+    damaged = another_root / datasets.CIFAR10_FOLDER / "data_batch_3"
+    damaged.chmod(0o644)
+    with damaged.open("r+b") as stream:
+        stream.truncate(1_000_000)
+    with pytest.raises(SystemExit, match="is damaged or incomplete"):
+        load(Trial(model="resnet8"), Ranks())
+
+
+@real_data
+def test_a_changed_archive_is_packed_anew(another_root):
+    shutil.copytree(ROOT / datasets.CIFAR10_FOLDER, another_root / datasets.CIFAR10_FOLDER)
+    cifar10.images_and_labels()
+    before = datasets.packed_cifar10()
+    assert before.exists()
+    (another_root / datasets.CIFAR10_FOLDER / "data_batch_1").touch()
+    assert datasets.packed_cifar10() != before
+
+
+def test_synthetic_batches_are_seeded_and_differ_between_ranks():
+    trial = Trial(model="resnet8", data="synthetic")
+    first, again, other = (next(load(trial, Ranks(rank, 2)).batches)[0] for rank in (0, 0, 1))
+    assert first.equal(again) and not first.equal(other)
