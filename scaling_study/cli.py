@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from scaling_study import datasets, plan, process, progress, records, report, study, sweep, trial
-from scaling_study.documents import Problems
+from scaling_study.errors import Problems, Trouble
 from scaling_study.estimate import Estimate
 from scaling_study.machine import this_machine
 
@@ -45,11 +45,11 @@ def run(
         code = _sweep(study_file, dry_run, small, as_json, where, retry, results, max_trials, quiet)
     except Problems as wrong:
         code = _wrong(wrong.problems)
-    except datasets.Damaged as wrong:
-        code = _wrong([str(wrong)])
+    except Trouble as trouble:
+        code = _wrong([str(trouble)], SOME_FAILED)
     except OSError as error:
-        where_to = f"{error.filename}: " if error.filename else ""
-        code = _wrong([f"{where_to}{error.strerror}; what was finished is kept, run the same command to go on"])
+        place = f"{error.filename}: " if error.filename else ""
+        code = _wrong([f"{place}{error.strerror}; what was finished is kept, the same command goes on"], SOME_FAILED)
     raise SystemExit(code)
 
 
@@ -64,6 +64,10 @@ def _sweep(
     if any(sweep_.fixed.get("data", "auto") == "auto" for sweep_ in asked.sweeps):
         data = datasets.found() if dry_run else datasets.prepare()
     planned = plan.make(asked, machine, data)
+    if not dry_run and any(p.trial.data == "cifar10" for p in planned.configurations):
+        data = data or datasets.prepare()
+        if data.name != "cifar10":
+            raise Trouble(f"{study_file} insists on data: cifar10, but {data.why}")
     job = sweep.Sweep(planned, results / asked.name, where=selected, retry=statuses, max_trials=max_trials)
     wanted = [entry for entry in planned.trials() if job.wanted(entry[0])]
     if not wanted:
@@ -130,10 +134,10 @@ def _statuses(text: str) -> frozenset[str]:
     return asked
 
 
-def _wrong(problems: list[str]) -> int:
+def _wrong(problems: list[str], code: int = WRONG) -> int:
     for problem in problems:
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {escape(problem)}")
-    return WRONG
+    return code
 
 
 def main() -> None:

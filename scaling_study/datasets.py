@@ -12,13 +12,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from scaling_study.errors import Trouble
 from scaling_study.settings import CACHE, data_root
 
 CIFAR10_FOLDER = "cifar-10-batches-py"
-
-
-class Damaged(Exception):
-    """Data is there but not whole. The message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ def found() -> Data | None:
 def prepare() -> Data:
     """Make the data ready before any clock runs: verify and pack it once, download it if it is not there.
 
-    Raises Damaged. A subprocess does it, so that the driver never imports torch.
+    Raises Trouble. A subprocess does it, so that the driver never imports torch.
     """
     if packed_cifar10().exists():
         return Data("cifar10", f"in {data_root()}")
@@ -53,6 +50,6 @@ def prepare() -> Data:
         [sys.executable, "-m", "scaling_study.workloads.prepare"], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        raise Damaged(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "preparing CIFAR-10 failed")
+        raise Trouble(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "preparing CIFAR-10 failed")
     said = json.loads(done.stdout.splitlines()[-1])
     return Data(said["data"], said.get("why", f"in {data_root()}"))

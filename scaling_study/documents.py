@@ -12,16 +12,10 @@ from typing import Any
 
 import yaml
 
+from scaling_study.errors import Problems
+
 MAX_BYTES, MAX_DEPTH, MAX_VALUES = 1_000_000, 20, 100_000
 Place = tuple[str | int, ...]  # ("sweeps", 1, "matrix", "workers")
-
-
-class Problems(Exception):
-    """Everything that is wrong with a file, as lines `file:line: what, and what would be right`."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
 
 
 @dataclass(frozen=True)

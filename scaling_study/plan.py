@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from scaling_study.datasets import Data
-from scaling_study.documents import Problems
+from scaling_study.errors import Problems
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
 from scaling_study.study import Measure, Study, Sweep, nearest

@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from scaling_study.documents import Document, Place, Problems, read
+from scaling_study.documents import Document, Place, read
+from scaling_study.errors import Problems
 from scaling_study.study_schema import KEYS, Measure, StudyModel
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scaling_study import launchers, outcome, process, records
-from scaling_study.documents import Problems
+from scaling_study.errors import Trouble
 from scaling_study.intervals import between_repeats
 from scaling_study.plan import Plan, Planned
 from scaling_study.records import Record
@@ -144,7 +144,7 @@ def environment(command: launchers.Command) -> dict[str, str]:
 
 
 def open_results(results: Path, plan: Plan) -> dict[str, Record]:
-    """Make or reopen results/<study>; the finished records by trial id. Raises Problems where they do not fit."""
+    """Make or reopen results/<study>; the finished records by trial id. Raises Trouble where they do not fit."""
     try:
         (results / "trials").mkdir(parents=True, exist_ok=True)
         study = {
@@ -162,8 +162,8 @@ def open_results(results: Path, plan: Plan) -> dict[str, Record]:
         records.write_json(results / "study.json", study)
         (results / "study.yaml").write_text(plan.study.document.text, encoding="utf-8")
     except OSError as error:
-        raise Problems(
-            [f"{results}: cannot write results there: {error.strerror}; choose another with --results"]
+        raise Trouble(
+            f"{results}: cannot write results there: {error.strerror}; choose another with --results"
         ) from error
     found = {}
     for path in sorted((results / "trials").glob("*/record.json")):
@@ -174,14 +174,14 @@ def open_results(results: Path, plan: Plan) -> dict[str, Record]:
 
 
 def _check_same(results: Path, study: Mapping[str, Any]) -> None:
-    """Raises Problems if the folder belongs to another study, or to unlike hardware or shares of it."""
+    """Raises Trouble if the folder belongs to another study, or to unlike hardware or shares of it."""
     try:
         before = records.load(results / "study.json")
     except records.UnreadableRecord as error:
-        raise Problems([f"{error}; move it away, or choose another folder with --results"]) from error
+        raise Trouble(f"{error}; move it away, or choose another folder with --results") from error
     if before.get("study") != study["study"]:
-        raise Problems(
-            [f"{results} holds study {before.get('study')!r}, not {study['study']!r}: choose another --results"]
+        raise Trouble(
+            f"{results} holds study {before.get('study')!r}, not {study['study']!r}: choose another --results"
         )
     was, now = before.get("machine", {}), study["machine"]
     if was.get("fingerprint") != now["fingerprint"]:
@@ -190,27 +190,31 @@ def _check_same(results: Path, study: Mapping[str, Any]) -> None:
             for k, v in now.items()
             if k not in ("fingerprint", "libraries") and was.get(k) != v
         ]
-        raise Problems([f"{results} was measured on another machine ({'; '.join(unlike)}): choose another --results"])
+        raise Trouble(f"{results} was measured on another machine ({'; '.join(unlike)}): choose another --results")
     if before.get("cores_per_worker") != study["cores_per_worker"]:
-        raise Problems(
-            [
-                f"{results} was measured with {before.get('cores_per_worker')} core(s) a worker, the study now gives "
-                f"{study['cores_per_worker']} (its largest worker count changed): choose another --results"
-            ]
+        raise Trouble(
+            f"{results} was measured with {before.get('cores_per_worker')} core(s) a worker, the study now gives "
+            f"{study['cores_per_worker']} (its largest worker count changed): choose another --results"
         )
 
 
 @contextlib.contextmanager
 def locked(results: Path) -> Iterator[None]:
-    """Hold the results folder. Raises Problems, naming the holder, if another driver has it."""
-    results.mkdir(parents=True, exist_ok=True)
-    with (results / ".driver").open("a+", encoding="utf-8") as file:
+    """Hold the results folder. Raises Trouble, naming the holder, if another driver has it."""
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        file = (results / ".driver").open("a+", encoding="utf-8")
+    except OSError as error:
+        raise Trouble(
+            f"{results}: cannot write results there: {error.strerror}; choose another with --results"
+        ) from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             file.seek(0)
-            raise Problems(
-                [f"{results} is in use by another run ({file.read().strip()}); wait for it, or stop it"]
+            raise Trouble(
+                f"{results} is in use by another run ({file.read().strip()}); wait for it, or stop it"
             ) from error
         file.truncate(0)
         file.write(f"process {os.getpid()} since {utc_now()}\n")

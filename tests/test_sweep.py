@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from scaling_study import process, records, sweep
-from scaling_study.documents import Document, Problems
+from scaling_study.documents import Document
+from scaling_study.errors import Trouble
 from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.machine import Machine
 from scaling_study.plan import Plan, Planned
@@ -204,20 +205,20 @@ def test_another_study_or_machine_is_refused_with_the_difference(plan_for, tmp_p
     plan = plan_for("take_a_second")
     sweep.open_results(tmp_path, plan)
     other = dataclasses.replace(plan, study=dataclasses.replace(plan.study, name="other"))
-    with pytest.raises(Problems, match="holds study 'planted', not 'other': choose another --results"):
+    with pytest.raises(Trouble, match="holds study 'planted', not 'other': choose another --results"):
         sweep.open_results(tmp_path, other)
     bigger = dataclasses.replace(plan, machine=dataclasses.replace(MACHINE, cores=64))
-    with pytest.raises(Problems, match=r"measured on another machine \(cores 2 then, 64 now\)"):
+    with pytest.raises(Trouble, match=r"measured on another machine \(cores 2 then, 64 now\)"):
         sweep.open_results(tmp_path, bigger)
     shares = dataclasses.replace(plan.configurations[0].trial, cores_per_worker=2)
     wider = dataclasses.replace(plan, configurations=(dataclasses.replace(plan.configurations[0], trial=shares),))
-    with pytest.raises(Problems, match="measured with 1 core"):
+    with pytest.raises(Trouble, match="measured with 1 core"):
         sweep.open_results(tmp_path, wider)
 
 
 def test_two_drivers_on_one_folder_the_second_names_the_first(tmp_path):
     with sweep.locked(tmp_path):
-        with pytest.raises(Problems, match=rf"in use by another run \(process {os.getpid()} since "):
+        with pytest.raises(Trouble, match=rf"in use by another run \(process {os.getpid()} since "):
             with sweep.locked(tmp_path):
                 pass
     with sweep.locked(tmp_path):

@@ -1,0 +1,191 @@
+"""The front door as a person uses it: real processes, real exit codes, one clear message each."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from scaling_study.settings import CHECKOUT
+
+TINY = """
+study: tiny
+measure: {warmup_steps: 1, min_steps: 3, min_seconds: 0, max_steps: 3, repeats: 2, max_repeats: 2}
+sweeps:
+  - framework: single
+    data: synthetic
+    matrix: {model: [resnet8], batch_per_worker: [4, 8]}
+"""
+
+
+def sweep(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(CHECKOUT / "run_sweep.py"), *arguments], cwd=cwd, env={**os.environ, **(env or {})},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    return tmp_path
+
+
+def error_of(done: subprocess.CompletedProcess[str]) -> str:
+    assert "Traceback" not in done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if line.strip())
+    return line
+
+
+def test_help_is_quick_and_names_the_options(tmp_path):
+    start = time.monotonic()
+    done = sweep("--help", cwd=tmp_path)
+    assert done.returncode == 0 and time.monotonic() - start < 5
+    for option in (
+        "--dry-run",
+        "--where",
+        "--retry",
+        "--results",
+        "--max-trials",
+        "--json",
+        "--small",
+        "-q",
+        "--doctor",
+    ):
+        assert option in done.stdout
+
+
+def test_dry_run_starts_nothing_and_prints_commands(tiny):
+    done = sweep("tiny.yaml", "--dry-run", cwd=tiny)
+    assert done.returncode == 0, done.stderr
+    assert "4 trials" in done.stdout and "single.py --model resnet8 --batch-per-worker 4" in done.stdout
+    assert "Estimated time" in done.stdout
+    assert not (tiny / "results").exists()
+
+
+def test_dry_run_json_holds_every_trial_key_and_a_command(tiny):
+    trials = json.loads(sweep("tiny.yaml", "--dry-run", "--json", cwd=tiny).stdout)["trials"]
+    assert len(trials) == 4
+    expected = {"framework": "single", "model": "resnet8", "workers": 1, "allreduce": "none", "data": "synthetic"}
+    for trial in trials:
+        assert expected.items() <= trial.items()
+        assert trial["global_batch"] == trial["batch_per_worker"]
+        assert "single.py" in trial["command"]
+
+
+@pytest.mark.slow
+def test_a_printed_command_works_when_pasted(tiny):
+    command = json.loads(sweep("tiny.yaml", "--dry-run", "--json", cwd=tiny).stdout)["trials"][0]["command"]
+    done = subprocess.run(command, shell=True, cwd=tiny, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "Total images/sec" in done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_a_sweep_then_the_same_again(tiny):
+    done = sweep("tiny.yaml", cwd=tiny)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = tiny / "results" / "tiny"
+    rows = list(csv.DictReader((results / "results.csv").open()))
+    assert len(rows) == 4 and {row["status"] for row in rows} == {"ok"}
+    assert {row["data_source"] for row in rows} == {"synthetic (asked for)"}
+    assert "SYNTHETIC" in done.stdout.upper()
+    assert list((results / "figures").glob("*.png")) and list((results / "tables").glob("*.md"))
+    records = sorted(results.glob("trials/*/record.json"))
+    times = [path.stat().st_mtime_ns for path in records]
+    again = sweep("tiny.yaml", cwd=tiny)
+    assert again.returncode == 0 and "4 of 4 trials are finished already" in again.stdout
+    assert [path.stat().st_mtime_ns for path in records] == times
+
+
+@pytest.mark.slow
+def test_json_for_scripts(tiny):
+    done = sweep("tiny.yaml", "--json", "--max-trials", "1", cwd=tiny)
+    assert done.returncode == 0
+    (trial,) = json.loads(done.stdout)["trials"]
+    assert trial["status"] == "ok" and trial["samples_per_second"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_keeps_what_is_finished_says_how_to_go_on_and_leaves_nothing(tiny, number):
+    (tiny / "tiny.yaml").write_text(TINY.replace("min_steps: 3", "min_steps: 100000").replace("max_steps: 3,", ""))
+    driver = subprocess.Popen(
+        [sys.executable, str(CHECKOUT / "run_sweep.py"), "tiny.yaml"], cwd=tiny, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not list(tiny.glob("results/tiny/trials/*/log.txt")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(2)
+    below = psutil.Process(driver.pid).children(recursive=True)
+    assert below
+    driver.send_signal(number)
+    said, _ = driver.communicate(timeout=30)
+    assert driver.returncode == 130
+    assert f"Stopped by {number.name}" in said and "To go on: python run_sweep.py tiny.yaml" in said
+    assert not [p for p in below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    assert not list(tiny.glob("results/tiny/trials/*/record.json"))
+
+
+@pytest.mark.slow
+def test_a_failing_trial_gives_exit_code_1_and_its_cause(tmp_path):
+    study = "study: big\nmeasure: {repeats: 1, max_repeats: 1}\n"
+    study += "sweeps: [{framework: single, data: synthetic, model: resnet8, image_size: 100000}]\n"
+    (tmp_path / "big.yaml").write_text(study)
+    done = sweep("big.yaml", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "oom" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothere.yaml"], "nothere.yaml: no such file"),
+        (["tiny.yaml", "--where", "colour=red"], "--where colour=red: expected key=value with a trial key"),
+        (["tiny.yaml", "--where", "worker=2"], "did you mean 'workers'?"),
+        (["tiny.yaml", "--where", "batch_per_worker=5"], "--where batch_per_worker=5 matches no trial"),
+        (["tiny.yaml", "--retry", "broken"], "--retry broken: a status is one of ok, oom"),
+        (["tiny.yaml", "--small"], "has no `small:` section"),
+        ([], "which study?"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(tiny, arguments, said):
+    done = sweep(*arguments, cwd=tiny)
+    assert done.returncode == 2
+    assert said in error_of(done)
+
+
+def test_every_problem_of_a_study_is_reported_with_its_line(tiny):
+    (tiny / "bad.yaml").write_text("study: bad\nsweeps:\n  - framework: horvod\n    worker: 2\nscalling: weak\n")
+    done = sweep("bad.yaml", cwd=tiny)
+    assert done.returncode == 2
+    for said in (
+        "bad.yaml:3:",
+        "did you mean 'horovod'?",
+        "bad.yaml:4: unknown key 'worker'",
+        "bad.yaml:5: unknown key",
+    ):
+        assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_insisting_on_data_that_is_not_there_is_one_sentence_before_anything_runs(tiny):
+    (tiny / "tiny.yaml").write_text(TINY.replace("synthetic", "cifar10"))
+    done = sweep("tiny.yaml", cwd=tiny, env={"DATA_ROOT": str(tiny / "no-data")})
+    assert done.returncode == 1
+    assert "tiny.yaml insists on data: cifar10, but CIFAR-10 could not be downloaded" in error_of(done)
+    assert not (tiny / "results").exists()
+
+
+def test_a_results_folder_that_cannot_be_written_is_one_sentence(tiny):
+    done = sweep("tiny.yaml", "--results", "tiny.yaml/results", cwd=tiny)
+    assert done.returncode == 1
+    assert "cannot write results there: Not a directory" in error_of(done)
