@@ -1,0 +1,50 @@
+# make sweep   set up what is missing, then run the default study       (STUDY=other.yaml, ARGS="--small --dry-run")
+# make test    set up what is missing, then run every test              (ARGS="-k horovod")
+# also: test-quick, lint, bench, doctor, setup, clean                   (PYTHON=python3.12 chooses the interpreter)
+
+PYTHON ?= python3
+VENV   ?= .venv
+STUDY  ?= sweeps.yaml
+ARGS   ?=
+
+# Open MPI 5 does not start without a home; some containers and timers have none.
+export HOME := $(or $(HOME),$(CURDIR)/.cache)
+
+# Launchers look for mpirun, horovodrun and python on PATH, as in an activated environment.
+RUN = PATH="$(abspath $(VENV))/bin:$$PATH"
+
+.DEFAULT_GOAL := help
+.PHONY: help setup sweep test test-quick lint bench doctor clean
+
+help:
+	@sed -n 's/^# //p' Makefile | head -3
+
+setup:
+	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON) on this machine: install python3 (3.11 or newer)." >&2; exit 2; }
+	@$(PYTHON) -m environment.bootstrap --venv $(VENV)
+
+sweep: setup
+	$(RUN) python run_sweep.py $(STUDY) $(ARGS)
+
+doctor: setup
+	$(RUN) python run_sweep.py --doctor $(ARGS)
+
+test: setup
+	$(RUN) python -m pytest $(ARGS)
+
+test-quick: setup
+	$(RUN) python -m pytest -m "not slow" $(ARGS)
+
+lint: setup
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+
+bench: setup
+	$(RUN) python -m benchmarks $(ARGS)
+
+# Results are measurements, not something that was made: they stay.
+clean:
+	rm -rf $(VENV) .cache/wheels .cache/sources .cache/logs .cache/*.setup.lock
+	rm -rf build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './results/*' -prune -exec rm -rf {} +

