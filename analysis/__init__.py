@@ -1,0 +1,35 @@
+"""Records -> tables and figures. Never imports torch and never starts a trial: a laptop without either can do it.
+
+    python -m analysis results/<study>
+
+The imports are inside the functions, because `python -m analysis --help` and the sweep's start pay for this one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def write(results: Path) -> list[Path]:
+    """Write results.csv, configurations.csv, tables/ and figures/ into `results`; return their paths.
+
+    Raises analysis.study.NotResults if `results` is no results folder, OSError if it cannot be written to.
+    Warns analysis.trials.SkippedRecord, with its name, of each record that cannot be read.
+    """
+    from analysis import outputs
+
+    return outputs.write(results)
+
+
+def print_tables(results: Path, console: Console | None = None) -> None:
+    """Print the throughput and speed-up tables of every model. Raises and warns as write() does."""
+    from rich.console import Console
+
+    from analysis import results as reading
+    from analysis import terminal
+
+    terminal.show(reading.read(results), console or Console())

@@ -1,0 +1,77 @@
+"""Which configuration another one's speed-up is measured against.
+
+The baseline adds no trials: it is looked for among the study's own. It matches the study's `baseline` and equals
+the compared configuration in every key, except those that say how the work is spread over workers. Under weak
+scaling and in data parallelism that leaves the same batch_per_worker; under strong scaling, and in a pipeline,
+whose workers share one batch, the same global_batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from analysis.study import StudyInfo
+from analysis.trials import TRIAL_KEYS
+from scaling_study.frameworks import FRAMEWORKS
+
+# The order matters where several configurations match: the one nearest to the compared one is taken.
+SPREADING_KEYS = ("framework", "launcher", "controller", "allreduce", "hosts", "sharding", "schedule", "workers")
+BATCH_KEYS = ("batch_per_worker", "global_batch")
+PIPELINE_KEYS = ("schedule", "stages", "micro_batches")  # one of these set: the workers share one batch
+Configuration = Mapping[str, Any]  # the trial keys of one configuration, and `configuration`, its id
+
+
+def find(compared: Configuration, among: Sequence[Configuration], study: StudyInfo) -> Configuration | str:
+    """The baseline of `compared`, itself if it is one; or, in one clause, why there is none."""
+    if study.baseline is None:
+        return "the study declares no baseline"
+    if _is_baseline(compared, study.baseline):
+        return compared
+    batch = _batch_key(compared, study)
+    matching = [c for c in among if _is_baseline(c, study.baseline) and _comparable(c, compared, batch)]
+    if not matching:
+        wanted = ", ".join(f"{k}={v}" for k, v in study.baseline.items())
+        return f"no baseline trial with {wanted} and {batch}={compared.get(batch)} that is otherwise the same was run"
+    ranked = sorted(matching, key=lambda c: _nearness(c, compared), reverse=True)
+    if len(ranked) > 1 and _nearness(ranked[0], compared) == _nearness(ranked[1], compared):
+        return f"{len(ranked)} configurations match the baseline: {', '.join(str(c['configuration']) for c in ranked)}"
+    return ranked[0]
+
+
+def _is_baseline(configuration: Configuration, partial: Mapping[str, Any]) -> bool:
+    return all(same(configuration.get(key), value) for key, value in partial.items())
+
+
+def _batch_key(configuration: Configuration, study: StudyInfo) -> str:
+    pipeline = any(known(configuration.get(key)) for key in PIPELINE_KEYS)
+    return "global_batch" if pipeline else study.batch_key
+
+
+def _comparable(a: Configuration, b: Configuration, batch: str) -> bool:
+    """Equal in all that decides what is computed. A key that one framework does not have cannot differ."""
+    keys = [key for key in TRIAL_KEYS if key not in (*SPREADING_KEYS, *BATCH_KEYS, "repeat")]
+    shared = [key for key in keys if all(_has(str(c.get("framework")), key) for c in (a, b))]
+    return all(same(a.get(key), b.get(key)) for key in (*shared, batch))
+
+
+def _has(framework: str, key: str) -> bool:
+    """Whether `key` exists for the framework: `machine` does for all, and every key for one not in the table."""
+    table = FRAMEWORKS.get(framework)
+    return table is None or key == "machine" or key in table.axes
+
+
+def _nearness(candidate: Configuration, compared: Configuration) -> tuple[bool, ...]:
+    return tuple(same(candidate.get(key), compared.get(key)) for key in SPREADING_KEYS)
+
+
+def known(value: Any) -> bool:
+    """False for None and for what pandas makes of it."""
+    return value is not None and not pd.isna(value)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equality in which unknown equals unknown."""
+    return bool(a == b) if known(a) and known(b) else known(a) == known(b)

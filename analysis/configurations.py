@@ -1,0 +1,127 @@
+"""Trials -> one row a configuration: configurations.csv. Throughput over its repeats, speed-up, efficiency.
+
+Every interval here is 95 %, between repeats: Student t for a throughput, Welch on the logarithm for a speed-up.
+With fewer than 3 repeats that are ok the number stands alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from analysis import baseline
+from analysis.study import StudyInfo
+from analysis.trials import INTEGERS, PHASES, TRIAL_KEYS
+from scaling_study.intervals import FEWEST_REPEATS, TOO_SHORT, between_repeats, ratio, repeats_needed
+from scaling_study.records import STATUSES
+
+KEYS = tuple(key for key in TRIAL_KEYS if key != "repeat")
+MEANS = (
+    *("tokens_per_second", "step_seconds_mean", *(f"{phase}_seconds" for phase in PHASES), "launch_seconds"),
+    *("gpu_utilization_percent", "energy_joules", "loss_first", "loss_last"),
+)
+MAXIMA = ("parameters", "allreduce_bytes", "communication_bytes", "peak_memory_bytes")
+COLUMNS = (
+    *("study", "configuration", *KEYS, "status", "reason", "repeats", "n"),
+    *("samples_per_second", "interval_low", "interval_high", "relative_half_width", "repeats_needed"),
+    *("speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high"),
+    *("baseline", "speedup_reason", "oversubscribed", "too_short", *MAXIMA, *MEANS),
+    *("data_source", "started_at", "failures", "repeat_values"),
+)
+
+
+def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
+    """`trials` (trials.COLUMNS) -> COLUMNS, in the order of the trial keys.
+
+    `n` counts the repeats that are ok, `repeats` all that finished, `too_short` those ok whose run was;
+    `failures` reads `oom: 1`; `repeat_values` holds the samples per second of each, separated by `;`.
+    `repeats_needed` is how many repeats this spread would need for the study's target_interval.
+    """
+    by_configuration = trials[trials.status == "ok"].groupby("configuration")
+    folded = by_configuration[list(MEANS)].mean().join(by_configuration[list(MAXIMA)].max()).to_dict("index")
+    groups: dict[str, list[dict[Any, Any]]] = {}
+    for trial in trials.to_dict("records"):
+        groups.setdefault(trial["configuration"], []).append(trial)
+    rows = [_configuration(group, study) | folded.get(name, {}) for name, group in groups.items()]
+    for row in rows:
+        row |= _speedup(row, rows, study)
+    order = ["model", "framework", "workers", "allreduce", *baseline.BATCH_KEYS]
+    result = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+    kinds: dict[str, Any] = {key: trials[key].dtype for key in KEYS}
+    whole = ("repeats", "n", "repeats_needed", "too_short")
+    texts = ("study", "configuration", "status", "reason", "baseline", "speedup_reason", "data_source", "started_at")
+    kinds |= dict.fromkeys(whole + tuple(name for name in MAXIMA if name in INTEGERS), "Int64")
+    kinds |= dict.fromkeys((*texts, "failures", "repeat_values"), "string") | {"oversubscribed": "boolean"}
+    kinds = {name: kinds.get(name, "float64") for name in COLUMNS}
+    return result.astype(kinds).sort_values(order, kind="stable", ignore_index=True)
+
+
+def values(configuration: Mapping[Any, Any]) -> list[float]:
+    """The samples per second of each repeat that is ok."""
+    text = configuration["repeat_values"]
+    return [float(value) for value in text.split(";")] if baseline.known(text) and text else []
+
+
+def _configuration(group: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, Any]:
+    """One row from the trials of one configuration, which agree in every key but the repeat."""
+    good, bad = ([t for t in group if (t["status"] == "ok") is ok] for ok in (True, False))
+    counts = {status: sum(t["status"] == status for t in bad) for status in STATUSES}
+    speeds = [float(t["samples_per_second"]) for t in good]
+    row: dict[Any, Any] = {key: group[0][key] for key in ("study", "configuration", *KEYS)}
+    row |= {
+        "status": "ok" if good else bad[0]["status"],
+        "reason": "" if good else bad[0]["reason"],
+        "failures": ", ".join(f"{status}: {count}" for status, count in counts.items() if count),
+        "repeats": len(group),
+        "n": len(good),
+        "started_at": min((t["started_at"] for t in group if baseline.known(t["started_at"])), default=""),
+        "oversubscribed": oversubscribed(row, study),
+        "too_short": sum(t["reason"] == TOO_SHORT for t in good),
+        "data_source": "; ".join(dict.fromkeys(t["data_source"] for t in good if baseline.known(t["data_source"]))),
+        "repeat_values": ";".join(map(repr, speeds)),
+    }
+    if good:
+        interval = between_repeats(speeds)
+        needed = repeats_needed(speeds, study.target_interval) if len(good) >= FEWEST_REPEATS else None
+        row |= {"samples_per_second": interval.mean, "interval_low": interval.low, "interval_high": interval.high}
+        row |= {"relative_half_width": interval.relative_half_width, "repeats_needed": needed}
+    return row
+
+
+def _speedup(row: dict[Any, Any], rows: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, Any]:
+    """Speed-up and efficiency of one row, or the reason why there is none."""
+    found = baseline.find(row, rows, study)
+    if study.baseline is not None and not row["n"]:
+        return {"speedup_reason": f"not measured: {row['status']}"}
+    if isinstance(found, str):
+        return {"speedup_reason": found}
+    name: dict[Any, Any] = {"baseline": found["configuration"]}
+    if row["oversubscribed"] or found["oversubscribed"]:
+        whose = "" if row["oversubscribed"] else "its baseline is "
+        return name | {"speedup_reason": f"{whose}oversubscribed: more workers than the machine has room for"}
+    if not found["n"]:
+        return name | {"speedup_reason": f"its baseline is not ok: {found['status']} ({found['configuration']})"}
+    workers = int(row["workers"])
+    if found is row:  # 1 by definition, without any doubt that an interval could express
+        return name | {"speedup": 1.0, "efficiency": 1.0 / workers, "speedup_reason": ""}
+    gain = ratio(values(row), values(found))
+    bounds = {"speedup": gain.mean, "speedup_low": gain.low, "speedup_high": gain.high}
+    efficiency = {
+        key.replace("speedup", "efficiency"): None if value is None else value / workers
+        for key, value in bounds.items()
+    }
+    return name | bounds | efficiency | {"speedup_reason": ""}
+
+
+def oversubscribed(configuration: Mapping[str, Any], study: StudyInfo) -> bool:
+    """Whether it was allowed to, and did, run more workers than the machine has GPUs or cores for."""
+    if not baseline.known(configuration["oversubscribe"]) or not configuration["oversubscribe"]:
+        return False
+    gpus, cores = study.machine.get("gpus"), study.machine.get("cores")
+    share = configuration["cores_per_worker"]
+    on_gpu = configuration["device"] == "cuda"
+    have = len(gpus) if on_gpu and gpus is not None else None if on_gpu else cores
+    need = int(configuration["workers"]) * (1 if on_gpu or not baseline.known(share) else int(share))
+    return have is None or need > int(have)

@@ -1,0 +1,18 @@
+"""Figures for a paper, as PNG and SVG. The only part of the analysis that imports seaborn."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from analysis.figures import gain, speedup, style, throughput
+from analysis.names import file_name
+from analysis.results import Results
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """File name without its ending -> figure; those that this study has nothing to show on are left out."""
+    with style.applied():
+        figures: dict[str, Figure | None] = {"throughput": throughput.draw(results)}
+        figures |= {f"speedup-{file_name(model)}": speedup.draw(results, model) for model in results.models}
+        figures |= {"allreduce-gain": gain.draw(results)}
+    return {name: figure for name, figure in figures.items() if figure is not None}

@@ -1,0 +1,37 @@
+"""What every figure says of itself in its footnote: how to read it, the study, the machine, the date, the data."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from analysis import notes
+from analysis.figures import style
+from analysis.results import Results
+
+MEAN, RATIO = "mean", "ratio of means"  # what a point is
+
+
+def footnote(results: Results, what: str, points: str, method: str, shown: str = "") -> list[str]:
+    """Sentences: `what` is drawn, what its `points` are, by which `method` the interval was found, and how a lone
+    repeat is `shown`."""
+    counts = results.configurations.n
+    lines = [what]
+    if (counts > 0).any():
+        bars = f"; bars: 95 % interval between repeats ({method})" if (counts >= 3).any() else ""
+        lines.append(f"Points: {points} of {results.repeats}{bars}.")
+    if counts.between(1, 2).any():
+        lines.append("With fewer than 3 repeats no interval is claimed" + (f"; {shown}." if shown else "."))
+    if (results.configurations.status != "ok").any():
+        lines.append("Crosses: not measured, with the reason at the right.")
+    return [" ".join(line for line in lines if line), f"{notes.source(results)}."]
+
+
+def empty(title: str, why: str, results: Results) -> Figure:
+    """A figure that says why there is nothing on it."""
+    made = style.sheet(
+        1, 1, style.Layout(gutters=(0.6,)), f"{title}: {results.study.name}", [f"{notes.source(results)}."]
+    )
+    axis = made.axes[0][0]
+    axis.set_axis_off()
+    axis.text(0.5, 0.5, why, ha="center", va="center", transform=axis.transAxes)
+    return made.figure

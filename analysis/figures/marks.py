@@ -1,0 +1,143 @@
+"""What panels have in common: labels at the ends of lines, intervals, and the strip of what was not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from numpy.typing import NDArray
+
+from analysis.figures import style
+
+GAP = style.SMALL * 1.45 / 72  # inches between two labels
+STRIP_ROW = 0.165  # inches
+MOST_STRIP_ROWS = 6
+
+
+@dataclass(frozen=True)
+class EndLabel:
+    """Text beside a panel, tied by a thin line to (x, y) in data coordinates, in the colour of its line."""
+
+    x: float
+    y: float
+    text: str
+    colour: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One row of the strip: where (`xs`, data coordinates) a line has no value, and `text`, which and why."""
+
+    xs: tuple[float, ...]
+    text: str
+    colour: str
+
+
+def end_labels(axis: Axes, labels: Sequence[EndLabel], panel_height: float) -> None:
+    """Write the labels right of the panel, as near to their heights as they can be without touching.
+
+    The nearest places that keep an order and a distance are an isotonic regression of the heights less the
+    distances (Best and Chakravarti, Math. Program. 47, 1990).
+    """
+    if not labels:
+        return
+    from scipy.optimize import isotonic_regression
+
+    ordered = sorted(labels, key=lambda label: label.y)
+    to_axes = axis.transData - axis.transAxes  # whatever the scale of the axis
+    wanted = np.array([to_axes.transform((label.x, label.y))[1] for label in ordered])
+    gaps = np.arange(len(ordered)) * GAP / panel_height
+    places = np.clip(isotonic_regression(wanted - gaps).x, 0.0, max(0.0, 1.0 - gaps[-1])) + gaps
+    for label, place in zip(ordered, places, strict=True):
+        axis.annotate(
+            label.text, xy=(label.x, label.y), xycoords="data", xytext=(1.05, place), textcoords="axes fraction",
+            va="center", ha="left", fontsize=style.SMALL, annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": label.colour, "linewidth": 0.9, "linestyle": ":",
+                        "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 3},
+        )  # fmt: skip
+
+
+def strip_height(panels: Sequence[Sequence[Failure]]) -> float:
+    """Inches that the strip needs under panels with these failures; 0 where nothing failed."""
+    rows = max((len(merged(failures)) for failures in panels), default=0)
+    return rows * STRIP_ROW + 0.05 if rows else 0.0
+
+
+def merged(failures: Sequence[Failure]) -> Sequence[Failure]:
+    """A row for each line that failed, or one for all where that would be too many to tell apart."""
+    if len(failures) <= MOST_STRIP_ROWS:
+        return failures
+    xs = tuple(sorted({x for failure in failures for x in failure.xs}))
+    return [Failure(xs, f"{len(failures)} not measured (tables)", style.GREY)]
+
+
+def strip(axis: Axes, below: Axes | None, failures: Sequence[Failure], label: str) -> None:
+    """Draw in `below` what was not measured: a cross where a value is missing, and beside it which and why.
+
+    `label` names the x axis, which is that of the strip where there is one and of the panel where there is not.
+    """
+    if below is None or not failures:
+        axis.set_xlabel(label)
+        if below is not None:
+            below.remove()
+        return
+    axis.tick_params(labelbottom=False, bottom=False)
+    axis.spines["bottom"].set_visible(False)
+    below.spines["top"].set_visible(True)
+    below.set_xlabel(label)
+    below.set_facecolor(style.PALE)
+    below.grid(False)
+    rows = merged(failures)
+    below.set_ylim(len(rows) - 0.4, -0.6)
+    below.yaxis.set_major_locator(NullLocator())
+    for index, failure in enumerate(rows):
+        below.plot(
+            failure.xs, [index] * len(failure.xs), linestyle="", marker="x", markersize=5, markeredgewidth=1.6,
+            color=failure.colour, clip_on=False,
+        )  # fmt: skip
+        below.annotate(
+            failure.text, xy=(1.05, index), xycoords=("axes fraction", "data"), va="center", fontsize=style.SMALL,
+            annotation_clip=False,
+        )  # fmt: skip
+
+
+def gutter(texts: Iterable[str]) -> float:
+    """Inches that labels with these texts need beside a panel."""
+    return 0.35 + max((style.inches(text, style.SMALL) for text in texts), default=0.0)
+
+
+def failure_text(name: str, statuses: Sequence[tuple[str, str]]) -> str:
+    """`fp32: oom at 256, 512; timeout at 1024` from (status, where) pairs."""
+    where = {status: [at for found, at in statuses if found == status] for status, _ in statuses}
+    return f"{name}: " + "; ".join(f"{status} at {', '.join(at)}" for status, at in where.items())
+
+
+def interval_line(
+    axis: Axes, x: NDArray[np.float64], rows: pd.DataFrame, names: tuple[str, str, str], colour: str, marker: str,
+    dashes: str = "-",
+) -> None:  # fmt: skip
+    """Points joined by a line, with a bar from low to high where there is an interval. `names`: mean, low, high."""
+    mean, low, high = (rows[name].astype(float).to_numpy() for name in names)
+    below, above = np.nan_to_num(mean - low), np.nan_to_num(high - mean)
+    axis.errorbar(
+        x, mean, yerr=np.clip(np.vstack([below, above]), 0, None), color=colour, marker=marker, linestyle=dashes,
+        capsize=2.5, elinewidth=1.0, capthick=1.0, markeredgecolor="white", markeredgewidth=0.5, zorder=3,
+    )  # fmt: skip
+
+
+def ticks(axis: Axes, at: Sequence[float], names: Sequence[str], panel_width: float) -> None:
+    """Ticks at these places of the x axis, leaving out names that would touch the one before."""
+    low, high = axis.get_xlim()
+    shown: dict[float, str] = {}
+    free = -np.inf
+    for place, name in zip(at, names, strict=True):
+        middle, width = (place - low) / (high - low) * panel_width, style.inches(name, style.SMALL)
+        shown[place] = name if middle - width / 2 > free + 0.06 else ""
+        free = middle + width / 2 if shown[place] else free
+    axis.xaxis.set_major_locator(FixedLocator(list(shown)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda at, _: next((n for p, n in shown.items() if p == at), "")))
+    axis.xaxis.set_minor_locator(NullLocator())

@@ -1,0 +1,105 @@
+"""The sentences under a table: what the numbers are, how sure, what failed and why, where and when it was measured."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.results import Results
+
+MOST_REASONS = 6  # lines of reasons under one table; the rest are counted
+
+
+def of(results: Results, model: str) -> list[str]:
+    """What is particular to one model's throughput table: how sure, what failed, what was trained."""
+    ours = results.configurations[results.configurations.model == model]
+    return [*_sure(ours, results), *_failed(ours, "status"), *_trained(ours)]
+
+
+def of_speedup(results: Results, model: str) -> list[str]:
+    """Likewise of its speed-up table: what has no speed-up, and why."""
+    ours = results.configurations[results.configurations.model == model]
+    return [*_failed(ours[(ours.status == "ok") & ours.speedup.isna()], "speedup_reason"), *_failed(ours, "status")]
+
+
+def legend(results: Results) -> list[str]:
+    """How every throughput table of the study is to be read."""
+    return [
+        f"Samples per second over all workers, mean of {results.repeats} ± half of the 95 % interval between "
+        "repeats (Student t); with fewer than 3 repeats no interval is claimed.",
+        "**Bold**: the fastest of its row; ≈: not distinguishable from it at 95 %; ★: the row of the fastest.",
+        source(results),
+    ]
+
+
+def legend_of_speedup(results: Results) -> list[str]:
+    """How every speed-up table of the study is to be read."""
+    return [
+        "Speed-up [95 % interval between repeats, Welch], and efficiency = speed-up / workers. The baseline has the "
+        f"same {results.study.batch_key} ({results.study.scaling} scaling) and is otherwise the same.",
+        source(results),
+    ]
+
+
+def source(results: Results) -> str:
+    """Study, machine, date and data: `cifar10-scaling; 2 cores of Xeon, no GPU; 2026-01-31; SYNTHETIC DATA`."""
+    data = "SYNTHETIC DATA" if results.synthetic else data_names(results)
+    parts = [f"Study {results.study.name}", results.study.machine_text, results.dates, data]
+    return "; ".join(part for part in parts if part)
+
+
+def data_names(results: Results) -> str:
+    """`cifar10 data`; the records also say where it came from."""
+    sources = results.trials.data_source.dropna()
+    names = sorted({str(one).split()[0].rstrip(":;,") for one in sources if one})
+    return f"{' and '.join(names)} data" if names else ""
+
+
+def _sure(ours: pd.DataFrame, results: Results) -> list[str]:
+    """The widest interval against the target, with what the target would cost; and runs too short for their own."""
+    lines = []
+    target = results.study.target_interval
+    wide = ours[ours.relative_half_width > target]
+    if len(wide):
+        worst = wide.sort_values("relative_half_width").iloc[-1]
+        needs = (
+            "" if pd.isna(worst.repeats_needed) else f"; to reach it, this would need {worst.repeats_needed} repeats"
+        )
+        lines.append(
+            f"{len(wide)} of {len(ours[ours.n > 0])} intervals are wider than the target of ±{100 * target:.2g} %. "
+            f"Widest: ±{100 * worst.relative_half_width:.1f} % ({worst.series}, batch {worst.batch}){needs}."
+        )
+    if short := int(ours.too_short.sum()):
+        lines.append(
+            f"{short} of {int(ours.n.sum())} runs are too short for an interval within the run to be relied on "
+            "(results.csv); the intervals above are between repeats and do not use it."
+        )
+    return lines
+
+
+def _trained(ours: pd.DataFrame) -> list[str]:
+    """Parameters and gradient bytes beside the numbers: two models that are one, or a half-sent gradient, show here."""
+    counts = [f"{count:,}" for count in sorted(set(ours.parameters.dropna()))]
+    if not counts:
+        return []
+    sent = ours[ours.allreduce_bytes > 0].groupby("allreduce").allreduce_bytes.max()
+    wire = [f"{size / 1e6:,.2f} MB in {precision}" for precision, size in sent.items()]
+    reduced = f"; each worker hands over {', '.join(wire)} to be reduced in one step" if wire else ""
+    return [
+        ("DIFFERENT parameter counts: " if len(counts) > 1 else "Parameters: ") + " and ".join(counts) + reduced + "."
+    ]
+
+
+def _failed(ours: pd.DataFrame, column: str) -> list[str]:
+    """One line for each status, or speed-up that is missing, and its reason: with the configurations it befell."""
+    if column == "status":
+        ours = ours[ours.status != "ok"]
+        said = ours.status + ours.reason.fillna("").map(lambda reason: f" ({reason})" if reason else "")
+    else:
+        said = "no speed-up: " + ours[column].fillna("")
+    lines = []
+    for text, group in ours.groupby(said, sort=False):
+        where = [f"{series}, batch {batch}" for series, batch in zip(group.series, group.batch, strict=True)]
+        more = f" and {len(where) - 4} more" if len(where) > 4 else ""
+        lines.append(f"{text}: {'; '.join(where[:4])}{more}.")
+    unsaid = len(lines) - MOST_REASONS
+    return lines[:MOST_REASONS] + ([f"{unsaid} more reasons: see configurations.csv."] if unsaid > 0 else [])

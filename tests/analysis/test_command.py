@@ -1,0 +1,154 @@
+"""python -m analysis: what it writes, replaces and leaves alone; its errors; what it does not import."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from planted import Planted, default_study, plant
+
+import analysis
+from analysis import configurations, names, outputs, trials
+from analysis.__main__ import main
+
+ONE, TWO = Planted(), Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
+
+
+def test_it_writes_everything_where_the_page_says(tmp_path: Path) -> None:
+    planted, about = default_study()
+    made = analysis.write(plant(tmp_path, planted, **about))
+    kept = {str(path.relative_to(tmp_path)) for path in made}
+    assert {"results.csv", "configurations.csv", "tables/throughput-resnet18.md", "tables/throughput-resnet18.csv",
+            "tables/speedup-resnet8.md", "tables/allreduce-gain.csv", "figures/throughput.png",
+            "figures/throughput.svg", "figures/speedup-resnet18.png", "figures/allreduce-gain.svg"} <= kept  # fmt: skip
+    assert all(path.stat().st_size for path in made)
+    assert not list(tmp_path.rglob(".*")), "no temporary file stays"
+    csv = pd.read_csv(tmp_path / "results.csv")
+    assert list(csv) == list(trials.COLUMNS)
+    assert len(csv) == len(planted) * 3
+    assert list(pd.read_csv(tmp_path / "configurations.csv"))[:-1] == list(configurations.COLUMNS)
+
+
+def test_a_second_run_replaces_what_the_first_made_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs.figures, "draw", lambda read: {})
+    plant(tmp_path, [ONE, replace(ONE, model="resnet50")])
+    first = analysis.write(tmp_path)
+    mine = tmp_path / "tables" / "my-notes.md"
+    mine.write_text("mine")
+    for path in (tmp_path / "trials").glob("*resnet50*/record.json"):
+        path.unlink()
+    second = analysis.write(tmp_path)
+    gone = set(first) - set(second)
+    assert {path.name for path in gone} == {"throughput-resnet50.md", "throughput-resnet50.csv"}
+    assert not any(path.exists() for path in gone)
+    assert mine.read_text() == "mine"
+
+
+def test_files_can_be_read_by_others(tmp_path: Path) -> None:
+    mask = os.umask(0o022)
+    try:
+        outputs._replaced(tmp_path / "a.txt", lambda path: path.write_text("x"))
+    finally:
+        os.umask(mask)
+    assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def breaks(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        outputs._replaced(path, breaks)
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+    "text", [None, "{", "[]", '{"schema": 2, "study": "s"}', '{"schema": 1, "study": "s", "scaling": "up"}']
+)
+def test_what_is_no_results_folder_is_one_sentence_and_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None
+) -> None:
+    if text is not None:
+        (tmp_path / "study.json").write_text(text)
+    assert main([str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert str(tmp_path) in said
+    assert said.count("\n") == 1
+
+
+def test_a_missing_folder_and_a_file_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "nowhere")]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    assert main([str(tmp_path / "file")]) == 2
+    assert "is not a folder" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_to_is_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(tmp_path, [ONE])
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr(outputs.tempfile, "mkstemp", refuse)
+    assert main([str(tmp_path)]) == 2
+    assert "cannot be written to" in capsys.readouterr().err
+
+
+def test_skipped_records_are_warned_of_once_and_the_rest_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs.figures, "draw", lambda read: {})
+    plant(tmp_path, [ONE, TWO], baseline={"framework": "single"})
+    (tmp_path / "trials" / "broken").mkdir()
+    (tmp_path / "trials" / "broken" / "record.json").write_text("{")
+    assert main([str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert said.err.count("warning: skipped: ") == 1
+    assert "broken/record.json" in said.err
+    assert "Throughput of resnet18" in said.out
+
+
+def test_quiet_prints_no_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs.figures, "draw", lambda read: {})
+    assert main([str(plant(tmp_path, [ONE])), "-q"]) == 0
+    assert "Throughput" not in capsys.readouterr().out
+
+
+def imported(code: str) -> set[str]:
+    code += "\nimport sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_help_needs_no_pandas_and_tables_need_no_seaborn_or_torch(tmp_path: Path) -> None:
+    plant(tmp_path, [ONE])
+    assert not imported("import analysis, analysis.__main__") & {"pandas", "seaborn", "matplotlib", "torch", "scipy"}
+    tables_only = f"import analysis, pathlib; analysis.print_tables(pathlib.Path({str(tmp_path)!r}))"
+    assert not imported(tables_only) & {"seaborn", "matplotlib", "torch"}
+    assert "torch" not in imported(f"import analysis, pathlib; analysis.write(pathlib.Path({str(tmp_path)!r}))")
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("resnet18", "resnet18"), ("org/model v2", "org-model-v2"), ("../../etc", "etc"), ("…", "model"), (".x", "x")],
+)
+def test_file_names_cannot_leave_their_folder(model: str, name: str) -> None:
+    assert names.file_name(model) == name

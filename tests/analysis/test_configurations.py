@@ -1,0 +1,192 @@
+"""configurations.csv: throughput, speed-up and efficiency are those that were planted, or a reason stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from planted import MACHINE, Planted, default_study, plant
+
+from analysis import gain, results
+from analysis.results import Results
+
+SINGLE = Planted("single", speed=100.0)
+TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
+BASELINE = {"framework": "single"}
+
+
+def read(folder: Path, planted: Iterable[Planted], **about: Any) -> Results:
+    return results.read(plant(folder, planted, **about))
+
+
+def row_of(read: Results, one: Planted) -> pd.Series:
+    return read.configurations[read.configurations.configuration == one.trial().configuration].iloc[0]
+
+
+def test_throughput_is_the_mean_of_the_repeats_with_its_interval(tmp_path: Path) -> None:
+    done = read(tmp_path, [replace(TWO, repeats=5, noise=0.02)])
+    row = row_of(done, TWO)
+    speeds = done.trials.samples_per_second
+    assert row.samples_per_second == pytest.approx(speeds.mean())
+    half = 2.776445 * speeds.std() / 5**0.5
+    assert (row.interval_low, row.interval_high) == pytest.approx((speeds.mean() - half, speeds.mean() + half))
+    assert row.relative_half_width == pytest.approx(half / speeds.mean())
+    assert (row.n, row.repeats, row.status) == (5, 5, "ok")
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_fewer_than_three_repeats_claim_no_interval(tmp_path: Path, repeats: int) -> None:
+    row = row_of(read(tmp_path, [replace(TWO, repeats=repeats), SINGLE], baseline=BASELINE), TWO)
+    assert row.samples_per_second == pytest.approx(160, rel=0.05)
+    assert pd.isna(row.interval_low)
+    assert pd.isna(row.speedup_low)
+    assert row.speedup == pytest.approx(1.6, rel=0.05)
+
+
+def test_failed_repeats_do_not_count_and_are_not_hidden(tmp_path: Path) -> None:
+    done = read(tmp_path, [TWO])
+    failed = replace(TWO, status="oom", speed=None, repeats=1)
+    plant(tmp_path, [failed])  # the first repeat, again, as a failure
+    row = row_of(results.read(tmp_path), TWO)
+    assert row_of(done, TWO).n == 3
+    assert (row.n, row.repeats, row.status, row.failures) == (2, 3, "ok", "oom: 1")
+
+
+def test_speedup_and_efficiency_cover_what_was_planted(tmp_path: Path) -> None:
+    row = row_of(read(tmp_path, [SINGLE, TWO], baseline=BASELINE), TWO)
+    assert row.speedup_low < 1.6 < row.speedup_high
+    assert row.efficiency == pytest.approx(row.speedup / 2)
+    assert row.efficiency_high == pytest.approx(row.speedup_high / 2)
+    assert row.baseline == SINGLE.trial().configuration
+
+
+def test_the_baseline_itself_is_one_without_doubt(tmp_path: Path) -> None:
+    row = row_of(read(tmp_path, [SINGLE, TWO], baseline=BASELINE), SINGLE)
+    assert (row.speedup, row.efficiency) == (1.0, 1.0)
+    assert pd.isna(row.speedup_low)
+
+
+def test_weak_scaling_compares_the_same_batch_per_worker(tmp_path: Path) -> None:
+    big = replace(SINGLE, batch_per_worker=64, speed=120.0)
+    row = row_of(read(tmp_path, [SINGLE, big, TWO], baseline=BASELINE), TWO)
+    assert row.baseline == SINGLE.trial().configuration
+
+
+def test_strong_scaling_compares_the_same_global_batch(tmp_path: Path) -> None:
+    big = replace(SINGLE, batch_per_worker=64, speed=120.0)
+    row = row_of(read(tmp_path, [SINGLE, big, TWO], baseline=BASELINE, scaling="strong"), TWO)
+    assert row.baseline == big.trial().configuration
+    assert row.speedup == pytest.approx(160 / 120, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("planted", "about", "reason"),
+    [
+        ([TWO], {"baseline": None}, "declares no baseline"),
+        ([TWO], {}, "no baseline trial with framework=single and batch_per_worker=32"),
+        ([replace(SINGLE, batch_per_worker=64), TWO], {}, "batch_per_worker=32 that is otherwise the same"),
+        ([replace(SINGLE, model="resnet50"), TWO], {}, "otherwise the same"),
+        ([replace(SINGLE, keys=(("precision", "bf16"),)), TWO], {}, "otherwise the same"),
+        ([replace(SINGLE, keys=(("machine", "other"),)), TWO], {}, "otherwise the same"),
+        ([replace(SINGLE, keys=(("image_size", 224),)), TWO], {}, "otherwise the same"),
+        ([replace(SINGLE, status="oom", speed=None), TWO], {}, "its baseline is not ok: oom"),
+    ],
+)
+def test_where_there_is_no_baseline_the_reason_says_so(
+    tmp_path: Path, planted: list[Planted], about: dict[str, Any], reason: str
+) -> None:
+    row = row_of(read(tmp_path, planted, **({"baseline": BASELINE} | about)), TWO)
+    assert pd.isna(row.speedup)
+    assert pd.isna(row.efficiency)
+    assert reason in row.speedup_reason
+
+
+def test_what_was_not_measured_has_no_speedup(tmp_path: Path) -> None:
+    failed = replace(TWO, status="timeout", speed=None)
+    row = row_of(read(tmp_path, [SINGLE, failed], baseline=BASELINE), TWO)
+    assert row.speedup_reason == "not measured: timeout"
+
+
+def test_the_nearest_of_several_baselines_is_taken(tmp_path: Path) -> None:
+    own = Planted("horovod", speed=97.0)
+    row = row_of(read(tmp_path, [SINGLE, own, TWO], baseline={"workers": 1}), TWO)
+    assert row.baseline == own.trial().configuration
+    mpi = replace(own, keys=(("controller", "mpi"),))
+    row = row_of(read(tmp_path / "mpi", [own, mpi, TWO], baseline={"workers": 1}), TWO)
+    assert row.baseline == own.trial().configuration
+
+
+def test_an_ambiguous_baseline_is_said_not_guessed(tmp_path: Path) -> None:
+    hosts = [replace(SINGLE, keys=(("launcher", name),)) for name in ("python", "mpirun")]
+    row = row_of(read(tmp_path, [*hosts, TWO], baseline=BASELINE), TWO)
+    assert "2 configurations match the baseline" in row.speedup_reason
+
+
+def test_keys_that_the_baselines_framework_does_not_have_cannot_differ(tmp_path: Path) -> None:
+    allowed = replace(TWO, keys=(("oversubscribe", True), ("cores_per_worker", 1)))
+    row = row_of(read(tmp_path, [SINGLE, allowed], baseline=BASELINE), allowed)
+    assert row.speedup == pytest.approx(1.6, rel=0.05)
+    assert not row.oversubscribed  # allowed to, but 2 workers of 1 core each do fit 2 cores
+
+
+@pytest.mark.parametrize("machine", [MACHINE, {}])
+def test_oversubscribed_rows_carry_no_speedup_and_are_marked(tmp_path: Path, machine: dict[str, Any]) -> None:
+    four = replace(TWO, workers=4, keys=(("oversubscribe", True),))
+    done = read(tmp_path, [SINGLE, four], baseline=BASELINE, machine=machine)
+    row = row_of(done, four)
+    assert row.oversubscribed
+    assert pd.isna(row.speedup)
+    assert row.speedup_reason.startswith("oversubscribed")
+    assert row.series == "horovod, 4 workers, fp32, oversubscribed"
+
+
+def test_repeats_needed_says_what_the_target_would_cost(tmp_path: Path) -> None:
+    row = row_of(read(tmp_path, [replace(TWO, repeats=10, noise=0.05)], target_interval=0.02), TWO)
+    assert 12 <= row.repeats_needed <= 60
+
+
+def test_series_say_what_varies_and_no_more(tmp_path: Path) -> None:
+    planted, about = default_study()
+    labels = list(read(tmp_path, planted, **about).configurations.sort_values("series_order").series.unique())
+    assert labels == ["single", "horovod, 1 worker", "horovod, 2 workers, fp32", "horovod, 2 workers, fp16"]
+    planted = [TWO, replace(TWO, keys=(("controller", "mpi"),)), replace(TWO, keys=(("precision", "bf16"),))]
+    labels = list(read(tmp_path / "more", planted).configurations.series)
+    assert "2 workers, fp32, precision fp32, controller gloo" in labels
+    assert len(set(labels)) == 3
+
+
+def test_models_are_in_natural_order(tmp_path: Path) -> None:
+    planted = [replace(SINGLE, model=model) for model in ("resnet50", "resnet8", "resnet18")]
+    assert read(tmp_path, planted).models == ["resnet8", "resnet18", "resnet50"]
+
+
+def test_gain_pairs_what_differs_in_allreduce_only(tmp_path: Path) -> None:
+    half = replace(TWO, allreduce="fp16", speed=200.0)
+    same = [replace(one, batch_per_worker=64, speed=170.0, noise=0.03) for one in (TWO, half)]
+    lost = [replace(TWO, batch_per_worker=128, status="oom", speed=None), replace(half, batch_per_worker=128)]
+    few = [replace(one, batch_per_worker=256, repeats=2) for one in (TWO, half)]
+    lone = replace(half, batch_per_worker=512)
+    table = gain.table(read(tmp_path, [TWO, half, *same, *lost, *few, lone]).configurations)
+    verdicts = dict(zip(table.batch_per_worker, table.verdict, strict=True))
+    assert verdicts == {32: "faster", 64: "no difference", 128: "fp32: oom", 256: "no interval"}
+    first = table[table.batch_per_worker == 32].iloc[0]
+    assert first.gain_low < 1.25 < first.gain_high
+    slower = gain.table(read(tmp_path / "slower", [TWO, replace(half, speed=120.0)]).configurations)
+    assert list(slower.verdict) == ["slower"]
+
+
+def test_synthetic_data_is_seen_in_failed_trials_too(tmp_path: Path) -> None:
+    keys = (("data", "synthetic"),)
+    assert not read(tmp_path / "real", [SINGLE]).synthetic
+    assert read(tmp_path / "made", [replace(SINGLE, keys=keys)]).synthetic
+    assert read(tmp_path / "failed", [replace(SINGLE, keys=keys, status="failed", speed=None)]).synthetic
+
+
+def test_an_empty_study_has_no_configurations(tmp_path: Path) -> None:
+    done = read(tmp_path, [])
+    assert done.configurations.empty
+    assert (done.models, done.dates, done.repeats, done.synthetic) == ([], "", "0 repeats", False)

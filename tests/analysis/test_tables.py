@@ -1,0 +1,146 @@
+"""The published layout, in Markdown, CSV and the terminal."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from planted import Planted, default_study, plant, published_study
+from rich.console import Console
+
+from analysis import print_tables, results, tables
+
+TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
+HALF = replace(TWO, allreduce="fp16", speed=200.0)
+ONE = Planted("horovod", speed=100.0)
+
+
+def markdown_rows(text: str) -> list[list[str]]:
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_rows_are_batches_and_columns_workers_by_precision(tmp_path: Path) -> None:
+    planted, about = published_study()
+    done = results.read(plant(tmp_path, planted, **about))
+    header, _, *body = markdown_rows(tables.markdown(tables.throughput(done, "resnet50")))
+    assert header == ["batch per worker", "1 worker", "2 workers, fp32", "2 workers, fp16"]
+    assert [row[0] for row in body] == ["32", "64", "128", "256", "★ 512", "1024"]
+    assert body[5][1:] == ["*oom*", "*timeout*", "*timeout*"]
+    assert body[4][3].startswith("**3,0")
+    assert "±" in body[0][1]
+
+
+def test_the_fastest_is_bold_and_its_equals_are_said(tmp_path: Path) -> None:
+    alike = [replace(one, batch_per_worker=64, speed=170.0, noise=0.03) for one in (TWO, HALF)]
+    done = results.read(plant(tmp_path, [ONE, TWO, HALF, *alike, replace(ONE, batch_per_worker=64)]))
+    cells = tables.throughput(done, "resnet18").cells
+    assert cells[32, "2 workers, fp16"].mark == tables.BEST
+    assert cells[32, "2 workers, fp32"].mark == ""
+    assert {cells[64, f"2 workers, {p}"].mark for p in ("fp16", "fp32")} == {tables.BEST, tables.ALIKE}
+    assert cells[64, "1 worker"].mark == ""
+
+
+def test_a_row_of_one_has_no_winner(tmp_path: Path) -> None:
+    done = results.read(plant(tmp_path, [ONE]))
+    assert tables.throughput(done, "resnet18").cells[32, "1 worker"].mark == ""
+
+
+def test_a_hole_in_the_plan_is_an_empty_cell(tmp_path: Path) -> None:
+    done = results.read(plant(tmp_path, [ONE, replace(TWO, batch_per_worker=64)]))
+    body = markdown_rows(tables.markdown(tables.throughput(done, "resnet18")))[2:]
+    assert body[0][2] == ""
+    assert body[1][1] == ""
+
+
+def test_notes_say_how_sure_what_failed_and_what_was_trained(tmp_path: Path) -> None:
+    lost = replace(HALF, status="oom", speed=None, reason="out of memory", repeats=1)
+    short = replace(ONE, steps=12, noise=0.05)
+    text = tables.markdown(tables.throughput(results.read(plant(tmp_path, [short, TWO, lost])), "resnet18"))
+    assert "to reach it, this would need" in text
+    assert "3 of 6 runs are too short" in text
+    assert "oom (out of memory): 2 workers, fp16, batch 32" in text
+    assert "Parameters: 11,181,642; each worker hands over 44.73 MB in fp32" in text
+    assert "2 cores of Intel Xeon CPU @ 2.20GHz, no GPU; 2026-01-31; cifar10 data" in text
+
+
+def test_synthetic_data_is_in_every_title(tmp_path: Path) -> None:
+    planted, about = default_study(synthetic=True)
+    done = results.read(plant(tmp_path, planted, **about))
+    for model in done.models:
+        for table in (tables.throughput(done, model), tables.speedup(done, model)):
+            assert "SYNTHETIC DATA" in table.title
+    planted, about = default_study()
+    real = results.read(plant(tmp_path / "real", planted, **about))
+    assert "SYNTHETIC" not in tables.markdown(tables.throughput(real, "resnet18"))
+
+
+def test_speedup_cells_carry_interval_and_efficiency_or_say_why_not(tmp_path: Path) -> None:
+    orphan = replace(TWO, batch_per_worker=64)
+    four = replace(TWO, workers=4, keys=(("oversubscribe", True),))
+    done = results.read(plant(tmp_path, [ONE, TWO, orphan, four], baseline={"workers": 1}))
+    cells = tables.speedup(done, "resnet18").cells
+    assert cells[32, "1 worker"].text == "1 (baseline)"
+    assert cells[32, "2 workers, fp32"].text.startswith("1.6")
+    assert cells[32, "2 workers, fp32"].text.endswith("%")
+    assert cells[64, "2 workers, fp32"].text == "no baseline"
+    assert cells[32, "4 workers, fp32, oversubscribed"].text == "oversubscribed"
+    assert "no speed-up: no baseline trial with workers=1" in tables.markdown(tables.speedup(done, "resnet18"))
+
+
+def test_csv_holds_numbers_half_widths_and_statuses(tmp_path: Path) -> None:
+    lost = replace(HALF, status="oom", speed=None)
+    frame = tables.long(results.read(plant(tmp_path, [ONE, TWO, lost])), "resnet18")
+    again = pd.read_csv(io.StringIO(frame.to_csv(index=False)))
+    assert list(again) == [
+        "batch_per_worker", "1 worker", "1 worker ±", "2 workers, fp32", "2 workers, fp32 ±",
+        "2 workers, fp16", "2 workers, fp16 ±",
+    ]  # fmt: skip
+    assert again["1 worker"][0] == pytest.approx(100, rel=0.05)
+    assert again["2 workers, fp16"][0] == "oom"
+
+
+def test_strong_scaling_has_rows_of_global_batch(tmp_path: Path) -> None:
+    done = results.read(plant(tmp_path, [replace(ONE, batch_per_worker=64), TWO], scaling="strong"))
+    table = tables.throughput(done, "resnet18")
+    assert (table.row_name, table.rows) == ("global batch", (64,))
+    assert next(iter(tables.long(done, "resnet18"))) == "global_batch"
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "text"),
+    [(4657.18, 12.3, "4,657 ± 12"), (71.25, 0.44, "71.2 ± 0.4"), (1.618, None, "1.62"), (0.05, 0.01, "0.05 ± 0.01")],
+)
+def test_numbers_have_the_places_they_deserve(value: float, half: float | None, text: str) -> None:
+    assert tables.number(value, half) == text
+
+
+def shown(folder: Path, width: int = 120) -> str:
+    stream = io.StringIO()
+    print_tables(folder, Console(file=stream, width=width))
+    return stream.getvalue()
+
+
+def test_the_terminal_shows_the_same(tmp_path: Path) -> None:
+    planted, about = published_study()
+    text = shown(plant(tmp_path, planted, **about))
+    assert "Throughput of resnet18" in text
+    assert "Speed-up of resnet50 over horovod, 1 worker" in text
+    assert "★ 512" in text
+    assert "timeout (no step within 600 s)" in text
+    assert text.count("Student t") == 1, "what holds for all tables is said once"
+
+
+def test_the_terminal_says_when_there_is_nothing_yet(tmp_path: Path) -> None:
+    assert "no finished trial yet" in shown(plant(tmp_path, []))
+
+
+@pytest.mark.parametrize("status", ["failed", "unsupported"])
+def test_a_study_in_which_all_failed_still_has_its_table(tmp_path: Path, status: str) -> None:
+    lost = [replace(one, status=status, speed=None, reason="no") for one in (ONE, TWO)]
+    folder = plant(tmp_path, lost, baseline={"workers": 1})
+    assert f"{status} (no)" in tables.markdown(tables.throughput(results.read(folder), "resnet18"))
+    assert status in shown(folder)

@@ -1,0 +1,155 @@
+"""Records -> results.csv: planted records, known truth."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from planted import Planted, plant, rank_report, record
+
+from analysis import trials
+from scaling_study.records import write_record
+from scaling_study.trial import Trial
+
+HOROVOD = Planted("horovod", workers=2, allreduce="fp16", speed=640.0, noise=0.0)
+
+
+def made(*ranks: dict[str, object], one: Planted = HOROVOD, steps: tuple[list[float], ...] = ()) -> dict[str, object]:
+    """The row of a trial whose ranks report these changes, with these step seconds."""
+    trial = one.trial()
+    base = record(one, trial, 640.0, "s", np.random.default_rng(0))
+    seconds = steps or ([0.1] * 60,) * len(ranks)
+    reports = [rank_report(trial, i, seconds[i], **changes) for i, changes in enumerate(ranks)]
+    return trials.row(replace(base, ranks=reports))
+
+
+def test_the_columns_are_those_of_the_record_page() -> None:
+    listed = """
+        study, trial, configuration, repeat, launcher, device, status, reason, samples_per_second, tokens_per_second,
+        interval_low, interval_high, steps, step_seconds_mean, step_seconds_median, data_seconds, forward_seconds,
+        backward_seconds, communication_seconds, optimizer_seconds, unattributed_seconds, launch_seconds,
+        parameters, samples_seen, allreduce_bytes, communication_bytes, peak_memory_bytes, gpu_utilization_percent,
+        energy_joules, loss_first, loss_last, data_source, parity, started_at, error
+    """
+    columns = {name.strip() for name in listed.split(",")}
+    assert set(trials.COLUMNS) == columns | set(Trial().to_dict())
+    assert len(set(trials.COLUMNS)) == len(trials.COLUMNS)
+
+
+def test_throughput_is_all_samples_over_the_slowest_ranks_window() -> None:
+    row = made({}, {}, steps=([0.1] * 60, [0.2] * 60))
+    assert row["samples_per_second"] == pytest.approx(2 * 32 * 60 / 12.0)
+    assert row["step_seconds_mean"] == pytest.approx(0.2)
+    assert row["samples_seen"] == 2 * 32 * 60
+    assert row["interval_low"] == pytest.approx(row["interval_high"])
+
+
+def test_the_interval_is_that_of_the_slowest_ranks_steps() -> None:
+    noisy = (0.2 * np.random.default_rng(1).lognormal(0, 0.05, 60)).tolist()
+    row = made({}, {}, steps=([0.1] * 60, noisy))
+    assert row["interval_low"] < row["samples_per_second"] < row["interval_high"]
+    assert row["step_seconds_median"] == pytest.approx(float(np.median(noisy)))
+
+
+def test_folding_over_ranks() -> None:
+    row = made(
+        {"peak_memory_bytes": 5, "allreduce_bytes": 10, "communication_bytes": {"allreduce": 10, "broadcast": 3},
+         "gpu_utilization_percent": 50.0, "loss_first": 2.0, "tokens_seen": 600},
+        {"peak_memory_bytes": 7, "allreduce_bytes": 10, "communication_bytes": {"allreduce": 10},
+         "gpu_utilization_percent": 70.0, "loss_first": None, "tokens_seen": 600},
+    )  # fmt: skip
+    assert row["peak_memory_bytes"] == 7
+    assert row["allreduce_bytes"] == 10
+    assert row["communication_bytes"] == 13
+    assert row["gpu_utilization_percent"] == 60
+    assert row["loss_first"] == 2.0
+    assert row["tokens_per_second"] == pytest.approx(1200 / 6.0)
+    assert row["parity"] is None
+
+
+def test_energy_is_summed_over_devices_not_ranks() -> None:
+    shared = made({"energy_joules": 100.0}, {"energy_joules": 101.0})
+    apart = made({"energy_joules": 100.0, "device": "cuda:0"}, {"energy_joules": 101.0, "device": "cuda:1"})
+    hosts = made({"energy_joules": 100.0, "host": "a"}, {"energy_joules": 101.0, "host": "b"})
+    assert (shared["energy_joules"], apart["energy_joules"], hosts["energy_joules"]) == (101.0, 201.0, 201.0)
+    assert made({"energy_joules": None}, {"energy_joules": None})["energy_joules"] is None
+
+
+def test_what_is_unknown_stays_empty_and_what_is_nothing_is_zero() -> None:
+    unknown = made({"allreduce_bytes": None, "communication_bytes": {}, "phases": None})
+    assert unknown["communication_bytes"] is None
+    assert unknown["allreduce_bytes"] is None
+    assert unknown["forward_seconds"] is None
+    nothing = made({}, one=Planted())
+    assert nothing["communication_bytes"] == 0
+
+
+def test_phases_are_means_over_ranks_and_hidden_ones_empty() -> None:
+    row = made({}, {}, steps=([0.1] * 60, [0.3] * 60))
+    assert row["forward_seconds"] == pytest.approx(0.3 * 0.2)
+    assert row["communication_seconds"] is None
+
+
+@pytest.mark.parametrize(("steps", "reason"), [(12, "too short"), (60, "")])
+def test_runs_too_short_for_their_interval_are_labelled(steps: int, reason: str) -> None:
+    series = np.random.default_rng(3).normal(0.1, 0.002, steps).tolist()
+    assert made({}, {}, steps=(series, series))["reason"] == reason
+
+
+def test_a_failed_trial_is_a_row_with_its_keys(tmp_path: Path) -> None:
+    plant(tmp_path, [replace(HOROVOD, status="oom", reason="out of memory", speed=None, repeats=1)])
+    row = trials.read(tmp_path).iloc[0]
+    assert (row.status, row.reason, row.error) == ("oom", "out of memory", "it did not work")
+    assert (row.workers, row.allreduce, row.global_batch) == (2, "fp16", 64)
+    assert pd.isna(row.samples_per_second)
+    assert pd.isna(row.parameters)
+
+
+def test_types_do_not_depend_on_the_rows(tmp_path: Path) -> None:
+    plant(tmp_path / "full", [HOROVOD, Planted(model="resnet50", status="failed", speed=None)])
+    plant(tmp_path / "empty", [])
+    full, empty = trials.read(tmp_path / "full"), trials.read(tmp_path / "empty")
+    assert list(full.columns) == list(empty.columns) == list(trials.COLUMNS)
+    assert (full.dtypes == empty.dtypes).all()
+    assert full.parameters.dropna().iloc[0] == 11_181_642
+    assert "11181642.0" not in full.to_csv()
+
+
+def test_unreadable_records_are_skipped_and_named(tmp_path: Path) -> None:
+    plant(tmp_path, [HOROVOD])
+    broken = {
+        "not-json": "{",
+        "another-schema": json.dumps({"schema": 99}),
+        "no-ranks": None,
+        "strange-status": None,
+        "wrong-type": None,
+    }
+    good = record(HOROVOD, HOROVOD.trial(), 640.0, "s", np.random.default_rng(0))
+    for name, text in broken.items():
+        path = tmp_path / "trials" / name / "record.json"
+        path.parent.mkdir()
+        path.write_text(text or "")
+    write_record(tmp_path / "trials" / "no-ranks", replace(good, ranks=[]))
+    write_record(tmp_path / "trials" / "strange-status", replace(good, status="fine"))
+    write_record(tmp_path / "trials" / "wrong-type", replace(good, trial={**good.trial, "workers": "two"}))
+    with pytest.warns(trials.SkippedRecord) as caught:
+        frame = trials.read(tmp_path)
+    assert len(frame) == 3
+    for name in broken:
+        assert any(name in str(warning.message) for warning in caught), name
+
+
+@given(st.lists(st.lists(st.floats(1e-4, 10.0), min_size=1, max_size=30), min_size=1, max_size=4))
+def test_throughput_never_exceeds_what_any_rank_could_claim(steps: list[list[float]]) -> None:
+    row = made(*({} for _ in steps), steps=tuple(steps), one=HOROVOD)
+    samples = sum(32 * len(one) for one in steps)
+    assert row["samples_per_second"] == pytest.approx(samples / max(sum(one) for one in steps))
+    if row["interval_low"] is not None:
+        assert row["interval_low"] <= row["samples_per_second"] * (1 + 1e-9)
+        assert row["interval_high"] >= row["samples_per_second"] * (1 - 1e-9)
