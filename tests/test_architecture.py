@@ -1,0 +1,285 @@
+"""The house stands as docs/architecture.md says: who may import whom, what a script looks like, what things are called.
+
+Read from the source itself, and where only running shows it, from a fresh interpreter.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scaling_study.frameworks import FRAMEWORKS, Framework
+from scaling_study.settings import CHECKOUT
+
+# The library without torch: a module imports only from the layers above its own.
+LAYERS = [
+    {"errors", "frameworks", "intervals", "process", "records", "settings"},
+    {"datasets", "documents", "machine", "trial"},
+    {"launchers", "outcome", "study_schema"},
+    {"study"},
+    {"plan"},
+    {"estimate", "sweep"},
+    {"progress"},
+    {"doctor", "report"},
+    {"cli"},
+]
+# The library with torch: what scripts are made of. Of the above it sees the words, never the driver.
+TORCH_LAYERS = [{"ranks", "script"}, {"workloads"}, {"measure"}]
+WORDS = {"datasets", "errors", "frameworks", "intervals", "machine", "records", "settings", "trial"}
+
+PURE = {"documents", "estimate", "frameworks", "intervals", "launchers", "plan", "study", "study_schema", "trial"}
+STARTS_PROCESSES = {
+    "process",  # every trial
+    "datasets",  # prepares the data, so that the driver never imports torch
+    "sweep",  # asks git for the commit
+}
+OPTIONAL = {"horovod", "mpi4py", "fairscale", "deepspeed", "lightning", "hivemind", "transformers", "tokenizers", "timm"}
+TORCH = {"torch", "torchvision"}
+
+SCRIPT_FOLDERS = sorted({Path(framework.script).parts[0] for framework in FRAMEWORKS.values()})
+SOURCES = {  # "scaling_study/measure/clock.py" -> its tree
+    str(path.relative_to(CHECKOUT)): ast.parse(path.read_text(encoding="utf-8"))
+    for folder in ("scaling_study", "analysis", "environment", "benchmarks", "tests", *SCRIPT_FOLDERS)
+    for path in sorted((CHECKOUT / folder).rglob("*.py"))
+} | {"run_sweep.py": ast.parse((CHECKOUT / "run_sweep.py").read_text(encoding="utf-8"))}
+SCRIPTS = [name for name in SOURCES if name.split("/")[0] in SCRIPT_FOLDERS and not name.endswith("__init__.py")]
+
+
+def imports(name: str) -> set[str]:
+    """Every module that a source imports, anywhere in it, as dotted names; `from a import b` gives a and a.b."""
+    found = set()
+    for node in ast.walk(SOURCES[name]):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}:{node.lineno}: imports are written in full"
+            found |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def packages(name: str) -> set[str]:
+    return {module.split(".")[0] for module in imports(name)}
+
+
+def library_parts(name: str) -> set[str]:
+    """Which modules of the library a source imports, by their first word: `measure` for scaling_study.measure.clock."""
+    parts = {module.split(".")[1] for module in imports(name) if module.startswith("scaling_study.")}
+    return parts & {path.stem for path in (CHECKOUT / "scaling_study").iterdir()}
+
+
+def library() -> Iterator[tuple[str, str]]:
+    """(the part's first word, source) of every module of the library."""
+    for name in SOURCES:
+        if name.startswith("scaling_study/") and name != "scaling_study/__init__.py":
+            yield name.split("/")[1].removesuffix(".py"), name
+
+
+# --- who imports whom ---
+
+
+def test_every_module_of_the_library_has_its_layer() -> None:
+    placed = [part for layer in [*LAYERS, *TORCH_LAYERS] for part in layer]
+    assert sorted(placed) == sorted({part for part, _ in library()}), "a new module is given its layer here"
+
+
+@pytest.mark.parametrize("layers", [LAYERS, TORCH_LAYERS], ids=["without torch", "with torch"])
+def test_a_module_imports_only_from_the_layers_above_its_own(layers: list[set[str]]) -> None:
+    inside = set().union(*layers)
+    for part, name in library():
+        if part in inside:
+            level = next(i for i, layer in enumerate(layers) if part in layer)
+            allowed = set().union(*layers[:level], {part}, WORDS if layers is TORCH_LAYERS else set())
+            assert library_parts(name) <= allowed, f"{name} imports from below"
+
+
+def test_torch_is_imported_only_where_it_is_marked() -> None:
+    with_torch = set().union(*TORCH_LAYERS)
+    for part, name in library():
+        marked = "[torch]" in (ast.get_docstring(SOURCES[name]) or "").split("\n")[0]
+        if packages(name) & TORCH:
+            assert part in with_torch and marked, f"{name} imports torch and does not say so"
+        assert not marked or part in with_torch, f"{name} is marked [torch] and has no business with it"
+
+
+def test_optional_frameworks_are_imported_only_by_their_own_scripts() -> None:
+    for name in SOURCES:
+        if name in SCRIPTS:
+            own = next(framework for framework in FRAMEWORKS.values() if framework.script == name)
+            allowed = {library.replace("-", "_") for library in own.needs}
+            assert packages(name) & (OPTIONAL | TORCH) <= allowed, f"{name} needs what its framework does not list"
+        elif not name.startswith(("tests/", "benchmarks/")):
+            assert not packages(name) & OPTIONAL, f"{name} imports an optional framework"
+
+
+def test_frameworks_are_imported_at_the_top_of_a_script() -> None:
+    for name in SCRIPTS:
+        top = {node for node in SOURCES[name].body if isinstance(node, ast.Import | ast.ImportFrom)}
+        all_of_them = {node for node in ast.walk(SOURCES[name]) if isinstance(node, ast.Import | ast.ImportFrom)}
+        assert top == all_of_them, f"{name} imports inside a function"
+
+
+def test_scripts_see_only_what_scripts_are_made_of() -> None:
+    for name in SCRIPTS:
+        assert library_parts(name) <= {"measure", "ranks", "records", "script", "trial", "workloads"}, name
+        assert not packages(name) & {"analysis", "benchmarks", "environment"}, name
+
+
+def test_nothing_imports_a_script() -> None:
+    for name in SOURCES:
+        assert not packages(name) & set(SCRIPT_FOLDERS), f"{name} imports from a folder of scripts"
+
+
+def test_analysis_reads_records_and_starts_nothing() -> None:
+    for name in (name for name in SOURCES if name.startswith("analysis/")):
+        assert library_parts(name) <= {"errors", "frameworks", "intervals", "records", "settings", "trial"}, name
+        assert not packages(name) & (TORCH | {"subprocess", "multiprocessing", "psutil", "pynvml"}), name
+
+
+def test_only_the_front_door_knows_the_analysis() -> None:
+    assert [name for _, name in library() if "analysis" in packages(name)] == ["scaling_study/cli.py"]
+
+
+def test_the_library_knows_neither_tests_nor_benchmarks_nor_the_setting_up() -> None:
+    for name in SOURCES:
+        if not name.startswith(("tests/", "benchmarks/", "environment/")):
+            assert not packages(name) & {"tests", "benchmarks", "environment", "pytest", "hypothesis"}, name
+
+
+def test_processes_are_started_in_one_place() -> None:
+    starters = {part for part, name in library() if packages(name) & {"subprocess", "multiprocessing", "pty"}}
+    assert starters == STARTS_PROCESSES
+    for _, name in library():
+        for node in ast.walk(SOURCES[name]):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+                assert not re.fullmatch(r"system|popen|fork|forkpty|(exec|spawn|posix_spawn)\w*", node.attr), name
+
+
+def test_planning_looks_at_no_clock_process_or_network() -> None:
+    impure = {"subprocess", "multiprocessing", "threading", "time", "datetime", "socket", "psutil", "signal", "secrets"}
+    for part, name in library():
+        if part in PURE:
+            assert not packages(name) & impure, name
+
+
+# --- what only running shows ---
+
+
+def fresh_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_everything_but_training_imports_on_a_laptop_without_torch() -> None:
+    modules = [
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for name in SOURCES
+        if name.startswith("analysis/") and not name.endswith("__main__.py")
+    ] + [f"scaling_study.{part}" for layer in LAYERS for part in layer]
+    program = (
+        "import importlib, sys\n"
+        "class NotInstalled:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name in {TORCH | OPTIONAL | {'pynvml', 'filelock'}}: raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, NotInstalled())\n"
+        f"for name in {modules}: importlib.import_module(name)\n"
+    )
+    done = fresh_python("-c", program)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["-m", "analysis", "--help"], ["run_sweep.py", "--help"],
+                                       ["run_sweep.py", "sweeps.yaml", "--dry-run"]], ids=" ".join)  # fmt: skip
+def test_the_front_doors_start_without_torch(arguments: list[str]) -> None:
+    done = fresh_python("-X", "importtime", *arguments)
+    assert done.returncode == 0 and done.stdout, done.stderr[-2000:]
+    loaded = {line.rpartition("|")[2].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line}
+    assert "scaling_study" in loaded or "analysis" in loaded, "the list of imports was read"
+    assert not loaded & (TORCH | OPTIONAL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_script_explains_itself_without_a_gpu(script: str) -> None:
+    done = fresh_python(script, "--help")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: ") and "--batch-per-worker" in done.stdout and "--record" in done.stdout
+
+
+# --- what a script looks like ---
+
+
+@pytest.mark.parametrize(("name", "framework"), sorted(FRAMEWORKS.items()))
+def test_every_script_in_the_table_exists(name: str, framework: Framework) -> None:
+    assert (CHECKOUT / framework.script).is_file(), f"{name} has no script"
+
+
+def test_every_script_is_in_the_table_and_its_folder_says_what_it_is() -> None:
+    assert sorted(SCRIPTS) == sorted({framework.script for framework in FRAMEWORKS.values()})
+    for folder in SCRIPT_FOLDERS:
+        tree = SOURCES[f"{folder}/__init__.py"]
+        assert ast.get_docstring(tree) and len(tree.body) == 1, "a one-line docstring and nothing else"
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_script_has_the_four_movements_in_order(script: str) -> None:
+    source = (CHECKOUT / script).read_text(encoding="utf-8")
+    main = next(node for node in SOURCES[script].body if isinstance(node, ast.FunctionDef) and node.name == "main")
+    comments = [
+        token.string
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT and main.lineno <= token.start[0] <= (main.end_lineno or 0)
+    ]
+    movements = [comment for comment in comments if re.match(r"# \d", comment)]
+    starts = ["# 1 join", "# 2 build", "# 3 ", "# 4 measure"]
+    assert len(movements) == 4, movements
+    assert all(comment.startswith(start) for comment, start in zip(movements, starts, strict=True)), movements
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_script_ends_by_running_its_own_framework(script: str) -> None:
+    own = next(name for name, framework in FRAMEWORKS.items() if framework.script == script)
+    assert ast.unparse(SOURCES[script].body[-1]) == f"if __name__ == '__main__':\n    run('{own}', main)"
+    assert len((CHECKOUT / script).read_text(encoding="utf-8").splitlines()) <= 130, "one file shows one framework"
+
+
+def test_no_script_or_folder_is_named_like_a_package_that_is_imported() -> None:
+    """Python puts a script's folder first on the path, so that fsdp/fairscale.py would import itself."""
+    ours = {"scaling_study", "analysis", "benchmarks", "environment", "tests"}
+    third_party = set().union(*(packages(name) for name in SOURCES)) - ours | OPTIONAL | set(sys.stdlib_module_names)
+    needed = {library.replace("-", "_") for framework in FRAMEWORKS.values() for library in framework.needs}
+    for name in SCRIPTS:
+        assert Path(name).stem not in third_party | needed | ours, name
+    for folder in (path.name for path in CHECKOUT.iterdir() if path.is_dir() and (path / "__init__.py").exists()):
+        assert folder not in third_party | needed, folder
+
+
+# --- names and sizes ---
+
+
+def test_no_module_is_called_after_nothing() -> None:
+    for name in SOURCES:
+        words = {part.removesuffix(".py") for part in Path(name).parts}
+        assert not words & {"utils", "util", "common", "helpers", "helper", "misc", "lib", "tools"}, name
+
+
+def test_no_module_is_over_300_lines() -> None:
+    for name in SOURCES:
+        if not name.startswith("tests/"):
+            lines = len((CHECKOUT / name).read_text(encoding="utf-8").splitlines())
+            assert lines <= 300, f"{name} has {lines} lines"
+
+
+def test_every_module_says_what_it_is() -> None:
+    for name, tree in SOURCES.items():
+        assert name.startswith("tests/") or not tree.body or ast.get_docstring(tree), f"{name} has no docstring"

@@ -1,0 +1,84 @@
+"""How long it will take: from what was seen, else from what starting and stepping cost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from scaling_study.estimate import LAUNCH_SECONDS, STEP_SECONDS_PER_SAMPLE, Estimate
+from scaling_study.launchers import LAUNCHERS
+from scaling_study.plan import Planned
+from scaling_study.records import Record
+from scaling_study.study_schema import Measure
+from scaling_study.trial import Trial
+
+TRIAL = Trial(model="resnet18", batch_per_worker=100, device="cpu", allreduce="none")
+MEASURE = Measure(warmup_steps=4, min_steps=10, min_seconds=1, max_seconds=60)
+STEP = 100 * STEP_SECONDS_PER_SAMPLE["resnet18"]
+
+
+def estimate(trial: Trial = TRIAL, measure: Measure = MEASURE, unsupported: str = "", **changes: Any) -> float:
+    asked = replace(trial, **changes)
+    return Estimate()(asked, Planned(asked, measure, unsupported))
+
+
+def finished(trial: Trial, seconds: float | None, status: str = "ok") -> Record:
+    return Record("a", trial.id, trial.configuration, trial.to_dict(), asdict(trial.window), status,
+                  total_seconds=seconds)  # fmt: skip
+
+
+def test_an_unseen_trial_is_launching_and_its_three_windows() -> None:
+    assert estimate() == pytest.approx(LAUNCH_SECONDS["python"] + 4 * STEP + 10 * STEP * 1.25)
+
+
+def test_the_timed_window_is_at_least_min_seconds_and_at_most_max_seconds() -> None:
+    launched = LAUNCH_SECONDS["python"] + 4 * STEP
+    long = MEASURE.model_copy(update={"min_seconds": 20.0})
+    assert estimate(measure=long) == pytest.approx(launched + 20 * 1.25)
+    short = MEASURE.model_copy(update={"max_seconds": 1.5})
+    assert estimate(measure=short) == pytest.approx(launched + 1.5 * 1.25)
+
+
+def test_the_timed_window_ends_at_max_steps() -> None:
+    few = MEASURE.model_copy(update={"min_steps": 2, "max_steps": 2, "min_seconds": 50.0})
+    assert estimate(measure=few) == pytest.approx(LAUNCH_SECONDS["python"] + 4 * STEP + 2 * STEP * 1.25)
+
+
+def test_whole_epochs_take_as_long_as_their_samples() -> None:
+    one_epoch = 50_000 * STEP_SECONDS_PER_SAMPLE["resnet18"]
+    assert estimate(epochs=1) > one_epoch
+    assert estimate(epochs=1, workers=2, launcher="mpirun", allreduce="fp32") > one_epoch / 2
+
+
+def test_no_trial_takes_longer_than_its_time_out() -> None:
+    impatient = MEASURE.model_copy(update={"timeout_seconds": 5.0})
+    assert estimate(measure=impatient, batch_per_worker=100_000) == 5.0
+
+
+def test_what_cannot_run_takes_no_time() -> None:
+    assert estimate(unsupported="no GPU") == 0.0
+
+
+def test_every_launcher_has_its_seconds() -> None:
+    assert set(LAUNCH_SECONDS) == set(LAUNCHERS)
+    assert estimate(launcher="horovodrun") - estimate() == pytest.approx(
+        LAUNCH_SECONDS["horovodrun"] - LAUNCH_SECONDS["python"]
+    )
+
+
+def test_a_configuration_that_was_seen_takes_its_median() -> None:
+    seen = [finished(replace(TRIAL, repeat=n), seconds) for n, seconds in enumerate([10.0, 100.0, 12.0], 1)]
+    planned = Planned(TRIAL, MEASURE)
+    learned = Estimate(seen)
+    assert learned(replace(TRIAL, repeat=4), planned) == 12.0
+    learned.learn(finished(replace(TRIAL, repeat=4), 1000.0))
+    assert learned(TRIAL, planned) == 56.0
+    other = replace(TRIAL, batch_per_worker=101)
+    assert learned(other, Planned(other, MEASURE)) != 56.0
+
+
+def test_what_did_not_run_teaches_nothing() -> None:
+    learned = Estimate([finished(TRIAL, None), finished(TRIAL, 0.0, status="unsupported")])
+    assert learned(TRIAL, Planned(TRIAL, MEASURE)) == estimate()

@@ -1,0 +1,173 @@
+"""What a machine is, as far as a plan depends on it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from scaling_study import machine as looking
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.machine import Machine, gpu_names, installed, this_machine, usable_cores
+
+LAPTOP = Machine(2, "Xeon", 8 << 30, (), {"torch": "2.15.0"})
+
+
+def test_the_fingerprint_is_stable() -> None:
+    """It is part of every trial's id: change it, and no finished trial is found again."""
+    assert LAPTOP.fingerprint == "10074a2b"
+    assert replace(LAPTOP, gpus=("Tesla T4", "Tesla T4")).fingerprint == "2d48d6a7"
+
+
+@pytest.mark.parametrize(
+    "unlike", [{"cores": 4}, {"cpu": "EPYC"}, {"memory_bytes": 16 << 30}, {"gpus": ("T4",)}, {"gpus": ("T4", "T4")}], ids=str
+)
+def test_unlike_hardware_has_another_fingerprint(unlike: dict[str, Any]) -> None:
+    assert replace(LAPTOP, **unlike).fingerprint != LAPTOP.fingerprint
+
+
+def test_libraries_and_a_few_bytes_of_memory_are_the_same_hardware() -> None:
+    assert replace(LAPTOP, libraries={}).fingerprint == LAPTOP.fingerprint
+    assert replace(LAPTOP, memory_bytes=(8 << 30) - (100 << 20)).fingerprint == LAPTOP.fingerprint
+
+
+def test_auto_means_the_gpu_where_there_is_one() -> None:
+    assert LAPTOP.device == "cpu"
+    assert replace(LAPTOP, gpus=("T4",)).device == "cuda"
+
+
+def test_a_machine_in_words() -> None:
+    assert str(LAPTOP) == "2 cores of Xeon, 8 GiB, no GPU"
+    assert str(replace(LAPTOP, gpus=("Tesla T4", "Tesla T4"))) == "2 cores of Xeon, 8 GiB, 2 x Tesla T4"
+
+
+def test_a_machine_as_the_record_has_it() -> None:
+    assert replace(LAPTOP, gpus=("T4",)).to_dict() == {
+        "cores": 2, "cpu": "Xeon", "memory_bytes": 8 << 30, "gpus": ["T4"], "libraries": {"torch": "2.15.0"},
+        "fingerprint": replace(LAPTOP, gpus=("T4",)).fingerprint,
+    }  # fmt: skip
+
+
+def test_this_machine_is_looked_at() -> None:
+    here = this_machine()
+    assert 1 <= here.cores <= (os.cpu_count() or 1)
+    assert here.cpu and here.memory_bytes > 1 << 28
+    assert set(here.libraries) <= {library for framework in FRAMEWORKS.values() for library in framework.needs}
+    assert here.libraries["torch"] == installed("torch")
+    assert this_machine() == here, "looked at twice, it is the same"
+
+
+def test_a_library_that_is_not_there_has_no_version() -> None:
+    assert installed("no-such-distribution") is None
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"),
+    [("max 100000", 8), ("200000 100000", 2), ("150000 100000", 1), ("50000 100000", 1), ("9900000 100000", 8),
+     ("", 8), ("garbage", 8), (None, 8)],
+)  # fmt: skip
+def test_a_containers_quota_limits_the_cores(
+    monkeypatch: pytest.MonkeyPatch, quota: str | None, cores: int
+) -> None:
+    def read(path: Path) -> str:
+        assert str(path) == "/sys/fs/cgroup/cpu.max"
+        if quota is None:
+            raise FileNotFoundError(str(path))
+        return quota
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(Path, "read_text", read)
+    assert usable_cores() == cores
+
+
+def test_only_the_cores_this_process_may_use_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3})
+    assert usable_cores() == 1
+
+
+@pytest.fixture
+def with_gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Plant an NVML that sees these GPUs, and CUDA_VISIBLE_DEVICES."""
+
+    def plant(names: list[str], visible: str | None, error: bool = False) -> None:
+        class NVMLError(Exception):
+            pass
+
+        def init() -> None:
+            if error:
+                raise NVMLError("driver not loaded")
+
+        nvml = SimpleNamespace(
+            NVMLError=NVMLError,
+            nvmlInit=init,
+            nvmlDeviceGetCount=lambda: len(names),
+            nvmlDeviceGetHandleByIndex=lambda index: index,
+            nvmlDeviceGetName=lambda handle: names[handle],
+            nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}e2f-11",
+        )
+        monkeypatch.setitem(sys.modules, "pynvml", nvml)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+    return plant
+
+
+@pytest.mark.parametrize(
+    ("visible", "seen"),
+    [
+        (None, ("A", "B", "C")),
+        ("", ()),
+        ("1", ("B",)),
+        ("2,0", ("C", "A")),
+        (" 1 , 2 ", ("B", "C")),
+        ("-1", ()),
+        ("0,-1,1", ("A",)),  # CUDA stops at the first that is not there
+        ("0,7,1", ("A",)),
+        ("GPU-1e2f-11", ("B",)),
+        ("GPU-2e2f", ("C",)),  # a beginning is enough
+        ("GPU-2e2f-11,GPU-0e2f-11", ("C", "A")),
+    ],
+)
+def test_gpus_are_those_that_cuda_itself_would_show(
+    with_gpus: Callable[..., None], visible: str | None, seen: tuple[str, ...]
+) -> None:
+    with_gpus(["A", "B", "C"], visible)
+    assert gpu_names() == seen
+
+
+def test_a_machine_without_a_driver_has_no_gpus(with_gpus: Callable[..., None]) -> None:
+    with_gpus(["A"], None, error=True)
+    assert gpu_names() == ()
+
+
+def test_a_laptop_without_the_nvidia_library_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # as if it were not installed
+    assert gpu_names() == ()
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "model"),
+    [
+        ("processor : 0\nmodel name\t: Intel(R) Xeon(R) CPU @ 2.20GHz\nmodel name : second\n", "Intel(R) Xeon(R) CPU @ 2.20GHz"),
+        ("processor : 0\n", "fallback"),
+        (None, "fallback"),
+    ],
+)
+def test_the_cpus_model_is_linuxs_word_or_the_platforms(
+    monkeypatch: pytest.MonkeyPatch, cpuinfo: str | None, model: str
+) -> None:
+    def read(path: Path) -> str:
+        if cpuinfo is None:
+            raise FileNotFoundError(str(path))
+        return cpuinfo
+
+    monkeypatch.setattr(Path, "read_text", read)
+    monkeypatch.setattr(looking.platform, "processor", lambda: "fallback")
+    assert looking.cpu_model() == model

@@ -1,0 +1,82 @@
+"""Settings come from the environment, then from `.env`, then from a default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scaling_study import settings
+from scaling_study.settings import CHECKOUT, data_root, setting
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """An empty current folder and an empty checkout."""
+    found = {name: tmp_path / name for name in ("here", "checkout")}
+    for path in found.values():
+        path.mkdir()
+    monkeypatch.chdir(found["here"])
+    monkeypatch.setattr(settings, "CHECKOUT", found["checkout"])
+    for name in ("DATA_ROOT", "THING"):
+        monkeypatch.delenv(name, raising=False)
+    return found
+
+
+def test_the_checkout_is_where_the_front_door_is() -> None:
+    assert (CHECKOUT / "run_sweep.py").is_file()
+
+
+def test_the_default_is_the_last_resort() -> None:
+    assert setting("THING", "default") == "default"
+
+
+def test_the_environment_wins_then_the_current_folder_then_the_checkout(
+    places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (places["checkout"] / ".env").write_text("THING=checkout\n")
+    assert setting("THING", "default") == "checkout"
+    (places["here"] / ".env").write_text("THING=here\n")
+    assert setting("THING", "default") == "here"
+    monkeypatch.setenv("THING", "environment")
+    assert setting("THING", "default") == "environment"
+    monkeypatch.setenv("THING", "")
+    assert setting("THING", "default") == "here", "an empty variable says nothing"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("THING=/a/b", "/a/b"),
+        ("# a comment\n\nOTHER=x\nTHING=/a/b\n", "/a/b"),
+        ("THING = /a b \n", "/a b"),
+        ("export THING=/a", "/a"),
+        ("THING='/a b'", "/a b"),
+        ('THING="/a=b"', "/a=b"),
+        ("THING=/ä", "/ä"),
+        ("THING=/a\r\n", "/a"),
+        ("# THING=/no", "default"),
+        ("THINGS=/no\nSOMETHING=/no", "default"),
+        ("THING", "default"),
+        ("", "default"),
+    ],
+)
+def test_a_line_of_the_env_file(places: dict[str, Path], text: str, value: str) -> None:
+    (places["here"] / ".env").write_bytes(text.encode())
+    assert setting("THING", "default") == value
+
+
+def test_a_folder_of_that_name_is_no_env_file(places: dict[str, Path]) -> None:
+    (places["here"] / ".env").mkdir()
+    assert setting("THING", "default") == "default"
+
+
+def test_data_lies_in_the_checkout_unless_told_otherwise(
+    places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert data_root() == places["checkout"] / "data"
+    (places["here"] / ".env").write_text("DATA_ROOT=/big/disk\n")
+    assert data_root() == Path("/big/disk")
+    monkeypatch.setenv("DATA_ROOT", "~/data")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert data_root() == Path("/home/me/data")

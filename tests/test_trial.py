@@ -1,0 +1,226 @@
+"""One trial: an id that is stable, and a command line that is the same thing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.settings import CHECKOUT
+from scaling_study.trial import Trial, Window, flag, parser, script_keys
+
+ANOTHER: dict[str, Any] = {  # for every key a value that is not its default
+    "framework": "horovod", "model": "resnet50", "batch_per_worker": 33, "allreduce": "fp16", "precision": "bf16",
+    "workers": 2, "launcher": "mpirun", "controller": "gloo", "device": "cpu", "cores_per_worker": 3,
+    "oversubscribe": True, "data": "synthetic", "image_size": 64, "memory_format": "channels_last",
+    "learning_rate": 0.1, "seed": 7, "epochs": 2, "machine": "abcd1234", "repeat": 2, "window": Window(min_steps=11),
+}  # fmt: skip
+ANOTHER_WINDOW: dict[str, Any] = {
+    "warmup_steps": 0, "min_steps": 3, "min_seconds": 0.25, "max_seconds": 12.5, "max_steps": 40,
+}  # fmt: skip
+
+
+def test_every_key_has_another_value_to_be_tested_with() -> None:
+    assert set(ANOTHER) == {f.name for f in fields(Trial)}
+    assert set(ANOTHER_WINDOW) == {f.name for f in fields(Window)}
+    assert all(getattr(Trial(), name) != value for name, value in ANOTHER.items())
+    assert all(getattr(Window(), name) != value for name, value in ANOTHER_WINDOW.items())
+
+
+def test_ids_are_stable() -> None:
+    """They name folders of results that people have: change one, and no finished trial is found again."""
+    assert Trial().id == "single-resnet18-b32-fp32-w1-bba1a4cc.r1"
+    assert Trial(**ANOTHER).id == "horovod-resnet50-b33-fp16-w2-2c7d764e.r2"
+    assert Trial(**ANOTHER).configuration == "horovod-resnet50-b33-fp16-w2-2c7d764e"
+
+
+def test_ids_are_the_same_in_another_process() -> None:
+    program = "from scaling_study.trial import Trial; print(Trial(seed=3, learning_rate=0.1).id)"
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=CHECKOUT, check=True,
+        env={"PYTHONHASHSEED": "123", "PYTHONPATH": str(CHECKOUT)},
+    )  # fmt: skip
+    assert said.stdout.strip() == Trial(seed=3, learning_rate=0.1).id
+
+
+@pytest.mark.parametrize("name", sorted(ANOTHER))
+def test_a_trial_that_differs_in_any_key_has_another_id(name: str) -> None:
+    assert replace(Trial(), **{name: ANOTHER[name]}).id != Trial().id
+
+
+@pytest.mark.parametrize("name", sorted(ANOTHER_WINDOW))
+def test_a_trial_that_is_timed_otherwise_has_another_id(name: str) -> None:
+    assert Trial(window=replace(Window(), **{name: ANOTHER_WINDOW[name]})).id != Trial().id
+
+
+def test_only_the_repeat_sets_trials_of_one_configuration_apart() -> None:
+    trials = [replace(Trial(), repeat=repeat) for repeat in range(1, 30)]
+    assert {t.configuration for t in trials} == {Trial().configuration}
+    assert len({t.id for t in trials}) == 29
+
+
+@given(st.lists(st.tuples(*[st.sampled_from([None, value]) for value in ANOTHER.values()]), max_size=20, unique=True))
+def test_no_two_trials_share_an_id(choices: list[tuple[Any, ...]]) -> None:
+    trials = [
+        replace(Trial(), **{name: value for name, value in zip(ANOTHER, choice, strict=True) if value is not None})
+        for choice in choices
+    ]
+    assert len({t.id for t in trials}) == len(set(trials)) == len(choices)
+
+
+def test_an_id_can_name_a_folder() -> None:
+    assert all(c.isalnum() or c in "-._" for c in Trial(**ANOTHER).id)
+
+
+def test_a_trial_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Trial().seed = 3  # type: ignore[misc]
+
+
+def test_global_batch_is_that_of_all_workers() -> None:
+    assert Trial(batch_per_worker=32, workers=3).global_batch == 96
+    assert Trial(batch_per_worker=32, workers=3).to_dict()["global_batch"] == 96
+
+
+def test_to_dict_has_every_key_but_the_window() -> None:
+    keys = Trial(**ANOTHER).to_dict()
+    assert {**keys, "window": ANOTHER["window"]} == {**ANOTHER, "global_batch": 66}
+
+
+@pytest.mark.parametrize(
+    ("trial", "argv"),
+    [
+        (Trial(), ["--model", "resnet18", "--batch-per-worker", "32", "--data", "auto"]),
+        (
+            Trial(framework="horovod", workers=2, launcher="horovodrun", controller="mpi", machine="m", repeat=9),
+            ["--model", "resnet18", "--batch-per-worker", "32", "--allreduce", "fp32", "--data", "auto"],
+        ),
+        (
+            Trial(**{**ANOTHER, "window": Window(0, 3, 0.25, 12.5, 40)}),
+            ["--model", "resnet50", "--batch-per-worker", "33", "--allreduce", "fp16", "--precision", "bf16",
+             "--device", "cpu", "--cores-per-worker", "3", "--data", "synthetic", "--image-size", "64",
+             "--memory-format", "channels_last", "--learning-rate", "0.1", "--seed", "7", "--epochs", "2",
+             "--warmup-steps", "0", "--min-steps", "3", "--min-seconds", "0.25", "--max-seconds", "12.5",
+             "--max-steps", "40"],
+        ),
+    ],
+)  # fmt: skip
+def test_command_lines_are_short_and_say_what_matters(trial: Trial, argv: list[str]) -> None:
+    assert trial.to_argv() == argv
+
+
+def as_the_script_sees_it(trial: Trial) -> Trial:
+    """What is the launcher's business is not in the script's flags."""
+    known = {name: getattr(trial, name) for name in script_keys(trial.framework)}
+    return Trial(framework=trial.framework, window=trial.window, **known)
+
+
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+def test_every_flag_of_a_script_comes_back_as_it_was(framework: str) -> None:
+    for name in script_keys(framework):
+        trial = Trial(framework=framework, **{name: ANOTHER[name]})
+        assert Trial.from_argv(framework, trial.to_argv()) == (trial, None)
+        assert getattr(Trial.from_argv(framework, trial.to_argv())[0], name) == ANOTHER[name]
+    for name, value in ANOTHER_WINDOW.items():
+        trial = Trial(framework=framework, window=replace(Window(), **{name: value}))
+        assert Trial.from_argv(framework, trial.to_argv()) == (trial, None)
+
+
+def values_of(name: str, framework: str) -> st.SearchStrategy[Any]:
+    """Any value that a key may have for a framework."""
+    field = next(f for f in fields(Trial) if f.name == name)
+    if choices := FRAMEWORKS[framework].axes.get(name) or field.metadata.get("choices"):
+        return st.sampled_from(choices)
+    if "float" in str(field.type):
+        return st.none() | st.floats(min_value=1e-12, max_value=1e12)
+    least = field.metadata["minimum"]
+    return st.integers(least, 10**9) | (st.none() if field.default is None else st.nothing())
+
+
+@st.composite
+def trials(draw: st.DrawFn) -> Trial:
+    framework = draw(st.sampled_from(sorted(FRAMEWORKS)))
+    window = Window(
+        warmup_steps=draw(st.integers(0, 10**6)),
+        min_steps=draw(st.integers(1, 10**6)),
+        min_seconds=draw(st.floats(0, 1e6)),
+        max_seconds=draw(st.floats(1e-6, 1e6)),
+        max_steps=draw(st.none() | st.integers(1, 10**6)),
+    )
+    keys = {name: draw(values_of(name, framework)) for name in script_keys(framework)}
+    business = {"workers": draw(st.integers(1, 64)), "repeat": draw(st.integers(1, 9)), "machine": draw(st.text())}
+    return Trial(framework=framework, window=window, **keys, **business)
+
+
+@given(trials())
+def test_a_command_line_gives_its_trial_back(trial: Trial) -> None:
+    again, record = Trial.from_argv(trial.framework, trial.to_argv())
+    assert (again, record) == (as_the_script_sees_it(trial), None)
+    assert again.to_argv() == trial.to_argv()
+
+
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+def test_what_a_person_typed_can_be_written_down_again(framework: str) -> None:
+    for argv in [[], ["--steps", "3"], ["--epochs", "1"], ["--steps", "3", "--seed", "9"]]:
+        typed, _ = Trial.from_argv(framework, argv)
+        assert Trial.from_argv(framework, typed.to_argv()) == (typed, None)
+
+
+def test_steps_time_exactly_so_many() -> None:
+    trial, _ = Trial.from_argv("single", ["--steps", "7", "--warmup-steps", "2"])
+    assert trial.window == Window(warmup_steps=2, min_steps=7, min_seconds=0.0, max_seconds=None, max_steps=7)
+
+
+def test_the_folder_of_the_record_is_no_part_of_the_trial() -> None:
+    assert Trial.from_argv("single", ["--record", "/some where"]) == (Trial(), "/some where")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--batch-per-worker", "0"], "argument --batch-per-worker: 0 is less than 1"),
+        (["--batch-per-worker", "x"], "argument --batch-per-worker: invalid int value: 'x'"),
+        (["--learning-rate", "0"], "argument --learning-rate: 0 is not above 0"),
+        (["--learning-rate", "nan"], "argument --learning-rate: "),
+        (["--min-seconds", "nan"], "argument --min-seconds: "),
+        (["--max-seconds", "0"], "argument --max-seconds: 0 is not above 0"),
+        (["--steps", "0"], "argument --steps: 0 is less than 1"),
+        (["--model", "resnet9"], "argument --model: invalid choice: 'resnet9'"),
+        (["--workers", "2"], "unrecognized arguments: --workers 2"),
+        (["--modle", "resnet8"], "unrecognized arguments: --modle resnet8"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2_and_one_clear_line(
+    capsys: pytest.CaptureFixture[str], argv: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        Trial.from_argv("horovod", argv)
+    assert end.value.code == 2
+    assert f"error: {said}" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+def test_help_explains_every_flag(framework: str) -> None:
+    text = " ".join(parser(framework).format_help().split())
+    assert FRAMEWORKS[framework].title in text
+    for name in [*script_keys(framework), *[f.name for f in fields(Window)], "steps", "record"]:
+        assert flag(name) in text
+    assert "(default: None)" not in text
+
+
+def test_a_script_has_no_flag_for_what_its_framework_does_not_have() -> None:
+    assert "allreduce" not in script_keys("single")
+    assert "allreduce" in script_keys("horovod")
+    assert not {"framework", "workers", "launcher", "controller", "oversubscribe", "machine", "repeat", "window"} & (
+        set(script_keys("single")) | set(script_keys("horovod"))
+    )
+
+
+def test_flags_are_spelled_with_dashes() -> None:
+    assert flag("batch_per_worker") == "--batch-per-worker"
