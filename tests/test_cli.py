@@ -179,9 +179,10 @@ def test_every_problem_of_a_study_is_reported_with_its_line(tiny):
 
 def test_insisting_on_data_that_is_not_there_is_one_sentence_before_anything_runs(tiny):
     (tiny / "tiny.yaml").write_text(TINY.replace("synthetic", "cifar10"))
-    done = sweep("tiny.yaml", cwd=tiny, env={"DATA_ROOT": str(tiny / "no-data")})
+    no_network = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy")}
+    done = sweep("tiny.yaml", cwd=tiny, env={"DATA_ROOT": str(tiny / "no-data"), **no_network})
     assert done.returncode == 1
-    assert "tiny.yaml insists on data: cifar10, but CIFAR-10 could not be downloaded" in error_of(done)
+    assert "tiny.yaml insists on data: cifar10, but CIFAR-10 is not in" in error_of(done)
     assert not (tiny / "results").exists()
 
 

@@ -11,6 +11,7 @@ under the checkout's .cache/; later processes map that file in about a milliseco
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,46 +25,64 @@ from scaling_study.settings import data_root
 SAMPLES, CLASSES, SIDE = 50_000, 10, 32
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as the published study had it
 
+CONNECT_SECONDS = 20.0
+
 
 class NoData(Exception):
     """CIFAR-10 is not there. The message says in one sentence how to get it."""
 
 
-def images_and_labels(download: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """(50000, 3, 32, 32) uint8 images and (50000,) int64 labels. Raises NoData, or SystemExit if it is damaged."""
-    root = data_root()
-    if not (root / CIFAR10_FOLDER).is_dir() and not download:
-        raise NoData(
-            f"CIFAR-10 is not in {root}: set DATA_ROOT to the folder that holds {CIFAR10_FOLDER}/, or run "
-            "`python -m scaling_study.workloads.prepare` with a network to download it"
-        )
+def images_and_labels() -> tuple[torch.Tensor, torch.Tensor]:
+    """(50000, 3, 32, 32) uint8 images and (50000,) int64 labels; downloads them if they are not there.
+
+    Raises NoData if they can neither be found nor downloaded, SystemExit if they are there but damaged.
+    """
     if not packed_cifar10().exists():
-        images, labels = _open_archive(root, download)
+        images, labels = _open_archive()
         try:
             _pack(packed_cifar10(), images, labels)
         except OSError:  # a read-only checkout: slower starts, the same data
             return torch.from_numpy(images), torch.from_numpy(labels)
-    rows = np.load(
-        packed_cifar10(), mmap_mode="c"
-    )  # copy-on-write: torch wants a writable buffer, the file stays as it is
+    rows = np.load(packed_cifar10(), mmap_mode="c")  # torch wants a writable buffer; the file stays as it is
     return torch.from_numpy(rows[:, 1:]).view(-1, 3, SIDE, SIDE), torch.from_numpy(rows[:, 0].astype(np.int64))
 
 
-def _open_archive(root: Path, download: bool) -> tuple[np.ndarray, np.ndarray]:
+def _open_archive() -> tuple[np.ndarray, np.ndarray]:
+    """Read the archive through torchvision, which verifies its checksums."""
     from torchvision.datasets import CIFAR10  # only here: it costs a second to import
 
+    root = data_root()
+    folder = root / CIFAR10_FOLDER
+    if not folder.is_dir():
+        _download(root)
     try:
-        dataset = CIFAR10(str(root), train=True, download=download)
+        dataset = CIFAR10(str(root), train=True)
     except RuntimeError as error:  # torchvision: "Dataset not found or corrupted"
         raise SystemExit(
-            f"CIFAR-10 in {root / CIFAR10_FOLDER} is damaged or incomplete (its checksums do not match): "
+            f"CIFAR-10 in {folder} is damaged or incomplete (its checksums do not match): "
             "remove that folder and download it again, or point DATA_ROOT at a whole copy"
         ) from error
-    except OSError as error:
-        raise NoData(
-            f"CIFAR-10 could not be downloaded to {root} ({error}): put {CIFAR10_FOLDER}/ there by hand"
-        ) from error
     return dataset.data.transpose(0, 3, 1, 2).copy(), np.array(dataset.targets, dtype=np.int64)
+
+
+def _download(root: Path) -> None:
+    """Fetch the archive into `root`, one rank of a host at a time. Raises NoData with how to get it by hand."""
+    from torchvision.datasets import CIFAR10
+
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(CONNECT_SECONDS)  # torchvision sets none: behind a firewall it would wait for ever
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(str(root / ".cifar10.lock")):
+            if not (root / CIFAR10_FOLDER).is_dir():
+                CIFAR10(str(root), train=True, download=True)
+    except (OSError, RuntimeError) as error:
+        raise NoData(
+            f"CIFAR-10 is not in {root} and could not be downloaded ({error}): "
+            f"set DATA_ROOT to a folder that holds {CIFAR10_FOLDER}/"
+        ) from error
+    finally:
+        socket.setdefaulttimeout(before)
 
 
 def _pack(path: Path, images: np.ndarray, labels: np.ndarray) -> None:

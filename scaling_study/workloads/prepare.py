@@ -13,12 +13,9 @@ from scaling_study.workloads import cifar10
 def main() -> None:
     try:
         cifar10.images_and_labels()
-    except cifar10.NoData:
-        try:
-            cifar10.images_and_labels(download=True)
-        except cifar10.NoData as error:
-            print(json.dumps({"data": "synthetic", "why": str(error)}))
-            return
+    except cifar10.NoData as error:
+        print(json.dumps({"data": "synthetic", "why": str(error)}))
+        return
     print(json.dumps({"data": "cifar10"}))
 
 

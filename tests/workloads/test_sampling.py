@@ -1,4 +1,4 @@
-"""Sharding proved: no sample twice in an epoch, ranks disjoint, equally many each, reshuffled, complete but the tail."""
+"""Sharding proved: no sample twice in an epoch, ranks disjoint and even, reshuffled, complete but the tail."""
 
 from __future__ import annotations
 
