@@ -82,7 +82,7 @@ def _sweep(
             report.beforehand(console, planned, wanted, job, estimate)
         with (
             process.listening() as interruption,
-            progress.Progress(console, wanted, estimate, quiet or as_json) as display,
+            progress.Progress(console, planned, wanted, estimate, quiet or as_json) as display,
         ):
             job.run(display, interruption)
         return _finish(console, job, [t.id for t, _ in wanted], interruption, as_json, quiet, study_file)

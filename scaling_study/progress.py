@@ -17,7 +17,7 @@ from rich.text import Text
 
 from scaling_study.estimate import Estimate
 from scaling_study.intervals import between_repeats
-from scaling_study.plan import Planned
+from scaling_study.plan import Plan, Planned
 from scaling_study.records import Record
 from scaling_study.sweep import throughput
 from scaling_study.trial import Trial
@@ -32,15 +32,14 @@ class Progress:
     """Shows `planned` configurations; the sweep tells it what starts and what has finished."""
 
     def __init__(
-        self, console: Console, trials: Sequence[tuple[Trial, Planned]], estimate: Estimate, quiet: bool
+        self, console: Console, plan: Plan, trials: Sequence[tuple[Trial, Planned]], estimate: Estimate, quiet: bool
     ) -> None:
         self.console, self.estimate, self.quiet = console, estimate, quiet
         self.pending = {trial.id: (trial, planned) for trial, planned in trials}
         self.total = len(self.pending)
         self.rows: dict[str, list[Record]] = {}
-        self.order = sorted(
-            {planned.trial.configuration: planned.trial for _, planned in trials}.values(), key=_by_kind
-        )
+        wanted = {trial.configuration for trial, _ in trials}
+        self.order = [p.trial for p in plan.configurations if p.trial.configuration in wanted]  # as the study has them
         self.running: Trial | None = None
         self.done = self.kept = 0
         self.since = self.started = time.monotonic()
@@ -147,7 +146,3 @@ def clock(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes:02d} min"
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
-
-
-def _by_kind(trial: Trial) -> tuple[str, str, int, int, str]:
-    return (trial.model, trial.framework, trial.workers, trial.batch_per_worker, trial.allreduce)

@@ -78,11 +78,12 @@ def afterwards(
 ) -> None:  # fmt: skip
     """What went wrong, where everything is, how to go on."""
     for (status, reason), group in _grouped(mine).items():
-        first = group[0]
-        more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
-        log = f"; its log: {job.results / 'trials' / first.id / 'log.txt'}" if status != "unsupported" else ""
-        if status != "unsupported" or not quiet:
-            console.print(f"[bold]{status}[/]: {escape(first.id)}{more}: {escape(reason)}{log}", soft_wrap=True)
+        if status != "unsupported":  # the tables have said those, with their reasons
+            more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
+            log = job.results / "trials" / group[0].id / "log.txt"
+            console.print(
+                f"[bold]{status}[/]: {escape(group[0].id)}{more}: {escape(reason)}; its log: {log}", soft_wrap=True
+            )
     open_ = [id for id in wanted if id not in job.records]
     if interruption.signal is not None or open_:
         why = f"Stopped by {interruption.signal.name}" if interruption.signal is not None else "Stopped at --max-trials"
