@@ -1,6 +1,11 @@
 """The front door: python run_sweep.py sweeps.yaml"""
 
-from scaling_study.cli import main
+import sys
+
+try:
+    from scaling_study.cli import main
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing.name} is not installed in {sys.executable}: run `make setup`, then `. .venv/bin/activate`")
 
 if __name__ == "__main__":
     main()

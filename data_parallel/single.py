@@ -10,7 +10,7 @@ import torch
 
 from scaling_study import workloads
 from scaling_study.measure import Phase, Wire, measure
-from scaling_study.ranks import Ranks, as_launched, claim_cores, device
+from scaling_study.ranks import Ranks, as_launched, claim_cores, claim_device
 from scaling_study.records import RankReport
 from scaling_study.script import run
 from scaling_study.trial import Trial
@@ -19,7 +19,7 @@ from scaling_study.trial import Trial
 def main(trial: Trial, record: str | None = None) -> RankReport:
     # 1 join: there is nobody to join
     cores = claim_cores(trial)
-    ranks = Ranks(device=device(trial), cores=cores)
+    ranks = Ranks(device=claim_device(trial), cores=cores)
     trial = as_launched(trial, ranks)
 
     # 2 build, then wrap: the model as it is

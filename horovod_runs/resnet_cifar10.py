@@ -13,7 +13,7 @@ import torch
 
 from scaling_study import workloads
 from scaling_study.measure import Phase, Wire, measure
-from scaling_study.ranks import Ranks, as_launched, claim_cores, device
+from scaling_study.ranks import Ranks, as_launched, claim_cores, claim_device
 from scaling_study.records import RankReport
 from scaling_study.script import run
 from scaling_study.trial import Trial
@@ -27,7 +27,13 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
     cores = claim_cores(trial)
     hvd.init()
     ranks = Ranks(
-        hvd.rank(), hvd.size(), hvd.local_rank(), device(trial, hvd.local_rank()), cores, agree, backend=reported()
+        hvd.rank(),
+        hvd.size(),
+        hvd.local_rank(),
+        claim_device(trial, hvd.local_rank()),
+        cores,
+        agree,
+        backend=reported(),
     )
     trial = as_launched(trial, ranks)
 

@@ -42,7 +42,7 @@ def claim_cores(trial: Trial) -> tuple[int, ...]:
     nothing is pinned: there the cores feed the device and the launcher's own binding knows the topology.
     """
     local_rank, local_size = _place(LOCAL_RANK, 0), _place(LOCAL_SIZE, 1)
-    if device(trial).type == "cuda" or not hasattr(os, "sched_setaffinity"):
+    if wants_gpu(trial) or not hasattr(os, "sched_setaffinity"):
         torch.set_num_threads(trial.cores_per_worker or max(1, usable_cores() // local_size))
         return ()
     allowed = _allowed_cores()
@@ -55,14 +55,20 @@ def claim_cores(trial: Trial) -> tuple[int, ...]:
     return mine
 
 
-def device(trial: Trial, local_rank: int | None = None) -> torch.device:
-    """The device of this worker. Raises SystemExit where `cuda` was asked for and there is none."""
-    if trial.device == "cpu" or (trial.device == "auto" and not torch.cuda.is_available()):
+def claim_device(trial: Trial, local_rank: int | None = None) -> torch.device:
+    """This worker's device, made the current one. Raises SystemExit where `cuda` was asked for and there is none."""
+    if not wants_gpu(trial):
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise SystemExit("--device cuda: torch sees no GPU here (nvidia-smi lists them; --device cpu needs none)")
     index = _place(LOCAL_RANK, 0) if local_rank is None else local_rank
-    return torch.device("cuda", index % torch.cuda.device_count())
+    mine = torch.device("cuda", index % torch.cuda.device_count())
+    torch.cuda.set_device(mine)  # collectives and new tensors go to the current device, which is GPU 0 until said
+    return mine
+
+
+def wants_gpu(trial: Trial) -> bool:
+    return trial.device == "cuda" or (trial.device == "auto" and torch.cuda.is_available())
 
 
 def as_launched(trial: Trial, ranks: Ranks) -> Trial:

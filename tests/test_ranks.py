@@ -74,10 +74,10 @@ def test_asking_for_a_gpu_that_is_not_there_is_one_sentence():
 
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    from scaling_study.ranks import device
+    from scaling_study.ranks import claim_device
 
     with pytest.raises(SystemExit, match="--device cuda: torch sees no GPU here"):
-        device(Trial(device="cuda"))
+        claim_device(Trial(device="cuda"))
 
 
 def test_the_trial_as_launched_follows_the_launcher():

@@ -28,6 +28,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     layout = torch.channels_last if trial.memory_format == "channels_last" else torch.contiguous_format
     model = network(trial.model).to(ranks.device).to(memory_format=layout)
     batches, source = image_batches(trial, ranks)
+    torch.backends.cudnn.benchmark = True  # shapes never change: let cuDNN try its algorithms in the warm-up
     rate = trial.learning_rate or LEARNING_RATE * ranks.world_size
 
     def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
@@ -43,7 +44,16 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         samples_per_step=trial.batch_per_worker,
         steps_per_epoch=steps_per_epoch(cifar10.SAMPLES, ranks.world_size, trial.batch_per_worker),
         data_source=source,
+        notes=on_this_gpu(ranks.device),
     )
+
+
+def on_this_gpu(device: torch.device) -> list[str]:
+    """What fp32 really means on this device: torch lets convolutions round to TF32 unless told not to."""
+    rounds = (
+        device.type == "cuda" and torch.backends.cudnn.allow_tf32 and torch.cuda.get_device_capability(device)[0] >= 8
+    )
+    return ["fp32 convolutions compute in TF32, torch's default on this GPU"] if rounds else []
 
 
 def network(name: str) -> nn.Module:
