@@ -15,6 +15,8 @@ import yaml
 from scaling_study.errors import Problems
 
 MAX_BYTES, MAX_DEPTH, MAX_VALUES = 1_000_000, 20, 100_000
+MAPPING, SEQUENCE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"
+NOTHING = object()
 Place = tuple[str | int, ...]  # ("sweeps", 1, "matrix", "workers")
 
 
@@ -37,18 +39,23 @@ class Document:
 def read(path: Path) -> Document:
     """Read a YAML file. Raises Problems with one clear line."""
     try:
-        if path.stat().st_size > MAX_BYTES:
+        with path.open("rb") as stream:  # at most so much, whatever the path leads to
+            data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
             raise Problems([f"{path}: larger than {MAX_BYTES:,} bytes; a study file is a page or two"])
-        text = path.read_text(encoding="utf-8")
+        text = data.decode()
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except FileNotFoundError as error:
         raise Problems([f"{path}: no such file"]) from error
-    except (IsADirectoryError, PermissionError) as error:
+    except OSError as error:
         raise Problems([f"{path}: cannot be read: {error.strerror}"]) from error
     except UnicodeDecodeError as error:
         raise Problems([f"{path}: not UTF-8 text (byte {error.start})"]) from error
     except RecursionError as error:
         raise Problems([f"{path}: nested too deeply"]) from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise Problems([f"{path}:{line}: not YAML: {chr(error.character)!r} may not stand in a text"]) from error
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise Problems([f"{path}:{line}: not YAML: {error.problem or error.context}"]) from error
@@ -80,15 +87,21 @@ class _Builder:
         if len(place) > MAX_DEPTH or self._values > MAX_VALUES:
             what = "nested too deeply" if len(place) > MAX_DEPTH else f"more than {MAX_VALUES:,} values (aliases count)"
             raise Problems([f"{self.path}:{line}: {what}"])
+        if not isinstance(node, yaml.ScalarNode) and node.tag not in (MAPPING, SEQUENCE):
+            self.problems.append(f"{self.path}:{line}: tag {node.tag} is not allowed here")
+            return None
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, place)
         if isinstance(node, yaml.SequenceNode):
             return [self.build(item, (*place, index)) for index, item in enumerate(node.value)]
         try:
-            return self._scalars.construct_object(node)
-        except (yaml.YAMLError, ValueError, OverflowError):
-            self.problems.append(f"{self.path}:{line}: {node.value!r} cannot be read as {node.tag}")
+            value = self._scalars.construct_object(node)
+        except (yaml.YAMLError, ValueError, OverflowError, LookupError, AttributeError):  # the tags' own checks are few
+            value = NOTHING
+        if value is NOTHING or (isinstance(value, int) and value.bit_length() > 64):
+            self.problems.append(f"{self.path}:{line}: {_short(node.value)!r} cannot be read as {_short(node.tag)}")
             return None
+        return value
 
     def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -103,3 +116,7 @@ class _Builder:
                 self.lines[(*place, key)] = line
                 result[key] = self.build(value_node, (*place, key))
         return result
+
+
+def _short(word: str) -> str:
+    return word if len(word) <= 60 else word[:57] + "..."

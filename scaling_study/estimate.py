@@ -15,6 +15,7 @@ from scaling_study.trial import Trial
 # Seconds from starting to the first step, as seen on two cores: importing torch, launching, joining.
 LAUNCH_SECONDS: Mapping[str, float] = {"python": 3.0, "mpirun": 4.5, "horovodrun": 5.0}
 STEP_SECONDS_PER_SAMPLE: Mapping[str, float] = {"resnet8": 0.0003, "resnet18": 0.0025, "resnet50": 0.007}
+EPOCH_SAMPLES = 50_000  # of CIFAR-10
 INSTRUMENTED = 1.25  # the instrumented window adds up to a quarter of the timed one
 
 
@@ -40,6 +41,10 @@ class Estimate:
             0.0 if trial.device == "cuda" else STEP_SECONDS_PER_SAMPLE.get(trial.model, 0.01) * trial.batch_per_worker
         )
         timed = min(max(window.min_steps * step, window.min_seconds), window.max_seconds)
+        if window.max_steps and step:
+            timed = min(timed, window.max_steps * step)
+        if trial.epochs:
+            timed = trial.epochs * EPOCH_SAMPLES / trial.global_batch * step
         return min(
             LAUNCH_SECONDS.get(trial.launcher, 10.0) + window.warmup_steps * step + timed * INSTRUMENTED,
             window.timeout_seconds,

@@ -82,20 +82,26 @@ def cpu_model() -> str:
 
 def gpu_names() -> tuple[str, ...]:
     """Names of the visible NVIDIA GPUs; honours CUDA_VISIBLE_DEVICES as CUDA itself does."""
-    import pynvml
-
+    try:
+        import pynvml
+    except ImportError:  # it comes with what trains; a laptop that only plans has neither
+        return ()
     try:
         pynvml.nvmlInit()
-        names = [
-            pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(pynvml.nvmlDeviceGetCount())
-        ]
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        names = {pynvml.nvmlDeviceGetUUID(handle): pynvml.nvmlDeviceGetName(handle) for handle in handles}
     except pynvml.NVMLError:
         return ()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        picked = [word.strip() for word in visible.split(",")]
-        names = [names[int(i)] for i in picked if i.isdigit() and int(i) < len(names)]
-    return tuple(names)
+    if visible is None:
+        return tuple(names.values())
+    found: list[str] = []
+    for word in map(str.strip, visible.split(",")):  # an index, or the beginning of a UUID
+        meant = [u for i, u in enumerate(names) if word == str(i) or (word.startswith("GPU-") and u.startswith(word))]
+        if len(meant) != 1:
+            break  # CUDA ignores all that follows a device that is not there
+        found.append(names[meant[0]])
+    return tuple(found)
 
 
 def installed(distribution: str) -> str | None:

@@ -62,7 +62,9 @@ def judge(trial: Trial, folder: Path, exit: Exit) -> Outcome:
 
 def unlike(trial: Trial, ranks: tuple[RankReport, ...]) -> str:
     """How the reports contradict what was asked, so that no row stands under a wrong label; empty if they agree."""
-    for report in ranks:
+    for rank, report in enumerate(ranks):
+        if report.rank != rank:
+            return f"the report of rank {rank} is that of rank {report.rank}"
         if report.world_size != trial.workers:
             return f"asked for {trial.workers} workers, rank {report.rank} saw {report.world_size}"
         if not report.device.startswith(trial.device):
@@ -87,7 +89,8 @@ def first_error(folder: Path) -> dict[str, Any] | None:
     for path in (folder / "ranks").glob("error-*.json"):
         with contextlib.suppress(OSError, ValueError):
             said.append(json.loads(path.read_text(encoding="utf-8")))
-    return min(said, key=lambda error: error["at"], default=None)
+    whole = [error for error in said if isinstance(error, dict) and isinstance(error.get("at"), float)]
+    return min(whole, key=lambda error: error["at"], default=None)
 
 
 def tail(log: Path) -> str:

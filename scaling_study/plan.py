@@ -66,10 +66,12 @@ class Plan:
 def make(study: Study, machine: Machine, data: Data | None = None) -> Plan:
     """Expand and resolve. Raises Problems for what is wrong on every machine, with file, line and both values."""
     problems: list[str] = []
+    if (size := sum(_size(sweep) for sweep in study.sweeps)) > MAX_CONFIGURATIONS:
+        line = study.document.at((*max(study.sweeps, key=_size).place, "matrix"))
+        raise Problems([f"{line}: {size:,} combinations; at most {MAX_CONFIGURATIONS:,} can be planned"])
     asked: list[tuple[dict[str, Any], Sweep]] = []
     for sweep in study.sweeps:
         asked += [(keys, sweep) for keys in _combinations(study, sweep, problems)]
-    _stop(problems)
     for keys, sweep in asked:
         _check(study, keys, sweep, problems)
     _stop(problems)
@@ -107,13 +109,12 @@ def unsupported(trial: Trial, machine: Machine) -> str:
     return ""
 
 
+def _size(sweep: Sweep) -> int:
+    return math.prod(len(values) for values in sweep.matrix.values())
+
+
 def _combinations(study: Study, sweep: Sweep, problems: list[str]) -> list[dict[str, Any]]:
     """The sweep's combinations: matrix, less `exclude` (a partial match), plus `include` (whole trials)."""
-    where = study.document.at((*sweep.place, "matrix"))
-    size = math.prod(len(values) for values in sweep.matrix.values())
-    if size > MAX_CONFIGURATIONS:
-        problems.append(f"{where}: {size:,} combinations; at most {MAX_CONFIGURATIONS:,} can be planned")
-        return []
     product = [dict(zip(sweep.matrix, values, strict=True)) for values in itertools.product(*sweep.matrix.values())]
     kept = [c for c in product if not any(_matches({**sweep.fixed, **c}, e) for e in sweep.exclude)]
     if not sweep.matrix and sweep.include:

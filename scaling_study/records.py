@@ -144,6 +144,8 @@ def read_record(path: Path) -> Record:
     if not isinstance(value, dict) or value.get("schema") != SCHEMA:
         raise UnreadableRecord(f"{path} is not a record of schema {SCHEMA}")
     known = {f.name for f in fields(Record)}
+    if not isinstance(value.get("ranks", []), list):
+        raise UnreadableRecord(f"{path} is not whole: its ranks are no list")
     ranks = [rank_from(rank, path) for rank in value.get("ranks", [])]
     try:
         return Record(**{**{k: v for k, v in value.items() if k in known}, "ranks": ranks})
@@ -169,8 +171,12 @@ def rank_from(value: Any, where: Path) -> RankReport:
 def load(path: Path) -> Any:
     """A JSON file. Raises UnreadableRecord, naming it."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except FileNotFoundError as error:
         raise UnreadableRecord(f"{path} is missing") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UnreadableRecord(f"{path} cannot be read: {error}") from error
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is not a number that we write")

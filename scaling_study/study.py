@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ def load(path: Path, small: bool = False) -> Study:
     if small and not overrides:
         raise Problems([f"{path}: --small was asked for, but the study has no `small:` section"])
     if overrides:  # wrong overrides are said even when they are not asked for today
-        shrunk = _validated(document, _merged({k: v for k, v in document.value.items() if k != "small"}, overrides))
+        shrunk = _validated(*_overlaid(document, overrides))
         return shrunk if small else whole
     return whole
 
@@ -72,7 +72,7 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
         try:
             measure = Measure.model_validate({**model.measure.model_dump(exclude_unset=True), **overrides})
         except ValidationError as error:
-            problems += [f"{document.at(place)}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()]
+            problems += [_explained(document, {**e, "loc": (*place, *e["loc"])}) for e in error.errors()]
             continue
         framework, exclude, include = given.pop("framework"), given.pop("exclude"), given.pop("include")
         sweeps.append(Sweep(framework, given, matrix, exclude, include, measure, place))
@@ -80,6 +80,18 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
         raise Problems(problems)
     baseline = model.baseline.model_dump(exclude_none=True) if model.baseline else None
     return Study(model.study, model.scaling, baseline, model.seed, model.measure, tuple(sweeps), document)
+
+
+def _overlaid(document: Document, overrides: Any) -> tuple[Document, dict[str, Any]]:
+    """The study with its overrides in place, each on the line on which it stands."""
+    over = {place[1:]: line for place, line in document.lines.items() if place[:1] == ("small",) and len(place) > 1}
+    kept = {  # a list is replaced as a whole
+        place: line
+        for place, line in document.lines.items()
+        if not any(isinstance(part, int) and place[:i] in over for i, part in enumerate(place))
+    }
+    value = _merged({k: v for k, v in document.value.items() if k != "small"}, overrides)
+    return replace(document, lines={**kept, **over}), value
 
 
 def _merged(base: Any, over: Any) -> Any:
@@ -91,7 +103,7 @@ def _merged(base: Any, over: Any) -> Any:
 
 def _explained(document: Document, error: Any) -> str:
     """One pydantic error as `file:line: key: what is wrong, and what would be right`."""
-    place: Place = tuple(part for part in error["loc"] if not (isinstance(part, str) and "[" in part))
+    place: Place = tuple(error["loc"])
     shown = ".".join(str(part) for part in place)
     where = document.at(place)
     if error["type"] == "extra_forbidden":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
+from pydantic.fields import FieldInfo
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.trial import Trial
@@ -17,7 +18,7 @@ NOT_FOR_STUDIES = ("framework", "machine", "repeat", "window")  # trial keys tha
 class Strict(BaseModel):
     """Unknown keys and wrong types are errors; "32" is not 32."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Measure(Strict):
@@ -33,16 +34,10 @@ class Measure(Strict):
     target_interval: float = Field(default=0.02, gt=0, lt=1)  # half-width of the 95 % interval over the mean
     timeout_seconds: float = Field(default=600.0, gt=0)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _repeats_are_at_least_repeats(cls, given: Any) -> Any:
-        """`repeats: 12` alone means 12, not a contradiction of the default maximum."""
-        if isinstance(given, dict) and isinstance(given.get("repeats"), int) and "max_repeats" not in given:
-            return {**given, "max_repeats": max(given["repeats"], cls.model_fields["max_repeats"].default)}
-        return given
-
     @model_validator(mode="after")
     def _ordered(self) -> Measure:
+        if "max_repeats" not in self.model_fields_set:  # `repeats: 12` alone means 12, and max_repeats stays not given
+            self.__dict__["max_repeats"] = max(self.repeats, self.max_repeats)
         if self.max_repeats < self.repeats:
             raise ValueError(f"max_repeats={self.max_repeats} is less than repeats={self.repeats}")
         if self.max_steps is not None and self.max_steps < self.min_steps:
@@ -73,11 +68,22 @@ def _list_of(kind: Any) -> Any:
     return Annotated[list[kind], Field(min_length=1)]
 
 
+def _limited(field: FieldInfo) -> Any:
+    """A field's type with its limits."""
+    return Annotated[field.annotation, *field.metadata]
+
+
+def _not_empty(value: Any) -> Any:
+    if not value:
+        raise ValueError("it is empty; give it keys, or leave it out")
+    return value
+
+
 KEYS = _trial_key_types()
 FRAMEWORK = _one_of(FRAMEWORKS)
-_one: dict[str, Any] = {name: (kind | None, None) for name, kind in KEYS.items()}
-_many: dict[str, Any] = {name: (_list_of(kind) | None, None) for name, kind in KEYS.items()}
-_measure: dict[str, Any] = {name: (Optional[f.annotation], None) for name, f in Measure.model_fields.items()}  # noqa: UP045
+_one: dict[str, Any] = {name: (kind, None) for name, kind in KEYS.items()}  # None: not given; `workers: ~` is refused
+_many: dict[str, Any] = {name: (_list_of(kind), None) for name, kind in KEYS.items()}
+_measure: dict[str, Any] = {name: (_limited(f), None) for name, f in Measure.model_fields.items()}
 
 Keys: Any = create_model("Keys", __base__=Strict, **_one)
 PartialKeys: Any = create_model("PartialKeys", __base__=Keys, framework=(FRAMEWORK | None, None))
@@ -93,6 +99,8 @@ class SweepModel(FixedKeys):
     exclude: list[Keys] = Field(default_factory=list)
     include: list[Keys] = Field(default_factory=list)
 
+    _matrix_given = field_validator("matrix", mode="before")(_not_empty)
+
 
 class StudyModel(Strict):
     """The file's shape."""
@@ -105,3 +113,5 @@ class StudyModel(Strict):
     measure: Measure = Measure()
     sweeps: list[SweepModel] = Field(min_length=1)
     small: dict[str, Any] | None = None
+
+    _baseline_given = field_validator("baseline", mode="before")(_not_empty)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any
@@ -76,9 +77,12 @@ class Trial:
 
     @property
     def configuration(self) -> str:
-        """Readable id of this trial without its repeat number; the digits are a hash of every key."""
-        asked = asdict(replace(self, repeat=1))
-        digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]
+        """Readable id of this trial without its repeat number; the digits are a hash of every key that is given.
+
+        Keys that are None take no part: a key that a later version adds leaves the ids of older results alone.
+        """
+        asked = asdict(replace(self, repeat=1), dict_factory=lambda items: {k: v for k, v in items if v is not None})
+        digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
         words = [self.framework, self.model, f"b{self.batch_per_worker}", self.allreduce, f"w{self.workers}"]
         return "-".join([*words, digest])
 
@@ -99,7 +103,10 @@ class Trial:
         what the launcher decides (framework, workers, launcher, controller) are not the script's business.
         """
         argv: list[str] = []
-        for part, names in ((self, script_keys(self.framework)), (self.window, [f.name for f in fields(Window)])):
+        timing = [f.name for f in fields(Window)]
+        if self.window.max_seconds is None:  # only --steps makes such a window
+            argv, timing = ["--steps", str(self.window.min_steps)], ["warmup_steps"]
+        for part, names in ((self, script_keys(self.framework)), (self.window, timing)):
             defaults = {f.name: f.default for f in fields(part)}
             for name in names:
                 value = getattr(part, name)
@@ -114,8 +121,8 @@ class Trial:
         Raises SystemExit(2) with one clear line for a flag or value that is not right.
         """
         asked = vars(parser(framework).parse_args(argv))
-        record = asked.pop("record")
-        if steps := asked.pop("steps"):
+        record = asked.pop("record", None)
+        if steps := asked.pop("steps", None):
             asked.update(min_steps=steps, max_steps=steps, min_seconds=0.0, max_seconds=None)
         window = Window(**{f.name: asked.pop(f.name, f.default) for f in fields(Window)})
         return cls(framework=framework, window=window, **asked), record
@@ -152,10 +159,15 @@ def parser(framework: str) -> argparse.ArgumentParser:
             choices = table.axes[f.name] or f.metadata.get("choices")
             _add(trial, f, choices=choices)
     window = result.add_argument_group("the timed window")
-    window.add_argument("--steps", type=_bounded(int, {"minimum": 1}), help="time exactly this many steps")
+    window.add_argument(
+        "--steps", type=_bounded(int, {"minimum": 1}), metavar="INT", default=argparse.SUPPRESS,
+        help="time exactly this many steps",
+    )  # fmt: skip
     for f in fields(Window):
         _add(window, f)
-    result.add_argument("--record", metavar="FOLDER", help="leave each rank's measurement in this folder as JSON")
+    result.add_argument(
+        "--record", metavar="FOLDER", default=argparse.SUPPRESS, help="leave each rank's measurement here as JSON"
+    )
     return result
 
 
@@ -181,6 +193,8 @@ def _bounded(kind: type, limits: Any) -> Any:
 
     def convert(text: str) -> Any:
         value = kind(text)
+        if kind is float and not math.isfinite(value):
+            raise argparse.ArgumentTypeError(f"{text} is not a finite number")
         if "minimum" in limits and value < limits["minimum"]:
             raise argparse.ArgumentTypeError(f"{text} is less than {limits['minimum']}")
         if "above" in limits and value <= limits["above"]:

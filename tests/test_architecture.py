@@ -42,7 +42,17 @@ STARTS_PROCESSES = {
     "datasets",  # prepares the data, so that the driver never imports torch
     "sweep",  # asks git for the commit
 }
-OPTIONAL = {"horovod", "mpi4py", "fairscale", "deepspeed", "lightning", "hivemind", "transformers", "tokenizers", "timm"}
+OPTIONAL = {
+    "horovod",
+    "mpi4py",
+    "fairscale",
+    "deepspeed",
+    "lightning",
+    "hivemind",
+    "transformers",
+    "tokenizers",
+    "timm",
+}
 TORCH = {"torch", "torchvision"}
 
 SCRIPT_FOLDERS = sorted({Path(framework.script).parts[0] for framework in FRAMEWORKS.values()})

@@ -26,7 +26,9 @@ def test_the_fingerprint_is_stable() -> None:
 
 
 @pytest.mark.parametrize(
-    "unlike", [{"cores": 4}, {"cpu": "EPYC"}, {"memory_bytes": 16 << 30}, {"gpus": ("T4",)}, {"gpus": ("T4", "T4")}], ids=str
+    "unlike",
+    [{"cores": 4}, {"cpu": "EPYC"}, {"memory_bytes": 16 << 30}, {"gpus": ("T4",)}, {"gpus": ("T4", "T4")}],
+    ids=str,
 )
 def test_unlike_hardware_has_another_fingerprint(unlike: dict[str, Any]) -> None:
     assert replace(LAPTOP, **unlike).fingerprint != LAPTOP.fingerprint
@@ -72,9 +74,7 @@ def test_a_library_that_is_not_there_has_no_version() -> None:
     [("max 100000", 8), ("200000 100000", 2), ("150000 100000", 1), ("50000 100000", 1), ("9900000 100000", 8),
      ("", 8), ("garbage", 8), (None, 8)],
 )  # fmt: skip
-def test_a_containers_quota_limits_the_cores(
-    monkeypatch: pytest.MonkeyPatch, quota: str | None, cores: int
-) -> None:
+def test_a_containers_quota_limits_the_cores(monkeypatch: pytest.MonkeyPatch, quota: str | None, cores: int) -> None:
     def read(path: Path) -> str:
         assert str(path) == "/sys/fs/cgroup/cpu.max"
         if quota is None:
@@ -155,7 +155,10 @@ def test_a_laptop_without_the_nvidia_library_has_no_gpus(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("cpuinfo", "model"),
     [
-        ("processor : 0\nmodel name\t: Intel(R) Xeon(R) CPU @ 2.20GHz\nmodel name : second\n", "Intel(R) Xeon(R) CPU @ 2.20GHz"),
+        (
+            "processor : 0\nmodel name\t: Intel(R) Xeon(R) CPU @ 2.20GHz\nmodel name : second\n",
+            "Intel(R) Xeon(R) CPU @ 2.20GHz",
+        ),
         ("processor : 0\n", "fallback"),
         (None, "fallback"),
     ],

@@ -111,9 +111,7 @@ def test_a_global_batch_is_shared_out(plan_of: Callable[..., Plan]) -> None:
 
 
 @pytest.mark.parametrize(("launcher", "controller"), [("horovodrun", "mpi"), ("mpirun", "mpi")])
-def test_horovod_speaks_mpi_unless_told_otherwise(
-    plan_of: Callable[..., Plan], launcher: str, controller: str
-) -> None:
+def test_horovod_speaks_mpi_unless_told_otherwise(plan_of: Callable[..., Plan], launcher: str, controller: str) -> None:
     trial = plan_of(f"{HOROVOD}workers: [2], launcher: [{launcher}]}}\n").configurations[0].trial
     assert (trial.launcher, trial.controller) == (launcher, controller)
 
@@ -448,9 +446,9 @@ machines = st.builds(
 )
 
 
-def planned(study_file: Callable[[str], Any], value: dict[str, Any], machine: Machine) -> Plan:
+def planned(asked: Study, machine: Machine) -> Plan:
     try:
-        return plan.make(study.load(study_file(yaml.safe_dump(value))), machine)
+        return plan.make(asked, machine)
     except Problems as wrong:
         # The one thing that may be wrong with a generated study: it excludes all of itself.
         assert all("has no trials left" in problem for problem in wrong.problems), wrong.problems
@@ -460,9 +458,9 @@ def planned(study_file: Callable[[str], Any], value: dict[str, Any], machine: Ma
 
 @given(studies, machines)
 def test_any_valid_study_expands_to_what_it_asks_for(
-    study_file: Callable[[str], Any], value: dict[str, Any], machine: Machine
+    study_of: Callable[[str], Study], value: dict[str, Any], machine: Machine
 ) -> None:
-    made = planned(study_file, value, machine)
+    made = planned(study_of(yaml.safe_dump(value)), machine)
     trials = [p.trial for p in made.configurations]
 
     assert len({t.configuration for t in trials}) == len(set(trials)) == len(trials), "no configuration twice"
@@ -493,11 +491,12 @@ def test_any_valid_study_expands_to_what_it_asks_for(
 
 @given(studies, machines, machines)
 def test_any_plan_is_repeatable_and_its_repeats_are_interleaved(
-    study_file: Callable[[str], Any], value: dict[str, Any], machine: Machine, other: Machine
+    study_of: Callable[[str], Study], value: dict[str, Any], machine: Machine, other: Machine
 ) -> None:
-    made = planned(study_file, value, machine)
+    asked = study_of(yaml.safe_dump(value))
+    made = planned(asked, machine)
     trials = [t for t, _ in made.trials()]
-    assert trials == [t for t, _ in planned(study_file, value, machine).trials()], "the same every time"
+    assert trials == [t for t, _ in planned(asked, machine).trials()], "the same every time"
     assert len({t.id for t in trials}) == len(trials)
 
     repeats = [t.repeat for t in trials]
@@ -508,7 +507,7 @@ def test_any_plan_is_repeatable_and_its_repeats_are_interleaved(
         seen.setdefault(trial.configuration, []).append(trial.repeat)
     assert seen == {c: list(range(1, n + 1)) for c, n in due.items()}
 
-    elsewhere = planned(study_file, value, other)
+    elsewhere = planned(asked, other)
     if len(elsewhere.configurations) == len(made.configurations):
         position = {id(p): i for i, p in enumerate(made.configurations)}
         there = {id(p): i for i, p in enumerate(elsewhere.configurations)}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling_study import plan, study
@@ -89,7 +89,7 @@ def test_every_trial_key_is_a_study_key_but_those_that_no_study_sets() -> None:
             ["study.yaml:7: unknown key 'max_second'; did you mean 'max_seconds'?"],
         ),
         (
-            "study: a\nsweeps:\n  - framework: single\n    matrix:\n      model: [resnet8]\n      batch_per_woker: [1]\n",
+            "study: a\nsweeps:\n  - framework: single\n    matrix:\n      seed: [8]\n      batch_per_woker: [1]\n",
             ["study.yaml:6: unknown key 'batch_per_woker'; did you mean 'batch_per_worker'?"],
         ),
         (
@@ -156,9 +156,7 @@ def test_a_wrong_type_or_value_is_said_with_the_key_and_the_value(
 
 @pytest.mark.parametrize("key", ["min_seconds", "max_seconds", "target_interval", "timeout_seconds", "learning_rate"])
 @pytest.mark.parametrize("value", [".inf", "-.inf", ".nan"])
-def test_what_is_not_a_finite_number_is_refused(
-    problems_of: Callable[[str], list[str]], key: str, value: str
-) -> None:
+def test_what_is_not_a_finite_number_is_refused(problems_of: Callable[[str], list[str]], key: str, value: str) -> None:
     complaints = problems_of(f"{SINGLE}    {key}: {value}\n")
     assert len(complaints) == 1 and complaints[0].startswith(f"study.yaml:5: sweeps.0.{key}: ")
 
@@ -184,13 +182,11 @@ def test_what_is_not_a_finite_number_is_refused(
         ),
     ],
 )
-def test_what_is_missing_or_empty_is_said(
-    problems_of: Callable[[str], list[str]], text: str, said: list[str]
-) -> None:
+def test_what_is_missing_or_empty_is_said(problems_of: Callable[[str], list[str]], text: str, said: list[str]) -> None:
     assert problems_of(text) == said
 
 
-@pytest.mark.parametrize("matrix", ["{}", "", "~"])
+@pytest.mark.parametrize("matrix", ["{}", "", "~", "{model: }"])
 def test_an_empty_matrix_is_refused_rather_than_run_as_one_default_trial(
     problems_of: Callable[[str], list[str]], matrix: str
 ) -> None:
@@ -198,10 +194,23 @@ def test_an_empty_matrix_is_refused_rather_than_run_as_one_default_trial(
     assert len(complaints) == 1 and complaints[0].startswith("study.yaml:4: ")
 
 
-@pytest.mark.parametrize("name", ["", ".hidden", "../up", "a/b", "a b", "x" * 101, "-dash", "a\\nb", "ä"])
-def test_a_study_whose_name_cannot_name_a_folder_is_refused(
-    problems_of: Callable[[str], list[str]], name: str
+def test_an_empty_baseline_is_refused_rather_than_matched_by_anything(
+    problems_of: Callable[[str], list[str]],
 ) -> None:
+    complaints = problems_of(f"{SINGLE}baseline: {{}}\n")
+    assert len(complaints) == 1 and complaints[0].startswith("study.yaml:5: ")
+
+
+@pytest.mark.parametrize("line", ["workers: ~", "learning_rate:", "repeats: ~", "include: [{workers: ~}]"])
+def test_a_key_without_a_value_is_refused_rather_than_passed_over(
+    problems_of: Callable[[str], list[str]], line: str
+) -> None:
+    complaints = problems_of(f"{SINGLE}    {line}\n")
+    assert len(complaints) == 1 and complaints[0].startswith("study.yaml:5: ")
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "../up", "a/b", "a b", "x" * 101, "-dash", "a\\nb", "ä"])
+def test_a_study_whose_name_cannot_name_a_folder_is_refused(problems_of: Callable[[str], list[str]], name: str) -> None:
     complaints = problems_of(SINGLE.replace("study: a", f'study: "{name}"'))
     assert len(complaints) == 1 and complaints[0].startswith("study.yaml:1: study: ")
 
@@ -316,7 +325,7 @@ def sweep(framework: str, keys: str) -> str:
         ),
         (
             f"{SINGLE}    max_steps: 5\n",
-            "study.yaml:3: max_steps=5 is less than min_steps=10",
+            "study.yaml:3: sweeps.0: max_steps=5 is less than min_steps=10",
         ),
     ],
 )  # fmt: skip
@@ -388,9 +397,9 @@ def test_wrong_overrides_are_said_with_their_own_line_even_when_they_are_not_ask
 def test_too_many_combinations_are_refused_before_they_are_made(problems_of: Callable[[str], list[str]]) -> None:
     values = list(range(1, 1001))
     start = time.monotonic()
-    assert problems_of(sweep("single", f"matrix: {{batch_per_worker: {values}, seed: {values}, image_size: [8, 9]}}")) == [
-        "study.yaml:4: 2,000,000 combinations; at most 100,000 can be planned"
-    ]
+    assert problems_of(
+        sweep("single", f"matrix: {{batch_per_worker: {values}, seed: {values}, image_size: [8, 9]}}")
+    ) == ["study.yaml:4: 2,000,000 combinations; at most 100,000 can be planned"]
     assert time.monotonic() - start < 5
 
 
@@ -398,8 +407,10 @@ def test_many_sweeps_that_are_too_many_together_are_refused_as_fast(problems_of:
     values = list(range(1, 301))
     one = f"  - framework: single\n    matrix: {{batch_per_worker: {values}, seed: {values}}}\n"
     start = time.monotonic()
-    assert problems_of("study: a\nsweeps:\n" + one * 20)
-    assert time.monotonic() - start < 10
+    assert problems_of("study: a\nsweeps:\n" + one * 3) == [
+        "study.yaml:4: 270,000 combinations; at most 100,000 can be planned"
+    ]
+    assert time.monotonic() - start < 5
 
 
 words = st.sampled_from(
@@ -417,7 +428,9 @@ values = (
     | st.sampled_from(["single", "horovod", "resnet8", "resnet18", "fp16", "none", "weak", "strong", "mpi", "gloo"])
 )
 nested = st.recursive(
-    values, lambda v: st.lists(v, max_size=3) | st.dictionaries(words | st.text(max_size=4), v, max_size=4), max_leaves=12
+    values,
+    lambda v: st.lists(v, max_size=3) | st.dictionaries(words | st.text(max_size=4), v, max_size=4),
+    max_leaves=12,
 )
 sweeps_like = st.lists(
     st.fixed_dictionaries(
@@ -453,7 +466,6 @@ def answer(path: Path, machine: Machine, small: bool) -> None:
         assert all(problem.startswith(str(path)) for problem in wrong.problems), "each names the file"
 
 
-@settings(max_examples=400)
 @given(nested | studies_like, st.booleans())
 def test_any_nested_data_gives_a_study_or_problems(
     study_file: Callable[[str], Path], machine: Callable[..., Machine], value: Any, small: bool
@@ -461,7 +473,6 @@ def test_any_nested_data_gives_a_study_or_problems(
     answer(study_file(yaml.safe_dump(value, allow_unicode=True)), machine(), small)
 
 
-@settings(max_examples=400)
 @given(st.integers(0, len(WHOLE)), st.integers(0, 12), st.text(max_size=6), st.booleans())
 def test_a_study_damaged_anywhere_gives_a_study_or_problems(
     study_file: Callable[[bytes], Path], machine: Callable[..., Machine], at: int, cut: int, put: str, small: bool

@@ -1,4 +1,4 @@
-"""GPU utilisation and energy over the timed window, where they can be read; unknown elsewhere.
+"""GPU utilisation and energy over the timed window, where they can be read; unknown elsewhere.           [torch]
 
 NVML gives a GPU's utilisation (sampled) and its energy counter; RAPL gives the energy of whole CPU packages,
 which is this trial's only because the driver runs one trial at a time.
