@@ -176,7 +176,7 @@ def test_interruption_keeps_what_is_finished_and_leaves_the_running_trial_open(p
     def soon(interruption: process.Interruption) -> None:
         threading.Timer(1.6, os.kill, (os.getpid(), 2)).start()
 
-    seen, job = run(plan, tmp_path, after=soon)
+    seen, _ = run(plan, tmp_path, after=soon)
     assert len(seen.ended) == 1 and len(seen.started) == 2
     monkeypatch.setenv("SECONDS", "0")
     again, _ = run(plan, tmp_path)
@@ -217,9 +217,8 @@ def test_another_study_or_machine_is_refused_with_the_difference(plan_for, tmp_p
 
 
 def test_two_drivers_on_one_folder_the_second_names_the_first(tmp_path):
-    with sweep.locked(tmp_path):
-        with pytest.raises(Trouble, match=rf"in use by another run \(process {os.getpid()} since "):
-            with sweep.locked(tmp_path):
-                pass
+    named = rf"in use by another run \(process {os.getpid()} since "
+    with sweep.locked(tmp_path), pytest.raises(Trouble, match=named), sweep.locked(tmp_path):
+        pass
     with sweep.locked(tmp_path):
         pass
