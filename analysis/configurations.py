@@ -83,7 +83,9 @@ def _configuration(group: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, A
         "repeat_values": ";".join(map(repr, speeds)),
     }
     if good:
-        interval = between_repeats(speeds)
+        planned = [int(t["planned_repeats"]) for t in group if baseline.known(t["planned_repeats"])]
+        first = max(planned, default=None)  # more than these were added because of their spread
+        interval = between_repeats(speeds, first=first)
         needed = repeats_needed(speeds, study.target_interval) if len(good) >= FEWEST_REPEATS else None
         row |= {"samples_per_second": interval.mean, "interval_low": interval.low, "interval_high": interval.high}
         row |= {"relative_half_width": interval.relative_half_width, "repeats_needed": needed}

@@ -27,7 +27,17 @@ def legend(results: Results) -> list[str]:
         f"Samples per second over all workers, mean of {results.repeats} ± half of the 95 % interval between "
         "repeats (Student t); with fewer than 3 repeats no interval is claimed.",
         "**Bold**: the fastest of its row; ≈: not distinguishable from it at 95 %; ★: the row of the fastest.",
+        *_older(results),
         source(results),
+    ]
+
+
+def _older(results: Results) -> list[str]:
+    if not results.older:
+        return []
+    return [
+        f"{results.older} configuration(s) that were measured are not in the study as it is now: they stay in "
+        "results.csv and are shown nowhere else."
     ]
 
 

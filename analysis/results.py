@@ -19,6 +19,7 @@ class Results:
     study: StudyInfo
     trials: pd.DataFrame
     configurations: pd.DataFrame
+    older: int = 0  # configurations with records that are not in the study as it is now
 
     @property
     def models(self) -> list[str]:
@@ -53,4 +54,6 @@ def read(folder: Path) -> Results:
     """Raises study.NotResults for a folder that is none; warns trials.SkippedRecord of unreadable records."""
     about = study.read(folder)
     rows = trials.read(folder)
-    return Results(about, rows, series.add(configurations.summarise(rows, about), about))
+    current = rows if about.configurations is None else rows[rows.configuration.isin(about.configurations)]
+    older = rows.configuration.nunique() - current.configuration.nunique()
+    return Results(about, rows, series.add(configurations.summarise(current, about), about), older)

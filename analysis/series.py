@@ -50,7 +50,7 @@ def add(configurations: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
 def label(row: Mapping[Hashable, Any], names: Sequence[str], several_frameworks: bool) -> str:
     """`horovod, 2 workers, fp16`; `2 workers, fp16` in a study of one framework."""
     table = FRAMEWORKS.get(row["framework"])
-    only_one = table is not None and table.max_workers == 1
+    only_one = table is not None and table.axes.get("workers") == (1,)
     parts = [str(row["framework"])] if several_frameworks or only_one else []
     if not only_one:
         parts.append(workers_text(int(row["workers"])))
@@ -65,5 +65,5 @@ def _place(row: Mapping[Hashable, Any], names: Sequence[str], study: StudyInfo) 
     """Sorts the baseline's framework first, then by framework, workers and allreduce precision."""
     first = (study.baseline or {}).get("framework")
     allreduce = ALLREDUCE_ORDER.index(row["allreduce"]) if row["allreduce"] in ALLREDUCE_ORDER else 99
-    extra = tuple(str(row[name]) for name in names if name not in MAIN_KEYS)
+    extra = tuple(str(row[name]).rjust(20) for name in names if name not in MAIN_KEYS)  # 2 before 10
     return (not same(row["framework"], first), str(row["framework"]), int(row["workers"]), allreduce, *extra)

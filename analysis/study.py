@@ -23,8 +23,8 @@ class StudyInfo:
     scaling: str  # weak: batch_per_worker is held fixed; strong: global_batch is
     baseline: Mapping[str, Any] | None  # a partial match; None: no speed-ups are claimed
     machine: Mapping[str, Any] = field(default_factory=dict)  # cores, cpu, gpus, memory_bytes, fingerprint
-    seed: int = 0
     target_interval: float = 0.02  # half-width of the 95 % interval over the mean
+    configurations: tuple[str, ...] | None = None  # of the study as it is now; None: all there are
 
     @property
     def batch_key(self) -> str:
@@ -78,6 +78,6 @@ def read(results: Path) -> StudyInfo:
         scaling=scaling,
         baseline=baseline,
         machine=value.get("machine") or {},
-        seed=int(value.get("seed") or 0),
         target_interval=float(value.get("target_interval") or 0.02),
+        configurations=None if value.get("configurations") is None else tuple(map(str, value["configurations"])),
     )

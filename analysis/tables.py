@@ -150,6 +150,8 @@ def marks(row: list[dict[Any, Any]]) -> dict[str, str]:
 def number(value: float, half: float | None = None) -> str:
     """`4,657`, `71.2`, `1.62`, with `± half` to as many places."""
     places = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    while half and half < 0.5 / 10**places and places < 4:  # never "± 0" of something
+        places += 1
     return f"{value:,.{places}f}" + ("" if half is None else f" ± {half:,.{places}f}")
 
 

@@ -22,14 +22,22 @@ from scaling_study.trial import Trial
 PHASES = ("data", "forward", "backward", "communication", "optimizer", "unattributed")
 TRIAL_KEYS = tuple(Trial().to_dict())
 TEXTS = ("study", "trial", "configuration", "status", "reason", "data_source", "parity", "started_at", "error")
-INTEGERS = ("steps", "parameters", "samples_seen", "allreduce_bytes", "communication_bytes", "peak_memory_bytes")
+INTEGERS = (
+    "planned_repeats",
+    "steps",
+    "parameters",
+    "samples_seen",
+    "allreduce_bytes",
+    "communication_bytes",
+    "peak_memory_bytes",
+)
 COLUMNS = (
     *("study", "trial", "configuration", *TRIAL_KEYS, "status", "reason"),
     *("samples_per_second", "tokens_per_second", "interval_low", "interval_high"),
     *("steps", "step_seconds_mean", "step_seconds_median", *(f"{phase}_seconds" for phase in PHASES)),
     *("launch_seconds", "parameters", "samples_seen", "allreduce_bytes", "communication_bytes", "peak_memory_bytes"),
     *("gpu_utilization_percent", "energy_joules", "loss_first", "loss_last", "data_source", "parity"),
-    *("started_at", "error"),
+    *("started_at", "error", "planned_repeats"),
 )
 
 
@@ -84,6 +92,7 @@ def row(record: Record) -> dict[str, Any]:
     result |= {"study": record.study, "trial": record.id, "configuration": record.configuration}
     result |= {"status": record.status, "reason": record.reason, "error": record.error}
     result |= {"launch_seconds": record.launch_seconds, "started_at": record.started_at}
+    result |= {"planned_repeats": record.planned_repeats}
     if record.status not in records.STATUSES:
         raise ValueError(f"status {record.status!r} is none of {', '.join(records.STATUSES)}")
     if record.status != "ok":

@@ -26,15 +26,8 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
     # 1 join: before init, so that Horovod's background thread shares this worker's cores
     cores = claim_cores(trial)
     hvd.init()
-    ranks = Ranks(
-        hvd.rank(),
-        hvd.size(),
-        hvd.local_rank(),
-        claim_device(trial, hvd.local_rank()),
-        cores,
-        agree,
-        backend=reported(),
-    )
+    device = claim_device(trial, hvd.local_rank())
+    ranks = Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), device, cores, agree, reported(device))
     trial = as_launched(trial, ranks)
 
     # 2 build, then wrap: rank 0's weights everywhere, and an optimiser that reduces before it steps
@@ -72,12 +65,12 @@ def agree(value: float) -> float:
     return float(hvd.broadcast(torch.tensor([value], dtype=torch.float64), root_rank=0, name="agree").item())
 
 
-def reported() -> dict[str, object]:
+def reported(device: torch.device) -> dict[str, object]:
     """What Horovod itself says of the controller and the operations it runs with."""
     return {
         "version": horovod.__version__,
         "controller": "mpi" if hvd.mpi_enabled() else "gloo" if hvd.gloo_enabled() else "none",
-        "operations": "NCCL" if hvd.nccl_built() else "host",
+        "operations": "NCCL" if hvd.nccl_built() and device.type == "cuda" else "host",
     }
 
 

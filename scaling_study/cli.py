@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,9 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from scaling_study import datasets, plan, process, progress, records, report, study, sweep, trial
+from scaling_study import results as results_folder
 from scaling_study.errors import Problems, Trouble
 from scaling_study.estimate import Estimate
 from scaling_study.machine import this_machine
+from scaling_study.settings import CHECKOUT
 
 OK, SOME_FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -58,25 +62,17 @@ def _sweep(
     max_trials: int | None, quiet: bool,
 ) -> int:  # fmt: skip
     console = Console(stderr=as_json, highlight=False)
-    asked, machine = study.load(study_file, small), this_machine()
-    selected, statuses = _where(where), _statuses(retry)
-    data = None
-    if any(sweep_.fixed.get("data", "auto") == "auto" for sweep_ in asked.sweeps):
-        data = datasets.found() if dry_run else datasets.prepare()
-    planned = plan.make(asked, machine, data)
-    if not dry_run and any(p.trial.data == "cifar10" for p in planned.configurations):
-        data = data or datasets.prepare()
-        if data.name != "cifar10":
-            raise Trouble(f"{study_file} insists on data: cifar10, but {data.why}")
-    job = sweep.Sweep(planned, results / asked.name, where=selected, retry=statuses, max_trials=max_trials)
-    wanted = [entry for entry in planned.trials() if job.wanted(entry[0])]
+    planned = _plan(study_file, small, dry_run)
+    folder = results / planned.study.name
+    job = sweep.Run(planned, folder, where=_where(where), retry=_statuses(retry), max_trials=max_trials)
+    wanted = [(t, p) for t, p in planned.trials() if job.wanted(t.to_dict())]
     if not wanted:
         raise Problems([f"--where {where} matches no trial of {study_file}"])
     if dry_run:
-        report.plan(console, planned, wanted, results / asked.name, as_json)
+        report.plan(console, planned, wanted, folder, as_json)
         return OK
-    with sweep.locked(job.results):
-        job.records = sweep.open_results(job.results, planned)
+    with results_folder.locked(folder):
+        job.records = results_folder.open_results(folder, planned)
         estimate = Estimate(job.records.values())
         if not quiet:
             report.beforehand(console, planned, wanted, job, estimate)
@@ -85,23 +81,38 @@ def _sweep(
             progress.Progress(console, planned, wanted, estimate, quiet or as_json) as display,
         ):
             job.run(display, interruption)
-        return _finish(console, job, [t.id for t, _ in wanted], interruption, as_json, quiet, study_file)
+        return _finish(console, job, [t.id for t, _ in wanted], interruption, as_json, quiet)
+
+
+def _plan(study_file: Path, small: bool, dry_run: bool) -> plan.Plan:
+    """The study on this machine, `data: auto` resolved once for all of it. Raises Problems or Trouble."""
+    asked, machine = study.load(study_file, small), this_machine()
+    planned = plan.make(asked, machine)
+    asks_for = {p.trial.data for p in planned.configurations}
+    if dry_run:
+        return plan.make(asked, machine, datasets.found())
+    if asks_for <= {"synthetic"}:
+        return planned
+    data = datasets.prepare()
+    if "cifar10" in asks_for and data.name != "cifar10":
+        raise Trouble(f"{study_file} insists on data: cifar10, but {data.why}")
+    return plan.make(asked, machine, data)
 
 
 def _finish(
-    console: Console, job: sweep.Sweep, wanted: list[str], interruption: process.Interruption, as_json: bool,
-    quiet: bool, study_file: Path,
-) -> int:  # fmt: skip
+    console: Console, job: sweep.Run, wanted: list[str], interruption: process.Interruption, as_json: bool, quiet: bool
+) -> int:
     """Analysis, the last words, the exit code."""
     import analysis
 
-    analysis.write(job.results)
-    mine = [r for r in job.records.values() if job.wanted(trial.Trial(**_keys(r)))]
+    analysis.write(job.folder)
+    planned = {p.trial.configuration for p in job.plan.configurations}  # not what the study was before an edit
+    mine = [r for r in job.records.values() if r.configuration in planned and job.wanted(r.trial)]
     if as_json:
-        print(json.dumps({"results": str(job.results), "trials": [report.row(r) for r in mine]}))
+        print(json.dumps({"results": str(job.folder), "trials": [report.row(r) for r in mine]}))
     elif not quiet:
-        analysis.print_tables(job.results, console)
-    report.afterwards(console, job, mine, wanted, interruption, study_file, quiet)
+        analysis.print_tables(job.folder, console)
+    report.afterwards(console, job, mine, wanted, interruption, _this_command(), quiet)
     if interruption.signal is not None:
         return INTERRUPTED
     implied = [r for r in mine if r.status == "oom" and r.reason.startswith("implied")]
@@ -109,22 +120,35 @@ def _finish(
     return SOME_FAILED if bad else OK
 
 
-def _keys(record: records.Record) -> dict[str, Any]:
-    return {k: v for k, v in record.trial.items() if k != "global_batch"}
+def _this_command() -> str:
+    """The command line to go on with: this one, without --retry, which would run again what is finished."""
+    words = iter(sys.argv[1:])
+    kept = []
+    for word in words:
+        if word == "--retry":
+            next(words, None)
+        elif not word.startswith("--retry="):
+            kept.append(word)
+    return shlex.join(["python", os.path.relpath(CHECKOUT / "run_sweep.py"), *kept])
 
 
 def _where(text: str) -> dict[str, Any]:
     """`framework=horovod,workers=2` -> {"framework": "horovod", "workers": 2}. Raises Problems."""
-    import yaml
-
-    known = list(trial.Trial().to_dict())
-    chosen = {}
+    known, chosen = trial.Trial().to_dict(), {}
     for part in filter(None, text.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals or key.strip() not in known:
-            raise Problems([f"--where {part}: expected key=value with a trial key{study.nearest(key.strip(), known)}"])
-        chosen[key.strip()] = yaml.safe_load(value)
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if not equals or key not in known:
+            raise Problems([f"--where {part}: expected key=value with a trial key{study.nearest(key, list(known))}"])
+        chosen[key] = _typed(value)
     return chosen
+
+
+def _typed(word: str) -> Any:
+    """A command line's word as the value it stands for: 2, 0.001, true, or itself."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(word)
+    return {"true": True, "false": False, "": None}.get(word.lower(), word)
 
 
 def _statuses(text: str) -> frozenset[str]:

@@ -70,9 +70,10 @@ def cases(machine: Machine) -> Iterator[Trial]:
     """One small trial for every framework, launcher and controller."""
     window = Window(warmup_steps=1, min_steps=2, max_steps=2, min_seconds=0.0)
     for name, table in FRAMEWORKS.items():
-        workers = min(2, table.max_workers or 2)
+        workers = 1 if table.axes["workers"] == (1,) else 2
         base = Trial(
-            framework=name, model="resnet8", batch_per_worker=4, data="synthetic", device=machine.device,
+            framework=name, model="resnet8", batch_per_worker=4, data="synthetic",
+            device="cuda" if len(machine.gpus) >= workers else "cpu",
             workers=workers, allreduce="none" if workers == 1 else "fp32",
             cores_per_worker=max(1, machine.cores // 2), oversubscribe=machine.cores < 2, window=window,
         )  # fmt: skip
@@ -100,8 +101,8 @@ def attempt(trial: Trial, machine: Machine, interruption: process.Interruption) 
     if result.status != "ok":
         said = result.error.strip().splitlines()
         return Finding(what, version, False, f"{result.status}: {result.reason}{' | ' + said[-1] if said else ''}")
-    reduced = result.ranks[0].allreduce_bytes or 0
-    proof = f"{reduced:,} bytes of gradients reduced a step" if trial.workers > 1 else "trained"
+    reduced = result.ranks[0].allreduce_bytes
+    proof = "trained" if not reduced else f"{reduced:,} bytes of gradients reduced a step"
     backend = result.ranks[0].backend.get("controller")
     return Finding(what, version, True, f"{proof}{f', controller {backend}' if backend else ''}, {ended.seconds:.1f} s")
 

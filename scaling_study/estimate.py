@@ -20,7 +20,7 @@ INSTRUMENTED = 1.25  # the instrumented window adds up to a quarter of the timed
 
 
 class Estimate:
-    """Seconds of one trial: what its configuration took so far, else its framework and model, else a guess."""
+    """Seconds of one trial: what its configuration took so far, else a guess from its launcher and model."""
 
     def __init__(self, finished: Iterable[Record] = ()) -> None:
         self._seconds: dict[str, list[float]] = {}

@@ -15,7 +15,7 @@ class Framework:
     """What one framework can do, on the best machine there is.
 
     `axes` maps a trial key to the values it may take; `()` means any value of the right type. A trial key
-    that is not an axis does not exist for this framework (its column is empty, its script has no flag).
+    that is not an axis cannot be set for this framework, and its script has no flag for it.
     `refusals` maps a key to values that people ask for and the framework itself refuses, with its reason:
     such a trial is planned and recorded as `unsupported`, so that the hole in the table explains itself.
     """
@@ -26,7 +26,6 @@ class Framework:
     needs: tuple[str, ...]  # distributions that must be installed
     axes: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     refusals: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    max_workers: int | None = None  # None: as many as the machine has
 
 
 TRAINING_AXES: Mapping[str, tuple[object, ...]] = {
@@ -50,7 +49,6 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("python",),
         needs=("torch", "torchvision"),
         axes={**TRAINING_AXES, "allreduce": ("none",), "workers": (1,)},
-        max_workers=1,
     ),
     "horovod": Framework(
         title="Horovod allreduce",

@@ -99,17 +99,31 @@ def throughput(step_seconds: Interval, samples_per_step: float) -> Interval:
     return Interval(samples_per_step / s.mean, low, high, s.n, s.effective_n, s.verdict)
 
 
-def between_repeats(values: ArrayLike, confidence: float = 0.95) -> Interval:
+def between_repeats(values: ArrayLike, confidence: float = 0.95, first: int | None = None) -> Interval:
     """Student t interval of the mean over repeats; `values`: (n,), one mean of each repeat, in any unit.
 
+    `first`: how many repeats were planned before any was seen. Where more were added because of their spread, the
+    interval rests on the spread of the first ones alone (Stein, Ann. Math. Stat. 16, 1945): the later number was
+    chosen by it, and using all would cover less than it says.
     With fewer than 3 repeats no interval is claimed. Raises ValueError for empty or non-finite values.
     """
     x = _finite(values, "values")
     n, mean = len(x), float(np.mean(x))
     if n < FEWEST_REPEATS:
         return Interval(mean, None, None, n, float(n), TOO_FEW)
-    half = _t_quantile(confidence, n - 1) * float(np.std(x, ddof=1)) / math.sqrt(n)
+    stage = x[:first] if first and FEWEST_REPEATS <= first < n else x
+    half = _t_quantile(confidence, len(stage) - 1) * float(np.std(stage, ddof=1)) / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n, float(n))
+
+
+def repeats_for(first: ArrayLike, target: float, confidence: float = 0.95) -> int:
+    """How many repeats in all bring between_repeats(..., first=len(first)) to +-`target` of the mean (0.02: 2 %).
+
+    Stein's second stage, decided once from the first repeats, (n,) with n >= 2. At least n.
+    """
+    x = _finite(first, "first")
+    half = _t_quantile(confidence, len(x) - 1) * float(np.std(x, ddof=1))
+    return max(len(x), math.ceil((half / (target * abs(float(np.mean(x))))) ** 2))
 
 
 def ratio(numerator: ArrayLike, denominator: ArrayLike, confidence: float = 0.95) -> Interval:

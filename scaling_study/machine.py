@@ -63,11 +63,16 @@ def this_machine() -> Machine:
 def usable_cores() -> int:
     """Cores this process may run on, or its container's CPU quota if that is less."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, quota_cores() or cores)
+
+
+def quota_cores() -> int | None:
+    """Whole cores' worth of time that the container may use; None: no limit, or none that we can read."""
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
-    except (OSError, ValueError):  # no cgroup v2 here: no quota we could read
-        return cores
+        return None if quota == "max" else max(1, int(quota) // int(period))
+    except (OSError, ValueError):  # no cgroup v2 here
+        return None
 
 
 def cpu_model() -> str:

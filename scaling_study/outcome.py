@@ -48,8 +48,10 @@ def judge(trial: Trial, folder: Path, exit: Exit) -> Outcome:
     if exit.interrupted:
         return Outcome("cancelled", "interrupted")
     if exit.killed_for_memory or (first and first.get("oom")):
-        said = first["message"] if first and first.get("oom") else "the kernel killed a process for memory"
-        return Outcome("oom", _clause(said), _quoted(first, folder))
+        said = f"rank {first['rank']}: {_clause(first['message'])}" if first else ""
+        if not (first and first.get("oom")):  # counted for the whole machine, so what a rank said stands beside it
+            said = f"the kernel killed a process for memory{f'; {said}' if said else ''}"
+        return Outcome("oom", said, _quoted(first, folder))
     if exit.timed_out:
         return Outcome("timeout", f"not finished after {exit.seconds:.0f} s", _quoted(first, folder))
     if first:

@@ -21,7 +21,7 @@ from scaling_study.datasets import Data
 from scaling_study.errors import Problems
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
-from scaling_study.study import Measure, Study, Sweep, nearest
+from scaling_study.study import Measure, Study, Sweep, by_line, nearest
 from scaling_study.trial import Trial, Window
 
 MAX_CONFIGURATIONS = 100_000
@@ -45,6 +45,11 @@ class Plan:
     configurations: tuple[Planned, ...]
     notes: tuple[str, ...]  # what was collapsed or resolved, in words
 
+    @property
+    def cores_per_worker(self) -> int:
+        """The share of the cores that every worker of the study is given."""
+        return max((p.trial.cores_per_worker or 1 for p in self.configurations), default=1)
+
     def trials(self) -> Iterator[tuple[Trial, Planned]]:
         """Every trial that is certain to run, in order. What cannot run here appears once."""
         for repeat in range(1, max((p.measure.repeats for p in self.configurations), default=0) + 1):
@@ -59,7 +64,7 @@ class Plan:
     def shuffled(self, repeat: int) -> list[Planned]:
         """All configurations in that round's own random order."""
         order = list(self.configurations)
-        random.Random(f"{self.study.seed}/{repeat}").shuffle(order)
+        random.Random(f"{self.study.order_seed}/{repeat}").shuffle(order)
         return order
 
 
@@ -198,7 +203,7 @@ def _notes(found: Mapping[str, Planned], collapsed: int, data: Data | None) -> I
     if collapsed:
         yield (
             f"{collapsed} combination(s) mean the same as another and run once "
-            "(one worker reduces nothing: allreduce none)"
+            "(with one worker nothing is reduced, so its allreduce is none)"
         )
     if data and data.name == "synthetic" and any(p.trial.data == "synthetic" for p in found.values()):
         yield f"SYNTHETIC DATA: {data.why}"
@@ -214,4 +219,4 @@ def _matches(keys: Mapping[str, Any], partial: Mapping[str, Any]) -> bool:
 
 def _stop(problems: list[str]) -> None:
     if problems:
-        raise Problems(problems)
+        raise Problems(sorted(problems, key=by_line))

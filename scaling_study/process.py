@@ -42,7 +42,7 @@ class Exit:
 class Interruption:
     """Ctrl-C, TERM and HUP, turned from a traceback into a fact that can be waited for.
 
-    The first asks the running trial to end; a second one is not waited out politely.
+    The running trial is ended, what is finished is kept; another signal meanwhile changes nothing.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

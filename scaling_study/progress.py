@@ -27,6 +27,8 @@ COLOURS: Mapping[str, str] = {
     "unsupported": "bright_black", "cancelled": "yellow",
 }  # fmt: skip
 
+REDRAWS_PER_SECOND = 0.2  # between events: drawing takes milliseconds of the very cores that are being measured
+
 
 class Progress:
     """Shows `planned` configurations; the sweep tells it what starts and what has finished."""
@@ -43,7 +45,9 @@ class Progress:
         self.running: Trial | None = None
         self.done = self.kept = 0
         self.since = self.started = time.monotonic()
-        self._live = Live(console=console, get_renderable=self.render, refresh_per_second=4, transient=True)
+        self._live = Live(
+            console=console, get_renderable=self.render, refresh_per_second=REDRAWS_PER_SECOND, transient=True
+        )
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal and not self.quiet:
@@ -56,6 +60,7 @@ class Progress:
 
     def starts(self, trial: Trial, planned: Planned) -> None:
         self.running, self.since = trial, time.monotonic()
+        self._redraw()
 
     def finished(self, trial: Trial, planned: Planned, record: Record, again: bool) -> None:
         self.pending.pop(trial.id, None)
@@ -65,8 +70,14 @@ class Progress:
         self.done += 1
         self.kept += again
         self.total = max(self.total, self.done + len(self.pending))
+        if not again:
+            self._redraw()
         if not again and not self.quiet and not self._live.is_started:
             self.console.print(self._line(trial, record), highlight=False, soft_wrap=True)
+
+    def _redraw(self) -> None:
+        if self._live.is_started:
+            self._live.refresh()
 
     def _line(self, trial: Trial, record: Record) -> Text:
         said = f"{throughput(record):9.1f} samples/s" if record.status == "ok" else record.status

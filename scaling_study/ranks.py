@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from scaling_study.machine import usable_cores
+from scaling_study.machine import quota_cores, usable_cores
 from scaling_study.trial import Trial
 
 # Every launcher tells its processes their place on this host under a name of its own.
@@ -46,7 +46,7 @@ def claim_cores(trial: Trial) -> tuple[int, ...]:
         torch.set_num_threads(trial.cores_per_worker or max(1, usable_cores() // local_size))
         return ()
     allowed = _allowed_cores()
-    share = trial.cores_per_worker or max(1, len(allowed) // local_size)
+    share = trial.cores_per_worker or max(1, min(len(allowed), quota_cores() or len(allowed)) // local_size)
     first = (local_rank * share) % len(allowed)  # wraps only where a study oversubscribes on purpose
     mine = tuple(allowed[(first + i) % len(allowed)] for i in range(min(share, len(allowed))))
     for thread in os.listdir("/proc/self/task"):  # importing numpy and torch has started some already

@@ -72,6 +72,7 @@ class RankReport:
     backend: dict[str, Any]  # what the framework itself reports (controller, versions it was built with)
     versions: dict[str, str]
     notes: list[str] = field(default_factory=list)
+    learning_rate: float | None = None  # that the optimiser really had
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Record:
     window: dict[str, Any]  # Trial.window
     status: str  # one of STATUSES
     reason: str = ""  # one short clause: why not ok
-    error: str = ""  # the message behind it, a few lines at most
+    error: str = ""  # the message behind it, at most some 4,000 characters
     started_at: str = ""  # ISO 8601, UTC
     launch_seconds: float | None = None  # from starting the launcher to rank 0's first step
     total_seconds: float | None = None  # from starting the launcher to its exit
@@ -93,6 +94,8 @@ class Record:
     command: str = ""  # one shell line
     commit: str = ""  # of this project, "+changes" if the tree was not clean
     machine: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)  # variables that decide speed (provenance.py)
+    planned_repeats: int | None = None  # how many repeats were asked for before any was seen
     notes: list[str] = field(default_factory=list)
     ranks: list[RankReport] = field(default_factory=list)
     schema: int = SCHEMA
@@ -107,6 +110,7 @@ def write_json(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
+        os.fchmod(handle, 0o644)  # mkstemp's own mode would hide results from everybody else
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             json.dump(value, stream, indent=1, allow_nan=False)
             stream.flush()

@@ -18,9 +18,11 @@ from scaling_study.plan import Plan, Planned
 from scaling_study.process import Interruption
 from scaling_study.progress import clock, describe
 from scaling_study.records import Record
-from scaling_study.sweep import Sweep, throughput
+from scaling_study.sweep import Run, throughput
 from scaling_study.trial import Trial
 
+COLUMNS = ("framework", "model", "batch_per_worker", "workers", "allreduce")
+NUMBERS = ("batch_per_worker", "workers")
 Wanted = Sequence[tuple[Trial, Planned]]
 
 
@@ -32,20 +34,19 @@ def plan(console: Console, plan: Plan, wanted: Wanted, results: Path, as_json: b
         ]
         print(json.dumps({"trials": trials}))
         return
-    table = Table(title=f"{plan.study.name}: {len(wanted)} trials in {results}", title_justify="left", box=None)
-    for title in ("framework", "model", "batch", "workers", "allreduce", "repeats", "estimate"):
-        table.add_column(title, justify="left" if title in ("framework", "model", "allreduce") else "right")
     estimate = Estimate()
     repeats = Counter(trial.configuration for trial, _ in wanted)
-    once = {trial.configuration: (trial, planned) for trial, planned in reversed(wanted)}
-    configurations = [entry for _, entry in sorted(once.items(), key=lambda item: _order(plan, item[0]))]
+    configurations = [(p.trial, p) for p in plan.configurations if p.trial.configuration in repeats]
+    columns = _telling([trial for trial, _ in configurations])
+    table = Table(title=f"{plan.study.name}: {len(wanted)} trials in {results}", title_justify="left", box=None)
+    for title in (*columns, "repeats", "estimate"):
+        table.add_column(title, justify="left" if title in COLUMNS and title not in NUMBERS else "right")
     for trial, planned in configurations:
-        known = "" if planned.unsupported else clock(repeats[trial.configuration] * estimate(trial, planned))
-        table.add_row(
-            trial.framework, trial.model, str(trial.batch_per_worker), str(trial.workers), trial.allreduce,
-            str(repeats[trial.configuration]), known,
-            style="bright_black" if planned.unsupported else "",
-        )  # fmt: skip
+        times = repeats[trial.configuration]
+        known = "" if planned.unsupported else clock(times * estimate(trial, planned))
+        keys = trial.to_dict()
+        cells = ["" if keys[name] is None else str(keys[name]) for name in columns]
+        table.add_row(*cells, str(times), known, style="bright_black" if planned.unsupported else "")
     console.print(table)
     console.print("\nCommands, one a configuration (the sweep adds --record):")
     for trial, planned in configurations:
@@ -61,7 +62,7 @@ def plan(console: Console, plan: Plan, wanted: Wanted, results: Path, as_json: b
     console.print(_cost(wanted, estimate))
 
 
-def beforehand(console: Console, plan: Plan, wanted: Wanted, job: Sweep, estimate: Estimate) -> None:
+def beforehand(console: Console, plan: Plan, wanted: Wanted, job: Run, estimate: Estimate) -> None:
     """One paragraph before the first trial."""
     left = [(t, p) for t, p in wanted if t.id not in job.records or job.records[t.id].status in job.retry]
     console.print(f"[bold]{plan.study.name}[/] on {plan.machine}", soft_wrap=True)
@@ -73,14 +74,14 @@ def beforehand(console: Console, plan: Plan, wanted: Wanted, job: Sweep, estimat
 
 
 def afterwards(
-    console: Console, job: Sweep, mine: Sequence[Record], wanted: Sequence[str], interruption: Interruption,
-    study_file: Path, quiet: bool,
+    console: Console, job: Run, mine: Sequence[Record], wanted: Sequence[str], interruption: Interruption, again: str,
+    quiet: bool,
 ) -> None:  # fmt: skip
     """What went wrong, where everything is, how to go on."""
     for (status, reason), group in _grouped(mine).items():
         if status != "unsupported":  # the tables have said those, with their reasons
             more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
-            log = job.results / "trials" / group[0].id / "log.txt"
+            log = job.folder / "trials" / group[0].id / "log.txt"
             console.print(
                 f"[bold]{status}[/]: {escape(group[0].id)}{more}: {escape(reason)}; its log: {log}", soft_wrap=True
             )
@@ -88,9 +89,9 @@ def afterwards(
     if interruption.signal is not None or open_:
         why = f"Stopped by {interruption.signal.name}" if interruption.signal is not None else "Stopped at --max-trials"
         console.print(f"{why}; {len(mine)} finished trials are kept, {len(open_)} are open.")
-        console.print(f"To go on: python run_sweep.py {study_file}", soft_wrap=True)
+        console.print(f"To go on: {again}", soft_wrap=True)
     if not quiet:
-        console.print(f"Tables, figures and records: {job.results}/", soft_wrap=True)
+        console.print(f"Tables, figures and records: {job.folder}/", soft_wrap=True)
 
 
 def row(record: Record) -> dict[str, Any]:
@@ -112,8 +113,15 @@ def _command(trial: Trial) -> str:
     return launchers.command(trial).shell(Path.cwd())
 
 
-def _order(plan: Plan, configuration: str) -> int:
-    return [p.trial.configuration for p in plan.configurations].index(configuration)
+def _telling(trials: Sequence[Trial]) -> list[str]:
+    """The usual keys, and every other one in which two trials of a framework differ: unlike rows must look unlike."""
+    telling = list(COLUMNS)
+    for name in trials[0].to_dict():
+        for framework in {trial.framework for trial in trials}:
+            values = {trial.to_dict()[name] for trial in trials if trial.framework == framework}
+            if len(values) > 1 and name not in (*telling, "global_batch"):
+                telling.append(name)
+    return telling
 
 
 def _cost(wanted: Wanted, estimate: Estimate) -> str:

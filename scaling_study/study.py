@@ -35,7 +35,7 @@ class Study:
     name: str
     scaling: str
     baseline: Mapping[str, Any] | None
-    seed: int
+    order_seed: int  # of the order in which trials run
     measure: Measure
     sweeps: tuple[Sweep, ...]
     document: Document
@@ -60,7 +60,7 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
     try:
         model = StudyModel.model_validate(value)
     except ValidationError as error:
-        raise Problems(sorted({_explained(document, e) for e in error.errors()}, key=_by_line)) from error
+        raise Problems(sorted({_explained(document, e) for e in error.errors()}, key=by_line)) from error
     sweeps, problems = [], []
     for index, entry in enumerate(model.sweeps):
         given = entry.model_dump(exclude_none=True)
@@ -79,7 +79,7 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
     if problems:
         raise Problems(problems)
     baseline = model.baseline.model_dump(exclude_none=True) if model.baseline else None
-    return Study(model.study, model.scaling, baseline, model.seed, model.measure, tuple(sweeps), document)
+    return Study(model.study, model.scaling, baseline, model.order_seed, model.measure, tuple(sweeps), document)
 
 
 def _overlaid(document: Document, overrides: Any) -> tuple[Document, dict[str, Any]]:
@@ -138,6 +138,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _by_line(problem: str) -> tuple[int, str]:
+def by_line(problem: str) -> tuple[int, str]:
+    """Sorts problems as the file has them."""
     digits = problem.split(":")[1:2]
     return (int(digits[0]) if digits and digits[0].isdigit() else 0, problem)

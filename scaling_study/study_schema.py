@@ -22,7 +22,7 @@ class Strict(BaseModel):
 
 
 class Measure(Strict):
-    """How each trial is measured and how often: DESIGN's defaults."""
+    """How each trial is measured and how often."""
 
     warmup_steps: int = Field(default=5, ge=0)
     min_steps: int = Field(default=10, ge=1)
@@ -109,7 +109,7 @@ class StudyModel(Strict):
     description: str | None = None
     scaling: Literal["weak", "strong"] = "weak"
     baseline: PartialKeys | None = None
-    seed: int = 0  # of the order in which trials run
+    order_seed: int = 0  # of the order in which trials run
     measure: Measure = Measure()
     sweeps: list[SweepModel] = Field(min_length=1)
     small: dict[str, Any] | None = None

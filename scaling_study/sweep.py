@@ -1,6 +1,6 @@
 """The loop that ties plan, launchers, processes and records together.
 
-    for each trial of the plan, then of extra rounds while intervals are too wide:
+    for each trial of the plan, then of extra rounds for configurations that are not yet sure enough:
         finished before?  keep it      cannot run here?  say so      else  run -> judge -> record
 
 Everything a trial leaves lies in its own folder, and its record.json is renamed into place last: whatever
@@ -9,25 +9,19 @@ happens to the driver, the next run of the same study goes on from there.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import datetime
-import fcntl
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from scaling_study import launchers, outcome, process, records
-from scaling_study.errors import Trouble
-from scaling_study.intervals import between_repeats
+from scaling_study import launchers, outcome, process, provenance, records, results
+from scaling_study.intervals import FEWEST_REPEATS, repeats_for
 from scaling_study.plan import Plan, Planned
 from scaling_study.records import Record
-from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 
 
@@ -39,11 +33,11 @@ class Display(Protocol):
 
 
 @dataclass
-class Sweep:
+class Run:
     """One run of a plan into a results folder."""
 
     plan: Plan
-    results: Path  # results/<study>
+    folder: Path  # results/<study>
     where: Mapping[str, Any] = field(default_factory=dict)  # run only trials whose keys match
     retry: frozenset[str] = frozenset()  # statuses to run again
     max_trials: int | None = None  # run at most this many now
@@ -68,30 +62,36 @@ class Sweep:
             display.finished(trial, planned, record, again=False)
 
     def trials(self) -> Iterator[tuple[Trial, Planned]]:
-        """The planned rounds, then one more at a time for configurations that are not yet sure enough."""
+        """The planned rounds, then as many more as the spread of the planned ones asks for."""
         for trial, planned in self.plan.trials():
-            if self.wanted(trial):
+            if self.wanted(trial.to_dict()):
                 yield trial, planned
-        rounds = max((p.measure.max_repeats for p in self.plan.configurations), default=0)
-        for repeat in range(1, rounds + 1):
-            unsure = tuple(p for p in self.plan.configurations if self.unsure(p, repeat))
-            for planned in dataclasses.replace(self.plan, configurations=unsure).shuffled(repeat):
-                yield dataclasses.replace(planned.trial, repeat=repeat), planned
+        totals = {p.trial.configuration: self.repeats(p) for p in self.plan.configurations}
+        for repeat in range(1, max(totals.values(), default=0) + 1):
+            for planned in self.plan.shuffled(repeat):
+                if planned.measure.repeats < repeat <= totals[planned.trial.configuration]:
+                    yield dataclasses.replace(planned.trial, repeat=repeat), planned
 
-    def unsure(self, planned: Planned, repeat: int) -> bool:
-        """Whether this configuration's interval between repeats is still wider than asked."""
+    def repeats(self, planned: Planned) -> int:
+        """How many repeats this configuration gets in all, decided once, from its planned ones (Stein's two stages).
+
+        Adding one at a time until the interval looks narrow would stop at lucky streaks, and the interval would
+        cover less than it says (docs/methodology.md has the figures).
+        """
         measure = planned.measure
-        if not measure.repeats < repeat <= measure.max_repeats or planned.unsupported or not self.wanted(planned.trial):
-            return False
-        done = [r for r in self.records.values() if r.configuration == planned.trial.configuration]
-        rates = [throughput(r) for r in done if r.status == "ok"]
+        if planned.unsupported or measure.repeats < FEWEST_REPEATS or not self.wanted(planned.trial.to_dict()):
+            return measure.repeats
+        first = [
+            self.records.get(dataclasses.replace(planned.trial, repeat=repeat).id)
+            for repeat in range(1, measure.repeats + 1)
+        ]
+        rates = [throughput(record) for record in first if record and record.status == "ok"]
         if len(rates) < measure.repeats:
-            return False  # failures are not mended by more of them
-        width = between_repeats(rates).relative_half_width
-        return width is None or width > measure.target_interval
+            return measure.repeats  # failures are not mended by more of them
+        return min(max(repeats_for(rates, measure.target_interval), measure.repeats), measure.max_repeats)
 
-    def wanted(self, trial: Trial) -> bool:
-        keys = trial.to_dict()
+    def wanted(self, keys: Mapping[str, Any]) -> bool:
+        """Whether a trial with these keys matches --where."""
         return all(keys.get(key) == value for key, value in self.where.items())
 
     def stopped(self, interruption: process.Interruption) -> bool:
@@ -99,35 +99,35 @@ class Sweep:
 
     def one(self, trial: Trial, planned: Planned, interruption: process.Interruption) -> Record | None:
         """Run one trial to its record; None if it was interrupted."""
-        folder = self.results / "trials" / trial.id
-        if folder.exists():  # an earlier try that was not finished, or is to be retried
-            shutil.rmtree(folder)
-        command = launchers.command(trial, record=folder.resolve())
+        folder = self.folder / "trials" / trial.id
+        aside = results.set_aside(folder)
         folder.mkdir(parents=True)
+        by_hand = launchers.command(trial).shell()
         records.write_json(folder / "trial.json", {**trial.to_dict(), "window": dataclasses.asdict(trial.window)})
-        (folder / "command.txt").write_text(launchers.command(trial).shell() + "\n", encoding="utf-8")
-        base = Record(
+        (folder / "command.txt").write_text(by_hand + "\n", encoding="utf-8")
+        record = Record(
             study=self.plan.study.name, id=trial.id, configuration=trial.configuration,
-            trial=trial.to_dict(), window=dataclasses.asdict(trial.window), status="unsupported",
-            reason=planned.unsupported, started_at=utc_now(), command=launchers.command(trial).shell(),
-            commit=commit(), machine=self.plan.machine.to_dict(),
+            trial=trial.to_dict(), window=dataclasses.asdict(trial.window), planned_repeats=planned.measure.repeats,
+            status="unsupported", reason=planned.unsupported, started_at=provenance.utc_now(), command=by_hand,
+            commit=provenance.commit(), machine=self.plan.machine.to_dict(), environment=provenance.environment(),
         )  # fmt: skip
-        if planned.unsupported:
-            records.write_record(folder, base)
-            return base
-        started = time.time()
-        exit = process.run(
-            command.argv, environment(command), folder / "log.txt", planned.measure.timeout_seconds, interruption
-        )
-        result = outcome.judge(trial, folder, exit)
-        if result.status == "cancelled":
-            return None
-        record = dataclasses.replace(
-            base, status=result.status, reason=result.reason, error=result.error, notes=list(result.notes),
-            ranks=list(result.ranks), exit_code=exit.code, total_seconds=exit.seconds,
-            launch_seconds=result.ranks[0].first_step_at - started if result.ranks else None,
-        )  # fmt: skip
+        if not planned.unsupported:
+            command = launchers.command(trial, record=folder.resolve())
+            started, timeout = time.time(), planned.measure.timeout_seconds
+            ended = process.run(command.argv, environment(command), folder / "log.txt", timeout, interruption)
+            result = outcome.judge(trial, folder, ended)
+            if result.status == "cancelled":
+                if aside:
+                    results.restore(aside)
+                return None
+            record = dataclasses.replace(
+                record, status=result.status, reason=result.reason, error=result.error, notes=list(result.notes),
+                ranks=list(result.ranks), exit_code=ended.code, total_seconds=ended.seconds,
+                launch_seconds=result.ranks[0].first_step_at - started if result.ranks else None,
+            )  # fmt: skip
         records.write_record(folder, record)
+        if aside:
+            shutil.rmtree(aside, ignore_errors=True)
         return record
 
 
@@ -140,102 +140,5 @@ def environment(command: launchers.Command) -> dict[str, str]:
     """The command's own variables, with this environment's programs (mpirun) first on the path."""
     bin = str(Path(command.argv[0]).parent)
     path = os.environ.get("PATH", os.defpath)
-    return {"PATH": f"{bin}{os.pathsep}{path}" if os.path.isabs(bin) else path, **command.env}
-
-
-def open_results(results: Path, plan: Plan) -> dict[str, Record]:
-    """Make or reopen results/<study>; the finished records by trial id. Raises Trouble where they do not fit."""
-    try:
-        (results / "trials").mkdir(parents=True, exist_ok=True)
-        study = {
-            "schema": records.SCHEMA,
-            "study": plan.study.name,
-            "scaling": plan.study.scaling,
-            "baseline": plan.study.baseline,
-            "machine": plan.machine.to_dict(),
-            "cores_per_worker": max((p.trial.cores_per_worker or 1 for p in plan.configurations), default=1),
-            "seed": plan.study.seed,
-            "target_interval": plan.study.measure.target_interval,
-        }
-        if (results / "study.json").exists():
-            _check_same(results, study)
-        records.write_json(results / "study.json", study)
-        (results / "study.yaml").write_text(plan.study.document.text, encoding="utf-8")
-    except OSError as error:
-        raise Trouble(
-            f"{results}: cannot write results there: {error.strerror}; choose another with --results"
-        ) from error
-    found = {}
-    for path in sorted((results / "trials").glob("*/record.json")):
-        with contextlib.suppress(records.UnreadableRecord):  # not believed, so it is run again
-            record = records.read_record(path)
-            found[record.id] = record
-    return found
-
-
-def _check_same(results: Path, study: Mapping[str, Any]) -> None:
-    """Raises Trouble if the folder belongs to another study, or to unlike hardware or shares of it."""
-    try:
-        before = records.load(results / "study.json")
-    except records.UnreadableRecord as error:
-        raise Trouble(f"{error}; move it away, or choose another folder with --results") from error
-    if before.get("study") != study["study"]:
-        raise Trouble(
-            f"{results} holds study {before.get('study')!r}, not {study['study']!r}: choose another --results"
-        )
-    was, now = before.get("machine", {}), study["machine"]
-    if was.get("fingerprint") != now["fingerprint"]:
-        unlike = [
-            f"{k} {was.get(k)} then, {v} now"
-            for k, v in now.items()
-            if k not in ("fingerprint", "libraries") and was.get(k) != v
-        ]
-        raise Trouble(f"{results} was measured on another machine ({'; '.join(unlike)}): choose another --results")
-    if before.get("cores_per_worker") != study["cores_per_worker"]:
-        raise Trouble(
-            f"{results} was measured with {before.get('cores_per_worker')} core(s) a worker, the study now gives "
-            f"{study['cores_per_worker']} (its largest worker count changed): choose another --results"
-        )
-
-
-@contextlib.contextmanager
-def locked(results: Path) -> Iterator[None]:
-    """Hold the results folder. Raises Trouble, naming the holder, if another driver has it."""
-    try:
-        results.mkdir(parents=True, exist_ok=True)
-        file = (results / ".driver").open("a+", encoding="utf-8")
-    except OSError as error:
-        raise Trouble(
-            f"{results}: cannot write results there: {error.strerror}; choose another with --results"
-        ) from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            raise Trouble(
-                f"{results} is in use by another run ({file.read().strip()}); wait for it, or stop it"
-            ) from error
-        file.truncate(0)
-        file.write(f"process {os.getpid()} since {utc_now()}\n")
-        file.flush()
-        yield
-
-
-def utc_now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def commit() -> str:
-    """This project's commit, "+changes" if the tree is not clean, "" outside a checkout."""
-    global _commit
-    if _commit is None:
-        asked = ["git", "-C", str(CHECKOUT), "describe", "--always", "--abbrev=12", "--dirty=+changes", "--exclude=*"]
-        try:
-            _commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-        except OSError:  # no git on this machine
-            _commit = ""
-    return _commit
-
-
-_commit: str | None = None
+    home = {} if os.environ.get("HOME") else {"HOME": os.path.expanduser("~")}  # Open MPI 5 does not start without
+    return {"PATH": f"{bin}{os.pathsep}{path}" if os.path.isabs(bin) else path, **home, **command.env}

@@ -16,9 +16,18 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 from scaling_study.frameworks import FRAMEWORKS
+
+
+def offered(axis: str) -> tuple[Any, ...]:
+    """Every value of an axis that some framework has."""
+    return tuple(dict.fromkeys(value for table in FRAMEWORKS.values() for value in table.axes.get(axis, ())))
+
+
+LAUNCHERS = tuple(dict.fromkeys(name for table in FRAMEWORKS.values() for name in table.launchers))
 
 
 def _key(default: Any, help: str, **limits: Any) -> Any:
@@ -42,14 +51,14 @@ class Trial:
     """Every key of a trial. `None` means that the key does not apply, or is left to the workload."""
 
     framework: str = _key("single", "which framework trains")
-    model: str = _key("resnet18", "what is trained", choices=("resnet8", "resnet18", "resnet50"))
+    model: str = _key("resnet18", "what is trained", choices=offered("model"))
     batch_per_worker: int = _key(32, "samples of one worker in one step", minimum=1)
     allreduce: str = _key(
         "fp32", "precision of gradients on the wire (one worker: none)", choices=("none", "fp32", "fp16", "bf16")
     )
     precision: str = _key("fp32", "precision of compute (autocast unless fp32)", choices=("fp32", "bf16", "fp16"))
     workers: int = _key(1, "processes, each driving one GPU or its own share of the cores", minimum=1)
-    launcher: str = _key("python", "what starts the processes", choices=("python", "horovodrun", "mpirun"))
+    launcher: str = _key("python", "what starts the processes", choices=LAUNCHERS)
     controller: str | None = _key(None, "what carries Horovod's messages", choices=("mpi", "gloo"))
     device: str = _key(
         "auto", "where tensors live; auto takes the GPU if there is one", choices=("auto", "cpu", "cuda")
@@ -65,7 +74,7 @@ class Trial:
     memory_format: str = _key("contiguous", "layout of image tensors", choices=("contiguous", "channels_last"))
     learning_rate: float | None = _key(None, "default: the workload's own x workers", above=0)
     seed: int = _key(42, "seed of weights and of the order of the data", minimum=0)
-    epochs: int | None = _key(None, "time exactly this many whole epochs instead of a window", minimum=1)
+    epochs: int | None = _key(None, "time as many steps as these epochs have, instead of a window", minimum=1)
     machine: str = _key("", "fingerprint of the machine it is planned for")
     repeat: int = _key(1, "which repeat of its configuration this is", minimum=1)
     window: Window = field(default_factory=Window)
@@ -75,7 +84,7 @@ class Trial:
         """Samples of all workers in one step: batch_per_worker x data-parallel workers."""
         return self.batch_per_worker * self.workers
 
-    @property
+    @cached_property  # asked for at every redraw of a sweep's progress
     def configuration(self) -> str:
         """Readable id of this trial without its repeat number; the digits are a hash of every key that is given.
 
@@ -173,9 +182,7 @@ def parser(framework: str) -> argparse.ArgumentParser:
 
 def _add(group: Any, f: Any, choices: Any = None) -> None:
     default = None if f.default is MISSING else f.default
-    help = f.metadata["help"] + ("" if default is not None else " ")  # argparse then leaves "(default: None)" in
-    if default is None:
-        help = help.rstrip()
+    help = f.metadata["help"]
     kind = next(k for name, k in (("int", int), ("float", float), ("bool", bool), ("str", str)) if name in str(f.type))
     if kind is bool:
         group.add_argument(flag(f.name), action="store_true", help=help)

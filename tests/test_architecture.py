@@ -23,10 +23,11 @@ from scaling_study.settings import CHECKOUT
 # The library without torch: a module imports only from the layers above its own.
 LAYERS = [
     {"errors", "frameworks", "intervals", "process", "records", "settings"},
-    {"datasets", "documents", "machine", "trial"},
+    {"datasets", "documents", "machine", "provenance", "trial"},
     {"launchers", "outcome", "study_schema"},
     {"study"},
     {"plan"},
+    {"results"},
     {"estimate", "sweep"},
     {"progress"},
     {"doctor", "report"},
@@ -40,7 +41,7 @@ PURE = {"documents", "estimate", "frameworks", "intervals", "launchers", "plan",
 STARTS_PROCESSES = {
     "process",  # every trial
     "datasets",  # prepares the data, so that the driver never imports torch
-    "sweep",  # asks git for the commit
+    "provenance",  # asks git for the commit
 }
 OPTIONAL = {
     "horovod",

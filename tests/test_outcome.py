@@ -151,7 +151,7 @@ def test_a_rank_that_says_so_ran_out_of_memory(tmp_path: Path) -> None:
     leave_error(tmp_path, 1, 1.0, "CUDA out of memory. Tried to allocate 2 GiB\nmore words", oom=True)
     leave_error(tmp_path, 0, 2.0, "Connection closed by peer [127.0.0.1]")
     assert judge(TWO, tmp_path, Exit(1, 3.0)) == Outcome(
-        "oom", "CUDA out of memory. Tried to allocate 2 GiB", "Traceback of 1"
+        "oom", "rank 1: CUDA out of memory. Tried to allocate 2 GiB", "Traceback of 1"
     )
 
 
@@ -159,9 +159,9 @@ def test_a_process_that_the_kernel_killed_ran_out_of_memory(tmp_path: Path) -> N
     (tmp_path / "log.txt").write_text("Killed\n")
     reason = "the kernel killed a process for memory"
     assert judge(TWO, tmp_path, Exit(137, 3.0, killed_for_memory=True)) == Outcome("oom", reason, "Killed")
-    leave_error(tmp_path, 0, 1.0, "Connection closed by peer")  # the survivor's complaint explains nothing
+    leave_error(tmp_path, 0, 1.0, "Connection closed by peer")  # kernels count for the whole machine: both are said
     result = judge(TWO, tmp_path, Exit(1, 3.0, killed_for_memory=True))
-    assert (result.status, result.reason) == ("oom", reason)
+    assert (result.status, result.reason) == ("oom", f"{reason}; rank 0: Connection closed by peer")
 
 
 def test_out_of_memory_that_then_hung_is_out_of_memory(tmp_path: Path) -> None:

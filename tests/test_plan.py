@@ -72,7 +72,8 @@ def test_one_worker_reduces_nothing_and_runs_once(plan_of: Callable[..., Plan]) 
         ("horovod", "resnet8", 32, "fp16", 2),
     ]
     assert made.notes == (
-        "1 combination(s) mean the same as another and run once (one worker reduces nothing: allreduce none)",
+        "1 combination(s) mean the same as another and run once "
+        "(with one worker nothing is reduced, so its allreduce is none)",
     )
 
 
@@ -336,7 +337,7 @@ def test_the_published_study_in_small_takes_well_under_an_hour_on_2_cores(machin
 
 def test_the_order_is_a_literal(plan_of: Callable[..., Plan]) -> None:
     """A resumed study, and another machine, meet the same order: change it, and old studies lose their design."""
-    made = plan_of(f"seed: 1\nmeasure: {{repeats: 2}}\n{HOROVOD}batch_per_worker: [1, 2, 3, 4], workers: [2]}}\n")
+    made = plan_of(f"order_seed: 1\nmeasure: {{repeats: 2}}\n{HOROVOD}batch_per_worker: [1, 2, 3, 4], workers: [2]}}\n")
     assert [(t.batch_per_worker, t.repeat) for t, _ in made.trials()] == ORDER
 
 
@@ -346,7 +347,7 @@ ORDER = [(2, 1), (3, 1), (1, 1), (4, 1), (4, 2), (3, 2), (2, 2), (1, 2)]
 def test_the_order_differs_from_seed_to_seed_and_from_repeat_to_repeat(plan_of: Callable[..., Plan]) -> None:
     def orders(seed: int) -> list[tuple[int, ...]]:
         batches = list(range(1, 21))
-        made = plan_of(f"seed: {seed}\n{HOROVOD}batch_per_worker: {batches}, workers: [2]}}\n")
+        made = plan_of(f"order_seed: {seed}\n{HOROVOD}batch_per_worker: {batches}, workers: [2]}}\n")
         return [tuple(t.batch_per_worker for t, _ in made.round(repeat)) for repeat in (1, 2, 3)]
 
     seen = [order for seed in range(3) for order in orders(seed)]
@@ -432,7 +433,7 @@ def partly_equal(keys: dict[str, Any], part: dict[str, Any]) -> bool:
 studies = st.fixed_dictionaries(
     {"study": st.just("any"), "sweeps": st.lists(sweeps(), min_size=1, max_size=3)},
     optional={
-        "seed": st.integers(0, 5),
+        "order_seed": st.integers(0, 5),
         "measure": st.fixed_dictionaries({}, optional={"repeats": st.integers(1, 3), "min_seconds": st.just(1)}),
     },
 )

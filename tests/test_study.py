@@ -26,7 +26,7 @@ study: every-key
 description: nothing is left out
 scaling: strong
 baseline: {framework: single, model: resnet8}
-seed: 7
+order_seed: 7
 measure: {warmup_steps: 1, min_steps: 2, min_seconds: 0.5, max_seconds: 9, max_steps: 50, repeats: 4,
           max_repeats: 8, target_interval: 0.1, timeout_seconds: 60}
 sweeps:
@@ -47,7 +47,7 @@ SINGLE = "study: a\nsweeps:\n  - framework: single\n    matrix: {model: [resnet8
 
 def test_a_whole_study_is_understood(study_of: Callable[..., Study]) -> None:
     made = study_of(WHOLE)
-    assert (made.name, made.scaling, made.seed) == ("every-key", "strong", 7)
+    assert (made.name, made.scaling, made.order_seed) == ("every-key", "strong", 7)
     assert made.baseline == {"framework": "single", "model": "resnet8"}
     measure = Measure(
         warmup_steps=1, min_steps=2, min_seconds=0.5, max_seconds=9.0, max_steps=50, repeats=4, max_repeats=8,
@@ -67,7 +67,7 @@ def test_a_whole_study_is_understood(study_of: Callable[..., Study]) -> None:
 
 def test_the_defaults_are_those_of_the_design(study_of: Callable[..., Study]) -> None:
     made = study_of(SINGLE)
-    assert (made.scaling, made.baseline, made.seed) == ("weak", None, 0)
+    assert (made.scaling, made.baseline, made.order_seed) == ("weak", None, 0)
     assert made.measure.model_dump() == {
         "warmup_steps": 5, "min_steps": 10, "min_seconds": 2.0, "max_seconds": 30.0, "max_steps": None, "repeats": 3,
         "max_repeats": 10, "target_interval": 0.02, "timeout_seconds": 600.0,
@@ -102,7 +102,7 @@ def test_every_trial_key_is_a_study_key_but_those_that_no_study_sets() -> None:
         ),
         (f"{SINGLE}    repeat: 3\n", ["study.yaml:5: unknown key 'repeat'; did you mean 'repeats'?"]),
         (f"{SINGLE}'a[b': 3\n", ["study.yaml:5: unknown key 'a[b'"]),
-        (f"{SINGLE}<<: {{seed: 3}}\n", ["study.yaml:5: unknown key '<<'"]),
+        (f"{SINGLE}<<: {{order_seed: 3}}\n", ["study.yaml:5: unknown key '<<'"]),
         (
             SINGLE.replace("single", "horovdo"),
             [
@@ -415,7 +415,7 @@ def test_many_sweeps_that_are_too_many_together_are_refused_as_fast(problems_of:
 
 words = st.sampled_from(
     [*KEYS, *Measure.model_fields, "framework", "matrix", "exclude", "include", "study", "sweeps", "small", "baseline",
-     "measure", "scaling", "seed", "description", "a[b", "", "0"]
+     "measure", "scaling", "order_seed", "description", "a[b", "", "0"]
 )  # fmt: skip
 values = (
     st.none()
@@ -452,7 +452,7 @@ studies_like = st.fixed_dictionaries(
         "measure": st.dictionaries(st.sampled_from([*Measure.model_fields]), values, max_size=3) | nested,
         "baseline": st.dictionaries(words, values, max_size=2) | nested,
         "small": st.dictionaries(words, nested, max_size=2) | nested,
-        "seed": values,
+        "order_seed": values,
     },
 )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scaling_study import process, records, sweep
+from scaling_study import process, records, results, sweep
 from scaling_study.documents import Document
 from scaling_study.errors import Trouble
 from scaling_study.frameworks import FRAMEWORKS, Framework
@@ -65,11 +65,11 @@ def plan_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
 
 
 def run(
-    plan: Plan, results: Path, after: Callable[[process.Interruption], None] | None = None, **options
-) -> tuple[Seen, sweep.Sweep]:
+    plan: Plan, folder: Path, after: Callable[[process.Interruption], None] | None = None, **options
+) -> tuple[Seen, sweep.Run]:
     seen = Seen()
-    job = sweep.Sweep(plan, results, **options)
-    job.records = sweep.open_results(results, plan)
+    job = sweep.Run(plan, folder, **options)
+    job.records = results.open_results(folder, plan)
     with process.listening() as interruption:
         if after:
             after(interruption)
@@ -183,42 +183,101 @@ def test_interruption_keeps_what_is_finished_and_leaves_the_running_trial_open(p
     assert len(again.kept) == 1 and len(again.ended) == 2
 
 
-def test_repeats_are_added_while_the_interval_is_wider_than_asked(plan_for, tmp_path):
-    """The planted throughputs never vary, so the minimum is enough; with one repeat there is no interval yet."""
-    plan = plan_for("take_a_second", repeats=1, max_repeats=5)
-    seen, _ = run(plan, tmp_path)
+def plant(job: sweep.Run, plan: Plan, *step_seconds: float) -> None:
+    """Finished repeats of the first configuration, with these step times."""
+    planned = plan.configurations[0]
+    record = next(iter(results.open_results(job.folder, plan).values()))
+    for repeat, seconds in enumerate(step_seconds, start=1):
+        trial = dataclasses.replace(planned.trial, repeat=repeat)
+        rank = dataclasses.replace(record.ranks[0], step_seconds=[seconds] * 10)
+        job.records[trial.id] = dataclasses.replace(record, id=trial.id, ranks=[rank])
+
+
+def test_repeats_that_agree_are_enough(plan_for, tmp_path):
+    """The planted throughputs never vary."""
+    seen, _ = run(plan_for("take_a_second", repeats=3, max_repeats=9), tmp_path)
     assert len(seen.ended) == 3
 
 
-def test_repeats_stop_at_the_maximum(plan_for, tmp_path):
-    plan = plan_for("take_a_second", repeats=3, max_repeats=5)
-    job = sweep.Sweep(plan, tmp_path)
-    planned = plan.configurations[0]
+@pytest.mark.parametrize(
+    ("step_seconds", "total"),
+    [
+        ((0.1, 0.1, 0.1), 3),
+        ((0.1, 0.101, 0.099), 5),  # (4.303 x 1.0 % / 2 %)^2 = 4.6
+        ((0.1, 0.2, 0.3), 9),  # never more than max_repeats
+    ],
+)
+def test_how_many_more_is_decided_once_from_the_spread_of_the_planned_ones(plan_for, tmp_path, step_seconds, total):
+    plan = plan_for("take_a_second", repeats=3, max_repeats=9)
     run(plan, tmp_path)
-    for repeat, record in enumerate(sweep.open_results(tmp_path, plan).values(), start=1):
-        rank = dataclasses.replace(record.ranks[0], step_seconds=[0.1 * repeat] * 10)
-        job.records[record.id] = dataclasses.replace(record, ranks=[rank])
-    assert [job.unsure(planned, repeat) for repeat in range(1, 8)] == [False, False, False, True, True, False, False]
+    job = sweep.Run(plan, tmp_path)
+    plant(job, plan, *step_seconds)
+    assert job.repeats(plan.configurations[0]) == total
+    plant(job, plan, *step_seconds, 0.5, 0.1)  # what comes later does not change the decision
+    assert job.repeats(plan.configurations[0]) == total
+
+
+def test_extra_repeats_are_run(plan_for, tmp_path):
+    plan = plan_for("take_a_second", repeats=3, max_repeats=6)
+    job = sweep.Run(plan, tmp_path)
+    run(plan, tmp_path, max_trials=1)
+    plant(job, plan, 0.1, 0.2, 0.3)
+    seen = Seen()
+    with process.listening() as interruption:
+        job.run(seen, interruption)
+    assert [r.trial["repeat"] for r in seen.ended] == [4, 5, 6]
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_one_or_two_repeats_are_what_was_asked_for(plan_for, tmp_path, repeats):
+    """No interval, so there is none to make narrower."""
+    seen, _ = run(plan_for("take_a_second", repeats=repeats, max_repeats=9), tmp_path)
+    assert len(seen.ended) == repeats
+
+
+def test_a_retry_that_is_interrupted_loses_nothing(plan_for, tmp_path, monkeypatch):
+    plan = plan_for("take_a_second")
+    first, _ = run(plan, tmp_path)
+    monkeypatch.setenv("SECONDS", "30")
+
+    def soon(interruption: process.Interruption) -> None:
+        threading.Timer(1.0, os.kill, (os.getpid(), 2)).start()
+
+    run(plan, tmp_path, after=soon, retry=frozenset({"ok"}))
+    again, _ = run(plan, tmp_path)
+    assert again.kept == first.started and again.started == []
+
+
+def test_a_retry_during_which_the_driver_is_killed_loses_nothing(plan_for, tmp_path):
+    plan = plan_for("take_a_second")
+    first, _ = run(plan, tmp_path)
+    folder = tmp_path / "trials" / first.started[0]
+    results.set_aside(folder)  # what a killed driver leaves: the old one aside, the new one half done
+    folder.mkdir()
+    (folder / "log.txt").write_text("half")
+    again, _ = run(plan, tmp_path)
+    assert again.kept == first.started and again.started == []
+    assert not list((tmp_path / "trials").glob(".*"))
 
 
 def test_another_study_or_machine_is_refused_with_the_difference(plan_for, tmp_path):
     plan = plan_for("take_a_second")
-    sweep.open_results(tmp_path, plan)
+    results.open_results(tmp_path, plan)
     other = dataclasses.replace(plan, study=dataclasses.replace(plan.study, name="other"))
     with pytest.raises(Trouble, match="holds study 'planted', not 'other': choose another --results"):
-        sweep.open_results(tmp_path, other)
+        results.open_results(tmp_path, other)
     bigger = dataclasses.replace(plan, machine=dataclasses.replace(MACHINE, cores=64))
     with pytest.raises(Trouble, match=r"measured on another machine \(cores 2 then, 64 now\)"):
-        sweep.open_results(tmp_path, bigger)
+        results.open_results(tmp_path, bigger)
     shares = dataclasses.replace(plan.configurations[0].trial, cores_per_worker=2)
     wider = dataclasses.replace(plan, configurations=(dataclasses.replace(plan.configurations[0], trial=shares),))
     with pytest.raises(Trouble, match="measured with 1 core"):
-        sweep.open_results(tmp_path, wider)
+        results.open_results(tmp_path, wider)
 
 
 def test_two_drivers_on_one_folder_the_second_names_the_first(tmp_path):
     named = rf"in use by another run \(process {os.getpid()} since "
-    with sweep.locked(tmp_path), pytest.raises(Trouble, match=named), sweep.locked(tmp_path):
+    with results.locked(tmp_path), pytest.raises(Trouble, match=named), results.locked(tmp_path):
         pass
-    with sweep.locked(tmp_path):
+    with results.locked(tmp_path):
         pass

@@ -90,7 +90,7 @@ def _panels(results: Results, many: bool) -> dict[str, pd.DataFrame]:
 
 
 def _alone(framework: str) -> bool:
-    return framework in FRAMEWORKS and FRAMEWORKS[framework].max_workers == 1
+    return framework in FRAMEWORKS and FRAMEWORKS[framework].axes.get("workers") == (1,)
 
 
 def _looks(data: pd.DataFrame) -> dict[str, Look]:

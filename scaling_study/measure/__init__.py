@@ -1,9 +1,10 @@
 """The shared clock: every framework is measured here, in the same way.                                 [torch]
 
-warm-up        | timed window                        | instrumented window
-s s s s s      | s s s s s s s s | s s s s s | s ... | S S S
-seconds apart  | blocks of steps; between two blocks | every phase timed, bytes counted,
-               | rank 0 decides whether to go on     | memory measured: disturbing is allowed here
+warm-up               | timed window                        | instrumented window
+S s s s s             | s s s s s s s s | s s s s s | s ... | S S S
+seconds apart; in the | blocks of steps; between two blocks | every phase timed, which
+first, bytes and      | rank 0 decides whether to go on     | disturbs what it measures
+memory are counted    |                                     |
 """
 
 from scaling_study.measure.clock import measure

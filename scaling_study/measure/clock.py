@@ -68,7 +68,7 @@ def measure(
         warmup_seconds.append(now(ranks.device) - start)
 
     # 2 the timed window, in blocks; nothing but steps happens inside a block.
-    watch, tokens, loss = Stopwatch(ranks.device), 0, first
+    watch, tokens, loss = Stopwatch(ranks.device), 0, first  # loss_first stays unknown where nothing warmed up
     step_seconds: list[float] = []
     meter.start()
     expected = min(warmup_seconds, default=None)  # keeps even the first block of slow steps within max_seconds
@@ -85,8 +85,8 @@ def measure(
     last = loss
 
     # 3 the instrumented window: a quarter of the timed steps, at most ten.
-    if first is None:
-        first = census(step, workload, memory, wire)
+    if not warmup_seconds:
+        census(step, workload, memory, wire)
     phases = instrument(step, workload, phase, steps=max(1, min(10, len(step_seconds) // 4)), device=ranks.device)
 
     report = RankReport(
@@ -105,6 +105,7 @@ def measure(
         data_source=workload.data_source, steps_per_epoch=workload.steps_per_epoch,
         gpu_utilization_percent=meter.utilization_percent, energy_joules=meter.energy_joules,
         backend=dict(ranks.backend), versions=versions(), notes=notes(workload, last),
+        learning_rate=optimizer.param_groups[0]["lr"],
     )  # fmt: skip
     if record:
         records.write_rank(Path(record), report)

@@ -35,18 +35,14 @@ class Voice:
         """The line with throughput and the interval that this one run supports."""
         if self.ranks.rank != 0:
             return
-        from scaling_study.intervals import within_run  # scipy: not before the clock has stopped
+        from scaling_study.intervals import throughput, within_run  # scipy: not before the clock has stopped
 
-        run = within_run(report.step_seconds)
-        one = report.samples_per_step / run.mean
-        half = (
-            None if run.low is None or run.high is None else report.samples_per_step * (1 / run.low - 1 / run.high) / 2
-        )
-        short = f" ({run.verdict})" if run.verdict else ""
+        speed = throughput(within_run(report.step_seconds), report.samples_per_step)
         n = self.ranks.world_size
         for title, factor in ((f"{self.unit} per worker", 1), (f"Total {self.unit} on {n} worker(s)", n)):
-            spread = f" +-{half * factor:.1f}" if half is not None else ""
-            self._say(f"{title[0].upper()}{title[1:]}: {one * factor:.1f}{spread}")
+            spread = f" +-{speed.half_width * factor:.1f}" if speed.half_width is not None else ""
+            self._say(f"{title[0].upper()}{title[1:]}: {speed.mean * factor:.1f}{spread}")
+        short = f" ({speed.verdict} to rely on)" if speed.verdict else ""
         self._say(f"95 % interval within this run of {len(report.step_seconds)} steps{short}")
 
     def _say(self, line: str) -> None:

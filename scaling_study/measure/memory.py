@@ -1,8 +1,8 @@
-"""Peak memory of one training step.                                                                    [torch]
+"""Peak memory of training.                                                                              [torch]
 
-On a GPU: the allocator's own peak. On a CPU there is no allocator to ask and the resident set is mostly
-the libraries (importing them takes five times the state of a ResNet-18), so the bytes of tensors are
-counted by kind, each storage once, with the resident set beside them.
+On a GPU: the allocator's own peak since the process began, resident data included. On a CPU there is no
+allocator to ask and the resident set is mostly the libraries (importing them takes five times the state of a
+ResNet-18), so the bytes of tensors are counted by kind, each storage once, with the resident set beside them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where a step's time goes: data, forward, backward, exposed communication, optimiser.                 [torch]
 
 A script marks the parts of its step, `with phase("forward"): ...`. In the timed window that does nothing.
-In the instrumented window each part is timed between two device synchronisations, which disturbs what it
+In the instrumented window each part is timed between two waits for the device, which disturbs what it
 measures; so its step time is reported beside the undisturbed one, and what no mark covers is named.
 """
 
@@ -33,9 +33,15 @@ class Phase:
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
-        start = now(self.device)
+        start = self._reached()
         yield
-        self.seconds[name] += now(self.device) - start
+        self.seconds[name] += self._reached() - start
+
+    def _reached(self) -> float:
+        """The time at which this stream's work is done; collectives on streams of their own go on (that is overlap)."""
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+        return time.perf_counter()
 
     def means(self, steps: int, seconds: float) -> records.Phases:
         """Means over `steps` instrumented steps that took `seconds` in all. Unmarked phases are None."""

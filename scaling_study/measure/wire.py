@@ -4,7 +4,7 @@ A script names the function through which its framework hands over tensors:
 
     wire.watch(horovod.torch.optimizer, "allreduce_async_", "allreduce")
 
-During the instrumented window, and only then, that function is replaced by one that adds up the bytes of
+During the first warm-up step, and only then, that function is replaced by one that adds up the bytes of
 the tensors it is given and calls the original. What crosses the network is another thing (a ring moves
 2 (n-1)/n of it) and is derived later.
 """

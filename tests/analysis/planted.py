@@ -37,6 +37,7 @@ class Planted:
     noise: float = 0.01  # spread between repeats, relative
     steps: int = 60
     keys: tuple[tuple[str, Any], ...] = ()  # other trial keys
+    planned_repeats: int | None = None  # before any was seen
 
     def trial(self, repeat: int = 1) -> Trial:
         launcher = "python" if self.framework == "single" else "horovodrun"
@@ -68,7 +69,8 @@ def record(one: Planted, trial: Trial, speed: float | None, study: str, rng: np.
     """The record of one repeat; with `speed`, the slowest rank's window is exactly samples / speed seconds."""
     made = Record(
         study=study, id=trial.id, configuration=trial.configuration, trial=trial.to_dict(), window={},
-        status=one.status, reason=one.reason, started_at=f"2026-01-31T10:{trial.repeat:02d}:00+00:00",
+        status=one.status, reason=one.reason, planned_repeats=one.planned_repeats,
+        started_at=f"2026-01-31T10:{trial.repeat:02d}:00+00:00",
         command="python …", machine=dict(MACHINE),
     )  # fmt: skip
     if speed is None:
@@ -117,7 +119,7 @@ def default_study(synthetic: bool = False, **about: Any) -> tuple[list[Planted],
     return made, {"study": "cifar10-scaling", "baseline": {"framework": "single"}, **about}
 
 
-PUBLISHED = {  # samples/s, /work of two T4s as published: 1 worker; 2 workers fp32; 2 workers fp16
+PUBLISHED = {  # samples/s on two T4s, as published: 1 worker; 2 workers fp32; 2 workers fp16
     "resnet18": (
         (1212.68, 2066.09, 4154.47, 4657.18, 1349.24, 1572.35),
         (589.44, 1141.80, 1982.21, 3137.18, 2220.24, 2553.68),

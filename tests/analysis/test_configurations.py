@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 from planted import MACHINE, Planted, default_study, plant
 
-from analysis import gain, results
+from analysis import gain, notes, results
 from analysis.results import Results
+from scaling_study.intervals import between_repeats
 
 SINGLE = Planted("single", speed=100.0)
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
@@ -190,3 +191,23 @@ def test_an_empty_study_has_no_configurations(tmp_path: Path) -> None:
     done = read(tmp_path, [])
     assert done.configurations.empty
     assert (done.models, done.dates, done.repeats, done.synthetic) == ([], "", "0 repeats", False)
+
+
+def test_repeats_that_were_added_do_not_narrow_the_spread(tmp_path: Path) -> None:
+    one = Planted(noise=0.05, repeats=8)
+    plain = read(tmp_path / "plain", [one]).configurations
+    staged = read(tmp_path / "staged", [replace(one, planned_repeats=3)]).configurations
+    assert plain.samples_per_second[0] == staged.samples_per_second[0]
+    speeds = [float(value) for value in staged.repeat_values[0].split(";")]
+    expected = between_repeats(speeds, first=3)
+    assert staged.interval_low[0] == pytest.approx(expected.low)
+    assert staged.interval_low[0] != pytest.approx(plain.interval_low[0])
+
+
+def test_what_the_study_no_longer_asks_for_is_counted_and_not_shown(tmp_path: Path) -> None:
+    now, before = Planted(batch_per_worker=32), Planted(batch_per_worker=64)
+    done = read(tmp_path, [now, before], configurations=[now.trial().configuration])
+    assert list(done.configurations.batch_per_worker) == [32]
+    assert done.older == 1 and len(done.trials) == 6
+    said = "1 configuration(s) that were measured are not in the study as it is now"
+    assert any(said in note for note in notes.legend(done))

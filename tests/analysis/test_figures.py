@@ -46,6 +46,14 @@ def many_frameworks() -> Study:
     return made, {"baseline": {"framework": "single"}}
 
 
+def many_seeds() -> Study:
+    made = [
+        Planted("horovod", "resnet8", batch, 2, precision, 100.0 + seed, keys=(("seed", seed),))
+        for batch, precision, seed in itertools.product((32, 64), ("fp32", "fp16"), range(15))
+    ]
+    return [*made, *lost(made[:20], "oom")], {"baseline": {"workers": 2, "allreduce": "fp32"}}
+
+
 def strong() -> Study:
     made = [
         Planted("horovod", "resnet18", batch // workers, workers, precision, 100.0 * workers**0.8)
@@ -79,6 +87,7 @@ STUDIES: dict[str, Study] = {
     "many workers": many_workers(),
     "many frameworks": many_frameworks(),
     "strong": strong(),
+    "many seeds": many_seeds(),
     "long names": changed(
         lambda all: [replace(one, model=f"some-organisation/{one.model}-with-a-name") for one in all]
     ),
@@ -123,7 +132,12 @@ def shown(figure: Figure) -> str:
     return "\n".join(text for text, _ in texts(figure))
 
 
-@pytest.mark.parametrize("name", STUDIES)
+SLOW = ("many workers", "many frameworks", "many seeds")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in STUDIES]
+)
 def test_no_text_covers_another_or_leaves_the_sheet(name: str) -> None:
     for title, figure in drawn(name).items():
         found = texts(figure)

@@ -112,10 +112,27 @@ def test_strong_scaling_has_rows_of_global_batch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "half", "text"),
-    [(4657.18, 12.3, "4,657 ± 12"), (71.25, 0.44, "71.2 ± 0.4"), (1.618, None, "1.62"), (0.05, 0.01, "0.05 ± 0.01")],
+    [
+        (4657.18, 12.3, "4,657 ± 12"),
+        (71.25, 0.44, "71.2 ± 0.4"),
+        (1.618, None, "1.62"),
+        (0.05, 0.01, "0.05 ± 0.01"),
+        (109.04, 0.41, "109.0 ± 0.4"),
+        (200.0, 0.0, "200 ± 0"),
+    ],
 )
 def test_numbers_have_the_places_they_deserve(value: float, half: float | None, text: str) -> None:
     assert tables.number(value, half) == text
+
+
+def test_more_columns_than_one_could_read_become_rows(tmp_path: Path) -> None:
+    seeds = [replace(ONE, repeats=1, keys=(("seed", seed),)) for seed in range(30)]
+    folder = plant(tmp_path, seeds)
+    header, _, *body = markdown_rows(tables.markdown(tables.throughput(results.read(folder), "resnet18")))
+    assert header == ["batch per worker", "configuration", "value"]
+    assert [row[1] for row in body[:3]] == ["1 worker, seed 0", "1 worker, seed 1", "1 worker, seed 2"]
+    assert len(body) == 30
+    assert "seed 29" in shown(folder, width=80)
 
 
 def shown(folder: Path, width: int = 120) -> str:
