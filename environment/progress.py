@@ -15,7 +15,7 @@ from pathlib import Path
 _TELLING = re.compile(r"\b(error|fatal|failed|No space left|Killed|not found)\b", re.IGNORECASE)
 # Lines in which pip only says that it is about to say something, or repeats that a command failed.
 _EMPTY_WORDS = re.compile(
-    r"error: subprocess-exited|note: |hint: |This error originates|See above for output|Failed building wheel"
+    r"^\s*(×|╰─>|note:|hint:|error: (subprocess-exited|metadata-generation-failed|failed-wheel)|ERROR: Failed building)"
 )
 
 
@@ -73,7 +73,7 @@ def run(command: Sequence[object], log: Path, environ: Mapping[str, str], folder
 def telling_line(log: str) -> str:
     """Return the last line of a log that says what went wrong, or its last line.
 
-    >>> telling_line("cc -c x.c\\nx.c:3:10: fatal error: mpi.h: No such file\\nnote: not a problem with pip")
+    >>> telling_line("cc -c x.c\\nx.c:3:10: fatal error: mpi.h: No such file\\nerror: metadata-generation-failed")
     'x.c:3:10: fatal error: mpi.h: No such file'
     """
     lines = [line.strip() for line in log.splitlines() if line.strip() and not _EMPTY_WORDS.search(line)]

@@ -13,6 +13,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from environment.progress import SetupFailed
+
 
 @dataclass(frozen=True)
 class Mpi:
@@ -57,8 +59,9 @@ def find_mpi(venv: Path) -> Mpi:
         link = answer(str(compiler), "--showme:link")
         return Mpi(True, f"this machine's Open MPI {version[1]}", f"{compiler} {version[1]} {link}")
     if wanted == "system":
-        raise SystemExit("SCALING_STUDY_MPI=system, but there are no mpicxx and mpirun of an Open MPI on PATH.")
-    return Mpi(False, "Open MPI from the registry (this machine has none that both compiles and launches)")
+        raise SetupFailed("SCALING_STUDY_MPI=system, but there are no mpicxx and mpirun of an Open MPI on PATH.")
+    reason = "" if wanted == "wheel" else " (this machine has none that both compiles and launches)"
+    return Mpi(False, f"Open MPI from the registry{reason}")
 
 
 def find_cuda() -> Cuda | None:
