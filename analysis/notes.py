@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.results import Results
+from scaling_study.records import BUSY_CORES
 
 MOST_REASONS = 6  # lines of reasons under one table; the rest are counted
 
@@ -27,8 +28,22 @@ def legend(results: Results) -> list[str]:
         f"Samples per second over all workers, mean of {results.repeats} ± half of the 95 % interval between "
         "repeats (Student t); with fewer than 3 repeats no interval is claimed.",
         "**Bold**: the fastest of its row; ≈: not distinguishable from it at 95 %; ★: the row of the fastest.",
+        *_busy(results),
         *_older(results),
         source(results),
+    ]
+
+
+def _busy(results: Results) -> list[str]:
+    """A warning where others used the machine: it is in the numbers, and no statistics on them can tell."""
+    others = results.trials.busy_elsewhere_cores.dropna()
+    busy = others[others > BUSY_CORES]
+    if not len(busy):
+        return []
+    return [
+        f"**The machine was not quiet**: during {len(busy)} of {len(others)} runs other processes kept more than "
+        f"{BUSY_CORES} cores busy, {busy.max():.1f} at most. Those runs measured them too; run again with "
+        "--retry ok when it is quiet."
     ]
 
 

@@ -37,7 +37,7 @@ COLUMNS = (
     *("steps", "step_seconds_mean", "step_seconds_median", *(f"{phase}_seconds" for phase in PHASES)),
     *("launch_seconds", "parameters", "samples_seen", "allreduce_bytes", "communication_bytes", "peak_memory_bytes"),
     *("gpu_utilization_percent", "energy_joules", "loss_first", "loss_last", "data_source", "parity"),
-    *("started_at", "error", "planned_repeats"),
+    *("started_at", "error", "planned_repeats", "busy_elsewhere_cores"),
 )
 
 
@@ -114,6 +114,7 @@ def measured(record: Record) -> dict[str, Any]:
     tokens = _over(sum, (rank.tokens_seen for rank in ranks))
     return {
         "reason": record.reason or interval.verdict,
+        "busy_elsewhere_cores": records.busy_elsewhere_cores(ranks),
         "samples_per_second": samples / window_seconds,
         "tokens_per_second": None if tokens is None else tokens / window_seconds,
         "interval_low": interval.low,

@@ -18,7 +18,7 @@ from rich.text import Text
 from scaling_study.estimate import Estimate
 from scaling_study.intervals import between_repeats
 from scaling_study.plan import Plan, Planned
-from scaling_study.records import Record
+from scaling_study.records import BUSY_CORES, Record, busy_elsewhere_cores
 from scaling_study.sweep import throughput
 from scaling_study.trial import Trial
 
@@ -84,6 +84,7 @@ class Progress:
         line = Text(f"[{self.done:>{len(str(self.total))}}/{self.total}] {describe(trial):<58} repeat {trial.repeat}  ")
         line.append(said, style=COLOURS[record.status])
         line.append(f"  {record.reason}" if record.reason else f"  ({record.total_seconds:.1f} s)")
+        line.append(busy(record), style="yellow")
         return line
 
     def remaining_seconds(self) -> float:
@@ -129,6 +130,7 @@ class Progress:
         else:
             width = between_repeats(rates).relative_half_width if len(rates) > 2 else None
             note = Text(f"± {width:.1%}" if width is not None else "", style="bright_black")
+            note.append("  machine busy" if any(map(busy, records)) else "", style="yellow")
         words = (trial.framework, trial.model, str(trial.batch_per_worker), str(trial.workers), trial.allreduce)
         return [Text(word, style="bold cyan" if running else "") for word in words] + [dots, rate, note]
 
@@ -142,6 +144,12 @@ class Progress:
             ),
         )
         return grid
+
+
+def busy(record: Record) -> str:
+    """A warning if others used the machine while this trial was timed."""
+    others = busy_elsewhere_cores(record.ranks) if record.status == "ok" else None
+    return f"  other processes kept {others:.1f} cores busy" if others is not None and others > BUSY_CORES else ""
 
 
 def describe(trial: Trial) -> str:

@@ -73,6 +73,8 @@ class RankReport:
     versions: dict[str, str]
     notes: list[str] = field(default_factory=list)
     learning_rate: float | None = None  # that the optimiser really had
+    own_cpu_seconds: float | None = None  # CPU time of this process over the timed window
+    host_cpu_seconds: float | None = None  # CPU time of all cores of its host over the same time
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,22 @@ class Record:
     notes: list[str] = field(default_factory=list)
     ranks: list[RankReport] = field(default_factory=list)
     schema: int = SCHEMA
+
+
+BUSY_CORES = 0.2  # of others, beyond which a run is said to be disturbed; a launcher that waits takes about 0.05
+
+
+def busy_elsewhere_cores(ranks: list[RankReport]) -> float | None:
+    """Cores that others kept busy during the timed window, on the busiest host; None if it was not recorded."""
+    worst = None
+    for host in {rank.host for rank in ranks}:
+        ours = [rank for rank in ranks if rank.host == host]
+        if any(rank.own_cpu_seconds is None or rank.host_cpu_seconds is None for rank in ours):
+            return None
+        window = max(sum(rank.step_seconds) for rank in ours)
+        others = max(rank.host_cpu_seconds or 0.0 for rank in ours) - sum(rank.own_cpu_seconds or 0.0 for rank in ours)
+        worst = max(worst or 0.0, others / window)
+    return worst
 
 
 class UnreadableRecord(Exception):

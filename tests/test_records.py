@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from scaling_study.records import (
     RankReport,
     Record,
     UnreadableRecord,
+    busy_elsewhere_cores,
     read_ranks,
     read_record,
     read_study,
@@ -155,7 +156,9 @@ def test_a_record_whose_parts_are_not_records_is_unreadable(
     unreadable(tmp_path / "record.json", json.dumps({**whole(rank_report), **change}).encode())
 
 
-@pytest.mark.parametrize("name", [f.name for f in fields(RankReport) if f.name not in ("notes", "learning_rate")])
+@pytest.mark.parametrize(
+    "name", [f.name for f in fields(RankReport) if f.default is MISSING and f.default_factory is MISSING]
+)
 def test_a_rank_without_one_of_its_fields_is_unreadable(tmp_path: Path, rank_report: Report, name: str) -> None:
     record = whole(rank_report)
     del record["ranks"][0][name]
@@ -272,3 +275,15 @@ def test_a_writer_killed_at_any_moment_leaves_whole_records_or_none(tmp_path: Pa
 
 def test_the_statuses_are_the_six_of_the_design() -> None:
     assert records.STATUSES == ("ok", "oom", "timeout", "failed", "unsupported", "cancelled")
+
+
+def test_cores_that_others_kept_busy(rank_report: Report) -> None:
+    """Two ranks used 10 + 9 s of CPU in a window of 10 s; their host was busy for 24 s: half a core was others'."""
+    window = [1.0] * 10
+    first = replace(rank_report(), step_seconds=window, own_cpu_seconds=10.0, host_cpu_seconds=24.0)
+    second = replace(first, rank=1, own_cpu_seconds=9.0)
+    assert busy_elsewhere_cores([first, second]) == pytest.approx(0.5)
+    quiet_host = replace(second, host="other", host_cpu_seconds=9.0)
+    assert busy_elsewhere_cores([first, quiet_host]) == pytest.approx(1.4)
+    assert busy_elsewhere_cores([first, replace(second, own_cpu_seconds=None)]) is None
+    assert busy_elsewhere_cores([]) is None

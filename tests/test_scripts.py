@@ -89,3 +89,15 @@ def test_a_wrong_flag_is_one_clear_line(script):
     assert done.returncode == 2
     assert "argument --batch-per-worker: 0 is less than 1" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs a core for the neighbour")
+def test_a_neighbour_on_the_other_core_is_noticed(tmp_path):
+    neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        run([sys.executable, SINGLE, *QUICK, "--steps", "200", "--cores-per-worker", "1", "--record", str(tmp_path)])
+    finally:
+        neighbour.kill()
+        neighbour.wait()
+    others = records.busy_elsewhere_cores(records.read_ranks(tmp_path, 1))
+    assert others is not None and others > 0.5

@@ -19,6 +19,7 @@ from scaling_study.measure import console
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.phases import Phase, now
 from scaling_study.measure.power import PowerMeter
+from scaling_study.measure.quiet import QuietMeter
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.measure.window import next_block
 from scaling_study.measure.wire import Wire
@@ -51,7 +52,7 @@ def measure(
     say = console.Voice(trial, ranks, workload)
     window = whole_epochs(trial, workload)
     memory = Memory(workload.model, optimizer, ranks.device)
-    meter = PowerMeter(ranks.device.index, ranks.local_rank)
+    meter, quiet = PowerMeter(ranks.device.index, ranks.local_rank), QuietMeter()
 
     # 1 warm-up: first-step costs (allocation, autotuning, the first negotiation) stay out of the window (F1).
     # The first step is disturbed anyway, so what is counted rather than timed is counted there.
@@ -71,6 +72,7 @@ def measure(
     watch, tokens, loss = Stopwatch(ranks.device), 0, first  # loss_first stays unknown where nothing warmed up
     step_seconds: list[float] = []
     meter.start()
+    quiet.start()
     expected = min(warmup_seconds, default=None)  # keeps even the first block of slow steps within max_seconds
     while block := int(ranks.agree(next_block(len(step_seconds), sum(step_seconds), window, expected))):
         watch.start()
@@ -81,6 +83,7 @@ def measure(
             tokens += workload.tokens(batch) if workload.tokens else 0
         step_seconds += watch.seconds()
         say.block(step_seconds, block)
+    quiet.stop()
     meter.stop()
     last = loss
 
@@ -106,6 +109,7 @@ def measure(
         gpu_utilization_percent=meter.utilization_percent, energy_joules=meter.energy_joules,
         backend=dict(ranks.backend), versions=versions(), notes=notes(workload, last),
         learning_rate=optimizer.param_groups[0]["lr"],
+        own_cpu_seconds=quiet.own_cpu_seconds, host_cpu_seconds=quiet.host_cpu_seconds,
     )  # fmt: skip
     if record:
         records.write_rank(Path(record), report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -161,3 +162,14 @@ def test_a_study_in_which_all_failed_still_has_its_table(tmp_path: Path, status:
     folder = plant(tmp_path, lost, baseline={"workers": 1})
     assert f"{status} (no)" in tables.markdown(tables.throughput(results.read(folder), "resnet18"))
     assert status in shown(folder)
+
+
+def test_a_machine_that_was_not_quiet_is_said_under_every_table(tmp_path: Path) -> None:
+    folder = plant(tmp_path, [ONE])
+    assert "not quiet" not in shown(folder, width=120)
+    for path in folder.glob("trials/*/record.json"):
+        record = json.loads(path.read_text())
+        seconds = sum(record["ranks"][0]["step_seconds"])
+        record["ranks"][0] |= {"own_cpu_seconds": seconds, "host_cpu_seconds": 1.8 * seconds}
+        path.write_text(json.dumps(record))
+    assert "The machine was not quiet: during 3 of 3 runs" in " ".join(shown(folder, width=120).split())

@@ -35,7 +35,8 @@ def test_the_columns_are_those_of_the_record_page() -> None:
         interval_low, interval_high, steps, step_seconds_mean, step_seconds_median, data_seconds, forward_seconds,
         backward_seconds, communication_seconds, optimizer_seconds, unattributed_seconds, launch_seconds,
         parameters, samples_seen, allreduce_bytes, communication_bytes, peak_memory_bytes, gpu_utilization_percent,
-        energy_joules, loss_first, loss_last, data_source, parity, started_at, error, planned_repeats
+        energy_joules, loss_first, loss_last, data_source, parity, started_at, error, planned_repeats,
+        busy_elsewhere_cores
     """
     columns = {name.strip() for name in listed.split(",")}
     assert set(trials.COLUMNS) == columns | set(Trial().to_dict())

@@ -1,0 +1,37 @@
+"""Was the machine quiet? CPU time of this process and of the whole host over the timed window.
+
+A neighbour that takes half a core for ten minutes is in every number measured meanwhile, and no statistics on
+those numbers can tell. The kernel can: what the host was busy with, less what the ranks themselves used, is
+somebody else's (the hypervisor's steal included).
+"""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+
+IDLE = ("idle", "iowait", "guest", "guest_nice")  # guests are counted in user time already
+
+
+class QuietMeter:
+    """Read it from `start()` to `stop()`."""
+
+    def __init__(self) -> None:
+        self.own_cpu_seconds = 0.0  # of this process, all its threads
+        self.host_cpu_seconds = 0.0  # of every core of the host
+        self._before = (0.0, 0.0)
+
+    def start(self) -> None:
+        self._before = (time.process_time(), busy_seconds())
+
+    def stop(self) -> None:
+        own, host = self._before
+        self.own_cpu_seconds = time.process_time() - own
+        self.host_cpu_seconds = busy_seconds() - host
+
+
+def busy_seconds() -> float:
+    """Seconds that the host's cores have been busy since it started, all cores together."""
+    times = psutil.cpu_times()
+    return float(sum(value for name, value in times._asdict().items() if name not in IDLE))
