@@ -1,0 +1,1 @@
+"""What this project claims about itself, measured anew by one command: `python -m benchmarks` (`make bench`)."""

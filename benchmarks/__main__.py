@@ -1,0 +1,91 @@
+"""`python -m benchmarks [NAME ...] [--quick]`: measure what this project claims about itself, and print one table.
+
+Each benchmark runs in a process of its own, since some pin themselves to cores. A figure is worth something only
+on a machine that does nothing else meanwhile: the load before each is kept with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import publish
+from benchmarks.options import Options, Unavailable
+from benchmarks.paired import Finding
+from scaling_study.intervals import Interval
+from scaling_study.settings import CHECKOUT
+
+NAMES = ("driver_overhead", "input_path", "horovod_synthetic", "gains", "study_cost")
+INTERRUPTED = 130
+
+
+def main(argv: list[str] | None = None) -> int:
+    """0: all ran, whatever the verdicts; 1: one could not run."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help="a tiny form of each: does it run? Claims nothing")
+    parser.add_argument("--pairs", type=int, help="take this many pairs instead of each benchmark's own number")
+    parser.add_argument("--fraction", type=float, default=0.1, help="share of an epoch timed (default: %(default)s)")
+    parser.add_argument(
+        "--models", default="resnet18", help="for horovod_synthetic: resnet18,resnet50 (default: resnet18)"
+    )
+    parser.add_argument("--fresh", action="store_true", help="study_cost: begin anew instead of going on")
+    parser.add_argument("--results", type=Path, help="folder for the results (default: benchmarks/results)")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args(argv)
+    if unknown := [name for name in asked.names if name not in NAMES]:
+        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    if not 0 < asked.fraction <= 1:
+        parser.error(f"--fraction {asked.fraction} is not between 0 and 1")
+    names = asked.names or list(NAMES)
+    folder = asked.results or (publish.QUICK_RESULTS if asked.quick else publish.RESULTS)
+    options = Options(asked.quick, asked.pairs, asked.fraction, tuple(asked.models.split(",")), asked.fresh)
+    if asked.inside:
+        try:
+            return one(names[0], options, folder)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+    flags = [word for word in (sys.argv[1:] if argv is None else argv) if word not in asked.names]
+    status = 0
+    for name in names:
+        print(f"== {name}", flush=True)
+        child = [sys.executable, "-m", "benchmarks", name, *flags, "--inside"]
+        path = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        with subprocess.Popen(child, env={**os.environ, "PYTHONPATH": path}) as running:
+            try:
+                status |= running.wait()
+            except KeyboardInterrupt:  # it has had the signal too: let it end what it started
+                running.wait()
+                return INTERRUPTED
+        if running.returncode == INTERRUPTED:
+            return INTERRUPTED
+    publish.show(Console(highlight=False), [folder / f"{name}.json" for name in names])
+    return int(status != 0)
+
+
+def one(name: str, options: Options, folder: Path) -> int:
+    """Run one benchmark here and leave its findings in `folder`."""
+    where, start = publish.surroundings(), time.monotonic()
+    status = 0
+    module = importlib.import_module(f"benchmarks.{name}")
+    try:
+        findings = module.run(options)
+    except Unavailable as reason:
+        print(f"{name}: {reason}\n{reason.detail}", file=sys.stderr)
+        nothing = Interval(float("nan"), None, None, 0, 0.0)
+        claim = (module.__doc__ or name).splitlines()[0]
+        findings, status = [Finding(claim, nothing, verdict=f"not run: {reason}")], 1
+    publish.write(folder, name, findings, time.monotonic() - start, options.quick, where)
+    publish.write_readme(folder)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""Starting Horovod jobs, as the driver does: the same launchers, the same care that nothing is left running."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.options import Unavailable
+from scaling_study import outcome, process, sweep
+from scaling_study.launchers import LAUNCHERS, Command
+from scaling_study.machine import installed
+from scaling_study.trial import Trial
+
+
+def horovodrun(
+    program: Sequence[str], workers: int, timeout_seconds: float = 1200, env: Mapping[str, str] | None = None
+) -> float:
+    """Run `python <program>` with so many ranks to its end; its seconds, launch to exit. Raises Unavailable."""
+    if not installed("horovod"):
+        raise Unavailable("horovod is not installed")
+    trial = Trial(framework="horovod", workers=workers, controller="mpi", launcher="horovodrun")
+    launch = LAUNCHERS["horovodrun"](trial, [sys.executable, *program], Path(sys.executable).parent)
+    command = Command(launch.argv, {**launch.env, **(env or {})})
+    with tempfile.TemporaryDirectory(prefix="job-") as made, process.listening() as interruption:
+        log = Path(made) / "log.txt"
+        ended = process.run(command.argv, sweep.environment(command), log, timeout_seconds, interruption)
+        if ended.interrupted:
+            raise KeyboardInterrupt
+        if ended.code != 0 or ended.timed_out:
+            how = f"not finished after {timeout_seconds:.0f} s" if ended.timed_out else f"exit code {ended.code}"
+            raise Unavailable(f"a Horovod job failed ({how})", ended.error or outcome.tail(log))
+    return ended.seconds

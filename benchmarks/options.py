@@ -1,0 +1,30 @@
+"""What a benchmark is told, and how it says that it cannot run here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+QUICK_PAIRS = 2
+
+
+@dataclass(frozen=True)
+class Options:
+    """From the command line (__main__.py)."""
+
+    quick: bool = False
+    asked_pairs: int | None = None
+    fraction: float = 0.1  # of an epoch that is timed, the rest extrapolated (study_cost)
+    models: tuple[str, ...] = ("resnet18",)
+    fresh: bool = False
+
+    def pairs(self, usual: int) -> int:
+        """How many pairs to take, where a benchmark's own number is `usual`."""
+        return self.asked_pairs or (QUICK_PAIRS if self.quick else usual)
+
+
+class Unavailable(Exception):
+    """This benchmark cannot run here; the message says why in one clause, `detail` quotes more for a person."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason)
+        self.detail = detail
