@@ -46,7 +46,8 @@ def test_horovod_trains_with_two_processes_through_every_launcher(tmp_path, laun
     assert ranks[0].loss_last != ranks[1].loss_last  # each its own shard
     if (os.cpu_count() or 1) >= 2:
         assert not set(ranks[0].cores) & set(ranks[1].cores)
-    assert re.search(r"Total images/sec on 2 worker\(s\): [\d.]+ \+-[\d.]+", out)
+    assert re.search(r"Total images/sec on 2 worker\(s\): [\d.]+", out)
+    assert "95 % interval within this run of 12 steps (too short to rely on)" in out
 
 
 def test_the_bare_command_of_the_readme_works_as_typed():
