@@ -22,6 +22,7 @@ from scaling_study import launchers, outcome, process, provenance, records, resu
 from scaling_study.intervals import FEWEST_REPEATS, repeats_for
 from scaling_study.plan import Plan, Planned
 from scaling_study.records import Record
+from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 
 
@@ -102,7 +103,7 @@ class Run:
         folder = self.folder / "trials" / trial.id
         aside = results.set_aside(folder)
         folder.mkdir(parents=True)
-        by_hand = launchers.command(trial).shell()
+        by_hand = launchers.command(trial).shell(CHECKOUT)  # for the root of any checkout: results travel
         records.write_json(folder / "trial.json", {**trial.to_dict(), "window": dataclasses.asdict(trial.window)})
         (folder / "command.txt").write_text(by_hand + "\n", encoding="utf-8")
         record = Record(
