@@ -18,7 +18,8 @@ from analysis.trials import TRIAL_KEYS
 from scaling_study.frameworks import FRAMEWORKS
 
 # The order matters where several configurations match: the one nearest to the compared one is taken.
-SPREADING_KEYS = ("framework", "launcher", "controller", "allreduce", "hosts", "sharding", "schedule", "workers")
+SPREADING_KEYS = ("framework", "launcher", "controller", "allreduce", "hosts", "schedule", "workers")
+SPREADING_KEYS += ("zero_stage", "bucket_bytes", "fusion_bytes", "cycle_seconds")
 BATCH_KEYS = ("batch_per_worker", "global_batch")
 PIPELINE_KEYS = ("schedule", "stages", "micro_batches")  # one of these set: the workers share one batch
 Configuration = Mapping[str, Any]  # the trial keys of one configuration, and `configuration`, its id

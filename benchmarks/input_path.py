@@ -30,7 +30,7 @@ from scaling_study.ranks import Ranks
 from scaling_study.settings import data_root
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
-from scaling_study.workloads.resnet_cifar10 import image_batches
+from scaling_study.workloads.resnet_cifar10 import image_feed
 from scaling_study.workloads.sampling import batches_of_indices
 
 Batches = Iterator[Any]
@@ -53,7 +53,7 @@ def alone(batch: int, options: Options) -> Finding:
     torch.set_num_threads(1)
     seconds, pairs = (0.1, options.pairs(20)) if options.quick else (1.0, options.pairs(20))
     chosen = batches_of_indices(cifar10.SAMPLES, 42, 0, 1, batch)
-    ours = cifar10.batches(*cifar10.images_and_labels(), chosen, torch.device("cpu"))
+    ours = cifar10.feed(*cifar10.images_and_labels(), chosen, torch.device("cpu"))
     taken: dict[int, Pairs] = {}
     for workers in (1, 2):
         theirs = torchvision_batches(batch, workers)
@@ -96,7 +96,7 @@ def training(model: str, options: Options) -> Finding:
     steps, pairs = (2, options.pairs(20)) if options.quick else (40 if model == "resnet8" else 10, options.pairs(30))
     trial = Trial(framework="single", model=model, device="cpu", data="cifar10", cores_per_worker=1)
     real = build(trial)
-    batches, _ = image_batches(replace(trial, data="synthetic"), Ranks())
+    batches, _ = image_feed(replace(trial, data="synthetic"), Ranks())
     synthetic = Built(real.step, replace(real.workload, batches=batches), real.ranks, real.optimizer)
     for source in (real, synthetic):
         source.seconds(max(2, steps // 2))  # warm

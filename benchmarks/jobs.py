@@ -1,4 +1,4 @@
-"""Starting Horovod jobs, as the driver does: the same launchers, the same care that nothing is left running."""
+"""Starting jobs, as the driver does: the same launchers, the same care that nothing is left running."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.options import Unavailable
 from scaling_study import outcome, process, sweep
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.launchers import LAUNCHERS, Command
 from scaling_study.machine import installed
 from scaling_study.trial import Trial
@@ -18,10 +19,22 @@ def horovodrun(
     program: Sequence[str], workers: int, timeout_seconds: float = 1200, env: Mapping[str, str] | None = None
 ) -> float:
     """Run `python <program>` with so many ranks to its end; its seconds, launch to exit. Raises Unavailable."""
-    if not installed("horovod"):
-        raise Unavailable("horovod is not installed")
-    trial = Trial(framework="horovod", workers=workers, controller="mpi", launcher="horovodrun")
-    launch = LAUNCHERS["horovodrun"](trial, [sys.executable, *program], Path(sys.executable).parent)
+    return launched("horovod", program, workers, timeout_seconds, env)
+
+
+def launched(
+    framework: str, program: Sequence[str], workers: int = 2, timeout_seconds: float = 1200,
+    env: Mapping[str, str] | None = None,
+) -> float:  # fmt: skip
+    """The same through a framework's own launcher; one process for a framework that has no more."""
+    table = FRAMEWORKS[framework]
+    if missing := [name for name in table.needs if not installed(name)]:
+        raise Unavailable(f"{missing[0]} is not installed")
+    workers = 1 if table.axes["workers"] == (1,) else workers
+    controller = "mpi" if "controller" in table.axes else None
+    launcher = "torchrun" if "torchrun" in table.launchers else table.launchers[0]  # DeepSpeed's own runs no modules
+    trial = Trial(framework=framework, workers=workers, controller=controller, launcher=launcher)
+    launch = LAUNCHERS[trial.launcher](trial, [sys.executable, *program], Path(sys.executable).parent)
     command = Command(launch.argv, {**launch.env, **(env or {})})
     with tempfile.TemporaryDirectory(prefix="job-") as made, process.listening() as interruption:
         log = Path(made) / "log.txt"
@@ -30,5 +43,5 @@ def horovodrun(
             raise KeyboardInterrupt
         if ended.code != 0 or ended.timed_out:
             how = f"not finished after {timeout_seconds:.0f} s" if ended.timed_out else f"exit code {ended.code}"
-            raise Unavailable(f"a Horovod job failed ({how})", ended.error or outcome.tail(log))
+            raise Unavailable(f"a {framework} job failed ({how})", ended.error or outcome.tail(log))
     return ended.seconds

@@ -30,7 +30,7 @@ from scaling_study.records import write_json
 from scaling_study.settings import data_root
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
-from scaling_study.workloads.resnet_cifar10 import image_batches, network
+from scaling_study.workloads.resnet_cifar10 import image_feed, network
 
 SEED = 42
 
@@ -105,7 +105,7 @@ def published(asked: argparse.Namespace) -> tuple[int, Iterable[Any]]:
 
 def memory(trial: Trial, here: torch.device) -> tuple[int, Iterable[Any]]:
     """The same with this project's batches."""
-    batches, _ = image_batches(trial, Ranks(hvd.rank(), hvd.size(), device=here))
+    batches, _ = image_feed(trial, Ranks(hvd.rank(), hvd.size(), device=here))
     return math.ceil(cifar10.SAMPLES / hvd.size() / trial.batch_per_worker), batches
 
 

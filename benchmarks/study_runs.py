@@ -27,7 +27,7 @@ class Study:
 
     def __init__(self, work: Path, file: Path, small: bool) -> None:
         self.work, self.file, self.small = work, file, small
-        asked, data = study.load(file, small), datasets.prepare()
+        asked, data = study.load(file, small), datasets.prepare(["cifar10"])
         if data.name != "cifar10":
             raise Unavailable(f"CIFAR-10 is not here: {data.why}")
         planned = plan.make(asked, this_machine(), data).configurations

@@ -32,15 +32,18 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
     scaler = torch.amp.GradScaler(ranks.device.type, enabled=trial.precision == "fp16")
 
     def step(batch: workloads.Batch) -> torch.Tensor:
-        with phase("forward"):
-            loss = workload.loss(model, batch)
-        with phase("backward"):
-            scaler.scale(loss).backward()
+        losses = []
+        for part, _ in workload.micro_batches(batch):
+            with phase("forward"):
+                loss = workload.share(model, part)
+            with phase("backward"):
+                scaler.scale(loss).backward()
+            losses.append(loss.detach())
         with phase("optimizer"):
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
-        return loss.detach()
+        return sum(losses)
 
     # 4 measure
     return measure(step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record)

@@ -21,7 +21,7 @@ from environment.progress import SetupFailed, run, step
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache"
-EXTRAS = "training,dev"
+EXTRAS = "training,albert,deepspeed,fairscale,lightning,dev"
 INPUTS = [
     "setup.cfg",
     "pyproject.toml",

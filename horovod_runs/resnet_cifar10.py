@@ -7,6 +7,8 @@ optimiser. The gradients' reduction starts in backward, tensor by tensor, fused 
 (Sergeev and Del Balso, arXiv 1802.05799); what of it backward does not hide is the phase `communication`.
 """
 
+import os
+
 import horovod
 import horovod.torch as hvd
 import torch
@@ -25,6 +27,7 @@ COMPRESSION = {"none": hvd.Compression.none, "fp32": hvd.Compression.none, "fp16
 def main(trial: Trial, record: str | None = None) -> RankReport:
     # 1 join: before init, so that Horovod's background thread shares this worker's cores
     cores = claim_cores(trial)
+    tune(trial)
     hvd.init()
     device = claim_device(trial, hvd.local_rank())
     ranks = Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), device, cores, agree, reported(device))
@@ -33,10 +36,14 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
     # 2 build, then wrap: rank 0's weights everywhere, and an optimiser that reduces before it steps
     workload = workloads.load(trial, ranks)
     model = workload.model
-    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    hvd.broadcast_parameters({name: dense(tensor) for name, tensor in model.state_dict().items()}, root_rank=0)
+    compression = COMPRESSION[trial.allreduce]
+    if trial.memory_format == "channels_last":
+        compression = ChannelsLast(compression)
     optimizer = hvd.DistributedOptimizer(
-        workload.optimizer(model.parameters()), model.named_parameters(), compression=COMPRESSION[trial.allreduce]
-    )
+        workload.optimizer(model.parameters()), model.named_parameters(), compression=compression,
+        backward_passes_per_step=trial.accumulation,  # hooks reduce in the last micro-batch's backward
+    )  # fmt: skip
 
     # 3 one optimiser step
     phase, wire = Phase(ranks.device), Wire()
@@ -44,20 +51,51 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
     scaler = torch.amp.GradScaler(ranks.device.type, enabled=trial.precision == "fp16")
 
     def step(batch: workloads.Batch) -> torch.Tensor:
-        with phase("forward"):
-            loss = workload.loss(model, batch)
-        with phase("backward"):
-            scaler.scale(loss).backward()
+        losses = []
+        for part, _ in workload.micro_batches(batch):
+            with phase("forward"):
+                loss = workload.share(model, part)
+            with phase("backward"):
+                scaler.scale(loss).backward()
+            losses.append(loss.detach())
         with phase("communication"):
             optimizer.synchronize()
         with phase("optimizer"), optimizer.skip_synchronize():
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
-        return loss.detach()
+        return sum(losses)
 
     # 4 measure
     return measure(step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record)
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory in the order in which it lies: Horovod refuses a tensor whose channels come last otherwise."""
+    return tensor if tensor.is_contiguous() else tensor.permute(0, 2, 3, 1)
+
+
+class ChannelsLast:
+    """A compression whose tensors may lie channels last."""
+
+    def __init__(self, inner: type) -> None:
+        self.inner = inner
+
+    def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, object]:
+        packed, context = self.inner.compress(dense(tensor))
+        return packed, (context, tensor.is_contiguous())
+
+    def decompress(self, tensor: torch.Tensor, context: tuple[object, bool]) -> torch.Tensor:
+        unpacked = self.inner.decompress(tensor, context[0])
+        return unpacked if context[1] else unpacked.permute(0, 3, 1, 2)
+
+
+def tune(trial: Trial) -> None:
+    """Horovod reads its knobs from the environment when it starts; the launcher's own flags set the same variables."""
+    if trial.fusion_bytes is not None:
+        os.environ["HOROVOD_FUSION_THRESHOLD"] = str(trial.fusion_bytes)
+    if trial.cycle_seconds is not None:
+        os.environ["HOROVOD_CYCLE_TIME"] = str(1000 * trial.cycle_seconds)  # milliseconds
 
 
 def agree(value: float) -> float:

@@ -19,6 +19,7 @@ from scaling_study import results as results_folder
 from scaling_study.errors import Problems, Trouble
 from scaling_study.estimate import Estimate
 from scaling_study.machine import this_machine
+from scaling_study.models import MODELS
 from scaling_study.settings import CHECKOUT
 
 OK, SOME_FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
@@ -91,11 +92,11 @@ def _plan(study_file: Path, small: bool, dry_run: bool) -> plan.Plan:
     asks_for = {p.trial.data for p in planned.configurations}
     if dry_run:
         return plan.make(asked, machine, datasets.found())
-    if asks_for <= {"synthetic"}:
-        return planned
-    data = datasets.prepare()
-    if "cifar10" in asks_for and data.name != "cifar10":
-        raise Trouble(f"{study_file} insists on data: cifar10, but {data.why}")
+    needed = {MODELS[p.trial.model].data for p in planned.configurations if p.trial.data != "synthetic"} - {None}
+    data = datasets.prepare(sorted(filter(None, needed)))
+    for name, one in data.items():
+        if name in asks_for and one.name != name:
+            raise Trouble(f"{study_file} insists on data: {name}, but {one.why}")
     return plan.make(asked, machine, data)
 
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,13 +17,18 @@ from scaling_study.errors import Trouble
 from scaling_study.settings import CACHE, data_root
 
 CIFAR10_FOLDER = "cifar-10-batches-py"
+COLA_FOLDER = "cola"
+
+
+class NoData(Exception):
+    """Real data that is not there. The message says in one sentence how to get it."""
 
 
 @dataclass(frozen=True)
 class Data:
     """What `data: auto` means here, and why."""
 
-    name: str  # cifar10 or synthetic
+    name: str  # cifar10, cola or synthetic
     why: str
 
 
@@ -34,22 +40,41 @@ def packed_cifar10() -> Path:
     return CACHE / f"cifar10-{hashlib.sha256(repr((str(root), facts)).encode()).hexdigest()[:12]}.npy"
 
 
-def found() -> Data | None:
-    """What auto would mean, without downloading or checking anything; None: it takes a download to know."""
-    return Data("cifar10", f"in {data_root()}") if (data_root() / CIFAR10_FOLDER).is_dir() else None
+def packed_cola() -> Path:
+    """Where the tokenised sentences lie; a folder, since the tokeniser lies beside them."""
+    root = data_root().resolve()
+    files = sorted((root / COLA_FOLDER).glob("*.tsv"))
+    facts = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    return CACHE / f"cola-{hashlib.sha256(repr((str(root), facts)).encode()).hexdigest()[:12]}"
 
 
-def prepare() -> Data:
-    """Make the data ready before any clock runs: verify and pack it once, download it if it is not there.
+FOLDERS = {"cifar10": CIFAR10_FOLDER, "cola": COLA_FOLDER}
+PACKED: Mapping[str, Callable[[], Path]] = {"cifar10": packed_cifar10, "cola": packed_cola}
+
+
+def found() -> dict[str, Data]:
+    """What auto would mean for each data set, without downloading or checking anything.
+
+    One that is not in the answer takes a download to know.
+    """
+    root = data_root()
+    return {name: Data(name, f"in {root}") for name, folder in FOLDERS.items() if (root / folder).is_dir()}
+
+
+def prepare(names: Sequence[str]) -> dict[str, Data]:
+    """Make data ready before any clock runs: verify and pack it once, download it if it is not there.
 
     Raises Trouble. A subprocess does it, so that the driver never imports torch.
     """
-    if packed_cifar10().exists():
-        return Data("cifar10", f"in {data_root()}")
-    done = subprocess.run(
-        [sys.executable, "-m", "scaling_study.workloads.prepare"], capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise Trouble(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "preparing CIFAR-10 failed")
-    said = json.loads(done.stdout.splitlines()[-1])
-    return Data(said["data"], said.get("why", f"in {data_root()}"))
+    ready = {name: Data(name, f"in {data_root()}") for name in names if PACKED[name]().exists()}
+    if open_ := [name for name in names if name not in ready]:
+        done = subprocess.run(
+            [sys.executable, "-m", "scaling_study.workloads.prepare", *open_],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            said = done.stderr.strip().splitlines()
+            raise Trouble(said[-1] if said else f"preparing {' and '.join(open_)} failed")
+        answer = json.loads(done.stdout.splitlines()[-1])
+        ready |= {name: Data(one["data"], one.get("why", f"in {data_root()}")) for name, one in answer.items()}
+    return ready

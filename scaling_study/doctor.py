@@ -20,6 +20,7 @@ from scaling_study import datasets, launchers, outcome, process, sweep
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine, this_machine
 from scaling_study.plan import unsupported
+from scaling_study.settings import data_root
 from scaling_study.trial import Trial, Window
 
 TIMEOUT_SECONDS = 120.0
@@ -59,9 +60,10 @@ def examine(machine: Machine, interruption: process.Interruption) -> Iterator[Fi
     yield Finding("torch", version, bool(version), "" if version else "run `make setup`")
     gpus = f"{len(machine.gpus)} x {machine.gpus[0]}" if machine.gpus else "no GPU: trials run on the CPU"
     yield Finding("device", "", True, gpus)
-    data = datasets.found()
-    where = data.why if data else "not found; set DATA_ROOT, or it is downloaded, or trials say that they are synthetic"
-    yield Finding("data CIFAR-10", "", True, where)
+    for name, folder in datasets.FOLDERS.items():
+        data = datasets.found().get(name)
+        missing = f"no {folder}/ in {data_root()}; set DATA_ROOT, or it is downloaded, or trials say they are synthetic"
+        yield Finding(f"data {name}", "", True, data.why if data else missing)
     for trial in cases(machine):
         yield attempt(trial, machine, interruption)
 
@@ -81,7 +83,8 @@ def cases(machine: Machine) -> Iterator[Trial]:
             controllers = table.axes.get("controller", (None,)) if launcher == "horovodrun" else (None,)
             for controller in controllers:
                 implied: Any = "mpi" if launcher == "mpirun" and "controller" in table.axes else controller
-                yield replace(base, launcher=launcher, controller=implied)
+                needs_gpu = table.needs_gpu and "cuda" or base.device
+                yield replace(base, launcher=launcher, controller=implied, device=needs_gpu)
 
 
 def attempt(trial: Trial, machine: Machine, interruption: process.Interruption) -> Finding:

@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from statistics import median
 
+from scaling_study.models import MODELS
 from scaling_study.plan import Planned
 from scaling_study.records import Record
 from scaling_study.trial import Trial
 
 # Seconds from starting to the first step, as seen on two cores: importing torch, launching, joining.
-LAUNCH_SECONDS: Mapping[str, float] = {"python": 3.0, "mpirun": 4.5, "horovodrun": 5.0}
-STEP_SECONDS_PER_SAMPLE: Mapping[str, float] = {"resnet8": 0.0003, "resnet18": 0.0025, "resnet50": 0.007}
-EPOCH_SAMPLES = 50_000  # of CIFAR-10
+LAUNCH_SECONDS: Mapping[str, float] = {"python": 3.0, "mpirun": 4.5, "horovodrun": 5.0, "torchrun": 6.0, "deepspeed": 9.0}
+STEP_SECONDS_PER_SAMPLE: Mapping[str, float] = {
+    "resnet8": 0.0015, "resnet8_groupnorm": 0.0015, "resnet18": 0.0025, "resnet50": 0.007,
+    "albert_tiny": 0.002, "albert_base_v2": 0.3,
+}  # fmt: skip
+EPOCH_SAMPLES = {"cifar10": 50_000, "cola": 8_551}
 INSTRUMENTED = 1.25  # the instrumented window adds up to a quarter of the timed one
 
 
@@ -44,7 +48,8 @@ class Estimate:
         if window.max_steps and step:
             timed = min(timed, window.max_steps * step)
         if trial.epochs:
-            timed = trial.epochs * EPOCH_SAMPLES / trial.global_batch * step
+            samples = EPOCH_SAMPLES.get(MODELS[trial.model].data or "", 50_000)
+            timed = trial.epochs * samples / trial.global_batch * step
         return min(
             LAUNCH_SECONDS.get(trial.launcher, 10.0) + window.warmup_steps * step + timed * INSTRUMENTED,
             window.timeout_seconds,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from scaling_study.models import MODELS
+
 
 @dataclass(frozen=True)
 class Framework:
@@ -26,46 +28,122 @@ class Framework:
     needs: tuple[str, ...]  # distributions that must be installed
     axes: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     refusals: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    needs_gpu: str = ""  # why it cannot run without one; empty: it can
+    refused_on_cpu: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # like refusals, where there is no GPU
+    one_process: bool = False  # one process drives all its workers' GPUs
+    parity_precision: str = "fp64"  # of the parity gate: fp32 for one that refuses fp64
+    not_comparable_on_cpu: str = ""  # why its speed there is not to be set beside others'; its parity and memory are
 
 
 TRAINING_AXES: Mapping[str, tuple[object, ...]] = {
-    "model": ("resnet8", "resnet18", "resnet50"),
+    "model": tuple(MODELS),
     "batch_per_worker": (),
-    "precision": ("fp32", "bf16", "fp16"),
+    "precision": ("fp32", "bf16", "fp16", "fp64"),
     "device": (),
     "cores_per_worker": (),
-    "data": ("auto", "cifar10", "synthetic"),
+    "data": ("auto", "cifar10", "cola", "synthetic"),
     "image_size": (),
     "memory_format": ("contiguous", "channels_last"),
+    "sequence_length": (),
+    "padding": ("fixed", "dynamic"),
     "learning_rate": (),
+    "accumulation": (),
+    "compile": (True, False),
     "seed": (),
     "epochs": (),
+    "find": (),
 }
+PARALLEL_AXES: Mapping[str, tuple[object, ...]] = {**TRAINING_AXES, "workers": (), "oversubscribe": (True, False)}
+
+HOROVOD_HAS_NO_BF16 = "Horovod 0.28.1 cannot reduce bf16 (Tensor type torch.BFloat16Tensor is not supported)"
 
 FRAMEWORKS: Mapping[str, Framework] = {
     "single": Framework(
         title="one process, plain PyTorch",
         script="data_parallel/single.py",
         launchers=("python",),
-        needs=("torch", "torchvision"),
+        needs=("torch",),
         axes={**TRAINING_AXES, "allreduce": ("none",), "workers": (1,)},
+    ),
+    "torch_dp": Framework(
+        title="torch DataParallel",
+        script="data_parallel/torch_dp.py",
+        launchers=("python",),
+        needs=("torch",),
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32")},
+        needs_gpu="torch's DataParallel splits a batch over GPUs; without one it is a plain pass-through",
+        one_process=True,
+    ),
+    "torch_ddp": Framework(
+        title="torch DistributedDataParallel",
+        script="data_parallel/torch_ddp.py",
+        launchers=("torchrun",),
+        needs=("torch",),
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "bucket_bytes": ()},
     ),
     "horovod": Framework(
         title="Horovod allreduce",
         script="horovod_runs/resnet_cifar10.py",
         launchers=("horovodrun", "mpirun"),
-        needs=("horovod", "torch", "torchvision"),
+        needs=("horovod", "torch"),
         axes={
-            **TRAINING_AXES,
+            **PARALLEL_AXES,
             "allreduce": ("none", "fp32", "fp16"),
-            "workers": (),
             "controller": ("mpi", "gloo"),
-            "oversubscribe": (True, False),
+            "fusion_bytes": (),
+            "cycle_seconds": (),
         },
-        refusals={
-            "allreduce": {
-                "bf16": "Horovod 0.28.1 cannot reduce bf16 (Tensor type torch.BFloat16Tensor is not supported)"
-            }
-        },
+        refusals={"allreduce": {"bf16": HOROVOD_HAS_NO_BF16}},
+    ),
+    "mpi_allreduce": Framework(
+        title="mpi4py allreduce in fused buffers",
+        script="horovod_runs/mpi_allreduce.py",
+        launchers=("mpirun",),
+        needs=("mpi4py", "torch"),
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "fusion_bytes": ()},
+    ),
+    "fairscale_oss": Framework(
+        title="FairScale OSS + ShardedDataParallel",
+        script="fsdp/fairscale_oss.py",
+        launchers=("torchrun",),
+        needs=("fairscale", "torch"),
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16")},
+    ),
+    "fairscale_fsdp": Framework(
+        title="FairScale FullyShardedDataParallel",
+        script="fsdp/fairscale_fsdp.py",
+        launchers=("torchrun",),
+        needs=("fairscale", "torch"),
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16"), "zero_stage": (2, 3)},
+        not_comparable_on_cpu="cpu adapter: FairScale's streams are stubbed, so communication overlaps nothing",
+    ),
+    "torch_fsdp2": Framework(
+        title="torch FSDP2 (fully_shard)",
+        script="fsdp/torch_fsdp2.py",
+        launchers=("torchrun",),
+        needs=("torch",),
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "zero_stage": (2, 3)},
+    ),
+    "deepspeed_zero": Framework(
+        title="DeepSpeed ZeRO",
+        script="fsdp/deepspeed_zero.py",
+        launchers=("deepspeed", "torchrun"),
+        needs=("deepspeed", "torch"),
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "zero_stage": (0, 1, 2, 3)},
+    ),
+    "lightning_ddp": Framework(
+        title="Lightning DDP",
+        script="fsdp/lightning_ddp.py",
+        launchers=("torchrun",),
+        needs=("lightning", "torch"),
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16")},
+    ),
+    "lightning_fsdp": Framework(
+        title="Lightning FSDP",
+        script="fsdp/lightning_fsdp.py",
+        launchers=("torchrun",),
+        needs=("lightning", "torch"),
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "zero_stage": (2, 3)},
+        needs_gpu="Lightning's strategy='fsdp' refuses a CPU",
     ),
 }

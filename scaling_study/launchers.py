@@ -56,10 +56,25 @@ def mpirun(trial: Trial, program: Sequence[str], bin: Path) -> Command:
     )  # fmt: skip
 
 
+def torchrun(trial: Trial, program: Sequence[str], bin: Path) -> Command:
+    """torch's launcher, on a free port of this host. It starts its own interpreter, which is ours."""
+    argv = (str(bin / "torchrun"), "--standalone", "--nproc-per-node", str(trial.workers), *program[1:])
+    return Command(argv)
+
+
+def deepspeed(trial: Trial, program: Sequence[str], bin: Path) -> Command:
+    """DeepSpeed's launcher; its default port is the same for everybody, so each trial takes one of its own."""
+    port = 20_000 + int(trial.configuration[-4:], 16) % 10_000
+    argv = (str(bin / "deepspeed"), "--num_gpus", str(trial.workers), "--master_port", str(port), *program[1:])
+    return Command(argv)
+
+
 LAUNCHERS: Mapping[str, Callable[[Trial, Sequence[str], Path], Command]] = {
     "python": python,
     "horovodrun": horovodrun,
     "mpirun": mpirun,
+    "torchrun": torchrun,
+    "deepspeed": deepspeed,
 }
 
 

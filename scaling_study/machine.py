@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.models import MODELS
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Machine:
 
 def this_machine() -> Machine:
     """Look at the machine this runs on; no torch needed, a few milliseconds."""
-    needed = {library for framework in FRAMEWORKS.values() for library in framework.needs}
+    needed = {library for table in (*FRAMEWORKS.values(), *MODELS.values()) for library in table.needs}
     return Machine(
         cores=usable_cores(),
         cpu=cpu_model(),

@@ -38,7 +38,7 @@ def judge(trial: Trial, folder: Path, exit: Exit) -> Outcome:
         return Outcome("failed", "the launcher could not be started", exit.error)
     missing = ""
     try:
-        ranks = tuple(records.read_ranks(folder, trial.workers))
+        ranks = tuple(records.read_ranks(folder, trial.processes))
         if wrong := unlike(trial, ranks):
             return Outcome("failed", wrong, ranks=ranks)
         return Outcome("ok", ranks=ranks, notes=_after_the_end(exit))
@@ -71,10 +71,8 @@ def unlike(trial: Trial, ranks: tuple[RankReport, ...]) -> str:
             return f"asked for {trial.workers} workers, rank {report.rank} saw {report.world_size}"
         if not report.device.startswith(trial.device):
             return f"asked for device {trial.device}, rank {report.rank} ran on {report.device}"
-        if report.samples_per_step != trial.batch_per_worker:
-            return (
-                f"asked for {trial.batch_per_worker} samples a step, rank {report.rank} took {report.samples_per_step}"
-            )
+        if report.samples_per_step != (samples := trial.global_batch // trial.processes):
+            return f"asked for {samples} samples a step, rank {report.rank} took {report.samples_per_step}"
         asked, seen = trial.controller, report.backend.get("controller")
         if asked and seen and asked != seen:
             return f"asked for controller {asked}, Horovod reports {seen}"

@@ -17,10 +17,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from scaling_study import gates
 from scaling_study.datasets import Data
 from scaling_study.errors import Problems
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
+from scaling_study.models import MODELS, SAMPLE_KEYS
 from scaling_study.study import Measure, Study, Sweep, by_line, nearest
 from scaling_study.trial import Trial, Window
 
@@ -44,6 +46,7 @@ class Plan:
     machine: Machine
     configurations: tuple[Planned, ...]
     notes: tuple[str, ...]  # what was collapsed or resolved, in words
+    gates: tuple[Planned, ...] = ()  # what must be shown about each framework first
 
     @property
     def cores_per_worker(self) -> int:
@@ -51,7 +54,8 @@ class Plan:
         return max((p.trial.cores_per_worker or 1 for p in self.configurations), default=1)
 
     def trials(self) -> Iterator[tuple[Trial, Planned]]:
-        """Every trial that is certain to run, in order. What cannot run here appears once."""
+        """Every trial that is certain to run, in order: gates first. What cannot run here appears once."""
+        yield from ((gate.trial, gate) for gate in self.gates)
         for repeat in range(1, max((p.measure.repeats for p in self.configurations), default=0) + 1):
             yield from self.round(repeat)
 
@@ -68,8 +72,8 @@ class Plan:
         return order
 
 
-def make(study: Study, machine: Machine, data: Data | None = None) -> Plan:
-    """Expand and resolve. Raises Problems for what is wrong on every machine, with file, line and both values."""
+def make(study: Study, machine: Machine, data: Mapping[str, Data] | None = None) -> Plan:
+    """Expand and resolve; `data` says what `auto` means for each real data set. Raises Problems for what is wrong on every machine, with file, line and both values."""
     problems: list[str] = []
     if (size := sum(_size(sweep) for sweep in study.sweeps)) > MAX_CONFIGURATIONS:
         line = study.document.at((*max(study.sweeps, key=_size).place, "matrix"))
@@ -88,9 +92,16 @@ def make(study: Study, machine: Machine, data: Data | None = None) -> Plan:
         trial = _resolve(keys, sweep, machine, data, share)
         collapsed += trial.configuration in found
         found.setdefault(trial.configuration, Planned(trial, sweep.measure, unsupported(trial, machine)))
-    plan = Plan(study, machine, tuple(found.values()), tuple(_notes(found, collapsed, data)))
+    plan = Plan(study, machine, tuple(found.values()), tuple(_notes(found, collapsed, data or {})))
     _check_baseline(plan)
-    return plan
+    return replace(plan, gates=tuple(_gates(plan))) if study.parity else plan
+
+
+def _gates(plan: Plan) -> Iterator[Planned]:
+    """The parity trials of what can run here, once each and with no repeats."""
+    for gate in gates.needed(p.trial for p in plan.configurations if not p.unsupported):
+        measure = plan.study.measure.model_copy(update={"repeats": 1, "max_repeats": 1})
+        yield Planned(gate, measure, unsupported(gate, plan.machine))
 
 
 def unsupported(trial: Trial, machine: Machine) -> str:
@@ -99,9 +110,17 @@ def unsupported(trial: Trial, machine: Machine) -> str:
     for key, reasons in table.refusals.items():
         if reason := reasons.get(str(getattr(trial, key))):
             return reason
-    for library in table.needs:
+    for library in (*table.needs, *MODELS[trial.model].needs):
         if library not in machine.libraries:
             return f"{library} is not installed"
+    if trial.device == "cpu" and table.needs_gpu:
+        return table.needs_gpu
+    if trial.device == "cpu":
+        for key, reasons in table.refused_on_cpu.items():
+            if reason := reasons.get(str(getattr(trial, key))):
+                return reason
+    if trial.find == "max_batch" and trial.device == "cpu":
+        return "find: max_batch needs a GPU: on a CPU what fits is what the machine then swaps"
     if trial.device == "cuda" and not machine.gpus:
         return "device cuda: no GPU on this machine"
     if trial.device == "cpu" and trial.precision == "fp16":
@@ -157,6 +176,15 @@ def _check(study: Study, keys: dict[str, Any], sweep: Sweep, problems: list[str]
         say("launcher", f"framework {sweep.framework} is not started by {keys['launcher']}, but by {choices}")
     if keys.get("launcher") == "mpirun" and keys.get("controller") == "gloo":
         say("controller", "launcher=mpirun carries Horovod's messages over MPI, not controller=gloo; use horovodrun")
+    model = MODELS[keys.get("model", Trial.model)]
+    for key in SAMPLE_KEYS:
+        if key in keys and key not in model.keys:
+            say(key, f"model {keys.get('model', Trial.model)} has no {key!r}: its samples have {', '.join(model.keys)}")
+    if keys.get("data", "auto") not in ("auto", "synthetic", model.data):
+        say("data", f"model {keys.get('model', Trial.model)} trains on {model.data}, not on {keys['data']}")
+    if batch := _batch(keys):
+        if (parts := keys.get("accumulation", 1)) and batch % parts:
+            say("accumulation", f"accumulation={parts} does not divide batch_per_worker={batch}")
     if "global_batch" in keys:
         if "batch_per_worker" in keys:
             say("global_batch", "give global_batch or batch_per_worker, not both: one follows from the other")
@@ -178,8 +206,9 @@ def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, data: Data
         given.setdefault("controller", "mpi")
     if given.get("device", "auto") == "auto":
         given["device"] = machine.device
-    if given.get("data", "auto") == "auto" and data:
-        given["data"] = data.name
+    real = MODELS[given.get("model", Trial.model)].data
+    if given.get("data", "auto") == "auto" and data and real in data:
+        given["data"] = data[real].name
     if workers == 1:
         given["allreduce"] = "none"
     given.setdefault("cores_per_worker", share)
@@ -199,14 +228,24 @@ def _check_baseline(plan: Plan) -> None:
         )
 
 
-def _notes(found: Mapping[str, Planned], collapsed: int, data: Data | None) -> Iterator[str]:
+def _notes(found: Mapping[str, Planned], collapsed: int, data: Mapping[str, Data]) -> Iterator[str]:
     if collapsed:
         yield (
             f"{collapsed} combination(s) mean the same as another and run once "
             "(with one worker nothing is reduced, so its allreduce is none)"
         )
-    if data and data.name == "synthetic" and any(p.trial.data == "synthetic" for p in found.values()):
-        yield f"SYNTHETIC DATA: {data.why}"
+    for name, one in data.items():
+        if one.name == "synthetic" and any(
+            p.trial.data == "synthetic" and MODELS[p.trial.model].data == name for p in found.values()
+        ):
+            yield f"SYNTHETIC DATA: {one.why}"
+
+
+def _batch(keys: Mapping[str, Any]) -> int:
+    """Samples of one worker, as far as the keys are right; 0 where they are not."""
+    if "global_batch" not in keys:
+        return int(keys.get("batch_per_worker", Trial.batch_per_worker))
+    return 0 if keys["global_batch"] % _workers(keys) else int(keys["global_batch"]) // _workers(keys)
 
 
 def _workers(keys: Mapping[str, Any]) -> int:

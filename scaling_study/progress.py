@@ -155,6 +155,8 @@ def busy(record: Record) -> str:
 def describe(trial: Trial) -> str:
     """One configuration in words, for a line."""
     workers = f"{trial.workers} worker{'s' if trial.workers > 1 else ''}"
+    if trial.find == "parity":
+        return f"parity of {trial.framework} {trial.model}, {workers}, allreduce {trial.allreduce}, {trial.precision}"
     return f"{trial.framework} {trial.model} batch {trial.batch_per_worker}, {workers}, allreduce {trial.allreduce}"
 
 

@@ -29,12 +29,12 @@ Wanted = Sequence[tuple[Trial, Planned]]
 def plan(console: Console, plan: Plan, wanted: Wanted, results: Path, as_json: bool) -> None:
     """A dry run: every configuration with the command that runs it, what is skipped and why, how long it takes."""
     if as_json:
-        trials = [
-            {**t.to_dict(), "trial": t.id, "command": _command(t), "unsupported": p.unsupported} for t, p in wanted
-        ]
-        print(json.dumps({"trials": trials}))
+        rows = [{**t.to_dict(), "trial": t.id, "command": _command(t), "unsupported": p.unsupported} for t, p in wanted]
+        trials = [row for row in rows if row["find"] != "parity"]
+        print(json.dumps({"trials": trials, "gates": [row for row in rows if row["find"] == "parity"]}))
         return
-    estimate = Estimate()
+    estimate, everything = Estimate(), wanted
+    gates, wanted = [(t, p) for t, p in wanted if t.find == "parity"], [(t, p) for t, p in wanted if t.find != "parity"]
     repeats = Counter(trial.configuration for trial, _ in wanted)
     configurations = [(p.trial, p) for p in plan.configurations if p.trial.configuration in repeats]
     columns = _telling([trial for trial, _ in configurations])
@@ -56,10 +56,13 @@ def plan(console: Console, plan: Plan, wanted: Wanted, results: Path, as_json: b
             )
         else:
             console.print(f"  {escape(_command(trial))}", soft_wrap=True)
+    if gates:
+        names = dict.fromkeys(f"{t.framework} {t.model}" for t, p in gates if not p.unsupported)
+        console.print(f"\nParity first, {len(names)} gates: {', '.join(names)}", soft_wrap=True)
     console.print(f"\nMachine: {plan.machine}")
     for note in plan.notes:
         console.print(f"Note: {escape(note)}", soft_wrap=True)
-    console.print(_cost(wanted, estimate))
+    console.print(_cost(everything, estimate))
 
 
 def beforehand(console: Console, plan: Plan, wanted: Wanted, job: Run, estimate: Estimate) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from scaling_study import records
+from scaling_study.ranks import leave_torch
 from scaling_study.trial import Trial
 
 RANK = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -28,6 +29,7 @@ def run(framework: str, main: Callable[[Trial, str | None], Any]) -> None:
     trial, record = Trial.from_argv(framework)
     try:
         main(trial, record)
+        leave_torch()
     except (Exception, SystemExit) as error:
         if record:
             leave_word(Path(record), error)

@@ -39,6 +39,7 @@ class Study:
     measure: Measure
     sweeps: tuple[Sweep, ...]
     document: Document
+    parity: bool = True  # run the gates of its frameworks first
 
 
 def load(path: Path, small: bool = False) -> Study:
@@ -79,7 +80,9 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
     if problems:
         raise Problems(problems)
     baseline = model.baseline.model_dump(exclude_none=True) if model.baseline else None
-    return Study(model.study, model.scaling, baseline, model.order_seed, model.measure, tuple(sweeps), document)
+    return Study(
+        model.study, model.scaling, baseline, model.order_seed, model.measure, tuple(sweeps), document, model.parity
+    )
 
 
 def _overlaid(document: Document, overrides: Any) -> tuple[Document, dict[str, Any]]:

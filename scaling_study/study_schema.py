@@ -110,6 +110,7 @@ class StudyModel(Strict):
     scaling: Literal["weak", "strong"] = "weak"
     baseline: PartialKeys | None = None
     order_seed: int = 0  # of the order in which trials run
+    parity: bool = True  # show first that every framework trains what one process would
     measure: Measure = Measure()
     sweeps: list[SweepModel] = Field(min_length=1)
     small: dict[str, Any] | None = None

@@ -12,18 +12,21 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from scaling_study import launchers, outcome, process, provenance, records, results
+from scaling_study import largest, launchers, outcome, process, provenance, records, results
 from scaling_study.intervals import FEWEST_REPEATS, repeats_for
 from scaling_study.plan import Plan, Planned
 from scaling_study.records import Record
 from scaling_study.settings import CHECKOUT
-from scaling_study.trial import Trial
+from scaling_study.trial import Trial, Window
+
+TRY = Window(warmup_steps=1, min_steps=2, max_steps=2, min_seconds=0.0)  # of find: max_batch: the peak is in step 2
 
 
 class Display(Protocol):
@@ -113,16 +116,25 @@ class Run:
             commit=provenance.commit(), machine=self.plan.machine.to_dict(), environment=provenance.environment(),
         )  # fmt: skip
         if not planned.unsupported:
-            command = launchers.command(trial, record=folder.resolve())
             started, timeout = time.time(), planned.measure.timeout_seconds
-            ended = process.run(command.argv, environment(command), folder / "log.txt", timeout, interruption)
-            result = outcome.judge(trial, folder, ended)
+            found: dict[str, Any] = {}
+            if trial.find == "max_batch":
+                ended, result, found = largest_batch(trial, folder, timeout, interruption)
+            else:
+                ended, result = attempt(trial, folder, timeout, interruption)
             if result.status == "cancelled":
                 if aside:
                     results.restore(aside)
                 return None
+            verdict = ""
+            if trial.find == "parity" and result.status == "ok":
+                verdict = judged(folder, planned.measure.timeout_seconds, interruption)
+                if interruption.signal is not None:
+                    return None
+                if verdict != "passed":
+                    result = dataclasses.replace(result, status="failed", reason=f"parity: {verdict}")
             record = dataclasses.replace(
-                record, status=result.status, reason=result.reason, error=result.error, notes=list(result.notes),
+                record, parity=verdict, found=found, status=result.status, reason=result.reason, error=result.error, notes=list(result.notes),
                 ranks=list(result.ranks), exit_code=ended.code, total_seconds=ended.seconds,
                 launch_seconds=result.ranks[0].first_step_at - started if result.ranks else None,
             )  # fmt: skip
@@ -130,6 +142,51 @@ class Run:
         if aside:
             shutil.rmtree(aside, ignore_errors=True)
         return record
+
+
+def attempt(
+    trial: Trial, folder: Path, timeout: float, interruption: process.Interruption
+) -> tuple[process.Exit, outcome.Outcome]:
+    """Run one trial's processes in its folder, and judge what they left."""
+    command = launchers.command(trial, record=folder.resolve())
+    ended = process.run(command.argv, environment(command), folder / "log.txt", timeout, interruption)
+    return ended, outcome.judge(trial, folder, ended)
+
+
+def largest_batch(
+    trial: Trial, folder: Path, timeout: float, interruption: process.Interruption
+) -> tuple[process.Exit, outcome.Outcome, dict[str, Any]]:
+    """The largest batch_per_worker that fits, and the outcome of its try; every try has a folder of its own."""
+    tried: dict[int, tuple[process.Exit, outcome.Outcome]] = {}
+
+    def fits(batch: int) -> bool:
+        other = [result for _, result in tried.values() if result.status not in ("ok", "oom")]
+        if not other:  # a failure of another kind ends the search: it says nothing about memory
+            there = folder / "tries" / f"batch-{batch}"
+            there.mkdir(parents=True)
+            tried[batch] = attempt(
+                dataclasses.replace(trial, find=None, batch_per_worker=batch, window=TRY), there, timeout, interruption
+            )
+        return batch in tried and tried[batch][1].status == "ok"
+
+    batch = largest.search(fits, trial.batch_per_worker)
+    wrong = next((size for size, (_, result) in tried.items() if result.status not in ("ok", "oom")), None)
+    chosen = wrong or batch or min(tried)
+    found = {"max_batch": batch, "tries": {str(size): result.status for size, (_, result) in tried.items()}}
+    return *tried[chosen], found if wrong is None else {}
+
+
+def judged(folder: Path, timeout: float, interruption: process.Interruption) -> str:
+    """`passed`, or why the framework does not train what one process would; the checks stay in parity.json.
+
+    A process of its own compares: what a framework did to torch cannot reach it, and the driver needs no torch.
+    """
+    command = [sys.executable, "-m", "scaling_study.parity.check", str(folder.resolve())]
+    ended = process.run(command, {"PYTHONPATH": str(CHECKOUT)}, folder / "parity.txt", timeout, interruption)
+    try:
+        return str(records.load(folder / "parity.json")["verdict"])
+    except records.UnreadableRecord:
+        return f"could not be judged: exit code {ended.code}, see {folder.name}/parity.txt"
 
 
 def throughput(record: Record) -> float:

@@ -56,7 +56,9 @@ class Trial:
     allreduce: str = _key(
         "fp32", "precision of gradients on the wire (one worker: none)", choices=("none", "fp32", "fp16", "bf16")
     )
-    precision: str = _key("fp32", "precision of compute (autocast unless fp32)", choices=("fp32", "bf16", "fp16"))
+    precision: str = _key(
+        "fp32", "precision of compute (bf16, fp16: autocast; fp64: everything)", choices=("fp32", "bf16", "fp16", "fp64")
+    )
     workers: int = _key(1, "processes, each driving one GPU or its own share of the cores", minimum=1)
     launcher: str = _key("python", "what starts the processes", choices=LAUNCHERS)
     controller: str | None = _key(None, "what carries Horovod's messages", choices=("mpi", "gloo"))
@@ -68,13 +70,28 @@ class Trial:
     )
     oversubscribe: bool = _key(False, "allow more workers than cores or GPUs; such rows carry no speed-up")
     data: str = _key(
-        "auto", "auto takes real data, else says it is synthetic", choices=("auto", "cifar10", "synthetic")
+        "auto", "auto takes real data, else says it is synthetic", choices=("auto", "cifar10", "cola", "synthetic")
     )
     image_size: int | None = _key(None, "side of the square images in pixels (default: the data's own)", minimum=8)
     memory_format: str = _key("contiguous", "layout of image tensors", choices=("contiguous", "channels_last"))
+    sequence_length: int | None = _key(None, "tokens of a sentence, at most (default: the workload's own)", minimum=4)
+    padding: str | None = _key(
+        None, "fixed: every sentence to the full length; dynamic: to its batch's longest", choices=("fixed", "dynamic")
+    )
     learning_rate: float | None = _key(None, "default: the workload's own x workers", above=0)
+    accumulation: int = _key(1, "micro-batches whose gradients add up before they are reduced, in one step", minimum=1)
+    compile: bool = _key(False, "let torch.compile make the model's kernels")
+    zero_stage: int | None = _key(
+        None, "what is sharded: 1 optimiser state, 2 and gradients, 3 and parameters", choices=(0, 1, 2, 3)
+    )
+    bucket_bytes: int | None = _key(None, "gradients that DDP reduces in one call (default: torch's own)", minimum=1)
+    fusion_bytes: int | None = _key(None, "gradients fused into one allreduce (default: the library's)", minimum=1)
+    cycle_seconds: float | None = _key(None, "how often Horovod looks for gradients to reduce", above=0)
     seed: int = _key(42, "seed of weights and of the order of the data", minimum=0)
     epochs: int | None = _key(None, "time as many steps as these epochs have, instead of a window", minimum=1)
+    find: str | None = _key(
+        None, "find this out instead of the throughput: parity, max_batch", choices=("parity", "max_batch")
+    )
     machine: str = _key("", "fingerprint of the machine it is planned for")
     repeat: int = _key(1, "which repeat of its configuration this is", minimum=1)
     window: Window = field(default_factory=Window)
@@ -84,13 +101,23 @@ class Trial:
         """Samples of all workers in one step: batch_per_worker x data-parallel workers."""
         return self.batch_per_worker * self.workers
 
+    @property
+    def processes(self) -> int:
+        """How many processes are started, and leave a report each."""
+        return 1 if FRAMEWORKS[self.framework].one_process else self.workers
+
     @cached_property  # asked for at every redraw of a sweep's progress
     def configuration(self) -> str:
         """Readable id of this trial without its repeat number; the digits are a hash of every key that is given.
 
-        Keys that are None take no part: a key that a later version adds leaves the ids of older results alone.
+        Keys that are None, and LATER ones at their default, take no part: a key that a later version adds leaves
+        the ids of older results alone.
         """
-        asked = asdict(replace(self, repeat=1), dict_factory=lambda items: {k: v for k, v in items if v is not None})
+
+        def kept(items: list[tuple[str, Any]]) -> dict[str, Any]:
+            return {k: v for k, v in items if v is not None and LATER.get(k, MISSING) != v}
+
+        asked = asdict(replace(self, repeat=1), dict_factory=kept)
         digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
         words = [self.framework, self.model, f"b{self.batch_per_worker}", self.allreduce, f"w{self.workers}"]
         return "-".join([*words, digest])
@@ -104,6 +131,12 @@ class Trial:
         """Every trial key with its value (`window` apart), `global_batch` included."""
         keys = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "window"}
         return {**keys, "global_batch": self.global_batch}
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> Trial:
+        """A trial from its trial.json: `to_dict` with its window. Raises TypeError for keys that no trial has."""
+        keys = {key: given for key, given in value.items() if key not in ("global_batch", "window")}
+        return cls(**keys, window=Window(**value["window"]))
 
     def to_argv(self) -> list[str]:
         """The flags that make a script run this trial: `from_argv(framework, to_argv())` gives it back.
@@ -137,8 +170,9 @@ class Trial:
         return cls(framework=framework, window=window, **asked), record
 
 
+LATER = {"accumulation": 1, "compile": False}  # keys with a default, younger than the first results
 ALWAYS_SAID = ("model", "batch_per_worker", "allreduce", "data")  # a command line without these says too little
-LAUNCHERS_BUSINESS = ("framework", "workers", "launcher", "controller", "oversubscribe", "machine", "repeat")
+LAUNCHERS_BUSINESS = ("framework", "launcher", "controller", "oversubscribe", "machine", "repeat")
 
 
 def flag(name: str) -> str:
@@ -153,6 +187,7 @@ def script_keys(framework: str) -> list[str]:
         f.name
         for f in fields(Trial)
         if f.name in axes and f.name not in LAUNCHERS_BUSINESS and axes[f.name] != ("none",)
+        and (f.name != "workers" or FRAMEWORKS[framework].one_process)  # else the launcher's business
     ]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import platform
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from scaling_study.measure.quiet import QuietMeter
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.measure.window import next_block
 from scaling_study.measure.wire import Wire
+from scaling_study.measure.witness import Weights, Witness
 from scaling_study.ranks import Ranks
 from scaling_study.records import RankReport
 from scaling_study.trial import Trial, Window
@@ -30,7 +32,7 @@ from scaling_study.workloads import Workload
 from scaling_study.workloads.workload import Batch
 
 Step = Callable[[Batch], torch.Tensor]  # one optimiser step; returns the loss, still on the device
-VERSIONED = ("torch", "torchvision", "horovod", "mpi4py", "numpy", "scaling_study")
+VERSIONED = ("torch", "torchvision", "horovod", "mpi4py", "fairscale", "deepspeed", "lightning", "transformers", "numpy", "scaling_study")
 
 
 def measure(
@@ -42,16 +44,25 @@ def measure(
     optimizer: torch.optim.Optimizer,
     phase: Phase,
     wire: Wire,
+    weights: Callable[[], Weights] | None = None,
+    held: Callable[[], dict[str, Iterable[torch.Tensor]]] | None = None,
     record: str | None = None,
 ) -> RankReport:
     """Run the trial on this rank and return what it measured; leave it in the folder `record`, if there is one.
+
+    A framework that shards says how its `weights` are gathered (called by all ranks; names and shapes as in the plain
+    model), and one that keeps its state elsewhere than in the model and the optimiser where it is `held` (memory.py).
 
     Every rank calls this with the same trial: how many steps are run is agreed between the ranks, between
     blocks of steps and outside the timed ones. Ranks that stopped by a clock of their own would deadlock.
     """
     say = console.Voice(trial, ranks, workload)
     window = whole_epochs(trial, workload)
-    memory = Memory(workload.model, optimizer, ranks.device)
+    memory = Memory(workload.model, optimizer, ranks.device, held)
+    witness = None
+    if trial.find == "parity":
+        witness = Witness(workload, trial, weights or workload.model.state_dict)
+        step = witness.watching(step)
     meter, quiet = PowerMeter(ranks.device.index, ranks.local_rank), QuietMeter()
 
     # 1 warm-up: first-step costs (allocation, autotuning, the first negotiation) stay out of the window (F1).
@@ -68,7 +79,10 @@ def measure(
             step(next(workload.batches))
         warmup_seconds.append(now(ranks.device) - start)
 
-    # 2 the timed window, in blocks; nothing but steps happens inside a block.
+    # 2 the timed window, in blocks; nothing but steps happens inside a block. What setting up left behind is collected
+    # now and never looked at again: a collector that walks all of torch's objects in one rank makes every rank wait.
+    gc.collect()
+    gc.freeze()
     watch, tokens, loss = Stopwatch(ranks.device), 0, first  # loss_first stays unknown where nothing warmed up
     step_seconds: list[float] = []
     meter.start()
@@ -85,6 +99,7 @@ def measure(
         say.block(step_seconds, block)
     quiet.stop()
     meter.stop()
+    gc.unfreeze()
     last = loss
 
     # 3 the instrumented window: a quarter of the timed steps, at most ten.
@@ -101,7 +116,7 @@ def measure(
         samples_per_step=workload.samples_per_step, samples_seen=workload.samples_per_step * len(step_seconds),
         tokens_seen=tokens if workload.tokens else None,
         phases=phases, parameters=workload.parameters,
-        allreduce_bytes=wire.bytes.get("allreduce", 0) if wire.watched or ranks.world_size == 1 else None,
+        allreduce_bytes=wire.reduced_bytes,
         communication_bytes=dict(wire.bytes),
         peak_memory_bytes=memory.peak_bytes(), memory=memory.by_kind(),
         loss_first=finite(first), loss_last=finite(last),
@@ -111,6 +126,8 @@ def measure(
         learning_rate=optimizer.param_groups[0]["lr"],
         own_cpu_seconds=quiet.own_cpu_seconds, host_cpu_seconds=quiet.host_cpu_seconds,
     )  # fmt: skip
+    if record and witness:
+        witness.leave(Path(record), ranks.rank)
     if record:
         records.write_rank(Path(record), report)
     say.result(report)

@@ -2,12 +2,13 @@
 
 On a GPU: the allocator's own peak since the process began, resident data included. On a CPU there is no
 allocator to ask and the resident set is mostly the libraries (importing them takes five times the state of a
-ResNet-18), so the bytes of tensors are counted by kind, each storage once, with the resident set beside them.
+ResNet-18), so the bytes of tensors are counted by kind, each storage once, with what the resident set grew by since
+the libraries were imported beside them. Of what is sharded over workers, a worker's own shard counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,11 +17,17 @@ import torch
 from torch import nn
 
 
+AT_IMPORT = psutil.Process().memory_info().rss  # scripts import this last: their libraries are in it
+
+
 class Memory:
     """Enter it around whole steps; then `by_kind` and `peak_bytes` say what they took."""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, device: torch.device) -> None:
-        self.model, self.optimizer, self.device = model, optimizer, device
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer | None, device: torch.device,
+        held: Callable[[], dict[str, Iterable[torch.Tensor]]] | None = None,
+    ) -> None:  # fmt: skip
+        self.model, self.optimizer, self.device, self.held = model, optimizer, device, held
         self.activations = 0
 
     @contextmanager
@@ -30,9 +37,10 @@ class Memory:
         state = {storage.data_ptr() for storage in _storages(self.model.parameters(), self.model.buffers())}
 
         def keep(tensor: torch.Tensor) -> torch.Tensor:
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in state:
-                kept[storage.data_ptr()] = storage.nbytes()
+            if tensor.layout == torch.strided:
+                storage = _own(tensor).untyped_storage()
+                if storage.data_ptr() not in state:
+                    kept[storage.data_ptr()] = storage.nbytes()
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -40,18 +48,23 @@ class Memory:
         self.activations = max(self.activations, sum(kept.values()))
 
     def by_kind(self) -> dict[str, int]:
-        """Bytes: parameters, gradients, optimizer (its state), buffers, activations, resident (whole process)."""
+        """Bytes: parameters, gradients, optimizer (its state), buffers, activations; resident (growth since import).
+
+        A framework that keeps them elsewhere than in the model and the optimiser says where (`held`).
+        """
         parameters = list(self.model.parameters())
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        state = _tensors(self.optimizer.state.values()) if self.optimizer else []
-        return {
-            "parameters": _bytes(parameters),
-            "gradients": _bytes(gradients) or _bytes(p for p in parameters if p.requires_grad),  # freed after a step
-            "optimizer": _bytes(state),
-            "buffers": _bytes(self.model.buffers()),
-            "activations": self.activations,
-            "resident": psutil.Process().memory_info().rss,
+        found: dict[str, Iterable[torch.Tensor]] = {
+            "parameters": parameters,
+            "gradients": [p.grad for p in parameters if p.grad is not None],
+            "optimizer": _tensors(self.optimizer.state.values()) if self.optimizer else [],
+            "buffers": list(self.model.buffers()),
+            **(self.held() if self.held else {}),
         }
+        sizes = {kind: _bytes(tensors) for kind, tensors in found.items()}
+        # freed after a step; at their most there was one for every parameter that this worker holds
+        sizes["gradients"] = sizes["gradients"] or _bytes(p for p in found["parameters"] if p.requires_grad)
+        resident = max(0, psutil.Process().memory_info().rss - AT_IMPORT)
+        return {**sizes, "activations": self.activations, "resident": resident}
 
     def peak_bytes(self) -> int:
         """The device allocator's peak, or on a CPU the sum of the tensors by kind."""
@@ -68,8 +81,13 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [t for v in value for t in _tensors(v)] if isinstance(value, Iterable) and not isinstance(value, str) else []
 
 
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    """This worker's shard of a DTensor; any other tensor as it is."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # type: ignore[no-any-return]
+
+
 def _storages(*groups: Iterable[torch.Tensor]) -> list[torch.UntypedStorage]:
-    return list({s.data_ptr(): s for group in groups for t in group for s in [t.untyped_storage()]}.values())
+    return list({s.data_ptr(): s for group in groups for t in group for s in [_own(t).untyped_storage()]}.values())
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:

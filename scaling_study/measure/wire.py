@@ -1,12 +1,14 @@
 """Bytes handed to collectives, counted at the call.                                                    [torch]
 
-A script names the function through which its framework hands over tensors:
+Collectives of torch.distributed are operators of torch's dispatcher, whoever calls them: DDP's reducer in C++,
+FSDP, DeepSpeed, FairScale. During the first warm-up step, and only then, they pass through here on their way.
+A library with collectives of its own names the function through which it hands over tensors:
 
     wire.watch(horovod.torch.optimizer, "allreduce_async_", "allreduce")
 
-During the first warm-up step, and only then, that function is replaced by one that adds up the bytes of
-the tensors it is given and calls the original. What crosses the network is another thing (a ring moves
-2 (n-1)/n of it) and is derived later.
+Counted is the size of the whole tensor that a collective works on: what goes into an allreduce or a reduce-scatter,
+what comes out of an all-gather. What crosses the network is another thing (a ring moves 2 (n-1)/n of an allreduce,
+(n-1)/n of the other two) and is derived later.
 """
 
 from __future__ import annotations
@@ -17,6 +19,20 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+KINDS = {  # what an operator's name contains -> the kind; the first that fits
+    "reduce_scatter": "reduce_scatter",
+    "allreduce": "allreduce",
+    "all_reduce": "allreduce",
+    "allgather": "all_gather",
+    "all_gather": "all_gather",
+    "alltoall": "all_to_all",
+    "all_to_all": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+}
+REDUCTIONS = ("allreduce", "reduce_scatter", "reduce")  # what `allreduce_bytes` adds up: gradients on their way
 
 
 class Wire:
@@ -24,25 +40,33 @@ class Wire:
 
     def __init__(self) -> None:
         self.bytes: defaultdict[str, int] = defaultdict(int)  # by kind of collective
+        self.unknown = False  # the framework hands over its gradients where nobody can see it
         self._watched: list[tuple[Any, str, str]] = []
         self._originals: list[tuple[Any, str, Any]] = []
+        self._dispatched = Dispatched(self.count)
 
     def watch(self, owner: Any, name: str, kind: str) -> None:
         """Count the tensors in the arguments of `owner.name` as `kind` (allreduce, all_gather, ...)."""
         self._watched.append((owner, name, kind))
 
+    def count(self, kind: str, size: int) -> None:
+        self.bytes[kind] += size
+
     @property
-    def watched(self) -> bool:
-        return bool(self._watched)
+    def reduced_bytes(self) -> int | None:
+        """Gradient bytes handed to reductions in the counted step; None where that cannot be known."""
+        return None if self.unknown else sum(self.bytes.get(kind, 0) for kind in REDUCTIONS)
 
     def __enter__(self) -> Wire:
         for owner, name, kind in self._watched:
             original = getattr(owner, name)
             self._originals.append((owner, name, original))
             setattr(owner, name, self._counting(original, kind))
+        self._dispatched.__enter__()
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._dispatched.__exit__(kind, error, trace)
         for owner, name, original in self._originals:
             setattr(owner, name, original)
         self._originals.clear()
@@ -50,10 +74,29 @@ class Wire:
     def _counting(self, original: Any, kind: str) -> Any:
         @functools.wraps(original)
         def counted(*args: Any, **kwargs: Any) -> Any:
-            self.bytes[kind] += sum(map(tensor_bytes, (*args, *kwargs.values())))
+            self.count(kind, sum(map(tensor_bytes, (*args, *kwargs.values()))))
             return original(*args, **kwargs)
 
         return counted
+
+
+class Dispatched(TorchDispatchMode):
+    """Tells every collective that passes torch's dispatcher on this thread (backward's threads inherit it)."""
+
+    def __init__(self, count: Any) -> None:
+        super().__init__()
+        self.count = count
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(kind.__name__ == "DTensor" for kind in types):
+            return NotImplemented  # it comes back as the plain operators, and the collectives, that it is made of
+        if func.namespace in ("c10d", "_c10d_functional"):
+            name = func.name().partition("::")[2]
+            kind = next((kind for word, kind in KINDS.items() if word in name), None)
+            if kind:  # gathering and scattering name both the whole and its parts: the whole is the larger
+                sizes = [tensor_bytes(value) for value in args]
+                self.count(kind, max(sizes, default=0))
+        return func(*args, **(kwargs or {}))
 
 
 def tensor_bytes(value: Any) -> int:

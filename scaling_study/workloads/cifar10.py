@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from filelock import FileLock
 
-from scaling_study.datasets import CIFAR10_FOLDER, packed_cifar10
+from scaling_study.datasets import CIFAR10_FOLDER, NoData, packed_cifar10
 from scaling_study.settings import data_root
+from scaling_study.workloads.feed import Batch, Feed
 
 SAMPLES, CLASSES, SIDE = 50_000, 10, 32
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as the published study had it
@@ -28,8 +29,9 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as the p
 CONNECT_SECONDS = 20.0
 
 
-class NoData(Exception):
-    """CIFAR-10 is not there. The message says in one sentence how to get it."""
+def prepare() -> None:
+    """Verify and pack it, once for the checkout. Raises NoData, SystemExit."""
+    images_and_labels()
 
 
 def images_and_labels() -> tuple[torch.Tensor, torch.Tensor]:
@@ -97,15 +99,18 @@ def _pack(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
             half.replace(path)
 
 
-def batches(
-    images: torch.Tensor, labels: torch.Tensor, indices: Iterator[torch.Tensor], device: torch.device
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """For each (batch,) of indices: images (batch, 3, 32, 32) float32 normalised, and labels (batch,) int64."""
+def feed(
+    images: torch.Tensor, labels: torch.Tensor, order: Iterator[torch.Tensor], device: torch.device
+) -> Feed:
+    """For each (batch,) of ids: images (batch, 3, 32, 32) float32 normalised, and labels (batch,) int64."""
     if device.type == "cuda":  # 154 MB once, and no copy in the step
         images, labels = images.to(device), labels.to(device)
     # (x / 255 - mean) / std as one multiply-add
     scale = (1 / (255 * torch.tensor(STD))).view(1, 3, 1, 1).to(device)
     shift = (-torch.tensor(MEAN) / torch.tensor(STD)).view(1, 3, 1, 1).to(device)
-    for chosen in indices:
-        chosen = chosen.to(device)
-        yield torch.addcmul(shift, images[chosen].float(), scale), labels[chosen]
+
+    def fetch(ids: torch.Tensor) -> Batch:
+        chosen = ids.to(device)
+        return torch.addcmul(shift, images[chosen].float(), scale), labels[chosen]
+
+    return Feed(order, fetch)

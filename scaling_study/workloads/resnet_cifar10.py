@@ -7,45 +7,59 @@ section 4.2) with n = 1, small enough that a trial is seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
 from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
-from scaling_study.workloads.workload import Batch, Workload, autocast
+from scaling_study.workloads.feed import Batch, Feed
+from scaling_study.workloads.workload import Workload, autocast
 
 LEARNING_RATE, MOMENTUM = 0.01, 0.5  # published: lr 0.01 x workers, momentum 0.5
 
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
     """Model and data on this rank's device; the same weights on every rank."""
-    torch.manual_seed(trial.seed)
     layout = torch.channels_last if trial.memory_format == "channels_last" else torch.contiguous_format
     model = network(trial.model).to(ranks.device).to(memory_format=layout)
-    batches, source = image_batches(trial, ranks)
     torch.backends.cudnn.benchmark = True  # shapes never change: let cuDNN try its algorithms in the warm-up
     rate = trial.learning_rate or LEARNING_RATE * ranks.world_size
+    dtype = torch.float64 if trial.precision == "fp64" else torch.float32
 
     def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
         images, labels = batch  # (batch_per_worker, 3, side, side) float32, (batch_per_worker,) int64
         with autocast(ranks.device, trial.precision):
             return F.cross_entropy(model(images), labels)
 
+    feed, source = image_feed(trial, ranks)
+    fetch = feed.fetch
+    feed.fetch = lambda ids: _shaped(fetch(ids), trial.image_size, layout, dtype)
     return Workload(
         model=model,
         loss=loss,
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM),
-        batches=(_shaped(batch, trial.image_size, layout) for batch in batches),
+        batches=feed,
         samples_per_step=trial.batch_per_worker,
         steps_per_epoch=steps_per_epoch(cifar10.SAMPLES, ranks.world_size, trial.batch_per_worker),
         data_source=source,
+        blocks=blocks(trial.model),
         notes=on_this_gpu(ranks.device),
     )
+
+
+def blocks(name: str) -> tuple[type[nn.Module], ...]:
+    """The residual blocks: what a sharded framework wraps one by one."""
+    if name.startswith("resnet8"):
+        return (Block,)
+    from torchvision.models.resnet import BasicBlock, Bottleneck
+
+    return BasicBlock, Bottleneck
 
 
 def on_this_gpu(device: torch.device) -> list[str]:
@@ -60,52 +74,69 @@ def network(name: str) -> nn.Module:
     """An untrained network with 10 classes, by its trial key."""
     if name == "resnet8":
         return ResNet8()
+    if name == "resnet8_groupnorm":  # no sample sees another's: what 16-bit gradients cost is not drowned in chaos
+        return ResNet8(lambda channels: nn.GroupNorm(8, channels))
     from torchvision import models  # a second to import: resnet8 does without
 
     return getattr(models, name)(num_classes=cifar10.CLASSES)  # type: ignore[no-any-return]
 
 
-def image_batches(trial: Trial, ranks: Ranks) -> tuple[Iterator[Batch], str]:
+def image_feed(trial: Trial, ranks: Ranks) -> tuple[Feed, str]:
     """(endless batches, data source). `auto` falls back to synthetic data by name, never silently."""
+    order = batches_of_indices(cifar10.SAMPLES, trial.seed, ranks.rank, ranks.world_size, trial.batch_per_worker)
     why = "asked for"
     if trial.data != "synthetic":
         try:
-            images, labels = cifar10.images_and_labels()
-            chosen = batches_of_indices(
-                cifar10.SAMPLES, trial.seed, ranks.rank, ranks.world_size, trial.batch_per_worker
-            )
-            return cifar10.batches(images, labels, chosen, ranks.device), "cifar10"
-        except cifar10.NoData as error:
+            return cifar10.feed(*cifar10.images_and_labels(), order, ranks.device), "cifar10"
+        except NoData as error:
             if trial.data == "cifar10":
                 raise SystemExit(f"--data cifar10: {error}") from error
             why = "CIFAR-10 not found"
-    return synthetic_batches(trial, ranks), f"synthetic ({why})"
+    return Feed(order, synthetic(trial, ranks)), f"synthetic ({why})"
 
 
-def synthetic_batches(trial: Trial, ranks: Ranks) -> Iterator[Batch]:
-    """One seeded random batch of the data's shape, resident on the device and read again each step."""
-    generator = torch.Generator().manual_seed(trial.seed * 1_000_003 + ranks.rank)
+def synthetic(trial: Trial, ranks: Ranks) -> Callable[[torch.Tensor], Batch]:
+    """Seeded random images of the data's shape.
+
+    One batch, resident on the device and read again each step: it costs nothing, which is its purpose. Only where
+    every sample must be told from every other (parity) does each id have an image of its own.
+    """
     side = trial.image_size or cifar10.SIDE
-    images = torch.randn(trial.batch_per_worker, 3, side, side, generator=generator).to(ranks.device)
-    labels = torch.randint(cifar10.CLASSES, (trial.batch_per_worker,), generator=generator).to(ranks.device)
-    while True:
-        yield images, labels
+
+    def drawn(seed: int, samples: int) -> Batch:
+        generator = torch.Generator().manual_seed(seed)
+        images = torch.randn(samples, 3, side, side, generator=generator).to(ranks.device)
+        return images, torch.randint(cifar10.CLASSES, (samples,), generator=generator).to(ranks.device)
+
+    def own(ids: torch.Tensor) -> Batch:
+        images, labels = zip(*(drawn(trial.seed * 1_000_003 + int(id), 1) for id in ids), strict=True)
+        return torch.cat(images), torch.cat(labels)
+
+    if trial.find == "parity":
+        return own
+    resident = drawn(trial.seed * 1_000_003 + ranks.rank, trial.batch_per_worker)
+    return lambda ids: resident
 
 
-def _shaped(batch: Batch, side: int | None, layout: torch.memory_format) -> Batch:
+def _shaped(batch: Batch, side: int | None, layout: torch.memory_format, dtype: torch.dtype) -> Batch:
     images, labels = batch
     if side and images.shape[-1] != side:
         images = F.interpolate(images, size=(side, side), mode="bilinear", antialias=False)
-    return images.contiguous(memory_format=layout), labels
+    return images.to(dtype=dtype, memory_format=layout), labels
+
+
+Norm = Callable[[int], nn.Module]  # channels -> the layer that normalises them
 
 
 class ResNet8(nn.Module):
     """3x3 stem, then one residual block at each of 16, 32, 64 channels: (b, 3, 32, 32) -> (b, 10)."""
 
-    def __init__(self) -> None:
+    def __init__(self, norm: Norm = nn.BatchNorm2d) -> None:
         super().__init__()
-        self.stem = nn.Sequential(_convolution(3, 16), nn.ReLU(inplace=True))  # (b, 16, 32, 32)
-        self.blocks = nn.Sequential(Block(16, 16, 1), Block(16, 32, 2), Block(32, 64, 2))  # (b, 64, 8, 8)
+        self.stem = nn.Sequential(_convolution(3, 16, norm), nn.ReLU(inplace=True))  # (b, 16, 32, 32)
+        self.blocks = nn.Sequential(  # (b, 64, 8, 8)
+            Block(16, 16, 1, norm), Block(16, 32, 2, norm), Block(32, 64, 2, norm)
+        )
         self.classifier = nn.Linear(64, cifar10.CLASSES)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -115,17 +146,18 @@ class ResNet8(nn.Module):
 class Block(nn.Module):
     """Two 3x3 convolutions around a shortcut, a 1x1 projection where the shape changes."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            _convolution(inputs, outputs, stride), nn.ReLU(inplace=True), _convolution(outputs, outputs)
+            _convolution(inputs, outputs, norm, stride), nn.ReLU(inplace=True), _convolution(outputs, outputs, norm)
         )
-        self.shortcut = nn.Identity() if inputs == outputs else _convolution(inputs, outputs, stride, side=1)
+        same = inputs == outputs
+        self.shortcut = nn.Identity() if same else _convolution(inputs, outputs, norm, stride, side=1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return F.relu(self.body(x) + self.shortcut(x))
 
 
-def _convolution(inputs: int, outputs: int, stride: int = 1, side: int = 3) -> nn.Sequential:
+def _convolution(inputs: int, outputs: int, norm: Norm, stride: int = 1, side: int = 3) -> nn.Sequential:
     convolution = nn.Conv2d(inputs, outputs, side, stride, padding=side // 2, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm2d(outputs))
+    return nn.Sequential(convolution, norm(outputs))

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-Batch = tuple[torch.Tensor, ...]
+from scaling_study.workloads.feed import Batch, Feed
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 
 
 @dataclass
@@ -17,23 +19,39 @@ class Workload:
     """A model with its data, loss and optimiser, on one rank's device."""
 
     model: nn.Module
-    loss: Callable[[nn.Module, Batch], torch.Tensor]  # scalar mean over the batch, in the trial's precision
+    loss: Callable[[nn.Module, Batch], torch.Tensor]  # scalar mean over the batch it is given, in the trial's precision
     optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]  # the published one, rate scaled by workers
-    batches: Iterator[Batch]  # endless; this rank's shard, in a new order each epoch
+    batches: Feed  # endless; this rank's shard, in a new order each epoch
     samples_per_step: int  # of this rank
     steps_per_epoch: int
     data_source: str  # "cifar10" or "synthetic (why)"
     sample: str = "image"  # what one sample is, in a report's words
     tokens: Callable[[Batch], int] | None = None  # tokens in a batch, where samples have them
+    blocks: tuple[type[nn.Module], ...] = ()  # the layers that a sharded framework wraps one by one (F24)
     notes: list[str] = field(default_factory=list)
+    accumulation: int = 1
+    parameters: int = field(init=False)
 
-    @property
-    def parameters(self) -> int:
-        """Trainable parameters, counted and not assumed: a ResNet-18 under the name of a ResNet-50 shows (F5)."""
-        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+    def __post_init__(self) -> None:
+        # Trainable ones, counted and not assumed: a ResNet-18 under the name of a ResNet-50 shows (F5). Counted
+        # before any framework wraps the model: behind some wrappers a rank sees its own shard only.
+        self.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+
+    def micro_batches(self, batch: Batch) -> Iterator[tuple[Batch, bool]]:
+        """(micro-batch, whether it is the step's last) for each of `accumulation` equal parts of a batch."""
+        if self.accumulation == 1:
+            yield batch, True
+            return
+        parts = zip(*(tensor.chunk(self.accumulation) for tensor in batch), strict=True)
+        for index, part in enumerate(parts, start=1):
+            yield part, index == self.accumulation
+
+    def share(self, model: nn.Module, micro_batch: Batch) -> torch.Tensor:
+        """What a micro-batch adds to the loss of its batch: the shares of a step sum up to the batch's mean."""
+        loss = self.loss(model, micro_batch)
+        return loss if self.accumulation == 1 else loss / self.accumulation
 
 
 def autocast(device: torch.device, precision: str) -> Any:
-    """The context in which forward and loss compute at `precision` (fp32: as they are)."""
-    dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-    return torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
+    """The context in which forward and loss compute at `precision` (fp32, fp64: as they are)."""
+    return torch.autocast(device.type, dtype=DTYPES[precision], enabled=precision in ("bf16", "fp16"))

@@ -1,0 +1,151 @@
+"""A framework's plain training step, as its own examples show it, beside our script's: blocks in turn.      [torch]
+
+    torchrun --standalone --nproc-per-node 2 -m benchmarks.plain_step --framework torch_ddp --out FILE
+
+Ours is built by the script itself, which also joins the process group; the plain one then wraps a second model of the
+same weights. Both read the same resident batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+
+from benchmarks.built import Built, build
+from benchmarks.paired import alternate
+from benchmarks.plain_names import FRAMEWORKS_WITH_A_LOOP
+from scaling_study.measure.stopwatch import Stopwatch
+from scaling_study.ranks import leave_torch
+from scaling_study.records import write_json
+from scaling_study.trial import Trial
+from scaling_study.workloads.resnet_cifar10 import MOMENTUM, Block, network
+
+Step = Callable[[torch.Tensor, torch.Tensor], None]
+MODEL = "resnet8"
+
+
+def single(model: nn.Module, rate: float) -> Step:
+    return usual(model, torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM))
+
+
+def torch_ddp(model: nn.Module, rate: float) -> Step:
+    return single(nn.parallel.DistributedDataParallel(model), rate)
+
+
+def torch_fsdp2(model: nn.Module, rate: float) -> Step:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in [module for module in model.modules() if isinstance(module, Block)]:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return single(model, rate)
+
+
+def fairscale_oss(model: nn.Module, rate: float) -> Step:
+    from fairscale.nn.data_parallel import ShardedDataParallel
+    from fairscale.optim.oss import OSS
+
+    optimizer = OSS(model.parameters(), optim=torch.optim.SGD, lr=rate, momentum=MOMENTUM)
+    return usual(ShardedDataParallel(model, optimizer), optimizer)
+
+
+def deepspeed_zero(model: nn.Module, rate: float) -> Step:
+    import deepspeed
+
+    config = {
+        "train_micro_batch_size_per_gpu": 32, "zero_optimization": {"stage": 2}, "gradient_clipping": 0.0,
+        "zero_allow_untested_optimizer": True,
+    }  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+
+    def step(images: torch.Tensor, labels: torch.Tensor) -> None:
+        engine.backward(F.cross_entropy(engine(images), labels))
+        engine.step()
+
+    return step
+
+
+def lightning_ddp(model: nn.Module, rate: float) -> Step:
+    from lightning.fabric import Fabric
+
+    fabric = Fabric(accelerator="cpu", devices=dist.get_world_size(), strategy="ddp")
+    fabric.launch()
+    wrapped, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM))
+
+    def step(images: torch.Tensor, labels: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        fabric.backward(F.cross_entropy(wrapped(images), labels))
+        optimizer.step()
+
+    return step
+
+
+def usual(model: nn.Module, optimizer: torch.optim.Optimizer) -> Step:
+    def step(images: torch.Tensor, labels: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+PLAIN = {f.__name__: f for f in (single, torch_ddp, torch_fsdp2, fairscale_oss, deepspeed_zero, lightning_ddp)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--framework", required=True, choices=FRAMEWORKS_WITH_A_LOOP)
+    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # deepspeed's launcher passes it
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args()
+    trial = Trial(
+        framework=asked.framework, model=MODEL, batch_per_worker=32, data="synthetic", device="cpu",
+        zero_stage=2 if asked.framework == "deepspeed_zero" else None,
+    )  # fmt: skip
+    ours = build(trial)  # first: it joins the group and pins this process
+    torch.manual_seed(trial.seed)
+    images, labels = next(ours.workload.batches)
+    step = PLAIN[asked.framework](network(MODEL), ours.optimizer.param_groups[0]["lr"])
+    theirs = partial(block, step, images.clone(), labels.clone(), asked.steps)
+    a, b = partial(rate, partial(ours.seconds, asked.steps), ours, asked.steps), partial(rate, theirs, ours, asked.steps)
+    a(), b()  # warm
+    taken = alternate(a, b, asked.pairs)
+    if ours.ranks.rank == 0:
+        facts = {"workers": ours.ranks.world_size, "parameters": ours.workload.parameters, **ours.ranks.backend}
+        write_json(asked.out, {"samples_per_second": taken, **facts})
+    leave_torch()
+
+
+def block(step: Step, images: torch.Tensor, labels: torch.Tensor, steps: int) -> float:
+    watch = Stopwatch(images.device)
+    watch.start()
+    for _ in range(steps):
+        step(images, labels)
+        watch.lap()
+    return sum(watch.seconds())
+
+
+def rate(seconds: Callable[[], float], like: Built, steps: int) -> float:
+    """Samples per second of all ranks over one block that they begin together, by the slowest of them."""
+    if dist.is_initialized():
+        dist.barrier()
+    took = torch.tensor([seconds()], dtype=torch.float64)
+    if dist.is_initialized():
+        dist.all_reduce(took, op=dist.ReduceOp.MAX)
+    return like.workload.samples_per_step * like.ranks.world_size * steps / float(took)
+
+
+if __name__ == "__main__":
+    main()

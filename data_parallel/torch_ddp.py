@@ -1,0 +1,67 @@
+"""Data parallelism with torch's own DistributedDataParallel: buckets of gradients are averaged while backward runs.
+
+    torchrun --standalone --nproc-per-node 2 data_parallel/torch_ddp.py --model resnet18 --allreduce fp16
+
+A diff against data_parallel/single.py shows all that DDP asks for: a process group and a wrapped model. Gradients are
+gathered into buckets in the order in which backward makes them; a full bucket is reduced at once (Li et al., arXiv
+2006.15704). A communication hook casts a bucket before it travels: the allreduce axis means the same as in Horovod.
+What of the reduction backward does not hide is inside `backward`, which waits for it at its end.
+
+One step hands over 4 bytes a parameter in fp32 and 2 in fp16 or bf16; BatchNorm's buffers are broadcast before forward.
+"""
+
+from contextlib import nullcontext
+
+import torch
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+from scaling_study import workloads
+from scaling_study.measure import Phase, Wire, measure
+from scaling_study.ranks import as_launched, join_torch
+from scaling_study.records import RankReport
+from scaling_study.script import run
+from scaling_study.trial import Trial
+
+COMPRESSION = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
+MIB = 2**20
+
+
+def main(trial: Trial, record: str | None = None) -> RankReport:
+    # 1 join: torchrun has said who we are and where to meet
+    ranks = join_torch(trial)
+    trial = as_launched(trial, ranks)
+
+    # 2 build, then wrap: DDP broadcasts rank 0's weights and reduces in backward
+    workload = workloads.load(trial, ranks)
+    buckets = {} if trial.bucket_bytes is None else {"bucket_cap_mb": trial.bucket_bytes / MIB}
+    model = DistributedDataParallel(workload.model, **buckets)
+    if trial.allreduce in COMPRESSION:
+        model.register_comm_hook(None, COMPRESSION[trial.allreduce])
+    optimizer = workload.optimizer(model.parameters())
+
+    # 3 one optimiser step
+    phase, wire = Phase(ranks.device), Wire()
+    scaler = torch.amp.GradScaler(ranks.device.type, enabled=trial.precision == "fp16")
+
+    def step(batch: workloads.Batch) -> torch.Tensor:
+        losses = []
+        for part, last in workload.micro_batches(batch):
+            with nullcontext() if last else model.no_sync():  # gradients add up; the last backward reduces the sum
+                with phase("forward"):
+                    loss = workload.share(model, part)
+                with phase("backward"):
+                    scaler.scale(loss).backward()
+            losses.append(loss.detach())
+        with phase("optimizer"):
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        return sum(losses)
+
+    # 4 measure
+    return measure(step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record)
+
+
+if __name__ == "__main__":
+    run("torch_ddp", main)

@@ -1,0 +1,73 @@
+"""What a rank leaves of a parity trial: its losses, the samples it read, the weights it came to.           [torch]
+
+    step 1 ... 10:  loss, sample ids          weights before step 1, after it, and after step 10 (rank 0)
+    then            the ids of the next two whole epochs: nothing is trained
+
+It only watches: what is right is computed elsewhere, by another process (scaling_study/parity).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from scaling_study.trial import Trial
+from scaling_study.workloads import Batch, Workload
+
+Weights = dict[str, torch.Tensor]  # by the plain model's names, buffers included
+STEPS = 10
+EPOCHS = 2
+
+
+class Witness:
+    """Wraps a step; every rank has one, and all call the same collectives in the same order."""
+
+    def __init__(self, workload: Workload, trial: Trial, weights: Callable[[], Weights]) -> None:
+        self.workload, self.trial, self._gather = workload, trial, weights
+        self.losses: list[float] = []
+        self.ids: list[torch.Tensor] = []
+        self.frozen = [name for name, p in workload.model.named_parameters() if not p.requires_grad]
+        self.weights = {"first": self.gathered()}
+
+    def watching(self, step: Callable[[Batch], torch.Tensor]) -> Callable[[Batch], torch.Tensor]:
+        """The step, with its loss and sample ids noted for the first STEPS times."""
+
+        def watched(batch: Batch) -> torch.Tensor:
+            ids = self.workload.batches.ids
+            loss = step(batch)
+            if len(self.losses) < STEPS:
+                self.losses.append(float(loss))
+                self.ids.append(ids.clone())
+                if len(self.losses) == 1:
+                    self.weights["one"] = self.gathered()
+                if len(self.losses) == STEPS:
+                    self.weights["last"] = self.gathered()
+            return loss
+
+        return watched
+
+    def gathered(self) -> Weights:
+        """A copy of the whole model's weights on the host."""
+        return {name: value.detach().to("cpu", copy=True) for name, value in self._gather().items()}
+
+    def leave(self, folder: Path, rank: int) -> None:
+        """Write `folder`/parity/rank-<n>.pt: tensors and plain values only, to be read with weights_only."""
+        said = {
+            "losses": self.losses,
+            "ids": torch.stack(self.ids).to(torch.int32),  # (STEPS, batch)
+            "epochs": self.epochs().to(torch.int32),  # (EPOCHS, samples of this rank)
+            "frozen": self.frozen,
+            "weights": self.weights if rank == 0 else {},
+        }
+        path = folder / "parity" / f"rank-{rank}.pt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(said, path)
+
+    def epochs(self) -> torch.Tensor:
+        """The ids of the next EPOCHS whole epochs after the one that is under way."""
+        feed, steps = self.workload.batches, self.workload.steps_per_epoch
+        for _ in range(-feed.taken % steps):
+            feed.skip()
+        return torch.stack([torch.cat([feed.skip() for _ in range(steps)]) for _ in range(EPOCHS)])

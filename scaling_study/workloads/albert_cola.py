@@ -1,0 +1,161 @@
+"""ALBERT on CoLA: is a sentence acceptable English? As the published studies fine-tuned it.            [torch]
+
+    (batch, 128) token ids --embed--> 128 wide --map--> 768 wide --12 x the same layer--> [CLS] --pool--> 2 logits
+
+albert_base_v2 is transformers' AlbertForSequenceClassification by the published numbers: 11,685,122 parameters. One
+layer's 7.1 million weights are used twelve times (Lan et al., arXiv 1909.11942): it computes like BERT-base and
+reduces a tenth of its gradients. albert_tiny is the test size, with the same vocabulary.
+
+Published: sentences padded to 128 tokens, AdamW at 2e-5 x workers, batch 2 to 64. A sentence of CoLA has some 11
+tokens, so that most of what is computed is padding: `tokens` counts the real ones, `padding: dynamic` does without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from scaling_study.datasets import NoData
+from scaling_study.ranks import Ranks
+from scaling_study.trial import Trial
+from scaling_study.workloads import cola
+from scaling_study.workloads.feed import Batch, Feed
+from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
+from scaling_study.workloads.workload import Workload, autocast
+
+LEARNING_RATE = 2e-5  # published: x workers
+SEQUENCE_LENGTH = 128  # published
+POSITIONS = 512  # sentences can be no longer: each place has a learned vector
+
+# Said in full: AlbertConfig() alone is xxlarge, of 206 million parameters.
+SHAPE: dict[str, Any] = {
+    "vocab_size": cola.VOCABULARY, "max_position_embeddings": POSITIONS, "type_vocab_size": 2, "num_labels": cola.CLASSES,
+    "num_hidden_groups": 1, "inner_group_num": 1, "hidden_act": "gelu_new", "layer_norm_eps": 1e-12,
+    "initializer_range": 0.02, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+}  # fmt: skip
+SIZES: dict[str, dict[str, int]] = {
+    "albert_base_v2": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+                       "intermediate_size": 3072, "embedding_size": 128},
+    "albert_tiny": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+                    "intermediate_size": 128, "embedding_size": 32},
+}  # fmt: skip
+CLASSIFIER_DROPOUT = 0.1  # the only dropout that albert-base-v2 has
+
+
+def load(trial: Trial, ranks: Ranks) -> Workload:
+    """Model and data on this rank's device; the same weights on every rank."""
+    width = trial.sequence_length or SEQUENCE_LENGTH
+    if width > POSITIONS:
+        raise SystemExit(f"--sequence-length {width}: ALBERT has {POSITIONS} positions")
+    rate = trial.learning_rate or LEARNING_RATE * ranks.world_size
+    feed, source, notes = sentence_feed(trial, ranks, width)
+    model, origin = network(trial, pretrained=source == "cola" and cola.sentences().tokenizer == "pretrained")
+
+    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
+        ids, mask, labels = batch  # (batch_per_worker, width) int64 twice, (batch_per_worker,) int64
+        # As (batch, 1, 1, width) it is taken as it is. transformers would look at a flat one on the host, to see
+        # whether there is anything to mask: a wait for the GPU in every step, and less work where there is not.
+        with autocast(ranks.device, trial.precision):
+            return F.cross_entropy(model(ids, mask[:, None, None, :].bool(), return_dict=False)[0], labels)
+
+    return Workload(
+        model=model.to(ranks.device),
+        loss=loss,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=rate),
+        batches=feed,
+        samples_per_step=trial.batch_per_worker,
+        steps_per_epoch=steps_per_epoch(cola.SAMPLES, ranks.world_size, trial.batch_per_worker),
+        data_source=source,
+        sample="sentence",
+        tokens=lambda batch: batch[1].sum(),
+        blocks=blocks(),
+        notes=[*notes, *origin],
+    )
+
+
+def blocks() -> tuple[type[nn.Module], ...]:
+    """The one layer that all repeats share."""
+    from transformers.models.albert.modeling_albert import AlbertLayerGroup
+
+    return (AlbertLayerGroup,)
+
+
+def network(trial: Trial, pretrained: bool = False) -> tuple[nn.Module, list[str]]:
+    """(the model, where its weights come from). `pretrained` ones are taken only where they lie on this machine.
+
+    Attention is torch's scaled_dot_product_attention, transformers' own choice: in float64, where no fused kernel
+    exists, it is the plain formula on every device, so that parity can be shown.
+    """
+    from transformers.models.albert.configuration_albert import AlbertConfig
+    from transformers.models.albert.modeling_albert import AlbertForSequenceClassification
+
+    parity = trial.find == "parity"  # nothing random in what is compared
+    config = AlbertConfig(
+        **SHAPE, **SIZES[trial.model], classifier_dropout_prob=0.0 if parity else CLASSIFIER_DROPOUT,
+        attn_implementation="sdpa",
+    )  # fmt: skip
+    if pretrained and trial.model == "albert_base_v2" and not parity:
+        for name in cola.PRETRAINED:
+            try:
+                model = AlbertForSequenceClassification.from_pretrained(
+                    name, config=config, local_files_only=True, dtype=torch.float32
+                )
+            except OSError:
+                continue
+            return model.train(), ["weights of albert-base-v2, but for the classifier"]
+    return AlbertForSequenceClassification(config), []
+
+
+def sentence_feed(trial: Trial, ranks: Ranks, width: int) -> tuple[Feed, str, list[str]]:
+    """(endless batches, data source, notes). `auto` falls back to synthetic data by name, never silently."""
+    padding = trial.padding or "fixed"
+    order = batches_of_indices(cola.SAMPLES, trial.seed, ranks.rank, ranks.world_size, trial.batch_per_worker)
+    why = "asked for"
+    if trial.data != "synthetic":
+        try:
+            sentences = cola.sentences()
+        except NoData as error:
+            if trial.data == "cola":
+                raise SystemExit(f"--data cola: {error}") from error
+            why = "CoLA not found"
+        else:
+            notes = [sentences.note]
+            if cut := int((sentences.lengths > width).sum()):
+                notes.append(f"{cut:,} of {cola.SAMPLES:,} sentences are cut to {width} tokens")
+            return cola.feed(sentences, order, ranks.device, width, padding), "cola", notes
+    return Feed(order, synthetic(trial, ranks, width, padding)), f"synthetic ({why})", []
+
+
+def synthetic(trial: Trial, ranks: Ranks, width: int, padding: str) -> Callable[[torch.Tensor], Batch]:
+    """Seeded random sentences of the data's shape, as long as CoLA's: 4 to 24 tokens with [CLS] and [SEP].
+
+    One batch, resident on the device and read again each step. Only where every sample must be told from every other
+    (parity) does each id have a sentence of its own.
+    """
+
+    def drawn(seed: int, samples: int) -> Batch:
+        generator = torch.Generator().manual_seed(seed)
+        lengths = torch.randint(4, min(width, 24) + 1, (samples, 1), generator=generator)
+        ids = torch.randint(len(cola.SPECIAL), cola.VOCABULARY, (samples, width), generator=generator)
+        places = torch.arange(width)
+        ids = ids.masked_fill(places == 0, cola.CLS).masked_fill(places == lengths - 1, cola.SEP)
+        mask = (places < lengths).long()
+        return ids * mask, mask, torch.randint(cola.CLASSES, (samples,), generator=generator)  # the pad is 0
+
+    def placed(batch: Batch) -> Batch:
+        ids, mask, labels = batch
+        longest = int(mask.sum(dim=1).max()) if padding == "dynamic" else width
+        return tuple(tensor.to(ranks.device) for tensor in (ids[:, :longest], mask[:, :longest], labels))
+
+    def own(ids: torch.Tensor) -> Batch:
+        sentences = [drawn(trial.seed * 1_000_003 + int(id), 1) for id in ids]
+        return placed(tuple(torch.cat(parts) for parts in zip(*sentences, strict=True)))
+
+    if trial.find == "parity":
+        return own
+    resident = placed(drawn(trial.seed * 1_000_003 + ranks.rank, trial.batch_per_worker))
+    return lambda ids: resident

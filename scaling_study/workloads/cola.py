@@ -1,0 +1,241 @@
+"""CoLA, the Corpus of Linguistic Acceptability, tokenised once.                                        [torch]
+
+    in_domain_train.tsv --read--> 8,551 sentences --tokenizer--> ids, lengths, labels   once, kept in .cache/
+    each step:  ids of samples --gather--> (batch, width) token ids, their mask, (batch,) labels
+
+Sentences that linguists wrote, and whether each is acceptable English (Warstadt et al., arXiv 1805.12471). As with
+images, a study must not measure its loader (F6): a step costs one gather, and no later process imports a tokeniser.
+
+The tokeniser is that of albert-base-v2 where it can be had. Else one is trained on CoLA's own text, the same on every
+machine, with the same special tokens in the same places; the record says which.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import numpy as np
+import torch
+from filelock import FileLock
+
+from scaling_study.datasets import COLA_FILES, COLA_FOLDER, NoData, cola_file, packed_cola
+from scaling_study.settings import data_root
+from scaling_study.workloads.feed import Batch, Feed
+
+SAMPLES, CLASSES = 8_551, 2
+VOCABULARY = 30_000  # ALBERT's; a tokeniser may use less of it
+SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ALBERT's, whose ids are their places
+PAD, UNKNOWN, CLS, SEP = range(4)
+
+ARCHIVE, MEMBER = "https://nyu-mll.github.io/CoLA/cola_public_1.1.zip", "cola_public/raw/in_domain_train.tsv"
+PRETRAINED = ("albert/albert-base-v2", "albert-base-v2")  # its name on the Hugging Face hub, and its old one
+CONNECT_SECONDS, TOKENIZER_SECONDS = 20.0, 5.0  # the tokeniser has a substitute: nobody waits long for it
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """All sentences as token ids, one after the other, each from [CLS] to [SEP]."""
+
+    ids: np.ndarray  # (all tokens,) uint16
+    lengths: np.ndarray  # (8551,) int64
+    labels: np.ndarray  # (8551,) int64: 1 acceptable, 0 not
+    tokenizer: str  # "pretrained", or "trained"
+    vocabulary: int
+
+    @property
+    def note(self) -> str:
+        """Which tokeniser made the ids, for the record."""
+        if self.tokenizer == "pretrained":
+            return "tokenizer of albert-base-v2"
+        return f"tokenizer trained on CoLA's text ({self.vocabulary:,} tokens)"
+
+
+def prepare() -> None:
+    """Read, tokenise and keep it, once for the checkout. Raises NoData, SystemExit."""
+    sentences()
+
+
+def sentences() -> Sentences:
+    """The training sentences; downloads them if they are not there.
+
+    Raises NoData if they can neither be found nor downloaded, SystemExit if they are there but damaged.
+    """
+    file = cola_file() or _download()
+    folder = packed_cola()
+    if not folder.is_dir():
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{folder}.lock"):  # ranks that start together wait for the first
+                if not folder.is_dir():
+                    _keep(folder, *_tokenised(file))
+        except OSError:  # a read-only checkout: slower starts, the same data
+            return _tokenised(file)[0]
+    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    ids = np.load(folder / "ids.npy", mmap_mode="r")
+    lengths, labels = (np.load(folder / f"{name}.npy") for name in ("lengths", "labels"))
+    return Sentences(ids, lengths, labels, about["tokenizer"], about["vocabulary"])
+
+
+def _read(file: Path) -> tuple[list[str], list[int]]:
+    """Sentences and labels, from lines of: source, label, the author's own mark, sentence. Raises SystemExit."""
+
+    def damaged(what: str) -> SystemExit:
+        return SystemExit(
+            f"CoLA in {file} is damaged or incomplete ({what}): "
+            "remove it and download it again, or point DATA_ROOT at a whole copy"
+        )
+
+    try:
+        lines = file.read_text(encoding="utf-8").rstrip("\n").split("\n")  # no quoting: a quote is part of a sentence
+    except UnicodeDecodeError as error:
+        raise damaged("not UTF-8") from error
+    rows = [line.split("\t") for line in lines]
+    for number, row in enumerate(rows, start=1):
+        if len(row) != 4 or row[1] not in ("0", "1") or not row[3].strip():
+            raise damaged(f"line {number} is not: source, 0 or 1, mark, sentence")
+    if len(rows) != SAMPLES:
+        raise damaged(f"{len(rows):,} sentences, not {SAMPLES:,}")
+    return [row[3] for row in rows], [int(row[1]) for row in rows]
+
+
+def _download() -> Path:
+    """Fetch the sentences into DATA_ROOT, one rank of a host at a time. Raises NoData with how to get them by hand."""
+    root = data_root()
+    folder = root / COLA_FOLDER
+    if folder.is_dir():  # somebody's copy: what it lacks is not ours to put there
+        raise SystemExit(f"CoLA in {folder} is incomplete (none of {', '.join(COLA_FILES)}): download it again")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(str(root / ".cola.lock")):
+            if not folder.is_dir():
+                with urlopen(ARCHIVE, timeout=CONNECT_SECONDS) as answer:
+                    text = zipfile.ZipFile(io.BytesIO(answer.read())).read(MEMBER)
+                half = root / f".cola.{os.getpid()}.tmp"
+                half.mkdir()
+                (half / Path(MEMBER).name).write_bytes(text)
+                half.replace(folder)
+    except (OSError, HTTPException, zipfile.BadZipFile, KeyError) as error:
+        raise NoData(
+            f"CoLA is not in {root} and could not be downloaded ({error}): unpack {ARCHIVE} there, "
+            f"or set DATA_ROOT to a folder that holds {COLA_FOLDER}/{Path(MEMBER).name}"
+        ) from error
+    return folder / Path(MEMBER).name
+
+
+def _tokenised(file: Path) -> tuple[Sentences, Any]:
+    """(the sentences as ids, the tokeniser)."""
+    texts, labels = _read(file)
+    tokenizer, kind = _tokenizer(texts)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    rows = [one.ids for one in tokenizer.encode_batch(texts)]
+    ids = np.fromiter((id for row in rows for id in row), dtype=np.uint16)
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    return Sentences(ids, lengths, np.array(labels, dtype=np.int64), kind, tokenizer.get_vocab_size()), tokenizer
+
+
+def _keep(folder: Path, sentences: Sentences, tokenizer: Any) -> None:
+    """Write the pack's folder beside its place, then move it there whole."""
+    half = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(half, ignore_errors=True)
+    half.mkdir()
+    for name in ("ids", "lengths", "labels"):
+        np.save(half / f"{name}.npy", getattr(sentences, name))
+    tokenizer.save(str(half / "tokenizer.json"))
+    about = {"tokenizer": sentences.tokenizer, "vocabulary": sentences.vocabulary, "source": str(cola_file())}
+    (half / "about.json").write_text(json.dumps(about), encoding="utf-8")
+    half.replace(folder)
+
+
+def _tokenizer(texts: Sequence[str]) -> tuple[Any, str]:
+    """(a tokeniser that puts [CLS] and [SEP] around a sentence, "pretrained" or "trained")."""
+    from tokenizers import Tokenizer
+
+    if text := _pretrained():
+        try:
+            tokenizer = Tokenizer.from_str(text)
+        except Exception:  # the library raises nothing narrower; a proxy's error page is not a tokeniser
+            return _trained(texts), "trained"
+        if tokenizer.get_vocab_size() <= VOCABULARY and all(tokenizer.token_to_id(t) == i for i, t in enumerate(SPECIAL)):
+            return tokenizer, "pretrained"
+    return _trained(texts), "trained"
+
+
+def _pretrained() -> str | None:
+    """albert-base-v2's tokenizer.json from Hugging Face's cache, else from its site; None where neither has it."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    for name in PRETRAINED:
+        if isinstance(path := try_to_load_from_cache(name, "tokenizer.json"), str):
+            return Path(path).read_text(encoding="utf-8")
+    if constants.HF_HUB_OFFLINE:
+        return None
+    try:
+        address = f"{constants.ENDPOINT}/{PRETRAINED[0]}/resolve/main/tokenizer.json"
+        with urlopen(address, timeout=TOKENIZER_SECONDS) as answer:
+            return str(answer.read().decode("utf-8"))
+    except (OSError, HTTPException, ValueError):
+        return None
+
+
+def _trained(texts: Sequence[str]) -> Any:
+    """Byte-pair encoding of lower-cased words (Sennrich et al., arXiv 1508.07909); what occurs once is spelled out.
+
+    ALBERT's own kind, a unigram model, is trained by sums of floats in parallel, which is not repeatable; this is.
+    """
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL[UNKNOWN]))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]  # as ALBERT's
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()])
+    tokenizer.train_from_iterator(
+        texts, trainers.BpeTrainer(vocab_size=VOCABULARY, min_frequency=2, special_tokens=list(SPECIAL), show_progress=False)
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)]
+    )
+    return tokenizer
+
+
+def table(sentences: Sentences, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Every sentence in a row of `width` tokens: ids (8551, width) int64 and real lengths (8551,) int64.
+
+    A longer sentence is cut, and ends with [SEP] all the same.
+    """
+    starts = np.cumsum(sentences.lengths) - sentences.lengths
+    places = np.arange(width)
+    lengths = np.minimum(sentences.lengths, width)
+    rows = sentences.ids[np.minimum(starts[:, None] + places, len(sentences.ids) - 1)].astype(np.int64)
+    rows[places >= lengths[:, None]] = PAD
+    rows[sentences.lengths > width, -1] = SEP
+    return torch.from_numpy(rows), torch.from_numpy(lengths)
+
+
+def feed(sentences: Sentences, order: Iterator[torch.Tensor], device: torch.device, width: int, padding: str) -> Feed:
+    """For each (batch,) of sample ids: token ids and mask, (batch, width) int64 each, and labels (batch,) int64.
+
+    With `padding` dynamic, width is that of the batch's longest sentence.
+    """
+    rows, lengths = table(sentences, width)  # 9 MB at 128 tokens: on the device once, and no copy in the step
+    there, real = rows.to(device), lengths.to(device)
+    labels, places = torch.from_numpy(sentences.labels).to(device), torch.arange(width, device=device)
+
+    def fetch(ids: torch.Tensor) -> Batch:
+        longest = int(lengths[ids].max()) if padding == "dynamic" else width  # known on the host: no wait for the GPU
+        chosen = ids.to(device)
+        mask = (places[:longest] < real[chosen, None]).long()
+        return there[chosen, :longest], mask, labels[chosen]
+
+    return Feed(order, fetch)

@@ -1,0 +1,68 @@
+"""docs/adding-a-framework.md, done: a framework that is not here joins by one script and one entry, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scaling_study.settings import CHECKOUT
+
+EXAMPLE = CHECKOUT / "examples" / "framework"
+NEEDED = ("scaling_study", "analysis", "data_parallel", "run_sweep.py", "setup.cfg")
+STUDY = """
+study: added
+baseline: {framework: single}
+measure: {warmup_steps: 1, min_steps: 3, min_seconds: 0, repeats: 1}
+sweeps:
+  - framework: single
+    matrix: {model: [resnet8], batch_per_worker: [8], data: [synthetic]}
+  - framework: torch_zero1
+    matrix: {model: [resnet8], batch_per_worker: [8], data: [synthetic], workers: [2]}
+"""
+
+
+def lines_of_code(path: Path) -> list[str]:
+    """Without the docstring, comments and blank lines."""
+    body = path.read_text(encoding="utf-8").split('"""', 2)[2].splitlines()
+    return [line for line in body if line.strip() and not line.strip().startswith("#")]
+
+
+@pytest.mark.slow
+def test_one_script_and_one_entry_are_enough(tmp_path: Path) -> None:
+    copy = tmp_path / "checkout"
+    for name in NEEDED:
+        there = CHECKOUT / name
+        shutil.copytree(there, copy / name) if there.is_dir() else shutil.copy(there, copy / name)
+    shutil.copy(EXAMPLE / "torch_zero1.py", copy / "data_parallel")
+    table = copy / "scaling_study" / "frameworks.py"
+    head, rest = table.read_text(encoding="utf-8").split('    "horovod": Framework(', 1)
+    entry = (EXAMPLE / "entry.txt").read_text(encoding="utf-8")
+    table.write_text(f'{head}{entry}    "horovod": Framework({rest}', encoding="utf-8")
+    (copy / "study.yaml").write_text(STUDY, encoding="utf-8")
+
+    done = subprocess.run(
+        [sys.executable, "run_sweep.py", "study.yaml", "--json"],
+        cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {(row["framework"], row["find"]): row for row in json.loads(done.stdout)["trials"]}
+    assert rows["torch_zero1", "parity"]["status"] == "ok" and rows["torch_zero1", None]["samples_per_second"] > 0
+    record = next((copy / "results" / "added" / "trials").glob("torch_zero1-*w2*/record.json"))
+    ranks = json.loads(record.read_text(encoding="utf-8"))["ranks"]
+    assert ranks[0]["communication_bytes"]["allreduce"] == 4 * 78_042
+
+
+def test_the_lines_are_as_many_as_the_page_says() -> None:
+    ours, sibling = (lines_of_code(p) for p in (EXAMPLE / "torch_zero1.py", CHECKOUT / "data_parallel/torch_ddp.py"))
+    added = [line for line in ours if line not in sibling]
+    removed = [line for line in sibling if line not in ours]
+    entry = (EXAMPLE / "entry.txt").read_text(encoding="utf-8").splitlines()
+    page = (CHECKOUT / "docs/adding-a-framework.md").read_text(encoding="utf-8")
+    assert f"{len(added)} lines added and {len(removed)} removed" in page
+    assert f"The entry, {len(entry)} lines" in page
