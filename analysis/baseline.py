@@ -18,8 +18,10 @@ from analysis.trials import TRIAL_KEYS
 from scaling_study.frameworks import FRAMEWORKS
 
 # The order matters where several configurations match: the one nearest to the compared one is taken.
-SPREADING_KEYS = ("framework", "launcher", "controller", "allreduce", "hosts", "schedule", "workers")
-SPREADING_KEYS += ("zero_stage", "bucket_bytes", "fusion_bytes", "cycle_seconds")
+SPREADING_KEYS = (
+    *("framework", "launcher", "controller", "allreduce", "hosts", "schedule", "workers"),
+    *("zero_stage", "bucket_bytes", "fusion_bytes", "cycle_seconds"),
+)
 BATCH_KEYS = ("batch_per_worker", "global_batch")
 PIPELINE_KEYS = ("schedule", "stages", "micro_batches")  # one of these set: the workers share one batch
 Configuration = Mapping[str, Any]  # the trial keys of one configuration, and `configuration`, its id
@@ -54,11 +56,11 @@ def _batch_key(configuration: Configuration, study: StudyInfo) -> str:
 def _comparable(a: Configuration, b: Configuration, batch: str) -> bool:
     """Equal in all that decides what is computed. A key that one framework does not have cannot differ."""
     keys = [key for key in TRIAL_KEYS if key not in (*SPREADING_KEYS, *BATCH_KEYS, "repeat")]
-    shared = [key for key in keys if all(_has(str(c.get("framework")), key) for c in (a, b))]
+    shared = [key for key in keys if all(has(str(c.get("framework")), key) for c in (a, b))]
     return all(same(a.get(key), b.get(key)) for key in (*shared, batch))
 
 
-def _has(framework: str, key: str) -> bool:
+def has(framework: str, key: str) -> bool:
     """Whether `key` exists for the framework: `machine` does for all, and every key for one not in the table."""
     table = FRAMEWORKS.get(framework)
     return table is None or key == "machine" or key in table.axes

@@ -11,9 +11,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import baseline
+from analysis import baseline, comparable
+from analysis.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASES
 from analysis.study import StudyInfo
-from analysis.trials import INTEGERS, PHASES, TRIAL_KEYS
+from analysis.trials import INTEGERS, TRIAL_KEYS
 from scaling_study.intervals import FEWEST_REPEATS, TOO_SHORT, between_repeats, ratio, repeats_needed
 from scaling_study.records import STATUSES
 
@@ -22,22 +23,30 @@ MEANS = (
     *("tokens_per_second", "step_seconds_mean", *(f"{phase}_seconds" for phase in PHASES), "launch_seconds"),
     *("gpu_utilization_percent", "energy_joules", "loss_first", "loss_last"),
 )
-MAXIMA = ("parameters", "allreduce_bytes", "communication_bytes", "peak_memory_bytes")
+MAXIMA = (
+    *("parameters", "allreduce_bytes", "communication_bytes", *COMMUNICATION_COLUMNS),
+    *("peak_memory_bytes", *MEMORY_COLUMNS),
+)
 COLUMNS = (
     *("study", "configuration", *KEYS, "status", "reason", "repeats", "n"),
     *("samples_per_second", "interval_low", "interval_high", "relative_half_width", "repeats_needed"),
     *("speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high"),
-    *("baseline", "speedup_reason", "oversubscribed", "too_short", *MAXIMA, *MEANS),
-    *("data_source", "started_at", "failures", "repeat_values"),
+    *("baseline", "speedup_reason", "parity", "not_comparable", "oversubscribed", "too_short", *MAXIMA, *MEANS),
+    *("data_source", "started_at", "failures", "repeat_values", "parity_gates"),
+)
+TEXTS = (
+    *("study", "configuration", "status", "reason", "baseline", "speedup_reason", "parity", "not_comparable"),
+    *("data_source", "started_at", "failures", "repeat_values", "parity_gates"),
 )
 
 
 def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
-    """`trials` (trials.COLUMNS) -> COLUMNS, in the order of the trial keys.
+    """`trials` (trials.COLUMNS, without gates) -> COLUMNS, in the order of the trial keys.
 
     `n` counts the repeats that are ok, `repeats` all that finished, `too_short` those ok whose run was;
     `failures` reads `oom: 1`; `repeat_values` holds the samples per second of each, separated by `;`.
     `repeats_needed` is how many repeats this spread would need for the study's target_interval.
+    `parity` is the verdict of its gates; `not_comparable` why its speed claims nothing, empty where it may.
     """
     by_configuration = trials[trials.status == "ok"].groupby("configuration")
     folded = by_configuration[list(MEANS)].mean().join(by_configuration[list(MAXIMA)].max()).to_dict("index")
@@ -51,9 +60,8 @@ def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
     result = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
     kinds: dict[str, Any] = {key: trials[key].dtype for key in KEYS}
     whole = ("repeats", "n", "repeats_needed", "too_short")
-    texts = ("study", "configuration", "status", "reason", "baseline", "speedup_reason", "data_source", "started_at")
     kinds |= dict.fromkeys(whole + tuple(name for name in MAXIMA if name in INTEGERS), "Int64")
-    kinds |= dict.fromkeys((*texts, "failures", "repeat_values"), "string") | {"oversubscribed": "boolean"}
+    kinds |= dict.fromkeys(TEXTS, "string") | {"oversubscribed": "boolean"}
     kinds = {name: kinds.get(name, "float64") for name in COLUMNS}
     return result.astype(kinds).sort_values(order, kind="stable", ignore_index=True)
 
@@ -69,7 +77,7 @@ def _configuration(group: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, A
     good, bad = ([t for t in group if (t["status"] == "ok") is ok] for ok in (True, False))
     counts = {status: sum(t["status"] == status for t in bad) for status in STATUSES}
     speeds = [float(t["samples_per_second"]) for t in good]
-    row: dict[Any, Any] = {key: group[0][key] for key in ("study", "configuration", *KEYS)}
+    row: dict[Any, Any] = {key: group[0][key] for key in ("study", "configuration", *KEYS, "parity", "parity_gates")}
     row |= {
         "status": "ok" if good else bad[0]["status"],
         "reason": "" if good else bad[0]["reason"],
@@ -78,6 +86,7 @@ def _configuration(group: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, A
         "n": len(good),
         "started_at": min((t["started_at"] for t in group if baseline.known(t["started_at"])), default=""),
         "oversubscribed": oversubscribed(row, study),
+        "not_comparable": comparable.why_not(row),
         "too_short": sum(t["reason"] == TOO_SHORT for t in good),
         "data_source": "; ".join(dict.fromkeys(t["data_source"] for t in good if baseline.known(t["data_source"]))),
         "repeat_values": ";".join(map(repr, speeds)),
@@ -97,9 +106,13 @@ def _speedup(row: dict[Any, Any], rows: list[dict[Any, Any]], study: StudyInfo) 
     found = baseline.find(row, rows, study)
     if study.baseline is not None and not row["n"]:
         return {"speedup_reason": f"not measured: {row['status']}"}
+    if row["not_comparable"]:
+        return {"speedup_reason": row["not_comparable"]}
     if isinstance(found, str):
         return {"speedup_reason": found}
     name: dict[Any, Any] = {"baseline": found["configuration"]}
+    if found["not_comparable"]:
+        return name | {"speedup_reason": f"its baseline: {found['not_comparable']} ({found['configuration']})"}
     if row["oversubscribed"] or found["oversubscribed"]:
         whose = "" if row["oversubscribed"] else "its baseline is "
         return name | {"speedup_reason": f"{whose}oversubscribed: more workers than the machine has room for"}

@@ -17,6 +17,7 @@ from scaling_study.intervals import ratio
 REFERENCE = "fp32"
 COMPARED = ("fp16", "bf16")
 FASTER, SLOWER, NO_DIFFERENCE, NO_INTERVAL = "faster", "slower", "no difference", "no interval"
+NOT_COMPARABLE = "not comparable"
 COLUMNS = (
     *(key for key in KEYS if key != "allreduce"),
     *("allreduce", "gain", "gain_low", "gain_high", "n", "verdict", "configuration", "reference"),
@@ -27,8 +28,8 @@ def table(configurations: pd.DataFrame) -> pd.DataFrame:
     """One row for each pair of configurations that differ in allreduce precision only.
 
     `gain` is the compared throughput over that of fp32, with its bounds; `n` the smaller number of repeats.
-    `verdict` is faster, slower, "no difference", "no interval" (fewer than 3 repeats), or, where one of the two
-    was not measured, which and why: "fp16: oom".
+    `verdict` is faster, slower, "no difference", "no interval" (fewer than 3 repeats), "not comparable", or, where one
+    of the two was not measured, which and why: "fp16: oom".
     """
     rows = configurations.to_dict("records")
     references = [row for row in rows if row["allreduce"] == REFERENCE]
@@ -52,6 +53,8 @@ def _pair(row: Mapping[Any, Any], reference: Mapping[Any, Any]) -> dict[str, Any
     if missing:
         return pair | {"n": 0, "verdict": ", ".join(missing)}
     gain = ratio(values(row), values(reference))
+    if row["not_comparable"] or reference["not_comparable"]:
+        return pair | {"n": gain.n, "verdict": NOT_COMPARABLE}
     if gain.low is None or gain.high is None:
         verdict = NO_INTERVAL
     elif gain.low <= 1 <= gain.high:

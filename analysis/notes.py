@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.results import Results
+from analysis import comparable
+from analysis.results import Results, unit
 from scaling_study.records import BUSY_CORES
 
 MOST_REASONS = 6  # lines of reasons under one table; the rest are counted
 
 
 def of(results: Results, model: str) -> list[str]:
-    """What is particular to one model's throughput table: how sure, what failed, what was trained."""
+    """What is particular to one model's throughput table: who may not be compared, how sure, what failed, what was
+    trained."""
     ours = results.configurations[results.configurations.model == model]
-    return [*_sure(ours, results), *_failed(ours, "status"), *_trained(ours)]
+    return [*_compared(ours), *_sure(ours, results), *_failed(ours, "status"), *_trained(ours)]
 
 
 def of_speedup(results: Results, model: str) -> list[str]:
     """Likewise of its speed-up table: what has no speed-up, and why."""
     ours = results.configurations[results.configurations.model == model]
-    return [*_failed(ours[(ours.status == "ok") & ours.speedup.isna()], "speedup_reason"), *_failed(ours, "status")]
+    without = ours[(ours.status == "ok") & ours.speedup.isna() & (ours.not_comparable.fillna("") == "")]
+    return [*_compared(ours), *_failed(without, "speedup_reason"), *_failed(ours, "status")]
 
 
 def legend(results: Results) -> list[str]:
@@ -36,7 +39,7 @@ def legend(results: Results) -> list[str]:
 
 def _busy(results: Results) -> list[str]:
     """A warning where others used the machine: it is in the numbers, and no statistics on them can tell."""
-    others = results.trials.busy_elsewhere_cores.dropna()
+    others = results.runs.busy_elsewhere_cores.dropna()
     busy = others[others > BUSY_CORES]
     if not len(busy):
         return []
@@ -74,7 +77,7 @@ def source(results: Results) -> str:
 
 def data_names(results: Results) -> str:
     """`cifar10 data`; the records also say where it came from."""
-    sources = results.trials.data_source.dropna()
+    sources = results.runs.data_source.dropna()
     names = sorted({str(one).split()[0].rstrip(":;,") for one in sources if one})
     return f"{' and '.join(names)} data" if names else ""
 
@@ -101,6 +104,11 @@ def _sure(ours: pd.DataFrame, results: Results) -> list[str]:
     return lines
 
 
+def _compared(ours: pd.DataFrame) -> list[str]:
+    """Whose speed claims nothing, and that the others were shown to train the same thing."""
+    return [*comparable.sentences(ours), *comparable.checked(ours)]
+
+
 def _trained(ours: pd.DataFrame) -> list[str]:
     """Parameters and gradient bytes beside the numbers: two models that are one, or a half-sent gradient, show here."""
     counts = [f"{count:,}" for count in sorted(set(ours.parameters.dropna()))]
@@ -109,8 +117,13 @@ def _trained(ours: pd.DataFrame) -> list[str]:
     sent = ours[ours.allreduce_bytes > 0].groupby("allreduce").allreduce_bytes.max()
     wire = [f"{size / 1e6:,.2f} MB in {precision}" for precision, size in sent.items()]
     reduced = f"; each worker hands over {', '.join(wire)} to be reduced in one step" if wire else ""
+    tokens = " A sample is a sentence; tokens/s stands beside it." if unit(ours) == "sentences" else ""
     return [
-        ("DIFFERENT parameter counts: " if len(counts) > 1 else "Parameters: ") + " and ".join(counts) + reduced + "."
+        ("DIFFERENT parameter counts: " if len(counts) > 1 else "Parameters: ")
+        + " and ".join(counts)
+        + reduced
+        + "."
+        + tokens
     ]
 
 

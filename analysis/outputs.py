@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis import figures, gain, results, tables
+from analysis import communication, figures, gain, layout, memory, results, tables
 from analysis.figures import style
 from analysis.names import file_name
 from analysis.results import Results
 
 UNDATED = {"Date": None}  # the same results are the same file
-OURS = re.compile(r"(throughput|speedup|allreduce-gain)(-.+)?\.(md|csv|png|svg)")
+OURS = re.compile(r"(throughput|speedup|memory|communication|frameworks|allreduce-gain)(-.+)?\.(md|csv|png|svg)")
 
 
 def write(folder: Path) -> list[Path]:
@@ -40,14 +40,20 @@ def write(folder: Path) -> list[Path]:
 
 
 def write_tables(read: Results, folder: Path) -> list[Path]:
-    """throughput-<model> and, where there is a baseline, speedup-<model> in Markdown; the numbers in CSV."""
+    """throughput-<model>, speedup-<model> where there is a baseline, memory-<model> and communication-<model> where
+    they were counted: in Markdown, the numbers in CSV."""
     made = []
     for model in read.models:
         name = file_name(model)
-        made.append(_text(folder / f"throughput-{name}.md", tables.markdown(tables.throughput(read, model))))
+        made.append(_text(folder / f"throughput-{name}.md", layout.markdown(tables.throughput(read, model))))
         made.append(_csv(folder / f"throughput-{name}.csv", tables.long(read, model)))
         if read.study.baseline is not None:
-            made.append(_text(folder / f"speedup-{name}.md", tables.markdown(tables.speedup(read, model))))
+            made.append(_text(folder / f"speedup-{name}.md", layout.markdown(tables.speedup(read, model))))
+        of_model = read.configurations[read.configurations.model == model]
+        for kind, part in (("memory", memory), ("communication", communication)):
+            if (listing := part.listing(read, model)) is not None:
+                made.append(_text(folder / f"{kind}-{name}.md", layout.markdown(listing)))
+                made.append(_csv(folder / f"{kind}-{name}.csv", part.table(of_model)))
     pairs = gain.table(read.configurations)
     return made + ([_csv(folder / "allreduce-gain.csv", pairs)] if len(pairs) else [])
 

@@ -8,18 +8,39 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis import configurations, series, study, trials
+from analysis import configurations, parity, series, study, trials
 from analysis.study import StudyInfo
 
 
 @dataclass(frozen=True)
 class Results:
-    """One study. `trials` has trials.COLUMNS; `configurations` has configurations.COLUMNS and series.add's."""
+    """One study. `trials` has trials.COLUMNS; `configurations` has configurations.COLUMNS and series.add's.
+
+    Parity gates are among the trials and have no configuration.
+    """
 
     study: StudyInfo
     trials: pd.DataFrame
     configurations: pd.DataFrame
     older: int = 0  # configurations with records that are not in the study as it is now
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """The trials that are no gates: those that trained in order to be measured."""
+        return self.trials[~gates_of(self.trials)]
+
+    @property
+    def gates(self) -> pd.DataFrame:
+        """The trials that are parity gates."""
+        return self.trials[gates_of(self.trials)]
+
+    @property
+    def nothing_yet(self) -> str:
+        """What to say where there is nothing to draw: empty if there is something."""
+        if len(self.configurations):
+            return ""
+        done = f": {len(self.gates)} parity gates, nothing to draw yet" if len(self.gates) else ""
+        return f"no finished trial yet{done}"
 
     @property
     def models(self) -> list[str]:
@@ -50,10 +71,21 @@ class Results:
         return f"{number} repeat" if number == "1" else f"{number} repeats"
 
 
+def gates_of(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows of trials are parity gates."""
+    return (rows["find"] == parity.GATE).fillna(False).astype(bool)
+
+
 def read(folder: Path) -> Results:
     """Raises study.NotResults for a folder that is none; warns trials.SkippedRecord of unreadable records."""
     about = study.read(folder)
     rows = trials.read(folder)
-    current = rows if about.configurations is None else rows[rows.configuration.isin(about.configurations)]
-    older = rows.configuration.nunique() - current.configuration.nunique()
+    runs = rows[~gates_of(rows)]
+    current = runs if about.configurations is None else runs[runs.configuration.isin(about.configurations)]
+    older = runs.configuration.nunique() - current.configuration.nunique()
     return Results(about, rows, series.add(configurations.summarise(current, about), about), older)
+
+
+def unit(rows: pd.DataFrame) -> str:
+    """What a sample of these rows is: a sentence where tokens were counted in it."""
+    return "sentences" if rows.tokens_per_second.notna().any() else "samples"

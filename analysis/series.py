@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from analysis.baseline import known, same
+from analysis.baseline import has, known, same
 from analysis.configurations import KEYS
 from analysis.study import StudyInfo, workers_text
 from scaling_study.frameworks import FRAMEWORKS
@@ -16,6 +16,21 @@ ALLREDUCE_ORDER = ("none", "fp32", "bf16", "fp16")
 MAIN_KEYS = ("framework", "workers", "allreduce")
 NOT_A_SERIES = ("model", "batch_per_worker", "global_batch", "machine", "cores_per_worker", "oversubscribe")
 OF_A_FRAMEWORK = ("launcher", "controller")  # differ between frameworks as such: said only where one has several
+WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any other key: its name and value
+    "zero_stage": lambda stage: f"ZeRO-{stage}",
+    "accumulation": lambda parts: f"accumulation {parts}" if parts > 1 else "",
+    "compile": lambda compiled: "compiled" if compiled else "",
+    "padding": lambda kind: f"{kind} padding",
+    "sequence_length": lambda tokens: f"{tokens} tokens",
+    "image_size": lambda side: f"{side} px",
+    "memory_format": str,
+    "data": lambda name: f"{name} data",
+    "bucket_bytes": lambda size: f"buckets of {size / 2**20:g} MiB",
+    "fusion_bytes": lambda size: f"fusion of {size / 2**20:g} MiB",
+    "cycle_seconds": lambda seconds: f"cycle of {1000 * seconds:g} ms",
+    "learning_rate": lambda rate: f"learning rate {rate:g}",
+    "epochs": lambda count: f"{count} epoch{'s' * (count != 1)}",
+}
 
 
 def keys(configurations: pd.DataFrame) -> list[str]:
@@ -25,9 +40,12 @@ def keys(configurations: pd.DataFrame) -> list[str]:
 
 
 def _varies(configurations: pd.DataFrame, key: str) -> bool:
+    """Within a model, as images have no tokens; and among the frameworks that have the key at all."""
     if key in OF_A_FRAMEWORK:
-        return bool((configurations.groupby("framework")[key].nunique() > 1).any())
-    return configurations[key].nunique(dropna=False) > 1
+        return bool((configurations.groupby(["model", "framework"])[key].nunique(dropna=False) > 1).any())
+    having = [name for name in configurations.framework.unique() if has(str(name), key)]
+    rows = configurations[configurations.framework.isin(having)]
+    return bool((rows.groupby("model")[key].nunique(dropna=False) > 1).any())
 
 
 def add(configurations: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
@@ -48,7 +66,7 @@ def add(configurations: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
 
 
 def label(row: Mapping[Hashable, Any], names: Sequence[str], several_frameworks: bool) -> str:
-    """`horovod, 2 workers, fp16`; `2 workers, fp16` in a study of one framework."""
+    """`torch_fsdp2, 2 workers, fp16, ZeRO-3`; `2 workers, fp16` in a study of one framework."""
     table = FRAMEWORKS.get(row["framework"])
     only_one = table is not None and table.axes.get("workers") == (1,)
     parts = [str(row["framework"])] if several_frameworks or only_one else []
@@ -56,14 +74,20 @@ def label(row: Mapping[Hashable, Any], names: Sequence[str], several_frameworks:
         parts.append(workers_text(int(row["workers"])))
     if known(row["allreduce"]) and row["allreduce"] != "none":
         parts.append(str(row["allreduce"]))
-    extra = [name for name in names if name not in MAIN_KEYS and known(row[name])]
     marked = ["oversubscribed"] if row["oversubscribed"] else []
-    return ", ".join([*parts, *(f"{name} {row[name]}" for name in extra), *marked])
+    return ", ".join([*parts, *words(row, (name for name in names if name not in MAIN_KEYS)), *marked])
+
+
+def words(row: Mapping[Any, Any], names: Iterable[str]) -> list[str]:
+    """`["ZeRO-3", "128 tokens"]`: what these keys say of a row, without those that do not apply to it."""
+    given = ((name, row[name]) for name in names if known(row[name]))
+    return [text for name, value in given if (text := WORDS[name](value) if name in WORDS else f"{name} {value}")]
 
 
 def _place(row: Mapping[Hashable, Any], names: Sequence[str], study: StudyInfo) -> tuple[Hashable, ...]:
     """Sorts the baseline's framework first, then by framework, workers and allreduce precision."""
     first = (study.baseline or {}).get("framework")
     allreduce = ALLREDUCE_ORDER.index(row["allreduce"]) if row["allreduce"] in ALLREDUCE_ORDER else 99
-    extra = tuple(str(row[name]).rjust(20) for name in names if name not in MAIN_KEYS)  # 2 before 10
+    others = (row[name] for name in names if name not in MAIN_KEYS)
+    extra = tuple(str(int(v) if isinstance(v, bool) else v).rjust(20) for v in others)  # 2 before 10, plain before not
     return (not same(row["framework"], first), str(row["framework"]), int(row["workers"]), allreduce, *extra)

@@ -1,32 +1,37 @@
-"""The same tables in the terminal."""
+"""The same tables in the terminal. What would be too wide for it is one long table, batch size by batch size."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from analysis import tables
+from analysis import comparable, layout, tables
+from analysis.layout import ALIKE, ALIKE_SIGN, BEST, Cell, Table
 from analysis.results import Results
-from analysis.tables import ALIKE, ALIKE_SIGN, BEST, Cell, Table
 
-MOST_COLUMNS, MOST_ROWS = 8, 60
+MOST_COLUMNS, MOST_ROWS = 8, 120
+COLUMN = 14  # characters, with its borders, below which a cell breaks over too many lines
 
 
 def show(results: Results, console: Console) -> None:
     """Print every model's throughput, and its speed-up where the study declares a baseline."""
-    if not results.models:
-        console.print(f"{results.study.name}: no finished trial yet")
+    if results.nothing_yet:
+        console.print(f"{results.study.name}: {results.nothing_yet}")
+        _say(comparable.of_gates(results.gates), console)
     legend: dict[str, None] = {}
     for model in results.models:
         made = [tables.throughput(results, model)]
         if results.study.baseline is not None:
             made.append(tables.speedup(results, model))
+        fits = len(made[0].columns) <= min(MOST_COLUMNS, (console.width - COLUMN) // COLUMN)
+        for drawn in map(render, made) if fits else [render_long(made)]:
+            console.print(drawn)
         for table in made:
-            console.print(render(table))
             legend |= dict.fromkeys(table.legend)
         _say(dict.fromkeys(note for table in made for note in table.notes), console)
         console.print()
@@ -39,20 +44,39 @@ def _say(sentences: Iterable[str], console: Console) -> None:
 
 
 def render(table: Table) -> RichTable:
-    """The fastest of each row is bold green, a status yellow, the best row starred."""
+    """A row for each batch size. The fastest of each row is bold green, a status yellow, the best row starred."""
     result = RichTable(title=table.title, title_justify="left", title_style="bold")
     result.add_column(table.row_name.replace(" ", "\n", 1), justify="right", no_wrap=True)
-    header, body = tables.grid(table, MOST_COLUMNS)
+    header, body = layout.grid(table, MOST_COLUMNS)
     for column in header[1:]:
         result.add_column(column.replace(", ", "\n"), justify="right")
     for first, cells in body[:MOST_ROWS]:
         result.add_row(*first, *map(_text, cells))
-    if len(body) > MOST_ROWS:
-        result.caption = f"{len(body) - MOST_ROWS} more rows: see tables/"
+    return result
+
+
+def render_long(made: Sequence[Table]) -> RichTable:
+    """A row for each configuration, in sections by batch size, with the value of each of these tables."""
+    first = made[0]
+    result = RichTable(title="\n".join(table.title for table in made), title_justify="left", title_style="bold")
+    result.add_column(first.row_name.replace(" ", "\n", 1), justify="right", no_wrap=True)
+    result.add_column("configuration")
+    for table in made:
+        result.add_column(table.value_name, justify="right")
+    places = [(row, column) for row in first.rows for column in first.columns if (row, column) in first.cells]
+    for row, group in groupby(places[:MOST_ROWS], key=lambda place: place[0]):
+        for index, place in enumerate(group):
+            name = first.star(row) if index == 0 else ""
+            result.add_row(name, place[1], *(_text(table.cells[place]) for table in made))
+        result.add_section()
+    if len(places) > MOST_ROWS:
+        result.caption = f"{len(places) - MOST_ROWS} more rows: see tables/"
     return result
 
 
 def _text(cell: Cell) -> Text:
     if not cell.ok:
-        return Text(cell.text, style="yellow")
+        return Text(cell.signed, style="yellow")
+    if cell.sign:
+        return Text(cell.signed, style="bright_black")
     return Text(cell.text + (f" {ALIKE_SIGN}" if cell.mark == ALIKE else ""), style="bold green" * (cell.mark == BEST))

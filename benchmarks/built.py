@@ -14,6 +14,7 @@ from unittest import mock
 import torch
 
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.measure import collector
 from scaling_study.measure.clock import Step
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.ranks import Ranks
@@ -34,12 +35,13 @@ class Built:
     def seconds(self, steps: int) -> float:
         """Time `steps` steps as measure/clock.py does: the batch iterator counts, one lap a step."""
         watch = Stopwatch(self.ranks.device)
-        watch.start()
-        for _ in range(steps):
-            batch = next(self.workload.batches)
-            self.step(batch)
-            watch.lap()
-        return sum(watch.seconds())
+        with collector.settled():
+            watch.start()
+            for _ in range(steps):
+                batch = next(self.workload.batches)
+                self.step(batch)
+                watch.lap()
+            return sum(watch.seconds())
 
     def rate(self, steps: int) -> float:
         """Samples per second of this rank over `steps` steps."""

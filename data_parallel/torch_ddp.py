@@ -7,13 +7,14 @@ gathered into buckets in the order in which backward makes them; a full bucket i
 2006.15704). A communication hook casts a bucket before it travels: the allreduce axis means the same as in Horovod.
 What of the reduction backward does not hide is inside `backward`, which waits for it at its end.
 
-One step hands over 4 bytes a parameter in fp32 and 2 in fp16 or bf16; BatchNorm's buffers are broadcast before forward.
+communication_bytes of one step: allreduce = parameters x 4 (fp32) or x 2 (fp16, bf16), and broadcast = the bytes of
+BatchNorm's buffers, which rank 0 sends before every forward; nothing with one worker.
 """
 
 from contextlib import nullcontext
 
 import torch
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from scaling_study import workloads
@@ -23,7 +24,12 @@ from scaling_study.records import RankReport
 from scaling_study.script import run
 from scaling_study.trial import Trial
 
-COMPRESSION = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
+# Without a hook DDP averages in the gradients' own precision, and a lone worker with itself.
+HOOKS = {
+    "none": debugging_hooks.noop_hook,
+    "fp16": default_hooks.fp16_compress_hook,
+    "bf16": default_hooks.bf16_compress_hook,
+}
 MIB = 2**20
 
 
@@ -34,10 +40,10 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
 
     # 2 build, then wrap: DDP broadcasts rank 0's weights and reduces in backward
     workload = workloads.load(trial, ranks)
-    buckets = {} if trial.bucket_bytes is None else {"bucket_cap_mb": trial.bucket_bytes / MIB}
-    model = DistributedDataParallel(workload.model, **buckets)
-    if trial.allreduce in COMPRESSION:
-        model.register_comm_hook(None, COMPRESSION[trial.allreduce])
+    cap = None if trial.bucket_bytes is None else trial.bucket_bytes / MIB
+    model = DistributedDataParallel(workload.model, bucket_cap_mb=cap, broadcast_buffers=ranks.world_size > 1)
+    if trial.allreduce in HOOKS:
+        model.register_comm_hook(None, HOOKS[trial.allreduce])
     optimizer = workload.optimizer(model.parameters())
 
     # 3 one optimiser step

@@ -107,7 +107,8 @@ def _finish(
     import analysis
 
     analysis.write(job.folder)
-    planned = {p.trial.configuration for p in job.plan.configurations}  # not what the study was before an edit
+    everything = (*job.plan.configurations, *job.plan.gates)
+    planned = {p.trial.configuration for p in everything}  # not what the study was before an edit
     mine = [r for r in job.records.values() if r.configuration in planned and job.wanted(r.trial)]
     if as_json:
         print(json.dumps({"results": str(job.folder), "trials": [report.row(r) for r in mine]}))

@@ -18,6 +18,11 @@ from scaling_study.settings import CACHE, data_root
 
 CIFAR10_FOLDER = "cifar-10-batches-py"
 COLA_FOLDER = "cola"
+# The training sentences: CoLA 1.1 as its archive is unpacked in one way or another, then as GLUE has it.
+COLA_FILES = (
+    "cola/in_domain_train.tsv", "cola/raw/in_domain_train.tsv", "cola/cola_public/raw/in_domain_train.tsv",
+    "cola_public/raw/in_domain_train.tsv", "cola/train.tsv",
+)  # fmt: skip
 
 
 class NoData(Exception):
@@ -42,10 +47,14 @@ def packed_cifar10() -> Path:
 
 def packed_cola() -> Path:
     """Where the tokenised sentences lie; a folder, since the tokeniser lies beside them."""
+    facts = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in (cola_file(),) if f]
+    return CACHE / f"cola-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"
+
+
+def cola_file() -> Path | None:
+    """The file of training sentences, where there is one."""
     root = data_root().resolve()
-    files = sorted((root / COLA_FOLDER).glob("*.tsv"))
-    facts = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    return CACHE / f"cola-{hashlib.sha256(repr((str(root), facts)).encode()).hexdigest()[:12]}"
+    return next((root / name for name in COLA_FILES if (root / name).is_file()), None)
 
 
 FOLDERS = {"cifar10": CIFAR10_FOLDER, "cola": COLA_FOLDER}

@@ -17,9 +17,10 @@ from scaling_study.trial import Trial
 LAUNCH_SECONDS: Mapping[str, float] = {"python": 3.0, "mpirun": 4.5, "horovodrun": 5.0, "torchrun": 6.0, "deepspeed": 9.0}
 STEP_SECONDS_PER_SAMPLE: Mapping[str, float] = {
     "resnet8": 0.0015, "resnet8_groupnorm": 0.0015, "resnet18": 0.0025, "resnet50": 0.007,
-    "albert_tiny": 0.002, "albert_base_v2": 0.3,
+    "mlp_wide": 0.03, "albert_tiny": 0.002, "albert_base_v2": 0.3,
 }  # fmt: skip
 EPOCH_SAMPLES = {"cifar10": 50_000, "cola": 8_551}
+GATE_SECONDS = 5.0  # ten steps in fp64, and the reference
 INSTRUMENTED = 1.25  # the instrumented window adds up to a quarter of the timed one
 
 
@@ -40,6 +41,8 @@ class Estimate:
             return 0.0
         if known := self._seconds.get(trial.configuration):
             return median(known)
+        if trial.find == "parity":
+            return LAUNCH_SECONDS.get(trial.launcher, 10.0) + GATE_SECONDS
         window = planned.measure
         step = (
             0.0 if trial.device == "cuda" else STEP_SECONDS_PER_SAMPLE.get(trial.model, 0.01) * trial.batch_per_worker

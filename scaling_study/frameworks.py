@@ -30,6 +30,7 @@ class Framework:
     refusals: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     needs_gpu: str = ""  # why it cannot run without one; empty: it can
     refused_on_cpu: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # like refusals, where there is no GPU
+    reduces_as_it_computes: str = ""  # why a 16-bit allreduce needs the same precision of compute; empty: it does not
     one_process: bool = False  # one process drives all its workers' GPUs
     parity_precision: str = "fp64"  # of the parity gate: fp32 for one that refuses fp64
     not_comparable_on_cpu: str = ""  # why its speed there is not to be set beside others'; its parity and memory are
@@ -55,7 +56,11 @@ TRAINING_AXES: Mapping[str, tuple[object, ...]] = {
 }
 PARALLEL_AXES: Mapping[str, tuple[object, ...]] = {**TRAINING_AXES, "workers": (), "oversubscribe": (True, False)}
 
+DATA_PARALLEL_CANNOT_COMPILE = "every replica of DataParallel would run what was compiled for the first GPU's weights"
 HOROVOD_HAS_NO_BF16 = "Horovod 0.28.1 cannot reduce bf16 (Tensor type torch.BFloat16Tensor is not supported)"
+DEEPSPEED_HAS_NO_FP64 = "DeepSpeed 0.19.8 keeps and reduces fp32 at most: fp64 would be rounded, and not said to be"
+FAIRSCALE_HAS_NO_WIRE = "FairScale reduces gradients as they were computed: allreduce=fp16 needs precision=fp16"
+LIGHTNING_FSDP_HAS_NO_FP64 = "Lightning's FSDP has no fp64 (`precision='64-true'` is not supported in FSDP)"
 
 FRAMEWORKS: Mapping[str, Framework] = {
     "single": Framework(
@@ -71,6 +76,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("python",),
         needs=("torch",),
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32")},
+        refusals={"compile": {"True": DATA_PARALLEL_CANNOT_COMPILE}},
         needs_gpu="torch's DataParallel splits a batch over GPUs; without one it is a plain pass-through",
         one_process=True,
     ),
@@ -115,6 +121,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("torchrun",),
         needs=("fairscale", "torch"),
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16"), "zero_stage": (2, 3)},
+        reduces_as_it_computes=FAIRSCALE_HAS_NO_WIRE,
         not_comparable_on_cpu="cpu adapter: FairScale's streams are stubbed, so communication overlaps nothing",
     ),
     "torch_fsdp2": Framework(
@@ -129,21 +136,35 @@ FRAMEWORKS: Mapping[str, Framework] = {
         script="fsdp/deepspeed_zero.py",
         launchers=("deepspeed", "torchrun"),
         needs=("deepspeed", "torch"),
-        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "zero_stage": (0, 1, 2, 3)},
+        axes={
+            **PARALLEL_AXES,
+            "allreduce": ("none", "fp32", "fp16", "bf16"),
+            "precision": ("fp32", "bf16", "fp16"),
+            "zero_stage": (0, 1, 2, 3),
+        },
+        refusals={"precision": {"fp64": DEEPSPEED_HAS_NO_FP64}},
+        parity_precision="fp32",
     ),
     "lightning_ddp": Framework(
         title="Lightning DDP",
         script="fsdp/lightning_ddp.py",
         launchers=("torchrun",),
         needs=("lightning", "torch"),
-        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16")},
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "bucket_bytes": ()},
     ),
     "lightning_fsdp": Framework(
         title="Lightning FSDP",
         script="fsdp/lightning_fsdp.py",
         launchers=("torchrun",),
         needs=("lightning", "torch"),
-        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "zero_stage": (2, 3)},
-        needs_gpu="Lightning's strategy='fsdp' refuses a CPU",
+        axes={
+            **PARALLEL_AXES,
+            "allreduce": ("none", "fp32", "fp16", "bf16"),
+            "precision": ("fp32", "bf16", "fp16"),
+            "zero_stage": (2, 3),
+        },
+        refusals={"precision": {"fp64": LIGHTNING_FSDP_HAS_NO_FP64}},
+        needs_gpu="Lightning refuses this strategy on a CPU (FSDP is only available on GPU)",
+        parity_precision="fp32",
     ),
 }

@@ -32,6 +32,7 @@ OURS: Mapping[str, Model] = {
     "resnet8_groupnorm": _IMAGES,
     "resnet18": _IMAGES,
     "resnet50": _IMAGES,
+    "mlp_wide": Model("scaling_study.workloads.mlp_cifar10", "cifar10"),
     "albert_tiny": _TEXTS,
     "albert_base_v2": _TEXTS,
 }

@@ -67,8 +67,8 @@ def unlike(trial: Trial, ranks: tuple[RankReport, ...]) -> str:
     for rank, report in enumerate(ranks):
         if report.rank != rank:
             return f"the report of rank {rank} is that of rank {report.rank}"
-        if report.world_size != trial.workers:
-            return f"asked for {trial.workers} workers, rank {report.rank} saw {report.world_size}"
+        if report.world_size != trial.processes:
+            return f"asked for {trial.processes} workers, rank {report.rank} saw {report.world_size}"
         if not report.device.startswith(trial.device):
             return f"asked for device {trial.device}, rank {report.rank} ran on {report.device}"
         if report.samples_per_step != (samples := trial.global_batch // trial.processes):

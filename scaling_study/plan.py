@@ -110,6 +110,8 @@ def unsupported(trial: Trial, machine: Machine) -> str:
     for key, reasons in table.refusals.items():
         if reason := reasons.get(str(getattr(trial, key))):
             return reason
+    if table.reduces_as_it_computes and trial.allreduce in gates.SIXTEEN_BIT and trial.allreduce != trial.precision:
+        return table.reduces_as_it_computes
     for library in (*table.needs, *MODELS[trial.model].needs):
         if library not in machine.libraries:
             return f"{library} is not installed"

@@ -182,7 +182,8 @@ def judged(folder: Path, timeout: float, interruption: process.Interruption) -> 
     A process of its own compares: what a framework did to torch cannot reach it, and the driver needs no torch.
     """
     command = [sys.executable, "-m", "scaling_study.parity.check", str(folder.resolve())]
-    ended = process.run(command, {"PYTHONPATH": str(CHECKOUT)}, folder / "parity.txt", timeout, interruption)
+    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))  # a user's workload may lie there
+    ended = process.run(command, {"PYTHONPATH": path}, folder / "parity.txt", timeout, interruption)
     try:
         return str(records.load(folder / "parity.json")["verdict"])
     except records.UnreadableRecord:

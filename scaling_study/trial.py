@@ -164,6 +164,7 @@ class Trial:
         """
         asked = vars(parser(framework).parse_args(argv))
         record = asked.pop("record", None)
+        asked.pop("local_rank", None)
         if steps := asked.pop("steps", None):
             asked.update(min_steps=steps, max_steps=steps, min_seconds=0.0, max_seconds=None)
         window = Window(**{f.name: asked.pop(f.name, f.default) for f in fields(Window)})
@@ -212,6 +213,8 @@ def parser(framework: str) -> argparse.ArgumentParser:
     result.add_argument(
         "--record", metavar="FOLDER", default=argparse.SUPPRESS, help="leave each rank's measurement here as JSON"
     )
+    if "deepspeed" in table.launchers:  # it passes what LOCAL_RANK says too
+        result.add_argument("--local_rank", "--local-rank", type=int, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return result
 
 

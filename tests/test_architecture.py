@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from scaling_study.frameworks import FRAMEWORKS, Framework
+from scaling_study.models import OURS
 from scaling_study.settings import CHECKOUT
 
 # The library without torch: a module imports only from the layers above its own.
@@ -35,7 +36,7 @@ LAYERS = [
     {"cli"},
 ]
 # The library with torch: what scripts are made of. Of the above it sees the words, never the driver.
-TORCH_LAYERS = [{"ranks"}, {"script", "workloads"}, {"measure"}, {"parity"}]
+TORCH_LAYERS = [{"fairscale_on_cpu", "ranks"}, {"script", "workloads"}, {"measure"}, {"parity"}]
 WORDS = {"datasets", "errors", "frameworks", "intervals", "machine", "models", "records", "settings", "trial"}
 
 PURE = {"documents", "estimate", "frameworks", "intervals", "launchers", "plan", "study", "study_schema", "trial"}
@@ -63,7 +64,10 @@ SOURCES = {  # "scaling_study/measure/clock.py" -> its tree
     for folder in ("scaling_study", "analysis", "environment", "benchmarks", "tests", *SCRIPT_FOLDERS)
     for path in sorted((CHECKOUT / folder).rglob("*.py"))
 } | {"run_sweep.py": ast.parse((CHECKOUT / "run_sweep.py").read_text(encoding="utf-8"))}
-SCRIPTS = [name for name in SOURCES if name.split("/")[0] in SCRIPT_FOLDERS and not name.endswith("__init__.py")]
+# Not scripts of a framework, but commands of their own that become the command line of one.
+ENTRY_POINTS = {"fsdp/fairscale_resnet.py", "fsdp/fairscale_albert.py"}
+IN_FOLDERS = {name for name in SOURCES if name.split("/")[0] in SCRIPT_FOLDERS and not name.endswith("__init__.py")}
+SCRIPTS = sorted(IN_FOLDERS - ENTRY_POINTS)
 
 
 def imports(name: str) -> set[str]:
@@ -109,6 +113,8 @@ def test_a_module_imports_only_from_the_layers_above_its_own(layers: list[set[st
     for part, name in library():
         if part in inside:
             level = next(i for i, layer in enumerate(layers) if part in layer)
+            if name == "scaling_study/parity/__main__.py":  # a front door, like cli
+                continue
             allowed = set().union(*layers[:level], {part}, WORDS if layers is TORCH_LAYERS else set())
             assert library_parts(name) <= allowed, f"{name} imports from below"
 
@@ -128,6 +134,11 @@ def test_optional_frameworks_are_imported_only_by_their_own_scripts() -> None:
             own = next(framework for framework in FRAMEWORKS.values() if framework.script == name)
             allowed = {library.replace("-", "_") for library in own.needs}
             assert packages(name) & (OPTIONAL | TORCH) <= allowed, f"{name} needs what its framework does not list"
+        elif name.startswith("scaling_study/workloads/"):
+            needed = {library for model in OURS.values() for library in model.needs}
+            assert packages(name) & OPTIONAL <= needed, f"{name} needs what no model lists"
+            top = {node.module or "" for node in SOURCES[name].body if isinstance(node, ast.ImportFrom)}
+            assert not {module.split(".")[0] for module in top} & OPTIONAL, f"{name} makes everybody pay for it"
         elif not name.startswith(("tests/", "benchmarks/")):
             assert not packages(name) & OPTIONAL, f"{name} imports an optional framework"
 
@@ -141,8 +152,15 @@ def test_frameworks_are_imported_at_the_top_of_a_script() -> None:
 
 def test_scripts_see_only_what_scripts_are_made_of() -> None:
     for name in SCRIPTS:
-        assert library_parts(name) <= {"measure", "ranks", "records", "script", "trial", "workloads"}, name
+        adapters = {"fairscale_on_cpu"} if "fairscale" in packages(name) else set()
+        assert library_parts(name) <= {"measure", "ranks", "records", "script", "trial", "workloads"} | adapters, name
         assert not packages(name) & {"analysis", "benchmarks", "environment"}, name
+
+
+def test_an_entry_point_only_becomes_the_command_of_a_framework() -> None:
+    for name in ENTRY_POINTS:
+        assert library_parts(name) == {"launchers", "machine", "plan", "trial"}, f"{name} does something of its own"
+        assert not packages(name) & (TORCH | OPTIONAL), f"{name} starts slowly"
 
 
 def test_nothing_imports_a_script() -> None:
@@ -152,7 +170,8 @@ def test_nothing_imports_a_script() -> None:
 
 def test_analysis_reads_records_and_starts_nothing() -> None:
     for name in (name for name in SOURCES if name.startswith("analysis/")):
-        assert library_parts(name) <= {"errors", "frameworks", "intervals", "records", "settings", "trial"}, name
+        known = {"errors", "frameworks", "gates", "intervals", "models", "records", "settings", "trial"}
+        assert library_parts(name) <= known, name
         assert not packages(name) & (TORCH | {"subprocess", "multiprocessing", "psutil", "pynvml"}), name
 
 

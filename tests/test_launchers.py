@@ -85,7 +85,8 @@ def test_every_launcher_starts_the_frameworks_own_script_with_flags_that_it_unde
         asked = Trial(framework=framework, launcher=launcher, controller="mpi", image_size=64)
         argv = list(command(asked).argv)
         at = argv.index(str(CHECKOUT / table.script))
-        assert argv[at - 1] == sys.executable
+        # torch's and DeepSpeed's launchers bring the interpreter that they were started with
+        assert argv[at - 1] == sys.executable or argv[0].startswith(str(Path(sys.executable).parent))
         assert Trial.from_argv(framework, argv[at + 1 :])[0].image_size == 64
 
 

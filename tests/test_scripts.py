@@ -102,3 +102,33 @@ def test_a_neighbour_on_the_other_core_is_noticed(tmp_path):
         neighbour.wait()
     others = records.busy_elsewhere_cores(records.read_ranks(tmp_path, 1))
     assert others is not None and others > 0.5
+
+
+def test_horovod_reduces_gradients_whose_channels_come_last(tmp_path):
+    """Horovod itself refuses them; the same memory in another order is the same sum."""
+    plain, _ = horovod(tmp_path / "plain", "--precision", "fp64")
+    last, _ = horovod(tmp_path / "last", "--precision", "fp64", "--memory-format", "channels_last")
+    assert [r.allreduce_bytes for r in last] == [r.allreduce_bytes for r in plain] == [78_042 * 8] * 2
+    assert last[0].loss_last == pytest.approx(plain[0].loss_last, rel=1e-6)
+
+
+def test_horovod_takes_its_knobs_from_flags(tmp_path):
+    """With a fusion buffer of one byte nothing is fused, and the result is the same."""
+    plain, _ = horovod(tmp_path / "plain", "--precision", "fp64")
+    tuned, _ = horovod(tmp_path / "tuned", "--precision", "fp64", "--fusion-bytes", "1", "--cycle-seconds", "0.002")
+    assert tuned[0].loss_last == pytest.approx(plain[0].loss_last, rel=1e-9)
+
+
+@pytest.mark.parametrize("framework", ["horovod", "single"])
+def test_accumulation_changes_how_often_gradients_travel_and_not_the_step(tmp_path, framework):
+    flags = ["--model", "resnet8_groupnorm", "--precision", "fp64"]
+
+    def ran(folder: Path, *more: str) -> records.RankReport:
+        if framework == "horovod":
+            return horovod(folder, *flags, *more)[0][0]
+        run([sys.executable, SINGLE, *QUICK, *flags, *more, "--record", str(folder)])
+        return records.read_ranks(folder, 1)[0]
+
+    whole, parts = ran(tmp_path / "whole"), ran(tmp_path / "parts", "--accumulation", "4")
+    assert parts.loss_last == pytest.approx(whole.loss_last, rel=1e-9)
+    assert parts.allreduce_bytes == whole.allreduce_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from scaling_study import plan, study
 from scaling_study.errors import Problems
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
+from scaling_study.models import MODELS
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import Measure, Study
 from scaling_study.study_schema import KEYS, NOT_FOR_STUDIES
@@ -79,6 +81,13 @@ def test_every_trial_key_is_a_study_key_but_those_that_no_study_sets() -> None:
     assert NOT_FOR_STUDIES == ("framework", "machine", "repeat", "window")
 
 
+def either(names: Iterable[str]) -> str:
+    """`'a', 'b' or 'c'`, as an error lists what would be right."""
+    *most, last = (repr(name) for name in names)
+    return f"{', '.join(most)} or {last}"
+
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -107,14 +116,14 @@ def test_every_trial_key_is_a_study_key_but_those_that_no_study_sets() -> None:
             SINGLE.replace("single", "horovdo"),
             [
                 "study.yaml:3: sweeps.0.framework: 'horovdo' is not right: "
-                "input should be 'single' or 'horovod'; did you mean 'horovod'?"
+                f"input should be {either(FRAMEWORKS)}; did you mean 'horovod'?"
             ],
         ),
         (
             SINGLE.replace("resnet8", "resnet88"),
             [
                 "study.yaml:4: sweeps.0.matrix.model.0: 'resnet88' is not right: "
-                "input should be 'resnet8', 'resnet18' or 'resnet50'; did you mean 'resnet8'?"
+                f"input should be {either(MODELS)}; did you mean 'resnet8'?"
             ],
         ),
     ],

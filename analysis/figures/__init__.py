@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from analysis.figures import gain, speedup, style, throughput
+from analysis.figures import frameworks, gain, speedup, style, throughput
 from analysis.names import file_name
 from analysis.results import Results
 
@@ -13,6 +13,7 @@ def draw(results: Results) -> dict[str, Figure]:
     """File name without its ending -> figure; those that this study has nothing to show on are left out."""
     with style.applied():
         figures: dict[str, Figure | None] = {"throughput": throughput.draw(results)}
+        figures |= {"frameworks": frameworks.draw(results)}
         figures |= {f"speedup-{file_name(model)}": speedup.draw(results, model) for model in results.models}
         figures |= {"allreduce-gain": gain.draw(results)}
     return {name: figure for name, figure in figures.items() if figure is not None}

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import notes
+from analysis import comparable, notes
 from analysis.figures import style
 from analysis.results import Results
 
 MEAN, RATIO = "mean", "ratio of means"  # what a point is
 
 
-def footnote(results: Results, what: str, points: str, method: str, shown: str = "") -> list[str]:
-    """Sentences: `what` is drawn, what its `points` are, by which `method` the interval was found, and how a lone
-    repeat is `shown`."""
+def footnote(
+    results: Results, rows: pd.DataFrame, what: str, points: str, method: str, shown: str = "", drawn: str = ""
+) -> list[str]:
+    """Sentences: `what` is drawn of `rows`, what its `points` are, by which `method` the interval was found, how a
+    lone repeat is `shown`, and how that which may not be compared is `drawn`."""
     counts = results.configurations.n
     lines = [what]
     if (counts > 0).any():
@@ -21,9 +24,12 @@ def footnote(results: Results, what: str, points: str, method: str, shown: str =
         lines.append(f"Points: {points} of {results.repeats}{bars}.")
     if counts.between(1, 2).any():
         lines.append("With fewer than 3 repeats no interval is claimed" + (f"; {shown}." if shown else "."))
-    if (results.configurations.status != "ok").any():
+    if (rows.status != "ok").any():
         lines.append("Crosses: not measured, with the reason at the right.")
-    return [" ".join(line for line in lines if line), f"{notes.source(results)}."]
+    marked = comparable.sentences(rows)
+    if marked and drawn:
+        lines.append(drawn)
+    return [" ".join(line for line in lines if line), *marked, f"{notes.source(results)}."]
 
 
 def empty(title: str, why: str, results: Results) -> Figure:
@@ -33,5 +39,5 @@ def empty(title: str, why: str, results: Results) -> Figure:
     )
     axis = made.axes[0][0]
     axis.set_axis_off()
-    axis.text(0.5, 0.5, why, ha="center", va="center", transform=axis.transAxes)
+    axis.text(0.5, 0.5, "\n".join(why.split(": ")), ha="center", va="center", transform=axis.transAxes)
     return made.figure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from analysis import gain, series
+from analysis import comparable, gain, series
 from analysis.figures import captions, marks, style
 from analysis.figures.captions import RATIO
-from analysis.gain import FASTER, NO_DIFFERENCE, NO_INTERVAL, SLOWER
+from analysis.gain import FASTER, NO_DIFFERENCE, NO_INTERVAL, NOT_COMPARABLE, SLOWER
 from analysis.results import Results
 from analysis.study import workers_text
 
@@ -28,8 +29,9 @@ def draw(results: Results) -> Figure | None:
     pairs = gain.table(results.configurations)
     if pairs.gain.isna().all():
         return None
+    signs = {row["configuration"]: comparable.sign(row) for row in results.configurations.to_dict("records")}
     names = _names(pairs, results)
-    pairs = pairs.assign(name=names, text=[_text(pair) for pair in pairs.to_dict("records")])
+    pairs = pairs.assign(name=names, text=[_text(pair, signs) for pair in pairs.to_dict("records")])
     models = [model for model in results.models if (pairs.model == model).any()]
     panels = [pairs[pairs.model == m].sort_values(["workers", results.study.batch_key, "name"]) for m in models]
     most = max(len(panel) for panel in panels)
@@ -48,10 +50,10 @@ def draw(results: Results) -> Figure | None:
     what = "Everything but the allreduce is the same. Open grey: no difference, as the interval contains 1."
     if most > MOST_ROWS:
         what += f" The first {MOST_ROWS} of up to {most} pairs of a model; tables/ has all."
+    ours = results.configurations[results.configurations.configuration.isin([*pairs.configuration, *pairs.reference])]
+    footnote = captions.footnote(results, ours, what, RATIO, "Welch", drawn="Grey text: not to be compared.")
     title = f"Gain of {_precisions(pairs)} over fp32 allreduce: {results.study.name}"
-    sheet = style.sheet(
-        -(-len(models) // columns), columns, layout, title, captions.footnote(results, what, RATIO, "Welch")
-    )
+    sheet = style.sheet(-(-len(models) // columns), columns, layout, title, footnote)
     low, high = _limits(pairs)
     for index, (model, panel) in enumerate(zip(models, panels, strict=True)):
         axis, _ = sheet.at(index)
@@ -76,11 +78,11 @@ def _panel(axis: Axes, panel: pd.DataFrame, looks: dict[str, tuple[str, str, str
                 pair["gain"], row, marker=marker, markerfacecolor=face, markeredgecolor=edge, markeredgewidth=1.2,
                 linestyle="", markersize=5.5, zorder=4,
             )  # fmt: skip
-        else:
+        elif pair["verdict"] != NOT_COMPARABLE:
             axis.plot(left, row, marker="x", color=style.DARK, markeredgewidth=1.6, markersize=5, clip_on=False)
         axis.annotate(
             pair["text"], xy=(1.05, row), xycoords=("axes fraction", "data"), va="center", fontsize=style.SMALL,
-            annotation_clip=False,
+            annotation_clip=False, color=style.GREY if pair["verdict"] == NOT_COMPARABLE else style.DARK,
         )  # fmt: skip
     axis.set_ylim(len(panel) - 0.4, -0.6)
     axis.set_yticks(range(len(panel)), panel.name)
@@ -115,12 +117,14 @@ def _names(pairs: pd.DataFrame, results: Results) -> list[str]:
     names = []
     for pair in pairs.to_dict("records"):
         words = [f"batch {pair[results.study.batch_key]}", workers_text(int(pair["workers"]))]
-        words += [str(pair["framework"])] * several + [f"{key} {pair[key]}" for key in extra if not pd.isna(pair[key])]
+        words += [str(pair["framework"])] * several + series.words(pair, extra)
         names.append(", ".join(words + [str(pair["allreduce"])] * (pairs.allreduce.nunique() > 1)))
     return names
 
 
-def _text(pair: dict[object, object]) -> str:
+def _text(pair: dict[Any, Any], signs: dict[str, str]) -> str:
+    if pair["verdict"] == NOT_COMPARABLE:
+        return f"{NOT_COMPARABLE} {signs[pair['configuration']] or signs[pair['reference']]}"
     if pair["verdict"] == NO_DIFFERENCE:
         return f"no difference ({pair['gain']:.2f})"
     if pair["verdict"] == NO_INTERVAL:

@@ -12,6 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
 from analysis.figures import style
+from analysis.figures.looks import Look
 
 GAP = style.SMALL * 1.45 / 72  # inches between two labels
 STRIP_ROW = 0.165  # inches
@@ -105,9 +106,10 @@ def strip(axis: Axes, below: Axes | None, failures: Sequence[Failure], label: st
         )  # fmt: skip
 
 
-def gutter(texts: Iterable[str]) -> float:
-    """Inches that labels with these texts need beside a panel."""
-    return 0.35 + max((style.inches(text, style.SMALL) for text in texts), default=0.0)
+def gutter(texts: Iterable[str], titles: Iterable[str] = (), panel_width: float = 0.0) -> float:
+    """Inches that labels with these texts need beside a panel, and its title, which starts above its left edge."""
+    beyond = max((style.inches(title, bold=True) for title in titles), default=0.0) - panel_width - 0.4
+    return max(0.35 + max((style.inches(text, style.SMALL) for text in texts), default=0.0), beyond)
 
 
 def failure_text(name: str, statuses: Sequence[tuple[str, str]]) -> str:
@@ -117,15 +119,16 @@ def failure_text(name: str, statuses: Sequence[tuple[str, str]]) -> str:
 
 
 def interval_line(
-    axis: Axes, x: NDArray[np.float64], rows: pd.DataFrame, names: tuple[str, str, str], colour: str, marker: str,
-    dashes: str = "-",
+    axis: Axes, x: NDArray[np.float64], rows: pd.DataFrame, names: tuple[str, str, str], look: Look,
 ) -> None:  # fmt: skip
     """Points joined by a line, with a bar from low to high where there is an interval. `names`: mean, low, high."""
+    inside, edge = ("white", look.colour) if look.hollow else (look.colour, "white")
     mean, low, high = (rows[name].astype(float).to_numpy() for name in names)
     below, above = np.nan_to_num(mean - low), np.nan_to_num(high - mean)
     axis.errorbar(
-        x, mean, yerr=np.clip(np.vstack([below, above]), 0, None), color=colour, marker=marker, linestyle=dashes,
-        capsize=2.5, elinewidth=1.0, capthick=1.0, markeredgecolor="white", markeredgewidth=0.5, zorder=3,
+        x, mean, yerr=np.clip(np.vstack([below, above]), 0, None), color=look.colour, marker=look.marker,
+        linestyle=":" if look.hollow else look.dashes, capsize=2.5, elinewidth=1.0, capthick=1.0,
+        markerfacecolor=inside, markeredgecolor=edge, markeredgewidth=1.1 if look.hollow else 0.5, zorder=3,
     )  # fmt: skip
 
 

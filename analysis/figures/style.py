@@ -23,7 +23,8 @@ from matplotlib.textpath import TextPath
 SIZE, SMALL, TITLE = 8.0, 7.0, 10.0  # points
 LINE = 1.35  # of the font size, from one line of text to the next
 DARK, GREY, PALE = "#222222", "#8a8a8a", "#f2f2f2"
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
+PALETTE = (0, 1, 2, 4, 3, 9, 5)  # of seaborn's colour-blind safe one; its yellow, pink and grey vanish on white
 RC: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same widths on every machine
     "font.size": SIZE,
@@ -63,10 +64,9 @@ def applied() -> Iterator[None]:
 
 
 def colours(count: int) -> list[str]:
-    """Colour-blind safe, and never the yellow, pink and grey of that palette, which vanish on white."""
+    """The first `count` colours, from the start again where there are more."""
     palette = sns.color_palette("colorblind").as_hex()
-    kept = [palette[i] for i in (0, 1, 2, 4, 3, 9, 5)]
-    return [kept[i % len(kept)] for i in range(count)]
+    return [palette[PALETTE[i % len(PALETTE)]] for i in range(count)]
 
 
 def left_of(numbers: Sequence[str]) -> float:

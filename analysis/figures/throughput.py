@@ -12,122 +12,119 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from analysis.configurations import values
-from analysis.figures import captions, marks, style
+from analysis.figures import captions, looks, marks, style
 from analysis.figures.captions import MEAN
+from analysis.figures.looks import Look
 from analysis.figures.marks import EndLabel, Failure
-from analysis.results import Results
-from scaling_study.frameworks import FRAMEWORKS
+from analysis.results import Results, unit
 
-MOST_COLUMNS = 2
-MOST_COLOURS = 7  # lines in a panel that have a colour of their own; beyond, shades say workers, dashes precision
+MANY_PANELS = 4  # beyond, three side by side instead of two
 MOST_LABELS = 24  # lines in a panel that are named; beyond, only the fastest and the slowest
 LOGARITHMIC_FROM = 25  # largest over smallest throughput of a panel
-DASHES = {"none": "-", "fp32": "-", "fp16": "--", "bf16": "-."}
 NAMES = ("samples_per_second", "interval_low", "interval_high")
 
 
 @dataclass(frozen=True)
-class Look:
-    """How one series is drawn, the same in every panel."""
+class Panel:
+    """Its title, its configurations, and what their labels need not say because the title does."""
 
-    colour: str
-    marker: str
-    dashes: str = "-"
+    title: str
+    rows: pd.DataFrame
+    said: str = ""
+
+    def label(self, series: str, look: Look) -> str:
+        return f"{series.removeprefix(self.said)} {look.sign}".rstrip()
 
 
 def draw(results: Results) -> Figure:
     """The figure; with no finished trial, one that says so."""
-    if not results.models:
-        return captions.empty("Throughput", "no finished trial in this study yet", results)
-    looks = _looks(results.configurations)
-    panels = _panels(results, many=len(looks) > MOST_COLOURS)
-    failed = [_failures(rows, looks) for rows in panels.values()]
-    columns = min(len(panels), MOST_COLUMNS)
+    if results.nothing_yet:
+        return captions.empty("Throughput", results.nothing_yet, results)
+    look = looks.of(results.configurations)
+    panels = _panels(results, many=len(look) > looks.MOST_COLOURS)
+    failed = [_failures(panel, look) for panel in panels]
+    columns = min(len(panels), 3 if len(panels) > MANY_PANELS else 2)
     texts = [
-        [*rows.series, *(f.text for f in marks.merged(bad))] for rows, bad in zip(panels.values(), failed, strict=True)
+        [*(panel.label(name, look[name]) for name in panel.rows.series), *(f.text for f in marks.merged(bad))]
+        for panel, bad in zip(panels, failed, strict=True)
     ]
-    fastest = [rows.samples_per_second.max() for rows in panels.values()]
-    most = max(rows.series.nunique() for rows in panels.values())
+    fastest = [panel.rows.samples_per_second.max() for panel in panels]
+    most = max(panel.rows.series.nunique() for panel in panels)
+    width = 2.4 if results.configurations.batch.nunique() > 1 else 1.5
     layout = style.Layout(
         left=style.left_of([f"{0 if pd.isna(speed) else speed:,.0f}" for speed in fastest]),
-        panel_width=2.4 if results.configurations.batch.nunique() > 1 else 1.5,
-        panel_height=max(2.3, (min(most, MOST_LABELS) + 1) * marks.GAP),
-        gutters=tuple(marks.gutter(t for of in texts[column::columns] for t in of) for column in range(columns)),
+        panel_width=width,
+        panel_height=max(2.3, (min(most, MOST_LABELS) + 1) * 1.4 * marks.GAP),
+        gutters=tuple(
+            marks.gutter(
+                (t for of in texts[column::columns] for t in of),
+                (panel.title for panel in panels[column::columns]),
+                width,
+            )
+            for column in range(columns)
+        ),
         strip=marks.strip_height(failed),
     )
     what = f"Of {most} lines, the fastest and the slowest are named; tables/ has all." if most > MOST_LABELS else ""
-    footnote = captions.footnote(results, what, MEAN, "Student t", "dashes show the single repeats")
+    footnote = captions.footnote(
+        results, results.configurations, what, MEAN, "Student t", "dashes show the single repeats",
+        "Hollow and grey: not to be compared with the others.",
+    )  # fmt: skip
     title = f"Throughput by batch size: {results.study.name}"
     sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, footnote)
-    for index, (name, rows) in enumerate(panels.items()):
+    for index, panel in enumerate(panels):
         axis, strip = sheet.at(index)
-        axis.set_title(name, loc="left", weight="bold")
-        style.name_y(axis, "throughput (samples/s)", layout)
-        _scale(axis, results.configurations[results.configurations.model.isin(rows.model)])  # one for all of a model
-        _panel(axis, rows, looks, layout)
+        axis.set_title(panel.title, loc="left", weight="bold")
+        model = results.configurations[results.configurations.model.isin(panel.rows.model)]
+        style.name_y(axis, f"throughput ({unit(model)}/s)", layout)
+        _scale(axis, model)  # one for all panels of a model
+        _panel(axis, panel, look, layout)
         marks.strip(axis, strip, failed[index], f"{results.study.batch_key.replace('_', ' ')} (samples)")
     for index in range(len(panels), len(sheet.axes) * columns):
         style.remove(sheet, index)
     return sheet.figure
 
 
-def _panels(results: Results, many: bool) -> dict[str, pd.DataFrame]:
-    """Title -> configurations: one a model, or, where lines are many, one a model and framework.
+def _panels(results: Results, many: bool) -> list[Panel]:
+    """One panel a model, or, where lines are many, one a model and framework.
 
     A framework that only ever has one worker is a reference to the others, and shown with each of them.
     """
     data = results.configurations
     every = list(data.sort_values("series_order").framework.unique())
-    frameworks, alone = [f for f in every if not _alone(f)], [f for f in every if _alone(f)]
+    frameworks, alone = [f for f in every if not looks.alone(f)], [f for f in every if looks.alone(f)]
     if not many or len(frameworks) < 2:
-        return {model: data[data.model == model] for model in results.models}
-    panels = {
-        f"{model}, {framework}": data[(data.model == model) & data.framework.isin([framework, *alone])]
-        for model in results.models
-        for framework in frameworks
-    }
-    return {name: rows for name, rows in panels.items() if len(rows)}
+        return [Panel(model, data[data.model == model]) for model in results.models]
+    panels = []
+    for model in results.models:
+        for framework in frameworks:
+            rows = data[(data.model == model) & data.framework.isin([framework, *alone])]
+            if (rows.framework == framework).any():
+                panels.append(Panel(f"{model}, {framework}", rows, f"{framework}, "))
+    return panels or [Panel(model, data[data.model == model]) for model in results.models]
 
 
-def _alone(framework: str) -> bool:
-    return framework in FRAMEWORKS and FRAMEWORKS[framework].axes.get("workers") == (1,)
-
-
-def _looks(data: pd.DataFrame) -> dict[str, Look]:
-    first = data.sort_values("series_order").drop_duplicates("series")
-    if len(first) <= MOST_COLOURS:
-        colours = style.colours(len(first))
-        return {name: Look(colours[i], style.MARKERS[i]) for i, name in enumerate(first.series)}
-    workers = sorted(first.workers.unique())
-    shade = dict(zip(workers, style.shades(len(workers)), strict=True))
-    return {
-        row["series"]: Look(
-            style.GREY if _alone(row["framework"]) else shade[row["workers"]],
-            style.MARKERS[workers.index(row["workers"]) % len(style.MARKERS)],
-            DASHES.get(row["allreduce"], "-"),
-        )
-        for row in first.to_dict("records")
-    }
-
-
-def _panel(axis: Axes, rows: pd.DataFrame, looks: dict[str, Look], layout: style.Layout) -> None:
+def _panel(axis: Axes, panel: Panel, look: dict[str, Look], layout: style.Layout) -> None:
+    rows = panel.rows
     batches = sorted(rows.batch.unique())
+    lone = len(batches) == 1  # a column of points: apart from each other, as there are no lines to follow
     span = max(math.log2(batches[-1] / batches[0]), 1.0)
-    present = [name for name in looks if (rows.series == name).any()]
+    present = [name for name in look if (rows.series == name).any()]
     labels = []
-    axis.set_xlim(math.log2(batches[0]) - 0.12 * span, math.log2(batches[-1]) + 0.12 * span)
+    margin, most, whole = (0.6, 0.08, 0.9) if lone else (0.12, 0.03, 0.15)
+    axis.set_xlim(math.log2(batches[0]) - margin * span, math.log2(batches[-1]) + margin * span)
     for index, name in enumerate(present):
         good = rows[(rows.series == name) & (rows.status == "ok")].sort_values("batch")
         if good.empty:
             continue
-        look, means = looks[name], good.samples_per_second
-        dodge = (index - (len(present) - 1) / 2) * min(0.03, 0.15 / len(present)) * span
+        ours, means = look[name], good.samples_per_second
+        dodge = (index - (len(present) - 1) / 2) * min(most, whole / len(present)) * span
         x = np.log2(good.batch.to_numpy(dtype=float)) + dodge
-        marks.interval_line(axis, x, good, NAMES, look.colour, look.marker, look.dashes)
+        marks.interval_line(axis, x, good, NAMES, ours)
         for at, row in zip(x, good.to_dict("records"), strict=True):
             if row["n"] < 3:  # no interval is claimed: show the repeats themselves
-                axis.plot([at] * row["n"], values(row), linestyle="", marker="_", color=look.colour, markersize=7)
-        labels.append(EndLabel(float(x[-1]), float(means.iloc[-1]), name, look.colour))
+                axis.plot([at] * row["n"], values(row), linestyle="", marker="_", color=ours.colour, markersize=7)
+        labels.append(EndLabel(float(x[-1]), float(means.iloc[-1]), panel.label(name, ours), ours.colour))
     if not labels:
         axis.text(0.5, 0.5, "nothing measured", ha="center", va="center", transform=axis.transAxes)
         axis.yaxis.set_major_locator(NullLocator())
@@ -154,13 +151,16 @@ def _scale(axis: Axes, rows: pd.DataFrame) -> None:
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
-def _failures(rows: pd.DataFrame, looks: dict[str, Look]) -> list[Failure]:
-    bad = rows[rows.status != "ok"].sort_values(["series_order", "batch"])
+def _failures(panel: Panel, look: dict[str, Look]) -> list[Failure]:
+    bad = panel.rows[panel.rows.status != "ok"].sort_values(["series_order", "batch"])
     return [
         Failure(
             tuple(math.log2(batch) for batch in group.batch),
-            marks.failure_text(str(name), [(s, str(b)) for s, b in zip(group.status, group.batch, strict=True)]),
-            looks[str(name)].colour,
+            marks.failure_text(
+                panel.label(str(name), look[str(name)]),
+                [(s, str(b)) for s, b in zip(group.status, group.batch, strict=True)],
+            ),
+            look[str(name)].colour,
         )
         for name, group in bad.groupby("series", sort=False)
     ]

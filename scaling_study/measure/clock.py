@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import platform
@@ -16,7 +15,7 @@ import torch
 
 from scaling_study import records
 from scaling_study.machine import cpu_model, installed
-from scaling_study.measure import console
+from scaling_study.measure import collector, console
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.phases import Phase, now
 from scaling_study.measure.power import PowerMeter
@@ -61,7 +60,7 @@ def measure(
     memory = Memory(workload.model, optimizer, ranks.device, held)
     witness = None
     if trial.find == "parity":
-        witness = Witness(workload, trial, weights or workload.model.state_dict)
+        witness = Witness(workload, trial, ranks.rank, weights or workload.model.state_dict)
         step = witness.watching(step)
     meter, quiet = PowerMeter(ranks.device.index, ranks.local_rank), QuietMeter()
 
@@ -79,27 +78,24 @@ def measure(
             step(next(workload.batches))
         warmup_seconds.append(now(ranks.device) - start)
 
-    # 2 the timed window, in blocks; nothing but steps happens inside a block. What setting up left behind is collected
-    # now and never looked at again: a collector that walks all of torch's objects in one rank makes every rank wait.
-    gc.collect()
-    gc.freeze()
+    # 2 the timed window, in blocks; nothing but steps happens inside a block.
     watch, tokens, loss = Stopwatch(ranks.device), 0, first  # loss_first stays unknown where nothing warmed up
     step_seconds: list[float] = []
-    meter.start()
-    quiet.start()
     expected = min(warmup_seconds, default=None)  # keeps even the first block of slow steps within max_seconds
-    while block := int(ranks.agree(next_block(len(step_seconds), sum(step_seconds), window, expected))):
-        watch.start()
-        for _ in range(block):
-            batch = next(workload.batches)
-            loss = step(batch)
-            watch.lap()
-            tokens += workload.tokens(batch) if workload.tokens else 0
-        step_seconds += watch.seconds()
-        say.block(step_seconds, block)
-    quiet.stop()
-    meter.stop()
-    gc.unfreeze()
+    with collector.settled():
+        meter.start()
+        quiet.start()
+        while block := int(ranks.agree(next_block(len(step_seconds), sum(step_seconds), window, expected))):
+            watch.start()
+            for _ in range(block):
+                batch = next(workload.batches)
+                loss = step(batch)
+                watch.lap()
+                tokens += workload.tokens(batch) if workload.tokens else 0
+            step_seconds += watch.seconds()
+            say.block(step_seconds, block)
+        quiet.stop()
+        meter.stop()
     last = loss
 
     # 3 the instrumented window: a quarter of the timed steps, at most ten.
@@ -114,9 +110,9 @@ def measure(
         cores=list(ranks.cores), threads=torch.get_num_threads(),
         first_step_at=first_step_at, warmup_seconds=warmup_seconds, step_seconds=step_seconds,
         samples_per_step=workload.samples_per_step, samples_seen=workload.samples_per_step * len(step_seconds),
-        tokens_seen=tokens if workload.tokens else None,
+        tokens_seen=int(tokens) if workload.tokens else None,
         phases=phases, parameters=workload.parameters,
-        allreduce_bytes=wire.reduced_bytes,
+        allreduce_bytes=wire.reduced_bytes(ranks.world_size),
         communication_bytes=dict(wire.bytes),
         peak_memory_bytes=memory.peak_bytes(), memory=memory.by_kind(),
         loss_first=finite(first), loss_last=finite(last),
@@ -127,7 +123,7 @@ def measure(
         own_cpu_seconds=quiet.own_cpu_seconds, host_cpu_seconds=quiet.host_cpu_seconds,
     )  # fmt: skip
     if record and witness:
-        witness.leave(Path(record), ranks.rank)
+        witness.leave(Path(record))
     if record:
         records.write_rank(Path(record), report)
     say.result(report)

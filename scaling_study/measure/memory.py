@@ -28,28 +28,40 @@ class Memory:
         held: Callable[[], dict[str, Iterable[torch.Tensor]]] | None = None,
     ) -> None:  # fmt: skip
         self.model, self.optimizer, self.device, self.held = model, optimizer, device, held
-        self.activations = 0
+        self.activations = self.gathered = 0
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Count what autograd keeps for backward: the activations, at their most when forward ends."""
+        """Count what autograd keeps for backward: the activations, at their most when forward ends.
+
+        Weights that were gathered from other workers, which autograd sees too, are counted apart.
+        """
         kept: dict[int, int] = {}
-        state = {storage.data_ptr() for storage in _storages(self.model.parameters(), self.model.buffers())}
+        state = {*self._weights(), *_addresses(self.model.buffers())}
 
         def keep(tensor: torch.Tensor) -> torch.Tensor:
             if tensor.layout == torch.strided:
                 storage = _own(tensor).untyped_storage()
-                if storage.data_ptr() not in state:
-                    kept[storage.data_ptr()] = storage.nbytes()
+                address = storage.data_ptr()
+                if address not in state and address not in kept:
+                    gathered = {at: size for at, size in self._weights().items() if at not in state}
+                    self.gathered = max(self.gathered, sum(gathered.values()))
+                    if address not in gathered:
+                        kept[address] = storage.nbytes()
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             yield
         self.activations = max(self.activations, sum(kept.values()))
 
+    def _weights(self) -> dict[int, int]:
+        """Where the weights lie now, a sharded framework's gathered ones included: address -> bytes."""
+        return _addresses(self.model.parameters(), (self.held() if self.held else {}).get("parameters", ()))
+
     def by_kind(self) -> dict[str, int]:
         """Bytes: parameters, gradients, optimizer (its state), buffers, activations; resident (growth since import).
 
+        Of sharded weights `parameters` is what this worker holds, `gathered` the most that it held beside that.
         A framework that keeps them elsewhere than in the model and the optimiser says where (`held`).
         """
         parameters = list(self.model.parameters())
@@ -58,13 +70,14 @@ class Memory:
             "gradients": [p.grad for p in parameters if p.grad is not None],
             "optimizer": _tensors(self.optimizer.state.values()) if self.optimizer else [],
             "buffers": list(self.model.buffers()),
-            **(self.held() if self.held else {}),
+            **{kind: list(tensors) for kind, tensors in (self.held() if self.held else {}).items()},
         }
         sizes = {kind: _bytes(tensors) for kind, tensors in found.items()}
         # freed after a step; at their most there was one for every parameter that this worker holds
         sizes["gradients"] = sizes["gradients"] or _bytes(p for p in found["parameters"] if p.requires_grad)
         resident = max(0, psutil.Process().memory_info().rss - AT_IMPORT)
-        return {**sizes, "activations": self.activations, "resident": resident}
+        gathered = {"gathered": self.gathered} if self.gathered else {}
+        return {**sizes, **gathered, "activations": self.activations, "resident": resident}
 
     def peak_bytes(self) -> int:
         """The device allocator's peak, or on a CPU the sum of the tensors by kind."""
@@ -86,9 +99,10 @@ def _own(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # type: ignore[no-any-return]
 
 
-def _storages(*groups: Iterable[torch.Tensor]) -> list[torch.UntypedStorage]:
-    return list({s.data_ptr(): s for group in groups for t in group for s in [_own(t).untyped_storage()]}.values())
+def _addresses(*groups: Iterable[torch.Tensor]) -> dict[int, int]:
+    """Each storage once: address -> bytes."""
+    return {s.data_ptr(): s.nbytes() for group in groups for t in group for s in [_own(t).untyped_storage()]}
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:
-    return sum(storage.nbytes() for storage in _storages(tensors))
+    return sum(_addresses(tensors).values())

@@ -52,10 +52,13 @@ class Wire:
     def count(self, kind: str, size: int) -> None:
         self.bytes[kind] += size
 
-    @property
-    def reduced_bytes(self) -> int | None:
-        """Gradient bytes handed to reductions in the counted step; None where that cannot be known."""
-        return None if self.unknown else sum(self.bytes.get(kind, 0) for kind in REDUCTIONS)
+    def reduced_bytes(self, world_size: int) -> int | None:
+        """Gradient bytes handed to reductions in the counted step; None where that cannot be known.
+
+        Workers that train together and hand over nothing do not exist: they do it where nobody can see it.
+        """
+        reduced = sum(self.bytes.get(kind, 0) for kind in REDUCTIONS)
+        return None if self.unknown or (world_size > 1 and not reduced) else reduced
 
     def __enter__(self) -> Wire:
         for owner, name, kind in self._watched:

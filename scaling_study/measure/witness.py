@@ -1,6 +1,6 @@
 """What a rank leaves of a parity trial: its losses, the samples it read, the weights it came to.           [torch]
 
-    step 1 ... 10:  loss, sample ids          weights before step 1, after it, and after step 10 (rank 0)
+    step 1 ... 10:  loss, sample ids          weights before step 1, after it, and after the last (rank 0)
     then            the ids of the next two whole epochs: nothing is trained
 
 It only watches: what is right is computed elsewhere, by another process (scaling_study/parity).
@@ -24,50 +24,53 @@ EPOCHS = 2
 class Witness:
     """Wraps a step; every rank has one, and all call the same collectives in the same order."""
 
-    def __init__(self, workload: Workload, trial: Trial, weights: Callable[[], Weights]) -> None:
-        self.workload, self.trial, self._gather = workload, trial, weights
+    def __init__(self, workload: Workload, trial: Trial, rank: int, weights: Callable[[], Weights]) -> None:
+        self.workload, self.rank, self._gather = workload, rank, weights
+        self.steps = min(STEPS, trial.window.warmup_steps + trial.window.min_steps)
         self.losses: list[float] = []
         self.ids: list[torch.Tensor] = []
         self.frozen = [name for name, p in workload.model.named_parameters() if not p.requires_grad]
         self.weights = {"first": self.gathered()}
 
     def watching(self, step: Callable[[Batch], torch.Tensor]) -> Callable[[Batch], torch.Tensor]:
-        """The step, with its loss and sample ids noted for the first STEPS times."""
+        """The step, with its loss and sample ids noted for the first `steps` times."""
 
         def watched(batch: Batch) -> torch.Tensor:
             ids = self.workload.batches.ids
             loss = step(batch)
-            if len(self.losses) < STEPS:
+            if len(self.losses) < self.steps:
                 self.losses.append(float(loss))
                 self.ids.append(ids.clone())
                 if len(self.losses) == 1:
                     self.weights["one"] = self.gathered()
-                if len(self.losses) == STEPS:
+                elif len(self.losses) == self.steps:
                     self.weights["last"] = self.gathered()
             return loss
 
         return watched
 
     def gathered(self) -> Weights:
-        """A copy of the whole model's weights on the host."""
-        return {name: value.detach().to("cpu", copy=True) for name, value in self._gather().items()}
+        """A copy of the whole model's weights on the host. Every rank helps to gather them; rank 0 keeps them."""
+        weights = self._gather()
+        return {name: value.detach().to("cpu", copy=True) for name, value in weights.items()} if self.rank == 0 else {}
 
-    def leave(self, folder: Path, rank: int) -> None:
+    def leave(self, folder: Path) -> None:
         """Write `folder`/parity/rank-<n>.pt: tensors and plain values only, to be read with weights_only."""
         said = {
             "losses": self.losses,
-            "ids": torch.stack(self.ids).to(torch.int32),  # (STEPS, batch)
-            "epochs": self.epochs().to(torch.int32),  # (EPOCHS, samples of this rank)
+            "ids": torch.stack(self.ids).to(torch.int32),  # (steps, batch)
+            "epochs": coming_epochs(self.workload).to(torch.int32),  # (EPOCHS, samples of this rank)
             "frozen": self.frozen,
-            "weights": self.weights if rank == 0 else {},
+            "weights": self.weights,
         }
-        path = folder / "parity" / f"rank-{rank}.pt"
+        path = folder / "parity" / f"rank-{self.rank}.pt"
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.save(said, path)
 
-    def epochs(self) -> torch.Tensor:
-        """The ids of the next EPOCHS whole epochs after the one that is under way."""
-        feed, steps = self.workload.batches, self.workload.steps_per_epoch
-        for _ in range(-feed.taken % steps):
-            feed.skip()
-        return torch.stack([torch.cat([feed.skip() for _ in range(steps)]) for _ in range(EPOCHS)])
+
+def coming_epochs(workload: Workload) -> torch.Tensor:
+    """Sample ids of the next EPOCHS whole epochs after the one that is under way, (EPOCHS, samples of this rank)."""
+    feed, steps = workload.batches, workload.steps_per_epoch
+    for _ in range(-feed.taken % steps):
+        feed.skip()
+    return torch.stack([torch.cat([feed.skip() for _ in range(steps)]) for _ in range(EPOCHS)])

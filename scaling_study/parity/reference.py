@@ -11,17 +11,16 @@ data parallelism does everywhere unless it is told to synchronise. Mean over the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
 
 from scaling_study import workloads
-from scaling_study.measure.witness import EPOCHS, Weights
-from scaling_study.ranks import Ranks
+from scaling_study.measure.witness import Weights, coming_epochs
+from scaling_study.ranks import Ranks, claim_device
 from scaling_study.trial import Trial
-from scaling_study.workloads import Batch, Workload
+from scaling_study.workloads import PARITY_RATE, Batch, Workload
 
 
 @dataclass
@@ -31,69 +30,62 @@ class Testimony:
     losses: list[list[float]]  # [rank][step]
     ids: list[torch.Tensor]  # [rank], (steps, batch)
     epochs: list[torch.Tensor]  # [rank], (EPOCHS, samples of that rank)
-    frozen: list[str]
+    frozen: list[str]  # names of parameters that are not trained
     weights: dict[str, Weights]  # "first", "one", "last" -> the model before, after one step, and after the last
+    trained: list[str] = field(default_factory=list)  # names of parameters that are; of the reference only
 
 
 def run(trial: Trial, steps: int) -> Testimony:
     """Train `steps` steps of the trial in this process."""
-    device = torch.device(trial.device)
-    trial = replace(trial, compile=False)
+    device = claim_device(trial)
     shards = [loaded(trial, rank, device) for rank in range(trial.processes)]
     workload, model = shards[0], shards[0].model
     optimizer = workload.optimizer(model.parameters())
     losses: list[list[float]] = [[] for _ in shards]
     ids: list[list[torch.Tensor]] = [[] for _ in shards]
     weights = {"first": copied(model)}
-    for step in range(steps):
+    for step in range(1, steps + 1):
         for rank, shard in enumerate(shards):
             batch = next(shard.batches)
             ids[rank].append(shard.batches.ids.clone())
-            parts = [forward_backward(workload, part, keep=rank == 0 and i == 0) for i, part in split(trial, batch)]
-            losses[rank].append(sum(parts) / len(parts))
+            losses[rank].append(forward_backward(workload, batch, trial.workers // trial.processes, keep=rank == 0))
         for parameter in model.parameters():
             if parameter.grad is not None:
                 parameter.grad /= trial.workers
         optimizer.step()
         optimizer.zero_grad()
-        weights["one" if step == 0 else "last"] = copied(model)
-    weights.setdefault("last", weights["one"])
-    return Testimony(losses, [torch.stack(batches) for batches in ids], [epochs(shard) for shard in shards], [], weights)
+        if step in (1, steps):
+            weights["one" if step == 1 else "last"] = copied(model)
+    names = {kind: [n for n, p in model.named_parameters() if p.requires_grad is kind] for kind in (True, False)}
+    epochs = [coming_epochs(shard) for shard in shards]
+    return Testimony(losses, [torch.stack(batches) for batches in ids], epochs, names[False], weights, names[True])
 
 
 def loaded(trial: Trial, rank: int, device: torch.device) -> Workload:
     """One rank's workload. One process that drives several GPUs reads all their samples as one batch."""
-    whole = replace(trial, batch_per_worker=trial.batch_per_worker * trial.workers // trial.processes)
+    whole = replace(
+        trial, compile=False, batch_per_worker=trial.global_batch // trial.processes,
+        learning_rate=trial.learning_rate or PARITY_RATE * trial.workers,
+    )  # fmt: skip
     return workloads.load(whole, Ranks(rank=rank, world_size=trial.processes, device=device))
 
 
-def split(trial: Trial, batch: Batch) -> Iterator[tuple[int, Batch]]:
-    """(GPU, its part) of a process's batch."""
-    parts = trial.workers // trial.processes
-    yield from enumerate(zip(*(tensor.chunk(parts) for tensor in batch), strict=True))
+def forward_backward(workload: Workload, batch: Batch, gpus: int, keep: bool) -> float:
+    """Add the gradients of a process's batch, split over its GPUs, to those that are there; the batch's loss.
 
-
-def forward_backward(workload: Workload, batch: Batch, keep: bool) -> float:
-    """Add a shard's gradients to those that are there; its loss. `keep` its BatchNorm buffers or drop them."""
-    before = [buffer.clone() for buffer in workload.model.buffers()]
+    Of BatchNorm's buffers the first GPU's are kept, if `keep` says so.
+    """
     total = 0.0
-    for part, _ in workload.micro_batches(batch):
-        loss = workload.share(workload.model, part)
-        loss.backward()
-        total += float(loss)
-    if not keep:
-        for buffer, value in zip(workload.model.buffers(), before, strict=True):
-            buffer.copy_(value)
+    for micro_batch, _ in workload.micro_batches(batch):
+        for gpu, part in enumerate(zip(*(tensor.chunk(gpus) for tensor in micro_batch), strict=True)):
+            before = [buffer.clone() for buffer in workload.model.buffers()]
+            loss = workload.share(workload.model, part)
+            loss.backward()
+            total += float(loss.detach()) / gpus
+            if not keep or gpu > 0:
+                for buffer, value in zip(workload.model.buffers(), before, strict=True):
+                    buffer.copy_(value)
     return total
-
-
-def epochs(shard: Workload) -> torch.Tensor:
-    """The ids of the next EPOCHS whole epochs of one rank."""
-    for _ in range(-shard.batches.taken % shard.steps_per_epoch):
-        shard.batches.skip()
-    return torch.stack(
-        [torch.cat([shard.batches.skip() for _ in range(shard.steps_per_epoch)]) for _ in range(EPOCHS)]
-    )
 
 
 def copied(model: nn.Module) -> Weights:

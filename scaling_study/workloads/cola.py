@@ -112,7 +112,7 @@ def _download() -> Path:
     """Fetch the sentences into DATA_ROOT, one rank of a host at a time. Raises NoData with how to get them by hand."""
     root = data_root()
     folder = root / COLA_FOLDER
-    if folder.is_dir():  # somebody's copy: what it lacks is not ours to put there
+    if folder.is_dir() and cola_file() is None:  # somebody's copy: what it lacks is not ours to put there
         raise SystemExit(f"CoLA in {folder} is incomplete (none of {', '.join(COLA_FILES)}): download it again")
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ class Workload:
     steps_per_epoch: int
     data_source: str  # "cifar10" or "synthetic (why)"
     sample: str = "image"  # what one sample is, in a report's words
-    tokens: Callable[[Batch], int] | None = None  # tokens in a batch, where samples have them
+    tokens: Callable[[Batch], int | torch.Tensor] | None = None  # real ones of a batch; a tensor: nobody waits for it
     blocks: tuple[type[nn.Module], ...] = ()  # the layers that a sharded framework wraps one by one (F24)
     notes: list[str] = field(default_factory=list)
     accumulation: int = 1

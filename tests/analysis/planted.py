@@ -5,6 +5,7 @@ plant(tmp_path, [Planted("horovod", workers=2, allreduce="fp16", speed=700.0), .
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -13,12 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from analysis import memory
+from scaling_study import gates
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records import Phases, RankReport, Record, write_record
 from scaling_study.trial import Trial
 
 MACHINE = {"cores": 2, "cpu": "Intel(R) Xeon(R) CPU @ 2.20GHz", "gpus": [], "memory_bytes": 8 << 30}
 MACHINE["fingerprint"] = "abcd1234"
-PARAMETERS = {"resnet8": 78_042, "resnet18": 11_181_642, "resnet50": 23_528_522}
+PARAMETERS = {"resnet8": 78_042, "resnet18": 11_181_642, "resnet50": 23_528_522, "albert_tiny": 2_175_234}
 
 
 @dataclass(frozen=True)
@@ -38,10 +42,12 @@ class Planted:
     steps: int = 60
     keys: tuple[tuple[str, Any], ...] = ()  # other trial keys
     planned_repeats: int | None = None  # before any was seen
+    tokens: int | None = None  # of a sample
+    counted: bool = False  # bytes of memory and of collectives are those of its algorithm
 
     def trial(self, repeat: int = 1) -> Trial:
-        launcher = "python" if self.framework == "single" else "horovodrun"
-        controller = None if self.framework == "single" else "gloo"
+        launcher = FRAMEWORKS[self.framework].launchers[0]
+        controller = "gloo" if self.framework == "horovod" else None
         base = Trial(
             framework=self.framework, model=self.model, batch_per_worker=self.batch_per_worker,
             workers=self.workers, allreduce=self.allreduce, launcher=launcher, controller=controller,
@@ -79,7 +85,9 @@ def record(one: Planted, trial: Trial, speed: float | None, study: str, rng: np.
     raw = mean * (1 + 0.02 * rng.standard_normal(one.steps))
     slowest = raw * mean / raw.mean()
     shares = [1.0 if rank == 0 else 0.99 for rank in range(trial.workers)]
-    ranks = [rank_report(trial, rank, (slowest * share).tolist()) for rank, share in enumerate(shares)]
+    counts: dict[str, Any] = counted(trial) if one.counted else {}
+    counts |= {"tokens_seen": one.tokens * trial.batch_per_worker * one.steps} if one.tokens else {}
+    ranks = [rank_report(trial, rank, (slowest * share).tolist(), **counts) for rank, share in enumerate(shares)]
     return replace(made, launch_seconds=2.5, total_seconds=20.0, exit_code=0, ranks=ranks)
 
 
@@ -149,3 +157,63 @@ def published_study(**about: Any) -> tuple[list[Planted], Mapping[str, Any]]:
     machine = {"cores": 8, "cpu": "Intel(R) Xeon(R) CPU", "gpus": ["Tesla T4"] * 2, "memory_bytes": 60 << 30}
     said = {"study": "distributed_dl_horovod", "machine": machine | {"fingerprint": "abcd1234"}}
     return made, {**said, "baseline": {"framework": "horovod", "workers": 1}, **about}
+
+
+def counted(trial: Trial) -> dict[str, Any]:
+    """Bytes that the algorithm of a trial holds and sends, with one optimiser state a parameter."""
+    whole, n = 4 * PARAMETERS[trial.model], trial.workers
+    stage = memory.stage_of({"framework": trial.framework, "zero_stage": trial.zero_stage}) or 0
+    shares = [whole // n if stage >= first else whole for first in (3, 2, 1)]
+    kinds = dict(zip(("parameters", "gradients", "optimizer"), shares, strict=True))
+    kinds |= {"buffers": 38_560, "activations": 456_000 * trial.batch_per_worker, "resident": 300_000_000}
+    gradients = {"none": 0, "fp32": whole, "fp16": whole // 2, "bf16": whole // 2}[trial.allreduce]
+    if n == 1:
+        sent = {}
+    elif trial.framework == "fairscale_oss":
+        sent = {"reduce": gradients, "broadcast": whole}
+    elif stage == 3:
+        sent = {"reduce_scatter": gradients, "all_gather": 2 * whole}
+    else:
+        sent = {"allreduce": gradients} | ({"all_gather": whole} if stage else {})
+    peak = sum(kinds.values()) - kinds["resident"]
+    return {"memory": kinds, "peak_memory_bytes": peak, "communication_bytes": sent, "allreduce_bytes": gradients}
+
+
+def plant_gates(
+    folder: Path, planted: Iterable[Planted], faults: Mapping[str, str] | None = None, study: str = "planted"
+) -> list[Trial]:
+    """Write the record of every gate of these configurations: passed, but for a framework with a fault."""
+    made = gates.needed(one.trial() for one in planted)
+    for trial in made:
+        fault = (faults or {}).get(trial.framework, "")
+        about = record(Planted(steps=10), trial, 50.0, study, np.random.default_rng(0))
+        verdict = {"parity": fault, "status": "failed", "reason": f"parity: {fault}"} if fault else {"parity": "passed"}
+        write_record(folder / "trials" / trial.id, replace(about, **verdict))
+    return made
+
+
+TEN = ("single", "torch_ddp", "horovod", "mpi_allreduce", "fairscale_oss", "fairscale_fsdp", "torch_fsdp2")
+TEN += ("deepspeed_zero", "lightning_ddp", "lightning_fsdp")
+STAGES = {"torch_fsdp2": (2, 3), "deepspeed_zero": (1, 2, 3), "fairscale_fsdp": (3,), "lightning_fsdp": (3,)}
+
+
+def ten_frameworks(
+    models: Iterable[str] = ("resnet18",),
+    batches: Iterable[int] = (32, 64),
+    precisions: Iterable[str] = ("fp32", "fp16"),
+) -> list[Planted]:
+    """A study of everything on a CPU: frameworks x ZeRO stages x {1 worker, 2 workers by precision}."""
+    made = []
+    for model, batch, (place, framework) in itertools.product(models, batches, enumerate(TEN)):
+        for stage in STAGES.get(framework, (None,)):
+            speed = (
+                {"resnet8": 700.0, "albert_tiny": 60.0}.get(model, 320.0) * (0.8 + 0.004 * batch) * (1 - 0.03 * place)
+            )
+            keys = (("zero_stage", stage),) if stage else ()
+            text = {"tokens": 64} if model.startswith("albert") else {}
+            one = Planted(framework, model, batch, speed=speed, noise=0.02, keys=keys, counted=True, **text)
+            made.append(one)
+            if framework != "single":
+                gain = {"fp32": 1.75, "fp16": 1.6, "bf16": 1.7}
+                made += [replace(one, workers=2, allreduce=p, speed=speed * gain[p]) for p in precisions]
+    return made

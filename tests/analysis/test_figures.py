@@ -2,137 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import tempfile
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from drawings import STUDIES, drawn, shown, texts
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Text
-from planted import Planted, default_study, plant, published_study
+from planted import Planted, plant
 
 from analysis import figures, outputs, results
-from analysis.figures import marks, style
+from analysis.figures import looks, marks, style
 
-Study = tuple[list[Planted], Any]
-
-
-def lost(planted: list[Planted], status: str) -> list[Planted]:
-    return [replace(one, status=status, speed=None, repeats=1, reason="planted") for one in planted]
-
-
-def many_workers() -> Study:
-    made = []
-    for batch, workers in itertools.product((32, 64, 128), (1, 2, 4, 8, 16, 32, 64)):
-        for precision in ("none",) if workers == 1 else ("fp32", "fp16"):
-            speed = 20_000.0 * workers**0.9
-            made.append(Planted("horovod", "resnet8", batch, workers, precision, speed, keys=(("device", "cuda"),)))
-    return made, {"baseline": {"workers": 1}}
-
-
-def many_frameworks() -> Study:
-    made = [Planted("single", batch_per_worker=batch, speed=102.0) for batch in (32, 64)]
-    for framework, batch, workers in itertools.product(("horovod", "torch_ddp", "torch_fsdp2"), (32, 64), (1, 2, 4)):
-        for precision in ("none",) if workers == 1 else ("fp32", "fp16"):
-            made.append(Planted(framework, "resnet18", batch, workers, precision, 100.0 * workers**0.9))
-    return made, {"baseline": {"framework": "single"}}
-
-
-def many_seeds() -> Study:
-    made = [
-        Planted("horovod", "resnet8", batch, 2, precision, 100.0 + seed, keys=(("seed", seed),))
-        for batch, precision, seed in itertools.product((32, 64), ("fp32", "fp16"), range(15))
-    ]
-    return [*made, *lost(made[:20], "oom")], {"baseline": {"workers": 2, "allreduce": "fp32"}}
-
-
-def strong() -> Study:
-    made = [
-        Planted("horovod", "resnet18", batch // workers, workers, precision, 100.0 * workers**0.8)
-        for batch, workers in itertools.product((64, 128), (1, 2, 4))
-        for precision in (("none",) if workers == 1 else ("fp32", "fp16"))
-    ]
-    return made, {"baseline": {"workers": 1}, "scaling": "strong"}
-
-
-def changed(change: Callable[[list[Planted]], list[Planted]], study: Study | None = None) -> Study:
-    planted, about = study or default_study()
-    return change(planted), about
-
-
-STUDIES: dict[str, Study] = {
-    "default": default_study(),
-    "synthetic": default_study(synthetic=True),
-    "published": published_study(),
-    "empty": ([], {}),
-    "one trial": ([Planted()], {"baseline": {"framework": "single"}}),
-    "one batch": changed(lambda all: [one for one in all if one.batch_per_worker == 32]),
-    "one model": changed(lambda all: [one for one in all if one.model == "resnet8"]),
-    "one worker count": changed(lambda all: [one for one in all if one.workers == 2]),
-    "one repeat": changed(lambda all: [replace(one, repeats=1) for one in all]),
-    "two repeats": changed(lambda all: [replace(one, repeats=2) for one in all]),
-    "wide": changed(lambda all: [replace(one, noise=0.25) for one in all]),
-    "all failed": changed(lambda all: lost(all, "failed")),
-    "unsupported": changed(lambda all: [*all[:2], *lost(all[2:], "unsupported")]),
-    "baseline failed": changed(lambda all: [*lost(all[:1], "oom"), *all[1:]]),
-    "published lost": changed(lambda all: lost(all, "timeout"), published_study()),
-    "many workers": many_workers(),
-    "many frameworks": many_frameworks(),
-    "strong": strong(),
-    "many seeds": many_seeds(),
-    "long names": changed(
-        lambda all: [replace(one, model=f"some-organisation/{one.model}-with-a-name") for one in all]
-    ),
-    "not powers of two": changed(lambda all: [replace(o, batch_per_worker=b) for o in all[:4] for b in (96, 100, 104)]),
-}
-
-
-@functools.cache
-def drawn(name: str) -> dict[str, Figure]:
-    """The figures of one of STUDIES, drawn once for all tests."""
-    planted, about = STUDIES[name]
-    with tempfile.TemporaryDirectory() as folder:
-        return figures.draw(results.read(plant(Path(folder), planted, **about)))
-
-
-def ticks_out_of_view(figure: Figure) -> set[Text]:
-    """Tick labels that exist but are not drawn, because their tick lies beyond the axis."""
-    unseen = set()
-    for panel in figure.axes:
-        for axis in (panel.xaxis, panel.yaxis):
-            low, high = sorted(axis.get_view_interval())
-            ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
-            unseen |= {t.label1 for t in ticks if not low - 1e-9 <= t.get_loc() <= high + 1e-9}
-    return unseen
-
-
-def texts(figure: Figure) -> list[tuple[str, Any]]:
-    """(text, box in pixels) of every text that is shown."""
-    with style.applied():
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        found = []
-        unseen = ticks_out_of_view(figure)
-        for artist in figure.findobj(Text):
-            if artist.get_visible() and artist.get_text().strip() and artist not in unseen:
-                box = Text.get_window_extent(artist, canvas.get_renderer())
-                found.append((artist.get_text(), box))
-    return found
-
-
-def shown(figure: Figure) -> str:
-    return "\n".join(text for text, _ in texts(figure))
-
-
-SLOW = ("many workers", "many frameworks", "many seeds")
+SLOW = ("many workers", "many frameworks", "many seeds", "ten on two models")
 
 
 @pytest.mark.parametrize(
@@ -263,3 +148,49 @@ def test_too_many_failures_become_one_row() -> None:
     (row,) = marks.merged(rows)
     assert row.text == "9 not measured (tables)"
     assert row.xs == tuple(float(i) for i in range(9))
+
+
+def test_what_may_not_be_compared_is_hollow_marked_and_said() -> None:
+    made = drawn("ten frameworks")
+    for name in ("throughput", "frameworks"):
+        text = shown(made[name]).replace("\n", " ")
+        assert "† NOT COMPARABLE: parity failed: loss of every step: off by 1.2e-03 at step 2 (horovod)." in text
+        assert "‡ speed not comparable: cpu adapter" in text
+        assert "Hollow and grey: not to be compared" in text
+    names = [label.get_text() for label in made["frameworks"].axes[0].get_yticklabels()]
+    assert {name for name in names if name.startswith("horovod")} == {name for name in names if name.endswith("†")}
+    assert names.index("horovod, 2 workers, fp32 †") > names.index("single"), "after what may be compared"
+    hollow = [line for axis in made["throughput"].axes for line in axis.lines if line.get_markerfacecolor() == "white"]
+    assert hollow and {line.get_color() for line in hollow} == {style.GREY}
+    speedup = shown(made["speedup-resnet18"]).replace("\n", " ")
+    assert "Left out: what may not be compared." in speedup and "(horovod)." in speedup
+    assert not any(axis.get_title(loc="left").startswith(("horovod", "fairscale_fsdp"))
+                   for axis in made["speedup-resnet18"].axes)  # fmt: skip
+    gain = made["allreduce-gain"]
+    assert "not comparable †" in shown(gain) and "not comparable ‡" in shown(gain)
+
+
+def test_up_to_twelve_series_have_a_look_of_their_own() -> None:
+    planted, about = STUDIES["twelve points"]
+    with tempfile.TemporaryDirectory() as folder:
+        done = results.read(plant(Path(folder), planted, **about))
+    free = done.configurations.assign(not_comparable="")
+    made = looks.of(free)
+    assert len(made) == 12
+    assert len({(look.colour, look.dashes) for look in made.values()}) == 12
+    assert len({look.marker for look in made.values()}) == 12
+
+
+def test_beyond_that_the_same_role_looks_the_same_in_every_framework() -> None:
+    planted, about = STUDIES["many frameworks"]
+    with tempfile.TemporaryDirectory() as folder:
+        made = looks.of(results.read(plant(Path(folder), planted, **about)).configurations)
+    assert made["horovod, 4 workers, fp16"] == made["torch_ddp, 4 workers, fp16"]
+    assert len(set(made.values())) == 6
+
+
+def test_text_models_have_axes_of_sentences() -> None:
+    text = Planted("single", "albert_tiny", 8, speed=10.0, tokens=64)
+    with tempfile.TemporaryDirectory() as folder:
+        figure = figures.draw(results.read(plant(Path(folder), [text, Planted()])))["throughput"]
+    assert "throughput (sentences/s)" in shown(figure) and "throughput (samples/s)" in shown(figure)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from planted import Planted, default_study, plant, published_study
+from planted import Planted, default_study, plant, published_study, ten_frameworks
 from rich.console import Console
 
-from analysis import print_tables, results, tables
+from analysis import layout, print_tables, results, tables
 
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
 HALF = replace(TWO, allreduce="fp16", speed=200.0)
@@ -27,7 +27,7 @@ def markdown_rows(text: str) -> list[list[str]]:
 def test_rows_are_batches_and_columns_workers_by_precision(tmp_path: Path) -> None:
     planted, about = published_study()
     done = results.read(plant(tmp_path, planted, **about))
-    header, _, *body = markdown_rows(tables.markdown(tables.throughput(done, "resnet50")))
+    header, _, *body = markdown_rows(layout.markdown(tables.throughput(done, "resnet50")))
     assert header == ["batch per worker", "1 worker", "2 workers, fp32", "2 workers, fp16"]
     assert [row[0] for row in body] == ["32", "64", "128", "256", "★ 512", "1024"]
     assert body[5][1:] == ["*oom*", "*timeout*", "*timeout*"]
@@ -52,7 +52,7 @@ def test_a_row_of_one_has_no_winner(tmp_path: Path) -> None:
 
 def test_a_hole_in_the_plan_is_an_empty_cell(tmp_path: Path) -> None:
     done = results.read(plant(tmp_path, [ONE, replace(TWO, batch_per_worker=64)]))
-    body = markdown_rows(tables.markdown(tables.throughput(done, "resnet18")))[2:]
+    body = markdown_rows(layout.markdown(tables.throughput(done, "resnet18")))[2:]
     assert body[0][2] == ""
     assert body[1][1] == ""
 
@@ -60,7 +60,7 @@ def test_a_hole_in_the_plan_is_an_empty_cell(tmp_path: Path) -> None:
 def test_notes_say_how_sure_what_failed_and_what_was_trained(tmp_path: Path) -> None:
     lost = replace(HALF, status="oom", speed=None, reason="out of memory", repeats=1)
     short = replace(ONE, steps=12, noise=0.05)
-    text = tables.markdown(tables.throughput(results.read(plant(tmp_path, [short, TWO, lost])), "resnet18"))
+    text = layout.markdown(tables.throughput(results.read(plant(tmp_path, [short, TWO, lost])), "resnet18"))
     assert "to reach it, this would need" in text
     assert "3 of 6 runs are too short" in text
     assert "oom (out of memory): 2 workers, fp16, batch 32" in text
@@ -76,7 +76,7 @@ def test_synthetic_data_is_in_every_title(tmp_path: Path) -> None:
             assert "SYNTHETIC DATA" in table.title
     planted, about = default_study()
     real = results.read(plant(tmp_path / "real", planted, **about))
-    assert "SYNTHETIC" not in tables.markdown(tables.throughput(real, "resnet18"))
+    assert "SYNTHETIC" not in layout.markdown(tables.throughput(real, "resnet18"))
 
 
 def test_speedup_cells_carry_interval_and_efficiency_or_say_why_not(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_speedup_cells_carry_interval_and_efficiency_or_say_why_not(tmp_path: Pa
     assert cells[32, "2 workers, fp32"].text.endswith("%")
     assert cells[64, "2 workers, fp32"].text == "no baseline"
     assert cells[32, "4 workers, fp32, oversubscribed"].text == "oversubscribed"
-    assert "no speed-up: no baseline trial with workers=1" in tables.markdown(tables.speedup(done, "resnet18"))
+    assert "no speed-up: no baseline trial with workers=1" in layout.markdown(tables.speedup(done, "resnet18"))
 
 
 def test_csv_holds_numbers_half_widths_and_statuses(tmp_path: Path) -> None:
@@ -111,25 +111,10 @@ def test_strong_scaling_has_rows_of_global_batch(tmp_path: Path) -> None:
     assert next(iter(tables.long(done, "resnet18"))) == "global_batch"
 
 
-@pytest.mark.parametrize(
-    ("value", "half", "text"),
-    [
-        (4657.18, 12.3, "4,657 ± 12"),
-        (71.25, 0.44, "71.2 ± 0.4"),
-        (1.618, None, "1.62"),
-        (0.05, 0.01, "0.05 ± 0.01"),
-        (109.04, 0.41, "109.0 ± 0.4"),
-        (200.0, 0.0, "200 ± 0"),
-    ],
-)
-def test_numbers_have_the_places_they_deserve(value: float, half: float | None, text: str) -> None:
-    assert tables.number(value, half) == text
-
-
 def test_more_columns_than_one_could_read_become_rows(tmp_path: Path) -> None:
     seeds = [replace(ONE, repeats=1, keys=(("seed", seed),)) for seed in range(30)]
     folder = plant(tmp_path, seeds)
-    header, _, *body = markdown_rows(tables.markdown(tables.throughput(results.read(folder), "resnet18")))
+    header, _, *body = markdown_rows(layout.markdown(tables.throughput(results.read(folder), "resnet18")))
     assert header == ["batch per worker", "configuration", "value"]
     assert [row[1] for row in body[:3]] == ["1 worker, seed 0", "1 worker, seed 1", "1 worker, seed 2"]
     assert len(body) == 30
@@ -160,7 +145,7 @@ def test_the_terminal_says_when_there_is_nothing_yet(tmp_path: Path) -> None:
 def test_a_study_in_which_all_failed_still_has_its_table(tmp_path: Path, status: str) -> None:
     lost = [replace(one, status=status, speed=None, reason="no") for one in (ONE, TWO)]
     folder = plant(tmp_path, lost, baseline={"workers": 1})
-    assert f"{status} (no)" in tables.markdown(tables.throughput(results.read(folder), "resnet18"))
+    assert f"{status} (no)" in layout.markdown(tables.throughput(results.read(folder), "resnet18"))
     assert status in shown(folder)
 
 
@@ -173,3 +158,36 @@ def test_a_machine_that_was_not_quiet_is_said_under_every_table(tmp_path: Path) 
         record["ranks"][0] |= {"own_cpu_seconds": seconds, "host_cpu_seconds": 1.8 * seconds}
         path.write_text(json.dumps(record))
     assert "The machine was not quiet: during 3 of 3 runs" in " ".join(shown(folder, width=120).split())
+
+
+def test_text_is_counted_in_sentences_and_tokens(tmp_path: Path) -> None:
+    text = Planted("single", "albert_tiny", 8, speed=10.0, tokens=64)
+    done = results.read(plant(tmp_path, [text, ONE]))
+    table = tables.throughput(done, "albert_tiny")
+    assert table.title.startswith("Throughput of albert_tiny in sentences/s")
+    mean, _, tokens = table.cells[8, "single"].text.partition("; ")
+    assert "±" in mean and tokens.endswith(" tokens/s")
+    assert tables.long(done, "albert_tiny")["single tokens/s"][0] == pytest.approx(640, rel=0.05)
+    assert any("A sample is a sentence" in note for note in table.notes)
+    assert tables.throughput(done, "resnet18").title.startswith("Throughput of resnet18 in samples/s")
+    assert "tokens" not in " ".join(tables.long(done, "resnet18"))
+
+
+def test_many_frameworks_are_one_long_table_in_the_terminal(tmp_path: Path) -> None:
+    folder = plant(tmp_path, ten_frameworks(), baseline={"framework": "single"})
+    text = shown(folder, width=100)
+    lines = [line for line in text.splitlines() if "deepspeed_zero, 2 workers, fp16, ZeRO-3" in line]
+    assert len(lines) == 2, "one line for each batch size, with throughput and speed-up"
+    assert "%" in lines[0] and "±" in lines[0]
+    assert all(len(line) <= 100 for line in text.splitlines())
+    assert "not comparable ‡" in text
+    assert text.count("Speed-up of resnet18 over single") == 1
+
+
+def test_a_wide_table_becomes_long_where_the_terminal_is_narrow(tmp_path: Path) -> None:
+    workers = [
+        replace(ONE, workers=count, allreduce="fp32", keys=(("device", "cuda"),)) for count in (2, 3, 4, 5, 6, 8)
+    ]
+    folder = plant(tmp_path, workers)
+    assert "configuration" not in shown(folder, width=120)
+    assert "configuration" in shown(folder, width=60)

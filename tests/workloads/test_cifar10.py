@@ -45,7 +45,7 @@ def test_batches_equal_torchvision_transforms():
     reference = tv.CIFAR10(str(ROOT), train=True, transform=transform)
     images, labels = cifar10.images_and_labels()
     chosen = torch.tensor([0, 49_999, 7, 7, 31_415])
-    got_images, got_labels = next(cifar10.batches(images, labels, iter([chosen]), torch.device("cpu")))
+    got_images, got_labels = next(cifar10.feed(images, labels, iter([chosen]), torch.device("cpu")))
     expected = [reference[int(i)] for i in chosen]
     torch.testing.assert_close(got_images, torch.stack([image for image, _ in expected]), atol=2e-6, rtol=0)
     assert got_labels.tolist() == [label for _, label in expected]
@@ -72,7 +72,7 @@ def test_an_epoch_of_two_ranks_reads_disjoint_real_images():
 
 
 def test_missing_data_says_how_to_get_it(another_root, no_network):
-    with pytest.raises(cifar10.NoData, match=r"could not be downloaded .*: set DATA_ROOT to a folder that holds cifar"):
+    with pytest.raises(datasets.NoData, match=r"could not be downloaded .*: set DATA_ROOT to a folder that holds cifar"):
         cifar10.images_and_labels()
 
 

@@ -1,0 +1,83 @@
+"""What a worker hands to collectives in one step, by kind, counted at the call: docs/record.md, communication_bytes.
+
+With p bytes of fp32 parameters an allreduce hands over p, in fp16 p/2. FSDP gathers the parameters twice and reduces
+the gradients once: 3p, and with fp16 gradients 2p + p/2 = 5/6 of it. ZeRO-1 and -2 send the new parameters once: 3/4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from analysis import comparable, notes
+from analysis.baseline import BATCH_KEYS, known, same
+from analysis.configurations import KEYS
+from analysis.layout import Listing
+from analysis.memory import megabytes, one_batch
+from analysis.over_ranks import COMMUNICATION_COLUMNS
+from analysis.results import Results
+
+ALIKE = tuple(key for key in KEYS if key not in ("allreduce", *BATCH_KEYS))  # the size of a batch sends no byte
+COLUMNS = (
+    *("configuration", "series", "series_order", "framework", "zero_stage", "workers", "allreduce", "batch"),
+    *(*COMMUNICATION_COLUMNS, "communication_bytes", "of_fp32", "bytes_per_parameter"),
+)
+
+
+def table(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row of COLUMNS for each configuration of one model that was measured with more than one worker.
+
+    `of_fp32` is the ratio to the fp32 row of the same framework, otherwise the same; None where there is none.
+    """
+    parallel = [row for row in rows.to_dict("records") if row["n"] and row["workers"] > 1]
+    made = [row | _ratios(row, parallel) for row in parallel]
+    frame = pd.DataFrame(made, columns=list(COLUMNS), dtype=object)
+    return frame.sort_values(["series_order", "batch"], kind="stable", ignore_index=True)
+
+
+def listing(results: Results, model: str) -> Listing | None:
+    """A row for each series; None where there is nothing to send."""
+    ours = results.configurations[results.configurations.model == model]
+    made = one_batch(table(ours))
+    if made.empty or made.communication_bytes.isna().all():
+        return None
+    signs = {row["configuration"]: comparable.sign(row) for row in ours.to_dict("records")}
+    kinds = [name for name in COMMUNICATION_COLUMNS if (made[name].fillna(0) > 0).any()]
+    header = ["configuration (MB a worker and step)"]
+    header += [name.removeprefix("communication_").removesuffix("_bytes").replace("_", "-") for name in kinds]
+    rows = [
+        (
+            f"{row['series']} {signs[row['configuration']].replace(comparable.HERE_SIGN, '')}".rstrip(),
+            *(megabytes(row[kind]) if known(row[kind]) and row[kind] else "" for kind in kinds),
+            megabytes(row["communication_bytes"]) or "not counted",
+            f"{row['of_fp32']:.3f}" if known(row["of_fp32"]) else "",
+            f"{row['bytes_per_parameter']:.2f}" if known(row["bytes_per_parameter"]) else "",
+        )
+        for row in made.to_dict("records")
+    ]
+    legend = [
+        "Whole tensors that a worker hands to collectives in one step, counted at the call. What then crosses the wire "
+        "is another number: a ring of n workers moves 2 (n-1)/n of an allreduce, (n-1)/n of the others.",
+        "Of fp32: against fp32 gradients, otherwise the same. 16-bit gradients make 1/2 of an allreduce; 3/4 where "
+        "fp32 parameters are sent once beside them (ZeRO-1, ZeRO-2, OSS), 5/6 where they are gathered twice (FSDP).",
+    ]
+    said = [*comparable.sentences(ours, comparable.FAILED_SIGN), *comparable.checked(ours), *legend]
+    return Listing(
+        f"Communication of {model} by kind ({results.study.name})",
+        (*header, "sum", "of fp32", "bytes per parameter"), tuple(rows), (*said, notes.source(results)),
+    )  # fmt: skip
+
+
+def _ratios(row: Mapping[Any, Any], among: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
+    sent, count = row["communication_bytes"], row["parameters"]
+    if not known(sent):
+        return {"of_fp32": None, "bytes_per_parameter": None}
+    full = [
+        int(r["communication_bytes"])
+        for r in among
+        if r["allreduce"] == "fp32" and known(r["communication_bytes"]) and all(same(r[k], row[k]) for k in ALIKE)
+    ]
+    each = int(sent) / int(count) if known(count) and count else None
+    return {"of_fp32": int(sent) / full[0] if full and full[0] else None, "bytes_per_parameter": each}

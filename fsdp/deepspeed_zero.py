@@ -1,0 +1,130 @@
+"""Sharded data parallelism with DeepSpeed's ZeRO: of optimiser state, gradients and weights each worker keeps 1/n.
+
+    deepspeed --num_gpus 2 fsdp/deepspeed_zero.py --model resnet18 --zero-stage 2 --allreduce fp16
+
+An engine takes the place of model and optimiser: what data_parallel/torch_ddp.py says in code is configuration here.
+--zero-stage says what is sharded (Rajbhandari et al., arXiv 1910.02054): 0 nothing, 1 the optimiser's state, 2 the
+gradients too, 3 the weights too. It is 2 if left out: on paper that costs no more than an allreduce. One step of P
+parameters with g bytes a gradient (4; 2 with --allreduce fp16 or bf16) and A micro-batches hands over
+
+    stage 0   allreduce P g
+    stage 1   allreduce P g, all_gather P x 4      each part of the new weights; P is padded to a multiple of 2 n
+    stage 2   allreduce A P g, all_gather P x 4    a worker drops what it does not keep only after an allreduce
+    stage 3   reduce_scatter A P g, all_gather 2 A P x 4    each tensor is padded to a multiple of n
+
+and, from stage 1 on, a norm of the gradients that nobody asked for (4 bytes, at stage 3 twice). In 16-bit compute
+stage 3 gathers weights as --allreduce says too. It gathers layer by layer and drops what it has used; on a GPU the next
+layer is on its way meanwhile. By default it may keep a billion weights once gathered: models of this size whole (F24).
+Reductions are inside `backward`, the gathering of new weights inside `optimizer`. DeepSpeed has no fp64.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+
+os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")  # or it warns of no GPU
+
+import deepspeed
+from deepspeed.accelerator import set_accelerator
+from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+
+from scaling_study import workloads
+from scaling_study.measure import Phase, Wire, measure
+from scaling_study.ranks import as_launched, join_torch
+from scaling_study.records import RankReport
+from scaling_study.script import run
+from scaling_study.trial import Trial
+
+SIXTEEN_BIT = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def main(trial: Trial, record: str | None = None) -> RankReport:
+    # 1 join: the launcher has said who we are and where to meet; DeepSpeed adopts the process group that is there
+    ranks = join_torch(trial)
+    trial = as_launched(trial, ranks)
+    stage = 2 if trial.zero_stage is None else trial.zero_stage
+    if ranks.device.type == "cpu":
+        set_accelerator(CPU_Accelerator())  # also where there is a GPU
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # half a minute to compile, for inference only
+
+    # 2 build, then wrap: the engine flattens the parameters and gives the optimiser this worker's part of them
+    workload = workloads.load(trial, ranks)
+    model, optimizer = workload.model, workload.optimizer(workload.model.parameters())
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings(trial, stage, workload))
+    ranks = replace(ranks, backend={**ranks.backend, "deepspeed": deepspeed.__version__, "zero_stage": stage})
+
+    # 3 one optimiser step
+    phase, wire = Phase(ranks.device), Wire()
+
+    def step(batch: workloads.Batch) -> torch.Tensor:
+        losses = []
+        for part, _ in workload.micro_batches(batch):
+            with phase("forward"):
+                loss = workload.share(engine, part)
+            with phase("backward"):
+                engine.backward(loss, scale_wrt_gas=False)  # a share is divided by the micro-batches already
+            with phase("optimizer"):
+                engine.step()  # counts them, and steps after the last
+            losses.append(loss.detach())
+        return sum(losses)
+
+    # 4 measure
+    return measure(
+        step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record,
+        weights=lambda: whole(model), held=lambda: held(engine, stage),
+    )  # fmt: skip
+
+
+def settings(trial: Trial, stage: int, workload: workloads.Workload) -> dict[str, object]:
+    """DeepSpeed's configuration of the trial: what differs from its defaults, and why."""
+    half = trial.precision in SIXTEEN_BIT
+    if half:  # under its autocast DeepSpeed asks each weight what travels, and not communication_data_type
+        for parameter in workload.model.parameters():
+            parameter.comm_dtype = SIXTEEN_BIT.get(trial.allreduce, torch.float32)
+    return {
+        "train_micro_batch_size_per_gpu": trial.batch_per_worker // trial.accumulation,
+        "gradient_accumulation_steps": trial.accumulation,
+        "log_level": "error",
+        "gradient_clipping": 0.0,  # its default of 1.0 would be another training
+        "zero_allow_untested_optimizer": True,  # torch's SGD
+        "communication_data_type": "fp32" if trial.allreduce == "none" else trial.allreduce,
+        "torch_autocast": {  # it switches off a GPU's autocast that is not its own
+            "enabled": half,
+            "dtype": str(SIXTEEN_BIT.get(trial.precision, torch.bfloat16)).removeprefix("torch."),
+            "lower_precision_safe_modules": [],  # to compute in 16 bits, and to reduce in what `allreduce` says
+        },
+        "timers": {"throughput": {"enabled": False}},  # it would wait for the device in every step
+        "zero_optimization": {
+            "stage": stage,
+            "reduce_bucket_size": min(500_000_000, workload.parameters),  # its default is 2 GB, allocated for any model
+            "stage3_param_persistence_threshold": 0,  # small tensors are sharded too
+            "stage3_max_reuse_distance": 0,  # dropped after forward, however soon backward needs them again
+            "stage3_prefetch_bucket_size": 0,  # what is looked ahead to is not dropped any more
+        },
+    }
+
+
+def whole(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """A copy of all weights and buffers; called by all ranks. Below stage 3 there is nothing to gather."""
+    with deepspeed.zero.GatheredParameters(model.parameters()):
+        return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def held(engine: deepspeed.DeepSpeedEngine, stage: int) -> dict[str, Iterable[torch.Tensor]]:
+    """ZeRO's flat parts by kind, and the bucket of gradients that is reduced; all else is where torch has it."""
+    zero = engine.optimizer
+    if stage == 0:
+        return {}
+    if stage == 3:
+        weights, buckets = zero.fp16_partitioned_groups_flat, [bucket.buffer for bucket in zero.ipg_buckets.values()]
+        return {"parameters": weights, "gradients": [zero.grad_partitions_flat_buffer], "buckets": buckets}
+    master = zero.single_partition_of_fp32_groups  # a second copy of this worker's part, even of fp32 weights
+    state = [tensor for kept in engine.basic_optimizer.state.values() for tensor in kept.values()]
+    found = {"optimizer": [*master, *state], "buckets": [torch.empty(zero.reduce_bucket_size)]}  # for backward's time
+    return {**found, "gradients": master} if stage == 2 else found  # they are as large as what they belong to
+
+
+if __name__ == "__main__":
+    run("deepspeed_zero", main)

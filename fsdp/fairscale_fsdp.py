@@ -1,0 +1,108 @@
+"""Sharded data parallelism with FairScale's FullyShardedDataParallel, which torch's own FSDP descends from.
+
+    torchrun --standalone --nproc-per-node 2 fsdp/fairscale_fsdp.py --model resnet18 --zero-stage 3
+
+A worker keeps 1/n of all parameters, gradients and optimiser state (ZeRO: Rajbhandari et al., arXiv 1910.02054; Xu et
+al., arXiv 2004.13336). Every block of the model is a unit with one flat parameter, what is left is one more. A unit is
+gathered before it computes and freed after it; its gradients are reduced straight into shards. As one single unit the
+model would be gathered whole: little memory saved, nothing overlapped (F24). `--zero-stage 2` frees blocks after backward only.
+
+One step hands over, for B parameters in blocks and R outside them, each unit padded to a multiple of n:
+
+    all_gather       4 (2 B + R) bytes     stage 2: 4 (B + R). What is outside blocks always stays until its backward;
+    reduce_scatter   4 (B + R)             a block that is called L times (ALBERT) is gathered L + 1 times
+
+FairScale has no precision of the wire by itself. With `--precision fp16` weights are gathered, and compute, in fp16 (2
+bytes above); BatchNorms stay fp32, in units of their own. Then, and only then, gradients can travel as fp16 too. bf16 is
+torch's autocast over fp32 weights. On a machine with no GPU streams are stubbed (scaling_study/fairscale_on_cpu.py).
+"""
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import torch
+from fairscale.internal import reduce_scatter_bucketer
+from fairscale.nn import FullyShardedDataParallel, auto_wrap, enable_wrap
+from fairscale.nn.data_parallel import fully_sharded_data_parallel
+from fairscale.optim.grad_scaler import ShardedGradScaler
+from torch import nn
+
+from scaling_study import fairscale_on_cpu, workloads
+from scaling_study.measure import Phase, Wire, measure
+from scaling_study.ranks import as_launched, join_torch
+from scaling_study.records import RankReport
+from scaling_study.script import run
+from scaling_study.trial import Trial
+
+KEEP_FP32 = {"mixed_precision": False, "fp32_reduce_scatter": False, "reshard_after_forward": False}
+
+
+def main(trial: Trial, record: str | None = None) -> RankReport:
+    # 1 join: torchrun has said who we are and where to meet
+    ranks = join_torch(trial)
+    trial = as_launched(trial, ranks)
+    if ranks.device.type == "cpu":
+        fairscale_on_cpu.adapt(fully_sharded_data_parallel, reduce_scatter_bucketer)
+
+    # 2 build, then wrap: block by block, then the rest; only then the optimiser, which is to see shards
+    workload = workloads.load(trial, ranks)
+    model = sharded(workload, trial, ranks.device)
+    optimizer = workload.optimizer(model.parameters())
+    units = sum(isinstance(module, FullyShardedDataParallel) for module in model.modules())
+    ranks = replace(ranks, backend={**ranks.backend, "units": units, "cpu adapter": ranks.device.type == "cpu"})
+
+    # 3 one optimiser step
+    phase, wire = Phase(ranks.device), Wire()
+    # each rank sees its own shards only: whether some gradient overflowed, and the step is left out, is agreed on
+    scaler = ShardedGradScaler(enabled=trial.precision == "fp16")
+
+    def step(batch: workloads.Batch) -> torch.Tensor:
+        losses = []
+        for part, last in workload.micro_batches(batch):
+            with nullcontext() if last else model.no_sync():  # whole gradients add up; the last backward reduces the sum
+                with phase("forward"):
+                    loss = workload.share(model, part)
+                with phase("backward"):
+                    scaler.scale(loss).backward()
+            losses.append(loss.detach())
+        with phase("optimizer"):
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        return sum(losses)
+
+    # 4 measure
+    return measure(
+        step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record,
+        weights=model.state_dict,  # gathers: whole tensors, by the plain model's names
+        held=lambda: {"parameters": model.parameters()},  # the outermost unit's shard hangs on the wrapper
+    )  # fmt: skip
+
+
+def sharded(workload: workloads.Workload, trial: Trial, device: torch.device) -> nn.Module:
+    """The workload's model with every block, and then all that is left of it, as units of their own."""
+    half = trial.precision == "fp16"
+    if trial.allreduce == "fp16" and not half:
+        raise SystemExit("--allreduce fp16 needs --precision fp16: FairScale reduces gradients as they were computed")
+    if half:
+        for module in workload.model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.wrapper_config = KEEP_FP32
+
+    def is_unit(module: nn.Module, recurse: bool, module_is_root: bool, **_: int) -> bool:
+        return recurse or module_is_root or isinstance(module, workload.blocks) or hasattr(module, "wrapper_config")
+
+    double = trial.precision == "fp64"
+    settings = {
+        "reshard_after_forward": trial.zero_stage != 2,
+        "mixed_precision": half,
+        "fp32_reduce_scatter": half and trial.allreduce != "fp16",
+        "buffer_dtype": torch.float64 if double else None,  # None: as they compute
+    }
+    with enable_wrap(is_unit, wrapper_cls=FullyShardedDataParallel, compute_device=device, **settings):
+        model = auto_wrap(workload.model.float())  # it wraps fp32 only,
+    return model.double() if double else model  # and converts what is wrapped
+
+
+if __name__ == "__main__":
+    run("fairscale_fsdp", main)

@@ -1,0 +1,78 @@
+"""Sharded optimiser state and gradients with FairScale's OSS and ShardedDataParallel.
+
+    torchrun --standalone --nproc-per-node 2 fsdp/fairscale_oss.py --model resnet18 --allreduce fp16
+
+Every parameter has one owner, the worker that has the least so far. All keep all weights. A gradient is reduced to its
+owner and dropped by the others; the owner alone has the optimiser's state, steps, and broadcasts the new weights
+(ZeRO stage 2, Rajbhandari et al., arXiv 1910.02054). Against DDP, one reduce and one broadcast take the place of the
+allreduce: the same volume, and 1/n of gradients and optimiser state.
+
+One step hands over, for P parameters:
+
+    reduce      4 P bytes (fp16: 2 P)        each gradient by itself, while backward runs
+    broadcast   4 P + BatchNorm's buffers    new weights after the step, in one buffer an owner; buffers before forward
+
+Gradients are not gathered into buffers (reduce_buffer_size=0): buffers are whole, so they would undo the sharding, and
+FairScale would silently reduce them in fp32. They pay between hosts, where many small messages are slow.
+"""
+
+from contextlib import nullcontext
+
+import torch
+from fairscale.nn.data_parallel import ShardedDataParallel
+from fairscale.optim import OSS
+from fairscale.optim.grad_scaler import ShardedGradScaler
+
+from scaling_study import workloads
+from scaling_study.measure import Phase, Wire, measure
+from scaling_study.ranks import as_launched, join_torch
+from scaling_study.records import RankReport
+from scaling_study.script import run
+from scaling_study.trial import Trial
+
+
+def main(trial: Trial, record: str | None = None) -> RankReport:
+    # 1 join: torchrun has said who we are and where to meet
+    ranks = join_torch(trial)
+    trial = as_launched(trial, ranks)
+
+    # 2 build, then wrap: the optimiser deals out the parameters, the model then knows where each gradient goes
+    workload = workloads.load(trial, ranks)
+    optimizer = OSS(workload.model.parameters(), optim=workload.optimizer)
+    model = ShardedDataParallel(workload.model, optimizer, reduce_buffer_size=0, reduce_fp16=trial.allreduce == "fp16")
+    model.refresh_trainable()  # deals the weights out into flat buffers now, not in the first step
+
+    # 3 one optimiser step
+    phase, wire = Phase(ranks.device), Wire()
+    # each rank sees its own gradients only: whether some overflowed, and the step is left out, is agreed on
+    scaler = ShardedGradScaler(enabled=trial.precision == "fp16")
+
+    def step(batch: workloads.Batch) -> torch.Tensor:
+        losses = []
+        for part, last in workload.micro_batches(batch):
+            with nullcontext() if last else model.no_sync():  # gradients add up; the last backward reduces the sum
+                with phase("forward"):
+                    loss = workload.share(model, part)
+                with phase("backward"):
+                    scaler.scale(loss).backward()
+            losses.append(loss.detach())
+        with phase("optimizer"):  # the broadcast of the new weights is inside
+            scaler.step(optimizer)
+            scaler.update()
+            model.zero_grad(set_to_none=True)
+        return sum(losses)
+
+    # 4 measure
+    def held() -> dict[str, list[torch.Tensor]]:
+        """What this worker owns: the optimiser inside OSS steps it, and its gradients outlive backward."""
+        mine = [p for group in optimizer.partition_parameters()[ranks.rank] for p in group["params"]]
+        state = [value for p in mine for value in optimizer.optim.state[p].values()]
+        return {"gradients": mine, "optimizer": [value for value in state if isinstance(value, torch.Tensor)]}
+
+    return measure(
+        step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, held=held, record=record
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    run("fairscale_oss", main)

@@ -1,0 +1,93 @@
+"""Data parallelism with Lightning: torch's DistributedDataParallel behind Fabric, Lightning's layer under the Trainer.
+
+    torchrun --standalone --nproc-per-node 2 fsdp/lightning_ddp.py --model resnet18 --allreduce bf16
+
+The Trainer owns its loop; Fabric leaves it to the script, so that what is timed here is the same step as everywhere.
+It wraps model and optimiser (`setup`), computes forward in the precision it is given, and scales fp16's loss itself.
+What runs is DDP: buckets of gradients averaged by an allreduce while backward runs (Li et al., arXiv 2006.15704). A diff
+against data_parallel/torch_ddp.py shows all that Lightning asks for.
+
+Fabric has no setting for a communication hook, and the Trainer ignores its `ddp_comm_hook` on a CPU without a word: the
+hook is registered on the wrapped model, where it works on every device.
+
+One step hands over, for P parameters:
+
+    allreduce   4 P bytes (fp16, bf16: 2 P)
+    broadcast   BatchNorm's buffers, before forward
+"""
+
+import os
+
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.strategies import DDPStrategy
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+from scaling_study import workloads
+from scaling_study.measure import Phase, Wire, measure
+from scaling_study.ranks import as_launched, join_torch
+from scaling_study.records import RankReport
+from scaling_study.script import run
+from scaling_study.trial import Trial
+
+PRECISION = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed", "fp64": "64-true"}
+COMPRESSION = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
+MIB = 2**20
+
+
+class CompressedDDP(DDPStrategy):
+    """Lightning's DDP, whose gradients travel in another precision."""
+
+    def __init__(self, allreduce: str, **settings: float) -> None:
+        super().__init__(**settings)
+        self.allreduce = allreduce
+
+    def setup_module(self, module: nn.Module) -> nn.Module:
+        model = super().setup_module(module)
+        if self.allreduce in COMPRESSION:
+            model.register_comm_hook(None, COMPRESSION[self.allreduce])
+        return model
+
+
+def main(trial: Trial, record: str | None = None) -> RankReport:
+    # 1 join: torchrun has said who we are and where to meet; Fabric finds the process group that is there
+    ranks = join_torch(trial)
+    trial = as_launched(trial, ranks)
+    if trial.precision == "fp16" and ranks.device.type == "cpu":
+        raise SystemExit("--precision fp16: on a CPU Lightning computes in bf16 instead; ask for bf16")
+
+    # 2 build, then wrap: Fabric moves the model, wraps it in DDP, and casts in its forward
+    workload = workloads.load(trial, ranks)
+    buckets = {} if trial.bucket_bytes is None else {"bucket_cap_mb": trial.bucket_bytes / MIB}
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    fabric = Fabric(
+        accelerator=ranks.device.type, devices=here, num_nodes=ranks.world_size // here,
+        strategy=CompressedDDP(trial.allreduce, **buckets), precision=PRECISION[trial.precision],
+    )  # fmt: skip
+    fabric.launch()
+    model, optimizer = fabric.setup(workload.model, workload.optimizer(workload.model.parameters()))
+
+    # 3 one optimiser step
+    phase, wire = Phase(ranks.device), Wire()
+
+    def step(batch: workloads.Batch) -> torch.Tensor:
+        losses = []
+        for part, last in workload.micro_batches(batch):
+            with fabric.no_backward_sync(model, enabled=not last):  # gradients add up; the last backward reduces the sum
+                with phase("forward"):
+                    loss = workload.share(model, part)
+                with phase("backward"):
+                    fabric.backward(loss)
+            losses.append(loss.detach())
+        with phase("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad()
+        return sum(losses)
+
+    # 4 measure
+    return measure(step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record)
+
+
+if __name__ == "__main__":
+    run("lightning_ddp", main)

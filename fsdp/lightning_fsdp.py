@@ -1,0 +1,91 @@
+"""Sharded data parallelism with Lightning: torch's first FullyShardedDataParallel behind Fabric.
+
+    torchrun --standalone --nproc-per-node 2 fsdp/lightning_fsdp.py --model resnet18 --precision fp16 --allreduce fp16
+
+A worker keeps 1/n of all parameters, gradients and optimiser state (Zhao et al., arXiv 2304.11277). Every block of the
+model is a unit: gathered before its forward and again before its backward, freed after each, its gradients reduced
+straight into shards (`--zero-stage 2`: kept from forward to backward). A diff against fsdp/lightning_ddp.py is a
+strategy and its settings; the step is the same. Lightning refuses this strategy on a machine with no GPU.
+
+`precision` is what weights are gathered, and compute, in; `allreduce` what gradients are reduced in: Lightning's own
+setting couples the two, here it is taken apart. torch keeps BatchNorms fp32, in units of their own.
+
+One step hands over, for B parameters in units inside and R outside them, each unit padded to a multiple of n, with c
+and g bytes a value of computing and reducing (BatchNorms: 4):
+
+    all_gather       c (2 B + R) bytes     stage 2: c (B + R); what is outside blocks stays until its backward
+    reduce_scatter   g (B + R)
+"""
+
+import os
+from dataclasses import replace
+
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.plugins.precision import FSDPPrecision
+from lightning.fabric.strategies import FSDPStrategy
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+from scaling_study import workloads
+from scaling_study.measure import Phase, Wire, measure
+from scaling_study.ranks import as_launched, join_torch
+from scaling_study.records import RankReport
+from scaling_study.script import run
+from scaling_study.trial import Trial
+
+PRECISION = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+WIRE = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "none": torch.float32}
+WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)  # gathered on rank 0's host
+
+
+def main(trial: Trial, record: str | None = None) -> RankReport:
+    # 1 join: torchrun has said who we are and where to meet; Fabric finds the process group that is there
+    ranks = join_torch(trial)
+    trial = as_launched(trial, ranks)
+
+    # 2 build, then wrap: Fabric shards the model block by block; the optimiser's parameters become this worker's shards
+    workload = workloads.load(trial, ranks)
+    coupled = FSDPPrecision(PRECISION[trial.precision]).mixed_precision_config
+    strategy = FSDPStrategy(
+        auto_wrap_policy=set(workload.blocks),
+        mixed_precision=replace(coupled, reduce_dtype=WIRE[trial.allreduce]),
+        sharding_strategy="SHARD_GRAD_OP" if trial.zero_stage == 2 else "FULL_SHARD",
+    )
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    fabric = Fabric(
+        accelerator=ranks.device.type, devices=here, num_nodes=ranks.world_size // here,
+        strategy=strategy, precision=PRECISION[trial.precision],
+    )  # fmt: skip
+    fabric.launch()
+    model, optimizer = fabric.setup(workload.model, workload.optimizer(workload.model.parameters()))
+    wrapped = model._forward_module  # what Fabric's own wrapper wraps
+    units = len(FullyShardedDataParallel.fsdp_modules(wrapped))
+    ranks = replace(ranks, backend={**ranks.backend, "units": units})
+
+    # 3 one optimiser step
+    phase, wire = Phase(ranks.device), Wire()
+
+    def step(batch: workloads.Batch) -> torch.Tensor:
+        losses = []
+        for part, last in workload.micro_batches(batch):
+            with fabric.no_backward_sync(model, enabled=not last):  # gradients add up; the last backward reduces the sum
+                with phase("forward"):
+                    loss = workload.share(model, part)
+                with phase("backward"):
+                    fabric.backward(loss)
+            losses.append(loss.detach())
+        with phase("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad()
+        return sum(losses)
+
+    # 4 measure
+    return measure(
+        step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record,
+        weights=lambda: get_model_state_dict(wrapped, options=WHOLE),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    run("lightning_fsdp", main)

@@ -1,0 +1,106 @@
+"""Sharded data parallelism with torch's FSDP2: every worker keeps 1/n of each weight and gathers it only to use it.
+
+    torchrun --standalone --nproc-per-node 2 fsdp/torch_fsdp2.py --model resnet18 --zero-stage 3 --allreduce bf16
+
+A diff against data_parallel/torch_ddp.py shows all that FSDP2 asks for: `fully_shard` on each block of the model, then
+on what is left. Such a unit's weights are all-gathered before it computes and dropped after; in backward its gradients
+are reduce-scattered, so that a worker gets the mean of its own shard only, and steps that (ZeRO: Rajbhandari et al.,
+arXiv 1910.02054; FSDP: Zhao et al., arXiv 2304.11277). On a GPU the next unit is on its way meanwhile. As one unit the
+model would be gathered whole, with nothing to overlap (F24): the record says how many units there are.
+
+--zero-stage 3 (also if left out) drops a unit's weights after its forward and gathers them again for its backward; 2
+keeps them in between. Between steps both hold shards only. One step of P parameters, with each tensor's first dimension
+padded to a multiple of n, hands over
+
+    all_gather        P x 4 bytes in every micro-batch, at stage 3 twice
+    reduce_scatter    P x 4 once; with --allreduce fp16 or bf16 P x 2. At stage 3 this saves 1/6 of the sum, not half
+
+A block that is used L times (ALBERT) counts L times. In 16-bit compute matrices are gathered in 16 bits too; vectors
+(normalisation, biases) in fp32.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+from scaling_study import workloads
+from scaling_study.measure import Phase, Wire, measure
+from scaling_study.ranks import Ranks, as_launched, join_torch
+from scaling_study.records import RankReport
+from scaling_study.script import run
+from scaling_study.trial import Trial
+
+SIXTEEN_BIT = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def main(trial: Trial, record: str | None = None) -> RankReport:
+    # 1 join: torchrun has said who we are and where to meet
+    ranks = join_torch(trial)
+    trial = as_launched(trial, ranks)
+
+    # 2 build, then wrap: every parameter becomes a DTensor, of which the optimiser sees this worker's shard
+    workload = workloads.load(trial, ranks)
+    model = workload.model
+    units = shard(model, workload.blocks, trial, ranks)
+    ranks = replace(ranks, backend={**ranks.backend, "units": units})
+    optimizer = workload.optimizer(model.parameters())
+
+    # 3 one optimiser step
+    phase, wire = Phase(ranks.device), Wire()
+    scaler = torch.amp.GradScaler(ranks.device.type, enabled=trial.precision == "fp16")
+
+    def step(batch: workloads.Batch) -> torch.Tensor:
+        losses = []
+        for part, last in workload.micro_batches(batch):
+            model.set_requires_gradient_sync(last)  # whole gradients add up; the last backward scatters the sum
+            with phase("forward"):
+                loss = workload.share(model, part)
+            with phase("backward"):
+                scaler.scale(loss).backward()
+            losses.append(loss.detach())
+        with phase("optimizer"):
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        return sum(losses)
+
+    # 4 measure
+    return measure(
+        step, workload, trial, ranks,
+        optimizer=optimizer, phase=phase, wire=wire, weights=lambda: whole(model), record=record,
+    )  # fmt: skip
+
+
+def shard(model: nn.Module, blocks: tuple[type[nn.Module], ...], trial: Trial, ranks: Ranks) -> int:
+    """Wrap every block and then the model, inner before outer; how many units that makes.
+
+    `precision` means what it does elsewhere: autocast, in the workload's loss, chooses what is computed in 16 bits. A
+    matrix cast before it is gathered is rounded as autocast would do after. But half as much travels, and autograd
+    keeps no 16-bit copy of what was dropped. Vectors stay fp32, as BatchNorm's statistics are: torch mixes them with
+    no other weights.
+    """
+    own = next(model.parameters()).dtype  # fp32, or fp64: reducing that in fp32 would be a compression
+    policy = MixedPrecisionPolicy(
+        param_dtype=SIXTEEN_BIT.get(trial.precision),
+        param_dtype_override_fn=lambda parameter: parameter.dtype if parameter.ndim < 2 else None,
+        reduce_dtype=SIXTEEN_BIT.get(trial.allreduce, own),
+        cast_forward_inputs=False,
+    )
+    mesh = init_device_mesh(ranks.device.type, (ranks.world_size,))
+    units = [module for module in reversed([*model.modules()]) if module is model or isinstance(module, blocks)]
+    for unit in units:  # the root too drops its weights: stage 3 means the same in every layer
+        fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=trial.zero_stage != 2)
+    return len(units)
+
+
+def whole(model: nn.Module) -> dict[str, torch.Tensor]:
+    """All weights and buffers on rank 0, nothing on the others; called by all."""
+    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+
+
+if __name__ == "__main__":
+    run("torch_fsdp2", main)

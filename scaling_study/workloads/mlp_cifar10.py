@@ -1,0 +1,61 @@
+"""A wide perceptron on CIFAR-10: much state and little compute, so that what sharding saves can be seen.   [torch]
+
+    (b, 3, 32, 32) --flatten--> 3072 --Linear, ReLU--> 4096 --4 x (Linear, ReLU)--> 4096 --Linear--> 10
+
+79,753,226 parameters. With gradients and Adam's two moments that is 16 bytes each: 1.19 GiB of state in fp32, and a
+step of some tenths of a second on one core. No normalisation: no sample sees another's.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from scaling_study.ranks import Ranks
+from scaling_study.trial import Trial
+from scaling_study.workloads import cifar10
+from scaling_study.workloads.feed import Batch
+from scaling_study.workloads.resnet_cifar10 import image_feed
+from scaling_study.workloads.sampling import steps_per_epoch
+from scaling_study.workloads.workload import DTYPES, Workload, autocast
+
+WIDTH, DEPTH = 4096, 4
+LEARNING_RATE = 1e-4  # x workers
+
+
+class Layer(nn.Module):
+    """(b, inputs) -> (b, WIDTH)."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.linear(x))
+
+
+def load(trial: Trial, ranks: Ranks) -> Workload:
+    """Model and data on this rank's device; the same weights on every rank."""
+    inputs = 3 * cifar10.SIDE**2
+    layers = [Layer(inputs), *(Layer(WIDTH) for _ in range(DEPTH))]
+    model = nn.Sequential(nn.Flatten(), *layers, nn.Linear(WIDTH, cifar10.CLASSES)).to(ranks.device)
+    rate = trial.learning_rate or LEARNING_RATE * ranks.world_size
+    dtype = torch.float64 if trial.precision == "fp64" else DTYPES["fp32"]
+
+    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
+        images, labels = batch  # (batch_per_worker, 3, 32, 32) float32, (batch_per_worker,) int64
+        with autocast(ranks.device, trial.precision):
+            return F.cross_entropy(model(images.to(dtype)), labels)
+
+    feed, source = image_feed(trial, ranks)
+    return Workload(
+        model=model,
+        loss=loss,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=rate),
+        batches=feed,
+        samples_per_step=trial.batch_per_worker,
+        steps_per_epoch=steps_per_epoch(cifar10.SAMPLES, ranks.world_size, trial.batch_per_worker),
+        data_source=source,
+        blocks=(Layer,),
+    )

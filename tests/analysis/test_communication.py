@@ -1,0 +1,85 @@
+"""Bytes handed to collectives by kind: planted formulas come back as the shares that the field knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from planted import PARAMETERS, Planted, plant
+
+from analysis import communication, layout, outputs, over_ranks, results
+
+WHOLE = 4 * PARAMETERS["resnet18"]
+DDP = Planted("torch_ddp", workers=2, allreduce="fp32", counted=True)
+FSDP = replace(DDP, framework="torch_fsdp2")
+ZERO = replace(DDP, framework="deepspeed_zero", keys=(("zero_stage", 1),))
+OSS = replace(DDP, framework="fairscale_oss")
+
+
+def both(*planted: Planted) -> list[Planted]:
+    return [replace(one, allreduce=precision) for one in planted for precision in ("fp32", "fp16")]
+
+
+def read(folder: Path, planted: list[Planted]) -> results.Results:
+    return results.read(plant(folder, planted))
+
+
+def test_results_csv_has_bytes_by_kind(tmp_path: Path) -> None:
+    rows = read(tmp_path, [DDP, FSDP, Planted(counted=True)]).trials.set_index(["framework", "repeat"])
+    fsdp, ddp, single = rows.loc[("torch_fsdp2", 1)], rows.loc[("torch_ddp", 1)], rows.loc[("single", 1)]
+    assert (fsdp.communication_reduce_scatter_bytes, fsdp.communication_all_gather_bytes) == (WHOLE, 2 * WHOLE)
+    assert (fsdp.communication_bytes, fsdp.communication_allreduce_bytes) == (3 * WHOLE, 0)
+    assert (ddp.communication_bytes, ddp.communication_allreduce_bytes) == (WHOLE, WHOLE)
+    assert (single.communication_bytes, single.communication_allreduce_bytes) == (0, 0)
+
+
+def test_a_kind_nobody_has_heard_of_is_not_lost() -> None:
+    from planted import rank_report
+
+    sent = over_ranks.communication(
+        rank_report(DDP.trial(), 0, [0.1], communication_bytes={"gossip": 5, "broadcast": 2})
+    )
+    assert sent and (sent["other"], sent["broadcast"], sum(sent.values())) == (5, 2, 7)
+
+
+@pytest.mark.parametrize(("one", "share"), [(DDP, 1 / 2), (ZERO, 3 / 4), (OSS, 3 / 4), (FSDP, 5 / 6)])
+def test_sixteen_bit_gradients_make_the_share_that_the_algorithm_leaves_them(
+    tmp_path: Path, one: Planted, share: float
+) -> None:
+    made = communication.table(read(tmp_path, both(DDP, one)).configurations)
+    ours = made[made.framework == one.framework].set_index("allreduce").of_fp32
+    assert (ours["fp32"], ours["fp16"]) == pytest.approx((1.0, share))
+
+
+def test_bytes_per_parameter(tmp_path: Path) -> None:
+    made = communication.table(read(tmp_path, both(DDP, FSDP)).configurations)
+    each = {(row.framework, row.allreduce): row.bytes_per_parameter for row in made.itertuples()}
+    assert each == pytest.approx(
+        {("torch_ddp", "fp32"): 4, ("torch_ddp", "fp16"): 2, ("torch_fsdp2", "fp32"): 12, ("torch_fsdp2", "fp16"): 10}
+    )
+
+
+def test_the_fp32_row_of_another_batch_will_do_and_of_another_stage_will_not(tmp_path: Path) -> None:
+    half = replace(ZERO, allreduce="fp16", batch_per_worker=64)
+    made = communication.table(read(tmp_path, [ZERO, half]).configurations)
+    assert sorted(made.of_fp32) == pytest.approx([3 / 4, 1])
+    other = replace(half, keys=(("zero_stage", 3),))
+    made = communication.table(read(tmp_path / "other", [ZERO, other]).configurations)
+    assert made[made.allreduce == "fp16"].of_fp32.isna().all()
+
+
+def test_the_table_shows_only_kinds_that_were_used(tmp_path: Path) -> None:
+    listing = communication.listing(read(tmp_path, [*both(DDP, FSDP), Planted(counted=True)]), "resnet18")
+    assert listing
+    header = ("configuration (MB a worker and step)", "allreduce", "reduce-scatter", "all-gather")
+    assert listing.header == (*header, "sum", "of fp32", "bytes per parameter")
+    assert listing.rows[1] == ("torch_ddp, 2 workers, fp16", "22.4", "", "", "22.4", "0.500", "2.00")
+    assert listing.rows[3] == ("torch_fsdp2, 2 workers, fp16", "", "22.4", "89.5", "112", "0.833", "10.00")
+    assert "2 (n-1)/n of an allreduce" in layout.markdown(listing)
+
+
+def test_one_worker_sends_nothing_and_has_no_table(tmp_path: Path) -> None:
+    done = read(tmp_path, [Planted(counted=True)])
+    assert communication.listing(done, "resnet18") is None
+    assert not [p for p in outputs.write_tables(done, tmp_path / "t") if p.name.startswith("communication")]

@@ -1,0 +1,34 @@
+"""Numbers with the places they deserve; Markdown of what is no grid."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis import layout
+from analysis.layout import Cell, Listing
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "text"),
+    [
+        (4657.18, 12.3, "4,657 ± 12"),
+        (71.25, 0.44, "71.2 ± 0.4"),
+        (1.618, None, "1.62"),
+        (0.05, 0.01, "0.05 ± 0.01"),
+        (109.04, 0.41, "109.0 ± 0.4"),
+        (200.0, 0.0, "200 ± 0"),
+    ],
+)
+def test_numbers_have_the_places_they_deserve(value: float, half: float | None, text: str) -> None:
+    assert layout.number(value, half) == text
+
+
+def test_a_listing_in_markdown() -> None:
+    text = layout.markdown(Listing("T", ("name", "bytes"), (("a", "1"), ("b", "2")), ("a note",)))
+    assert text == "# T\n\n| name | bytes |\n| :--- | ---: |\n| a | 1 |\n| b | 2 |\n\n- a note\n"
+
+
+def test_a_sign_stands_beside_its_number() -> None:
+    assert Cell("71", sign="†").signed == "71 †"
+    assert Cell("71").signed == "71"
+    assert layout._marked(Cell("oom", ok=False, sign="†")) == "*oom* †"

@@ -1,0 +1,105 @@
+"""What a worker holds by kind, and what sharding saves of it: planted shares come back beside the paper's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from planted import PARAMETERS, Planted, plant, plant_gates
+
+from analysis import layout, memory, outputs, results
+
+WHOLE = 4 * PARAMETERS["resnet18"]
+DDP = Planted("torch_ddp", workers=2, allreduce="fp32", counted=True)
+ZERO = [replace(DDP, framework="deepspeed_zero", keys=(("zero_stage", stage),)) for stage in (0, 1, 2, 3)]
+FSDP = replace(DDP, framework="torch_fsdp2")
+
+
+def read(folder: Path, planted: list[Planted]) -> results.Results:
+    return results.read(plant(folder, planted))
+
+
+def by_stage(made: pd.DataFrame) -> dict[int, pd.Series]:
+    return {int(row.zero_stage): row for _, row in made[made.framework == "deepspeed_zero"].iterrows()}
+
+
+@pytest.mark.parametrize(
+    ("stage", "workers", "bytes"), [(0, 4, 24.0), (1, 4, 15.0), (2, 4, 12.0), (3, 4, 6.0), (3, 1, 24.0)]
+)
+def test_theory_is_the_papers(stage: int, workers: int, bytes: float) -> None:
+    assert memory.held((8.0, 4.0, 12.0), stage, workers) == bytes
+
+
+def test_results_csv_has_bytes_by_kind(tmp_path: Path) -> None:
+    row = read(tmp_path, [DDP]).trials.iloc[0]
+    assert (row.parameters_bytes, row.gradients_bytes, row.optimizer_bytes) == (WHOLE, WHOLE, WHOLE)
+    assert row.activations_bytes == 456_000 * 32
+    assert row.resident_bytes == 300_000_000
+    assert row.peak_memory_bytes == 3 * WHOLE + 38_560 + 456_000 * 32
+
+
+def test_sharding_saves_what_the_paper_says(tmp_path: Path) -> None:
+    made = memory.table(read(tmp_path, [DDP, FSDP, *ZERO]).configurations)
+    saved = {stage: (row.saved, row.theory) for stage, row in by_stage(made).items()}
+    for stage, share in ((0, 0.0), (1, 1 / 6), (2, 1 / 3), (3, 1 / 2)):
+        assert saved[stage] == pytest.approx((share, share))
+    fsdp = made[made.framework == "torch_fsdp2"].iloc[0]
+    assert (fsdp.saved, fsdp.theory) == pytest.approx((0.5, 0.5)), "FSDP shards everything unless told otherwise"
+    assert set(made.reference) == {"torch_ddp"}
+
+
+@pytest.mark.parametrize(
+    ("planted", "reference"),
+    [
+        ([replace(DDP, framework="horovod"), Planted(counted=True)], "horovod"),
+        ([Planted(counted=True)], "single"),
+        ([replace(DDP, keys=(("precision", "bf16"),))], None),
+        ([], None),
+    ],
+)
+def test_what_it_is_compared_with(tmp_path: Path, planted: list[Planted], reference: str | None) -> None:
+    made = memory.table(read(tmp_path, [FSDP, *planted]).configurations)
+    fsdp = made[made.framework == "torch_fsdp2"].iloc[0]
+    assert fsdp.reference == reference
+    assert fsdp.saved == (pytest.approx(0.5) if reference else None)
+
+
+def test_a_framework_that_failed_parity_is_nobodys_reference(tmp_path: Path) -> None:
+    planted = [DDP, FSDP, replace(DDP, framework="horovod")]
+    plant(tmp_path, planted)
+    plant_gates(tmp_path, planted, {"torch_ddp": "another shape of fc.weight"})
+    done = results.read(tmp_path)
+    assert set(memory.table(done.configurations).reference) == {"horovod"}
+    listing = memory.listing(done, "resnet18")
+    assert listing
+    assert [row[0] for row in listing.rows if "†" in row[0]] == ["torch_ddp, 2 workers, fp32 †"]
+    assert any("NOT COMPARABLE: parity failed: another shape" in note for note in listing.notes)
+
+
+def test_a_series_stands_once_at_the_batch_that_most_have(tmp_path: Path) -> None:
+    lost = replace(FSDP, batch_per_worker=64, status="oom", speed=None)
+    done = read(tmp_path, [DDP, replace(DDP, batch_per_worker=64), FSDP, lost])
+    listing = memory.listing(done, "resnet18")
+    assert listing
+    header, *_ = layout.markdown(listing).splitlines()[2:]
+    assert header == (
+        "| configuration (MB a worker) | batch | parameters | gradients | optimizer | buffers | activations | peak "
+        "| resident | saved | theory |"
+    )
+    assert [row[:2] for row in listing.rows] == [
+        ("torch_ddp, 2 workers, fp32", "32"),
+        ("torch_fsdp2, 2 workers, fp32", "32"),
+    ]
+    assert listing.rows[1][2:5] == ("22.4", "22.4", "22.4")
+    assert listing.rows[1][-2:] == ("50 %", "50 %")
+    assert any("against torch_ddp" in note and "arXiv 1910.02054" in note for note in listing.notes)
+    assert len(memory.table(done.configurations)) == 3, "the CSV has every batch size"
+
+
+def test_where_memory_was_not_counted_there_is_no_table(tmp_path: Path) -> None:
+    done = read(tmp_path, [replace(DDP, counted=False)])
+    assert memory.listing(done, "resnet18") is None
+    made = outputs.write_tables(done, tmp_path / "tables")
+    assert not [path for path in made if path.name.startswith("memory")]

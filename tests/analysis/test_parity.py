@@ -1,0 +1,216 @@
+"""Gates in results.csv, their verdicts behind every other row, and what a failed one takes from its framework."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from planted import Planted, plant, plant_gates, record
+from rich.console import Console
+
+import analysis
+from analysis import comparable, gain, layout, memory, parity, results, tables, trials
+from analysis.results import Results
+from scaling_study import gates
+from scaling_study.records import Record, read_record, write_record
+
+SINGLE = Planted("single", speed=100.0)
+DDP = Planted("torch_ddp", workers=2, allreduce="fp32", speed=180.0)
+HALF = replace(DDP, allreduce="fp16", speed=190.0)
+HOROVOD = Planted("horovod", workers=2, allreduce="fp32", speed=170.0)
+SLOW = Planted("fairscale_fsdp", workers=2, allreduce="fp32", speed=250.0, keys=(("zero_stage", 3),))
+FAULT = "loss of every step: off by 1.2e-03 at step 2"
+ALL = [SINGLE, DDP, HALF, HOROVOD]
+
+
+def study(folder: Path, planted: list[Planted], faults: Mapping[str, str] | None = None, **about: Any) -> Results:
+    plant(folder, planted, **({"baseline": {"framework": "single"}} | about))
+    plant_gates(folder, planted, faults)
+    return results.read(folder)
+
+
+def row_of(read: Results, one: Planted) -> pd.Series:
+    return read.configurations[read.configurations.configuration == one.trial().configuration].iloc[0]
+
+
+def made(one: Planted = DDP) -> Record:
+    return record(one, one.trial(), one.speed, "s", np.random.default_rng(0))
+
+
+def terminal(folder: Path, width: int = 100) -> str:
+    stream = io.StringIO()
+    analysis.print_tables(folder, Console(file=stream, width=width))
+    return " ".join(stream.getvalue().split())
+
+
+# --- rows ---
+
+
+def test_a_gate_is_a_row_of_results_csv_and_of_nothing_else(tmp_path: Path) -> None:
+    done = study(tmp_path, ALL, configurations=[one.trial().configuration for one in ALL])
+    asked = gates.needed(one.trial() for one in ALL)
+    assert sorted(done.gates.trial) == sorted(gate.id for gate in asked)
+    assert set(done.gates.parity) == {"passed"}
+    assert len(done.configurations) == 4 and len(done.runs) == 12
+    assert done.older == 0, "a gate is no configuration that was taken out of the study"
+    analysis.write(tmp_path)
+    assert len(pd.read_csv(tmp_path / "results.csv")) == 12 + len(asked)
+    assert len(pd.read_csv(tmp_path / "configurations.csv")) == 4
+    assert "resnet8_groupnorm" not in " ".join(path.name for path in (tmp_path / "tables").iterdir())
+
+
+def test_a_row_names_the_gates_behind_it_and_their_verdict(tmp_path: Path) -> None:
+    done = study(tmp_path, ALL)
+    for one in ALL:
+        rows = done.trials[done.trials.configuration == one.trial().configuration]
+        assert set(rows.parity) == {"passed"}
+        assert set(rows.parity_gates) == {";".join(gates.behind(one.trial()))}
+    assert len(gates.behind(HALF.trial())) == 2, "16 bits have a gate of their own"
+
+
+def test_without_gates_nothing_is_checked(tmp_path: Path) -> None:
+    done = results.read(plant(tmp_path, ALL))
+    assert set(done.configurations.parity) == {"not checked"}
+    assert set(done.configurations.not_comparable) == {""}
+    text = layout.markdown(tables.throughput(done, "resnet18"))
+    assert text.count("Parity: not checked.") == 1
+
+
+def test_a_missing_gate_is_not_a_passed_one(tmp_path: Path) -> None:
+    plant(tmp_path, ALL)
+    plant_gates(tmp_path, [SINGLE, DDP])
+    done = results.read(tmp_path)
+    assert [row_of(done, one).parity for one in ALL] == ["passed", "passed", "not checked", "not checked"]
+    text = layout.markdown(tables.throughput(done, "resnet18"))
+    assert "Parity: single; torch_ddp, 2 workers, fp32 passed (2 gates)." in text
+    assert "Parity: not checked: horovod; torch_ddp, 2 workers, fp16." in text
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "said"),
+    [
+        ("failed", FAULT, FAULT),
+        ("ok", "passed", "passed"),
+        ("timeout", "", "its gate ended with timeout (not finished)"),
+        ("unsupported", "", "not checked"),
+        ("ok", "", "not checked"),
+    ],
+)
+def test_what_became_of_a_gate_is_its_verdict(status: str, verdict: str, said: str) -> None:
+    reason = "not finished" if status == "timeout" else ""
+    assert parity.own(replace(made(), status=status, parity=verdict, reason=reason)) == said
+
+
+def test_records_older_than_the_new_keys_have_their_defaults() -> None:
+    new = made()
+    old = {
+        key: value for key, value in new.trial.items() if key not in ("zero_stage", "compile", "accumulation", "find")
+    }
+    before = replace(new, trial=old)
+    assert parity.asked(before) == replace(DDP.trial())
+    assert trials.row(before)["accumulation"] == 1
+    assert trials.row(before)["compile"] is False
+    assert parity.behind(before, {}) == parity.behind(new, {})
+
+
+@pytest.mark.parametrize("change", [{"framework": "tomorrow"}, {"model": "tomorrow"}, {"accumulation": "two"}])
+def test_what_this_version_does_not_know_is_not_checked(change: dict[str, Any]) -> None:
+    known = made()
+    strange = replace(known, trial={**known.trial, **change})
+    assert parity.behind(strange, {}) == {"parity": "not checked", "parity_gates": ""}
+    later = replace(known, trial={**known.trial, "a_later_key": 1}, window={"a_later_key": 1})
+    assert parity.behind(later, {}) == parity.behind(known, {})
+
+
+# --- what a fault takes away ---
+
+
+def test_a_framework_that_failed_claims_nothing_and_says_so_everywhere(tmp_path: Path) -> None:
+    fast = replace(HOROVOD, speed=999.0)
+    done = study(tmp_path, [SINGLE, DDP, HALF, fast], {"horovod": FAULT})
+    row = row_of(done, fast)
+    assert row.not_comparable == f"NOT COMPARABLE: parity failed: {FAULT}"
+    assert row.speedup_reason == row.not_comparable
+    assert pd.isna(row.speedup) and pd.isna(row.efficiency)
+    table = tables.throughput(done, "resnet18")
+    cell = table.cells[32, "horovod, 2 workers, fp32"]
+    assert (cell.sign, cell.mark) == ("†", "")
+    assert table.cells[32, "torch_ddp, 2 workers, fp16"].mark == layout.BEST
+    assert f"- † NOT COMPARABLE: parity failed: {FAULT} (horovod)." in layout.markdown(table)
+    assert "† |" in layout.markdown(table)
+    speedup = tables.speedup(done, "resnet18")
+    assert speedup.cells[32, "horovod, 2 workers, fp32"].signed == "not comparable †"
+    assert not any("no speed-up: NOT" in note for note in speedup.notes), "said once"
+    shown = terminal(tmp_path)
+    assert "not comparable †" in shown and FAULT in shown
+    assert "Parity: all others passed (3 gates)." in shown
+
+
+def test_the_row_of_the_fastest_is_one_that_may_be_compared(tmp_path: Path) -> None:
+    planted = [SINGLE, DDP, replace(SINGLE, batch_per_worker=64), replace(HOROVOD, batch_per_worker=64, speed=999.0)]
+    assert tables.throughput(study(tmp_path, planted, {"horovod": FAULT}), "resnet18").best_row == 32
+
+
+def test_a_fault_of_one_precision_leaves_the_others_alone(tmp_path: Path) -> None:
+    plant(tmp_path, ALL, baseline={"framework": "single"})
+    plant_gates(tmp_path, ALL)
+    (sixteen,) = set(gates.behind(HALF.trial())) - set(gates.behind(DDP.trial()))
+    path = tmp_path / "trials" / sixteen / "record.json"
+    write_record(path.parent, replace(read_record(path), parity="the update of step 1: off by 4e-01", status="failed"))
+    done = results.read(tmp_path)
+    assert row_of(done, HALF).not_comparable and not row_of(done, DDP).not_comparable
+    (said,) = comparable.sentences(done.configurations)
+    assert said.endswith("(torch_ddp, 2 workers, fp16).")
+    pair = gain.table(done.configurations).iloc[0]
+    assert pair.verdict == "not comparable" and pd.isna(pair.gain)
+
+
+def test_a_baseline_that_failed_gives_nobody_a_speedup(tmp_path: Path) -> None:
+    done = study(tmp_path, ALL, {"single": FAULT})
+    assert done.configurations.speedup.isna().all()
+    assert row_of(done, DDP).speedup_reason.startswith(f"its baseline: NOT COMPARABLE: parity failed: {FAULT}")
+
+
+def test_speed_that_a_cpu_holds_back_is_shown_and_not_compared(tmp_path: Path) -> None:
+    planted = [*ALL, replace(SLOW, counted=True), replace(DDP, counted=True)]
+    done = study(tmp_path, planted)
+    row = row_of(done, SLOW)
+    assert (row.parity, comparable.sign(row)) == ("passed", "‡")
+    assert row.speedup_reason.startswith("speed not comparable: cpu adapter")
+    table = tables.throughput(done, "resnet18")
+    assert table.cells[32, "fairscale_fsdp, 2 workers, fp32"].sign == "‡"
+    assert any(note.startswith("‡ speed not comparable: cpu adapter") for note in table.notes)
+    assert any(note.startswith("Parity: all frameworks passed (") for note in table.notes)
+    listing = memory.listing(done, "resnet18")
+    assert listing and "‡" not in layout.markdown(listing), "its memory counts"
+    gpu = replace(SLOW, keys=(*SLOW.keys, ("device", "cuda")))
+    assert row_of(study(tmp_path / "gpu", [SINGLE, gpu]), gpu).not_comparable == ""
+
+
+# --- gates alone ---
+
+
+@pytest.mark.parametrize("faults", [{}, {"horovod": FAULT}])
+def test_a_folder_of_gates_alone_renders(tmp_path: Path, faults: dict[str, str]) -> None:
+    plant(tmp_path, [], configurations=[one.trial().configuration for one in ALL])
+    count = len(plant_gates(tmp_path, ALL, faults))
+    written = analysis.write(tmp_path)
+    assert {path.name for path in written} == {"results.csv", "configurations.csv", "throughput.png", "throughput.svg"}
+    shown = terminal(tmp_path)
+    assert f"no finished trial yet: {count} parity gates, nothing to draw yet" in shown
+    assert f"Parity: {count - len(faults)} of {count} gates passed." in shown
+    assert ("† NOT COMPARABLE: parity failed: loss" in shown) == bool(faults)
+
+
+def test_the_window_of_a_record_may_be_of_any_version() -> None:
+    whole = made()
+    asked = parity.asked(replace(whole, window=asdict(DDP.trial().window)))
+    assert asked.id == DDP.trial().id
+    json.dumps(whole.trial)  # planted records are what the driver writes

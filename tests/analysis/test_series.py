@@ -1,0 +1,72 @@
+"""Labels: what varies, in the field's words, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planted import Planted, plant, ten_frameworks
+
+from analysis import results
+
+DDP = Planted("torch_ddp", workers=2, allreduce="fp32")
+FSDP = replace(DDP, framework="torch_fsdp2", allreduce="fp16", keys=(("zero_stage", 3),))
+
+
+def labels(folder: Path, *planted: Planted) -> list[str]:
+    done = results.read(plant(folder, planted)).configurations
+    return list(done.sort_values(["model", "series_order"]).series.unique())
+
+
+def with_keys(one: Planted, **keys: Any) -> Planted:
+    return replace(one, keys=(*one.keys, *keys.items()))
+
+
+def test_a_stage_is_said_where_it_varies(tmp_path: Path) -> None:
+    assert labels(tmp_path, DDP, FSDP) == ["torch_ddp, 2 workers, fp32", "torch_fsdp2, 2 workers, fp16"]
+    two = replace(FSDP, keys=(("zero_stage", 2),))
+    assert labels(tmp_path / "two", DDP, FSDP, two)[1:] == [
+        "torch_fsdp2, 2 workers, fp16, ZeRO-2", "torch_fsdp2, 2 workers, fp16, ZeRO-3",
+    ]  # fmt: skip
+    other = replace(FSDP, framework="deepspeed_zero", keys=(("zero_stage", 1),))
+    assert "deepspeed_zero, 2 workers, fp16, ZeRO-1" in labels(tmp_path / "other", FSDP, other)
+
+
+@pytest.mark.parametrize(
+    ("keys", "other", "said"),
+    [
+        ({"accumulation": 4}, {}, "accumulation 4"),
+        ({"compile": True}, {}, "compiled"),
+        ({"memory_format": "channels_last"}, {}, "channels_last"),
+        ({"image_size": 224}, {"image_size": 64}, "224 px"),
+        ({"bucket_bytes": 25 << 20}, {}, "buckets of 25 MiB"),
+        ({"learning_rate": 0.1}, {"learning_rate": 0.2}, "learning rate 0.1"),
+        ({"seed": 1}, {}, "seed 1"),
+        ({"data": "synthetic"}, {}, "synthetic data"),
+    ],
+)
+def test_other_keys_in_the_fields_words(tmp_path: Path, keys: dict[str, Any], other: dict[str, Any], said: str) -> None:
+    made = labels(tmp_path, with_keys(DDP, **keys), with_keys(DDP, **other))
+    assert f"2 workers, fp32, {said}" in made
+    assert len(made) == 2
+
+
+def test_what_is_plain_is_not_said(tmp_path: Path) -> None:
+    made = labels(tmp_path, DDP, with_keys(DDP, compile=True), with_keys(DDP, accumulation=2))
+    assert made[0] == "2 workers, fp32"
+
+
+def test_what_differs_between_models_only_is_not_said(tmp_path: Path) -> None:
+    text = with_keys(replace(DDP, model="albert_tiny"), sequence_length=64, padding="fixed", data="cola")
+    assert set(labels(tmp_path, DDP, text)) == {"2 workers, fp32"}
+    longer = with_keys(text, sequence_length=128, padding="dynamic")
+    assert "2 workers, fp32, 128 tokens, dynamic padding" in labels(tmp_path / "two", DDP, text, longer)
+
+
+def test_ten_frameworks_have_a_label_each(tmp_path: Path) -> None:
+    planted = ten_frameworks(batches=(32,))
+    made = labels(tmp_path, *planted)
+    assert len(made) == len(set(made)) == len(planted)
+    assert "torch_fsdp2, 2 workers, fp16, ZeRO-3" in made

@@ -1,0 +1,298 @@
+"""The judge on testimonies made by hand: every question has an answer that fails it, and only what is wrong does."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+from scaling_study.parity import compare, reference
+from scaling_study.parity.compare import checks
+from scaling_study.parity.reference import forward_backward, run
+from scaling_study.trial import Trial, Window
+from scaling_study.workloads import Workload
+from scaling_study.workloads.feed import Feed
+
+TEN = Trial(framework="torch_ddp", workers=2, precision="fp64", find="parity", device="cpu")
+HALF = {"weight": (4, 3), "bias": (4,), "mean": (4,)}  # two parameters and a buffer
+
+
+def right() -> reference.Testimony:
+    """Two ranks, ten steps of two samples, two epochs of six; every number different from every other."""
+    generator = torch.Generator().manual_seed(0)
+    order = [torch.randperm(12, generator=generator) for _ in range(2)]
+    weights = {
+        moment: {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in HALF.items()}
+        for moment in ("first", "one", "last")
+    }
+    return reference.Testimony(
+        losses=[[2.0 + 0.1 * step + rank for step in range(10)] for rank in range(2)],
+        ids=[torch.arange(20).view(10, 2) * 2 + rank for rank in range(2)],
+        epochs=[torch.stack([epoch[rank::2] for epoch in order]) for rank in range(2)],
+        frozen=[], weights=weights, trained=["weight", "bias"],
+    )  # fmt: skip
+
+
+def faults(seen: reference.Testimony, trial: Trial = TEN) -> list[str]:
+    return [check.name for check in checks(trial, seen, right()) if not check.ok]
+
+
+def fault(change: Callable[[reference.Testimony], object], trial: Trial = TEN) -> compare.Check:
+    """The first check that fails once the testimony is changed: the one that names the fault."""
+    seen = right()
+    change(seen)
+    return next(check for check in checks(trial, seen, right()) if not check.ok)
+
+
+def test_the_right_testimony_passes_every_check_once():
+    answers = list(checks(TEN, right(), right()))
+    assert all(check.ok for check in answers)
+    assert [check.name for check in answers] == [
+        "names, shapes and number of weights", "every parameter is trained", "equally many samples on every rank",
+        "epoch 1: no sample twice", "epoch 1: complete", "epoch 2: no sample twice", "epoch 2: complete",
+        "a new order every epoch", "samples of every step", "weights before step 1", "loss of step 1",
+        "weights after step 1", "loss of 10 steps", "weights after step 10",
+    ]  # fmt: skip
+
+
+def test_a_model_of_other_names_or_shapes_is_asked_nothing_more():
+    def renamed(seen):
+        for weights in seen.weights.values():
+            weights["gamma"] = weights.pop("mean")
+
+    check = fault(renamed)
+    assert (check.name, check.detail) == ("names, shapes and number of weights", "missing mean; foreign gamma")
+    check = fault(lambda seen: seen.weights["first"].update(weight=torch.zeros(3, 4)))
+    assert check.detail == "another shape of weight"
+    check = fault(lambda seen: seen.weights["first"].update(bias=torch.zeros(5)))
+    assert check.detail == "21 values, 20 are right; another shape of bias"
+    seen = right()
+    seen.weights = {}
+    assert faults(seen) == ["names, shapes and number of weights"]
+
+
+def test_a_frozen_parameter_is_named_unless_the_model_itself_freezes_it():
+    check = fault(lambda seen: seen.frozen.append("bias"))
+    assert (check.name, check.detail) == ("every parameter is trained", "frozen: bias")
+    ours, theirs = right(), right()
+    ours.frozen, theirs.frozen = ["embedding"], ["embedding"]
+    assert all(check.ok for check in checks(TEN, ours, theirs))
+
+
+def test_samples():
+    def unequal(seen):
+        seen.epochs[0] = seen.epochs[0][:, :5]
+
+    assert fault(unequal).detail == "[5, 6] an epoch"
+
+    def same(seen):
+        seen.epochs[1], seen.ids[1] = seen.epochs[0], seen.ids[0]
+
+    check = fault(same)
+    assert (check.name, check.detail) == ("epoch 1: no sample twice", "6 samples are read again")
+
+    def incomplete(seen):
+        seen.epochs = [epochs[:, :5] for epochs in seen.epochs]
+
+    check = fault(incomplete)
+    assert (check.name, check.detail) == ("epoch 1: complete", "10 of 12 samples")
+
+    def same_order(seen):
+        seen.epochs = [torch.stack([epochs[0], epochs[0]]) for epochs in seen.epochs]
+
+    check = fault(same_order)
+    assert (check.name, check.detail) == ("a new order every epoch", "rank 0 read both in the same")
+
+    def another_seed(seen):
+        seen.ids[1] = seen.ids[1].flip(0)
+
+    check = fault(another_seed)
+    assert (check.name, check.detail) == ("samples of every step", "rank 1 read other samples than its shard's")
+
+
+def test_weights_before_the_first_step_are_the_same_to_the_last_bit():
+    check = fault(lambda seen: seen.weights["first"]["bias"][0].mul_(1 + 2**-52))
+    assert check.name == "weights before step 1" and "(bias)" in check.detail
+
+
+@pytest.mark.parametrize(("step", "name"), [(0, "loss of step 1"), (6, "loss of 10 steps")])
+def test_a_loss_is_named_by_rank_and_step(step, name):
+    def other(seen):
+        seen.losses[1][step] *= 1 + 1e-8
+
+    check = fault(other)
+    assert check.name == name and check.detail == f"off by 1.0e-08 (rank 1, step {step + 1})"
+
+
+def test_a_missing_step_or_weight_is_a_fault_and_not_a_crash():
+    assert fault(lambda seen: seen.losses[1].pop()).name == "loss of step 1"
+    assert fault(lambda seen: seen.weights.pop("last")).name == "weights after step 10"
+
+
+def test_what_is_not_a_number_never_passes():
+    """max() of figures drops a NaN, since it is not larger than anything."""
+
+    def loss(seen):
+        seen.losses[0][4] = math.nan
+
+    assert fault(loss).name == "loss of 10 steps"
+    assert fault(lambda seen: seen.weights["one"]["bias"].fill_(math.nan)).name == "weights after step 1"
+    assert fault(lambda seen: seen.weights["last"]["mean"].fill_(math.nan)).name == "weights after step 10"
+    one_step = Trial(framework="torch_ddp", workers=2, precision="bf16", device="cpu")
+    assert fault(lambda seen: seen.weights["one"]["bias"].fill_(math.nan), one_step).name == "the update of step 1"
+
+
+@given(st.sampled_from(["weight", "bias"]), st.floats(1e-7, 1e3))
+def test_any_weight_that_is_off_is_caught(name, size):
+    assert fault(lambda seen: seen.weights["one"][name].view(-1)[-1].add_(size)).name == "weights after step 1"
+
+
+def test_rounding_passes_and_so_does_a_gradient_that_is_nothing_but_rounding():
+    seen = right()
+    for weights in ("one", "last"):
+        for value in seen.weights[weights].values():
+            value *= 1 + 1e-12
+    seen.losses = [[loss * (1 + 1e-12) for loss in losses] for losses in seen.losses]
+    assert faults(seen) == []
+    ours, theirs = right(), right()
+    for side, noise in ((ours, 1e-18), (theirs, -3e-18)):  # a bias before a softmax: its true gradient is 0
+        side.weights["first"]["bias"] = torch.zeros(4, dtype=torch.float64)
+        side.weights["one"]["bias"] = torch.full((4,), noise, dtype=torch.float64)
+    assert all(check.ok for check in checks(TEN, ours, theirs))
+
+
+@pytest.mark.parametrize("times", [2.0, 0.5, -1.0, 0.0])
+def test_an_update_of_the_right_direction_and_the_wrong_length_says_how_long_it_is(times):
+    def stretched(seen):
+        for name in right().trained:
+            first = seen.weights["first"][name]
+            seen.weights["one"][name] = first + times * (seen.weights["one"][name] - first)
+
+    said = f"the update is {times:.2f} times the right one"
+    assert said in fault(stretched).detail
+    half = Trial(framework="torch_ddp", workers=2, allreduce="fp16", device="cpu")
+    check = fault(stretched, half)
+    assert check.name == "the update of step 1" and said in check.detail
+
+
+@pytest.mark.parametrize(("keys", "bound"), [
+    ({"allreduce": "fp32"}, "fp32"), ({"allreduce": "fp16"}, "fp16"), ({"allreduce": "bf16"}, "bf16"),
+])  # fmt: skip
+def test_the_wire_may_round_and_no_more(keys, bound):
+    trial = Trial(framework="torch_ddp", workers=2, device="cpu", **keys)
+
+    def off_by(share: float) -> Callable[[reference.Testimony], None]:
+        def change(seen: reference.Testimony) -> None:
+            names = right().trained
+            norm = sum(float((seen.weights["one"][n] - seen.weights["first"][n]).square().sum()) for n in names) ** 0.5
+            seen.weights["one"]["bias"][0] += share * norm * compare.WIRE_BOUND[bound]
+
+        return change
+
+    seen = right()
+    off_by(0.9)(seen)
+    assert faults(seen, trial) == []
+    assert fault(off_by(1.1), trial).name == "the update of step 1"
+
+
+def test_a_16_bit_format_is_given_no_more_than_it_needs():
+    assert compare.WIRE_BOUND["fp16"] < compare.WIRE_BOUND["bf16"] < compare.COMPUTE_BOUND["fp16"]
+    assert compare.COMPUTE_BOUND["bf16"] <= 0.2  # gradients that are not reduced, or summed, are off by about 1
+
+
+# --- the reference itself ---
+
+
+class Tiny(nn.Module):
+    """A BatchNorm between two layers: enough for one sample to see another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.norm, self.out = nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(torch.tanh(self.norm(self.into(x))))
+
+
+def tiny(accumulation: int = 1) -> Workload:
+    torch.manual_seed(1)
+    return Workload(
+        model=Tiny().double(), loss=lambda model, batch: F.cross_entropy(model(batch[0]), batch[1]),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1), batches=Feed(iter(()), lambda ids: ()),
+        samples_per_step=16, steps_per_epoch=1, data_source="", accumulation=accumulation,
+    )  # fmt: skip
+
+
+BATCH = (torch.randn(16, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2)), torch.arange(16) % 3)
+
+
+def gradients(workload: Workload) -> dict[str, torch.Tensor]:
+    return {name: p.grad.clone() for name, p in workload.model.named_parameters()}
+
+
+def test_one_process_with_two_gpus_is_two_processes_with_one():
+    whole, parts = tiny(), tiny()
+    loss = forward_backward(whole, BATCH, gpus=2, keep=True)
+    halves = list(zip(*(tensor.chunk(2) for tensor in BATCH), strict=True))
+    each = [forward_backward(parts, half, gpus=1, keep=rank == 0) for rank, half in enumerate(halves)]
+    assert loss == pytest.approx(sum(each) / 2)
+    assert all(torch.equal(a, b) for a, b in zip(gradients(whole).values(), gradients(parts).values(), strict=True))
+    assert all(a.equal(b) for a, b in zip(whole.model.buffers(), parts.model.buffers(), strict=True))
+
+
+def test_of_batchnorm_only_rank_0_keeps_what_it_has_seen():
+    workload = tiny()
+    before = copy.deepcopy(workload.model.state_dict())
+    forward_backward(workload, BATCH, gpus=1, keep=False)
+    assert all(value.equal(before[name]) for name, value in workload.model.state_dict().items())
+    forward_backward(workload, BATCH, gpus=1, keep=True)
+    assert not workload.model.norm.running_mean.equal(before["norm.running_mean"])
+
+
+def test_micro_batches_add_up_to_the_mean():
+    """Without BatchNorm; with it every micro-batch has statistics of its own, here as in the frameworks."""
+    whole, parts = tiny(), tiny(accumulation=4)
+    for workload in (whole, parts):
+        workload.model.norm = nn.Identity()
+        forward_backward(workload, BATCH, gpus=1, keep=True)
+    for a, b in zip(gradients(whole).values(), gradients(parts).values(), strict=True):
+        assert torch.allclose(a, b, rtol=1e-12)
+
+
+GATE = Trial(
+    framework="torch_ddp", model="resnet8", batch_per_worker=4, workers=2, precision="fp64", device="cpu",
+    find="parity", data="synthetic", learning_rate=0.02, window=Window(0, 2, 0.0, None, 2),
+)  # fmt: skip
+
+
+def test_a_reference_with_synchronised_statistics_fails_a_framework_with_local_ones():
+    """As if the reference had put the global batch through the model at once, which is what SyncBatchNorm does."""
+    local = run(GATE, 2)
+    one_process = replace(GATE, framework="single", workers=1, batch_per_worker=8)
+    whole = run(one_process, 2)
+    synchronised = copy.copy(local)
+    synchronised.losses = [whole.losses[0], whole.losses[0]]
+    synchronised.weights = whole.weights
+    check = next(check for check in checks(GATE, local, synchronised) if not check.ok)
+    assert check.name == "loss of step 1"
+    assert next(check for check in checks(GATE, synchronised, local) if not check.ok).name == "loss of step 1"
+    synchronised.losses = local.losses  # even were the losses the same, the running statistics are not
+    names = [check.name for check in checks(GATE, local, synchronised) if not check.ok]
+    assert "weights after step 1" in names
+
+
+def test_the_reference_is_the_same_every_time_and_reads_what_the_ranks_read():
+    a, b = run(GATE, 2), run(GATE, 2)
+    assert a.losses == b.losses
+    assert all(x.equal(y) for m in a.weights for x, y in zip(a.weights[m].values(), b.weights[m].values(), strict=True))
+    assert all(check.ok for check in checks(GATE, a, b))
+    assert not set(a.ids[0].flatten().tolist()) & set(a.ids[1].flatten().tolist())
+    assert len(a.trained) == len([n for n in a.weights["first"] if "running" not in n and "num_batches" not in n])

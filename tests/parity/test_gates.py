@@ -1,0 +1,141 @@
+"""Which gates a study needs: every one can be run, and no configuration stands without its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling_study import gates
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.models import MODELS
+from scaling_study.trial import Trial, Window
+
+RUNNABLE = sorted(name for name, table in FRAMEWORKS.items() if "model" in table.axes)
+
+
+def configurations(framework: str) -> st.SearchStrategy[Trial]:
+    """Any configuration that a plan could make of a framework."""
+    table = FRAMEWORKS[framework]
+
+    def of(axis: str, *otherwise: object) -> st.SearchStrategy:
+        return st.sampled_from(table.axes.get(axis, ()) or otherwise or (getattr(Trial, axis),))
+
+    def resolved(trial: Trial) -> Trial:
+        wire = "fp32" if trial.allreduce == "none" else trial.allreduce
+        return replace(
+            trial, allreduce="none" if trial.workers == 1 else wire,
+            batch_per_worker=trial.batch_per_worker * trial.accumulation,
+        )  # fmt: skip
+
+    return st.builds(
+        Trial, framework=st.just(framework), model=of("model"), allreduce=of("allreduce"), precision=of("precision"),
+        workers=of("workers", 1, 2, 3, 8), launcher=st.sampled_from(table.launchers), controller=of("controller"),
+        batch_per_worker=st.integers(1, 512), accumulation=st.integers(1, 16), compile=st.booleans(),
+        zero_stage=of("zero_stage"), learning_rate=st.sampled_from([None, 0.1]),
+        device=st.sampled_from(["cpu", "cuda"]),
+        image_size=st.sampled_from([None, 224]), epochs=st.sampled_from([None, 3]), repeat=st.integers(1, 9),
+        cores_per_worker=st.sampled_from([1, 8]),
+    ).map(resolved)  # fmt: skip
+
+
+anything = st.sampled_from(RUNNABLE).flatmap(configurations)
+
+
+@pytest.mark.parametrize("framework", RUNNABLE)
+@pytest.mark.parametrize("model", ["resnet18", "albert_tiny"])
+def test_every_framework_is_shown_over_ten_steps(framework, model):
+    table = FRAMEWORKS[framework]
+    workers = 1 if table.axes["workers"] == (1,) else 2
+    wire = "none" if workers == 1 else "fp32"
+    trial = Trial(framework=framework, model=model, workers=workers, allreduce=wire, device="cpu")
+    gate, *others = gates.of(trial)
+    assert others == []
+    assert (gate.find, gate.workers, gate.allreduce) == ("parity", workers, wire)
+    if table.parity_precision == "fp64":
+        assert (gate.model, gate.precision, gate.window) == (model, "fp64", Window(0, 10, 0.0, None, 10))
+
+
+@pytest.mark.parametrize(("framework", "wire"), [
+    (name, wire) for name in RUNNABLE for wire in ("fp16", "bf16") if wire in FRAMEWORKS[name].axes["allreduce"]
+])  # fmt: skip
+def test_every_16_bit_wire_is_shown_for_one_step_where_rounding_is_all_that_differs(framework, wire):
+    trial = Trial(framework=framework, model="resnet50", workers=4, allreduce=wire, device="cpu")
+    full, half = gates.of(trial)
+    fp64 = FRAMEWORKS[framework].parity_precision == "fp64"
+    assert (full.model, full.allreduce) == ("resnet50" if fp64 else gates.SMOOTH_IMAGES, "fp32")
+    assert (half.model, half.allreduce, half.precision) == ("resnet8_groupnorm", wire, "fp32")
+    assert half.window.max_steps == 1 and half.window.warmup_steps == 0
+
+
+def test_16_bit_compute_is_shown_too_and_alone_where_nothing_is_reduced():
+    _, half = gates.of(Trial(precision="bf16", allreduce="none", device="cpu"))
+    assert (half.framework, half.precision, half.allreduce) == ("single", "bf16", "none")
+    _, both = gates.of(Trial(framework="torch_ddp", workers=2, precision="bf16", allreduce="fp16", device="cpu"))
+    assert (both.precision, both.allreduce) == ("bf16", "fp16")
+
+
+def test_one_worker_is_shown_to_be_parallel_all_the_same():
+    """A study of one worker: what it compares is a framework, and that is shown with two."""
+    (gate,) = gates.of(Trial(framework="torch_ddp", workers=1, allreduce="none", device="cpu"))
+    assert (gate.workers, gate.allreduce) == (2, "fp32")
+
+
+def test_on_one_gpu_two_workers_are_shown_on_the_cpu_unless_there_is_nothing_to_show_there():
+    (gate,) = gates.of(Trial(framework="horovod", workers=1, allreduce="none", device="cuda"))
+    assert (gate.workers, gate.device) == (2, "cpu")
+    (gate,) = gates.of(Trial(framework="torch_dp", workers=1, allreduce="none", device="cuda"))
+    assert (gate.workers, gate.device, gate.allreduce) == (1, "cuda", "none")
+
+
+@given(anything)
+def test_a_gate_can_be_run_as_a_command_line(trial):
+    for gate in gates.of(trial):
+        again, _ = Trial.from_argv(gate.framework, gate.to_argv())
+        assert again.to_argv() == gate.to_argv() and again.find == "parity" and again.window == gate.window
+        for axis, values in FRAMEWORKS[gate.framework].axes.items():
+            assert not values or getattr(gate, axis) in values or getattr(gate, axis) == getattr(Trial, axis), axis
+
+
+@given(anything)
+def test_every_micro_batch_of_a_gate_is_whole_and_has_a_variance(trial):
+    for gate in gates.of(trial):
+        assert gate.batch_per_worker % gate.accumulation == 0
+        assert gate.batch_per_worker // gate.accumulation >= 2
+        assert gate.batch_per_worker >= gates.BATCH
+
+
+@given(anything, st.integers(1, 512), st.integers(2, 9), st.sampled_from([None, 0.3]))
+def test_batch_size_workers_and_rate_need_no_gate_of_their_own(trial, batch, workers, rate):
+    if trial.workers > 1:
+        other = replace(trial, batch_per_worker=batch, workers=workers, learning_rate=rate, cores_per_worker=3)
+        assert gates.behind(other) == gates.behind(trial)
+
+
+@given(st.lists(anything, max_size=6))
+def test_a_study_runs_each_gate_once_and_has_those_of_every_configuration(trials):
+    ids = [gate.id for gate in gates.needed(trials)]
+    assert len(ids) == len(set(ids))
+    assert set(ids) == {id for trial in trials for id in gates.behind(trial)}
+
+
+def test_what_finds_out_something_else_needs_no_gate():
+    assert gates.needed([Trial(find="max_batch"), Trial(find="parity")]) == []
+
+
+@given(anything, st.lists(st.sampled_from(["passed", "not checked", "loss of step 1: off by 1e-01"]), min_size=2))
+def test_a_configuration_has_passed_if_all_its_gates_have(trial, said):
+    known = dict(zip(gates.behind(trial), said, strict=False))
+    heard = [known.get(id, "not checked") for id in gates.behind(trial)]
+    verdict = gates.verdict(trial, known)
+    assert (verdict == "passed") == (set(heard) == {"passed"})
+    assert verdict in heard
+    if any(one.startswith("loss") for one in heard):  # a failure is louder than what nobody looked at
+        assert verdict.startswith("loss")
+
+
+def test_every_model_of_ours_has_a_smooth_one_of_its_own_kind():
+    for model in MODELS:
+        assert MODELS[gates.smooth(model)].keys == MODELS[model].keys

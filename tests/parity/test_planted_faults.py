@@ -1,0 +1,104 @@
+"""The gate against faults that are really there: two processes each, judged as the sweep judges, in a process apart.
+
+A gate that lets one of these pass would let a study compare a framework that trains with one that does not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from scaling_study import frameworks, gates, launchers, records
+from scaling_study.parity import __main__ as parity
+from scaling_study.settings import CHECKOUT
+from scaling_study.trial import Trial
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # eleven trials before the first answer
+SCRIPTS = Path(__file__).parent / "scripts_that"
+ASKED = Trial(framework="torch_ddp", model="resnet8", launcher="torchrun", device="cpu", data="synthetic")
+GATE = next(gates.of(ASKED))
+
+PLANTED = {  # script -> the check that names its fault, and what it says
+    "sum_gradients": ("weights after step 1", "the update is 2.00 times the right one"),
+    "reduce_nothing": ("weights after step 1", "off by"),
+    "keep_old_gradients": ("loss of 10 steps", "step 3)"),
+    "start_apart": ("loss of step 1", "(rank 1, step 1)"),
+    "synchronise_batchnorm": ("loss of step 1", "(rank 0, step 1)"),
+    "train_another_model": ("names, shapes and number of weights", "missing blocks.0.body.0.1.num_batches_tracked"),
+    "freeze_a_parameter": ("every parameter is trained", "frozen: stem.0.0.weight"),
+    "share_unequally": ("equally many samples on every rank", "[25080, 24920] an epoch"),
+    "read_the_same_data": ("epoch 1: no sample twice", "25,000 samples are read again"),
+    "keep_the_order": ("a new order every epoch", "rank 0 read both in the same"),
+}
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+    """Every script's parity.json. They are trials of one kind, so one reference serves all."""
+    folders = {name: tmp_path_factory.mktemp(name) for name in ["train_rightly", *PLANTED]}
+    for name, folder in folders.items():
+        records.write_json(folder / "trial.json", {**GATE.to_dict(), "window": asdict(GATE.window)})
+        program = [sys.executable, str(SCRIPTS / f"{name}.py"), *GATE.to_argv(), "--record", str(folder)]
+        started = time.monotonic()
+        run(launchers.torchrun(GATE, program, Path(sys.executable).parent).argv)
+        print(f"{name}: {time.monotonic() - started:.1f} s")
+    run([sys.executable, "-m", "scaling_study.parity.check", *map(str, folders.values())])
+    return {name: json.loads((folder / "parity.json").read_text()) for name, folder in folders.items()}
+
+
+def run(argv: list[str] | tuple[str, ...]) -> None:
+    env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    done = subprocess.run(argv, env=env, cwd=CHECKOUT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+
+def test_the_same_script_without_a_fault_passes(judged):
+    assert judged["train_rightly"]["verdict"] == "passed", judged["train_rightly"]
+    assert len(judged["train_rightly"]["checks"]) == 13
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_planted_fault_is_caught_and_named(judged, fault):
+    check, detail = PLANTED[fault]
+    verdict = judged[fault]["verdict"]
+    assert verdict.startswith(f"{check}: ") and detail in verdict, verdict
+
+
+def test_every_planted_fault_is_tested():
+    assert {path.stem for path in SCRIPTS.glob("*.py")} == {"__init__", "train_rightly", *PLANTED}
+
+
+STUDY = """
+study: planted
+measure: {timeout_seconds: 60}
+sweeps:
+  - {framework: single, model: resnet8, data: synthetic}
+  - {framework: torch_ddp, model: resnet8, data: synthetic, workers: 2}
+"""
+
+
+def test_one_command_runs_every_gate_and_fails_with_the_one_that_fails(tmp_path, monkeypatch, capsys):
+    """The whole way: study file, sweep, launcher, planted script, judge, table, exit code."""
+    wrong = replace(frameworks.FRAMEWORKS["torch_ddp"], script=str(SCRIPTS / "sum_gradients.py"))
+    planted = MappingProxyType({**frameworks.FRAMEWORKS, "torch_ddp": wrong})
+    monkeypatch.setattr(launchers, "FRAMEWORKS", planted)
+    (tmp_path / "study.yaml").write_text(STUDY)
+    asked = ["--study", str(tmp_path / "study.yaml"), "--results", str(tmp_path)]
+    assert parity.main(asked) == 1
+    lines = capsys.readouterr().out.splitlines()
+    single, ddp = (next(line for line in reversed(lines) if line.startswith(name)) for name in ("single", "torch_ddp"))
+    assert "passed" in single and "weights after step 10: off by" in single
+    assert "failed" in ddp and "weights after step 1: off by" in ddp and "2.00 times the right one" in ddp
+
+    monkeypatch.undo()  # the fault is mended: what has passed is kept, what has not is run anew
+    assert parity.main(asked) == 0
+    out = capsys.readouterr().out
+    assert "kept" in out and "failed" not in out

@@ -1,0 +1,129 @@
+"""A workload that is not ours: the example package, installed by pip, and trained for real under three frameworks."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from scaling_study import records
+from scaling_study.settings import CHECKOUT
+
+pytestmark = pytest.mark.slow
+BIN = Path(sys.executable).parent
+PARAMETERS = 8 * 64 + 64 + 64 + 1
+STEPS, BATCH = 10, 8
+
+STUDY = """\
+study: mine
+baseline: {framework: single}
+measure: {warmup_steps: 1, min_steps: 10, min_seconds: 0, repeats: 1, max_repeats: 1}
+sweeps:
+  - framework: single
+    model: sine_mlp
+  - framework: torch_ddp
+    model: sine_mlp
+    workers: 2
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which the package is installed; nothing of it reaches the environment or the checkout."""
+    folder = tmp_path_factory.mktemp("installed")
+    source = shutil.copytree(CHECKOUT / "examples" / "workload_package", folder / "source")  # builds leave traces
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "--target", str(folder / "site"), str(source)], check=True, timeout=120)
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def run(site: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """run(argv, cwd) with the installed package on the path."""
+    path = os.pathsep.join([str(site), str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = {**os.environ, "PYTHONPATH": path, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+
+    def started(argv: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    return started
+
+
+@pytest.fixture(scope="module")
+def trained(
+    run: Callable[..., subprocess.CompletedProcess[str]], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """trained("horovod"): the folder that its ranks left, with every loss and sample; each framework runs once."""
+    folder = tmp_path_factory.mktemp("trained")
+    two = {
+        "single": [sys.executable, "data_parallel/single.py"],
+        "horovod": ["horovodrun", "-np", "2", "--gloo", sys.executable, "horovod_runs/resnet_cifar10.py"],
+        "torch_ddp": ["torchrun", "--standalone", "--nproc-per-node", "2", "data_parallel/torch_ddp.py"],
+    }
+    flags = ["--model", "sine_mlp", "--batch-per-worker", str(BATCH), "--precision", "fp64", "--find", "parity"]
+    window = ["--steps", str(STEPS), "--warmup-steps", "0"]
+
+    def once(framework: str) -> Path:
+        record = folder / framework
+        if not record.exists():
+            record.mkdir()
+            run([*two[framework], *flags, *window, "--record", str(record)], CHECKOUT)
+        return record
+
+    return once
+
+
+def left_in(folder: Path, workers: int) -> list[dict]:
+    return [torch.load(folder / "parity" / f"rank-{rank}.pt", weights_only=True) for rank in range(workers)]
+
+
+@pytest.mark.parametrize(("framework", "workers"), [("single", 1), ("horovod", 2), ("torch_ddp", 2)])
+def test_each_framework_trains_all_of_it_on_samples_of_its_own(trained, framework, workers):
+    ranks = records.read_ranks(trained(framework), workers)
+    assert [rank.parameters for rank in ranks] == [PARAMETERS] * workers
+    assert [rank.samples_seen for rank in ranks] == [STEPS * BATCH] * workers
+    assert {rank.data_source for rank in ranks} == {"sine"}
+    assert ranks[0].allreduce_bytes == (0 if workers == 1 else PARAMETERS * 8)  # float64
+    read = torch.cat([said["ids"].flatten() for said in left_in(trained(framework), workers)])
+    assert len(read) == len(read.unique()) == workers * STEPS * BATCH
+
+
+def test_horovod_and_ddp_train_the_same(trained):
+    ours, theirs = left_in(trained("horovod"), 2), left_in(trained("torch_ddp"), 2)
+    for a, b in zip(ours, theirs, strict=True):
+        assert a["ids"].equal(b["ids"])
+        assert a["losses"] == pytest.approx(b["losses"], rel=1e-12)
+        assert len(set(a["losses"])) == STEPS  # it did train
+
+
+def test_a_study_of_it_runs_from_plan_to_parity(run, tmp_path):
+    study = tmp_path / "mine.yaml"
+    study.write_text(STUDY, encoding="utf-8")
+    command = [sys.executable, str(CHECKOUT / "run_sweep.py"), str(study)]
+    planned = json.loads(run([*command, "--dry-run", "--json"], tmp_path).stdout)["trials"]
+    assert [(trial["model"], trial["data"]) for trial in planned] == [("sine_mlp", "auto")] * 2
+    assert not any(trial["unsupported"] for trial in planned)
+    run([*command, "--results", str(tmp_path / "results"), "--quiet"], tmp_path)
+    with (tmp_path / "results" / "mine" / "results.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert {row["status"] for row in rows} == {"ok"}
+    assert {row["parity"] for row in rows} == {"passed"}
+
+
+def test_without_the_package_its_model_is_unknown():
+    """What is installed above reached neither the environment nor the checkout."""
+    done = subprocess.run(
+        [sys.executable, "data_parallel/single.py", "--model", "sine_mlp"],
+        cwd=CHECKOUT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2 and "invalid choice: 'sine_mlp'" in done.stderr

@@ -1,0 +1,251 @@
+"""ALBERT is what its name says, counts what it says, and the published study is the published one."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from scaling_study import plan, records, study
+from scaling_study.datasets import NoData
+from scaling_study.estimate import Estimate
+from scaling_study.machine import Machine
+from scaling_study.ranks import Ranks
+from scaling_study.settings import CHECKOUT
+from scaling_study.trial import Trial, Window
+from scaling_study.workloads import albert_cola, cola, load
+
+pytest.importorskip("transformers")
+
+TINY = {"model": "albert_tiny", "data": "synthetic", "batch_per_worker": 4}
+STUDY = CHECKOUT / "studies" / "distributed_dl_albert_horovod.yaml"
+LIBRARIES = {"horovod": "0.28.1", "torch": "2.15.0", "transformers": "5.23.0", "tokenizers": "0.23.3"}
+BIN = Path(sys.executable).parent
+
+
+def workload(**keys):
+    return load(Trial(**{**TINY, **keys}), Ranks())
+
+
+# --- the model ---
+
+
+@pytest.mark.parametrize(("model", "parameters"), [("albert_tiny", 1_016_386), ("albert_base_v2", 11_685_122)])
+def test_parameter_counts(model, parameters):
+    assert workload(model=model).parameters == parameters
+
+
+def test_all_repeats_of_base_share_one_layer():
+    model = workload(model="albert_base_v2").model
+    layers = [module for module in model.modules() if isinstance(module, albert_cola.blocks())]
+    assert len(layers) == 1 and model.config.num_hidden_layers == 12
+    assert sum(p.numel() for p in layers[0].parameters()) == 7_087_872
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_does_not():
+    a, b, c = (workload(seed=seed).model.state_dict() for seed in (1, 1, 2))
+    assert all(a[name].equal(b[name]) for name in a)
+    assert not a["classifier.weight"].equal(c["classifier.weight"])
+
+
+def test_nothing_is_random_where_parity_is_asked_for():
+    def dropped(**keys):
+        return [module.p for module in workload(**keys).model.modules() if isinstance(module, torch.nn.Dropout)]
+
+    assert set(dropped(find="parity")) == {0.0}
+    assert sorted(set(dropped())) == [0.0, 0.1]  # as published: before the classifier only
+    assert workload().model.training
+
+
+def test_padding_changes_nothing_but_the_work():
+    """The mask is given and obeyed: the same sentences, padded to 24 and to 128, have the same logits."""
+    one = workload(find="parity", precision="fp64")
+    ids, mask, labels = next(one.batches)
+    short = one.loss(one.model, (ids[:, :24], mask[:, :24], labels))
+    assert one.loss(one.model, (ids, mask, labels)).item() == pytest.approx(short.item(), rel=1e-12)
+    blind = one.loss(one.model, (ids, torch.ones_like(mask), labels))
+    assert blind.item() != pytest.approx(short.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["fp64", "fp32"])
+def test_attention_is_the_plain_formula(precision):
+    """Whatever kernel torch takes for it: as transformers' own plain one, which materialises the scores."""
+    one = workload(find="parity", precision=precision)
+    ids, mask, labels = next(one.batches)
+    fused = one.loss(one.model, (ids, mask, labels))
+    one.model.set_attn_implementation("eager")
+    plain = one.model(ids, mask, return_dict=False)[0]
+    expected = torch.nn.functional.cross_entropy(plain, labels)
+    assert fused.item() == pytest.approx(expected.item(), rel=1e-12 if precision == "fp64" else 1e-5)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp64"])
+def test_a_few_steps_lower_the_loss(precision):
+    torch.set_num_threads(1)
+    one = workload(precision=precision, learning_rate=1e-3, find="parity")
+    optimizer = torch.optim.AdamW(one.model.parameters(), lr=1e-3)
+    batch, losses = next(one.batches), []
+    for _ in range(8):
+        loss = one.loss(one.model, batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+def test_adamw_whose_rate_grows_with_the_workers_unless_it_is_given():
+    def optimizer(world, **keys):
+        one = load(Trial(**TINY, **keys), Ranks(0, world))
+        return one.optimizer(one.model.parameters())
+
+    assert isinstance(optimizer(1), torch.optim.AdamW)
+    rates = [optimizer(1), optimizer(2), optimizer(2, learning_rate=0.3)]
+    assert [one.param_groups[0]["lr"] for one in rates] == [2e-5, 4e-5, 0.3]
+
+
+# --- the data ---
+
+
+@pytest.mark.parametrize("data", ["synthetic", "auto"])
+def test_sentences_are_128_long_as_published_and_tokens_are_the_real_ones(data):
+    one = workload(data=data)
+    ids, mask, labels = next(one.batches)
+    assert ids.shape == mask.shape == (4, 128) and labels.shape == (4,)
+    assert ids.dtype == mask.dtype == labels.dtype == torch.int64
+    assert one.tokens((ids, mask, labels)) == mask.sum() < 4 * 60
+    assert (ids[:, 0] == cola.CLS).all() and not ids[mask == 0].any()
+    assert all(row[length - 1] == cola.SEP for row, length in zip(ids, mask.sum(dim=1), strict=True))
+    assert one.sample == "sentence"
+
+
+@pytest.mark.parametrize("data", ["synthetic", "auto"])
+@pytest.mark.parametrize("find", [None, "parity"])
+def test_dynamic_padding_ends_at_the_longest_sentence(data, find):
+    ids, mask, _ = next(workload(data=data, padding="dynamic", find=find).batches)
+    assert ids.shape[1] == mask.shape[1] == mask.sum(dim=1).max() < 128
+
+
+def test_sequence_length_reaches_the_batch_and_has_a_limit():
+    assert next(workload(sequence_length=16).batches)[0].shape == (4, 16)
+    with pytest.raises(SystemExit, match="--sequence-length 513: ALBERT has 512 positions"):
+        workload(sequence_length=513)
+
+
+def test_synthetic_batches_are_seeded_and_differ_between_ranks():
+    trial = Trial(**TINY)
+    first, again, other = (next(load(trial, Ranks(rank, 2)).batches)[0] for rank in (0, 0, 1))
+    assert first.equal(again) and not first.equal(other)
+
+
+def test_where_parity_is_asked_for_every_sample_is_itself():
+    """The same number is the same sentence, on whichever rank."""
+    feeds = [load(Trial(**TINY, find="parity"), Ranks(rank, 2)).batches for rank in range(2)]
+    fetched = [feed.fetch(torch.tensor([5, 7])) for feed in feeds]
+    assert all(a.equal(b) for a, b in zip(*fetched, strict=True))
+    assert not fetched[0][0][0].equal(fetched[0][0][1])
+
+
+def test_auto_without_data_is_synthetic_and_says_so(monkeypatch):
+    def missing():
+        raise NoData("CoLA is not in /nowhere")
+
+    monkeypatch.setattr(cola, "sentences", missing)
+    assert workload(data="auto").data_source == "synthetic (CoLA not found)"
+    with pytest.raises(SystemExit, match="--data cola: CoLA is not in /nowhere"):
+        workload(data="cola")
+
+
+def test_transformers_is_imported_by_nobody_else():
+    program = (
+        "import sys\nfrom scaling_study.workloads import load\nfrom scaling_study.trial import Trial\n"
+        "from scaling_study.ranks import Ranks\n"
+        "load(Trial(model='resnet8', data='synthetic'), Ranks())\n"
+        "assert not {'transformers', 'tokenizers', 'huggingface_hub'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# --- the published study ---
+
+PUBLISHED = sorted(
+    (batch, allreduce, workers)
+    for batch, (allreduce, workers) in itertools.product(
+        [2, 4, 8, 16, 32, 64], [("none", 1), ("fp32", 2), ("fp16", 2)]
+    )
+)
+
+
+@pytest.mark.parametrize(("small", "model"), [(False, "albert_base_v2"), (True, "albert_tiny")])
+def test_the_published_study_has_exactly_the_18_published_configurations(small, model):
+    made = plan.make(study.load(STUDY, small), Machine(2, "Xeon", 8 << 30, ("Tesla T4",) * 2, LIBRARIES))
+    trials = [planned.trial for planned in made.configurations]
+    assert sorted((t.batch_per_worker, t.allreduce, t.workers) for t in trials) == PUBLISHED
+    assert {(t.framework, t.model, t.precision, t.sequence_length, t.padding, t.seed) for t in trials} == {
+        ("horovod", model, "fp32", 128, "fixed", 42)
+    }
+    assert not any(planned.unsupported for planned in made.configurations)
+    assert made.study.baseline == {"framework": "horovod", "workers": 1}
+
+
+def test_the_published_study_in_small_is_estimated_at_under_10_minutes_on_2_cores():
+    made = plan.make(study.load(STUDY, small=True), Machine(2, "Xeon", 8 << 30, (), LIBRARIES))
+    estimate = Estimate()
+    assert 60 < sum(estimate(trial, planned) for trial, planned in made.trials()) < 600
+
+
+# --- for real ---
+
+
+def started(argv: list[str]) -> str:
+    env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(argv, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_bare_horovod_command_trains_albert():
+    argv = ["horovodrun", "-np", "2", "python", "horovod_runs/resnet_cifar10.py", "--model", "albert_tiny"]
+    out = started([*argv, "--steps", "3"])
+    assert "Model: albert_tiny, 1,016,386 parameters, fp32" in out
+    assert "Total sentences/sec on 2 worker(s)" in out
+
+
+PROGRAMS = {
+    "single": (1, [sys.executable, "data_parallel/single.py"]),
+    "horovod": (2, ["horovodrun", "-np", "2", "--gloo", sys.executable, "horovod_runs/resnet_cifar10.py"]),
+    "torch_ddp": (2, ["torchrun", "--standalone", "--nproc-per-node", "2", "data_parallel/torch_ddp.py"]),
+}
+GATES = [("single", "fp64", "none"), ("horovod", "fp64", "fp32"), ("torch_ddp", "fp64", "fp32"),
+         ("horovod", "fp32", "fp16"), ("torch_ddp", "fp32", "fp16"), ("torch_ddp", "fp32", "bf16")]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("framework", "precision", "allreduce"), GATES)
+def test_every_gate_of_albert_is_passed(tmp_path, framework, precision, allreduce):
+    """Ten steps in float64 as one process trains them; one step with 16-bit gradients, within that format's bound."""
+    workers, program = PROGRAMS[framework]
+    steps = 10 if precision == "fp64" else 1
+    trial = Trial(
+        framework=framework, model="albert_tiny", workers=workers, allreduce=allreduce, precision=precision,
+        batch_per_worker=8, sequence_length=32, device="cpu", cores_per_worker=1, find="parity",
+        window=Window(0, steps, 0.0, None, steps),
+    )  # fmt: skip
+    asked = {**trial.to_dict(), "window": vars(trial.window)}
+    records.write_json(tmp_path / "trial.json", asked)
+    started([*program, *trial.to_argv(), "--record", str(tmp_path)])
+    started([sys.executable, "-m", "scaling_study.parity.check", str(tmp_path)])
+    judged = records.load(tmp_path / "parity.json")
+    assert judged["verdict"] == "passed", judged
+    print([f"{check['name']}: {check['detail']}" for check in judged["checks"] if "off by" in check["detail"]])
+    ranks = records.read_ranks(tmp_path, workers)
+    each = {"none": 0, "fp32": 8, "fp16": 2, "bf16": 2}[allreduce]  # bytes of a value on the wire; float64 as it is
+    assert {rank.allreduce_bytes for rank in ranks} == {each * 1_016_386}
+    assert all(0 < rank.tokens_seen <= 8 * 32 * steps for rank in ranks)
