@@ -22,7 +22,7 @@ from analysis.results import Results
 ALIKE = tuple(key for key in KEYS if key not in ("allreduce", *BATCH_KEYS))  # the size of a batch sends no byte
 COLUMNS = (
     *("configuration", "series", "series_order", "framework", "zero_stage", "workers", "allreduce", "batch"),
-    *(*COMMUNICATION_COLUMNS, "communication_bytes", "of_fp32", "bytes_per_parameter"),
+    *(*COMMUNICATION_COLUMNS, "communication_bytes", "of_fp32", "bytes_per_parameter", "parity"),
 )
 
 
@@ -65,7 +65,7 @@ def listing(results: Results, model: str) -> Listing | None:
     ]
     said = [*comparable.sentences(ours, comparable.FAILED_SIGN), *comparable.checked(ours), *legend]
     return Listing(
-        f"Communication of {model} by kind ({results.study.name})",
+        f"Communication of {model} by kind ({results.heading})",
         (*header, "sum", "of fp32", "bytes per parameter"), tuple(rows), (*said, notes.source(results)),
     )  # fmt: skip
 

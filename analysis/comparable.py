@@ -22,7 +22,7 @@ MOST_NAMES = 4
 def why_not(row: Mapping[Any, Any]) -> str:
     """Why the speed of a configuration is not to be compared; empty if it may be. `row` has its keys and `parity`."""
     if failed(row):
-        return f"{FAULTY}: {row['parity']}"
+        return f"{FAULTY}: {' '.join(str(row['parity']).split())}"
     table = FRAMEWORKS.get(str(row["framework"]))
     here = table.not_comparable_on_cpu if table is not None and row["device"] == "cpu" else ""
     return f"speed not comparable: {here}" if here else ""

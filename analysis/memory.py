@@ -25,16 +25,11 @@ from analysis.results import Results
 STATE = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
 REFERENCES = ("torch_ddp", "horovod", "single")  # the first that was measured; none of them shards anything
 REPLICATED = (*REFERENCES, "torch_dp", "mpi_allreduce", "lightning_ddp")
-OWN_STAGE = {
-    "fairscale_oss": 2,
-    "deepspeed_zero": 2,
-    "fairscale_fsdp": 3,
-    "torch_fsdp2": 3,
-    "lightning_fsdp": 3,
-}  # unasked
+# What is sharded where no zero_stage is asked for.
+OWN_STAGE = {"fairscale_oss": 2, "deepspeed_zero": 2, "fairscale_fsdp": 3, "torch_fsdp2": 3, "lightning_fsdp": 3}
 COLUMNS = (
     *("configuration", "series", "series_order", "framework", "zero_stage", "workers", "batch", *MEMORY_COLUMNS),
-    *("peak_memory_bytes", "state_bytes", "reference", "saved", "theory"),
+    *("peak_memory_bytes", "state_bytes", "reference", "saved", "theory", "parity"),
 )
 
 
@@ -95,7 +90,7 @@ def listing(results: Results, model: str) -> Listing | None:
     ]
     said = [*comparable.sentences(ours, comparable.FAILED_SIGN), *comparable.checked(ours), *legend]
     return Listing(
-        f"Memory of {model} by kind ({results.study.name})", (*header, "peak", "resident", "saved", "theory"),
+        f"Memory of {model} by kind ({results.heading})", (*header, "peak", "resident", "saved", "theory"),
         tuple(rows), (*said, notes.source(results)),
     )  # fmt: skip
 
@@ -111,7 +106,9 @@ def one_batch(made: pd.DataFrame) -> pd.DataFrame:
 
 
 def megabytes(size: Any) -> str:
-    return number(int(size) / 1e6) if known(size) else ""
+    if not known(size):
+        return ""
+    return number(size / 1e6) if size == 0 or size >= 10_000 else f"{size / 1e6:.1g}"  # never "0.00" of something
 
 
 def percent(share: Any) -> str:

@@ -58,6 +58,11 @@ class Results:
         return bool(source.any())
 
     @property
+    def heading(self) -> str:
+        """The study's name, as a table's title ends with it."""
+        return f"{self.study.name}, SYNTHETIC DATA" if self.synthetic else self.study.name
+
+    @property
     def dates(self) -> str:
         """`2026-01-31`, or the first and last day of the study's trials (UTC); empty if none was started."""
         days = sorted({str(started)[:10] for started in self.trials.started_at.dropna() if started})
@@ -80,7 +85,7 @@ def read(folder: Path) -> Results:
     """Raises study.NotResults for a folder that is none; warns trials.SkippedRecord of unreadable records."""
     about = study.read(folder)
     rows = trials.read(folder)
-    runs = rows[~gates_of(rows)]
+    runs = rows[rows["find"].isna()]  # what looked for something else than throughput is in results.csv
     current = runs if about.configurations is None else runs[runs.configuration.isin(about.configurations)]
     older = runs.configuration.nunique() - current.configuration.nunique()
     return Results(about, rows, series.add(configurations.summarise(current, about), about), older)

@@ -50,7 +50,8 @@ def long(results: Results, model: str) -> pd.DataFrame:
         for (order, series), group in frame.groupby(["series_order", "series"])
         for what in names
     }
-    titles = [f"{series}{names[what]}" for _, series, what in wide]
+    signs = {row["series"]: comparable.sign(row) for row in ours.to_dict("records")}
+    titles = [f"{series} {signs[series]}".rstrip() + names[what] for _, series, what in wide]
     result = pd.DataFrame(list(wide.values()), index=titles, dtype=object).T.sort_index()
     return result.rename_axis(results.study.batch_key).reset_index()
 
@@ -75,9 +76,8 @@ def _table(results: Results, model: str, title: str, name: str, text: Any, said:
                 cells[place] = Cell(f"{both.text}; {cell.text}", cell.mark, sign=cell.sign) if both else cell
     fastest = max((r for r in ours if _competes(r)), key=lambda r: r["samples_per_second"], default=None)
     order = sorted({(row["series_order"], str(row["series"])) for row in ours})
-    synthetic = ", SYNTHETIC DATA" if results.synthetic else ""
     return Table(
-        title=f"{title} ({results.study.name}{synthetic})",
+        title=f"{title} ({results.heading})",
         row_name="global batch" if results.study.batch_key == "global_batch" else "batch per worker",
         value_name=name,
         rows=tuple(sorted({batch for batch, _ in cells})),

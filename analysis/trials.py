@@ -28,6 +28,7 @@ TEXTS = (
 )
 INTEGERS = (
     "planned_repeats",
+    "max_batch",
     "steps",
     "parameters",
     "samples_seen",
@@ -44,7 +45,7 @@ COLUMNS = (
     *("launch_seconds", "parameters", "samples_seen", "allreduce_bytes", "communication_bytes"),
     *(*COMMUNICATION_COLUMNS, "peak_memory_bytes", *MEMORY_COLUMNS),
     *("gpu_utilization_percent", "energy_joules", "loss_first", "loss_last", "data_source", "parity", "parity_gates"),
-    *("started_at", "error", "planned_repeats", "busy_elsewhere_cores"),
+    *("started_at", "error", "planned_repeats", "busy_elsewhere_cores", "max_batch"),
 )
 
 
@@ -111,6 +112,7 @@ def row(record: Record) -> dict[str, Any]:
     result |= {"status": record.status, "reason": record.reason, "error": record.error}
     result |= {"launch_seconds": record.launch_seconds, "started_at": record.started_at}
     result |= {"planned_repeats": record.planned_repeats}
+    result["max_batch"] = record.found.get("max_batch")
     if result["find"] == parity.GATE:
         result["parity"] = parity.own(record)
     if record.status not in records.STATUSES:

@@ -119,7 +119,8 @@ def main() -> None:
     images, labels = next(ours.workload.batches)
     step = PLAIN[asked.framework](network(MODEL), ours.optimizer.param_groups[0]["lr"])
     theirs = partial(block, step, images.clone(), labels.clone(), asked.steps)
-    a, b = partial(rate, partial(ours.seconds, asked.steps), ours, asked.steps), partial(rate, theirs, ours, asked.steps)
+    a = partial(rate, partial(ours.seconds, asked.steps), ours, asked.steps)
+    b = partial(rate, theirs, ours, asked.steps)
     a(), b()  # warm
     taken = alternate(a, b, asked.pairs)
     if ours.ranks.rank == 0:

@@ -1,1 +1,1 @@
-"""Sharded data parallelism: optimiser state, gradients and weights split over the workers. Run as scripts, not imported."""
+"""Sharded data parallelism: optimiser state, gradients and weights split over workers. Scripts, not imported."""

@@ -4,17 +4,18 @@
 
 A worker keeps 1/n of all parameters, gradients and optimiser state (ZeRO: Rajbhandari et al., arXiv 1910.02054; Xu et
 al., arXiv 2004.13336). Every block of the model is a unit with one flat parameter, what is left is one more. A unit is
-gathered before it computes and freed after it; its gradients are reduced straight into shards. As one single unit the
-model would be gathered whole: little memory saved, nothing overlapped (F24). `--zero-stage 2` frees blocks after backward only.
+gathered before its forward, freed, gathered again before its backward, and its gradients are reduced straight into
+shards; with `--zero-stage 2` it stays gathered in between. As a single unit the model would be gathered whole: little
+memory saved, nothing overlapped (F24).
 
 One step hands over, for B parameters in blocks and R outside them, each unit padded to a multiple of n:
 
-    all_gather       4 (2 B + R) bytes     stage 2: 4 (B + R). What is outside blocks always stays until its backward;
-    reduce_scatter   4 (B + R)             a block that is called L times (ALBERT) is gathered L + 1 times
+    all_gather       4 (2 B + R) bytes     stage 2: 4 (B + R). What is outside blocks always stays until its backward.
+    reduce_scatter   4 (B + R)
 
 FairScale has no precision of the wire by itself. With `--precision fp16` weights are gathered, and compute, in fp16 (2
-bytes above); BatchNorms stay fp32, in units of their own. Then, and only then, gradients can travel as fp16 too. bf16 is
-torch's autocast over fp32 weights. On a machine with no GPU streams are stubbed (scaling_study/fairscale_on_cpu.py).
+bytes above); BatchNorms stay fp32, in units of their own. Then, and only then, gradients can travel as fp16 too. bf16
+is torch's autocast over fp32 weights. With no GPU its streams are stubbed (scaling_study/fairscale_on_cpu.py).
 """
 
 from contextlib import nullcontext
@@ -59,11 +60,12 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
     def step(batch: workloads.Batch) -> torch.Tensor:
         losses = []
         for part, last in workload.micro_batches(batch):
-            with nullcontext() if last else model.no_sync():  # whole gradients add up; the last backward reduces the sum
+            with nullcontext() if last else model.no_sync():  # whole gradients add up; the last backward reduces
                 with phase("forward"):
                     loss = workload.share(model, part)
                 with phase("backward"):
                     scaler.scale(loss).backward()
+                    drop_hooks(model)
             losses.append(loss.detach())
         with phase("optimizer"):
             scaler.step(optimizer)
@@ -102,6 +104,13 @@ def sharded(workload: workloads.Workload, trial: Trial, device: torch.device) ->
     with enable_wrap(is_unit, wrapper_cls=FullyShardedDataParallel, compute_device=device, **settings):
         model = auto_wrap(workload.model.float())  # it wraps fp32 only,
     return model.double() if double else model  # and converts what is wrapped
+
+
+def drop_hooks(model: nn.Module) -> None:
+    """Take away what each forward hooks onto each flat parameter: FairScale never does, and step n would call n of them."""
+    for parameter in model.parameters():
+        if hook := getattr(parameter, "_shard_bwd_hook", None):  # (node of the graph, handle)
+            hook[1].remove()
 
 
 if __name__ == "__main__":

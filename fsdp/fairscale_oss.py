@@ -12,8 +12,10 @@ One step hands over, for P parameters:
     reduce      4 P bytes (fp16: 2 P)        each gradient by itself, while backward runs
     broadcast   4 P + BatchNorm's buffers    new weights after the step, in one buffer an owner; buffers before forward
 
-Gradients are not gathered into buffers (reduce_buffer_size=0): buffers are whole, so they would undo the sharding, and
-FairScale would silently reduce them in fp32. They pay between hosts, where many small messages are slow.
+Gradients are not collected in buffers (reduce_buffer_size=0, which is not FairScale's default). A buffer is whole on
+every worker, so that nothing would be sharded; what is in one is silently reduced in fp32; and zero_grad of today's
+torch detaches gradients from it, after which each worker silently trains by itself. Between hosts, where many small
+messages are slow, they would pay.
 """
 
 from contextlib import nullcontext
@@ -50,7 +52,7 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
     def step(batch: workloads.Batch) -> torch.Tensor:
         losses = []
         for part, last in workload.micro_batches(batch):
-            with nullcontext() if last else model.no_sync():  # gradients add up; the last backward reduces the sum
+            with nullcontext() if last else model.no_sync():  # gradients add up; the last backward reduces
                 with phase("forward"):
                     loss = workload.share(model, part)
                 with phase("backward"):
@@ -59,7 +61,7 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
         with phase("optimizer"):  # the broadcast of the new weights is inside
             scaler.step(optimizer)
             scaler.update()
-            model.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
         return sum(losses)
 
     # 4 measure

@@ -2,9 +2,9 @@
 
     python fsdp/fairscale_resnet.py --resnet 18 --fp16 --gpus 2
 
-It becomes fsdp/fairscale_fsdp.py under torchrun, the same line that a study file starts; any other flag is passed on
-to it (`--batch-per-worker 64 --zero-stage 2 --steps 20`). `--fp16` computes in fp16, which is not what `--allreduce fp16`
-means in a Horovod study: there only gradients are (F7). FairScale then also reduces them in fp16.
+It becomes fsdp/fairscale_fsdp.py under torchrun, the same line that a study starts; any other flag is passed on to it
+(`--batch-per-worker 64 --zero-stage 2 --steps 20`). `--fp16` is precision of compute, and of gradients, which
+FairScale reduces as they were computed; in a Horovod study the word means the second only (F7).
 """
 
 import argparse
@@ -17,10 +17,11 @@ from scaling_study.trial import Trial
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog="Further flags: fairscale_fsdp.py --help")
+    what = __doc__.splitlines()[0]
+    parser = argparse.ArgumentParser(description=what, epilog="Further flags: fsdp/fairscale_fsdp.py --help")
     parser.add_argument("--resnet", type=int, choices=(18, 50), default=18, help="layers (default: 18)")
     parser.add_argument("--fp16", action="store_true", help="compute in fp16, which needs a GPU")
-    parser.add_argument("--gpus", type=int, default=1, help="workers: GPUs, or processes where there are none (default: 1)")
+    parser.add_argument("--gpus", type=int, default=1, help="workers, each with a GPU where there are any (default: 1)")
     asked, further = parser.parse_known_args()
 
     machine = this_machine()

@@ -4,8 +4,8 @@
 
 The Trainer owns its loop; Fabric leaves it to the script, so that what is timed here is the same step as everywhere.
 It wraps model and optimiser (`setup`), computes forward in the precision it is given, and scales fp16's loss itself.
-What runs is DDP: buckets of gradients averaged by an allreduce while backward runs (Li et al., arXiv 2006.15704). A diff
-against data_parallel/torch_ddp.py shows all that Lightning asks for.
+What runs is DDP: buckets of gradients averaged by an allreduce while backward runs (Li et al., arXiv 2006.15704). A
+diff against data_parallel/torch_ddp.py shows all that Lightning asks for.
 
 Fabric has no setting for a communication hook, and the Trainer ignores its `ddp_comm_hook` on a CPU without a word: the
 hook is registered on the wrapped model, where it works on every device.
@@ -31,7 +31,8 @@ from scaling_study.records import RankReport
 from scaling_study.script import run
 from scaling_study.trial import Trial
 
-PRECISION = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed", "fp64": "64-true"}
+# 32-true casts nothing, so it is right for fp64 too; 64-true hands the output back rounded to fp32.
+PRECISION = {"fp32": "32-true", "fp64": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 COMPRESSION = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 MIB = 2**20
 
@@ -74,7 +75,7 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
     def step(batch: workloads.Batch) -> torch.Tensor:
         losses = []
         for part, last in workload.micro_batches(batch):
-            with fabric.no_backward_sync(model, enabled=not last):  # gradients add up; the last backward reduces the sum
+            with fabric.no_backward_sync(model, enabled=not last):  # gradients add up; the last backward reduces
                 with phase("forward"):
                     loss = workload.share(model, part)
                 with phase("backward"):

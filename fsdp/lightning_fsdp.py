@@ -69,7 +69,7 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
     def step(batch: workloads.Batch) -> torch.Tensor:
         losses = []
         for part, last in workload.micro_batches(batch):
-            with fabric.no_backward_sync(model, enabled=not last):  # gradients add up; the last backward reduces the sum
+            with fabric.no_backward_sync(model, enabled=not last):  # gradients add up; the last backward reduces
                 with phase("forward"):
                     loss = workload.share(model, part)
                 with phase("backward"):

@@ -15,8 +15,8 @@ padded to a multiple of n, hands over
     all_gather        P x 4 bytes in every micro-batch, at stage 3 twice
     reduce_scatter    P x 4 once; with --allreduce fp16 or bf16 P x 2. At stage 3 this saves 1/6 of the sum, not half
 
-A block that is used L times (ALBERT) counts L times. In 16-bit compute matrices are gathered in 16 bits too; vectors
-(normalisation, biases) in fp32.
+A block that is used L times (ALBERT) is gathered 2 L times at stage 3, and reduced once. In 16-bit compute matrices are
+gathered in 16 bits too; vectors (normalisation, biases) in fp32.
 """
 
 from dataclasses import replace

@@ -83,7 +83,7 @@ def cases(machine: Machine) -> Iterator[Trial]:
             controllers = table.axes.get("controller", (None,)) if launcher == "horovodrun" else (None,)
             for controller in controllers:
                 implied: Any = "mpi" if launcher == "mpirun" and "controller" in table.axes else controller
-                needs_gpu = table.needs_gpu and "cuda" or base.device
+                needs_gpu = (table.needs_gpu and "cuda") or base.device
                 yield replace(base, launcher=launcher, controller=implied, device=needs_gpu)
 
 

@@ -14,7 +14,9 @@ from scaling_study.records import Record
 from scaling_study.trial import Trial
 
 # Seconds from starting to the first step, as seen on two cores: importing torch, launching, joining.
-LAUNCH_SECONDS: Mapping[str, float] = {"python": 3.0, "mpirun": 4.5, "horovodrun": 5.0, "torchrun": 6.0, "deepspeed": 9.0}
+LAUNCH_SECONDS: Mapping[str, float] = {
+    "python": 3.0, "mpirun": 4.5, "horovodrun": 5.0, "torchrun": 6.0, "deepspeed": 9.0,
+}  # fmt: skip
 STEP_SECONDS_PER_SAMPLE: Mapping[str, float] = {
     "resnet8": 0.0015, "resnet8_groupnorm": 0.0015, "resnet18": 0.0025, "resnet50": 0.007,
     "mlp_wide": 0.03, "albert_tiny": 0.002, "albert_base_v2": 0.3,

@@ -26,7 +26,7 @@ def adapt(wrapper: ModuleType, bucketer: ModuleType) -> None:
     # Gradients of a bucket are the rows of a matrix. NCCL takes the matrix whole, Gloo a list of its rows.
     vars(bucketer)["enable_nccl_base_collectives"] = False
     # It tells CUDA's allocator which stream still reads a tensor. A CPU's has no such kernel and needs none.
-    torch.Tensor.record_stream = _nothing  # type: ignore[method-assign]
+    torch.Tensor.record_stream = _nothing  # type: ignore[method-assign, assignment]
 
 
 class CpuForCuda(ModuleType):

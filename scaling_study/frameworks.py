@@ -29,7 +29,7 @@ class Framework:
     axes: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     refusals: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     needs_gpu: str = ""  # why it cannot run without one; empty: it can
-    refused_on_cpu: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # like refusals, where there is no GPU
+    refused_on_cpu: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # refusals where there is no GPU
     reduces_as_it_computes: str = ""  # why a 16-bit allreduce needs the same precision of compute; empty: it does not
     one_process: bool = False  # one process drives all its workers' GPUs
     parity_precision: str = "fp64"  # of the parity gate: fp32 for one that refuses fp64
@@ -58,7 +58,10 @@ PARALLEL_AXES: Mapping[str, tuple[object, ...]] = {**TRAINING_AXES, "workers": (
 
 DATA_PARALLEL_CANNOT_COMPILE = "every replica of DataParallel would run what was compiled for the first GPU's weights"
 HOROVOD_HAS_NO_BF16 = "Horovod 0.28.1 cannot reduce bf16 (Tensor type torch.BFloat16Tensor is not supported)"
-DEEPSPEED_HAS_NO_FP64 = "DeepSpeed 0.19.8 keeps and reduces fp32 at most: fp64 would be rounded, and not said to be"
+DEEPSPEED_HAS_NO_FP64 = (
+    "DeepSpeed 0.19.8 has no fp64: stage 0 refuses it (attempting to reduce an unsupported grad type: torch.float64), "
+    "the others round it to fp32 and do not say so"
+)
 FAIRSCALE_HAS_NO_WIRE = "FairScale reduces gradients as they were computed: allreduce=fp16 needs precision=fp16"
 LIGHTNING_FSDP_HAS_NO_FP64 = "Lightning's FSDP has no fp64 (`precision='64-true'` is not supported in FSDP)"
 

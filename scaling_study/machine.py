@@ -51,7 +51,7 @@ class Machine:
 
 def this_machine() -> Machine:
     """Look at the machine this runs on; no torch needed, a few milliseconds."""
-    needed = {library for table in (*FRAMEWORKS.values(), *MODELS.values()) for library in table.needs}
+    needed = {*(n for f in FRAMEWORKS.values() for n in f.needs), *(n for m in MODELS.values() for n in m.needs)}
     return Machine(
         cores=usable_cores(),
         cpu=cpu_model(),

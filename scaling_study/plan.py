@@ -73,7 +73,10 @@ class Plan:
 
 
 def make(study: Study, machine: Machine, data: Mapping[str, Data] | None = None) -> Plan:
-    """Expand and resolve; `data` says what `auto` means for each real data set. Raises Problems for what is wrong on every machine, with file, line and both values."""
+    """Expand and resolve; `data` says what `auto` means for each real data set.
+
+    Raises Problems for what is wrong on every machine, with file, line and both values.
+    """
     problems: list[str] = []
     if (size := sum(_size(sweep) for sweep in study.sweeps)) > MAX_CONFIGURATIONS:
         line = study.document.at((*max(study.sweeps, key=_size).place, "matrix"))
@@ -183,10 +186,11 @@ def _check(study: Study, keys: dict[str, Any], sweep: Sweep, problems: list[str]
         if key in keys and key not in model.keys:
             say(key, f"model {keys.get('model', Trial.model)} has no {key!r}: its samples have {', '.join(model.keys)}")
     if keys.get("data", "auto") not in ("auto", "synthetic", model.data):
-        say("data", f"model {keys.get('model', Trial.model)} trains on {model.data}, not on {keys['data']}")
-    if batch := _batch(keys):
-        if (parts := keys.get("accumulation", 1)) and batch % parts:
-            say("accumulation", f"accumulation={parts} does not divide batch_per_worker={batch}")
+        own = model.data or "data of its own"
+        say("data", f"model {keys.get('model', Trial.model)} trains on {own}, not on {keys['data']}")
+    batch, parts = _batch(keys), keys.get("accumulation", 1)
+    if batch and batch % parts:
+        say("accumulation", f"accumulation={parts} does not divide batch_per_worker={batch}")
     if "global_batch" in keys:
         if "batch_per_worker" in keys:
             say("global_batch", "give global_batch or batch_per_worker, not both: one follows from the other")
@@ -196,7 +200,9 @@ def _check(study: Study, keys: dict[str, Any], sweep: Sweep, problems: list[str]
         say("allreduce", f"allreduce=none with workers={_workers(keys)}: more than one worker must reduce gradients")
 
 
-def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, data: Data | None, share: int) -> Trial:
+def _resolve(
+    keys: Mapping[str, Any], sweep: Sweep, machine: Machine, data: Mapping[str, Data] | None, share: int
+) -> Trial:
     """The trial in full: what is left open becomes what this machine and framework make of it."""
     given = dict(keys)
     workers = _workers(given)

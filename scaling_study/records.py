@@ -101,7 +101,7 @@ class Record:
     notes: list[str] = field(default_factory=list)
     ranks: list[RankReport] = field(default_factory=list)
     parity: str = ""  # of a parity trial: "passed", or the first fault
-    found: dict[str, Any] = field(default_factory=dict)  # of find: max_batch: {"max_batch": 208, "tries": {"32": "ok", ...}}
+    found: dict[str, Any] = field(default_factory=dict)  # of find: {"max_batch": 208, "tries": {"32": "ok", ...}}
     schema: int = SCHEMA
 
 

@@ -134,7 +134,8 @@ class Run:
                 if verdict != "passed":
                     result = dataclasses.replace(result, status="failed", reason=f"parity: {verdict}")
             record = dataclasses.replace(
-                record, parity=verdict, found=found, status=result.status, reason=result.reason, error=result.error, notes=list(result.notes),
+                record, parity=verdict, found=found, status=result.status, reason=result.reason, error=result.error,
+                notes=list(result.notes),
                 ranks=list(result.ranks), exit_code=ended.code, total_seconds=ended.seconds,
                 launch_seconds=result.ranks[0].first_step_at - started if result.ranks else None,
             )  # fmt: skip
@@ -182,7 +183,7 @@ def judged(folder: Path, timeout: float, interruption: process.Interruption) -> 
     A process of its own compares: what a framework did to torch cannot reach it, and the driver needs no torch.
     """
     command = [sys.executable, "-m", "scaling_study.parity.check", str(folder.resolve())]
-    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))  # a user's workload may lie there
+    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))  # users' workloads
     ended = process.run(command, {"PYTHONPATH": path}, folder / "parity.txt", timeout, interruption)
     try:
         return str(records.load(folder / "parity.json")["verdict"])

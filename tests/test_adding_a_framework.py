@@ -1,4 +1,4 @@
-"""docs/adding-a-framework.md, done: a framework that is not here joins by one script and one entry, and nothing else."""
+"""docs/adding-a-framework.md, done: a framework that is not here joins by one script and one entry."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -27,7 +27,17 @@ OUTSIDE = 1_114
 BLOCKS = PARAMETERS - OUTSIDE
 BUFFERS = 336 * 2 * 4 + 9 * 8  # of its BatchNorms: two statistics of 336 channels, nine counters
 OWNED = [196_160, 116_008]  # bytes of parameters by owner: dealt out in order, each to who has least
-QUICK = Window(1, 2, 0.0, None, 2)
+QUICK = Window(1, 2, 0.0, None, 2)  # four steps in all: one to warm up, two timed, one instrumented
+
+COUNTING = """
+import runpy, sys
+from fairscale.nn import FullyShardedDataParallel as Wrapper
+calls, hook = [], Wrapper._post_backward_hook
+Wrapper._post_backward_hook = lambda *given: calls.append(given) or hook(*given)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+print("hooks called:", len(calls))
+"""
 
 
 def a_trial(framework: str, **keys: object) -> Trial:
@@ -94,6 +104,16 @@ def test_fsdp_trains_in_fp64_what_one_process_would(tmp_path: Path, keys: dict[s
     gate = next(gates.of(a_trial("fairscale_fsdp", **keys)))
     assert gate.precision == "fp64"
     assert verdict(gate, tmp_path) == "passed"
+
+
+@pytest.mark.slow
+def test_fsdp_steps_do_not_grow_longer_with_every_step(tmp_path: Path) -> None:
+    """FairScale leaves its hooks on the parameters: without our care four steps of four units call 4 + 8 + 12 + 16."""
+    line = command(replace(a_trial("fairscale_fsdp"), workers=1, allreduce="none", launcher="python"))
+    (tmp_path / "counting.py").write_text(COUNTING)
+    done = run(Command((line.argv[0], str(tmp_path / "counting.py"), *line.argv[1:])))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.endswith("hooks called: 16\n")
 
 
 # --- the sharded optimiser ---

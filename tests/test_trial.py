@@ -134,7 +134,9 @@ def as_the_script_sees_it(trial: Trial) -> Trial:
 def another(name: str, framework: str) -> Any:
     """Some value of a key that is not its default, and that the framework has."""
     default, choices = getattr(Trial(), name), FRAMEWORKS[framework].axes[name]
-    return next((c for c in choices if c != default), None) if choices and ANOTHER[name] not in choices else ANOTHER[name]
+    if not choices or ANOTHER[name] in choices:
+        return ANOTHER[name]
+    return next(choice for choice in choices if choice != default)
 
 
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))

@@ -23,7 +23,7 @@ from matplotlib.textpath import TextPath
 SIZE, SMALL, TITLE = 8.0, 7.0, 10.0  # points
 LINE = 1.35  # of the font size, from one line of text to the next
 DARK, GREY, PALE = "#222222", "#8a8a8a", "#f2f2f2"
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
+MARKERS = ("o", "s", "^", "D", "v", "<", ">", "p", "h", "P", "X", "*")
 PALETTE = (0, 1, 2, 4, 3, 9, 5)  # of seaborn's colour-blind safe one; its yellow, pink and grey vanish on white
 RC: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same widths on every machine

@@ -2,16 +2,18 @@
 
     torchrun --standalone --nproc-per-node 2 data_parallel/torch_zero1.py --model resnet18
 
-A diff against data_parallel/torch_ddp.py shows all that it asks for: another optimiser. Gradients are reduced as in DDP;
-each worker then steps its share of the parameters and broadcasts it (ZeRO stage 1, Rajbhandari et al., arXiv 1910.02054).
+A diff against data_parallel/torch_ddp.py shows all that it asks for: another optimiser. Gradients are reduced as in
+DDP; each worker then steps its share of the parameters and broadcasts it (ZeRO stage 1: Rajbhandari et al., arXiv
+1910.02054).
 
-One step hands over 4 bytes a parameter to allreduce, and 4 to broadcast.
+communication_bytes of one step: allreduce = parameters x 4 (fp32), broadcast = parameters x 4
+and BatchNorm's buffers.
 """
 
 from contextlib import nullcontext
 
 import torch
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
@@ -22,7 +24,12 @@ from scaling_study.records import RankReport
 from scaling_study.script import run
 from scaling_study.trial import Trial
 
-COMPRESSION = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
+# Without a hook DDP averages in the gradients' own precision, and a lone worker with itself.
+HOOKS = {
+    "none": debugging_hooks.noop_hook,
+    "fp16": default_hooks.fp16_compress_hook,
+    "bf16": default_hooks.bf16_compress_hook,
+}
 MIB = 2**20
 
 
@@ -31,12 +38,12 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
     ranks = join_torch(trial)
     trial = as_launched(trial, ranks)
 
-    # 2 build, then wrap: DDP reduces in backward; the optimiser keeps this worker's share
+    # 2 build, then wrap: DDP broadcasts rank 0's weights and reduces in backward
     workload = workloads.load(trial, ranks)
-    buckets = {} if trial.bucket_bytes is None else {"bucket_cap_mb": trial.bucket_bytes / MIB}
-    model = DistributedDataParallel(workload.model, **buckets)
-    if trial.allreduce in COMPRESSION:
-        model.register_comm_hook(None, COMPRESSION[trial.allreduce])
+    cap = None if trial.bucket_bytes is None else trial.bucket_bytes / MIB
+    model = DistributedDataParallel(workload.model, bucket_cap_mb=cap, broadcast_buffers=ranks.world_size > 1)
+    if trial.allreduce in HOOKS:
+        model.register_comm_hook(None, HOOKS[trial.allreduce])
     plain = workload.optimizer(model.parameters())
     optimizer = ZeroRedundancyOptimizer(model.parameters(), type(plain), **plain.defaults)
 

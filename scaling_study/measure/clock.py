@@ -31,7 +31,10 @@ from scaling_study.workloads import Workload
 from scaling_study.workloads.workload import Batch
 
 Step = Callable[[Batch], torch.Tensor]  # one optimiser step; returns the loss, still on the device
-VERSIONED = ("torch", "torchvision", "horovod", "mpi4py", "fairscale", "deepspeed", "lightning", "transformers", "numpy", "scaling_study")
+VERSIONED = (
+    "torch", "torchvision", "horovod", "mpi4py", "fairscale", "deepspeed", "lightning", "transformers", "numpy",
+    "scaling_study",
+)  # fmt: skip
 
 
 def measure(
@@ -79,7 +82,8 @@ def measure(
         warmup_seconds.append(now(ranks.device) - start)
 
     # 2 the timed window, in blocks; nothing but steps happens inside a block.
-    watch, tokens, loss = Stopwatch(ranks.device), 0, first  # loss_first stays unknown where nothing warmed up
+    watch, loss = Stopwatch(ranks.device), first  # loss_first stays unknown where nothing warmed up
+    tokens: int | torch.Tensor = 0
     step_seconds: list[float] = []
     expected = min(warmup_seconds, default=None)  # keeps even the first block of slow steps within max_seconds
     with collector.settled():

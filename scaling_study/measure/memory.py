@@ -16,7 +16,6 @@ import psutil
 import torch
 from torch import nn
 
-
 AT_IMPORT = psutil.Process().memory_info().rss  # scripts import this last: their libraries are in it
 
 

@@ -68,7 +68,9 @@ class Wire:
         self._dispatched.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._dispatched.__exit__(kind, error, trace)
         for owner, name, original in self._originals:
             setattr(owner, name, original)

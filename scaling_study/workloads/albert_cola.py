@@ -31,13 +31,14 @@ LEARNING_RATE = 2e-5  # published: x workers
 SEQUENCE_LENGTH = 128  # published
 POSITIONS = 512  # sentences can be no longer: each place has a learned vector
 
-# Said in full: AlbertConfig() alone is xxlarge, of 206 million parameters.
+# Said in full: AlbertConfig() alone is xxlarge, of 223 million parameters.
 SHAPE: dict[str, Any] = {
-    "vocab_size": cola.VOCABULARY, "max_position_embeddings": POSITIONS, "type_vocab_size": 2, "num_labels": cola.CLASSES,
-    "num_hidden_groups": 1, "inner_group_num": 1, "hidden_act": "gelu_new", "layer_norm_eps": 1e-12,
-    "initializer_range": 0.02, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    "vocab_size": cola.VOCABULARY, "max_position_embeddings": POSITIONS, "type_vocab_size": 2,
+    "num_labels": cola.CLASSES, "num_hidden_groups": 1, "inner_group_num": 1, "hidden_act": "gelu_new",
+    "layer_norm_eps": 1e-12, "initializer_range": 0.02, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    "attn_implementation": "sdpa",
 }  # fmt: skip
-SIZES: dict[str, dict[str, int]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "albert_base_v2": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
                        "intermediate_size": 3072, "embedding_size": 128},
     "albert_tiny": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -53,7 +54,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         raise SystemExit(f"--sequence-length {width}: ALBERT has {POSITIONS} positions")
     rate = trial.learning_rate or LEARNING_RATE * ranks.world_size
     feed, source, notes = sentence_feed(trial, ranks, width)
-    model, origin = network(trial, pretrained=source == "cola" and cola.sentences().tokenizer == "pretrained")
+    model, origin = network(trial, pretrained=cola.ITS_OWN in notes)  # or its ids mean nothing to them
 
     def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
         ids, mask, labels = batch  # (batch_per_worker, width) int64 twice, (batch_per_worker,) int64
@@ -78,10 +79,13 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
 
 
 def blocks() -> tuple[type[nn.Module], ...]:
-    """The one layer that all repeats share."""
-    from transformers.models.albert.modeling_albert import AlbertLayerGroup
+    """The encoder as a whole: a sharded framework gathers its one layer once for all twelve repeats.
 
-    return (AlbertLayerGroup,)
+    Wrapped one by one, as the layers of other transformers are, the same weights would be gathered at each repeat.
+    """
+    from transformers.models.albert.modeling_albert import AlbertTransformer
+
+    return (AlbertTransformer,)
 
 
 def network(trial: Trial, pretrained: bool = False) -> tuple[nn.Module, list[str]]:
@@ -94,10 +98,8 @@ def network(trial: Trial, pretrained: bool = False) -> tuple[nn.Module, list[str
     from transformers.models.albert.modeling_albert import AlbertForSequenceClassification
 
     parity = trial.find == "parity"  # nothing random in what is compared
-    config = AlbertConfig(
-        **SHAPE, **SIZES[trial.model], classifier_dropout_prob=0.0 if parity else CLASSIFIER_DROPOUT,
-        attn_implementation="sdpa",
-    )  # fmt: skip
+    dropout = 0.0 if parity else CLASSIFIER_DROPOUT
+    config = AlbertConfig(**SHAPE, **SIZES[trial.model], classifier_dropout_prob=dropout)
     if pretrained and trial.model == "albert_base_v2" and not parity:
         for name in cola.PRETRAINED:
             try:

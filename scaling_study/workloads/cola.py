@@ -39,6 +39,7 @@ PAD, UNKNOWN, CLS, SEP = range(4)
 
 ARCHIVE, MEMBER = "https://nyu-mll.github.io/CoLA/cola_public_1.1.zip", "cola_public/raw/in_domain_train.tsv"
 PRETRAINED = ("albert/albert-base-v2", "albert-base-v2")  # its name on the Hugging Face hub, and its old one
+ITS_OWN = "tokenizer of albert-base-v2"  # as the record says it
 CONNECT_SECONDS, TOKENIZER_SECONDS = 20.0, 5.0  # the tokeniser has a substitute: nobody waits long for it
 
 
@@ -56,7 +57,7 @@ class Sentences:
     def note(self) -> str:
         """Which tokeniser made the ids, for the record."""
         if self.tokenizer == "pretrained":
-            return "tokenizer of albert-base-v2"
+            return ITS_OWN
         return f"tokenizer trained on CoLA's text ({self.vocabulary:,} tokens)"
 
 
@@ -166,7 +167,8 @@ def _tokenizer(texts: Sequence[str]) -> tuple[Any, str]:
             tokenizer = Tokenizer.from_str(text)
         except Exception:  # the library raises nothing narrower; a proxy's error page is not a tokeniser
             return _trained(texts), "trained"
-        if tokenizer.get_vocab_size() <= VOCABULARY and all(tokenizer.token_to_id(t) == i for i, t in enumerate(SPECIAL)):
+        in_place = [tokenizer.token_to_id(token) for token in SPECIAL] == [*range(len(SPECIAL))]
+        if in_place and tokenizer.get_vocab_size() <= VOCABULARY:
             return tokenizer, "pretrained"
     return _trained(texts), "trained"
 
@@ -200,9 +202,10 @@ def _trained(texts: Sequence[str]) -> Any:
         [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]  # as ALBERT's
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()])
-    tokenizer.train_from_iterator(
-        texts, trainers.BpeTrainer(vocab_size=VOCABULARY, min_frequency=2, special_tokens=list(SPECIAL), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY, min_frequency=2, special_tokens=list(SPECIAL), show_progress=False
     )
+    tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)]
     )

@@ -17,8 +17,8 @@ from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
-from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
 from scaling_study.workloads.feed import Batch, Feed
+from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
 from scaling_study.workloads.workload import Workload, autocast
 
 LEARNING_RATE, MOMENTUM = 0.01, 0.5  # published: lr 0.01 x workers, momentum 0.5

@@ -76,6 +76,7 @@ def test_a_framework_that_failed_parity_is_nobodys_reference(tmp_path: Path) -> 
     assert listing
     assert [row[0] for row in listing.rows if "†" in row[0]] == ["torch_ddp, 2 workers, fp32 †"]
     assert any("NOT COMPARABLE: parity failed: another shape" in note for note in listing.notes)
+    assert set(memory.table(done.configurations).parity) == {"passed", "another shape of fc.weight"}
 
 
 def test_a_series_stands_once_at_the_batch_that_most_have(tmp_path: Path) -> None:
@@ -103,3 +104,10 @@ def test_where_memory_was_not_counted_there_is_no_table(tmp_path: Path) -> None:
     assert memory.listing(done, "resnet18") is None
     made = outputs.write_tables(done, tmp_path / "tables")
     assert not [path for path in made if path.name.startswith("memory")]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(44_726_568, "44.7"), (38_560, "0.04"), (1_300, "0.001"), (0, "0.00"), (None, ""), (pd.NA, "")]
+)
+def test_megabytes(size: object, text: str) -> None:
+    assert memory.megabytes(size) == text

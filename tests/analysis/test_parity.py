@@ -145,6 +145,7 @@ def test_a_framework_that_failed_claims_nothing_and_says_so_everywhere(tmp_path:
     assert table.cells[32, "torch_ddp, 2 workers, fp16"].mark == layout.BEST
     assert f"- † NOT COMPARABLE: parity failed: {FAULT} (horovod)." in layout.markdown(table)
     assert "† |" in layout.markdown(table)
+    assert "horovod, 2 workers, fp32 †" in tables.long(done, "resnet18")
     speedup = tables.speedup(done, "resnet18")
     assert speedup.cells[32, "horovod, 2 workers, fp32"].signed == "not comparable †"
     assert not any("no speed-up: NOT" in note for note in speedup.notes), "said once"
@@ -214,3 +215,12 @@ def test_the_window_of_a_record_may_be_of_any_version() -> None:
     asked = parity.asked(replace(whole, window=asdict(DDP.trial().window)))
     assert asked.id == DDP.trial().id
     json.dumps(whole.trial)  # planted records are what the driver writes
+
+
+def test_the_shipped_results_are_rebuilt_as_the_trials_that_they_were() -> None:
+    shipped = Path(__file__).parents[2] / "examples" / "results"
+    paths = sorted(shipped.glob("*/trials/*/record.json"))
+    assert paths
+    for path in paths:
+        one = read_record(path)
+        assert parity.asked(one).id == one.id

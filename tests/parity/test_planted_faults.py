@@ -62,7 +62,7 @@ def run(argv: list[str] | tuple[str, ...]) -> None:
 
 def test_the_same_script_without_a_fault_passes(judged):
     assert judged["train_rightly"]["verdict"] == "passed", judged["train_rightly"]
-    assert len(judged["train_rightly"]["checks"]) == 13
+    assert len(judged["train_rightly"]["checks"]) == 14
 
 
 @pytest.mark.parametrize("fault", PLANTED)

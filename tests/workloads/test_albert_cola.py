@@ -40,11 +40,11 @@ def test_parameter_counts(model, parameters):
     assert workload(model=model).parameters == parameters
 
 
-def test_all_repeats_of_base_share_one_layer():
+def test_all_repeats_of_base_share_one_layer_and_are_sharded_as_one():
     model = workload(model="albert_base_v2").model
-    layers = [module for module in model.modules() if isinstance(module, albert_cola.blocks())]
-    assert len(layers) == 1 and model.config.num_hidden_layers == 12
-    assert sum(p.numel() for p in layers[0].parameters()) == 7_087_872
+    whole = [module for module in model.modules() if isinstance(module, albert_cola.blocks())]
+    assert len(whole) == 1 and model.config.num_hidden_layers == 12
+    assert sum(p.numel() for p in whole[0].albert_layer_groups.parameters()) == 7_087_872  # one layer's
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not():
@@ -161,6 +161,7 @@ def test_auto_without_data_is_synthetic_and_says_so(monkeypatch):
         workload(data="cola")
 
 
+@pytest.mark.slow
 def test_transformers_is_imported_by_nobody_else():
     program = (
         "import sys\nfrom scaling_study.workloads import load\nfrom scaling_study.trial import Trial\n"
@@ -172,13 +173,50 @@ def test_transformers_is_imported_by_nobody_else():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
+def test_pretrained_weights_are_taken_where_they_lie_beside_their_tokeniser(tmp_path):
+    """A hub cache as transformers keeps it, with a masked language model of our own in it."""
+    from transformers.models.albert.configuration_albert import AlbertConfig
+    from transformers.models.albert.modeling_albert import AlbertForMaskedLM
+
+    snapshot = tmp_path / "hub" / "models--albert--albert-base-v2" / "snapshots" / "0"
+    theirs = AlbertForMaskedLM(AlbertConfig(**albert_cola.SHAPE, **albert_cola.SIZES["albert_base_v2"]))
+    theirs.save_pretrained(snapshot)
+    cola._trained(["A sentence."] * 4).save(str(snapshot / "tokenizer.json"))
+    refs = snapshot.parent.parent / "refs"
+    refs.mkdir()
+    (refs / "main").write_text("0", encoding="utf-8")
+    (tmp_path / "cola").mkdir()
+    rows = [f"gj04\t{number % 2}\t\tSentence {number}." for number in range(cola.SAMPLES)]
+    (tmp_path / "cola" / "in_domain_train.tsv").write_text("\n".join(rows), encoding="utf-8")
+    program = (
+        "import sys, torch\nfrom pathlib import Path\nfrom scaling_study import datasets\n"
+        "datasets.CACHE = Path(sys.argv[1])\n"
+        "from scaling_study.workloads import load\nfrom scaling_study.trial import Trial\n"
+        "from scaling_study.ranks import Ranks\n"
+        "a, b, parity = (load(Trial(model='albert_base_v2', data='cola', find=find), Ranks())\n"
+        "                for find in (None, None, 'parity'))\n"
+        "print(a.notes, parity.notes, a.model.training)\n"
+        "assert a.model.classifier.weight.equal(b.model.classifier.weight), 'seeded'\n"
+        "print(float(a.model.albert.embeddings.word_embeddings.weight.double().sum()))\n"
+    )
+    env = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1", "DATA_ROOT": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "cache")],
+        cwd=CHECKOUT, env=env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    notes, total = done.stdout.splitlines()
+    ours = [cola.ITS_OWN, "weights of albert-base-v2, but for the classifier"]
+    assert notes == f"{ours} {ours[:1]} True"
+    assert float(total) == pytest.approx(theirs.albert.embeddings.word_embeddings.weight.double().sum().item())
+
+
 # --- the published study ---
 
 PUBLISHED = sorted(
     (batch, allreduce, workers)
-    for batch, (allreduce, workers) in itertools.product(
-        [2, 4, 8, 16, 32, 64], [("none", 1), ("fp32", 2), ("fp16", 2)]
-    )
+    for batch, (allreduce, workers) in itertools.product([2, 4, 8, 16, 32, 64], [("none", 1), ("fp32", 2), ("fp16", 2)])
 )
 
 

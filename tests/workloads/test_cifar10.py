@@ -72,7 +72,8 @@ def test_an_epoch_of_two_ranks_reads_disjoint_real_images():
 
 
 def test_missing_data_says_how_to_get_it(another_root, no_network):
-    with pytest.raises(datasets.NoData, match=r"could not be downloaded .*: set DATA_ROOT to a folder that holds cifar"):
+    said = r"could not be downloaded .*: set DATA_ROOT to a folder that holds cifar"
+    with pytest.raises(datasets.NoData, match=said):
         cifar10.images_and_labels()
 
 

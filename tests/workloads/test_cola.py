@@ -149,6 +149,7 @@ def test_padding_is_masked_and_dynamic_ends_at_the_longest(padding, width):
     assert feed.ids.tolist() == [1, 0]
 
 
+@pytest.mark.slow
 def test_the_same_text_gives_the_same_tokeniser_whatever_the_threads():
     program = (
         "from scaling_study.workloads import cola\n"
@@ -200,7 +201,7 @@ def test_what_is_no_tokeniser_is_not_taken_for_one(another_root, monkeypatch, te
 
 
 def test_missing_data_says_how_to_get_it(another_root):
-    with pytest.raises(cola.NoData, match=r"could not be downloaded .*: unpack http.* or set DATA_ROOT to a folder that"):
+    with pytest.raises(cola.NoData, match=r"could not be downloaded .*: unpack http.* or set DATA_ROOT to"):
         cola.sentences()
 
 
@@ -248,5 +249,5 @@ def test_what_is_not_utf8_is_damaged(another_root):
 
 def test_a_folder_without_the_sentences_is_incomplete_and_nothing_is_put_there(another_root):
     (another_root / "cola").mkdir()
-    with pytest.raises(SystemExit, match="CoLA in .* is incomplete"):
+    with pytest.raises(SystemExit, match=r"CoLA in .* is incomplete"):
         cola.sentences()

@@ -1,0 +1,84 @@
+"""What a rank leaves of a parity trial: no more than the steps that were asked for, and the weights once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from scaling_study import gates
+from scaling_study.measure.witness import Witness, coming_epochs
+from scaling_study.parity import check
+from scaling_study.trial import Trial
+from scaling_study.workloads import Workload
+from scaling_study.workloads.feed import Feed
+
+FULL, HALF = gates.of(Trial(framework="torch_ddp", workers=2, allreduce="fp16", device="cpu"))
+
+
+def workload(steps_per_epoch: int = 7) -> Workload:
+    """Batches of two; the ids count on, so that an id says in which epoch it was read."""
+    order = (torch.tensor([2 * i, 2 * i + 1]) for i in range(10**6))
+    return Workload(
+        model=nn.Linear(2, 1, bias=False), loss=lambda model, batch: model(batch[0]).mean(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        batches=Feed(order, lambda ids: (ids.float().view(1, 2),)),
+        samples_per_step=2, steps_per_epoch=steps_per_epoch, data_source="",
+    )  # fmt: skip
+
+
+def left(trial: Trial, folder, ranks: int = 2, steps: int = 13) -> list[dict]:
+    for rank in range(ranks):
+        mine = workload()
+        witness = Witness(mine, trial, rank, mine.model.state_dict)
+
+        @witness.watching
+        def step(batch, mine=mine):
+            with torch.no_grad():
+                mine.model.weight += 1
+            return batch[0].sum()
+
+        for _ in range(steps):  # the clock runs some more, to time phases
+            step(next(mine.batches))
+        witness.leave(folder)
+    return [torch.load(folder / f"parity/rank-{rank}.pt", weights_only=True) for rank in range(ranks)]
+
+
+def test_ten_steps_are_noted_and_the_weights_of_three_moments(tmp_path):
+    zero, one = left(FULL, tmp_path)
+    assert zero["losses"] == one["losses"] == [4.0 * i + 1 for i in range(10)]
+    assert zero["ids"].tolist() == [[2 * i, 2 * i + 1] for i in range(10)]
+    first, after, last = (zero["weights"][moment]["weight"] for moment in ("first", "one", "last"))
+    assert torch.equal(after, first + 1) and torch.allclose(last, first + 10)  # copies, and not the weights themselves
+    assert one["weights"] == {"first": {}, "one": {}, "last": {}}  # gathered by all, kept by rank 0
+
+
+def test_of_a_16_bit_gate_one_step_is_noted(tmp_path):
+    zero, _ = left(HALF, tmp_path, steps=3)
+    assert len(zero["losses"]) == 1 and set(zero["weights"]) == {"first", "one"}
+
+
+@pytest.mark.parametrize("taken", [0, 1, 6, 7, 13])
+def test_the_epochs_are_the_next_whole_ones(taken):
+    mine = workload(steps_per_epoch=7)
+    for _ in range(taken):
+        next(mine.batches)
+    start = 14 * -(-taken // 7)  # samples of the epochs that have begun
+    assert coming_epochs(mine).tolist() == [list(range(start, start + 14)), list(range(start + 14, start + 28))]
+
+
+def test_the_judge_reads_what_every_rank_left(tmp_path):
+    left(FULL, tmp_path)
+    said = check.testimony(tmp_path, 2)
+    assert (len(said.losses), len(said.ids), len(said.epochs)) == (2, 2, 2)
+    assert said.ids[1].dtype == torch.int64 and set(said.weights) == {"first", "one", "last"}
+    with pytest.raises(FileNotFoundError):
+        check.testimony(tmp_path, 3)
+
+
+def test_what_cannot_be_judged_has_not_passed(tmp_path):
+    check.could_not(tmp_path, ValueError("no such thing"))
+    assert '"could not be judged: ValueError: no such thing"' in (tmp_path / "parity.json").read_text()
+    assert gates.verdict(replace(FULL, find=None), {FULL.id: "could not be judged"}) != "passed"
