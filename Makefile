@@ -33,7 +33,7 @@ test: setup
 	$(RUN) python -m pytest $(ARGS)
 
 test-quick: setup
-	$(RUN) python -m pytest -m "not slow" $(ARGS)
+	$(RUN) python -m pytest -m "not slow" -n 2 --dist loadfile $(ARGS)
 
 lint: setup
 	$(RUN) ruff check .

@@ -107,7 +107,7 @@ def sharded(workload: workloads.Workload, trial: Trial, device: torch.device) ->
 
 
 def drop_hooks(model: nn.Module) -> None:
-    """Take away what each forward hooks onto each flat parameter: FairScale never does, and step n would call n of them."""
+    """Take away what each forward hooks onto each flat parameter: FairScale never does, and step n would call n."""
     for parameter in model.parameters():
         if hook := getattr(parameter, "_shard_bwd_hook", None):  # (node of the graph, handle)
             hook[1].remove()

@@ -21,7 +21,7 @@ from scaling_study.trial import Trial
 pytest.importorskip("mpi4py")
 BIN = Path(sys.executable).parent
 SCRIPT = CHECKOUT / "horovod_runs/mpi_allreduce.py"
-QUICK = ["--data", "synthetic", "--batch-per-worker", "8", "--steps", "4", "--warmup-steps", "1"]
+QUICK = ["--data=synthetic", "--batch-per-worker=8", "--steps=4", "--warmup-steps=1", "--cores-per-worker=1"]
 PARAMETERS = 78_042  # of resnet8
 
 
@@ -166,7 +166,7 @@ def test_one_worker_sends_nothing_with_mpirun_or_without(tmp_path):
     (alone,) = trained(tmp_path / "mpirun", "--allreduce", "fp16", workers=1)
     program = [sys.executable, str(SCRIPT), "--model", "resnet8", *QUICK, "--record", str(tmp_path / "python")]
     env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    subprocess.run(program, env=env, check=True, capture_output=True, timeout=60)
+    subprocess.run(program, env=env, check=True, capture_output=True, timeout=120)
     for report in (alone, *records.read_ranks(tmp_path / "python", 1)):
         assert (report.allreduce_bytes, report.communication_bytes, report.world_size) == (0, {}, 1)
 

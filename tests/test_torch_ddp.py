@@ -20,7 +20,7 @@ from scaling_study.trial import Trial
 
 BIN = Path(sys.executable).parent
 DDP, DP = CHECKOUT / "data_parallel/torch_ddp.py", CHECKOUT / "data_parallel/torch_dp.py"
-QUICK = ["--data", "synthetic", "--batch-per-worker", "8", "--steps", "4", "--warmup-steps", "1"]
+QUICK = ["--data=synthetic", "--batch-per-worker=8", "--steps=4", "--warmup-steps=1", "--cores-per-worker=1"]
 PARAMETERS = 78_042  # of resnet8
 BUFFERS = 4 * 2 * (3 * 16 + 3 * 32 + 3 * 64) + 8 * 9  # of its nine BatchNorms: mean and variance in fp32, a counter
 

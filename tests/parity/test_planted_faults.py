@@ -93,10 +93,10 @@ def test_one_command_runs_every_gate_and_fails_with_the_one_that_fails(tmp_path,
     (tmp_path / "study.yaml").write_text(STUDY)
     asked = ["--study", str(tmp_path / "study.yaml"), "--results", str(tmp_path)]
     assert parity.main(asked) == 1
-    lines = capsys.readouterr().out.splitlines()
-    single, ddp = (next(line for line in reversed(lines) if line.startswith(name)) for name in ("single", "torch_ddp"))
-    assert "passed" in single and "weights after step 10: off by" in single
-    assert "failed" in ddp and "weights after step 1: off by" in ddp and "2.00 times the right one" in ddp
+    out = " ".join(capsys.readouterr().out.split())
+    assert "single resnet8 1 none fp64 python passed weights after step 10: off by" in out
+    assert "torch_ddp resnet8 2 fp32 fp64 torchrun failed weights after step 1: off by" in out
+    assert "the update is 2.00 times the right one" in out
 
     monkeypatch.undo()  # the fault is mended: what has passed is kept, what has not is run anew
     assert parity.main(asked) == 0
