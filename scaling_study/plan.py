@@ -215,7 +215,7 @@ def _resolve(
     if given.get("device", "auto") == "auto":
         given["device"] = machine.device
     real = MODELS[given.get("model", Trial.model)].data
-    if given.get("data", "auto") == "auto" and data and real in data:
+    if given.get("data", "auto") == "auto" and data and real and real in data:
         given["data"] = data[real].name
     if workers == 1:
         given["allreduce"] = "none"

@@ -59,7 +59,7 @@ STAGES = {  # bytes handed over in a step; bytes kept of weights, gradients and 
     1: (ZERO_2, (FLAT * 4, FLAT * 4, FLAT * 2)),  # half of a second copy of the weights
     2: (ZERO_2, (FLAT * 4, FLAT * 2, FLAT * 2)),
     3: (
-        {"reduce_scatter": PARAMETERS * 4, "all_gather": 2 * PARAMETERS * 4, "allreduce": 2 * NORM},
+        {"reduce_scatter": PARAMETERS * 4, "all_gather": 2 * PARAMETERS * 4, "allreduce": 2 * NORM},  # in fp64
         (PARAMETERS * 2, PARAMETERS * 2, 0),
     ),
 }

@@ -95,7 +95,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 def _own(tensor: torch.Tensor) -> torch.Tensor:
     """This worker's shard of a DTensor; any other tensor as it is."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # type: ignore[no-any-return]
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def _addresses(*groups: Iterable[torch.Tensor]) -> dict[int, int]:

@@ -26,7 +26,9 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         rate = PARITY_RATE * ranks.world_size
         workload.optimizer = lambda parameters: torch.optim.SGD(parameters, lr=trial.learning_rate or rate)
     if trial.compile:
-        workload.model.compile()  # in place: names and parameters stay, whatever wraps it
+        # In place: names and parameters stay, whatever wraps it. Shapes never change, but where sentences are padded to
+        # each batch's longest: blocks that share their code would be compiled for any shape (and FSDP2's then fail).
+        workload.model.compile(dynamic=None if trial.padding == "dynamic" else False)
     return workload
 
 

@@ -91,8 +91,8 @@ def blocks() -> tuple[type[nn.Module], ...]:
 def network(trial: Trial, pretrained: bool = False) -> tuple[nn.Module, list[str]]:
     """(the model, where its weights come from). `pretrained` ones are taken only where they lie on this machine.
 
-    Attention is torch's scaled_dot_product_attention, transformers' own choice: in float64, where no fused kernel
-    exists, it is the plain formula on every device, so that parity can be shown.
+    Attention is torch's scaled_dot_product_attention, transformers' own choice: it takes a mask of any kind and float64
+    on every device (without a fused kernel for it, by the plain formula), so that parity can be shown.
     """
     from transformers.models.albert.configuration_albert import AlbertConfig
     from transformers.models.albert.modeling_albert import AlbertForSequenceClassification
