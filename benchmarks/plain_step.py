@@ -55,7 +55,7 @@ def fairscale_oss(model: nn.Module, rate: float) -> Step:
     from fairscale.optim.oss import OSS
 
     optimizer = OSS(model.parameters(), optim=torch.optim.SGD, lr=rate, momentum=MOMENTUM)
-    return usual(ShardedDataParallel(model, optimizer), optimizer)
+    return usual(ShardedDataParallel(model, optimizer, reduce_buffer_size=0), optimizer)  # else it trains wrong
 
 
 def deepspeed_zero(model: nn.Module, rate: float) -> Step:

@@ -8,7 +8,7 @@ gathered before its forward, freed, gathered again before its backward, and its 
 shards; with `--zero-stage 2` it stays gathered in between. As a single unit the model would be gathered whole: little
 memory saved, nothing overlapped (F24).
 
-One step hands over, for B parameters in blocks and R outside them, each unit padded to a multiple of n:
+One step without accumulation hands over, for B parameters in blocks and R outside, each unit padded to a multiple of n:
 
     all_gather       4 (2 B + R) bytes     stage 2: 4 (B + R). What is outside blocks always stays until its backward.
     reduce_scatter   4 (B + R)

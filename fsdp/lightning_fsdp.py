@@ -10,8 +10,8 @@ strategy and its settings; the step is the same. Lightning refuses this strategy
 `precision` is what weights are gathered, and compute, in; `allreduce` what gradients are reduced in: Lightning's own
 setting couples the two, here it is taken apart. torch keeps BatchNorms fp32, in units of their own.
 
-One step hands over, for B parameters in units inside and R outside them, each unit padded to a multiple of n, with c
-and g bytes a value of computing and reducing (BatchNorms: 4):
+One step without accumulation hands over, for B parameters in blocks and R outside, each unit padded to a multiple of n,
+with c and g bytes a value of computing and reducing (BatchNorms: 4):
 
     all_gather       c (2 B + R) bytes     stage 2: c (B + R); what is outside blocks stays until its backward
     reduce_scatter   g (B + R)

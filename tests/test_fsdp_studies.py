@@ -14,6 +14,7 @@ from scaling_study.machine import Machine
 from scaling_study.models import OURS
 from scaling_study.plan import Plan
 from scaling_study.settings import CHECKOUT
+from scaling_study.trial import Trial
 
 NEEDED = {library for table in (*FRAMEWORKS.values(), *OURS.values()) for library in table.needs}
 TWO_GPUS = Machine(16, "Xeon", 64 << 30, ("Tesla T4", "Tesla T4"), dict.fromkeys(NEEDED, "1"))
@@ -82,3 +83,18 @@ def test_every_number_of_the_cpu_study_stands_behind_a_gate() -> None:
     made = planned("distributed_dl_fsdp_cpu", TWO_CORES)
     there = {gate.trial.id for gate in made.gates}
     assert all(set(gates.behind(p.trial)) <= there for p in made.configurations)
+
+
+@pytest.mark.parametrize(
+    ("precision", "allreduce", "reason"),
+    [
+        ("fp16", "fp16", ""),
+        ("fp16", "fp32", ""),
+        ("bf16", "fp32", ""),
+        ("fp32", "fp16", FRAMEWORKS["fairscale_fsdp"].reduces_as_it_computes),
+        ("bf16", "fp16", FRAMEWORKS["fairscale_fsdp"].reduces_as_it_computes),
+    ],
+)
+def test_fairscales_gradients_travel_as_they_were_computed(precision: str, allreduce: str, reason: str) -> None:
+    trial = Trial("fairscale_fsdp", precision=precision, allreduce=allreduce, workers=2, device="cuda")
+    assert plan.unsupported(trial, TWO_GPUS) == reason

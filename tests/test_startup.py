@@ -27,7 +27,8 @@ GIVEN = {
     "torch_fsdp2": "import torch, torch.distributed, torch.distributed.fsdp, torch.distributed.device_mesh",
     "deepspeed_zero": "import torch, torch.distributed, deepspeed",
     "lightning_ddp": "import torch, torch.distributed, lightning.fabric",
-    "lightning_fsdp": "import torch, torch.distributed, lightning.fabric",
+    "lightning_fsdp": "import torch, torch.distributed, lightning.fabric, torch.distributed.fsdp\n"
+    "import torch.distributed.checkpoint.state_dict",
 }
 LINE = re.compile(r"import time:\s+(\d+) \|\s+\d+ \| \s*(\S+)")
 
