@@ -45,16 +45,16 @@ def run(
 
         raise SystemExit(ward.main(as_json))
     if study_file is None:
-        raise SystemExit(_wrong(["which study? For example: python run_sweep.py sweeps.yaml"]))
+        raise SystemExit(say_wrong(["which study? For example: python run_sweep.py sweeps.yaml"]))
     try:
         code = _sweep(study_file, dry_run, small, as_json, where, retry, results, max_trials, quiet)
     except Problems as wrong:
-        code = _wrong(wrong.problems)
+        code = say_wrong(wrong.problems)
     except Trouble as trouble:
-        code = _wrong([str(trouble)], SOME_FAILED)
+        code = say_wrong([str(trouble)], SOME_FAILED)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        code = _wrong([f"{place}{error.strerror}; what was finished is kept, the same command goes on"], SOME_FAILED)
+        code = say_wrong([f"{place}{error.strerror}; what was finished is kept, the same command goes on"], SOME_FAILED)
     raise SystemExit(code)
 
 
@@ -63,7 +63,7 @@ def _sweep(
     max_trials: int | None, quiet: bool,
 ) -> int:  # fmt: skip
     console = Console(stderr=as_json, highlight=False)
-    planned = _plan(study_file, small, dry_run)
+    planned = planned_study(study_file, small, dry_run)
     folder = results / planned.study.name
     job = sweep.Run(planned, folder, where=_where(where), retry=_statuses(retry), max_trials=max_trials)
     wanted = [(t, p) for t, p in planned.trials() if job.wanted(t.to_dict())]
@@ -85,7 +85,7 @@ def _sweep(
         return _finish(console, job, [t.id for t, _ in wanted], interruption, as_json, quiet)
 
 
-def _plan(study_file: Path, small: bool, dry_run: bool) -> plan.Plan:
+def planned_study(study_file: Path, small: bool, dry_run: bool) -> plan.Plan:
     """The study on this machine, `data: auto` resolved once for all of it. Raises Problems or Trouble."""
     asked, machine = study.load(study_file, small), this_machine()
     planned = plan.make(asked, machine)
@@ -111,7 +111,9 @@ def _finish(
     planned = {p.trial.configuration for p in everything}  # not what the study was before an edit
     mine = [r for r in job.records.values() if r.configuration in planned and job.wanted(r.trial)]
     if as_json:
-        print(json.dumps({"results": str(job.folder), "trials": [report.row(r) for r in mine]}))
+        rows = [report.row(r) for r in mine]
+        gates = [row for row in rows if row["find"] == "parity"]
+        print(json.dumps({"results": str(job.folder), "trials": [r for r in rows if r not in gates], "gates": gates}))
     elif not quiet:
         analysis.print_tables(job.folder, console)
     report.afterwards(console, job, mine, wanted, interruption, _this_command(), quiet)
@@ -160,7 +162,7 @@ def _statuses(text: str) -> frozenset[str]:
     return asked
 
 
-def _wrong(problems: list[str], code: int = WRONG) -> int:
+def say_wrong(problems: list[str], code: int = WRONG) -> int:
     for problem in problems:
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {escape(problem)}")
     return code

@@ -57,7 +57,8 @@ class Trial:
         "fp32", "precision of gradients on the wire (one worker: none)", choices=("none", "fp32", "fp16", "bf16")
     )
     precision: str = _key(
-        "fp32", "precision of compute (bf16, fp16: autocast; fp64: everything)",
+        "fp32",
+        "precision of compute (bf16, fp16: autocast; fp64: everything)",
         choices=("fp32", "bf16", "fp16", "fp64"),
     )
     workers: int = _key(1, "processes, each driving one GPU or its own share of the cores", minimum=1)
@@ -188,7 +189,9 @@ def script_keys(framework: str) -> list[str]:
     return [
         f.name
         for f in fields(Trial)
-        if f.name in axes and f.name not in LAUNCHERS_BUSINESS and axes[f.name] != ("none",)
+        if f.name in axes
+        and f.name not in LAUNCHERS_BUSINESS
+        and axes[f.name] != ("none",)
         and (f.name != "workers" or FRAMEWORKS[framework].one_process)  # else the launcher's business
     ]
 

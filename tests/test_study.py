@@ -87,7 +87,6 @@ def either(names: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}"
 
 
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

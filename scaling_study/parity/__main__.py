@@ -37,14 +37,14 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
     try:
-        plan = cli._plan(asked.study, asked.small, False)
+        plan = cli.planned_study(asked.study, asked.small, False)
         if not plan.gates:
             raise Problems([f"{asked.study} has no gates: it says parity: false, or nothing in it can run here"])
         return gates(console, plan, asked.results / plan.study.name)
     except Problems as wrong:
-        return cli._wrong(wrong.problems)
+        return cli.say_wrong(wrong.problems)
     except Trouble as trouble:
-        return cli._wrong([str(trouble)], cli.SOME_FAILED)
+        return cli.say_wrong([str(trouble)], cli.SOME_FAILED)
 
 
 def gates(console: Console, plan: Plan, folder: Path) -> int:

@@ -22,7 +22,8 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     workload.accumulation = trial.accumulation
     if trial.precision == "fp64":
         workload.model.double()
-    if trial.find == "parity":  # one rule to step by, with nothing of its own to differ in
+    if trial.find == "parity":  # one rule to step by, with nothing of its own to differ in, and fp32 that is fp32
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         rate = PARITY_RATE * ranks.world_size
         workload.optimizer = lambda parameters: torch.optim.SGD(parameters, lr=trial.learning_rate or rate)
     if trial.compile:

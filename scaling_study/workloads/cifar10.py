@@ -99,9 +99,7 @@ def _pack(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
             half.replace(path)
 
 
-def feed(
-    images: torch.Tensor, labels: torch.Tensor, order: Iterator[torch.Tensor], device: torch.device
-) -> Feed:
+def feed(images: torch.Tensor, labels: torch.Tensor, order: Iterator[torch.Tensor], device: torch.device) -> Feed:
     """For each (batch,) of ids: images (batch, 3, 32, 32) float32 normalised, and labels (batch,) int64."""
     if device.type == "cuda":  # 154 MB once, and no copy in the step
         images, labels = images.to(device), labels.to(device)

@@ -14,7 +14,7 @@ SYNTHETIC = {"data": "synthetic", "batch_per_worker": 4}
 
 @pytest.mark.parametrize(
     ("model", "parameters"),
-    [("resnet8", 78_042), ("resnet8_groupnorm", 78_042), ("resnet18", 11_181_642), ("resnet50", 23_528_522)]
+    [("resnet8", 78_042), ("resnet8_groupnorm", 78_042), ("resnet18", 11_181_642), ("resnet50", 23_528_522)],
 )
 def test_parameter_counts(model, parameters):
     assert load(Trial(model=model, **SYNTHETIC), Ranks()).parameters == parameters
