@@ -19,6 +19,7 @@ from scaling_study.settings import CHECKOUT
 
 TINY = """
 study: tiny
+parity: false
 measure: {warmup_steps: 1, min_steps: 3, min_seconds: 0, max_steps: 3, repeats: 2, max_repeats: 2}
 sweeps:
   - framework: single
