@@ -35,9 +35,11 @@ def download(python: Path, sources: Path, log: Path, environ: Mapping[str, str])
 def unpack(archive: Path, scratch: Path) -> Path:
     """Unpack the source archive outside of any repository and return its folder."""
     # Python before 3.11.4 has no filters; the archive is verified, so that they are a second lock on the same door.
-    filtered = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     with tarfile.open(archive) as tar:
-        tar.extractall(scratch, **filtered)
+        if hasattr(tarfile, "data_filter"):
+            tar.extractall(scratch, filter="data")
+        else:
+            tar.extractall(scratch)
     return scratch / f"horovod-{VERSION}"
 
 
