@@ -54,7 +54,7 @@ def test_one_script_and_one_entry_are_enough(tmp_path: Path) -> None:
     said = json.loads(done.stdout)
     timed, gates = ({row["framework"]: row for row in said[kind]} for kind in ("trials", "gates"))
     assert gates["torch_zero1"]["status"] == "ok" and timed["torch_zero1"]["samples_per_second"] > 0
-    record = next((copy / "results" / "added" / "trials").glob("torch_zero1-*w2*/record.json"))
+    record = copy / "results" / "added" / "trials" / timed["torch_zero1"]["trial"] / "record.json"
     ranks = json.loads(record.read_text(encoding="utf-8"))["ranks"]
     assert ranks[0]["communication_bytes"]["allreduce"] == 4 * 78_042
 
