@@ -28,19 +28,20 @@ class Study:
     def __init__(self, work: Path, file: Path, small: bool) -> None:
         self.work, self.file, self.small = work, file, small
         asked, data = study.load(file, small), datasets.prepare(["cifar10"])
-        if data.name != "cifar10":
-            raise Unavailable(f"CIFAR-10 is not here: {data.why}")
-        planned = plan.make(asked, this_machine(), data).configurations
-        self.configurations = [p for p in planned if not p.unsupported]
-        self.unsupported = len(planned) - len(self.configurations)
+        if data["cifar10"].name != "cifar10":
+            raise Unavailable(f"CIFAR-10 is not here: {data['cifar10'].why}")
+        made = plan.make(asked, this_machine(), data)
+        self.configurations = [p for p in made.configurations if not p.unsupported]
+        self.once = len(made.configurations) - len(self.configurations) + len(made.gates)  # not of every round
         self.results = work / "results" / asked.name
         self.log = work / "calls.json"
         self.calls: list[dict[str, float]] = records.load(self.log) if self.log.exists() else []
 
     def finished(self) -> list[records.Record]:
-        """Every trial that ran, by the time at which it began."""
+        """Every timed trial that ran, by the time at which it began."""
         found = records.read_study(self.results) if self.results.exists() else []
-        return sorted((r for r in found if r.status != "unsupported"), key=lambda r: r.started_at)
+        timed = (r for r in found if r.status != "unsupported" and r.trial.get("find") is None)
+        return sorted(timed, key=lambda r: r.started_at)
 
     def run_round(self, number: int) -> None:
         """Call run_sweep.py until every configuration has `number` repeats."""
@@ -51,7 +52,7 @@ class Study:
         argv = [sys.executable, str(CHECKOUT / "run_sweep.py"), str(self.file), "--results", str(self.results.parent)]
         argv += [
             "--max-trials",
-            str(missing + (0 if before else self.unsupported)),
+            str(missing + (0 if before else self.once)),
             *(["--small"] if self.small else []),
         ]
         output = self.work / "run_sweep.log"
