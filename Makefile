@@ -30,7 +30,7 @@ doctor: setup
 	$(RUN) python run_sweep.py --doctor $(ARGS)
 
 test: setup
-	$(RUN) python -m pytest $(ARGS)
+	$(RUN) python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-quick: setup
 	$(RUN) python -m pytest -m "not slow" -n 2 --dist loadfile $(ARGS)

