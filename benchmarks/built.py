@@ -14,7 +14,6 @@ from unittest import mock
 import torch
 
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.measure import collector
 from scaling_study.measure.clock import Step
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.ranks import Ranks
@@ -33,15 +32,18 @@ class Built:
     optimizer: torch.optim.Optimizer
 
     def seconds(self, steps: int) -> float:
-        """Time `steps` steps as measure/clock.py does: the batch iterator counts, one lap a step."""
+        """Time `steps` steps as measure/clock.py does: the batch iterator counts, one lap a step.
+
+        The garbage collector is the caller's business: settled() walks all objects, on each rank for another time, and
+        must lie before the ranks' start together, for both sides of a comparison.
+        """
         watch = Stopwatch(self.ranks.device)
-        with collector.settled():
-            watch.start()
-            for _ in range(steps):
-                batch = next(self.workload.batches)
-                self.step(batch)
-                watch.lap()
-            return sum(watch.seconds())
+        watch.start()
+        for _ in range(steps):
+            batch = next(self.workload.batches)
+            self.step(batch)
+            watch.lap()
+        return sum(watch.seconds())
 
     def rate(self, steps: int) -> float:
         """Samples per second of this rank over `steps` steps."""

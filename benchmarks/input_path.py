@@ -26,6 +26,7 @@ import torch
 from benchmarks.built import Built, build
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Bar, Finding, Pairs, alternate, ratio
+from scaling_study.measure import collector
 from scaling_study.ranks import Ranks
 from scaling_study.settings import data_root
 from scaling_study.trial import Trial
@@ -100,7 +101,8 @@ def training(model: str, options: Options) -> Finding:
     synthetic = Built(real.step, replace(real.workload, batches=batches), real.ranks, real.optimizer)
     for source in (real, synthetic):
         source.seconds(max(2, steps // 2))  # warm
-    taken = alternate(partial(real.rate, steps), partial(synthetic.rate, steps), pairs)
+    with collector.settled():
+        taken = alternate(partial(real.rate, steps), partial(synthetic.rate, steps), pairs)
     print(f"  training {model}: {pairs} pairs done", flush=True)
     return Finding(
         f"training {model} at batch 32 on real data over on synthetic, samples/s", ratio(taken), Bar(low=0.97),

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from benchmarks.built import Built, build
 from benchmarks.paired import alternate
 from benchmarks.plain_names import FRAMEWORKS_WITH_A_LOOP
+from scaling_study.measure import collector
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.ranks import leave_torch
 from scaling_study.records import write_json
@@ -140,9 +141,10 @@ def block(step: Step, images: torch.Tensor, labels: torch.Tensor, steps: int) ->
 
 def rate(seconds: Callable[[], float], like: Built, steps: int) -> float:
     """Samples per second of all ranks over one block that they begin together, by the slowest of them."""
-    if dist.is_initialized():
-        dist.barrier()
-    took = torch.tensor([seconds()], dtype=torch.float64)
+    with collector.settled():
+        if dist.is_initialized():
+            dist.barrier()
+        took = torch.tensor([seconds()], dtype=torch.float64)
     if dist.is_initialized():
         dist.all_reduce(took, op=dist.ReduceOp.MAX)
     return like.workload.samples_per_step * like.ranks.world_size * steps / float(took)

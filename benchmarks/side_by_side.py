@@ -28,6 +28,7 @@ from torchvision import models
 from benchmarks import horovod_example
 from benchmarks.built import Built, build
 from benchmarks.paired import alternate
+from scaling_study.measure import collector
 from scaling_study.records import write_json
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
@@ -131,8 +132,10 @@ def differences(scope: dict[str, Any], like: Built) -> str:
 
 def rate(block: Callable[[], float], samples: int) -> float:
     """Samples per second of all ranks over one block that they begin together."""
-    hvd.barrier()
-    return samples / float(hvd.allgather(torch.tensor([block()], dtype=torch.float64), name="seconds").max())
+    with collector.settled():
+        hvd.barrier()
+        seconds = block()
+    return samples / float(hvd.allgather(torch.tensor([seconds], dtype=torch.float64), name="seconds").max())
 
 
 if __name__ == "__main__":
