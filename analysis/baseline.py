@@ -4,6 +4,9 @@ The baseline adds no trials: it is looked for among the study's own. It matches 
 the compared configuration in every key, except those that say how the work is spread over workers. Under weak
 scaling and in data parallelism that leaves the same batch_per_worker; under strong scaling, and in a pipeline,
 whose workers share one batch, the same global_batch.
+
+A variant of a model (models.py: `like`) is another model, and has no baseline in its original. Only the table of epochs
+sets the two beside each other, because people do, and says what is wrong with it: find(..., model=the original).
 """
 
 from __future__ import annotations
@@ -17,23 +20,36 @@ from analysis.study import StudyInfo
 from analysis.trials import TRIAL_KEYS
 from scaling_study.frameworks import FRAMEWORKS
 
+PIPELINE_KEYS = ("schedule", "stages", "virtual_stages", "micro_batches", "replicas", "stage_cut")
 # The order matters where several configurations match: the one nearest to the compared one is taken.
 SPREADING_KEYS = (
     *("framework", "launcher", "controller", "allreduce", "hosts", "schedule", "workers"),
+    *(key for key in PIPELINE_KEYS if key != "schedule"),
     *("zero_stage", "bucket_bytes", "fusion_bytes", "cycle_seconds"),
 )
 BATCH_KEYS = ("batch_per_worker", "global_batch")
-PIPELINE_KEYS = ("schedule", "stages", "micro_batches")  # one of these set: the workers share one batch
 Configuration = Mapping[str, Any]  # the trial keys of one configuration, and `configuration`, its id
 
 
-def find(compared: Configuration, among: Sequence[Configuration], study: StudyInfo) -> Configuration | str:
-    """The baseline of `compared`, itself if it is one; or, in one clause, why there is none."""
+def find(
+    compared: Configuration,
+    among: Sequence[Configuration],
+    study: StudyInfo,
+    *,
+    model: str | None = None,
+    batch: str | None = None,
+) -> Configuration | str:
+    """The baseline of `compared`, itself if it is one; or, in one clause, why there is none.
+
+    `model`: look among those of this model instead. `batch`: hold this one of BATCH_KEYS equal, and no other.
+    """
     if study.baseline is None:
         return "the study declares no baseline"
-    if _is_baseline(compared, study.baseline):
+    if _is_baseline(compared, study.baseline) and model is None:
         return compared
-    batch = _batch_key(compared, study)
+    batch = batch or _batch_key(compared, study)
+    if model is not None:
+        compared = {**compared, "model": model}
     matching = [c for c in among if _is_baseline(c, study.baseline) and _comparable(c, compared, batch)]
     if not matching:
         wanted = ", ".join(f"{k}={v}" for k, v in study.baseline.items())
@@ -48,9 +64,13 @@ def _is_baseline(configuration: Configuration, partial: Mapping[str, Any]) -> bo
     return all(same(configuration.get(key), value) for key, value in partial.items())
 
 
+def is_pipeline(configuration: Mapping[Any, Any]) -> bool:
+    """Whether its workers share one batch. Plain data parallelism has none of the keys."""
+    return any(known(configuration.get(key)) for key in PIPELINE_KEYS)
+
+
 def _batch_key(configuration: Configuration, study: StudyInfo) -> str:
-    pipeline = any(known(configuration.get(key)) for key in PIPELINE_KEYS)
-    return "global_batch" if pipeline else study.batch_key
+    return "global_batch" if is_pipeline(configuration) else study.batch_key
 
 
 def _comparable(a: Configuration, b: Configuration, batch: str) -> bool:

@@ -63,6 +63,8 @@ def listing(results: Results, model: str) -> Listing | None:
         "Of fp32: against fp32 gradients, otherwise the same. 16-bit gradients make 1/2 of an allreduce; 3/4 where "
         "fp32 parameters are sent once beside them (ZeRO-1, ZeRO-2, OSS), 5/6 where they are gathered twice (FSDP).",
     ]
+    if "communication_send_bytes" in kinds:
+        legend.append("Send: a pipeline's activations and their gradients, handed to the neighbouring stage.")
     said = [*comparable.sentences(ours, comparable.FAILED_SIGN), *comparable.checked(ours), *legend]
     return Listing(
         f"Communication of {model} by kind ({results.heading})",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis import comparable
+from analysis.baseline import is_pipeline
 from analysis.results import Results, unit
 from scaling_study.records import BUSY_CORES
 
@@ -61,11 +62,18 @@ def _older(results: Results) -> list[str]:
 
 def legend_of_speedup(results: Results) -> list[str]:
     """How every speed-up table of the study is to be read."""
+    pipelines = ", a pipeline's the same global_batch," if _pipelines(results) else ""
     return [
         "Speed-up [95 % interval between repeats, Welch], and efficiency = speed-up / workers. The baseline has the "
-        f"same {results.study.batch_key} ({results.study.scaling} scaling) and is otherwise the same.",
+        f"same {results.study.batch_key} ({results.study.scaling} scaling){pipelines} and is otherwise the same.",
         source(results),
     ]
+
+
+def _pipelines(results: Results) -> bool:
+    """Whether there are some that are held against another batch than the rest."""
+    rows = results.configurations.to_dict("records")
+    return results.study.batch_key != "global_batch" and any(is_pipeline(row) for row in rows)
 
 
 def source(results: Results) -> str:
@@ -117,7 +125,8 @@ def _trained(ours: pd.DataFrame) -> list[str]:
     sent = ours[ours.allreduce_bytes > 0].groupby("allreduce").allreduce_bytes.max()
     wire = [f"{size / 1e6:,.2f} MB in {precision}" for precision, size in sent.items()]
     reduced = f"; each worker hands over {', '.join(wire)} to be reduced in one step" if wire else ""
-    tokens = " A sample is a sentence; tokens/s stands beside it." if unit(ours) == "sentences" else ""
+    kind = unit(ours).removesuffix("s")
+    tokens = f" A sample is a {kind}; tokens/s stands beside it." if kind != "sample" else ""
     return [
         ("DIFFERENT parameter counts: " if len(counts) > 1 else "Parameters: ")
         + " and ".join(counts)

@@ -16,12 +16,17 @@ from pathlib import Path
 import pandas as pd
 
 from analysis import communication, figures, gain, layout, memory, results, tables
+from analysis.epochs import listing as epochs
 from analysis.figures import style
 from analysis.names import file_name
+from analysis.pipeline import listing as pipelines
 from analysis.results import Results
 
 UNDATED = {"Date": None}  # the same results are the same file
-OURS = re.compile(r"(throughput|speedup|memory|communication|frameworks|allreduce-gain)(-.+)?\.(md|csv|png|svg)")
+OURS = re.compile(
+    r"(throughput|speedup|memory|communication|frameworks|allreduce-gain|pipeline|epochs|timelines?)(-.+)?"
+    r"\.(md|csv|png|svg)"
+)
 
 
 def write(folder: Path) -> list[Path]:
@@ -41,7 +46,7 @@ def write(folder: Path) -> list[Path]:
 
 def write_tables(read: Results, folder: Path) -> list[Path]:
     """throughput-<model>, speedup-<model> where there is a baseline, memory-<model> and communication-<model> where
-    they were counted: in Markdown, the numbers in CSV."""
+    they were counted, pipeline and epochs where there were some: in Markdown, the numbers in CSV."""
     made = []
     for model in read.models:
         name = file_name(model)
@@ -54,6 +59,10 @@ def write_tables(read: Results, folder: Path) -> list[Path]:
             if (listing := part.listing(read, model)) is not None:
                 made.append(_text(folder / f"{kind}-{name}.md", layout.markdown(listing)))
                 made.append(_csv(folder / f"{kind}-{name}.csv", part.table(of_model)))
+    for name, whole in (("pipeline", pipelines), ("epochs", epochs)):
+        if (listing := whole.listing(read)) is not None:
+            made.append(_text(folder / f"{name}.md", layout.markdown(listing)))
+            made.append(_csv(folder / f"{name}.csv", whole.table(read)))
     pairs = gain.table(read.configurations)
     return made + ([_csv(folder / "allreduce-gain.csv", pairs)] if len(pairs) else [])
 

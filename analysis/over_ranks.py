@@ -13,7 +13,7 @@ from scaling_study.records import RankReport, Record
 
 PHASES = ("data", "forward", "backward", "communication", "optimizer", "unattributed")
 MEMORY = ("parameters", "gradients", "optimizer", "buffers", "activations", "resident")
-COLLECTIVES = ("allreduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all", "other")
+COLLECTIVES = ("allreduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all", "send", "other")
 MEMORY_COLUMNS = tuple(f"{kind}_bytes" for kind in MEMORY)
 COMMUNICATION_COLUMNS = tuple(f"communication_{kind}_bytes" for kind in COLLECTIVES)
 
@@ -26,6 +26,8 @@ def measured(record: Record) -> dict[str, Any]:
     if window_seconds <= 0:
         raise ValueError("the timed window lasted no time")
     samples = sum(rank.samples_seen for rank in ranks)
+    if samples <= 0:
+        raise ValueError("no rank saw a sample in the timed window")
     interval = throughput(within_run(slowest.step_seconds), samples / len(slowest.step_seconds))
     tokens = over(sum, (rank.tokens_seen for rank in ranks))
     sent = [communication(rank) for rank in ranks]

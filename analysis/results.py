@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
-from analysis import configurations, parity, series, study, trials
+from analysis import configurations, details, parity, series, study, trials
+from analysis.details import Details
 from analysis.study import StudyInfo
+from scaling_study.models import MODELS, TEXT_KEYS
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Results:
     trials: pd.DataFrame
     configurations: pd.DataFrame
     older: int = 0  # configurations with records that are not in the study as it is now
+    details: Details = field(default_factory=details.none)  # what the records hold beside the trials' columns
 
     @property
     def runs(self) -> pd.DataFrame:
@@ -84,13 +87,17 @@ def gates_of(rows: pd.DataFrame) -> pd.Series[bool]:
 def read(folder: Path) -> Results:
     """Raises study.NotResults for a folder that is none; warns trials.SkippedRecord of unreadable records."""
     about = study.read(folder)
-    rows = trials.read(folder)
+    rows, beside = trials.read_whole(folder)
     runs = rows[rows["find"].isna()]  # what looked for something else than throughput is in results.csv
     current = runs if about.configurations is None else runs[runs.configuration.isin(about.configurations)]
     older = runs.configuration.nunique() - current.configuration.nunique()
-    return Results(about, rows, series.add(configurations.summarise(current, about), about), older)
+    shown = series.add(configurations.summarise(current, about), about)
+    return Results(about, rows, shown, older, beside)
 
 
 def unit(rows: pd.DataFrame) -> str:
-    """What a sample of these rows is: a sentence where tokens were counted in it."""
-    return "sentences" if rows.tokens_per_second.notna().any() else "samples"
+    """What a sample of these rows is: where tokens were counted in it a sentence, or a piece of running text."""
+    if rows.tokens_per_second.isna().all():
+        return "samples"
+    running = (name in MODELS and not set(TEXT_KEYS) <= set(MODELS[name].keys) for name in rows.model)
+    return "sequences" if any(running) else "sentences"

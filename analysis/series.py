@@ -14,7 +14,10 @@ from scaling_study.frameworks import FRAMEWORKS
 
 ALLREDUCE_ORDER = ("none", "fp32", "bf16", "fp16")
 MAIN_KEYS = ("framework", "workers", "allreduce")
-NOT_A_SERIES = ("model", "batch_per_worker", "global_batch", "machine", "cores_per_worker", "oversubscribe")
+NOT_A_SERIES = (
+    *("model", "batch_per_worker", "global_batch", "machine", "cores_per_worker", "oversubscribe"),
+    "stages",  # what is left of the workers when the replicas are known
+)
 OF_A_FRAMEWORK = ("launcher", "controller")  # differ between frameworks as such: said only where one has several
 WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any other key: its name and value
     "zero_stage": lambda stage: f"ZeRO-{stage}",
@@ -29,7 +32,13 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
     "fusion_bytes": lambda size: f"fusion of {size / 2**20:g} MiB",
     "cycle_seconds": lambda seconds: f"cycle of {1000 * seconds:g} ms",
     "learning_rate": lambda rate: f"learning rate {rate:g}",
+    "schedule": str,
+    "micro_batches": lambda count: f"{count} micro-batch{'es' * (count != 1)}",
+    "virtual_stages": lambda count: f"{count} stages a worker" if count > 1 else "",
+    "replicas": lambda count: f"{count} replicas" if count > 1 else "",
+    "stage_cut": lambda cut: f"cut {cut}",
     "epochs": lambda count: f"{count} epoch{'s' * (count != 1)}",
+    "warmup_epochs": lambda count: f"{count} warm-up epoch{'s' * (count != 1)}",
 }
 
 

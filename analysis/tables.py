@@ -23,7 +23,7 @@ def throughput(results: Results, model: str) -> Table:
     """`712 ± 8` samples/s; the half-width is that of the 95 % interval between repeats. Beside it tokens/s, of text."""
     samples = unit(_of_model(results, model))
     title, legend = f"Throughput of {model} in {samples}/s", notes.legend(results)
-    return _table(results, model, title, f"{samples}/s", _throughput_text, notes.of(results, model), legend)
+    return _table(results, model, title, f"{samples}/s", throughput_text, notes.of(results, model), legend)
 
 
 def speedup(results: Results, model: str) -> Table:
@@ -108,7 +108,8 @@ def _competes(row: Mapping[Any, Any]) -> bool:
     return bool(row["n"] and not row["oversubscribed"] and not row["not_comparable"])
 
 
-def _throughput_text(row: Mapping[Any, Any]) -> str:
+def throughput_text(row: Mapping[Any, Any]) -> str:
+    """`712 ± 8`, or the status."""
     if row["status"] != "ok":
         return str(row["status"])
     half = (row["interval_high"] - row["interval_low"]) / 2 if known(row["interval_low"]) else None

@@ -14,7 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import parity
+from analysis import details, parity
+from analysis.details import Details
 from analysis.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASES, measured
 from scaling_study import records
 from scaling_study.records import Record, UnreadableRecord
@@ -58,14 +59,22 @@ class SkippedRecord(UserWarning):
 
 def read(results: Path) -> pd.DataFrame:
     """Every finished trial under `results` as COLUMNS, by id. Warns SkippedRecord of what cannot be read."""
+    return read_whole(results)[0]
+
+
+def read_whole(results: Path) -> tuple[pd.DataFrame, Details]:
+    """The same, and what their records hold beside it."""
     rows: dict[Path, dict[str, Any]] = {}
     training: dict[Path, Record] = {}
+    beside: list[details.Rows] = []
     for path in sorted((results / "trials").glob("*/record.json")):
         try:
             record = records.read_record(path)
-            rows[path] = row(record)
-            if rows[path]["find"] != parity.GATE:
+            made = row(record)
+            if made["find"] != parity.GATE:
+                beside.append(details.of(record))
                 training[path] = record
+            rows[path] = made
         except UnreadableRecord as error:
             warnings.warn(f"skipped: {error}", SkippedRecord, stacklevel=2)
         except NOT_WHOLE as error:
@@ -76,10 +85,11 @@ def read(results: Path) -> pd.DataFrame:
         if record.configuration not in said:
             said[record.configuration] = parity.behind(record, verdicts)
         rows[path] |= said[record.configuration]
+    found = details.gathered(beside)
     try:
-        return frame(rows.values())
+        return frame(rows.values()), found
     except NOT_WHOLE:  # a value of the wrong type somewhere: find whose, which is too slow to do every time
-        return frame(row for path, row in rows.items() if _fits(row, path))
+        return frame(row for path, row in rows.items() if _fits(row, path)), found
 
 
 def frame(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:

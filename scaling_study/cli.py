@@ -92,7 +92,8 @@ def planned_study(study_file: Path, small: bool, dry_run: bool) -> plan.Plan:
     asks_for = {p.trial.data for p in planned.configurations}
     if dry_run:
         return plan.make(asked, machine, datasets.found())
-    needed = {MODELS[p.trial.model].data for p in planned.configurations if p.trial.data != "synthetic"} - {None}
+    asked_of = [(p.trial.data, MODELS[p.trial.model].data) for p in planned.configurations]
+    needed = {real if said == "auto" else said for said, real in asked_of} - {"synthetic"}
     data = datasets.prepare(sorted(filter(None, needed)))
     for name, one in data.items():
         if name in asks_for and one.name != name:

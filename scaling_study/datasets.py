@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scaling_study.errors import Trouble
-from scaling_study.settings import CACHE, data_root
+from scaling_study.settings import CACHE, data_path, data_root
 
 CIFAR10_FOLDER = "cifar-10-batches-py"
 COLA_FOLDER = "cola"
@@ -23,6 +23,15 @@ COLA_FILES = (
     "cola/in_domain_train.tsv", "cola/raw/in_domain_train.tsv", "cola/cola_public/raw/in_domain_train.tsv",
     "cola_public/raw/in_domain_train.tsv", "cola/train.tsv",
 )  # fmt: skip
+WIKITEXT2_FOLDER = "wikitext-2"
+# The training text, word by word: as its archive is unpacked in one way or another, then as torch's examples have it.
+WIKITEXT2_FILES = (
+    "wikitext-2/wiki.train.tokens", "wikitext-2/wikitext-2/wiki.train.tokens",
+    "WikiText2/wikitext-2/wiki.train.tokens", "wikitext-2/train.txt",
+)  # fmt: skip
+
+
+NO_TREE = "no DATA_PATH is set"  # so there is no folder tree of images; CIFAR-10 takes its place
 
 
 class NoData(Exception):
@@ -33,7 +42,7 @@ class NoData(Exception):
 class Data:
     """What `data: auto` means here, and why."""
 
-    name: str  # cifar10, cola or synthetic
+    name: str  # cifar10, cola, wikitext2, images or synthetic
     why: str
 
 
@@ -57,8 +66,24 @@ def cola_file() -> Path | None:
     return next((root / name for name in COLA_FILES if (root / name).is_file()), None)
 
 
-FOLDERS = {"cifar10": CIFAR10_FOLDER, "cola": COLA_FOLDER}
-PACKED: Mapping[str, Callable[[], Path]] = {"cifar10": packed_cifar10, "cola": packed_cola}
+def packed_wikitext2() -> Path:
+    """Where the text lies as numbers of words; a folder, since the words lie beside them."""
+    facts = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in (wikitext2_file(),) if f]
+    return CACHE / f"wikitext2-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"
+
+
+def wikitext2_file() -> Path | None:
+    """The file of the training text, where there is one."""
+    root = data_root().resolve()
+    return next((root / name for name in WIKITEXT2_FILES if (root / name).is_file()), None)
+
+
+FOLDERS = {"cifar10": CIFAR10_FOLDER, "cola": COLA_FOLDER, "wikitext2": WIKITEXT2_FOLDER}
+PACKED: Mapping[str, Callable[[], Path]] = {
+    "cifar10": packed_cifar10,
+    "cola": packed_cola,
+    "wikitext2": packed_wikitext2,
+}
 
 
 def found() -> dict[str, Data]:
@@ -67,7 +92,10 @@ def found() -> dict[str, Data]:
     One that is not in the answer takes a download to know.
     """
     root = data_root()
-    return {name: Data(name, f"in {root}") for name, folder in FOLDERS.items() if (root / folder).is_dir()}
+    there = {name: Data(name, f"in {root}") for name, folder in FOLDERS.items() if (root / folder).is_dir()}
+    if path := data_path():
+        return there | ({"images": Data("images", f"in {path}")} if (path / "train").is_dir() else {})
+    return there | ({"images": Data("cifar10", NO_TREE)} if "cifar10" in there else {})
 
 
 def prepare(names: Sequence[str]) -> dict[str, Data]:
@@ -75,7 +103,13 @@ def prepare(names: Sequence[str]) -> dict[str, Data]:
 
     Raises Trouble. A subprocess does it, so that the driver never imports torch.
     """
-    ready = {name: Data(name, f"in {data_root()}") for name in names if PACKED[name]().exists()}
+    if "images" in names and data_path() is None:
+        ready = prepare([name for name in names if name not in ("images", "cifar10")] + ["cifar10"])
+        instead = ready["cifar10"]
+        why = NO_TREE if instead.name == "cifar10" else f"{NO_TREE}, and {instead.why}"
+        ready["images"] = Data(instead.name, why)
+        return {name: ready[name] for name in names}
+    ready = {name: Data(name, f"in {data_root()}") for name in names if name in PACKED and PACKED[name]().exists()}
     if open_ := [name for name in names if name not in ready]:
         done = subprocess.run(
             [sys.executable, "-m", "scaling_study.workloads.prepare", *open_],
@@ -85,5 +119,6 @@ def prepare(names: Sequence[str]) -> dict[str, Data]:
             said = done.stderr.strip().splitlines()
             raise Trouble(said[-1] if said else f"preparing {' and '.join(open_)} failed")
         answer = json.loads(done.stdout.splitlines()[-1])
-        ready |= {name: Data(one["data"], one.get("why", f"in {data_root()}")) for name, one in answer.items()}
+        for name, one in answer.items():
+            ready[name] = Data(one["data"], one.get("why", f"in {data_path() if name == 'images' else data_root()}"))
     return ready

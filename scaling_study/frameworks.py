@@ -33,6 +33,7 @@ class Framework:
     reduces_as_it_computes: str = ""  # why a 16-bit allreduce needs the same precision of compute; empty: it does not
     one_process: bool = False  # one process drives all its workers' GPUs
     parity_precision: str = "fp64"  # of the parity gate: fp32 for one that refuses fp64
+    cuts_model: bool = False  # its workers hold stages of one model, and share one batch
     not_comparable_on_cpu: str = ""  # why its speed there is not to be set beside others'; its parity and memory are
 
 
@@ -42,7 +43,7 @@ TRAINING_AXES: Mapping[str, tuple[object, ...]] = {
     "precision": ("fp32", "bf16", "fp16", "fp64"),
     "device": (),
     "cores_per_worker": (),
-    "data": ("auto", "cifar10", "cola", "synthetic"),
+    "data": ("auto", "cifar10", "cola", "wikitext2", "images", "synthetic"),
     "image_size": (),
     "memory_format": ("contiguous", "channels_last"),
     "sequence_length": (),
@@ -52,15 +53,38 @@ TRAINING_AXES: Mapping[str, tuple[object, ...]] = {
     "compile": (True, False),
     "seed": (),
     "epochs": (),
+    "warmup_epochs": (),
     "find": (),
 }
 PARALLEL_AXES: Mapping[str, tuple[object, ...]] = {**TRAINING_AXES, "workers": (), "oversubscribe": (True, False)}
+# A pipeline's micro-batches take the place of accumulation, and shapes never change on their way from stage to stage.
+PIPELINE_AXES: Mapping[str, tuple[object, ...]] = {
+    **{key: values for key, values in PARALLEL_AXES.items() if key not in ("accumulation", "compile")},
+    "precision": ("fp32", "bf16", "fp64"),
+    "padding": ("fixed",),
+    "find": ("parity",),
+    "stages": (),
+    "stage_cut": (),
+}
+# Schedule -> how many stages a worker holds: exactly one, exactly two (in a V), or as many as asked for.
+SCHEDULES: Mapping[str, str] = {
+    "gpipe": "one",
+    "1f1b": "one",
+    "interleaved_1f1b": "several",
+    "looped_bfs": "several",
+    "interleaved_zero_bubble": "several",
+    "zbv_zero_bubble": "two",
+    "dualpipev": "two",
+}
 
 DATA_PARALLEL_CANNOT_COMPILE = "every replica of DataParallel would run what was compiled for the first GPU's weights"
 HOROVOD_HAS_NO_BF16 = "Horovod 0.28.1 cannot reduce bf16 (Tensor type torch.BFloat16Tensor is not supported)"
 DEEPSPEED_HAS_NO_FP64 = (
     "DeepSpeed 0.19.8 has no fp64: stage 0 refuses it (attempting to reduce an unsupported grad type: torch.float64), "
     "the others round it to fp32 and do not say so"
+)
+FAIRSCALE_PIPE_HAS_NO_EXTRAS = (
+    "fairscale.nn.Pipe hands one value from layer to layer; ALBERT's layers all read the mask of padding too"
 )
 FAIRSCALE_HAS_NO_WIRE = "FairScale reduces gradients as they were computed: allreduce=fp16 needs precision=fp16"
 LIGHTNING_FSDP_HAS_NO_FP64 = "Lightning's FSDP has no fp64 (`precision='64-true'` is not supported in FSDP)"
@@ -169,5 +193,39 @@ FRAMEWORKS: Mapping[str, Framework] = {
         refusals={"precision": {"fp64": LIGHTNING_FSDP_HAS_NO_FP64}},
         needs_gpu="Lightning refuses this strategy on a CPU (FSDP is only available on GPU)",
         parity_precision="fp32",
+    ),
+    "torch_pipeline": Framework(
+        title="torch.distributed.pipelining",
+        script="pipeline/torch_pipeline.py",
+        launchers=("torchrun",),
+        needs=("torch",),
+        axes={
+            **PIPELINE_AXES,
+            "allreduce": ("none", "fp32", "fp16", "bf16"),
+            "schedule": tuple(SCHEDULES),
+            "micro_batches": (),
+            "virtual_stages": (),
+            "replicas": (),
+        },
+        cuts_model=True,
+    ),
+    "fairscale_pipe": Framework(
+        title="FairScale Pipe",
+        script="pipeline/fairscale_pipe.py",
+        launchers=("python",),
+        needs=("fairscale", "torch"),
+        axes={**PIPELINE_AXES, "allreduce": ("none",), "micro_batches": ()},
+        refusals={"model": {"albert_base_v2": FAIRSCALE_PIPE_HAS_NO_EXTRAS, "albert_tiny": FAIRSCALE_PIPE_HAS_NO_EXTRAS}},
+        one_process=True,
+        not_comparable_on_cpu="on a CPU all of FairScale's stages share one thread: nothing runs side by side",
+        cuts_model=True,
+    ),
+    "naive_model_parallel": Framework(
+        title="layers split over workers, no micro-batches",
+        script="pipeline/naive_model_parallel.py",
+        launchers=("torchrun",),
+        needs=("torch",),
+        axes={**PIPELINE_AXES, "allreduce": ("none",)},
+        cuts_model=True,
     ),
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS
@@ -18,8 +19,7 @@ from scaling_study.trial import Trial, Window
 STEPS = 10
 BATCH = 8
 SEQUENCE_LENGTH = 32
-# Where one rounding decides nothing: no BatchNorm, and no max-pool that would pick another pixel.
-SMOOTH_IMAGES = "resnet8_groupnorm"
+MICRO_BATCHES = 4
 SIXTEEN_BIT = ("fp16", "bf16")
 ONE_STEP, TEN_STEPS = Window(0, 1, 0.0, None, 1), Window(0, STEPS, 0.0, None, STEPS)
 
@@ -36,25 +36,48 @@ def of(trial: Trial) -> Iterator[Trial]:
     parallel = table.axes["workers"] != (1,)
     one_gpu = trial.device == "cuda" and trial.workers == 1  # no second one to be parallel with: the CPU has to do
     workers = 2 if parallel and not (one_gpu and table.needs_gpu) else 1
-    wire = "none" if workers == 1 else "fp32"
-    micro_batch = max(2, -(-BATCH // trial.accumulation))  # BatchNorm over a single value has no variance
+    shape = pipeline(trial) if table.cuts_model else {}
+    workers = shape.pop("workers", workers)
+    wire = "none" if workers // (shape.get("stages") or 1) == 1 else "fp32"
+    parts = shape.get("micro_batches") or trial.accumulation
+    micro_batch = max(2, -(-BATCH // parts))  # BatchNorm over a single value has no variance
     gate = replace(
         trial, find="parity", workers=workers, device="cpu" if one_gpu and workers == 2 else trial.device,
-        batch_per_worker=micro_batch * trial.accumulation, allreduce=wire, precision=table.parity_precision,
+        batch_per_worker=micro_batch * parts, allreduce=wire, precision=table.parity_precision,
         cores_per_worker=1, compile=False, epochs=None, image_size=None, memory_format="contiguous", padding=None,
         sequence_length=SEQUENCE_LENGTH if "sequence_length" in MODELS[trial.model].keys else None,
         learning_rate=None, bucket_bytes=None, fusion_bytes=None, cycle_seconds=None, repeat=1, window=TEN_STEPS,
+        warmup_epochs=None,
     )  # fmt: skip
-    yield gate if table.parity_precision == "fp64" else replace(gate, model=smooth(trial.model), window=ONE_STEP)
+    gate = replace(gate, **shape, **MODELS[trial.model].gate)
+    yield gate if table.parity_precision == "fp64" else smooth(gate)
     precision = "fp32" if trial.precision == "fp64" else trial.precision
-    wire = trial.allreduce if workers > 1 and trial.allreduce != "none" else wire
+    wire = trial.allreduce if wire != "none" and trial.allreduce != "none" else wire
     if wire in SIXTEEN_BIT or precision in SIXTEEN_BIT:
-        yield replace(gate, model=smooth(trial.model), precision=precision, allreduce=wire, window=ONE_STEP)
+        yield replace(smooth(gate), precision=precision, allreduce=wire)
 
 
-def smooth(model: str) -> str:
-    """A model of the same kind in which a 16-bit rounding stays one."""
-    return SMOOTH_IMAGES if model.startswith("resnet") else model
+def pipeline(trial: Trial) -> dict[str, Any]:
+    """The keys of a pipeline's gate: its schedule and virtual stages on two workers, twice where there are replicas.
+
+    Where it is cut decides nothing about what is trained: the gate cuts by layers, and measures nothing first.
+    """
+    stages, replicas = min(2, trial.stages or 1), min(2, trial.replicas or 1)
+    workers = stages * replicas
+    parts = None if trial.micro_batches is None else min(MICRO_BATCHES, trial.micro_batches)
+    return {
+        "workers": workers, "stages": stages, "replicas": trial.replicas and replicas, "micro_batches": parts,
+        "stage_cut": "even", "oversubscribe": workers > 2,
+    }  # fmt: skip
+
+
+def smooth(gate: Trial) -> Trial:
+    """One step of a model of the same kind in which a rounding stays one."""
+    ours, smooth = MODELS[gate.model], MODELS[gate.model].smooth
+    if not smooth:
+        return replace(gate, window=ONE_STEP)
+    data = gate.data if MODELS[smooth].data == ours.data else "auto"
+    return replace(gate, model=smooth, data=data, image_size=None, window=ONE_STEP)
 
 
 def behind(trial: Trial) -> list[str]:

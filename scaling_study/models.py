@@ -7,8 +7,9 @@ Static data, without torch. A user's own model joins by an entry point of an ins
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import metadata
+from typing import Any
 
 ENTRY_POINTS = "scaling_study.workloads"
 IMAGE_KEYS, TEXT_KEYS = ("image_size", "memory_format"), ("sequence_length", "padding")
@@ -22,10 +23,24 @@ class Model:
     data: str | None  # the real data set it trains on; None: its own
     needs: tuple[str, ...] = ()  # distributions that must be installed beside the framework's
     keys: tuple[str, ...] = ()  # the trial keys that samples of its kind have
+    gate: Mapping[str, Any] = field(default_factory=dict)  # trial keys of its parity gate, where the usual take minutes
+    smooth: str = ""  # the model of its kind in which a 16-bit rounding stays one; empty: itself
+    departs: str = ""  # what it does otherwise than `like`, in a clause
+    like: str = ""  # the model it is a variant of, whose numbers it must not be mistaken for
+    also: tuple[str, ...] = ()  # further real data sets that it can be asked to train on
 
 
-_IMAGES = Model("scaling_study.workloads.resnet_cifar10", "cifar10", ("torchvision",), IMAGE_KEYS)
+# Where one rounding decides nothing: no BatchNorm, and no max-pool that would pick another pixel.
+SMOOTH_IMAGES = "resnet8_groupnorm"
+_IMAGES = Model(
+    "scaling_study.workloads.resnet_cifar10", "cifar10", ("torchvision",), IMAGE_KEYS, smooth=SMOOTH_IMAGES
+)
 _TEXTS = Model("scaling_study.workloads.albert_cola", "cola", ("transformers", "tokenizers"), TEXT_KEYS)
+_LANGUAGE = Model("scaling_study.workloads.transformer_lm", "wikitext2", keys=("sequence_length",))
+_IFORMER = Model(
+    "scaling_study.workloads.iformer", "images", ("torchvision",), IMAGE_KEYS, gate={"image_size": 64},
+    smooth=SMOOTH_IMAGES, also=("cifar10",),
+)  # fmt: skip
 
 OURS: Mapping[str, Model] = {
     "resnet8": _IMAGES,
@@ -35,6 +50,14 @@ OURS: Mapping[str, Model] = {
     "mlp_wide": Model("scaling_study.workloads.mlp_cifar10", "cifar10"),
     "albert_tiny": _TEXTS,
     "albert_base_v2": _TEXTS,
+    "transformer_lm": _LANGUAGE,
+    # fp64 steps of 35 tokens a row would take the gate minutes
+    "transformer_lm_deep": replace(_LANGUAGE, gate={"sequence_length": 8}),
+    "transformer_lm_unmasked": replace(
+        _LANGUAGE, like="transformer_lm", departs="no causal mask: every word sees the ones it is to predict (F10)"
+    ),
+    "iformer_small": _IFORMER,
+    "iformer_tiny": _IFORMER,
 }
 
 

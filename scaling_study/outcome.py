@@ -71,8 +71,10 @@ def unlike(trial: Trial, ranks: tuple[RankReport, ...]) -> str:
             return f"asked for {trial.processes} workers, rank {report.rank} saw {report.world_size}"
         if not report.device.startswith(trial.device):
             return f"asked for device {trial.device}, rank {report.rank} ran on {report.device}"
-        if report.samples_per_step != (samples := trial.global_batch // trial.processes):
-            return f"asked for {samples} samples a step, rank {report.rank} took {report.samples_per_step}"
+        readers = min(trial.processes, trial.data_parallel)
+        right = {trial.global_batch // readers, *([0] if readers < trial.processes else [])}  # 0: a pipeline's others
+        if report.samples_per_step not in right:
+            return f"asked for {max(right)} samples a step, rank {report.rank} took {report.samples_per_step}"
         asked, seen = trial.controller, report.backend.get("controller")
         if asked and seen and asked != seen:
             return f"asked for controller {asked}, Horovod reports {seen}"
@@ -80,6 +82,8 @@ def unlike(trial: Trial, ranks: tuple[RankReport, ...]) -> str:
             return f"rank {report.rank} timed {len(report.step_seconds)} steps, rank 0 {len(ranks[0].step_seconds)}"
         if not all(math.isfinite(seconds) and seconds > 0 for seconds in report.step_seconds):
             return f"rank {report.rank} reports step times that are not positive numbers"
+    if (taken := sum(report.samples_per_step for report in ranks)) != trial.global_batch:
+        return f"asked for {trial.global_batch} samples a step, all ranks took {taken}"
     return ""
 
 

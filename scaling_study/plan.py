@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from scaling_study import gates
+from scaling_study import gates, pipelines
 from scaling_study.datasets import Data
 from scaling_study.errors import Problems
 from scaling_study.frameworks import FRAMEWORKS
@@ -185,19 +185,25 @@ def _check(study: Study, keys: dict[str, Any], sweep: Sweep, problems: list[str]
     for key in SAMPLE_KEYS:
         if key in keys and key not in model.keys:
             say(key, f"model {keys.get('model', Trial.model)} has no {key!r}: its samples have {', '.join(model.keys)}")
-    if keys.get("data", "auto") not in ("auto", "synthetic", model.data):
-        own = model.data or "data of its own"
+    if keys.get("data", "auto") not in ("auto", "synthetic", model.data, *model.also):
+        own = " or ".join((model.data, *model.also)) if model.data else "data of its own"
         say("data", f"model {keys.get('model', Trial.model)} trains on {own}, not on {keys['data']}")
-    batch, parts = _batch(keys), keys.get("accumulation", 1)
+    shares = _shares(sweep.framework, keys)
+    batch, parts = _batch(keys, shares), keys.get("accumulation", 1)
     if batch and batch % parts:
         say("accumulation", f"accumulation={parts} does not divide batch_per_worker={batch}")
     if "global_batch" in keys:
         if "batch_per_worker" in keys:
             say("global_batch", "give global_batch or batch_per_worker, not both: one follows from the other")
-        elif keys["global_batch"] % _workers(keys):
-            say("global_batch", f"workers={_workers(keys)} does not divide global_batch={keys['global_batch']}")
-    if keys.get("allreduce") == "none" and _workers(keys) > 1:
-        say("allreduce", f"allreduce=none with workers={_workers(keys)}: more than one worker must reduce gradients")
+        elif keys["global_batch"] % shares:
+            said = f"workers={shares}" if shares == _workers(keys) else f"replicas={shares}"
+            say("global_batch", f"{said} does not divide global_batch={keys['global_batch']}")
+    if table.cuts_model:
+        for key, message in pipelines.wrong(sweep.framework, _workers(keys), batch, keys):
+            say(key, message)
+    if keys.get("allreduce") == "none" and shares > 1:
+        what = "worker" if shares == _workers(keys) else "replica"
+        say("allreduce", f"allreduce=none with {what}s={shares}: more than one {what} must reduce gradients")
 
 
 def _resolve(
@@ -205,10 +211,12 @@ def _resolve(
 ) -> Trial:
     """The trial in full: what is left open becomes what this machine and framework make of it."""
     given = dict(keys)
-    workers = _workers(given)
+    workers, shares = _workers(given), _shares(sweep.framework, given)
     if "global_batch" in given:
-        given["batch_per_worker"] = given.pop("global_batch") // workers
+        given["batch_per_worker"] = given.pop("global_batch") // shares
     table = FRAMEWORKS[sweep.framework]
+    if table.cuts_model:
+        given.update(pipelines.resolved(sweep.framework, workers, given))
     given.setdefault("launcher", table.launchers[0])
     if "controller" in table.axes:
         given.setdefault("controller", "mpi")
@@ -217,7 +225,7 @@ def _resolve(
     real = MODELS[given.get("model", Trial.model)].data
     if given.get("data", "auto") == "auto" and data and real and real in data:
         given["data"] = data[real].name
-    if workers == 1:
+    if shares == 1:
         given["allreduce"] = "none"
     given.setdefault("cores_per_worker", share)
     window = Window(**{f.name: getattr(sweep.measure, f.name) for f in fields(Window)})
@@ -249,11 +257,19 @@ def _notes(found: Mapping[str, Planned], collapsed: int, data: Mapping[str, Data
             yield f"SYNTHETIC DATA: {one.why}"
 
 
-def _batch(keys: Mapping[str, Any]) -> int:
-    """Samples of one worker, as far as the keys are right; 0 where they are not."""
+def _batch(keys: Mapping[str, Any], shares: int) -> int:
+    """Samples of one worker (or pipeline), as far as the keys are right; 0 where they are not."""
     if "global_batch" not in keys:
         return int(keys.get("batch_per_worker", Trial.batch_per_worker))
-    return 0 if keys["global_batch"] % _workers(keys) else int(keys["global_batch"]) // _workers(keys)
+    return 0 if keys["global_batch"] % shares else int(keys["global_batch"]) // shares
+
+
+def _shares(framework: str, keys: Mapping[str, Any]) -> int:
+    """How many workers, or pipelines of workers, share the data."""
+    workers = _workers(keys)
+    if not FRAMEWORKS[framework].cuts_model:
+        return workers
+    return max(1, workers // int(pipelines.resolved(framework, workers, keys)["stages"]))
 
 
 def _workers(keys: Mapping[str, Any]) -> int:

@@ -26,3 +26,9 @@ def setting(name: str, default: str) -> str:
 def data_root() -> Path:
     """The folder that holds the data sets: DATA_ROOT, by default `data/` in the checkout."""
     return Path(setting("DATA_ROOT", str(CHECKOUT / "data"))).expanduser()
+
+
+def data_path() -> Path | None:
+    """The folder that holds a tree of images, train/<class>/*: DATA_PATH; there is no default."""
+    path = setting("DATA_PATH", "")
+    return Path(path).expanduser() if path else None

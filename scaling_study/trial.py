@@ -72,7 +72,7 @@ class Trial:
     )
     oversubscribe: bool = _key(False, "allow more workers than cores or GPUs; such rows carry no speed-up")
     data: str = _key(
-        "auto", "auto takes real data, else says it is synthetic", choices=("auto", "cifar10", "cola", "synthetic")
+        "auto", "auto takes real data, else says it is synthetic", choices=offered("data")
     )
     image_size: int | None = _key(None, "side of the square images in pixels (default: the data's own)", minimum=8)
     memory_format: str = _key("contiguous", "layout of image tensors", choices=("contiguous", "channels_last"))
@@ -86,11 +86,20 @@ class Trial:
     zero_stage: int | None = _key(
         None, "what is sharded: 1 optimiser state, 2 and gradients, 3 and parameters", choices=(0, 1, 2, 3)
     )
+    schedule: str | None = _key(None, "order in which a pipeline computes", choices=offered("schedule"))
+    stages: int | None = _key(None, "workers along the pipeline (default: all, less the replicas)", minimum=1)
+    virtual_stages: int | None = _key(None, "stages that one worker holds (default: as few as can be)", minimum=1)
+    micro_batches: int | None = _key(None, "parts that a pipeline cuts a batch into (default: 2 x stages)", minimum=1)
+    replicas: int | None = _key(None, "copies of the pipeline, each with its share of the data", minimum=1)
+    stage_cut: str | None = _key(
+        None, "where the model is cut: even (by layers), time (measured), or layers a stage, like 9,5"
+    )
     bucket_bytes: int | None = _key(None, "gradients that DDP reduces in one call (default: torch's own)", minimum=1)
     fusion_bytes: int | None = _key(None, "gradients fused into one allreduce (default: the library's)", minimum=1)
     cycle_seconds: float | None = _key(None, "how often Horovod looks for gradients to reduce", above=0)
     seed: int = _key(42, "seed of weights and of the order of the data", minimum=0)
     epochs: int | None = _key(None, "time as many steps as these epochs have, instead of a window", minimum=1)
+    warmup_epochs: int | None = _key(None, "whole epochs before those, instead of warm-up steps", minimum=0)
     find: str | None = _key(
         None, "find this out instead of the throughput: parity, max_batch", choices=("parity", "max_batch")
     )
@@ -101,7 +110,12 @@ class Trial:
     @property
     def global_batch(self) -> int:
         """Samples of all workers in one step: batch_per_worker x data-parallel workers."""
-        return self.batch_per_worker * self.workers
+        return self.batch_per_worker * self.data_parallel
+
+    @property
+    def data_parallel(self) -> int:
+        """How many workers, or pipelines of them, each read data of their own."""
+        return self.workers // (self.stages or 1)
 
     @property
     def processes(self) -> int:

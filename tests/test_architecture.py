@@ -25,7 +25,7 @@ from scaling_study.settings import CHECKOUT
 LAYERS = [
     {"errors", "intervals", "largest", "models", "process", "records", "settings"},
     {"frameworks"},
-    {"datasets", "documents", "machine", "provenance", "trial"},
+    {"datasets", "documents", "machine", "pipelines", "provenance", "trial"},
     {"gates", "launchers", "outcome", "study_schema"},
     {"study"},
     {"plan"},
@@ -36,10 +36,12 @@ LAYERS = [
     {"cli"},
 ]
 # The library with torch: what scripts are made of. Of the above it sees the words, never the driver.
-TORCH_LAYERS = [{"fairscale_on_cpu", "ranks"}, {"script", "workloads"}, {"measure"}, {"parity"}]
-WORDS = {"datasets", "errors", "frameworks", "intervals", "machine", "models", "records", "settings", "trial"}
+TORCH_LAYERS = [{"fairscale_on_cpu", "ranks"}, {"script", "workloads"}, {"measure"}, {"parity", "stages"}]
+WORDS = {
+    "datasets", "errors", "frameworks", "intervals", "machine", "models", "pipelines", "records", "settings", "trial",
+}  # fmt: skip
 
-PURE = {"documents", "estimate", "frameworks", "intervals", "launchers", "plan", "study", "study_schema", "trial"}
+PURE = {"documents", "estimate", "frameworks", "intervals", "launchers", "pipelines", "plan", "study", "study_schema", "trial"}
 STARTS_PROCESSES = {
     "process",  # every trial
     "datasets",  # prepares the data, so that the driver never imports torch

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scaling_study import settings
-from scaling_study.settings import CHECKOUT, data_root, setting
+from scaling_study.settings import CHECKOUT, data_path, data_root, setting
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
         path.mkdir()
     monkeypatch.chdir(found["here"])
     monkeypatch.setattr(settings, "CHECKOUT", found["checkout"])
-    for name in ("DATA_ROOT", "THING"):
+    for name in ("DATA_PATH", "DATA_ROOT", "THING"):
         monkeypatch.delenv(name, raising=False)
     return found
 
@@ -80,3 +80,14 @@ def test_data_lies_in_the_checkout_unless_told_otherwise(
     monkeypatch.setenv("DATA_ROOT", "~/data")
     monkeypatch.setenv("HOME", "/home/me")
     assert data_root() == Path("/home/me/data")
+
+
+def test_a_tree_of_images_is_where_it_is_said_to_be_and_nowhere_else(
+    places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert data_path() is None
+    (places["here"] / ".env").write_text("DATA_PATH=/big/images\n")
+    assert data_path() == Path("/big/images")
+    monkeypatch.setenv("DATA_PATH", "~/images")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert data_path() == Path("/home/me/images")

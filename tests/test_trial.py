@@ -20,7 +20,8 @@ ANOTHER: dict[str, Any] = {  # for every key a value that is not its default
     "workers": 2, "launcher": "mpirun", "controller": "gloo", "device": "cpu", "cores_per_worker": 3,
     "oversubscribe": True, "data": "synthetic", "image_size": 64, "memory_format": "channels_last",
     "sequence_length": 64, "padding": "dynamic", "learning_rate": 0.1, "accumulation": 3, "compile": True,
-    "zero_stage": 2, "bucket_bytes": 1 << 20, "fusion_bytes": 1 << 21, "cycle_seconds": 0.002,
+    "zero_stage": 2, "schedule": "gpipe", "stages": 2, "virtual_stages": 2, "micro_batches": 4, "replicas": 1,
+    "stage_cut": "time", "warmup_epochs": 1, "bucket_bytes": 1 << 20, "fusion_bytes": 1 << 21, "cycle_seconds": 0.002,
     "seed": 7, "epochs": 2, "find": "max_batch", "machine": "abcd1234", "repeat": 2, "window": Window(min_steps=11),
 }  # fmt: skip
 FIRST_KEYS = (  # those of the first version, whose ids name results that people have
@@ -96,9 +97,14 @@ def test_global_batch_is_that_of_all_workers() -> None:
     assert Trial(batch_per_worker=32, workers=3).to_dict()["global_batch"] == 96
 
 
+def test_the_workers_of_a_pipeline_share_one_batch() -> None:
+    assert Trial(batch_per_worker=32, workers=4, stages=4).global_batch == 32
+    assert Trial(batch_per_worker=32, workers=4, stages=2).global_batch == 64
+
+
 def test_to_dict_has_every_key_but_the_window() -> None:
     keys = Trial(**ANOTHER).to_dict()
-    assert {**keys, "window": ANOTHER["window"]} == {**ANOTHER, "global_batch": 66}
+    assert {**keys, "window": ANOTHER["window"]} == {**ANOTHER, "global_batch": 33}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +121,7 @@ def test_to_dict_has_every_key_but_the_window() -> None:
              "--device", "cpu", "--cores-per-worker", "3", "--data", "synthetic", "--image-size", "64",
              "--memory-format", "channels_last", "--sequence-length", "64", "--padding", "dynamic",
              "--learning-rate", "0.1", "--accumulation", "3", "--compile", "--fusion-bytes", "2097152",
-             "--cycle-seconds", "0.002", "--seed", "7", "--epochs", "2", "--find", "max_batch",
+             "--cycle-seconds", "0.002", "--seed", "7", "--epochs", "2", "--warmup-epochs", "1", "--find", "max_batch",
              "--warmup-steps", "0", "--min-steps", "3", "--min-seconds", "0.25", "--max-seconds", "12.5",
              "--max-steps", "40"],
         ),
@@ -158,6 +164,8 @@ def values_of(name: str, framework: str) -> st.SearchStrategy[Any]:
         return st.sampled_from(choices)
     if "float" in str(field.type):
         return st.none() | st.floats(min_value=1e-12, max_value=1e12)
+    if name == "stage_cut":
+        return st.none() | st.sampled_from(["even", "time", "3,4"])
     least = field.metadata["minimum"]
     return st.integers(least, 10**9) | (st.none() if field.default is None else st.nothing())
 

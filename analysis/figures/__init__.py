@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from analysis.figures import frameworks, gain, speedup, style, throughput
+from analysis.figures import frameworks, gain, speedup, style, throughput, timeline
 from analysis.names import file_name
 from analysis.results import Results
 
@@ -16,4 +16,5 @@ def draw(results: Results) -> dict[str, Figure]:
         figures |= {"frameworks": frameworks.draw(results)}
         figures |= {f"speedup-{file_name(model)}": speedup.draw(results, model) for model in results.models}
         figures |= {"allreduce-gain": gain.draw(results)}
+        figures |= timeline.draw(results)
     return {name: figure for name, figure in figures.items() if figure is not None}

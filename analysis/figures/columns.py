@@ -62,7 +62,7 @@ def arrange(data: pd.DataFrame, everything: pd.DataFrame, together: bool) -> lis
         wire = [p for p in series.ALLREDUCE_ORDER if ((rows.allreduce == p) & (rows.workers > 1)).any()]
         precisions = tuple(wire) if together else (str(row["allreduce"]),)
         rows = rows[rows.allreduce.isin(precisions) | (rows.workers == 1)]
-        words = [] if len(precisions) > 1 else [f"{precisions[0]} allreduce"]
+        words = [] if len(precisions) > 1 or precisions == ("none",) else [f"{precisions[0]} allreduce"]
         words += series.words(row, (name for name in others if name != "framework"))
         title = ", ".join([str(row["framework"]), *words])
         columns.setdefault(title, Column(title, rows, precisions))

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
+from analysis.baseline import is_pipeline
 from analysis.figures import captions, marks, style
 from analysis.figures.captions import RATIO
 from analysis.figures.columns import Line, arrange
@@ -55,6 +56,8 @@ def draw(results: Results, model: str) -> Figure | None:
         strip=marks.strip_height(failed),
     )  # fmt: skip
     which = results.study.batch_key.replace("_", " ")
+    if which != "global batch" and any(is_pipeline(row) for row in data.to_dict("records")):
+        which += " (pipelines: global batch)"
     what = f"Speed-up over {results.study.baseline_text} at the same {which}; efficiency = speed-up / workers."
     if len(found) > len(columns):
         what += f" The first {len(columns)} of {len(found)} combinations; tables/ has all."

@@ -112,6 +112,12 @@ class Layout:
     strip: float = 0.0
     above: float = 0.36  # room for the panel's title
     below: float = 0.48  # room for its tick labels and x label
+    panel_heights: tuple[float, ...] = ()  # of each row of panels, where they differ
+    last_below: float = 0.0  # more room under the last row, where only that one has the x label
+
+    def heights(self, rows: int) -> list[float]:
+        """Of the panels of each row."""
+        return list(self.panel_heights) or [self.panel_height] * rows
 
 
 @dataclass(frozen=True)
@@ -133,13 +139,15 @@ def sheet(rows: int, columns: int, layout: Layout, title: str, footnote: Sequenc
     """An empty sheet with its title above, and each sentence of the footnote on lines of its own below."""
     gutters = [layout.gutters[min(column, len(layout.gutters) - 1)] for column in range(columns)]
     starts = list(accumulate([layout.left + layout.panel_width + gutter for gutter in gutters], initial=0.0))
-    cell_height = layout.above + layout.panel_height + layout.strip + layout.below
+    heights = layout.heights(rows)
+    around = layout.above + layout.strip + layout.below
+    downs = list(accumulate([height + around for height in heights], initial=0.0))  # where each row begins
     width = max(starts[-1], 4.0)
     heading = wrapped(title, width - 0.2, TITLE, bold=True)
     notes = [line for sentence in footnote for line in wrapped(sentence, width - 0.2)]
     top = 0.12 + len(heading) * TITLE * LINE / 72
     bottom = 0.14 + len(notes) * SMALL * LINE / 72
-    height = top + rows * cell_height + bottom
+    height = top + downs[-1] + layout.last_below + bottom
     figure = Figure(figsize=(width, height))
     axes: list[list[Axes]] = []
     strips: list[list[Axes | None]] = []
@@ -148,8 +156,8 @@ def sheet(rows: int, columns: int, layout: Layout, title: str, footnote: Sequenc
         strips.append([])
         for column in range(columns):
             x = starts[column] + layout.left
-            y = height - top - row * cell_height - layout.above - layout.panel_height
-            axis = figure.add_axes((x / width, y / height, layout.panel_width / width, layout.panel_height / height))
+            y = height - top - downs[row] - layout.above - heights[row]
+            axis = figure.add_axes((x / width, y / height, layout.panel_width / width, heights[row] / height))
             axes[-1].append(axis)
             under = (x / width, (y - layout.strip) / height, layout.panel_width / width, layout.strip / height)
             strips[-1].append(figure.add_axes(under, sharex=axis) if layout.strip else None)

@@ -7,30 +7,33 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from scaling_study import records
 from scaling_study.machine import cpu_model, installed
 from scaling_study.measure import collector, console
+from scaling_study.measure.epochs import Epochs
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.phases import Phase, now
 from scaling_study.measure.power import PowerMeter
 from scaling_study.measure.quiet import QuietMeter
 from scaling_study.measure.stopwatch import Stopwatch
+from scaling_study.measure.timeline import Timeline
 from scaling_study.measure.window import next_block
 from scaling_study.measure.wire import Wire
 from scaling_study.measure.witness import Weights, Witness
 from scaling_study.ranks import Ranks
 from scaling_study.records import RankReport
-from scaling_study.trial import Trial, Window
+from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.workload import Batch
 
-Step = Callable[[Batch], torch.Tensor]  # one optimiser step; returns the loss, still on the device
+Loss = torch.Tensor | None  # still on the device; None on a pipeline's ranks that have none
+Step = Callable[[Batch], Loss]  # one optimiser step
 VERSIONED = (
     "torch", "torchvision", "horovod", "mpi4py", "fairscale", "deepspeed", "lightning", "transformers", "numpy",
     "scaling_study",
@@ -48,18 +51,21 @@ def measure(
     wire: Wire,
     weights: Callable[[], Weights] | None = None,
     held: Callable[[], dict[str, Iterable[torch.Tensor]]] | None = None,
+    timeline: Timeline | None = None,
+    stages: Sequence[dict[str, Any]] = (),
     record: str | None = None,
 ) -> RankReport:
     """Run the trial on this rank and return what it measured; leave it in the folder `record`, if there is one.
 
     A framework that shards says how its `weights` are gathered (called by all ranks; names and shapes as in the plain
     model), and one that keeps its state elsewhere than in the model and the optimiser where it is `held` (memory.py).
+    A pipeline notes its events in a `timeline` and says what its `stages` on this rank are.
 
     Every rank calls this with the same trial: how many steps are run is agreed between the ranks, between
     blocks of steps and outside the timed ones. Ranks that stopped by a clock of their own would deadlock.
     """
     say = console.Voice(trial, ranks, workload)
-    window = whole_epochs(trial, workload)
+    window, epochs = trial.window, whole_epochs(trial, workload, ranks.device)
     memory = Memory(workload.model, optimizer, ranks.device, held)
     witness = None
     if trial.find == "parity":
@@ -72,7 +78,7 @@ def measure(
     say.warming_up(window.warmup_steps)
     first_step_at = time.time()
     warmup_seconds: list[float] = []
-    first: torch.Tensor | None = None
+    first: Loss = None
     for index in range(window.warmup_steps):
         start = now(ranks.device)
         if index == 0:
@@ -82,30 +88,44 @@ def measure(
         warmup_seconds.append(now(ranks.device) - start)
 
     # 2 the timed window, in blocks; nothing but steps happens inside a block.
-    watch, loss = Stopwatch(ranks.device), first  # loss_first stays unknown where nothing warmed up
+    watch, last = Stopwatch(ranks.device), first  # loss_first stays unknown where nothing warmed up
     tokens: int | torch.Tensor = 0
+
+    def steps(step: Step, batches: Iterator[Batch], count: int) -> list[float]:
+        nonlocal last, tokens
+        watch.start()
+        for _ in range(count):
+            batch = next(batches)
+            last = step(batch)
+            watch.lap()
+            tokens += workload.tokens(batch) if workload.tokens else 0
+        return watch.seconds()
+
     step_seconds: list[float] = []
     expected = min(warmup_seconds, default=None)  # keeps even the first block of slow steps within max_seconds
     with collector.settled():
+        for _ in range(trial.warmup_epochs or 0 if epochs else 0):
+            warmup_seconds += epochs.run(step, steps, warmup=True)
+            tokens = 0
         meter.start()
         quiet.start()
-        while block := int(ranks.agree(next_block(len(step_seconds), sum(step_seconds), window, expected))):
-            watch.start()
-            for _ in range(block):
-                batch = next(workload.batches)
-                loss = step(batch)
-                watch.lap()
-                tokens += workload.tokens(batch) if workload.tokens else 0
-            step_seconds += watch.seconds()
-            say.block(step_seconds, block)
+        if epochs:
+            for _ in range(trial.epochs or 0):
+                step_seconds += epochs.run(step, steps, warmup=False)
+                say.block(step_seconds, epochs.steps)
+        else:
+            while block := int(ranks.agree(next_block(len(step_seconds), sum(step_seconds), window, expected))):
+                step_seconds += steps(step, workload.batches, block)
+                say.block(step_seconds, block)
         quiet.stop()
         meter.stop()
-    last = loss
-
     # 3 the instrumented window: a quarter of the timed steps, at most ten.
     if not warmup_seconds:
         census(step, workload, memory, wire)
-    phases = instrument(step, workload, phase, steps=max(1, min(10, len(step_seconds) // 4)), device=ranks.device)
+    if timeline:
+        timeline.begin(ranks.agree)
+    instrumented = max(1, min(10, len(step_seconds) // 4))
+    phases = instrument(step, workload, phase, instrumented, ranks.device, timeline)
 
     report = RankReport(
         rank=ranks.rank, world_size=ranks.world_size, local_rank=ranks.local_rank,
@@ -116,7 +136,7 @@ def measure(
         samples_per_step=workload.samples_per_step, samples_seen=workload.samples_per_step * len(step_seconds),
         tokens_seen=int(tokens) if workload.tokens else None,
         phases=phases, parameters=workload.parameters,
-        allreduce_bytes=wire.reduced_bytes(ranks.world_size),
+        allreduce_bytes=wire.reduced_bytes(trial.data_parallel),
         communication_bytes=dict(wire.bytes),
         peak_memory_bytes=memory.peak_bytes(), memory=memory.by_kind(),
         loss_first=finite(first), loss_last=finite(last),
@@ -124,6 +144,7 @@ def measure(
         gpu_utilization_percent=meter.utilization_percent, energy_joules=meter.energy_joules,
         backend=dict(ranks.backend), versions=versions(), notes=notes(workload, last),
         learning_rate=optimizer.param_groups[0]["lr"],
+        stages=list(stages), timeline=timeline.events if timeline else [], epochs=epochs.rows if epochs else [],
         own_cpu_seconds=quiet.own_cpu_seconds, host_cpu_seconds=quiet.host_cpu_seconds,
     )  # fmt: skip
     if record and witness:
@@ -134,17 +155,21 @@ def measure(
     return report
 
 
-def census(step: Step, workload: Workload, memory: Memory, wire: Wire) -> torch.Tensor:
+def census(step: Step, workload: Workload, memory: Memory, wire: Wire) -> Loss:
     """One step in which bytes on the wire and bytes of memory are counted. Returns its loss."""
     with memory.watching(), wire:
         return step(next(workload.batches))
 
 
-def instrument(step: Step, workload: Workload, phase: Phase, steps: int, device: torch.device) -> records.Phases:
+def instrument(
+    step: Step, workload: Workload, phase: Phase, steps: int, device: torch.device, timeline: Timeline | None
+) -> records.Phases:
     """`steps` more steps with every phase timed."""
     phase.on = True
     start = now(device)
-    for _ in range(steps):
+    for index in range(steps):
+        if timeline:
+            timeline.step = index
         with phase("data"):
             batch = next(workload.batches)
         step(batch)
@@ -153,20 +178,20 @@ def instrument(step: Step, workload: Workload, phase: Phase, steps: int, device:
     return phase.means(steps, seconds)
 
 
-def whole_epochs(trial: Trial, workload: Workload) -> Window:
-    """The trial's window, or one of exactly its whole epochs."""
+def whole_epochs(trial: Trial, workload: Workload, device: torch.device) -> Epochs | None:
+    """The epochs that were asked for in place of a window; cut short where max_steps says so, which the record shows."""
     if trial.epochs is None:
-        return trial.window
-    steps = trial.epochs * workload.steps_per_epoch
-    return replace(trial.window, min_steps=steps, max_steps=steps, min_seconds=0.0, max_seconds=None)
+        return None
+    steps = min(workload.steps_per_epoch, trial.window.max_steps or workload.steps_per_epoch)
+    return Epochs(steps, workload, device)
 
 
-def finite(loss: torch.Tensor | None) -> float | None:
+def finite(loss: Loss) -> float | None:
     value = math.nan if loss is None else float(loss)
     return value if math.isfinite(value) else None
 
 
-def notes(workload: Workload, last: torch.Tensor | None) -> list[str]:
+def notes(workload: Workload, last: Loss) -> list[str]:
     return [*workload.notes, *(["the loss is not finite"] if last is not None and finite(last) is None else [])]
 
 

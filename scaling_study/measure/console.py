@@ -14,10 +14,11 @@ class Voice:
     def __init__(self, trial: Trial, ranks: Ranks, workload: Workload) -> None:
         self.trial, self.ranks, self.workload = trial, ranks, workload
         self.unit = f"{workload.sample}s/sec"
+        self.share = "pipeline" if trial.stages else "worker"  # what batch_per_worker is the batch of
         backend = ", ".join(f"{key} {value}" for key, value in ranks.backend.items())
         cores = f", {len(ranks.cores)} core(s) each" if ranks.cores else ""
         self._say(f"Model: {trial.model}, {workload.parameters:,} parameters, {trial.precision}")
-        self._say(f"Batch size: {trial.batch_per_worker} per worker, {trial.global_batch} in all")
+        self._say(f"Batch size: {trial.batch_per_worker} per {self.share}, {trial.global_batch} in all")
         self._say(f"Data: {workload.data_source}")
         self._say(f"Number of workers: {ranks.world_size} on {ranks.device.type}{cores}; allreduce {trial.allreduce}")
         if backend:
@@ -27,9 +28,9 @@ class Voice:
         self._say(f"Running warm-up ({steps} steps)...")
 
     def block(self, step_seconds: list[float], block: int) -> None:
-        rate = block * self.workload.samples_per_step / sum(step_seconds[-block:])
+        rate = block * self.trial.batch_per_worker / sum(step_seconds[-block:])
         first = len(step_seconds) - block + 1
-        self._say(f"Steps {first}-{len(step_seconds)}: {rate:.1f} {self.unit} per worker")
+        self._say(f"Steps {first}-{len(step_seconds)}: {rate:.1f} {self.unit} per {self.share}")
 
     def result(self, report: RankReport) -> None:
         """The line with throughput and the interval that this one run supports."""
@@ -37,9 +38,9 @@ class Voice:
             return
         from scaling_study.intervals import throughput, within_run  # scipy: not before the clock has stopped
 
-        speed = throughput(within_run(report.step_seconds), report.samples_per_step)
-        n = self.ranks.world_size
-        for title, factor in ((f"{self.unit} per worker", 1), (f"Total {self.unit} on {n} worker(s)", n)):
+        speed = throughput(within_run(report.step_seconds), self.trial.batch_per_worker)
+        n, shares = self.trial.workers, self.trial.data_parallel
+        for title, factor in ((f"{self.unit} per {self.share}", 1), (f"Total {self.unit} on {n} worker(s)", shares)):
             spread = f" +-{speed.half_width * factor:.1f}" if speed.half_width is not None else ""
             self._say(f"{title[0].upper()}{title[1:]}: {speed.mean * factor:.1f}{spread}")
         short = f" ({speed.verdict} to rely on)" if speed.verdict else ""

@@ -31,27 +31,31 @@ class Memory:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Count what autograd keeps for backward: the activations, at their most when forward ends.
+        """Count what autograd keeps for backward, at its most: the activations.
 
+        They are freed as backward uses them up. So the peak of plain training is where forward ends, and that of a
+        pipeline wherever its schedule has the most micro-batches under way (GPipe: all of them; 1F1B: one a stage).
         Weights that were gathered from other workers, which autograd sees too, are counted apart.
         """
-        kept: dict[int, int] = {}
         state = {*self._weights(), *_addresses(self.model.buffers())}
+        kept = Kept()
 
-        def keep(tensor: torch.Tensor) -> torch.Tensor:
-            if tensor.layout == torch.strided:
-                storage = _own(tensor).untyped_storage()
-                address = storage.data_ptr()
-                if address not in state and address not in kept:
-                    gathered = {at: size for at, size in self._weights().items() if at not in state}
-                    self.gathered = max(self.gathered, sum(gathered.values()))
-                    if address not in gathered:
-                        kept[address] = storage.nbytes()
-            return tensor
+        def keep(tensor: torch.Tensor) -> Any:
+            if tensor.layout != torch.strided:
+                return tensor
+            storage = _own(tensor).untyped_storage()
+            address = storage.data_ptr()
+            if address in state:
+                return tensor
+            gathered = {at: size for at, size in self._weights().items() if at not in state}
+            self.gathered = max(self.gathered, sum(gathered.values()))
+            if address in gathered:
+                return tensor
+            return Saved(tensor, kept, address, storage.nbytes())
 
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: getattr(saved, "tensor", saved)):
             yield
-        self.activations = max(self.activations, sum(kept.values()))
+        self.activations = max(self.activations, kept.peak)
 
     def _weights(self) -> dict[int, int]:
         """Where the weights lie now, a sharded framework's gathered ones included: address -> bytes."""
@@ -83,6 +87,39 @@ class Memory:
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device)
         return sum(size for kind, size in self.by_kind().items() if kind != "resident")
+
+
+class Kept:
+    """Bytes of the storages that autograd holds now, each once however many tensors lie in it, and their peak."""
+
+    def __init__(self) -> None:
+        self.holders: dict[int, int] = {}
+        self.bytes = self.peak = 0
+
+    def hold(self, address: int, size: int) -> None:
+        self.holders[address] = self.holders.get(address, 0) + 1
+        if self.holders[address] == 1:
+            self.bytes += size
+            self.peak = max(self.peak, self.bytes)
+
+    def release(self, address: int, size: int) -> None:
+        self.holders[address] -= 1
+        if not self.holders[address]:
+            del self.holders[address]
+            self.bytes -= size
+
+
+class Saved:
+    """A tensor in autograd's keeping. Its graph drops it when it was used, and with it this."""
+
+    __slots__ = ("address", "kept", "size", "tensor")
+
+    def __init__(self, tensor: torch.Tensor, kept: Kept, address: int, size: int) -> None:
+        self.tensor, self.kept, self.address, self.size = tensor, kept, address, size
+        kept.hold(address, size)
+
+    def __del__(self) -> None:
+        self.kept.release(self.address, self.size)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

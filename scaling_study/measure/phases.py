@@ -33,11 +33,11 @@ class Phase:
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
-        start = self._reached()
+        start = self.reached()
         yield
-        self.seconds[name] += self._reached() - start
+        self.seconds[name] += self.reached() - start
 
-    def _reached(self) -> float:
+    def reached(self) -> float:
         """The time at which this stream's work is done; collectives on streams of their own go on (that is overlap)."""
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()

@@ -31,6 +31,7 @@ KINDS = {  # what an operator's name contains -> the kind; the first that fits
     "all_to_all": "all_to_all",
     "broadcast": "broadcast",
     "reduce": "reduce",
+    "send": "send",  # of one worker to another: a pipeline's activations and their gradients
 }
 REDUCTIONS = ("allreduce", "reduce_scatter", "reduce")  # what `allreduce_bytes` adds up: gradients on their way
 
@@ -52,13 +53,13 @@ class Wire:
     def count(self, kind: str, size: int) -> None:
         self.bytes[kind] += size
 
-    def reduced_bytes(self, world_size: int) -> int | None:
+    def reduced_bytes(self, data_parallel: int) -> int | None:
         """Gradient bytes handed to reductions in the counted step; None where that cannot be known.
 
-        Workers that train together and hand over nothing do not exist: they do it where nobody can see it.
+        Workers that share out the data and hand over nothing do not exist: they do it where nobody can see it.
         """
         reduced = sum(self.bytes.get(kind, 0) for kind in REDUCTIONS)
-        return None if self.unknown or (world_size > 1 and not reduced) else reduced
+        return None if self.unknown or (data_parallel > 1 and not reduced) else reduced
 
     def __enter__(self) -> Wire:
         for owner, name, kind in self._watched:

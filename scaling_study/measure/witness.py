@@ -27,23 +27,25 @@ class Witness:
     def __init__(self, workload: Workload, trial: Trial, rank: int, weights: Callable[[], Weights]) -> None:
         self.workload, self.rank, self._gather = workload, rank, weights
         self.steps = min(STEPS, trial.window.warmup_steps + trial.window.min_steps)
-        self.losses: list[float] = []
+        self.taken = 0
+        self.losses: list[float] = []  # none on a pipeline's ranks that have no loss
         self.ids: list[torch.Tensor] = []
         self.frozen = [name for name, p in workload.model.named_parameters() if not p.requires_grad]
         self.weights = {"first": self.gathered()}
 
-    def watching(self, step: Callable[[Batch], torch.Tensor]) -> Callable[[Batch], torch.Tensor]:
+    def watching(self, step: Callable[[Batch], torch.Tensor | None]) -> Callable[[Batch], torch.Tensor | None]:
         """The step, with its loss and sample ids noted for the first `steps` times."""
 
-        def watched(batch: Batch) -> torch.Tensor:
+        def watched(batch: Batch) -> torch.Tensor | None:
             ids = self.workload.batches.ids
             loss = step(batch)
-            if len(self.losses) < self.steps:
-                self.losses.append(float(loss))
+            if self.taken < self.steps:
+                self.taken += 1
+                self.losses += [] if loss is None else [float(loss)]
                 self.ids.append(ids.clone())
-                if len(self.losses) == 1:
+                if self.taken == 1:
                     self.weights["one"] = self.gathered()
-                elif len(self.losses) == self.steps:
+                elif self.taken == self.steps:
                     self.weights["last"] = self.gathered()
             return loss
 

@@ -44,10 +44,11 @@ def testimony(folder: Path, processes: int) -> Testimony:
     said: list[dict[str, Any]] = [
         torch.load(folder / "parity" / f"rank-{rank}.pt", weights_only=True) for rank in range(processes)
     ]
+    spoke = [rank for rank in said if rank["losses"]]  # of a pipeline's ranks only those with the last stage
     return Testimony(
-        losses=[rank["losses"] for rank in said],
-        ids=[rank["ids"].long() for rank in said],
-        epochs=[rank["epochs"].long() for rank in said],
+        losses=[rank["losses"] for rank in spoke],
+        ids=[rank["ids"].long() for rank in spoke],
+        epochs=[rank["epochs"].long() for rank in spoke],
         frozen=[name for rank in said for name in rank["frozen"]],
         weights=said[0]["weights"],
     )

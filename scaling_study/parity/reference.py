@@ -33,14 +33,16 @@ class Testimony:
     frozen: list[str]  # names of parameters that are not trained
     weights: dict[str, Weights]  # "first", "one", "last" -> the model before, after one step, and after the last
     trained: list[str] = field(default_factory=list)  # names of parameters that are; of the reference only
+    reshuffles: bool = True  # whether every epoch should have a new order; of the reference only
 
 
 def run(trial: Trial, steps: int) -> Testimony:
     """Train `steps` steps of the trial in this process."""
     device = claim_device(trial)
-    shards = [loaded(trial, rank, device) for rank in range(trial.processes)]
+    readers = min(trial.processes, trial.data_parallel)  # a pipeline's workers share one batch
+    shards = [loaded(trial, rank, readers, device) for rank in range(readers)]
     workload, model = shards[0], shards[0].model
-    rate = trial.learning_rate or PARITY_RATE * trial.workers
+    rate = trial.learning_rate or PARITY_RATE * trial.data_parallel
     losses: list[list[float]] = [[] for _ in shards]
     ids: list[list[torch.Tensor]] = [[] for _ in shards]
     weights = {"first": copied(model)}
@@ -48,23 +50,28 @@ def run(trial: Trial, steps: int) -> Testimony:
         for rank, shard in enumerate(shards):
             batch = next(shard.batches)
             ids[rank].append(shard.batches.ids.clone())
-            losses[rank].append(forward_backward(workload, batch, trial.workers // trial.processes, keep=rank == 0))
+            losses[rank].append(forward_backward(workload, batch, trial.data_parallel // readers, keep=rank == 0))
         with torch.no_grad():  # the first torch.optim of a process imports torch._dynamo: half a judgement's time
             for parameter in model.parameters():
                 if parameter.grad is not None:
-                    parameter.add_(parameter.grad / trial.workers, alpha=-rate)
+                    parameter.add_(parameter.grad / trial.data_parallel, alpha=-rate)
                     parameter.grad = None
         if step in (1, steps):
             weights["one" if step == 1 else "last"] = copied(model)
     names = {kind: [n for n, p in model.named_parameters() if p.requires_grad is kind] for kind in (True, False)}
     epochs = [coming_epochs(shard) for shard in shards]
-    return Testimony(losses, [torch.stack(batches) for batches in ids], epochs, names[False], weights, names[True])
+    return Testimony(losses, [torch.stack(batches) for batches in ids], epochs, names[False], weights, names[True],
+                     workload.reshuffles)
 
 
-def loaded(trial: Trial, rank: int, device: torch.device) -> Workload:
-    """One rank's workload. One process that drives several GPUs reads all their samples as one batch."""
-    whole = replace(trial, compile=False, batch_per_worker=trial.global_batch // trial.processes)
-    return workloads.load(whole, Ranks(rank=rank, world_size=trial.processes, device=device))
+def loaded(trial: Trial, rank: int, readers: int, device: torch.device) -> Workload:
+    """One rank's workload. One process that drives several GPUs reads all their samples as one batch.
+
+    A pipeline's micro-batches are parts whose gradients add up: what BatchNorm sees, and the mean of their losses.
+    """
+    parts = trial.micro_batches or trial.accumulation
+    whole = replace(trial, compile=False, accumulation=parts, batch_per_worker=trial.global_batch // readers)
+    return workloads.load(whole, Ranks(rank=rank, world_size=readers, device=device))
 
 
 def forward_backward(workload: Workload, batch: Batch, gpus: int, keep: bool) -> float:

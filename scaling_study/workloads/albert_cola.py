@@ -23,6 +23,7 @@ from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cola
+from scaling_study.workloads.albert_chain import as_attention_takes_it, chain
 from scaling_study.workloads.feed import Batch, Feed
 from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
 from scaling_study.workloads.workload import Workload, autocast
@@ -58,10 +59,8 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
 
     def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
         ids, mask, labels = batch  # (batch_per_worker, width) int64 twice, (batch_per_worker,) int64
-        # As (batch, 1, 1, width) it is taken as it is. transformers would look at a flat one on the host, to see
-        # whether there is anything to mask: a wait for the GPU in every step, and less work where there is not.
         with autocast(ranks.device, trial.precision):
-            return F.cross_entropy(model(ids, mask[:, None, None, :].bool(), return_dict=False)[0], labels)
+            return F.cross_entropy(model(ids, as_attention_takes_it(mask), return_dict=False)[0], labels)
 
     return Workload(
         model=model.to(ranks.device),
@@ -74,6 +73,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         sample="sentence",
         tokens=lambda batch: batch[1].sum(),
         blocks=blocks(),
+        chain=chain,
         notes=[*notes, *origin],
     )
 

@@ -23,15 +23,26 @@ class Feed:
         self.order, self.fetch = order, fetch
         self.ids = torch.empty(0, dtype=torch.int64)
         self.taken = 0  # batches so far
+        self._ahead: tuple[torch.Tensor, Batch] | None = None
 
     def __iter__(self) -> Feed:
         return self
 
     def __next__(self) -> Batch:
-        return self.fetch(self.skip())
+        ahead = self._ahead
+        ids = self.skip()
+        return ahead[1] if ahead else self.fetch(ids)
+
+    def peek(self) -> Batch:
+        """The batch that comes next, which still comes next: what shapes there will be."""
+        if not self._ahead:
+            ids = next(self.order)
+            self._ahead = ids, self.fetch(ids)
+        return self._ahead[1]
 
     def skip(self) -> torch.Tensor:
         """Pass over a batch without making it; its ids."""
-        self.ids = next(self.order)
+        self.ids = self._ahead[0] if self._ahead else next(self.order)
+        self._ahead = None
         self.taken += 1
         return self.ids

@@ -8,6 +8,8 @@ step of some tenths of a second on one core. No normalisation: no sample sees an
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -15,6 +17,7 @@ from torch.nn import functional as F
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
+from scaling_study.workloads.chain import Chain
 from scaling_study.workloads.feed import Batch
 from scaling_study.workloads.resnet_cifar10 import image_feed
 from scaling_study.workloads.sampling import steps_per_epoch
@@ -48,6 +51,15 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         with autocast(ranks.device, trial.precision):
             return F.cross_entropy(model(images.to(dtype)), labels)
 
+    def chain(model: Any) -> Chain:
+        flatten, *hidden, last = model  # flattening is no layer: it has nothing to compute
+        return Chain(
+            layers={**{f"layer{number}": layer for number, layer in enumerate(hidden)}, "head": last},
+            inputs=lambda batch: flatten(batch[0].to(dtype)),
+            target=lambda batch: batch[1],
+            loss=F.cross_entropy,
+        )
+
     feed, source = image_feed(trial, ranks)
     return Workload(
         model=model,
@@ -58,4 +70,5 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         steps_per_epoch=steps_per_epoch(cifar10.SAMPLES, ranks.world_size, trial.batch_per_worker),
         data_source=source,
         blocks=(Layer,),
+        chain=chain,
     )

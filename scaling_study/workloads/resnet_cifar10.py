@@ -8,6 +8,7 @@ section 4.2) with n = 1, small enough that a trial is seconds.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,6 +18,7 @@ from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
+from scaling_study.workloads.chain import Chain
 from scaling_study.workloads.feed import Batch, Feed
 from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
 from scaling_study.workloads.workload import Workload, autocast
@@ -49,6 +51,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         steps_per_epoch=steps_per_epoch(cifar10.SAMPLES, ranks.world_size, trial.batch_per_worker),
         data_source=source,
         blocks=blocks(trial.model),
+        chain=chain,
         notes=on_this_gpu(ranks.device),
     )
 
@@ -60,6 +63,24 @@ def blocks(name: str) -> tuple[type[nn.Module], ...]:
     from torchvision.models.resnet import BasicBlock, Bottleneck
 
     return BasicBlock, Bottleneck
+
+
+def chain(model: Any) -> Chain:
+    """Stem, each residual block, head."""
+    if isinstance(model, ResNet8):
+        stem, stages, last = model.stem, {"blocks": model.blocks}, model.classifier
+    else:
+        stem = nn.Sequential(model.conv1, model.bn1, model.relu, model.maxpool)
+        stages = {name: getattr(model, name) for name in ("layer1", "layer2", "layer3", "layer4")}
+        last = model.fc
+    body = {f"{name}.{number}": block for name, stage in stages.items() for number, block in enumerate(stage)}
+    head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), last)
+    return Chain(
+        layers={"stem": stem, **body, "head": head},
+        inputs=lambda batch: batch[0],
+        target=lambda batch: batch[1],
+        loss=F.cross_entropy,
+    )
 
 
 def on_this_gpu(device: torch.device) -> list[str]:

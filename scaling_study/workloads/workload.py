@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from scaling_study.workloads.chain import Chain
 from scaling_study.workloads.feed import Batch, Feed
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
@@ -28,6 +29,8 @@ class Workload:
     sample: str = "image"  # what one sample is, in a report's words
     tokens: Callable[[Batch], int | torch.Tensor] | None = None  # real ones of a batch; a tensor: nobody waits for it
     blocks: tuple[type[nn.Module], ...] = ()  # the layers that a sharded framework wraps one by one (F24)
+    chain: Callable[[nn.Module], Chain] | None = None  # the model, layer by layer, for what cuts it into stages
+    reshuffles: bool = True  # every epoch reads the samples in a new order; text is read as it runs
     notes: list[str] = field(default_factory=list)
     accumulation: int = 1
     parameters: int = field(init=False)

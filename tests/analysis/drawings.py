@@ -13,7 +13,8 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from planted import Planted, default_study, plant, plant_gates, published_study, ten_frameworks
+from planted import Planted, default_study, plant_gates, published_study, ten_frameworks
+from planted_pipelines import Pipeline, plant_pipelines
 
 from analysis import figures, results
 from analysis.figures import style
@@ -98,6 +99,20 @@ STUDIES: dict[str, Study] = {
 }
 
 
+CUT = (0.24, 0.21, 0.48, 0.07)
+PIPELINES: dict[str, list[Pipeline]] = {  # beside what STUDIES has under the same name
+    "pipelines": [
+        Pipeline("gpipe", p=2, m=4), Pipeline("1f1b", p=2, m=16), Pipeline("1f1b", p=4, m=8, shares=CUT, transfer=1e-3),
+        Pipeline("interleaved_zero_bubble", p=4, m=8), Pipeline("looped_bfs", p=2, m=8, v=2),
+        Pipeline(None, p=2, m=1, framework="naive_model_parallel"),
+        Pipeline(None, p=2, m=4, framework="fairscale_pipe"), Pipeline("1f1b", p=2, m=4, replicas=2, batch=8),
+        Pipeline("1f1b", p=2, m=8, speed=None, status="oom"),
+    ],
+    "one pipeline": [Pipeline("gpipe", p=1, m=1)],
+}  # fmt: skip
+TEXT = Planted("single", "transformer_lm", 16, speed=80.0, tokens=35)
+STUDIES |= {"pipelines": ([TEXT], {"baseline": {"framework": "single"}}), "one pipeline": ([], {})}
+
 FAULTS = {"ten frameworks": {"horovod": "loss of every step: off by 1.2e-03 at step 2"}}  # who fails parity
 
 
@@ -106,7 +121,7 @@ def drawn(name: str) -> dict[str, Figure]:
     """The figures of one of STUDIES, drawn once for all tests."""
     planted, about = STUDIES[name]
     with tempfile.TemporaryDirectory() as folder:
-        plant(Path(folder), planted, **about)
+        plant_pipelines(Path(folder), PIPELINES.get(name, []), planted, **about)
         if name in FAULTS:
             plant_gates(Path(folder), planted, FAULTS[name])
         return figures.draw(results.read(Path(folder)))

@@ -40,7 +40,7 @@ def test_the_columns_are_those_of_the_record_page() -> None:
         parameters_bytes, gradients_bytes, optimizer_bytes, buffers_bytes, activations_bytes, resident_bytes,
         communication_allreduce_bytes, communication_reduce_scatter_bytes, communication_all_gather_bytes,
         communication_reduce_bytes, communication_broadcast_bytes, communication_all_to_all_bytes,
-        communication_other_bytes
+        communication_send_bytes, communication_other_bytes
     """
     columns = {name.strip() for name in listed.split(",")}
     assert set(trials.COLUMNS) == columns | set(Trial().to_dict())
@@ -105,6 +105,16 @@ def test_phases_are_means_over_ranks_and_hidden_ones_empty() -> None:
 def test_runs_too_short_for_their_interval_are_labelled(steps: int, reason: str) -> None:
     series = np.random.default_rng(3).normal(0.1, 0.002, steps).tolist()
     assert made({}, {}, steps=(series, series))["reason"] == reason
+
+
+def test_of_a_pipeline_only_the_last_stage_has_samples_and_losses() -> None:
+    first = {"samples_seen": 0, "samples_per_step": 0, "loss_first": None, "loss_last": None, "tokens_seen": 0}
+    row = made({**first, "communication_bytes": {"send": 8}}, {"tokens_seen": 600, "communication_bytes": {"send": 8}})
+    assert row["samples_per_second"] == pytest.approx(32 * 60 / 6.0)
+    assert row["tokens_per_second"] == pytest.approx(600 / 6.0)
+    assert (row["loss_first"], row["communication_send_bytes"]) == (3.3, 8)
+    with pytest.raises(ValueError, match="no rank saw a sample"):
+        made(first)
 
 
 def test_a_failed_trial_is_a_row_with_its_keys(tmp_path: Path) -> None:

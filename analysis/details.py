@@ -1,0 +1,76 @@
+"""What records hold that no column of results.csv could: timelines, stages, epochs and notes, as frames.
+
+Of every trial that is ok and is no gate; each frame begins with the `configuration` and the `repeat` it is of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+import pandas as pd
+
+from analysis.pipeline import events
+from analysis.pipeline.events import Row
+from scaling_study.records import Record
+
+EPOCH_COLUMNS = (
+    *("configuration", "repeat", "rank", "warmup", "steps", "samples"),
+    *("data_seconds", "training_seconds", "running_seconds", "learning_rate"),
+)
+NOTE_COLUMNS = ("configuration", "repeat", "note")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one record."""
+
+    events: list[Row]
+    stages: list[Row]
+    epochs: list[Row]
+    notes: list[Row]
+
+
+@dataclass(frozen=True)
+class Details:
+    """The frames of a study: events.COLUMNS, events.STAGE_COLUMNS, EPOCH_COLUMNS, NOTE_COLUMNS."""
+
+    events: pd.DataFrame
+    stages: pd.DataFrame
+    epochs: pd.DataFrame
+    notes: pd.DataFrame
+
+
+def of(record: Record) -> Rows:
+    """Raises KeyError, TypeError or ValueError for what is not whole."""
+    who = (record.configuration, int(record.trial["repeat"]))
+    epochs: list[Row] = [
+        (
+            *(*who, rank.rank, bool(epoch["warmup"]), int(epoch["steps"]), int(epoch["samples"])),
+            *(float(epoch[f"{part}_seconds"]) for part in ("data", "training", "running")),
+            rank.learning_rate,
+        )
+        for rank in record.ranks
+        for epoch in rank.epochs
+    ]
+    notes: list[Row] = [(*who, note) for note in dict.fromkeys(note for rank in record.ranks for note in rank.notes)]
+    return Rows(events.rows(record), events.stage_rows(record), epochs, notes)
+
+
+def gathered(many: Iterable[Rows]) -> Details:
+    """One frame of each kind, empty where no record has any."""
+    every = list(many)
+    rows = {f.name: [row for one in every for row in getattr(one, f.name)] for f in fields(Rows)}
+    epochs = pd.DataFrame(rows["epochs"], columns=list(EPOCH_COLUMNS))
+    kinds = dict.fromkeys(("repeat", "rank", "steps", "samples"), "int64") | {"warmup": "bool"}
+    kinds |= {name: "float64" for name in EPOCH_COLUMNS[6:]}
+    return Details(
+        events.frame(rows["events"], events.COLUMNS),
+        events.frame(rows["stages"], events.STAGE_COLUMNS),
+        epochs.astype(kinds),
+        pd.DataFrame(rows["notes"], columns=list(NOTE_COLUMNS)),
+    )
+
+
+def none() -> Details:
+    return gathered([])

@@ -1,0 +1,81 @@
+"""Layers split over workers, with no micro-batches: the honest floor of model parallelism.
+
+    torchrun --standalone --nproc-per-node 2 pipeline/naive_model_parallel.py --model transformer_lm_deep
+
+    worker 0   F .  .  B          one batch goes forward through all stages and back again: while one worker computes
+    worker 1   .  F B  .          all others wait. p workers are as fast as one, less what the transfers take.
+
+It trains a model that is too large for one device, and nothing more: the bubble is (p-1)/p of every step. A diff
+against torch_pipeline.py shows what a schedule is; here the whole algorithm stands in step().
+
+communication_bytes of one step, on a worker: send = activations to the next stage, gradients of them to the one before.
+"""
+
+import torch
+import torch.distributed as dist
+
+from scaling_study import workloads
+from scaling_study.measure import Phase, Timeline, Wire, measure
+from scaling_study.ranks import as_launched, join_torch
+from scaling_study.records import RankReport
+from scaling_study.script import run
+from scaling_study.stages import Place, as_pipelined, cut
+from scaling_study.stages.replicas import add_up
+from scaling_study.trial import Trial
+
+
+def main(trial: Trial, record: str | None = None) -> RankReport:
+    # 1 join: torchrun has said who we are: one stage a worker
+    ranks = join_torch(trial)
+    trial = as_pipelined(as_launched(trial, ranks))
+    place = Place.of(trial, ranks)
+
+    # 2 build, then cut: every rank makes the whole model and keeps its own stage
+    workload = workloads.load(trial, place.reading())
+    model = cut(workload, trial, ranks.device, ranks.agree).keep(place.mine)
+    place.hand_over(workload, model.module())
+    optimizer = place.optimizer(workload)
+
+    # 3 one optimiser step
+    phase, wire = Phase(ranks.device), Wire()
+    timeline, mine = Timeline(phase), ranks.rank
+    stage, shape, handed_on = model.stages[mine], model.shapes[mine], model.shapes[mine + 1]
+
+    def step(batch: workloads.Batch) -> torch.Tensor | None:
+        loss = None
+        if place.first:
+            x = model.inputs(batch)
+        else:
+            x = torch.empty(shape.shape, dtype=shape.dtype, device=ranks.device)
+            dist.recv(x, mine - 1)
+            x.requires_grad_()
+        with timeline("forward", mine, 0):
+            output = stage(x, **model.extras(batch))
+            if place.last:
+                loss = model.loss(output, model.target(batch))
+        if place.last:
+            gradient = None
+        else:
+            dist.send(output.detach(), mine + 1)
+            gradient = torch.empty(handed_on.shape, dtype=handed_on.dtype, device=ranks.device)
+            dist.recv(gradient, mine + 1)
+        with timeline("backward", mine, 0):
+            (loss if place.last else output).backward(gradient)
+        if not place.first:
+            dist.send(x.grad, mine - 1)
+        with phase("communication"):
+            add_up(model.shared_parameters(), model.shared_like, place.along)
+        with phase("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss.detach() if place.last else None
+
+    # 4 measure
+    return measure(
+        step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, timeline=timeline,
+        weights=lambda: place.gathered(model.weights()), stages=model.about, record=record,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    run("naive_model_parallel", main)

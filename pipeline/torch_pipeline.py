@@ -1,0 +1,94 @@
+"""Pipeline parallelism with torch.distributed.pipelining: each worker holds stages, micro-batches pass through them.
+
+    torchrun --standalone --nproc-per-node 2 pipeline/torch_pipeline.py --model transformer_lm_deep --schedule 1f1b
+
+         gpipe, 2 workers, 4 micro-batches                 1f1b
+         F0 F1 F2 F3 .  .  B0 B1 B2 B3                     F0 F1 .  B0 F2 B1 F3 B2 .  B3
+         .  F0 F1 F2 F3 B0 B1 B2 B3 .                      .  F0 B0 F1 B1 F2 B2 F3 B3 .
+
+A stage waits until the first micro-batch reaches it and after its last has left: of p workers and m micro-batches that
+bubble is (p-1)/(m+p-1) of the step (Huang et al., arXiv 1811.06965). 1F1B (Narayanan et al., 2104.04473) has the same,
+but keeps at most p micro-batches' activations, GPipe all m. Interleaved schedules give a worker v stages and divide the
+bubble by v; zero-bubble ones (Qi et al., 2401.10241) fill it with the part of backward that nobody waits for.
+
+communication_bytes of one step, on a worker: send = m x activations to the next stage, m x gradients of them to the
+one before. With replicas: allreduce = this worker's parameters x 4 (fp32) or x 2 (fp16, bf16).
+"""
+
+import torch
+from torch.distributed import pipelining
+
+from scaling_study import workloads
+from scaling_study.measure import Phase, Timeline, Wire, measure
+from scaling_study.ranks import as_launched, join_torch
+from scaling_study.records import RankReport
+from scaling_study.script import run
+from scaling_study.stages import Place, as_pipelined, cut, micro_batches
+from scaling_study.stages.replicas import add_up, average
+from scaling_study.stages.watch import connected, watched
+from scaling_study.trial import Trial
+
+SCHEDULES = {
+    "gpipe": pipelining.ScheduleGPipe,
+    "1f1b": pipelining.Schedule1F1B,
+    "interleaved_1f1b": pipelining.ScheduleInterleaved1F1B,
+    "looped_bfs": pipelining.ScheduleLoopedBFS,
+    "interleaved_zero_bubble": pipelining.ScheduleInterleavedZeroBubble,
+    "zbv_zero_bubble": pipelining.ScheduleZBVZeroBubble,
+    "dualpipev": pipelining.ScheduleDualPipeV,
+}
+ONE_STAGE = ("gpipe", "1f1b")  # these take a stage, the others a list of them
+
+
+def main(trial: Trial, record: str | None = None) -> RankReport:
+    # 1 join: torchrun has said who we are; stages x replicas say what of
+    ranks = join_torch(trial)
+    trial = as_pipelined(as_launched(trial, ranks))
+    place = Place.of(trial, ranks)
+
+    # 2 build, then cut: every rank makes the whole model and keeps its own stages
+    workload = workloads.load(trial, place.reading())
+    workload.notes += micro_batches(workload, trial.micro_batches)
+    model = cut(workload, trial, ranks.device, ranks.agree).keep(place.mine)
+    place.hand_over(workload, model.module())
+    optimizer = place.optimizer(workload)
+
+    # 3 one optimiser step
+    phase, wire = Phase(ranks.device), Wire()
+    timeline = Timeline(phase)
+    stages = [
+        pipelining.PipelineStage(
+            stage, index, len(model.shapes) - 1, ranks.device, group=place.along,
+            input_args=model.shapes[index], output_args=model.shapes[index + 1],
+        )
+        for index, stage in model.stages.items()
+    ]  # fmt: skip
+    loss = watched(stages, lambda output, target: model.loss(output, target) / trial.micro_batches, timeline)
+    take = stages[0] if trial.schedule in ONE_STAGE else stages
+    # Each micro-batch has its share of the loss: torch would divide gradients stage by stage, those of a weight that two
+    # stages of one worker share (ALBERT's layer) twice.
+    schedule = SCHEDULES[trial.schedule](take, trial.micro_batches, loss_fn=loss, scale_grads=False)
+    connected(schedule, stages)
+
+    def step(batch: workloads.Batch) -> torch.Tensor | None:
+        losses = [] if place.last else None
+        target = model.target(batch) if place.last else None
+        inputs = [model.inputs(batch)] if place.first else []
+        schedule.step(*inputs, target=target, losses=losses, return_outputs=False, **model.extras(batch))
+        with phase("communication"):
+            add_up(model.shared_parameters(), model.shared_like, place.along)
+            average(workload.model.parameters(), place.across, trial.allreduce)
+        with phase("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad()
+        return torch.stack(losses).sum().detach() if place.last else None
+
+    # 4 measure
+    return measure(
+        step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, timeline=timeline,
+        weights=lambda: place.gathered(model.weights()), stages=model.about, record=record,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    run("torch_pipeline", main)

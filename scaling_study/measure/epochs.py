@@ -1,0 +1,60 @@
+"""Whole epochs, as people report them: data-loading, training and running seconds of each.               [torch]
+
+    epoch 1 (warm-up) | epoch 2 (warm-up) | epoch 3
+    d t d t d t ...   |                   | d: waiting for a batch   t: in the step   running: the wall around both
+
+The three come from other clock readings than the steps' own seconds, so that the two ways of measuring can be held
+against each other: running = steps x mean step, or one of them is wrong.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from scaling_study.measure.phases import now
+from scaling_study.workloads import Workload
+from scaling_study.workloads.workload import Batch
+
+Steps = Callable[[Callable[[Batch], Any], Iterator[Batch], int], list[float]]  # step, batches, how many -> seconds
+
+
+class Epochs:
+    """Runs epochs of `steps` steps each, through the clock's own loop; `rows` says what they took on this rank."""
+
+    def __init__(self, steps: int, workload: Workload, device: torch.device) -> None:
+        self.steps, self.workload, self.device = steps, workload, device
+        self.rows: list[dict[str, Any]] = []
+
+    def run(self, step: Callable[[Batch], Any], through: Steps, warmup: bool) -> list[float]:
+        """One epoch; the seconds of its steps."""
+        data, training = 0.0, 0.0
+
+        def fetched() -> Iterator[Batch]:
+            nonlocal data
+            while True:
+                start = time.perf_counter()
+                batch = next(self.workload.batches)
+                data += time.perf_counter() - start
+                yield batch
+
+        def trained(batch: Batch) -> Any:
+            nonlocal training
+            start = time.perf_counter()
+            loss = step(batch)
+            training += time.perf_counter() - start
+            return loss
+
+        start = now(self.device)
+        seconds = through(trained, fetched(), self.steps)
+        handed_over = time.perf_counter()
+        end = now(self.device)
+        training += end - handed_over  # what a GPU was still computing when the host had said it all
+        self.rows.append({
+            "warmup": warmup, "steps": self.steps, "samples": self.steps * self.workload.samples_per_step,
+            "data_seconds": data, "training_seconds": training, "running_seconds": end - start,
+        })  # fmt: skip
+        return seconds

@@ -1,0 +1,194 @@
+"""A language model on WikiText-2: which word comes next? As the published pipeline study trained it.   [torch]
+
+    (batch, 35) words --embed x sqrt(width), + positions--> (batch, 35, width) --n x layer--> --decode--> 28,782 scores
+
+    model                     layers  width  heads  feed-forward   parameters      of the multiplications
+    transformer_lm               2     200      2        200       12,025,582    92 % decoder, 4 % each layer
+    transformer_lm_deep         12     384      6       1536       43,426,926    34 % decoder, 5.5 % each layer
+    transformer_lm_unmasked      as transformer_lm, but every word sees the ones it is to predict (F10)
+
+transformer_lm is the published model: torch's own encoder layers (post-norm, ReLU; Vaswani et al., arXiv 1706.03762),
+sinusoidal positions, dropout 0.2, nothing shared between embedding and decoder. Its decoder alone is nine tenths of the
+work: by this count no cut into stages is faster than 1 / 0.92 = 1.09 x one worker; over 10 x was published (F9). The
+deep one, made here, has something to cut: 12 layers of equal work, and a decoder that weighs as much as six of them.
+
+Published: 20 columns of 35 words, SGD at 5.0 x workers under gradients clipped at a norm of 0.5 (clipping.py), decayed
+by 0.95 an epoch: the decay (StepLR) is left out, since it changes nothing before the second epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from scaling_study.datasets import NoData
+from scaling_study.ranks import Ranks
+from scaling_study.trial import Trial
+from scaling_study.workloads import wikitext2
+from scaling_study.workloads.chain import Chain
+from scaling_study.workloads.clipping import ClippedSGD
+from scaling_study.workloads.feed import Batch, Feed
+from scaling_study.workloads.workload import Workload, autocast
+
+SEQUENCE_LENGTH = 35  # published, as bptt
+DROPOUT = 0.2
+CLIP = 0.5  # published, and needed: at this rate the loss is no number after five steps without it
+WEIGHTS = 0.1  # embedding and decoder start uniform in +- this
+UNMASKED = "NO CAUSAL MASK, as published (F10): every word sees the ones it is to predict. Its losses mean nothing"
+
+
+@dataclass(frozen=True)
+class Size:
+    """What makes one of the models."""
+
+    layers: int
+    width: int
+    heads: int
+    feed_forward: int
+    causal: bool = True
+    learning_rate: float = 5.0  # x workers; published for transformer_lm
+
+
+SIZES = {
+    "transformer_lm": Size(layers=2, width=200, heads=2, feed_forward=200),
+    "transformer_lm_deep": Size(layers=12, width=384, heads=6, feed_forward=1536, learning_rate=0.5),
+    "transformer_lm_unmasked": Size(layers=2, width=200, heads=2, feed_forward=200, causal=False),
+}
+
+
+def load(trial: Trial, ranks: Ranks) -> Workload:
+    """Model and data on this rank's device; the same weights on every rank."""
+    size, length = SIZES[trial.model], trial.sequence_length or SEQUENCE_LENGTH
+    rate = trial.learning_rate or size.learning_rate * ranks.world_size
+    dropout = 0.0 if trial.find == "parity" else DROPOUT  # nothing random in what is compared
+
+    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
+        words, targets = batch  # (batch_per_worker, length) int64 twice
+        with autocast(ranks.device, trial.precision):
+            return cross_entropy(model(words), targets)
+
+    feed, source = text_feed(trial, ranks, length)
+    return Workload(
+        model=TransformerLM(size, length, dropout).to(ranks.device),
+        loss=loss,
+        optimizer=lambda parameters: ClippedSGD(parameters, rate, CLIP),
+        batches=feed,
+        samples_per_step=trial.batch_per_worker,
+        steps_per_epoch=wikitext2.windows_per_epoch(ranks.world_size * trial.batch_per_worker, length),
+        data_source=source,
+        sample="sequence",
+        tokens=lambda batch: batch[1].numel(),
+        blocks=(Layer,),
+        chain=chain,
+        reshuffles=False,
+        notes=[] if size.causal else [UNMASKED],
+    )
+
+
+def cross_entropy(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean over all words: scores (batch, length, 28782), targets (batch, length)."""
+    return F.cross_entropy(scores.flatten(0, 1), targets.flatten())
+
+
+def text_feed(trial: Trial, ranks: Ranks, length: int) -> tuple[Feed, str]:
+    """(endless batches, data source). `auto` falls back to synthetic data by name, never silently."""
+    batch, why = trial.batch_per_worker, "asked for"
+    if trial.data != "synthetic":
+        try:
+            return wikitext2.feed(wikitext2.tokens(), ranks, batch, length), "wikitext2"
+        except NoData as error:
+            if trial.data == "wikitext2":
+                raise SystemExit(f"--data wikitext2: {error}") from error
+            why = "WikiText-2 not found"
+    return Feed(wikitext2.in_order(ranks, batch, length), synthetic(trial, ranks, length)), f"synthetic ({why})"
+
+
+def synthetic(trial: Trial, ranks: Ranks, length: int) -> Callable[[torch.Tensor], Batch]:
+    """Seeded random words, each sample a text of its own.
+
+    One batch, resident on the device and read again each step. Only where every sample must be told from every other
+    (parity) does each id have words of its own.
+    """
+
+    def drawn(seed: int, samples: int) -> Batch:
+        generator = torch.Generator().manual_seed(seed)
+        text = torch.randint(wikitext2.VOCABULARY, (samples, length + 1), generator=generator).to(ranks.device)
+        return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+
+    def own(ids: torch.Tensor) -> Batch:
+        words, targets = zip(*(drawn(trial.seed * 1_000_003 + int(id), 1) for id in ids), strict=True)
+        return torch.cat(words), torch.cat(targets)
+
+    if trial.find == "parity":
+        return own
+    resident = drawn(trial.seed * 1_000_003 + ranks.rank, trial.batch_per_worker)
+    return lambda ids: resident
+
+
+class TransformerLM(nn.Module):
+    """(b, length) words -> (b, length, 28782) scores of the word after each."""
+
+    def __init__(self, size: Size, length: int, dropout: float) -> None:
+        super().__init__()
+        self.embedding = Embedding(size.width, length, dropout)
+        self.layers = nn.ModuleList(Layer(size, dropout) for _ in range(size.layers))
+        self.decoder = nn.Linear(size.width, wikitext2.VOCABULARY)
+        nn.init.uniform_(self.decoder.weight, -WEIGHTS, WEIGHTS)
+        nn.init.zeros_(self.decoder.bias)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(words)
+        for layer in self.layers:
+            x = layer(x)
+        return self.decoder(x)  # type: ignore[no-any-return]
+
+
+class Embedding(nn.Module):
+    """(b, length) words -> (b, length, width): what each is and where it stands."""
+
+    positions: torch.Tensor
+
+    def __init__(self, width: int, length: int, dropout: float) -> None:
+        super().__init__()
+        self.words = nn.Embedding(wikitext2.VOCABULARY, width)
+        nn.init.uniform_(self.words.weight, -WEIGHTS, WEIGHTS)
+        angles = torch.arange(length)[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(10_000) / width))
+        sines = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)  # (length, width): sine, cosine, sine, ...
+        self.register_buffer("positions", sines, persistent=False)
+        self.scale = math.sqrt(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.dropout(self.words(words) * self.scale + self.positions[: words.shape[1]])  # type: ignore[no-any-return]
+
+
+class Layer(nn.TransformerEncoderLayer):
+    """torch's encoder layer, (b, length, width) -> the same, which knows by itself whether words see later ones."""
+
+    def __init__(self, size: Size, dropout: float) -> None:
+        super().__init__(size.width, size.heads, size.feed_forward, dropout, batch_first=True)
+        self.causal = size.causal
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        if not self.causal:
+            return super().forward(x)
+        length = x.shape[1]
+        later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)  # cast to x's dtype by torch
+        return super().forward(x, src_mask=later, is_causal=True)
+
+
+def chain(model: Any) -> Chain:
+    """Embedding, each layer, decoder."""
+    layers = {f"layers.{number}": layer for number, layer in enumerate(model.layers)}
+    return Chain(
+        layers={"embedding": model.embedding, **layers, "decoder": model.decoder},
+        inputs=lambda batch: batch[0],
+        target=lambda batch: batch[1],
+        loss=cross_entropy,
+    )

@@ -1,0 +1,224 @@
+"""Epochs: the published comparisons come back with the number at equal work beside them, and the fault named."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from planted import MACHINE, Planted, plant, plant_gates, record
+
+from analysis import layout, outputs, results, tables
+from analysis.epochs import listing, table
+from analysis.results import Results
+from scaling_study.records import write_record
+
+FOUR = {"machine": MACHINE | {"cores": 4}}
+SINGLE = {"baseline": {"framework": "single"}}
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One configuration that ran a warm-up epoch and another."""
+
+    of: Planted
+    steps: int
+    running: float  # seconds
+    data: float = 0.1
+    samples: int | None = None  # over all ranks; steps x global batch where none is given
+    step_seconds: float | None = None  # of the timed steps; those of the epoch where none are given
+    learning_rate: float | None = None
+
+
+def plant_epochs(folder: Path, planted: Iterable[Epoch], **about: Any) -> Path:
+    plant(folder, [], **about)
+    rng = np.random.default_rng(0)
+    for one, repeat in itertools.product(planted, (1, 2, 3)):
+        trial = one.of.trial(repeat)
+        seconds = one.step_seconds or one.running / one.steps
+        made = record(replace(one.of, steps=one.steps), trial, trial.global_batch / seconds, "planted", rng)
+        samples = one.steps * trial.global_batch if one.samples is None else one.samples
+        ranks = []
+        for rank in made.ranks:
+            slow = 1.0 if rank.rank == 0 else 0.95
+            last = {
+                "warmup": False, "steps": one.steps, "samples": samples // len(made.ranks),
+                "data_seconds": one.data, "training_seconds": slow * (one.running - one.data),
+                "running_seconds": slow * one.running,
+            }  # fmt: skip
+            warmup = {**last, "warmup": True, "running_seconds": 3 * one.running}
+            ranks.append(replace(rank, epochs=[warmup, last], learning_rate=one.learning_rate))
+        write_record(folder / "trials" / trial.id, replace(made, ranks=ranks))
+    return folder
+
+
+def keys(**given: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple({"epochs": 1, "warmup_epochs": 1, **given}.items())
+
+
+ONE = Planted("single", "transformer_lm", 20, keys=keys())
+PIPE = Planted(
+    "torch_pipeline", "transformer_lm", 20, 2,
+    keys=keys(schedule="gpipe", stages=2, virtual_stages=1, micro_batches=4, replicas=1, stage_cut="even"),
+)  # fmt: skip
+IMAGES = Planted("single", "iformer_tiny", 128, keys=keys())
+DDP = Planted("torch_ddp", "iformer_tiny", 128, 4, "fp32", keys=keys())
+
+
+def read(folder: Path, planted: Sequence[Epoch], **about: Any) -> Results:
+    return results.read(plant_epochs(folder, planted, **{**SINGLE, **FOUR, **about}))
+
+
+def row_of(done: Results, one: Planted) -> dict[str, Any]:
+    made = table.table(done)
+    (row,) = made[made.configuration == one.trial().configuration].to_dict("records")
+    return {str(key): value for key, value in row.items()}
+
+
+def said(done: Results) -> str:
+    found = listing.listing(done)
+    assert found
+    return layout.markdown(found)
+
+
+def test_samples_are_summed_and_seconds_those_of_the_slowest_rank(tmp_path: Path) -> None:
+    row = row_of(read(tmp_path, [Epoch(DDP, 98, 100.0, data=2.0)]), DDP)
+    assert (row["steps"], row["samples"]) == (98, 98 * 512)
+    assert (row["running_seconds"], row["training_seconds"], row["data_seconds"]) == (100.0, 98.0, 2.0)
+    assert row["samples_per_epoch_second"] == pytest.approx(98 * 512 / 100)
+    assert row["epoch_repeats"] == 3
+    assert row["why_no_ratio"].startswith("no baseline trial with framework=single")
+
+
+def test_the_published_tenfold_pipeline_is_a_fifth_at_equal_work(tmp_path: Path) -> None:
+    one, two = Epoch(ONE, 2928, 48.0), Epoch(PIPE, 50, 4.0, samples=1000)
+    done = read(tmp_path, [one, two])
+    row = row_of(done, PIPE)
+    assert row["epoch_ratio"] == pytest.approx(12.0)
+    assert row["equal_work_ratio"] == pytest.approx(1000 / 58_560 * 12)
+    assert row["flags"] == "F9"
+    assert "trained 1,000 samples an epoch against 58,560: the epoch ratio of 12.0x is 0.20x at equal work" in said(
+        done
+    )
+    assert row_of(done, ONE)["flags"] == ""
+
+
+def test_a_tail_that_fills_no_batch_is_no_unequal_work(tmp_path: Path) -> None:
+    done = read(tmp_path, [Epoch(IMAGES, 390, 370.0), Epoch(DDP, 97, 100.0)])
+    assert 390 * 128 != 97 * 512
+    assert row_of(done, DDP)["flags"] == "F13"
+
+
+def test_another_training_is_said_with_both_readings_of_the_batch(tmp_path: Path) -> None:
+    large = replace(IMAGES, batch_per_worker=512)
+    planted = [Epoch(IMAGES, 391, 378.2, learning_rate=1e-3), Epoch(DDP, 98, 105.3, learning_rate=1e-3, samples=50048)]
+    done = read(tmp_path / "lone", planted)
+    row = row_of(done, DDP)
+    assert row["epoch_ratio"] == pytest.approx(3.59, abs=0.005)
+    text = said(done)
+    assert (
+        "98 optimiser steps an epoch against 391, with a global batch of 512 against 128 at one learning rate" in text
+    )
+    assert "at the same batch per worker; at the same global batch no baseline was run" in text
+    both = read(tmp_path, [*planted, Epoch(large, 98, 300.0, learning_rate=4e-3)])
+    row = row_of(both, DDP)
+    assert row["same_batch_baseline"] == large.trial().configuration
+    assert row["same_batch_ratio"] == pytest.approx(300 / 105.3)
+    assert "at the same global batch it is 2.85x" in said(both)
+    assert row_of(both, large)["epoch_ratio"] == 1
+
+
+def test_unlike_learning_rates_are_said(tmp_path: Path) -> None:
+    done = read(tmp_path, [Epoch(IMAGES, 390, 370.0, learning_rate=0.01), Epoch(DDP, 97, 100.0, learning_rate=0.04)])
+    assert "and a learning rate of 0.04 against 0.01: another training" in said(done)
+
+
+def test_a_variant_is_set_beside_its_original_here_and_only_here(tmp_path: Path) -> None:
+    unmasked = replace(PIPE, model="transformer_lm_unmasked")
+    done = read(tmp_path, [Epoch(ONE, 100, 48.0), Epoch(unmasked, 100, 24.0)])
+    row = row_of(done, unmasked)
+    assert row["epoch_ratio"] == pytest.approx(2.0) and row["flags"] == "F10"
+    text = said(done)
+    assert "compared with transformer_lm, and is not it: no causal mask: every word sees the ones" in text
+    ordinary = done.configurations[done.configurations.model == "transformer_lm_unmasked"].iloc[0]
+    assert pd.isna(ordinary.speedup)
+    assert "no baseline trial with framework=single and global_batch=20" in ordinary.speedup_reason
+    assert tables.speedup(done, "transformer_lm_unmasked").cells[20, str(ordinary.series)].text == "no baseline"
+
+
+def test_a_variant_with_a_baseline_of_its_own_is_held_against_that(tmp_path: Path) -> None:
+    unmasked, own = (replace(one, model="transformer_lm_unmasked") for one in (PIPE, ONE))
+    done = read(tmp_path, [Epoch(ONE, 100, 48.0), Epoch(own, 100, 40.0), Epoch(unmasked, 100, 20.0)])
+    row = row_of(done, unmasked)
+    assert (row["epoch_baseline"], row["flags"]) == (own.trial().configuration, "")
+    assert row_of(done, own)["epoch_ratio"] == 1.0, "a baseline is its own, variant or not"
+
+
+@pytest.mark.parametrize(("data", "flag"), [(5.0, ""), (20.0, "F17")])
+def test_an_epoch_that_waited_for_data_says_so(tmp_path: Path, data: float, flag: str) -> None:
+    done = read(tmp_path, [Epoch(ONE, 100, 100.0, data=data)])
+    assert row_of(done, ONE)["flags"] == flag
+    assert ("20 % of the epoch went into waiting for data, not training (F28)" in said(done)) == bool(flag)
+
+
+@pytest.mark.parametrize(("step", "flag"), [(0.98, ""), (1.04, ""), (0.8, "≠"), (1.2, "≠")])
+def test_epoch_and_steady_state_must_agree(tmp_path: Path, step: float, flag: str) -> None:
+    done = read(tmp_path, [Epoch(ONE, 100, 100.0, step_seconds=step)])
+    row = row_of(done, ONE)
+    assert row["unsteady"] == pytest.approx(1 / step - 1, abs=1e-6)
+    assert row["flags"] == flag
+    if step == 0.8:
+        assert "the epoch lasted 100 s, and its 100 steps 80.0 s by the steps' own clock: +25 %" in said(done)
+
+
+def test_every_flag_has_a_sentence_and_every_sentence_a_mark(tmp_path: Path) -> None:
+    unmasked = replace(PIPE, model="transformer_lm_unmasked", batch_per_worker=20)
+    done = read(tmp_path, [Epoch(ONE, 2928, 48.0), Epoch(unmasked, 50, 4.0, data=1.0, step_seconds=0.07, samples=1000)])
+    marks = row_of(done, unmasked)["flags"].split(";")
+    assert marks == ["F9", "F10", "F17", "≠"]
+    text = said(done)
+    for mark in marks:
+        assert f"- **{mark}** transformer_lm_unmasked, torch_pipeline, 2 workers, batch 20: " in text
+    assert "F9, F10, F17, ≠ |" in text
+
+
+def test_what_may_not_be_compared_has_seconds_and_no_ratio(tmp_path: Path) -> None:
+    plant_epochs(tmp_path, [Epoch(ONE, 100, 48.0), Epoch(PIPE, 100, 24.0)], **SINGLE, **FOUR)
+    plant_gates(tmp_path, [PIPE], {"torch_pipeline": "loss of every step: off by 0.1 at step 1"})
+    done = results.read(tmp_path)
+    row = row_of(done, PIPE)
+    assert row["running_seconds"] == 24.0 and pd.isna(row["epoch_ratio"])
+    text = said(done)
+    assert "torch_pipeline, 2 workers, batch 20 †" in text and "NOT COMPARABLE: parity failed" in text
+
+
+def test_oversubscribed_epochs_have_no_ratio(tmp_path: Path) -> None:
+    many = replace(DDP, keys=keys(oversubscribe=True))
+    row = row_of(read(tmp_path, [Epoch(IMAGES, 390, 370.0), Epoch(many, 97, 100.0)], machine=MACHINE), many)
+    assert row["why_no_ratio"] == "oversubscribed" and pd.isna(row["epoch_ratio"])
+
+
+def test_without_a_baseline_there_are_seconds(tmp_path: Path) -> None:
+    done = read(tmp_path, [Epoch(ONE, 100, 48.0)], baseline=None)
+    assert row_of(done, ONE)["running_seconds"] == 48.0
+    assert "No ratio: the study declares no baseline" in said(done)
+
+
+def test_the_table_is_written_where_there_were_epochs(tmp_path: Path) -> None:
+    done = read(tmp_path, [Epoch(ONE, 100, 48.0), Epoch(PIPE, 100, 30.0)])
+    assert {"epochs.md", "epochs.csv"} <= {p.name for p in outputs.write_tables(done, tmp_path / "tables")}
+    frame = pd.read_csv(tmp_path / "tables" / "epochs.csv")
+    assert list(frame) == list(table.COLUMNS)
+    header, _, *body = [
+        line for line in (tmp_path / "tables" / "epochs.md").read_text().splitlines() if line[:1] == "|"
+    ]
+    assert header.strip("| ").split(" | ") == list(listing.HEADER)
+    assert "1 (baseline)" in body[0] and "1.60x [1.60, 1.60]" in body[1]
+    plain = results.read(plant(tmp_path / "plain", [Planted()]))
+    assert listing.listing(plain) is None
+    assert not [p for p in outputs.write_tables(plain, tmp_path / "none") if p.name.startswith("epochs")]

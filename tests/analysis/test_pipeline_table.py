@@ -1,0 +1,195 @@
+"""The table of pipelines: what was planted comes back, beside theory and replay, and a bad cut is said loudly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from planted import Planted
+from planted_pipelines import Pipeline, plant_pipelines
+
+from analysis import layout, outputs, results, tables
+from analysis.pipeline import listing, shares, table
+from analysis.results import Results
+
+SINGLE = Planted("single", "transformer_lm", 16, speed=80.0, tokens=35)
+GPIPE = Pipeline("gpipe", p=2, m=4)
+PUBLISHED = Pipeline("gpipe", p=4, m=7, batch=21, shares=(0.2412, 0.2111, 0.4824, 0.0653))
+
+
+def read(folder: Path, *pipelines: Pipeline, others: tuple[Planted, ...] = (SINGLE,), **about: Any) -> Results:
+    return results.read(plant_pipelines(folder, pipelines, others, **({"baseline": {"framework": "single"}} | about)))
+
+
+def only(made: Results) -> pd.Series:
+    (row,) = [row for _, row in table.table(made).iterrows()]
+    return row
+
+
+def said(made: Results) -> str:
+    found = listing.listing(made)
+    assert found
+    return layout.markdown(found)
+
+
+def test_an_even_pipeline_without_transfers_is_its_theory(tmp_path: Path) -> None:
+    row = only(read(tmp_path, replace(GPIPE, p=4, m=8)))
+    assert (row.bubble, row.theory, row.replay_equal, row.replay_measured) == pytest.approx((3 / 11,) * 4)
+    assert (row.added_by_cut, row.added_by_transfers) == pytest.approx((0, 0), abs=1e-9)
+    assert row.bubble_steps == 3 * 3, "steps x repeats"
+    assert [float(part) for part in row.time_shares.split(";")] == pytest.approx([1 / 4] * 4)
+    assert row.parameter_shares == "0.1;0.2;0.3;0.4"
+    assert row.activations_bytes == "1000000;2000000;3000000;4000000"
+    assert row.layers == "layers.0;layers.1;layers.2;layers.3"
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "looped_bfs", "interleaved_zero_bubble"])
+def test_the_bubble_falls_into_its_parts(tmp_path: Path, schedule: str) -> None:
+    v = 2 if schedule == "looped_bfs" else 1
+    one = Pipeline(schedule, p=2, m=4, v=v, shares=(0.7, 0.3) if v == 1 else (0.4, 0.2, 0.1, 0.3), transfer=0.002)
+    row = only(read(tmp_path, one))
+    assert row.bubble == pytest.approx(row.replay_equal + row.added_by_cut + row.added_by_transfers)
+    assert row.added_by_cut > 0.02
+    assert row.added_by_transfers > 0.01
+    even = only(read(tmp_path / "even", replace(one, shares=())))
+    assert even.added_by_cut == pytest.approx(0, abs=1e-9)
+    assert even.replay_equal == pytest.approx(row.replay_equal)
+    near = only(read(tmp_path / "near", replace(one, transfer=0.0)))
+    assert near.added_by_transfers == pytest.approx(0, abs=1e-9)
+    assert near.replay_measured == pytest.approx(row.replay_measured)
+
+
+def test_a_cut_that_caps_every_schedule_is_said_loudly(tmp_path: Path) -> None:
+    made = read(tmp_path, PUBLISHED, replace(PUBLISHED, schedule="1f1b"))
+    rows = table.table(made).set_index("schedule")
+    assert rows.most_speedup["gpipe"] == pytest.approx(2.07, abs=0.01)
+    assert rows.cap["gpipe"] == pytest.approx(1.8, abs=0.01)
+    text = said(made)
+    assert (
+        "**stage 2 (of 0 to 3) does 48 % of the work: no schedule can be faster than 2.07 x one process, see F16**"
+        in text
+    )
+    assert text.count("does 48 % of the work") == 1, "once for all schedules of this cut"
+    assert "1.80 of 4" in text and "24 / 21 / 48 / 6.5 %" in text
+
+
+def test_two_thirds_on_one_of_two_stages(tmp_path: Path) -> None:
+    text = said(read(tmp_path, replace(GPIPE, shares=(0.32, 0.68))))
+    assert "**stage 1 (of 0 to 1) does 68 % of the work: no schedule can be faster than 1.47 x one process" in text
+    assert "see F16" not in said(read(tmp_path / "fair", replace(GPIPE, shares=(0.46, 0.54))))
+
+
+def test_of_virtual_stages_the_worker_counts(tmp_path: Path) -> None:
+    uneven = Pipeline("looped_bfs", p=2, m=4, v=2, shares=(0.1, 0.4, 0.1, 0.4))
+    text = said(read(tmp_path, uneven))
+    assert "**worker 1 (of 0 to 1, 2 stages each) does 80 % of the work: no schedule" in text
+    fair = said(read(tmp_path / "fair", replace(uneven, shares=(0.1, 0.4, 0.4, 0.1))))
+    assert "of the work" not in fair, "uneven stages, even workers"
+
+
+def test_frameworks_with_one_order_have_it_filled_in(tmp_path: Path) -> None:
+    naive = Pipeline(None, p=4, m=1, framework="naive_model_parallel")
+    pipe = Pipeline(None, p=2, m=4, framework="fairscale_pipe")
+    made = table.table(read(tmp_path, naive, pipe)).set_index("framework")
+    assert list(made.loc["naive_model_parallel"][["schedule", "stages", "virtual_stages", "micro_batches"]]) == [
+        "naive", 4, 1, 1,
+    ]  # fmt: skip
+    assert made.bubble["naive_model_parallel"] == pytest.approx(3 / 4) == made.theory["naive_model_parallel"]
+    assert list(made.loc["fairscale_pipe"][["schedule", "micro_batches"]]) == ["gpipe", 4]
+    assert made.activations_bytes["fairscale_pipe"] == "1000000", "one process, one number"
+
+
+def test_what_was_not_measured_keeps_its_row(tmp_path: Path) -> None:
+    made = read(tmp_path, GPIPE, replace(GPIPE, m=8, status="oom", speed=None))
+    found = listing.listing(made)
+    assert found and len(found.rows) == 2
+    lost = dict(zip(found.header, next(row for row in found.rows if "oom" in row), strict=True))
+    assert lost["theory"] == "11.1 %", "it would have been"
+    assert {lost[name] for name in ("bubble measured", "cap of the cut", "share of time by stage")} == {""}
+
+
+def test_measured_pipelines_without_a_timeline_have_speed_and_theory(tmp_path: Path) -> None:
+    row = only(read(tmp_path, replace(GPIPE, steps=0)))
+    assert row.samples_per_second == pytest.approx(100, rel=0.05)
+    assert row.theory == pytest.approx(1 / 5) and pd.isna(row.bubble) and pd.isna(row.cap)
+
+
+def test_an_order_that_cannot_be_replayed_is_said_and_the_bubble_stays(tmp_path: Path) -> None:
+    made = read(tmp_path, GPIPE)
+    events = made.details.events
+    lost = events[~((events.kind == "forward") & (events.stage == 0) & (events.micro_batch == 1))]
+    object.__setattr__(made.details, "events", lost)
+    row = only(made)
+    assert row.bubble > 0 and pd.isna(row.replay_equal)
+    assert "Not replayed: worker 1 waits for ever with forward 1 1: forward 0 1 was never run" in said(made)
+
+
+def test_notes_of_the_ranks_are_said_once(tmp_path: Path) -> None:
+    note = "BatchNorm sees micro-batches of 4 samples, not the batch of 16"
+    text = said(read(tmp_path, replace(GPIPE, notes=(note,)), Pipeline("1f1b", p=2, m=8)))
+    assert f"- {note} (torch_pipeline, 2 workers, gpipe, 4 micro-batches)." in text
+    assert text.count(note) == 1
+
+
+def test_the_legend_cites_the_schedules_that_are_there(tmp_path: Path) -> None:
+    text = said(read(tmp_path, GPIPE, Pipeline("zbv_zero_bubble", p=2, m=3, steps=0)))
+    assert "gpipe: (p-1)/(m+p-1) (Huang et al., arXiv 1811.06965)" in text
+    assert "[none claimed: it needs m >= 2 p to be without a break: 3 is below 4]" in text
+    assert "1f1b" not in text
+
+
+def test_speed_is_formatted_as_in_other_tables(tmp_path: Path) -> None:
+    made = read(tmp_path, GPIPE)
+    found = listing.listing(made)
+    assert found
+    (row,) = made.configurations[made.configurations.framework == "torch_pipeline"].to_dict("records")
+    cells = dict(zip(found.header, found.rows[0], strict=True))
+    assert cells["samples/s"] == tables.throughput_text(row)
+    assert cells["speed-up"] == "1.25"
+    assert found.rows[0][0] == "torch_pipeline, 2 workers"
+    two = replace(GPIPE, model="transformer_lm_deep")
+    both = listing.listing(read(tmp_path, two))
+    assert both and [row[0] for row in both.rows] == [
+        "transformer_lm, torch_pipeline, 2 workers", "transformer_lm_deep, torch_pipeline, 2 workers",
+    ]  # fmt: skip
+
+
+def test_pipelines_are_compared_at_the_same_global_batch(tmp_path: Path) -> None:
+    two = replace(GPIPE, replicas=2, batch=16)
+    small, large = SINGLE, replace(SINGLE, batch_per_worker=32, speed=50.0)
+    made = read(tmp_path, two, others=(small, large))
+    row = made.configurations[made.configurations.framework == "torch_pipeline"].iloc[0]
+    assert (row.batch_per_worker, row.global_batch, row.workers) == (16, 32, 4)
+    assert row.baseline == large.trial().configuration
+    assert row.speedup == pytest.approx(2, rel=0.05)
+
+
+def test_pipelines_are_told_apart_in_tables(tmp_path: Path) -> None:
+    made = read(tmp_path, GPIPE, replace(GPIPE, m=8), replace(GPIPE, schedule="1f1b"), replace(GPIPE, stage_cut="3,1"))
+    ours = made.configurations[made.configurations.framework == "torch_pipeline"]
+    assert sorted(ours.series) == [
+        "torch_pipeline, 2 workers, 1f1b, 4 micro-batches, cut even",
+        "torch_pipeline, 2 workers, gpipe, 4 micro-batches, cut 3,1",
+        "torch_pipeline, 2 workers, gpipe, 4 micro-batches, cut even",
+        "torch_pipeline, 2 workers, gpipe, 8 micro-batches, cut even",
+    ]
+
+
+def test_files_are_written_where_there_are_pipelines_and_nowhere_else(tmp_path: Path) -> None:
+    made = {path.name for path in outputs.write_tables(read(tmp_path, GPIPE), tmp_path / "tables")}
+    assert {"pipeline.md", "pipeline.csv"} <= made
+    frame = pd.read_csv(tmp_path / "tables" / "pipeline.csv")
+    assert list(frame) == list(table.COLUMNS)
+    plain = read(tmp_path / "plain", others=(SINGLE,))
+    assert listing.listing(plain) is None
+    assert not [p for p in outputs.write_tables(plain, tmp_path / "none") if p.name.startswith("pipeline")]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"), [((0.24, 0.21, 0.48, 0.065), "24 / 21 / 48 / 6.5 %"), ((1.0,), "100 %"), ((), "")]
+)
+def test_shares_in_words(given: tuple[float, ...], text: str) -> None:
+    assert shares.text(given) == text

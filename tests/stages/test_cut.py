@@ -1,0 +1,47 @@
+"""Where a chain is cut: every layer once, in order, and no better cut exists."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling_study.stages.cut import balanced, even
+
+COSTS = st.lists(st.floats(0.01, 10), min_size=1, max_size=8)
+
+
+def worst(costs, sizes):
+    edges = [0, *itertools.accumulate(sizes)]
+    return max(sum(costs[a:b]) for a, b in itertools.pairwise(edges))
+
+
+@given(COSTS, st.integers(1, 8))
+def test_a_balanced_cut_is_as_good_as_any(costs, stages):
+    if stages > len(costs):
+        with pytest.raises(ValueError, match="cannot be cut into"):
+            balanced(costs, stages)
+        return
+    sizes = balanced(costs, stages)
+    assert len(sizes) == stages and sum(sizes) == len(costs) and min(sizes) > 0
+    every = itertools.combinations(range(1, len(costs)), stages - 1)
+    best = min(worst(costs, [b - a for a, b in itertools.pairwise((0, *inner, len(costs)))]) for inner in every)
+    assert worst(costs, sizes) == pytest.approx(best)
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_an_even_cut_differs_by_one_layer_at_most(layers, stages):
+    if stages > layers:
+        with pytest.raises(ValueError, match=f"{layers} layers cannot be cut into {stages} stages"):
+            even(layers, stages)
+        return
+    sizes = even(layers, stages)
+    assert sum(sizes) == layers and len(sizes) == stages and max(sizes) - min(sizes) <= 1
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_the_heavy_layer_stands_alone() -> None:
+    assert balanced([1, 1, 1, 1, 6], 2) == [4, 1]
+    assert even(5, 2) == [3, 2]

@@ -1,0 +1,212 @@
+"""The Inception Transformer is the paper's, stage by stage, and trains all that it has."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from scaling_study.workloads.inception_transformer import (
+    SMALL,
+    TINY,
+    Attention,
+    Block,
+    InceptionTransformer,
+    Mixer,
+    Stage,
+)
+
+
+def on_no_device(classes: int = 10, image_size: int = 224) -> InceptionTransformer:
+    with torch.device("meta"):
+        return InceptionTransformer(SMALL, classes, image_size)
+
+
+def parameters(module: torch.nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def by_stage(model: InceptionTransformer) -> Counter[str]:
+    """Parameters of each part, blocks of a stage together."""
+    counted: Counter[str] = Counter()
+    for name, layer in model.named_children():
+        counted[name.split("_")[0]] += parameters(layer)
+    return counted
+
+
+@pytest.mark.parametrize(("classes", "count"), [(10, 19_485_194), (1000, 19_866_344)])
+def test_the_small_one_has_exactly_its_parameters(classes: int, count: int) -> None:
+    assert parameters(on_no_device(classes)) == count
+
+
+def test_the_small_one_stage_by_stage() -> None:
+    """Summed by hand from the table."""
+    assert by_stage(on_no_device()) == {
+        "stem": 43_200 + 56 * 56 * 96,
+        "stage1": 3 * 99_392,
+        "downsampling2": 166_464 + 28 * 28 * 192,
+        "stage2": 3 * 392_832,
+        "downsampling3": 553_920 + 14 * 14 * 320,
+        "stage3": 4 * 1_121_280 + 5 * 1_189_888,
+        "downsampling4": 1_107_072 + 7 * 7 * 384,
+        "stage4": 3 * 1_721_856,
+        "head": 768 + 3_850,
+    }
+
+
+def test_position_embeddings_are_trained_and_belong_to_one_image_size() -> None:
+    """F15: 533,120 of them silently stopped being parameters."""
+
+    def positions(image_size: int) -> int:
+        return sum(p.numel() for n, p in on_no_device(image_size=image_size).named_parameters() if "position" in n)
+
+    assert positions(224) == 533_120
+    assert positions(64) == 16 * 16 * 96 + 8 * 8 * 192 + 4 * 4 * 320 + 2 * 2 * 384
+
+
+def test_shapes_from_stage_to_stage() -> None:
+    x, shapes = torch.empty(2, 3, 224, 224, device="meta"), {}
+    for name, layer in on_no_device().named_children():
+        x = layer(x)
+        assert x.is_contiguous(), f"{name}: it may be sent to another stage"
+        shapes[name.split("_")[0]] = tuple(x.shape)
+    assert shapes == {
+        "stem": (2, 56, 56, 96), "stage1": (2, 56, 56, 96),
+        "downsampling2": (2, 28, 28, 192), "stage2": (2, 28, 28, 192),
+        "downsampling3": (2, 14, 14, 320), "stage3": (2, 14, 14, 320),
+        "downsampling4": (2, 7, 7, 384), "stage4": (2, 7, 7, 384),
+        "head": (2, 10),
+    }  # fmt: skip
+
+
+def test_work_of_one_image_is_the_papers_and_its_stages_have_unequal_shares() -> None:
+    """4.8 G multiply-adds, as the paper says; 24, 21, 48 and 6.5 % of them in the stages (F16)."""
+    x, work = torch.empty(1, 3, 224, 224, device="meta"), [0, 0, 0, 0]
+    stage = 0
+    for name, layer in on_no_device().named_children():
+        stage += name.startswith("downsampling")
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+            x = layer(x)
+        work[stage] += counter.get_total_flops() // 2
+    assert sum(work) == pytest.approx(4.8e9, rel=0.01)
+    assert [100 * one / sum(work) for one in work] == pytest.approx([24, 21, 48, 6.5], abs=0.3)
+
+
+def test_attention_grows_with_depth_and_the_pooled_stages_are_the_first() -> None:
+    blocks = [layer for layer in on_no_device() if isinstance(layer, Block)]
+    attending = [module for block in blocks for module in block.modules() if isinstance(module, Attention)]
+    assert [a.heads for a in attending] == [1] * 3 + [3] * 3 + [7] * 4 + [9] * 5 + [11] * 3
+    assert [a.pool for a in attending] == [2] * 6 + [1] * 12
+    assert [block.mixing.scale is not None for block in blocks] == [False] * 6 + [True] * 12
+
+
+@pytest.mark.parametrize("pool", [1, 2])
+def test_a_mixer_by_the_plain_formulas(pool: int) -> None:
+    """Attention written out head by head; each path touches its own channels only."""
+    torch.manual_seed(0)
+    mixer = Mixer(96, low=64, pool=pool).double()
+    attend = mixer.attend
+    low = torch.randn(2, 64, 4, 4, dtype=torch.float64)
+    small = low if pool == 1 else low.reshape(2, 64, 2, 2, 2, 2).mean(dim=(3, 5))
+    tokens = small.flatten(2).mT  # (2, tokens, 64)
+    q, k, v = attend.qkv(tokens).split(64, dim=2)
+    heads = []
+    for part in (slice(0, 32), slice(32, 64)):
+        weights = (q[..., part] @ k[..., part].mT / 32**0.5).softmax(dim=-1)
+        heads.append(weights @ v[..., part])
+    seen = torch.cat(heads, dim=2).mT.reshape(small.shape)
+    whole = seen.repeat_interleave(pool, dim=2).repeat_interleave(pool, dim=3)
+    torch.testing.assert_close(attend(low), whole)
+
+    high = torch.randn(2, 32, 4, 4, dtype=torch.float64)
+    mixed = torch.cat([mixer.convolve(high[:, :16]), mixer.pool(high[:, 16:]), whole], dim=1)
+    expected = mixer.project(mixed + mixer.fuse(mixed))
+    x = torch.cat([high, low], dim=1).permute(0, 2, 3, 1)
+    torch.testing.assert_close(mixer(x), expected.permute(0, 2, 3, 1))
+
+
+def test_a_gradient_reaches_every_parameter() -> None:
+    torch.manual_seed(0)
+    model = InceptionTransformer(TINY, 10, 64).double()
+    model(torch.randn(3, 3, 64, 64, dtype=torch.float64)).logsumexp(dim=1).sum().backward()
+    # whatever a convolution adds to a channel, the BatchNorm behind it takes out again
+    idle = {"stem.convolutions.0.bias", "stem.convolutions.3.bias"} | {
+        f"downsampling{n}.convolution.0.bias" for n in (2, 3, 4)
+    }
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert bool(parameter.grad.abs().max() > 1e-12) != (name in idle), name
+
+
+def test_weights_start_as_the_paper_says() -> None:
+    torch.manual_seed(0)
+    model = InceptionTransformer(TINY, 10, 64)
+    block = model.stage4_block1
+    for weight in (block.mlp.inner[0].weight, block.mixing.inner.attend.qkv.weight, model.stem.position):
+        assert weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert not block.mlp.inner[0].bias.any()
+    assert (block.mlp.scale == 0.1).all()
+    scaled = [p for n, p in on_no_device().named_parameters() if n.endswith("scale")]
+    assert len(scaled) == 24 and SMALL[2].layer_scale == SMALL[3].layer_scale == 1e-6
+
+
+@pytest.mark.parametrize("image_size", [8, 40, 100])
+def test_an_image_size_that_cannot_be_pooled_is_refused(image_size: int) -> None:
+    with pytest.raises(ValueError, match=f"image size {image_size}: it must be a multiple of 16"):
+        InceptionTransformer(TINY, 10, image_size)
+
+
+def test_any_number_of_stages_will_do() -> None:
+    model = InceptionTransformer((Stage(64, (1,), pool=2), Stage(64, (1,))), 5, 16)
+    assert list(dict(model.named_children())) == ["stem", "stage1_block1", "downsampling2", "stage2_block1", "head"]
+    assert model(torch.randn(2, 3, 16, 16)).shape == (2, 5)
+
+
+# --- against somebody else's ---
+
+# Our names -> those of keras_cv_attention_models (kecam), which nothing here depends on.
+THEIRS = [
+    (r"stem\.convolutions\.0", "stem_1_conv"), (r"stem\.convolutions\.1", "stem_1_bn"),
+    (r"stem\.convolutions\.3", "stem_2_conv"), (r"stem\.convolutions\.4", "stem_2_bn"),
+    (r"stem\.position", "stack1_positional_embedding.positional_embedding"),
+    (r"downsampling(\d)\.convolution\.0", r"stack\1_downsample_conv"),
+    (r"downsampling(\d)\.convolution\.1", r"stack\1_downsample_bn"),
+    (r"downsampling(\d)\.position", r"stack\1_positional_embedding.positional_embedding"),
+    (r"stage(\d)_block(\d)\.", r"stack\1_block\2_"),
+    (r"mixing\.norm", "attn_ln"), (r"mixing\.scale", "attn_gamma.ww"),
+    (r"mixing\.inner\.convolve\.0", "attn_high_conv_branch_conv"),
+    (r"mixing\.inner\.convolve\.1", "attn_high_conv_branch_dw_conv"),
+    (r"mixing\.inner\.pool\.1", "attn_high_pool_branch_conv"),
+    (r"mixing\.inner\.attend\.qkv", "attn_low_attn_qkv"),
+    (r"mixing\.inner\.fuse", "attn_fuse_dw_conv"), (r"mixing\.inner\.project", "attn_output_conv"),
+    (r"mlp\.norm", "mlp_ln"), (r"mlp\.scale", "mlp_gamma.ww"),
+    (r"mlp\.inner\.0", "mlp_Dense_0"), (r"mlp\.inner\.2", "mlp_Dense_1"),
+    (r"head\.norm", "pre_output_ln"), (r"head\.classifier", "predictions"),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_with_equal_weights_an_independent_implementation_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KECAM_BACKEND", "torch")
+    theirs = pytest.importorskip("keras_cv_attention_models.iformer", reason="kecam is not installed").IFormerSmall(
+        input_shape=(64, 64, 3), num_classes=10, pretrained=None, classifier_activation=None
+    )
+    torch.manual_seed(0)
+    model = InceptionTransformer(SMALL, 10, 64)
+    for name, parameter in model.named_parameters():
+        if "scale" in name:  # at 1e-6 nothing of two stages could be seen
+            torch.nn.init.normal_(parameter)
+    named = {}
+    for name, tensor in model.state_dict().items():
+        there = functools.reduce(lambda said, rule: re.sub(*rule, said), THEIRS, name)
+        named[there] = tensor.reshape(theirs.state_dict()[there].shape)
+    assert parameters(model) == parameters(theirs)
+    theirs.load_state_dict(named)
+    pixels = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(model.eval()(pixels), theirs.eval()(pixels), atol=1e-4, rtol=1e-4)

@@ -1,0 +1,249 @@
+"""The language models are what their names say: the published one to the last parameter, and no word sees the next."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from scaling_study import datasets, records, settings
+from scaling_study.datasets import NoData
+from scaling_study.ranks import Ranks
+from scaling_study.trial import Trial, Window
+from scaling_study.workloads import load, wikitext2
+
+PUBLISHED = {"model": "transformer_lm", "data": "synthetic", "batch_per_worker": 20}
+SMALL = {**PUBLISHED, "batch_per_worker": 2, "sequence_length": 8}
+MODELS = ("transformer_lm", "transformer_lm_deep", "transformer_lm_unmasked")
+ROOT = settings.data_root()
+THERE = any((ROOT / name).is_file() for name in datasets.WIKITEXT2_FILES)
+real_data = pytest.mark.skipif(not THERE, reason=f"needs WikiText-2 in {ROOT}; set DATA_ROOT")
+
+
+def workload(**keys):
+    return load(Trial(**{**SMALL, **keys}), Ranks())
+
+
+# --- the model ---
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters"),
+    [("transformer_lm", 12_025_582), ("transformer_lm_deep", 43_426_926), ("transformer_lm_unmasked", 12_025_582)],
+)
+def test_parameter_counts(model, parameters):
+    assert workload(model=model).parameters == parameters
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_does_not():
+    a, b, c = (workload(seed=seed).model.state_dict() for seed in (1, 1, 2))
+    assert all(a[name].equal(b[name]) for name in a)
+    assert not a["decoder.weight"].equal(c["decoder.weight"])
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp64"])
+@pytest.mark.parametrize("model", MODELS)
+def test_no_word_sees_a_later_one_but_in_the_model_without_a_mask(model, precision):
+    one = workload(model=model, precision=precision, find="parity")
+    words, _ = next(one.batches)
+    changed = words.clone()
+    changed[:, 5] = (words[:, 5] + 1) % wikitext2.VOCABULARY
+    with torch.no_grad():
+        before, after = one.model(words), one.model(changed)
+    assert not after[:, 5:].equal(before[:, 5:])
+    assert after[:, :5].equal(before[:, :5]) is (model != "transformer_lm_unmasked")
+
+
+def test_it_computes_what_the_published_model_computes():
+    """Written out anew from the formulas, in float64: attention, post-norm, positions, scaled embedding."""
+    one = workload(precision="fp64", find="parity")
+    weights, (words, targets) = one.model.state_dict(), next(one.batches)
+    width, heads, length = 200, 2, 8
+    x = weights["embedding.words.weight"][words] * math.sqrt(width)
+    for place in range(length):
+        for i in range(0, width, 2):
+            angle = place / 10_000 ** (i / width)
+            x[:, place, i] += math.sin(angle)
+            x[:, place, i + 1] += math.cos(angle)
+    for number in range(2):
+        w = {name.removeprefix(f"layers.{number}."): value for name, value in weights.items()}
+        qkv = x @ w["self_attn.in_proj_weight"].T + w["self_attn.in_proj_bias"]
+        q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in qkv.chunk(3, dim=-1))
+        scores = q @ k.transpose(2, 3) / math.sqrt(width / heads)
+        scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -math.inf)
+        attended = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        attended = attended @ w["self_attn.out_proj.weight"].T + w["self_attn.out_proj.bias"]
+        x = normal(x + attended, w["norm1.weight"], w["norm1.bias"])
+        hidden = (x @ w["linear1.weight"].T + w["linear1.bias"]).relu()
+        x = normal(x + hidden @ w["linear2.weight"].T + w["linear2.bias"], w["norm2.weight"], w["norm2.bias"])
+    scores = x @ weights["decoder.weight"].T + weights["decoder.bias"]
+    expected = -scores.log_softmax(-1).gather(-1, targets[..., None]).mean()
+    # positions are made in float32, as published, and then cast
+    assert one.loss(one.model, (words, targets)).item() == pytest.approx(expected.item(), rel=1e-7)
+
+
+def normal(x, weight, bias):
+    deviation = (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+    return (x - x.mean(-1, keepdim=True)) / deviation * weight + bias
+
+
+def test_weights_start_as_published():
+    weights = workload().model.state_dict()
+    for name in ("embedding.words.weight", "decoder.weight"):
+        assert 0.0999 < weights[name].abs().max() <= 0.1
+    assert not weights["decoder.bias"].any()
+
+
+def test_nothing_is_random_where_parity_is_asked_for():
+    def dropped(**keys):
+        modules = workload(**keys).model.modules()
+        return {m.p for m in modules if isinstance(m, torch.nn.Dropout)}, {
+            m.dropout for m in modules if isinstance(m, torch.nn.MultiheadAttention)
+        }
+
+    assert dropped(find="parity")[0] == {0.0} and dropped()[0] == {0.2}
+    one = workload(find="parity")
+    batch = next(one.batches)
+    assert one.loss(one.model, batch).equal(one.loss(one.model, batch))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp64"])
+def test_a_few_steps_lower_the_loss(precision):
+    torch.set_num_threads(1)
+    one = workload(precision=precision)
+    optimizer = one.optimizer(one.model.parameters())
+    batch, losses = next(one.batches), []
+    for _ in range(8):
+        loss = one.loss(one.model, batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    assert losses[0] == pytest.approx(math.log(28_782), abs=0.5), "at first every word is as likely as any other"
+
+
+def test_sgd_whose_rate_grows_with_the_workers_unless_it_is_given():
+    def optimizer(world, **keys):
+        one = load(Trial(**SMALL, **keys), Ranks(0, world))
+        return one.optimizer(one.model.parameters())
+
+    assert isinstance(optimizer(1), torch.optim.SGD)
+    rates = [optimizer(1), optimizer(2), optimizer(2, learning_rate=0.3)]
+    assert [one.param_groups[0]["lr"] for one in rates] == [5.0, 10.0, 0.3]
+
+
+def test_the_unmasked_model_says_so_in_the_record():
+    assert "NO CAUSAL MASK" in workload(model="transformer_lm_unmasked").notes[0]
+    assert not workload().notes
+
+
+def test_sharding_frameworks_find_its_layers():
+    one = workload(model="transformer_lm_deep")
+    assert sum(isinstance(module, one.blocks) for module in one.model.modules()) == 12
+
+
+# --- the data ---
+
+
+@pytest.mark.parametrize("data", ["synthetic", pytest.param("wikitext2", marks=real_data)])
+def test_a_batch_is_20_rows_of_35_words_and_the_ones_after_them(data):
+    one = load(Trial(**{**PUBLISHED, "data": data}), Ranks())
+    words, targets = next(one.batches)
+    assert words.shape == targets.shape == (20, 35) and words.dtype == targets.dtype == torch.int64
+    assert words[:, 1:].equal(targets[:, :-1])
+    assert one.tokens((words, targets)) == 700
+    assert (one.sample, one.samples_per_step, one.steps_per_epoch, one.reshuffles) == ("sequence", 20, 2_928, False)
+    assert one.data_source == (data if data == "wikitext2" else "synthetic (asked for)")
+
+
+def test_sequence_length_reaches_the_batch_and_the_epoch():
+    one = workload(sequence_length=70, batch_per_worker=20)
+    assert next(one.batches)[0].shape == (20, 70)
+    assert one.steps_per_epoch == (2_049_990 // 20 - 1) // 70
+
+
+@real_data
+def test_two_ranks_read_what_one_with_twice_the_batch_reads():
+    trials = [Trial(**{**SMALL, "data": "wikitext2", "batch_per_worker": batch}) for batch in (8, 16)]
+    left, right, whole = load(trials[0], Ranks(0, 2)), load(trials[0], Ranks(1, 2)), load(trials[1], Ranks())
+    assert left.steps_per_epoch == right.steps_per_epoch == whole.steps_per_epoch
+    for _ in range(3):
+        both = zip(next(left.batches), next(right.batches), strict=True)
+        assert all(torch.cat(pair).equal(one) for pair, one in zip(both, next(whole.batches), strict=True))
+        assert torch.cat([left.batches.ids, right.batches.ids]).equal(whole.batches.ids)
+
+
+def test_synthetic_batches_are_seeded_and_differ_between_ranks():
+    trial = Trial(**SMALL)
+    first, again, other = (next(load(trial, Ranks(rank, 2)).batches)[0] for rank in (0, 0, 1))
+    assert first.equal(again) and not first.equal(other)
+
+
+def test_where_parity_is_asked_for_every_sample_is_itself():
+    """The same number is the same text, on whichever rank."""
+    feeds = [load(Trial(**SMALL, find="parity"), Ranks(rank, 2)).batches for rank in range(2)]
+    fetched = [feed.fetch(torch.tensor([5, 7])) for feed in feeds]
+    assert all(a.equal(b) for a, b in zip(*fetched, strict=True))
+    assert not fetched[0][0][0].equal(fetched[0][0][1])
+
+
+def test_auto_without_data_is_synthetic_and_says_so(monkeypatch):
+    def missing():
+        raise NoData("WikiText-2 is not in /nowhere")
+
+    monkeypatch.setattr(wikitext2, "tokens", missing)
+    assert workload(data="auto").data_source == "synthetic (WikiText-2 not found)"
+    with pytest.raises(SystemExit, match="--data wikitext2: WikiText-2 is not in /nowhere"):
+        workload(data="wikitext2")
+
+
+# --- for real ---
+
+
+def started(argv: list[str]) -> None:
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        argv, cwd=settings.CHECKOUT, env=env, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+PROGRAMS = {
+    "single": (1, [sys.executable, "data_parallel/single.py"]),
+    "torch_ddp": (2, ["torchrun", "--standalone", "--nproc-per-node", "2", "data_parallel/torch_ddp.py"]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("framework", "model", "precision", "allreduce"),
+    [
+        ("single", "transformer_lm", "fp64", "none"),
+        ("torch_ddp", "transformer_lm", "fp64", "fp32"),
+        ("torch_ddp", "transformer_lm_deep", "fp64", "fp32"),
+        ("torch_ddp", "transformer_lm", "fp32", "bf16"),
+        ("single", "transformer_lm", "bf16", "none"),
+    ],
+)
+def test_every_gate_is_passed(tmp_path, framework, model, precision, allreduce):
+    """As one process trains them, and reads them: the same windows in every epoch."""
+    workers, program = PROGRAMS[framework]
+    steps = 10 if precision == "fp64" else 1
+    trial = Trial(
+        framework=framework, model=model, workers=workers, allreduce=allreduce, precision=precision,
+        batch_per_worker=4, sequence_length=8, device="cpu", cores_per_worker=1, find="parity", data="synthetic",
+        window=Window(0, steps, 0.0, None, steps),
+    )  # fmt: skip
+    records.write_json(tmp_path / "trial.json", {**trial.to_dict(), "window": vars(trial.window)})
+    started([*program, *trial.to_argv(), "--record", str(tmp_path)])
+    started([sys.executable, "-m", "scaling_study.parity.check", str(tmp_path)])
+    judged = records.load(tmp_path / "parity.json")
+    assert judged["verdict"] == "passed", judged
+    print([f"{check['name']}: {check['detail']}" for check in judged["checks"] if "off by" in check["detail"]])
+    assert {rank.tokens_seen for rank in records.read_ranks(tmp_path, workers)} == {4 * 8 * steps}
