@@ -122,7 +122,7 @@ def _trained(ours: pd.DataFrame) -> list[str]:
     counts = [f"{count:,}" for count in sorted(set(ours.parameters.dropna()))]
     if not counts:
         return []
-    sent = ours[ours.allreduce_bytes > 0].groupby("allreduce").allreduce_bytes.max()
+    sent = ours[(ours.allreduce_bytes > 0) & (ours.allreduce != "none")].groupby("allreduce").allreduce_bytes.max()
     wire = [f"{size / 1e6:,.2f} MB in {precision}" for precision, size in sent.items()]
     reduced = f"; each worker hands over {', '.join(wire)} to be reduced in one step" if wire else ""
     kind = unit(ours).removesuffix("s")

@@ -65,8 +65,8 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
     ]  # fmt: skip
     loss = watched(stages, lambda output, target: model.loss(output, target) / trial.micro_batches, timeline)
     take = stages[0] if trial.schedule in ONE_STAGE else stages
-    # Each micro-batch has its share of the loss: torch would divide gradients stage by stage, those of a weight that two
-    # stages of one worker share (ALBERT's layer) twice.
+    # Each micro-batch has its share of the loss: torch would divide gradients stage by stage, those of a weight that
+    # two stages of one worker share (the layer of ALBERT) twice.
     schedule = SCHEDULES[trial.schedule](take, trial.micro_batches, loss_fn=loss, scale_grads=False)
     connected(schedule, stages)
 

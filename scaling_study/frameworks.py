@@ -86,6 +86,11 @@ DEEPSPEED_HAS_NO_FP64 = (
 FAIRSCALE_PIPE_HAS_NO_EXTRAS = (
     "fairscale.nn.Pipe hands one value from layer to layer; ALBERT's layers all read the mask of padding too"
 )
+# Its gate could not tell: gates step with plain SGD.
+CLIPPING_NEEDS_ALL_GRADIENTS = {
+    name: "this model is trained under a clipped norm of all its gradients, and a rank knows only its shards of them"
+    for name in ("transformer_lm", "transformer_lm_deep", "transformer_lm_unmasked")
+}
 FAIRSCALE_HAS_NO_WIRE = "FairScale reduces gradients as they were computed: allreduce=fp16 needs precision=fp16"
 LIGHTNING_FSDP_HAS_NO_FP64 = "Lightning's FSDP has no fp64 (`precision='64-true'` is not supported in FSDP)"
 
@@ -141,6 +146,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("torchrun",),
         needs=("fairscale", "torch"),
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16")},
+        refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS},
     ),
     "fairscale_fsdp": Framework(
         title="FairScale FullyShardedDataParallel",
@@ -148,6 +154,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("torchrun",),
         needs=("fairscale", "torch"),
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16"), "zero_stage": (2, 3)},
+        refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS},
         reduces_as_it_computes=FAIRSCALE_HAS_NO_WIRE,
         not_comparable_on_cpu="cpu adapter: FairScale's streams are stubbed, so communication overlaps nothing",
     ),
@@ -169,7 +176,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
             "precision": ("fp32", "bf16", "fp16"),
             "zero_stage": (0, 1, 2, 3),
         },
-        refusals={"precision": {"fp64": DEEPSPEED_HAS_NO_FP64}},
+        refusals={"precision": {"fp64": DEEPSPEED_HAS_NO_FP64}, "model": CLIPPING_NEEDS_ALL_GRADIENTS},
         parity_precision="fp32",
     ),
     "lightning_ddp": Framework(
@@ -190,7 +197,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
             "precision": ("fp32", "bf16", "fp16"),
             "zero_stage": (2, 3),
         },
-        refusals={"precision": {"fp64": LIGHTNING_FSDP_HAS_NO_FP64}},
+        refusals={"precision": {"fp64": LIGHTNING_FSDP_HAS_NO_FP64}, "model": CLIPPING_NEEDS_ALL_GRADIENTS},
         needs_gpu="Lightning refuses this strategy on a CPU (FSDP is only available on GPU)",
         parity_precision="fp32",
     ),
@@ -215,7 +222,9 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("python",),
         needs=("fairscale", "torch"),
         axes={**PIPELINE_AXES, "allreduce": ("none",), "micro_batches": ()},
-        refusals={"model": {"albert_base_v2": FAIRSCALE_PIPE_HAS_NO_EXTRAS, "albert_tiny": FAIRSCALE_PIPE_HAS_NO_EXTRAS}},
+        refusals={
+            "model": {"albert_base_v2": FAIRSCALE_PIPE_HAS_NO_EXTRAS, "albert_tiny": FAIRSCALE_PIPE_HAS_NO_EXTRAS}
+        },
         one_process=True,
         not_comparable_on_cpu="on a CPU all of FairScale's stages share one thread: nothing runs side by side",
         cuts_model=True,

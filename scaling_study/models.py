@@ -32,9 +32,7 @@ class Model:
 
 # Where one rounding decides nothing: no BatchNorm, and no max-pool that would pick another pixel.
 SMOOTH_IMAGES = "resnet8_groupnorm"
-_IMAGES = Model(
-    "scaling_study.workloads.resnet_cifar10", "cifar10", ("torchvision",), IMAGE_KEYS, smooth=SMOOTH_IMAGES
-)
+_IMAGES = Model("scaling_study.workloads.resnet_cifar10", "cifar10", ("torchvision",), IMAGE_KEYS, smooth=SMOOTH_IMAGES)
 _TEXTS = Model("scaling_study.workloads.albert_cola", "cola", ("transformers", "tokenizers"), TEXT_KEYS)
 _LANGUAGE = Model("scaling_study.workloads.transformer_lm", "wikitext2", keys=("sequence_length",))
 _IFORMER = Model(

@@ -77,7 +77,9 @@ class RankReport:
     host_cpu_seconds: float | None = None  # CPU time of all cores of its host over the same time
     stages: list[dict[str, Any]] = field(default_factory=list)  # of a pipeline, on this rank (stages/stage.py)
     timeline: list[list[Any]] = field(default_factory=list)  # its instrumented steps' events (measure/timeline.py)
-    epochs: list[dict[str, Any]] = field(default_factory=list)  # whole epochs, where they were asked for (measure/epochs.py)
+    epochs: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # whole epochs, where they were asked for (measure/epochs.py)
 
 
 @dataclass(frozen=True)

@@ -71,12 +71,10 @@ class Trial:
         None, "CPU cores a worker is pinned to (default: an equal share of this machine)", minimum=1
     )
     oversubscribe: bool = _key(False, "allow more workers than cores or GPUs; such rows carry no speed-up")
-    data: str = _key(
-        "auto", "auto takes real data, else says it is synthetic", choices=offered("data")
-    )
+    data: str = _key("auto", "auto takes real data, else says it is synthetic", choices=offered("data"))
     image_size: int | None = _key(None, "side of the square images in pixels (default: the data's own)", minimum=8)
     memory_format: str = _key("contiguous", "layout of image tensors", choices=("contiguous", "channels_last"))
-    sequence_length: int | None = _key(None, "tokens of a sentence, at most (default: the workload's own)", minimum=4)
+    sequence_length: int | None = _key(None, "tokens of a sample, at most (default: the workload's own)", minimum=4)
     padding: str | None = _key(
         None, "fixed: every sentence to the full length; dynamic: to its batch's longest", choices=("fixed", "dynamic")
     )

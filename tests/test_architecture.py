@@ -41,7 +41,18 @@ WORDS = {
     "datasets", "errors", "frameworks", "intervals", "machine", "models", "pipelines", "records", "settings", "trial",
 }  # fmt: skip
 
-PURE = {"documents", "estimate", "frameworks", "intervals", "launchers", "pipelines", "plan", "study", "study_schema", "trial"}
+PURE = {
+    "documents",
+    "estimate",
+    "frameworks",
+    "intervals",
+    "launchers",
+    "pipelines",
+    "plan",
+    "study",
+    "study_schema",
+    "trial",
+}
 STARTS_PROCESSES = {
     "process",  # every trial
     "datasets",  # prepares the data, so that the driver never imports torch
@@ -155,7 +166,9 @@ def test_frameworks_are_imported_at_the_top_of_a_script() -> None:
 def test_scripts_see_only_what_scripts_are_made_of() -> None:
     for name in SCRIPTS:
         adapters = {"fairscale_on_cpu"} if "fairscale" in packages(name) else set()
-        assert library_parts(name) <= {"measure", "ranks", "records", "script", "trial", "workloads"} | adapters, name
+        stages = {"stages"} if name.startswith("pipeline/") else set()
+        seen = {"measure", "ranks", "records", "script", "trial", "workloads"}
+        assert library_parts(name) <= seen | adapters | stages, name
         assert not packages(name) & {"analysis", "benchmarks", "environment"}, name
 
 

@@ -49,23 +49,33 @@ def test_every_shape_that_is_not_refused_is_whole(framework, schedule, stages, r
     assert set(shape) == set(pipelines.SHAPE) & set(FRAMEWORKS[framework].axes)
 
 
-@pytest.mark.parametrize(("workers", "batch", "framework", "given", "key", "message"), [
-    (3, 32, "torch_pipeline", {"stages": 4}, "stages", "workers=3 does not divide into pipelines of stages=4"),
-    (3, 32, "torch_pipeline", {"replicas": 2}, "replicas", "replicas=2 does not divide workers=3"),
-    (4, 32, "torch_pipeline", {"stages": 2, "replicas": 3}, "workers", "workers=4 is not stages=2 x replicas=3"),
-    (4, 32, "naive_model_parallel", {"stages": 2}, "stages", "one stage a worker: stages=2 is not workers=4"),
-    (2, 10, "torch_pipeline", {}, "micro_batches", "micro_batches=4 (2 x stages, the default) does not divide batch_per_worker=10"),
-    (2, 10, "torch_pipeline", {"micro_batches": 3}, "micro_batches", "micro_batches=3 does not divide batch_per_worker=10"),
-    (2, 8, "torch_pipeline", {"virtual_stages": 2}, "virtual_stages", "schedule=1f1b has one stage a worker"),
-    (2, 8, "torch_pipeline", {"schedule": "interleaved_1f1b", "virtual_stages": 1}, "virtual_stages", "2 or more, not 1"),
-    (2, 8, "torch_pipeline", {"schedule": "zbv_zero_bubble", "virtual_stages": 3}, "virtual_stages", "two stages a worker"),
-    (2, 8, "torch_pipeline", {"stage_cut": "evn"}, "stage_cut", "'evn' is neither even nor time"),
-    (2, 8, "torch_pipeline", {"stage_cut": "3,4,5"}, "stage_cut", "names 3 stages, the pipeline has 2"),
-    (2, 8, "torch_pipeline", {"stage_cut": "7,0"}, "stage_cut", "every stage needs a layer"),
-])  # fmt: skip
-def test_what_cannot_be_is_said_with_both_values(workers, batch, framework, given, key, message):
-    ((at, why),) = said(workers, batch, framework, **given)
+INTERLEAVED, ZBV = "interleaved_1f1b", "zbv_zero_bubble"
+WRONG: list[tuple[int, int, dict[str, object], str, str]] = [
+    (3, 32, {"stages": 4}, "stages", "workers=3 does not divide into pipelines of stages=4"),
+    (3, 32, {"replicas": 2}, "replicas", "replicas=2 does not divide workers=3"),
+    (4, 32, {"stages": 2, "replicas": 3}, "workers", "workers=4 is not stages=2 x replicas=3"),
+    (2, 10, {}, "micro_batches", "micro_batches=4 (2 x stages, the default) does not divide batch_per_worker=10"),
+    (2, 10, {"micro_batches": 3}, "micro_batches", "micro_batches=3 does not divide batch_per_worker=10"),
+    (2, 8, {"virtual_stages": 2}, "virtual_stages", "schedule=1f1b has one stage a worker"),
+    (2, 8, {"schedule": INTERLEAVED, "virtual_stages": 1}, "virtual_stages", "2 or more, not 1"),
+    (2, 8, {"schedule": ZBV, "virtual_stages": 3}, "virtual_stages", "two stages a worker"),
+    (2, 8, {"stage_cut": "evn"}, "stage_cut", "'evn' is neither even nor time"),
+    (2, 8, {"stage_cut": "3,4,5"}, "stage_cut", "names 3 stages, the pipeline has 2"),
+    (2, 8, {"stage_cut": "7,0"}, "stage_cut", "every stage needs a layer"),
+]
+
+
+@pytest.mark.parametrize(("workers", "batch", "given", "key", "message"), WRONG)
+def test_what_cannot_be_is_said_with_both_values(
+    workers: int, batch: int, given: dict[str, object], key: str, message: str
+) -> None:
+    ((at, why),) = said(workers, batch, **given)
     assert at == key and message in why
+
+
+def test_a_framework_with_no_replicas_says_so() -> None:
+    ((at, why),) = said(4, 32, "naive_model_parallel", stages=2)
+    assert at == "stages" and "one stage a worker: stages=2 is not workers=4" in why
 
 
 def test_a_cut_by_hand_is_a_list_of_layers() -> None:

@@ -61,7 +61,7 @@ def _flagged(rows: Sequence[Row], names: Mapping[str, str]) -> list[str]:
     for row in rows:
         for fault in faults.of(row, rows):
             whom.setdefault(fault, []).append(names[row["configuration"]])
-    return [f"**{mark}** {'; '.join(who)}: {sentence}." for (mark, sentence), who in sorted(whom.items())]
+    return [f"**{mark}** {'; '.join(who)}: {sentence}." for (mark, sentence), who in whom.items()]
 
 
 def _without(rows: Sequence[Row], names: Mapping[str, str]) -> list[str]:

@@ -35,14 +35,19 @@ def stages(record: Record) -> pd.DataFrame:
 
 
 def rows(record: Record) -> list[Row]:
-    """The rows of `of`."""
-    made = []
+    """The rows of `of`. What a rank notes in two pieces, one right after the other, is one: a forward and its loss."""
+    made: list[Row] = []
     for rank in record.ranks:
+        before: Row = ()
         for event in rank.timeline:
             step, kind, stage, micro_batch, start, end = event
             if kind not in KINDS or not start <= end:
                 raise ValueError(f"rank {rank.rank} has an event that is none: {event}")
-            made.append((*_whose(record, rank, int(stage)), step, kind, stage, micro_batch, start, end))
+            row = (*_whose(record, rank, int(stage)), step, kind, stage, micro_batch)
+            if row == before:
+                start = made.pop()[-2]
+            made.append((*row, start, end))
+            before = row
     return made
 
 

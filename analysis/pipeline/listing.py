@@ -49,7 +49,7 @@ def listing(results: Results) -> Listing | None:
 
 def unbalanced(made: pd.DataFrame) -> list[str]:
     """One loud sentence for each cut whose busiest worker keeps every schedule below BALANCED of the ideal."""
-    cut = ["model", "stages", "virtual_stages", "stage_cut", "layers", "busiest_worker"]
+    cut = ["model", "framework", "stages", "virtual_stages", "stage_cut", "layers", "busiest_worker"]
     held = made[(made.most_speedup.astype(float) < BALANCED * made.stages.astype(float)).fillna(False)]
     lines = []
     for _, group in held.groupby(cut, sort=False, dropna=False):

@@ -104,8 +104,9 @@ def measure(
     step_seconds: list[float] = []
     expected = min(warmup_seconds, default=None)  # keeps even the first block of slow steps within max_seconds
     with collector.settled():
-        for _ in range(trial.warmup_epochs or 0 if epochs else 0):
-            warmup_seconds += epochs.run(step, steps, warmup=True)
+        if epochs:
+            for _ in range(trial.warmup_epochs or 0):
+                warmup_seconds += epochs.run(step, steps, warmup=True)
             tokens = 0
         meter.start()
         quiet.start()
@@ -179,7 +180,7 @@ def instrument(
 
 
 def whole_epochs(trial: Trial, workload: Workload, device: torch.device) -> Epochs | None:
-    """The epochs that were asked for in place of a window; cut short where max_steps says so, which the record shows."""
+    """The epochs that were asked for in place of a window; cut short where max_steps says so, as the record shows."""
     if trial.epochs is None:
         return None
     steps = min(workload.steps_per_epoch, trial.window.max_steps or workload.steps_per_epoch)

@@ -60,8 +60,15 @@ def run(trial: Trial, steps: int) -> Testimony:
             weights["one" if step == 1 else "last"] = copied(model)
     names = {kind: [n for n, p in model.named_parameters() if p.requires_grad is kind] for kind in (True, False)}
     epochs = [coming_epochs(shard) for shard in shards]
-    return Testimony(losses, [torch.stack(batches) for batches in ids], epochs, names[False], weights, names[True],
-                     workload.reshuffles)
+    return Testimony(
+        losses,
+        [torch.stack(batches) for batches in ids],
+        epochs,
+        names[False],
+        weights,
+        names[True],
+        workload.reshuffles,
+    )
 
 
 def loaded(trial: Trial, rank: int, readers: int, device: torch.device) -> Workload:

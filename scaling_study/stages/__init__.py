@@ -1,9 +1,9 @@
 """A model cut into the stages of a pipeline.                                                            [torch]
 
-    cut.py     where: even by layers, balanced by measured time, by hand (pure)
-    timing.py  how long each layer takes, where the cut asks for it
-    stage.py   what: one stage as a module, the whole's names and weights, and that no parameter is left out
-    place.py   who: this rank's place among stages and replicas
+cut.py     where: even by layers, balanced by measured time, by hand (pure)
+timing.py  how long each layer takes, where the cut asks for it
+stage.py   what: one stage as a module, the whole's names and weights, and that no parameter is left out
+place.py   who: this rank's place among stages and replicas
 """
 
 from scaling_study.stages.place import Place, as_pipelined

@@ -1,7 +1,7 @@
 """Where a chain of layers is cut into stages. Pure.
 
-    layers   e  1  2  3  4  5  6  d           costs of each; the slowest stage decides how fast a pipeline can be:
-    even     e  1  2 | 3  4 ...               throughput <= 1 / max(stage's share of the work), whatever the schedule (F16)
+layers   e  1  2  3  4  5  6  d           costs of each; the slowest stage decides how fast a pipeline can be:
+even     e  1  2 | 3  4 ...               throughput <= 1 / max(stage's share of the work), whatever the schedule (F16)
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """This rank's place in a pipeline: which replica, which stages, and who else has them.                  [torch]
 
-    ranks of 2 replicas x 4 stages     looped: stage s on worker s % 4     in a V: worker 0 has the first and the last
-    replica 0:  0 1 2 3                worker 0: stages 0, 4               worker 0: stages 0, 7
-    replica 1:  4 5 6 7                worker 1: stages 1, 5               worker 1: stages 1, 6
+ranks of 2 replicas x 4 stages     looped: stage s on worker s % 4     in a V: worker 0 has the first and the last
+replica 0:  0 1 2 3                worker 0: stages 0, 4               worker 0: stages 0, 7
+replica 1:  4 5 6 7                worker 1: stages 1, 5               worker 1: stages 1, 6
 """
 
 from __future__ import annotations

@@ -157,7 +157,9 @@ def _sizes(
         return balanced([agree(cost) for cost in costs], parts)
     sizes = pipelines.by_hand(asked) or []
     if sum(sizes) != len(layers) or len(sizes) != parts:
-        raise ValueError(f"--stage-cut {asked} is {sum(sizes)} layers in {len(sizes)} stages, not {len(layers)} in {parts}")
+        raise ValueError(
+            f"--stage-cut {asked} is {sum(sizes)} layers in {len(sizes)} stages, not {len(layers)} in {parts}"
+        )
     return sizes
 
 

@@ -45,7 +45,11 @@ def watched(stages: Sequence[Any], loss: Loss, timeline: Timeline) -> Loss:
 
     for stage in stages:
         around(stage, "forward_one_chunk", lambda **_: "forward")
-        around(stage, "backward_one_chunk", lambda full_backward=True, **_: "backward" if full_backward else "backward_input")
+        around(
+            stage,
+            "backward_one_chunk",
+            lambda full_backward=True, **_: "backward" if full_backward else "backward_input",
+        )
         around(stage, "backward_weight_one_chunk", lambda **_: "backward_weight")
     final = max(stage.stage_index for stage in stages)
 

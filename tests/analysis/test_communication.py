@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from planted import PARAMETERS, Planted, plant
+from planted_pipelines import Pipeline, plant_pipelines
 
 from analysis import communication, layout, outputs, over_ranks, results
 
@@ -77,6 +78,14 @@ def test_the_table_shows_only_kinds_that_were_used(tmp_path: Path) -> None:
     assert listing.rows[1] == ("torch_ddp, 2 workers, fp16", "22.4", "", "", "22.4", "0.500", "2.00")
     assert listing.rows[3] == ("torch_fsdp2, 2 workers, fp16", "", "22.4", "89.5", "112", "0.833", "10.00")
     assert "2 (n-1)/n of an allreduce" in layout.markdown(listing)
+
+
+def test_what_a_pipeline_sends_is_a_kind_of_its_own(tmp_path: Path) -> None:
+    done = results.read(plant_pipelines(tmp_path, [Pipeline(p=2, m=4)]))
+    assert set(done.trials.communication_send_bytes) == {4_000_000}
+    listing = communication.listing(done, "transformer_lm")
+    assert listing and listing.header[1:3] == ("send", "sum")
+    assert any("a pipeline's activations and their gradients" in note for note in listing.notes)
 
 
 def test_one_worker_sends_nothing_and_has_no_table(tmp_path: Path) -> None:

@@ -43,6 +43,19 @@ def test_one_process_that_drives_all_devices_has_a_worker_for_each() -> None:
     assert frame.groupby("worker").stage.unique().map(list).to_dict() == {0: [0], 1: [1]}
 
 
+def test_a_forward_and_its_loss_are_one_event() -> None:
+    whole = pipeline_record(Pipeline(p=2, m=2, steps=1), 1, RNG)
+    rank = whole.ranks[1]
+    pieces = []
+    for event in rank.timeline:
+        *key, start, end = event
+        middle = (start + end) / 2
+        pieces += [[*key, start, middle], [*key, middle, end]] if key[1] == "forward" else [event]
+    in_pieces = replace(whole, ranks=[whole.ranks[0], replace(rank, timeline=pieces)])
+    assert len(pieces) == 6
+    pd.testing.assert_frame_equal(events.of(in_pieces), events.of(whole))
+
+
 def test_stages_say_what_they_hold() -> None:
     frame = events.stages(pipeline_record(Pipeline(p=2), 1, RNG))
     assert tuple(frame) == events.STAGE_COLUMNS

@@ -173,6 +173,13 @@ def test_text_is_counted_in_sentences_and_tokens(tmp_path: Path) -> None:
     assert "tokens" not in " ".join(tables.long(done, "resnet18"))
 
 
+def test_running_text_is_counted_in_sequences(tmp_path: Path) -> None:
+    done = results.read(plant(tmp_path, [Planted("single", "transformer_lm", 20, speed=10.0, tokens=35)]))
+    table = tables.throughput(done, "transformer_lm")
+    assert table.title.startswith("Throughput of transformer_lm in sequences/s")
+    assert any("A sample is a sequence; tokens/s stands beside it" in note for note in table.notes)
+
+
 def test_many_frameworks_are_one_long_table_in_the_terminal(tmp_path: Path) -> None:
     folder = plant(tmp_path, ten_frameworks(), baseline={"framework": "single"})
     text = shown(folder, width=100)

@@ -1,0 +1,35 @@
+"""Whole epochs: their three figures come from other clocks than the steps', and agree with them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from scaling_study import records
+from scaling_study.settings import CHECKOUT
+
+FLAGS = ["--model=resnet8", "--data=synthetic", "--batch-per-worker=1000", "--cores-per-worker=1", "--device=cpu"]
+
+
+def report(folder, *flags: str) -> records.RankReport:
+    argv = [sys.executable, str(CHECKOUT / "data_parallel/single.py"), *FLAGS, "--warmup-steps=1", *flags]
+    whole = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    subprocess.run([*argv, "--record", str(folder)], env=whole, cwd=CHECKOUT, check=True, timeout=200)
+    (found,) = records.read_ranks(folder, 1)
+    return found
+
+
+@pytest.mark.slow
+def test_epochs_are_timed_by_themselves_after_those_that_warm_up(tmp_path):
+    found = report(tmp_path, "--epochs=2", "--warmup-epochs=1", "--max-steps=3", "--min-steps=1")
+    assert [epoch["warmup"] for epoch in found.epochs] == [True, False, False]
+    assert {(epoch["steps"], epoch["samples"]) for epoch in found.epochs} == {(3, 3000)}
+    assert len(found.warmup_seconds) == 1 + 3 and len(found.step_seconds) == 2 * 3
+    for index, epoch in enumerate(found.epochs[1:]):
+        steps = sum(found.step_seconds[3 * index : 3 * index + 3])
+        assert epoch["running_seconds"] == pytest.approx(steps, rel=0.02)
+        assert epoch["data_seconds"] + epoch["training_seconds"] == pytest.approx(epoch["running_seconds"], rel=0.02)
+        assert 0 < epoch["data_seconds"] < epoch["training_seconds"]
