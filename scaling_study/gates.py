@@ -64,7 +64,7 @@ def pipeline(trial: Trial) -> dict[str, Any]:
     """
     stages, replicas = min(2, trial.stages or 1), min(2, trial.replicas or 1)
     workers = stages * replicas
-    parts = None if trial.micro_batches is None else min(MICRO_BATCHES, trial.micro_batches)
+    parts = trial.micro_batches and (1 if trial.micro_batches == 1 else MICRO_BATCHES)
     return {
         "workers": workers, "stages": stages, "replicas": trial.replicas and replicas, "micro_batches": parts,
         "stage_cut": "even", "oversubscribe": workers > 2,

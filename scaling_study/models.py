@@ -34,7 +34,9 @@ class Model:
 SMOOTH_IMAGES = "resnet8_groupnorm"
 _IMAGES = Model("scaling_study.workloads.resnet_cifar10", "cifar10", ("torchvision",), IMAGE_KEYS, smooth=SMOOTH_IMAGES)
 _TEXTS = Model("scaling_study.workloads.albert_cola", "cola", ("transformers", "tokenizers"), TEXT_KEYS)
-_LANGUAGE = Model("scaling_study.workloads.transformer_lm", "wikitext2", keys=("sequence_length",))
+_LANGUAGE = Model(
+    "scaling_study.workloads.transformer_lm", "wikitext2", keys=("sequence_length",), gate={"sequence_length": 8}
+)
 _IFORMER = Model(
     "scaling_study.workloads.iformer", "images", ("torchvision",), IMAGE_KEYS, gate={"image_size": 64},
     smooth=SMOOTH_IMAGES, also=("cifar10",),
@@ -49,8 +51,8 @@ OURS: Mapping[str, Model] = {
     "albert_tiny": _TEXTS,
     "albert_base_v2": _TEXTS,
     "transformer_lm": _LANGUAGE,
-    # fp64 steps of 35 tokens a row would take the gate minutes
-    "transformer_lm_deep": replace(_LANGUAGE, gate={"sequence_length": 8}),
+    # The same layers, more and wider: ten steps of them in fp64 would take each gate most of a minute.
+    "transformer_lm_deep": replace(_LANGUAGE, gate={"sequence_length": 8, "model": "transformer_lm"}),
     "transformer_lm_unmasked": replace(
         _LANGUAGE, like="transformer_lm", departs="no causal mask: every word sees the ones it is to predict (F10)"
     ),
