@@ -5,6 +5,7 @@ An estimate for people, said as such; nothing is scheduled by it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from statistics import median
 
@@ -20,8 +21,10 @@ LAUNCH_SECONDS: Mapping[str, float] = {
 STEP_SECONDS_PER_SAMPLE: Mapping[str, float] = {
     "resnet8": 0.0015, "resnet8_groupnorm": 0.0015, "resnet18": 0.0025, "resnet50": 0.007,
     "mlp_wide": 0.03, "albert_tiny": 0.002, "albert_base_v2": 0.7,
+    "transformer_lm": 0.03, "transformer_lm_unmasked": 0.03, "transformer_lm_deep": 0.1,
+    "iformer_tiny": 0.02, "iformer_small": 0.7,
 }  # fmt: skip
-EPOCH_SAMPLES = {"cifar10": 50_000, "cola": 8_551}
+EPOCH_SAMPLES = {"cifar10": 50_000, "cola": 8_551, "wikitext2": 58_560, "images": 50_000}
 GATE_SECONDS = 5.0  # ten steps in fp64, and the reference
 INSTRUMENTED = 1.25  # the instrumented window adds up to a quarter of the timed one
 
@@ -54,7 +57,8 @@ class Estimate:
             timed = min(timed, window.max_steps * step)
         if trial.epochs:
             samples = EPOCH_SAMPLES.get(MODELS[trial.model].data or "", 50_000)
-            timed = trial.epochs * samples / trial.global_batch * step
+            steps = min(samples / trial.global_batch, window.max_steps or math.inf)
+            timed = (trial.epochs + (trial.warmup_epochs or 0)) * steps * step
         return min(
             LAUNCH_SECONDS.get(trial.launcher, 10.0) + window.warmup_steps * step + timed * INSTRUMENTED,
             window.timeout_seconds,

@@ -21,7 +21,7 @@ MOST_NOTES = 6
 HEADER = (
     *("schedule", "stages", "virtual stages", "micro-batches", "replicas", "stage cut", "global batch"),
     *("samples/s", "bubble measured", "theory", "replay, equal stages", "replay, measured stages"),
-    *("the cut adds", "transfers and overhead add", "speed-up", "cap of the cut"),
+    *("the cut adds", "transfers and overhead add", "computing", "speed-up", "cap of the cut"),
     *("share of time by stage", "share of parameters", "activations by worker (MB)"),
 )
 
@@ -87,7 +87,8 @@ def _cells(row: Mapping[Any, Any], configuration: Mapping[Any, Any]) -> tuple[st
         throughput_text(configuration),
         *(measured, *(percent(row[name]) for name in ("theory", "replay_equal", "replay_measured"))),
         *(points(row[name]) for name in ("added_by_cut", "added_by_transfers")),
-        *(gain, cap, *(shares.text(parted(row[name])) for name in ("time_shares", "parameter_shares"))),
+        *(f"{row['computing']:.2f}x" if known(row["computing"]) else "", gain, cap),
+        *(shares.text(parted(row[name])) for name in ("time_shares", "parameter_shares")),
         " / ".join(megabytes(size) for size in activations),
     )
 
@@ -133,6 +134,12 @@ def _legend(made: pd.DataFrame) -> list[str]:
     reasons = [f" [none claimed: {row['theory_why']}]" if row["theory_why"] else "" for row in rows]
     said = [f"{row['schedule']}: {row['theory_formula']}{why}" for row, why in zip(rows, reasons, strict=True)]
     lines.append(f"Theory, with p workers, v stages each, m micro-batches: {'; '.join(said)}.")
+    if made.computing.notna().any():
+        lines.append(
+            "Computing: the seconds that all workers compute for a sample, of one process's. Above 1, micro-batches are "
+            "less efficient than the whole batch, or workers slow each other down (memory, caches, clock). Speed-up = "
+            "workers x (1 - bubble) / computing, less the batch and the optimiser's step."
+        )
     if made.cap.notna().any():
         lines.append(
             "Cap of the cut: the most over one process that this schedule can gain with these shares of the time s "

@@ -1,8 +1,7 @@
 """One row a pipeline: its speed, its bubble beside theory and replay, what its cut allows, what each stage holds.
 
-    bubble = replay_equal + added_by_cut + added_by_transfers
-
-What each of the three is, replay.py says.
+    bubble   = replay_equal + added_by_cut + added_by_transfers       what each of the three is, replay.py says
+    speed-up = workers x (1 - bubble) / computing, less what lies outside the makespan
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ KEYS = ("schedule", "stages", "virtual_stages", "micro_batches", "replicas", "st
 SPEED = ("status", "n", "samples_per_second", "interval_low", "interval_high", "speedup", "efficiency")
 BUBBLE = (
     *("bubble", "bubble_low", "bubble_high", "bubble_steps", "theory", "theory_formula", "theory_why"),
-    *("replay_equal", "replay_measured", "added_by_cut", "added_by_transfers", "replay_why"),
+    *("replay_equal", "replay_measured", "added_by_cut", "added_by_transfers", "replay_why", "computing"),
 )
 STAGES = ("cap", "most_speedup", "busiest_worker", "time_shares", "parameter_shares", "layers", "activations_bytes")
 COLUMNS = (
@@ -79,7 +78,9 @@ def _bubble(row: Mapping[Any, Any], events: pd.DataFrame) -> dict[str, Any]:
     said = {"theory": should.bubble, "theory_formula": should.formula, "theory_why": should.why}
     if events.empty:
         return said
-    found = bubble.mean(bubble.of_steps(events, p))
+    steps = bubble.of_steps(events, p)
+    found = bubble.mean(steps)
+    said["computing"] = _computing(row, steps)
     said |= {"bubble": found.mean, "bubble_low": found.low, "bubble_high": found.high, "bubble_steps": found.steps}
     try:
         order = replay.order_of(bubble.median_step(events))
@@ -92,6 +93,14 @@ def _bubble(row: Mapping[Any, Any], events: pd.DataFrame) -> dict[str, Any]:
         "added_by_cut": real - equal,
         "added_by_transfers": found.mean - real,
     }
+
+
+def _computing(row: Mapping[Any, Any], steps: pd.DataFrame) -> float | None:
+    """Seconds that all workers compute for a sample, over those that the baseline takes; None without a baseline."""
+    if not known(row["speedup"]) or not known(row["samples_per_second"]):
+        return None
+    busy = float(steps.busy_seconds.mean()) / int(row["batch_per_worker"])
+    return busy * float(row["samples_per_second"]) / float(row["speedup"])
 
 
 def _time(row: Mapping[Any, Any], events: pd.DataFrame) -> dict[str, Any]:

@@ -6,14 +6,50 @@ even     e  1  2 | 3  4 ...               throughput <= 1 / max(stage's share of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, combinations, pairwise
+
+from scaling_study.frameworks import SCHEDULES
+
+
+def stages_of(worker: int, workers: int, virtual: int, schedule: str) -> tuple[int, ...]:
+    """The stages of one worker, in order."""
+    if SCHEDULES.get(schedule) == "two":
+        return worker, 2 * workers - 1 - worker
+    return tuple(worker + workers * index for index in range(virtual))
 
 
 def even(layers: int, stages: int) -> list[int]:
     """Layers a stage, as even as can be; the first ones take what is left over. Raises ValueError."""
     _enough(layers, stages)
     return [layers // stages + (index < layers % stages) for index in range(stages)]
+
+
+MANY = 100_000  # cuts to try one by one: a fraction of a second
+
+
+def shared_out(costs: Sequence[float], worker_of: Sequence[int]) -> list[int]:
+    """Layers a stage such that the busiest worker has as little to do as it can. Raises ValueError.
+
+    `worker_of` names the worker of each stage. Where every stage has a worker of its own that is `balanced`. With
+    several stages a worker their sums count: in a V the first stage and the last, with the decoder, share one.
+    """
+    layers, stages = len(costs), len(worker_of)
+    if len(set(worker_of)) == stages or math.comb(layers - 1, stages - 1) > MANY:
+        return balanced(costs, stages)
+    _enough(layers, stages)
+    before = [0.0, *accumulate(costs)]
+
+    def burden(edges: tuple[int, ...]) -> tuple[float, float]:
+        each = [before[end] - before[start] for start, end in pairwise(edges)]
+        loads: dict[int, float] = {}
+        for worker, cost in zip(worker_of, each, strict=True):
+            loads[worker] = loads.get(worker, 0.0) + cost
+        return max(loads.values()), max(each)
+
+    cuts = ((0, *inner, layers) for inner in combinations(range(1, layers), stages - 1))
+    return [end - start for start, end in pairwise(min(cuts, key=burden))]
 
 
 def balanced(costs: Sequence[float], stages: int) -> list[int]:

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import nn
 
 from scaling_study import pipelines
-from scaling_study.frameworks import SCHEDULES
 from scaling_study.ranks import Ranks
+from scaling_study.stages.cut import stages_of
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.clipping import ClippedSGD
@@ -76,13 +76,6 @@ class Place:
         parts: list[dict[str, torch.Tensor]] = [{}] * self.ranks.world_size
         dist.gather_object(said, parts if self.ranks.rank == 0 else None)
         return {name: value for part in parts for name, value in part.items()}
-
-
-def stages_of(worker: int, workers: int, virtual: int, schedule: str) -> tuple[int, ...]:
-    """The stages of one worker, in order."""
-    if SCHEDULES.get(schedule) == "two":
-        return worker, 2 * workers - 1 - worker
-    return tuple(worker + workers * index for index in range(virtual))
 
 
 def as_pipelined(trial: Trial) -> Trial:

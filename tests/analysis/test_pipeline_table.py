@@ -149,6 +149,7 @@ def test_speed_is_formatted_as_in_other_tables(tmp_path: Path) -> None:
     cells = dict(zip(found.header, found.rows[0], strict=True))
     assert cells["samples/s"] == tables.throughput_text(row)
     assert cells["speed-up"] == "1.25"
+    assert cells["computing"] == "{:.2f}x".format(table.table(made).computing[0])
     assert found.rows[0][0] == "torch_pipeline, 2 workers"
     two = replace(GPIPE, model="transformer_lm_deep")
     both = listing.listing(read(tmp_path, two))
@@ -165,6 +166,16 @@ def test_pipelines_are_compared_at_the_same_global_batch(tmp_path: Path) -> None
     assert (row.batch_per_worker, row.global_batch, row.workers) == (16, 32, 4)
     assert row.baseline == large.trial().configuration
     assert row.speedup == pytest.approx(2, rel=0.05)
+
+
+def test_computing_is_of_one_process_for_the_same_samples(tmp_path: Path) -> None:
+    made = read(tmp_path, GPIPE)
+    row, events = only(made), made.details.events
+    seconds = (events.end_seconds - events.start_seconds).sum() / events.groupby(["repeat", "step"]).ngroups
+    one = made.configurations.set_index("framework").samples_per_second["single"]
+    assert row.computing == pytest.approx(seconds / row.batch_per_worker * one)
+    alone = read(tmp_path / "alone", GPIPE, others=(), baseline=None)
+    assert only(alone).computing is None and "Computing:" not in said(alone)
 
 
 def test_pipelines_are_told_apart_in_tables(tmp_path: Path) -> None:

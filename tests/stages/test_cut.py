@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.stages.cut import balanced, even
+from scaling_study.stages.cut import balanced, even, shared_out, stages_of
 
 COSTS = st.lists(st.floats(0.01, 10), min_size=1, max_size=8)
 
@@ -45,3 +45,33 @@ def test_an_even_cut_differs_by_one_layer_at_most(layers, stages):
 def test_the_heavy_layer_stands_alone() -> None:
     assert balanced([1, 1, 1, 1, 6], 2) == [4, 1]
     assert even(5, 2) == [3, 2]
+
+
+@given(COSTS, st.permutations([0, 1, 1, 0]))
+def test_stages_of_one_worker_are_weighed_together(costs, worker_of):
+    if len(costs) < 4:
+        with pytest.raises(ValueError, match="cannot be cut into"):
+            shared_out(costs, worker_of)
+        return
+    sizes = shared_out(costs, worker_of)
+    assert len(sizes) == 4 and sum(sizes) == len(costs) and min(sizes) > 0
+    assert burden(costs, sizes, worker_of) <= burden(costs, balanced(costs, 4), worker_of) + 1e-9
+
+
+def burden(costs, sizes, worker_of):
+    edges = [0, *itertools.accumulate(sizes)]
+    loads = dict.fromkeys(worker_of, 0.0)
+    for worker, (a, b) in zip(worker_of, itertools.pairwise(edges), strict=True):
+        loads[worker] += sum(costs[a:b])
+    return max(loads.values())
+
+
+def test_with_one_stage_a_worker_it_is_the_plain_balance() -> None:
+    assert shared_out([1, 1, 1, 1, 6], [0, 1]) == balanced([1, 1, 1, 1, 6], 2)
+    assert shared_out([1, 5, 1, 1, 1, 1], [0, 1, 1, 0]) == [1, 1, 1, 3]
+
+
+def test_who_holds_which_stages():
+    assert [stages_of(worker, 2, 1, "1f1b") for worker in range(2)] == [(0,), (1,)]
+    assert [stages_of(worker, 2, 2, "interleaved_1f1b") for worker in range(2)] == [(0, 2), (1, 3)]
+    assert [stages_of(worker, 4, 2, "zbv_zero_bubble") for worker in range(4)] == [(0, 7), (1, 6), (2, 5), (3, 4)]

@@ -11,7 +11,7 @@ from torch import nn
 from scaling_study import workloads
 from scaling_study.ranks import Ranks
 from scaling_study.stages import cut, micro_batches
-from scaling_study.stages.place import as_pipelined, stages_of
+from scaling_study.stages.place import as_pipelined
 from scaling_study.stages.timing import layer_seconds
 from scaling_study.trial import Trial
 
@@ -97,9 +97,3 @@ def test_batchnorm_of_micro_batches_is_named():
     resnet, norm_free = (workloads.load(trial(model), Ranks()) for model in ("resnet8", "resnet8_groupnorm"))
     assert micro_batches(resnet, 2) == ["BatchNorm sees micro-batches of 2 samples, not the batch of 4"]
     assert micro_batches(resnet, 1) == micro_batches(norm_free, 2) == []
-
-
-def test_who_holds_which_stages():
-    assert [stages_of(worker, 2, 1, "1f1b") for worker in range(2)] == [(0,), (1,)]
-    assert [stages_of(worker, 2, 2, "interleaved_1f1b") for worker in range(2)] == [(0, 2), (1, 3)]
-    assert [stages_of(worker, 4, 2, "zbv_zero_bubble") for worker in range(4)] == [(0, 7), (1, 6), (2, 5), (3, 4)]
