@@ -22,7 +22,7 @@ from benchmarks.paired import Finding
 from scaling_study.intervals import Interval
 from scaling_study.settings import CHECKOUT
 
-NAMES = ("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "study_cost")
+NAMES = ("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "pipelines", "study_cost")
 INTERRUPTED = 130
 
 
