@@ -29,27 +29,23 @@ def even(layers: int, stages: int) -> list[int]:
 MANY = 100_000  # cuts to try one by one: a fraction of a second
 
 
-def shared_out(costs: Sequence[float], worker_of: Sequence[int]) -> list[int]:
-    """Layers a stage such that the busiest worker has as little to do as it can. Raises ValueError.
+def shared_out(costs: Sequence[float], workers: int, virtual: int) -> list[int]:
+    """Layers a stage for workers with `virtual` stages each, such that a round costs as little. Raises ValueError.
 
-    `worker_of` names the worker of each stage. Where every stage has a worker of its own that is `balanced`. With
-    several stages a worker their sums count: in a V the first stage and the last, with the decoder, share one.
+    In a round every worker runs its k-th stage, and the slowest of them is waited for: the sum over k of the largest
+    stage among stages k x workers ... (k + 1) x workers - 1. With one stage a worker that is `balanced`.
     """
-    layers, stages = len(costs), len(worker_of)
-    if len(set(worker_of)) == stages or math.comb(layers - 1, stages - 1) > MANY:
+    layers, stages = len(costs), workers * virtual
+    if virtual == 1 or layers < stages or math.comb(layers - 1, stages - 1) > MANY:
         return balanced(costs, stages)
-    _enough(layers, stages)
     before = [0.0, *accumulate(costs)]
 
-    def burden(edges: tuple[int, ...]) -> tuple[float, float]:
+    def rounds(edges: tuple[int, ...]) -> float:
         each = [before[end] - before[start] for start, end in pairwise(edges)]
-        loads: dict[int, float] = {}
-        for worker, cost in zip(worker_of, each, strict=True):
-            loads[worker] = loads.get(worker, 0.0) + cost
-        return max(loads.values()), max(each)
+        return sum(max(each[k : k + workers]) for k in range(0, stages, workers))
 
     cuts = ((0, *inner, layers) for inner in combinations(range(1, layers), stages - 1))
-    return [end - start for start, end in pairwise(min(cuts, key=burden))]
+    return [end - start for start, end in pairwise(min(cuts, key=rounds))]
 
 
 def balanced(costs: Sequence[float], stages: int) -> list[int]:

@@ -24,7 +24,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from scaling_study import pipelines
 from scaling_study.stages import timing
-from scaling_study.stages.cut import even, shared_out, stages_of
+from scaling_study.stages.cut import even, shared_out
 from scaling_study.trial import Trial
 from scaling_study.workloads import Batch, Workload
 from scaling_study.workloads.chain import Chain
@@ -154,10 +154,8 @@ def _sizes(
         return even(len(layers), parts)
     if asked == "time":
         costs = timing.layer_seconds(chain, _part(workload.batches.peek(), trial), device, trial.precision)
-        workers, virtual = trial.stages or 1, trial.virtual_stages or 1
-        held = [stages_of(worker, workers, virtual, trial.schedule or "") for worker in range(workers)]
-        worker_of = [worker for index in range(parts) for worker, mine in enumerate(held) if index in mine]
-        return shared_out([agree(cost) for cost in costs], worker_of)
+        seconds = [agree(cost) for cost in costs]
+        return shared_out(seconds, trial.stages or 1, trial.virtual_stages or 1)
     sizes = pipelines.by_hand(asked) or []
     if sum(sizes) != len(layers) or len(sizes) != parts:
         raise ValueError(
