@@ -30,10 +30,10 @@ doctor: setup
 	$(RUN) python run_sweep.py --doctor $(ARGS)
 
 test: setup
-	$(RUN) python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(RUN) python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-quick: setup
-	$(RUN) python -m pytest -m "not slow" -n 2 --dist loadfile $(ARGS)
+	$(RUN) python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: setup
 	$(RUN) ruff check .

@@ -136,9 +136,9 @@ def _legend(made: pd.DataFrame) -> list[str]:
     lines.append(f"Theory, with p workers, v stages each, m micro-batches: {'; '.join(said)}.")
     if made.computing.notna().any():
         lines.append(
-            "Computing: the seconds that all workers compute for a sample, of one process's. Above 1, micro-batches are "
-            "less efficient than the whole batch, or workers slow each other down (memory, caches, clock). Speed-up = "
-            "workers x (1 - bubble) / computing, less the batch and the optimiser's step."
+            "Computing: the seconds that all workers compute for a sample, of one process's. Above 1, micro-batches "
+            "are less efficient than the whole batch, or workers slow each other down (memory, caches, clock). "
+            "Speed-up = workers x (1 - bubble) / computing, less the batch and the optimiser's step."
         )
     if made.cap.notna().any():
         lines.append(

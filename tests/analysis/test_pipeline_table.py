@@ -149,7 +149,7 @@ def test_speed_is_formatted_as_in_other_tables(tmp_path: Path) -> None:
     cells = dict(zip(found.header, found.rows[0], strict=True))
     assert cells["samples/s"] == tables.throughput_text(row)
     assert cells["speed-up"] == "1.25"
-    assert cells["computing"] == "{:.2f}x".format(table.table(made).computing[0])
+    assert cells["computing"] == f"{table.table(made).computing[0]:.2f}x"
     assert found.rows[0][0] == "torch_pipeline, 2 workers"
     two = replace(GPIPE, model="transformer_lm_deep")
     both = listing.listing(read(tmp_path, two))
