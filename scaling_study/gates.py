@@ -58,16 +58,17 @@ def of(trial: Trial) -> Iterator[Trial]:
 
 
 def pipeline(trial: Trial) -> dict[str, Any]:
-    """The keys of a pipeline's gate: its schedule and virtual stages on two workers, twice where there are replicas.
+    """The keys of a pipeline's gate: its schedule on two workers, twice where there are replicas.
 
     Where it is cut decides nothing about what is trained: the gate cuts by layers, and measures nothing first.
     """
-    stages, replicas = min(2, trial.stages or 1), min(2, trial.replicas or 1)
+    stages, replicas = 2, min(2, trial.replicas or 1)
     workers = stages * replicas
     parts = trial.micro_batches and (1 if trial.micro_batches == 1 else MICRO_BATCHES)
     return {
         "workers": workers, "stages": stages, "replicas": trial.replicas and replicas, "micro_batches": parts,
         "stage_cut": "even", "oversubscribe": workers > 2,
+        "virtual_stages": trial.virtual_stages and min(2, trial.virtual_stages),  # the test sizes have few layers
     }  # fmt: skip
 
 

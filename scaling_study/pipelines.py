@@ -51,6 +51,8 @@ def wrong(framework: str, workers: int, batch: int, given: Mapping[str, Any]) ->
     if "schedule" in shape:
         yield from _unheld(shape["schedule"], shape["virtual_stages"])
     parts = shape.get("micro_batches", 1)
+    if "schedule" in shape and (said := _too_few(shape["schedule"], stages, shape["virtual_stages"], parts)):
+        yield "micro_batches", said
     if batch and batch % parts:
         default = "" if "micro_batches" in given else " (2 x stages, the default)"
         yield "micro_batches", f"micro_batches={parts}{default} does not divide batch_per_worker={batch}"
@@ -72,6 +74,18 @@ def _unheld(schedule: str, virtual: int) -> Iterator[tuple[str, str]]:
         yield "virtual_stages", f"schedule={schedule} has two stages a worker, not virtual_stages={virtual}"
     elif holds == "several" and virtual < 2:
         yield "virtual_stages", f"schedule={schedule} needs virtual_stages of 2 or more, not {virtual}; 1f1b has one"
+
+
+def _too_few(schedule: str, stages: int, virtual: int, parts: int) -> str:
+    """What torch's schedule refuses about the number of micro-batches; empty if nothing."""
+    if schedule == "1f1b" and parts < stages:
+        return f"schedule=1f1b needs a micro-batch for each of the {stages} stages, not micro_batches={parts}"
+    if schedule == "dualpipev" and parts < stages * virtual:
+        return f"schedule=dualpipev needs a micro-batch for each of the {stages * virtual} stages, not {parts}"
+    rounds = max(1, parts // stages)
+    if SCHEDULES[schedule] == "several" and schedule != "looped_bfs" and parts % rounds:
+        return f"schedule={schedule} goes in rounds of {stages} workers: {rounds} of them do not divide {parts}"
+    return ""
 
 
 def _uncut(stage_cut: str, parts: int) -> str:

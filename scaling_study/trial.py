@@ -97,7 +97,7 @@ class Trial:
     cycle_seconds: float | None = _key(None, "how often Horovod looks for gradients to reduce", above=0)
     seed: int = _key(42, "seed of weights and of the order of the data", minimum=0)
     epochs: int | None = _key(None, "time as many steps as these epochs have, instead of a window", minimum=1)
-    warmup_epochs: int | None = _key(None, "whole epochs before those, instead of warm-up steps", minimum=0)
+    warmup_epochs: int | None = _key(None, "whole epochs before those, after the warm-up steps", minimum=0)
     find: str | None = _key(
         None, "find this out instead of the throughput: parity, max_batch", choices=("parity", "max_batch")
     )

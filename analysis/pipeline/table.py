@@ -1,7 +1,7 @@
 """One row a pipeline: its speed, its bubble beside theory and replay, what its cut allows, what each stage holds.
 
-    bubble   = replay_equal + added_by_cut + added_by_transfers       what each of the three is, replay.py says
-    speed-up = workers x (1 - bubble) / computing, less what lies outside the makespan
+bubble   = replay_equal + added_by_cut + added_by_transfers       what each of the three is, replay.py says
+speed-up = workers x (1 - bubble) / computing, less what lies outside the makespan
 """
 
 from __future__ import annotations

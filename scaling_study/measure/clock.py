@@ -121,7 +121,7 @@ def measure(
         quiet.stop()
         meter.stop()
     # 3 the instrumented window: a quarter of the timed steps, at most ten.
-    if not warmup_seconds:
+    if not window.warmup_steps:
         census(step, workload, memory, wire)
     if timeline:
         timeline.begin(ranks.agree)

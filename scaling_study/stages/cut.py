@@ -40,11 +40,11 @@ def shared_out(costs: Sequence[float], workers: int, virtual: int) -> list[int]:
         return balanced(costs, stages)
     before = [0.0, *accumulate(costs)]
 
-    def rounds(edges: tuple[int, ...]) -> float:
+    def rounds(edges: Sequence[int]) -> float:
         each = [before[end] - before[start] for start, end in pairwise(edges)]
         return sum(max(each[k : k + workers]) for k in range(0, stages, workers))
 
-    cuts = ((0, *inner, layers) for inner in combinations(range(1, layers), stages - 1))
+    cuts = ([0, *inner, layers] for inner in combinations(range(1, layers), stages - 1))
     return [end - start for start, end in pairwise(min(cuts, key=rounds))]
 
 

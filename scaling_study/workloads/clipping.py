@@ -3,7 +3,8 @@
     g <- g x min(1, max_norm / |g|)        |g| over all gradients of the model (Pascanu et al., arXiv 1211.5063)
 
 The norm is of what this optimiser holds: the whole model's in one process and in data parallelism, and of sharded
-tensors that know their shards. A pipeline's worker holds some stages; `over` adds the squares of the others' up.
+tensors that know their shards. A pipeline's worker holds some stages; `over` adds the squares of the others' up (of a
+weight that several stages share it would count each copy: no model that is clipped has one).
 """
 
 from __future__ import annotations

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study import gates
-from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.models import MODELS
+from scaling_study import gates, pipelines
+from scaling_study.frameworks import FRAMEWORKS, SCHEDULES
+from scaling_study.models import OURS, SMOOTH_IMAGES
 from scaling_study.trial import Trial, Window
 
 RUNNABLE = sorted(name for name, table in FRAMEWORKS.items() if "model" in table.axes)
+CUTTING = sorted(name for name in RUNNABLE if FRAMEWORKS[name].cuts_model)
+SHARING = sorted(set(RUNNABLE) - set(CUTTING))  # every worker has the model and data of its own
 
 
 def configurations(framework: str) -> st.SearchStrategy[Trial]:
@@ -44,7 +46,7 @@ def configurations(framework: str) -> st.SearchStrategy[Trial]:
 anything = st.sampled_from(RUNNABLE).flatmap(configurations)
 
 
-@pytest.mark.parametrize("framework", RUNNABLE)
+@pytest.mark.parametrize("framework", SHARING)
 @pytest.mark.parametrize("model", ["resnet18", "albert_tiny"])
 def test_every_framework_is_shown_over_ten_steps(framework, model):
     table = FRAMEWORKS[framework]
@@ -59,15 +61,46 @@ def test_every_framework_is_shown_over_ten_steps(framework, model):
 
 
 @pytest.mark.parametrize(("framework", "wire"), [
-    (name, wire) for name in RUNNABLE for wire in ("fp16", "bf16") if wire in FRAMEWORKS[name].axes["allreduce"]
+    (name, wire) for name in SHARING for wire in ("fp16", "bf16") if wire in FRAMEWORKS[name].axes["allreduce"]
 ])  # fmt: skip
 def test_every_16_bit_wire_is_shown_for_one_step_where_rounding_is_all_that_differs(framework, wire):
     trial = Trial(framework=framework, model="resnet50", workers=4, allreduce=wire, device="cpu")
     full, half = gates.of(trial)
     fp64 = FRAMEWORKS[framework].parity_precision == "fp64"
-    assert (full.model, full.allreduce) == ("resnet50" if fp64 else gates.SMOOTH_IMAGES, "fp32")
+    assert (full.model, full.allreduce) == ("resnet50" if fp64 else SMOOTH_IMAGES, "fp32")
     assert (half.model, half.allreduce, half.precision) == ("resnet8_groupnorm", wire, "fp32")
     assert half.window.max_steps == 1 and half.window.warmup_steps == 0
+
+
+@pytest.mark.parametrize("framework", CUTTING)
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_pipeline_is_shown_with_two_stages_and_four_micro_batches(framework, workers):
+    shape = pipelines.resolved(framework, workers, {"stage_cut": "time"})
+    (gate,) = gates.of(Trial(framework=framework, model="resnet8", workers=workers, device="cpu", **shape))
+    assert (gate.workers, gate.stages, gate.data_parallel, gate.allreduce) == (2, 2, 1, "none")
+    assert (gate.stage_cut, gate.micro_batches) == ("even", 4 if "micro_batches" in shape else None)
+    assert not list(pipelines.wrong(framework, gate.workers, gate.batch_per_worker, asked(gate)))
+
+
+def test_replicas_of_a_pipeline_are_shown_with_two_of_them_and_on_their_wire():
+    shape = pipelines.resolved("torch_pipeline", 8, {"replicas": 4})
+    ours = Trial(framework="torch_pipeline", model="resnet8", workers=8, allreduce="fp16", device="cpu", **shape)
+    full, half = gates.of(ours)
+    assert (full.workers, full.stages, full.replicas, full.allreduce) == (4, 2, 2, "fp32")
+    assert (half.model, half.allreduce, half.window.max_steps, half.data_parallel) == (SMOOTH_IMAGES, "fp16", 1, 2)
+    assert full.oversubscribe and half.oversubscribe  # four workers, whatever this machine has
+
+
+@pytest.mark.parametrize("schedule", sorted(SCHEDULES))
+def test_every_schedule_has_a_gate_of_its_own_that_can_be_run(schedule):
+    shape = pipelines.resolved("torch_pipeline", 4, {"schedule": schedule, "micro_batches": 20})
+    (gate,) = gates.of(Trial(framework="torch_pipeline", model="resnet8", workers=4, device="cpu", **shape))
+    assert gate.schedule == schedule
+    assert not list(pipelines.wrong("torch_pipeline", gate.workers, gate.batch_per_worker, asked(gate)))
+
+
+def asked(gate):
+    return {key: getattr(gate, key) for key in pipelines.SHAPE if getattr(gate, key) is not None}
 
 
 def test_16_bit_compute_is_shown_too_and_alone_where_nothing_is_reduced():
@@ -136,6 +169,7 @@ def test_a_configuration_has_passed_if_all_its_gates_have(trial, said):
         assert verdict.startswith("loss")
 
 
-def test_every_model_of_ours_has_a_smooth_one_of_its_own_kind():
-    for model in MODELS:
-        assert MODELS[gates.smooth(model)].keys == MODELS[model].keys
+def test_every_model_with_batchnorm_has_a_smooth_one_of_its_own_kind():
+    for name, model in OURS.items():
+        smooth = gates.smooth(Trial(model=name)).model
+        assert OURS[smooth].keys == model.keys and not OURS[smooth].smooth.replace(smooth, "")
