@@ -7,7 +7,7 @@ even     e  1  2 | 3  4 ...               throughput <= 1 / max(stage's share of
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, combinations, pairwise
 
 from scaling_study.frameworks import SCHEDULES
@@ -40,7 +40,7 @@ def shared_out(costs: Sequence[float], workers: int, virtual: int) -> list[int]:
         return balanced(costs, stages)
     before = [0.0, *accumulate(costs)]
 
-    def rounds(edges: Sequence[int]) -> float:
+    def rounds(edges: Iterable[int]) -> float:
         each = [before[end] - before[start] for start, end in pairwise(edges)]
         return sum(max(each[k : k + workers]) for k in range(0, stages, workers))
 
