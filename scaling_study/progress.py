@@ -155,9 +155,23 @@ def busy(record: Record) -> str:
 def describe(trial: Trial) -> str:
     """One configuration in words, for a line."""
     workers = f"{trial.workers} worker{'s' if trial.workers > 1 else ''}"
+    wire = shape(trial) if trial.stages else f"allreduce {trial.allreduce}"
     if trial.find == "parity":
-        return f"parity of {trial.framework} {trial.model}, {workers}, allreduce {trial.allreduce}, {trial.precision}"
-    return f"{trial.framework} {trial.model} batch {trial.batch_per_worker}, {workers}, allreduce {trial.allreduce}"
+        return f"parity of {trial.framework} {trial.model}, {workers}, {wire}, {trial.precision}"
+    return f"{trial.framework} {trial.model} batch {trial.batch_per_worker}, {workers}, {wire}"
+
+
+def shape(trial: Trial) -> str:
+    """What sets one pipeline apart from another: `1f1b, m = 4, cut time`."""
+    several = trial.replicas if trial.replicas and trial.replicas > 1 else None
+    said = [
+        trial.schedule,
+        f"{trial.virtual_stages} stages each" if (trial.virtual_stages or 1) > 1 else "",
+        f"m = {trial.micro_batches}" if trial.micro_batches else "",
+        f"{several} replicas, allreduce {trial.allreduce}" if several else "",
+        f"cut {trial.stage_cut}",
+    ]
+    return ", ".join(word for word in said if word)
 
 
 def clock(seconds: float) -> str:
