@@ -102,9 +102,11 @@ def cut(workload: Workload, trial: Trial, device: torch.device, agree: Callable[
     edges = list(pairwise([sum(sizes[:index]) for index in range(parts + 1)]))
     stages = [Stage(layers[start:end], device, trial.precision) for start, end in edges]
 
+    plain = chain.loss  # not through the chain, which holds all layers: a rank keeps its own
+
     def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         with autocast(device, trial.precision):
-            return chain.loss(output, target)
+            return plain(output, target)
 
     whole = named(workload.model)
     held = {id(tensor) for stage in stages for tensor in tensors(stage)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -59,6 +61,18 @@ def test_every_weight_is_in_a_stage_under_its_own_name(model):
         + sum(dict(workload.model.named_parameters())[name].numel() for name in made.shared)
         == workload.parameters
     )
+
+
+@pytest.mark.parametrize("model", [model for model in MODELS if model != "albert_tiny"])  # its layers are one
+def test_what_a_rank_does_not_keep_is_freed(model):
+    workload, made = the_cut(trial(model))
+    dropped = [weakref.ref(parameter) for parameter in made.stages[0].parameters()]
+    kept = made.keep([1])
+    workload.model, workload.chain = kept.module(), None  # as place.hand_over does
+    del made
+    gc.collect()
+    assert dropped and not [parameter for parameter in dropped if parameter() is not None]
+    assert all(parameter.numel() for parameter in kept.module().parameters())
 
 
 def test_a_weight_in_no_stage_stops_everything():
