@@ -21,12 +21,10 @@ from analysis.baseline import known, same
 from analysis.layout import Listing, number
 from analysis.over_ranks import MEMORY_COLUMNS
 from analysis.results import Results
+from scaling_study.frameworks import FRAMEWORKS
 
 STATE = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
 REFERENCES = ("torch_ddp", "horovod", "single")  # the first that was measured; none of them shards anything
-REPLICATED = (*REFERENCES, "torch_dp", "mpi_allreduce", "lightning_ddp")
-# What is sharded where no zero_stage is asked for.
-OWN_STAGE = {"fairscale_oss": 2, "deepspeed_zero": 2, "fairscale_fsdp": 3, "torch_fsdp2": 3, "lightning_fsdp": 3}
 COLUMNS = (
     *("configuration", "series", "series_order", "framework", "zero_stage", "workers", "batch", *MEMORY_COLUMNS),
     *("peak_memory_bytes", "state_bytes", "reference", "saved", "theory", "parity"),
@@ -37,7 +35,8 @@ def stage_of(row: Mapping[Any, Any]) -> int | None:
     """What a configuration shards, 0 to 3: as asked for, or as its framework does by itself; None where unknown."""
     if known(row["zero_stage"]):
         return int(row["zero_stage"])
-    return 0 if row["framework"] in REPLICATED else OWN_STAGE.get(str(row["framework"]))
+    framework = FRAMEWORKS.get(str(row["framework"]))
+    return None if framework is None or framework.cuts_model else framework.shards
 
 
 def held(state: Sequence[float], stage: int, workers: int) -> float:

@@ -33,6 +33,7 @@ class Framework:
     reduces_as_it_computes: str = ""  # why a 16-bit allreduce needs the same precision of compute; empty: it does not
     one_process: bool = False  # one process drives all its workers' GPUs
     parity_precision: str = "fp64"  # of the parity gate: fp32 for one that refuses fp64
+    shards: int = 0  # its ZeRO stage where none is asked for: 3 is everything, 0 nothing
     cuts_model: bool = False  # its workers hold stages of one model, and share one batch
     not_comparable_on_cpu: str = ""  # why its speed there is not to be set beside others'; its parity and memory are
 
@@ -147,6 +148,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         needs=("fairscale", "torch"),
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16")},
         refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS},
+        shards=2,
     ),
     "fairscale_fsdp": Framework(
         title="FairScale FullyShardedDataParallel",
@@ -157,6 +159,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS},
         reduces_as_it_computes=FAIRSCALE_HAS_NO_WIRE,
         not_comparable_on_cpu="cpu adapter: FairScale's streams are stubbed, so communication overlaps nothing",
+        shards=3,
     ),
     "torch_fsdp2": Framework(
         title="torch FSDP2 (fully_shard)",
@@ -164,6 +167,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("torchrun",),
         needs=("torch",),
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "zero_stage": (2, 3)},
+        shards=3,
     ),
     "deepspeed_zero": Framework(
         title="DeepSpeed ZeRO",
@@ -178,6 +182,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         },
         refusals={"precision": {"fp64": DEEPSPEED_HAS_NO_FP64}, "model": CLIPPING_NEEDS_ALL_GRADIENTS},
         parity_precision="fp32",
+        shards=2,
     ),
     "lightning_ddp": Framework(
         title="Lightning DDP",
@@ -200,6 +205,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         refusals={"precision": {"fp64": LIGHTNING_FSDP_HAS_NO_FP64}, "model": CLIPPING_NEEDS_ALL_GRADIENTS},
         needs_gpu="Lightning refuses this strategy on a CPU (FSDP is only available on GPU)",
         parity_precision="fp32",
+        shards=3,
     ),
     "torch_pipeline": Framework(
         title="torch.distributed.pipelining",
