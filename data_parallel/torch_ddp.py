@@ -41,7 +41,7 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
     # 2 build, then wrap: DDP broadcasts rank 0's weights and reduces in backward
     workload = workloads.load(trial, ranks)
     cap = None if trial.bucket_bytes is None else trial.bucket_bytes / MIB
-    model = DistributedDataParallel(workload.model, bucket_cap_mb=cap, broadcast_buffers=ranks.world_size > 1)
+    model = DistributedDataParallel(workload.model, bucket_cap_mb=cap, forward_sync_buffers=ranks.world_size > 1)
     if trial.allreduce in HOOKS:
         model.register_comm_hook(None, HOOKS[trial.allreduce])
     optimizer = workload.optimizer(model.parameters())
