@@ -137,7 +137,7 @@ def measure(
         samples_per_step=workload.samples_per_step, samples_seen=workload.samples_per_step * len(step_seconds),
         tokens_seen=int(tokens) if workload.tokens else None,
         phases=phases, parameters=workload.parameters,
-        allreduce_bytes=wire.reduced_bytes(trial.data_parallel),
+        allreduce_bytes=wire.reduced_bytes(ranks.world_size // (trial.stages or 1)),
         communication_bytes=dict(wire.bytes),
         peak_memory_bytes=memory.peak_bytes(), memory=memory.by_kind(),
         loss_first=finite(first), loss_last=finite(last),
