@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shlex
@@ -14,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from scaling_study import datasets, plan, process, progress, records, report, study, sweep, trial
+from scaling_study import datasets, detached, plan, process, progress, records, report, study, sweep, trial
 from scaling_study import results as results_folder
 from scaling_study.errors import Problems, Trouble
 from scaling_study.estimate import Estimate
@@ -37,6 +38,7 @@ def run(
     results: Annotated[Path, typer.Option(metavar="DIR", help="results land in DIR/<study>")] = Path("results"),
     max_trials: Annotated[int | None, typer.Option(min=0, help="run at most this many trials now")] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="say only what went wrong")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="go on without this terminal, and say how to look")] = False,
     doctor: Annotated[bool, typer.Option("--doctor", help="test every framework and launcher on this machine")] = False,
 ) -> None:
     """Run every trial of STUDY that is not finished yet, then render tables and figures."""
@@ -47,12 +49,18 @@ def run(
     if study_file is None:
         raise SystemExit(say_wrong(["which study? For example: python run_sweep.py sweeps.yaml"]))
     try:
-        code = _sweep(study_file, dry_run, small, as_json, where, retry, results, max_trials, quiet)
+        if detach:
+            code = detached.start(planned_study(study_file, small, dry_run=True), results, dry_run or as_json)
+        else:
+            code = _sweep(study_file, dry_run, small, as_json, where, retry, results, max_trials, quiet)
     except Problems as wrong:
         code = say_wrong(wrong.problems)
     except Trouble as trouble:
         code = say_wrong([str(trouble)], SOME_FAILED)
     except OSError as error:
+        if error.errno == errno.EIO and not error.filename:  # the terminal is closed: nobody is left to be told
+            process.fall_silent()
+            raise SystemExit(INTERRUPTED) from None
         place = f"{error.filename}: " if error.filename else ""
         code = say_wrong([f"{place}{error.strerror}; what was finished is kept, the same command goes on"], SOME_FAILED)
     raise SystemExit(code)

@@ -34,7 +34,7 @@ class Outcome:
 
 def judge(trial: Trial, folder: Path, exit: Exit) -> Outcome:
     """The outcome of a trial that ran in `folder`."""
-    if exit.code is None:
+    if exit.code is None and not exit.lost:
         return Outcome("failed", "the launcher could not be started", exit.error)
     missing = ""
     try:
@@ -56,9 +56,11 @@ def judge(trial: Trial, folder: Path, exit: Exit) -> Outcome:
         return Outcome("timeout", f"not finished after {exit.seconds:.0f} s", _quoted(first, folder))
     if first:
         return Outcome("failed", f"rank {first['rank']}: {_clause(first['message'])}", _quoted(first, folder))
+    if exit.lost:
+        return Outcome("failed", f"watch: the process that watches over trials {exit.lost}", tail(folder / "log.txt"))
     if exit.code == 0:
         return Outcome("failed", "exited with 0 but left no whole report", f"{missing}\n{tail(folder / 'log.txt')}")
-    how = f"signal {-exit.code}" if exit.code < 0 else f"exit code {exit.code}"
+    how = f"signal {-exit.code}" if exit.code and exit.code < 0 else f"exit code {exit.code}"
     return Outcome("failed", f"{how} and no word from any rank", tail(folder / "log.txt"))
 
 
@@ -108,6 +110,8 @@ def tail(log: Path) -> str:
 
 
 def _after_the_end(exit: Exit) -> tuple[str, ...]:
+    if exit.lost:
+        return (f"complete; the process that watches over trials {exit.lost}",)
     if exit.timed_out or exit.interrupted:
         return ("complete, but its processes did not end by themselves and were ended",)
     if exit.code:

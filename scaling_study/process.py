@@ -1,11 +1,12 @@
-"""The one place where processes are started, watched and ended.
+"""The one place where the processes of a trial are started, watched and ended.
 
-    driver (child subreaper) --- launcher --- shell --- mpirun --- rank 0
-                                                            \\---- rank 1   each in a session of its own
+    guardian (child subreaper) --- launcher --- shell --- mpirun --- rank 0
+                                                              \\---- rank 1   each in a session of its own
 
-Launchers put their ranks into sessions of their own, so killing a process group misses them. The driver is
-made the subreaper of everything below it (Linux): a process whose parent dies becomes the driver's child, so
-whatever a trial left behind can be found, and is ended before the next trial starts.
+Launchers put their ranks into sessions of their own, so killing a process group misses them. Whoever calls `run`
+is made the subreaper of everything below it (Linux): a process whose parent dies becomes its child, so whatever a
+trial left behind can be found, and is ended before the next trial starts. In a sweep that is the guardian
+(guardian.py), which outlives the driver by the few seconds that this takes.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import psutil
+
+from scaling_study.capped_log import CappedLog
 
 PR_SET_CHILD_SUBREAPER = 36
 GRACE_SECONDS = 3.0  # between asking a process to end and ending it
@@ -37,6 +41,13 @@ class Exit:
     interrupted: bool = False
     killed_for_memory: bool = False  # the kernel killed some process for memory meanwhile
     error: str = ""  # why it never started
+    lost: str = ""  # how the process that watched over it ended, if that ended first
+
+
+class Stop(Protocol):
+    """What can end a trial before its time: a signal to the driver, or the driver's death."""
+
+    def fileno(self) -> int: ...  # readable once the trial is to be ended
 
 
 class Interruption:
@@ -52,7 +63,8 @@ class Interruption:
         self._read, self._write = os.pipe()
 
     def __enter__(self) -> Interruption:
-        self._before = {s: signal.signal(s, self._note) for s in self.SIGNALS}
+        heard = [s for s in self.SIGNALS if signal.getsignal(s) != signal.SIG_IGN]  # nohup stays what it means
+        self._before = {s: signal.signal(s, self._note) for s in heard}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -65,50 +77,69 @@ class Interruption:
         if self.signal is None:
             os.write(self._write, b"x")
         self.signal = signal.Signals(number)
+        if number == signal.SIGHUP:
+            fall_silent()
 
     def fileno(self) -> int:
         """Readable once a signal has come."""
         return self._read
 
 
-def run(
-    argv: Sequence[str], env: Mapping[str, str], log: Path, timeout_seconds: float, interruption: Interruption
-) -> Exit:
+def run(argv: Sequence[str], env: Mapping[str, str], log: Path, timeout_seconds: float, stop: Stop) -> Exit:
     """Run a command to its end, its output in `log`; on return nothing that it started is alive."""
     adopt_orphans()
     not_ours = {process.pid for process in psutil.Process().children(recursive=True)}
     kills_before = _memory_kills()
     start = time.monotonic()
-    with log.open("ab") as output:
+    with CappedLog(log) as output:
         try:
             child = subprocess.Popen(
-                argv, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                start_new_session=True,
+                argv, env={**os.environ, **env}, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=output.fileno(), stderr=output.fileno(),
             )  # fmt: skip
         except OSError as error:
             return Exit(None, 0.0, error=f"{argv[0]}: {error.strerror}")
-    ended = _wait(child.pid, timeout_seconds, interruption)
-    if ended:
-        child.wait()
-    seconds = time.monotonic() - start
-    end_descendants(child, not_ours)
-    code = child.wait()
+        how = _wait(child.pid, timeout_seconds, stop)
+        if how == "ended":
+            child.wait()
+        seconds = time.monotonic() - start
+        end_descendants(child, not_ours)
     return Exit(
-        code, seconds,
-        timed_out=not ended and interruption.signal is None,
-        interrupted=interruption.signal is not None,
+        child.wait(), seconds,
+        timed_out=how == "timed out",
+        interrupted=how == "stopped",
         killed_for_memory=_memory_kills() > kills_before,
     )  # fmt: skip
 
 
-def _wait(pid: int, timeout_seconds: float, interruption: Interruption) -> bool:
-    """True once the process has ended; False on time-out or interruption. Wakes at once, without polling."""
+def _wait(pid: int, timeout_seconds: float, stop: Stop) -> str:
+    """`ended`, `stopped` or `timed out`, whichever comes first. Wakes at once, without polling."""
     handle = os.pidfd_open(pid)
     try:
-        ready, _, _ = select.select([handle, interruption.fileno()], [], [], timeout_seconds)
-        return handle in ready
+        ready, _, _ = select.select([handle, stop.fileno()], [], [], timeout_seconds)
     finally:
         os.close(handle)
+    if handle in ready:
+        return "ended"
+    return "stopped" if ready else "timed out"
+
+
+def fall_silent() -> None:
+    """Write to a terminal that is closed no more: each word would be an error of its own."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        with contextlib.suppress(OSError):
+            if os.isatty(stream) or not os.path.exists(f"/proc/self/fd/{stream}"):
+                os.dup2(nowhere, stream)
+    os.close(nowhere)
+
+
+def start_detached(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own, which no closing terminal reaches; its output is added to `log`."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )  # fmt: skip
 
 
 def adopt_orphans() -> None:
@@ -117,10 +148,11 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_descendants(child: subprocess.Popen[bytes], not_ours: Set[int] = frozenset()) -> None:
+def end_descendants(child: subprocess.Popen[bytes] | None = None, not_ours: Set[int] = frozenset()) -> None:
     """End every process that descends from `child`: TERM, a moment to obey, then KILL until none is left.
 
-    All descendants of this process but `not_ours` count as such: an orphan's line of descent is lost.
+    All descendants of this process but `not_ours` count as such: an orphan's line of descent is lost. The code of
+    `child` itself is left to whoever started it.
     """
     found = _descendants(child, not_ours)
     for process in found:
@@ -136,7 +168,7 @@ def end_descendants(child: subprocess.Popen[bytes], not_ours: Set[int] = frozens
         _gone(found, GRACE_SECONDS)
 
 
-def _descendants(child: subprocess.Popen[bytes], not_ours: Set[int]) -> list[psutil.Process]:
+def _descendants(child: subprocess.Popen[bytes] | None, not_ours: Set[int]) -> list[psutil.Process]:
     """Those alive; adopted zombies are collected on the way, so that a long sweep does not fill the process table."""
     alive = []
     for process in psutil.Process().children(recursive=True):
@@ -145,7 +177,7 @@ def _descendants(child: subprocess.Popen[bytes], not_ours: Set[int]) -> list[psu
                 continue
             if process.status() != psutil.STATUS_ZOMBIE:
                 alive.append(process)
-            elif process.ppid() == os.getpid() and process.pid != child.pid:  # the child's code is Popen's to collect
+            elif process.ppid() == os.getpid() and not (child and process.pid == child.pid):  # whose code is Popen's
                 os.waitpid(process.pid, os.WNOHANG)
     return alive
 

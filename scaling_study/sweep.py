@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scaling_study import largest, launchers, outcome, process, provenance, records, results
+from scaling_study.guardian import Watch
 from scaling_study.intervals import FEWEST_REPEATS, repeats_for
 from scaling_study.plan import Plan, Planned
 from scaling_study.records import Record
@@ -50,15 +51,19 @@ class Run:
 
     def run(self, display: Display, interruption: process.Interruption) -> None:
         """Run what is not finished. Returns early when interrupted or after max_trials."""
+        with Watch(self.folder, interruption) as watch:
+            self.watched(display, watch)
+
+    def watched(self, display: Display, watch: Watch) -> None:
         for trial, planned in self.trials():
             known = self.records.get(trial.id)
             if known and known.status not in self.retry:
                 display.finished(trial, planned, known, again=True)
                 continue
-            if self.stopped(interruption):
+            if self.stopped(watch):
                 return
             display.starts(trial, planned)
-            record = self.one(trial, planned, interruption)
+            record = self.one(trial, planned, watch)
             if record is None:  # interrupted: it stays unfinished, the next run takes it up again
                 return
             self.records[trial.id] = record
@@ -98,10 +103,10 @@ class Run:
         """Whether a trial with these keys matches --where."""
         return all(keys.get(key) == value for key, value in self.where.items())
 
-    def stopped(self, interruption: process.Interruption) -> bool:
-        return interruption.signal is not None or (self.max_trials is not None and self.ran >= self.max_trials)
+    def stopped(self, watch: Watch) -> bool:
+        return watch.signal is not None or (self.max_trials is not None and self.ran >= self.max_trials)
 
-    def one(self, trial: Trial, planned: Planned, interruption: process.Interruption) -> Record | None:
+    def one(self, trial: Trial, planned: Planned, watch: Watch) -> Record | None:
         """Run one trial to its record; None if it was interrupted."""
         folder = self.folder / "trials" / trial.id
         aside = results.set_aside(folder)
@@ -119,17 +124,17 @@ class Run:
             started, timeout = time.time(), planned.measure.timeout_seconds
             found: dict[str, Any] = {}
             if trial.find == "max_batch":
-                ended, result, found = largest_batch(trial, folder, timeout, interruption)
+                ended, result, found = largest_batch(trial, folder, timeout, watch)
             else:
-                ended, result = attempt(trial, folder, timeout, interruption)
+                ended, result = attempt(trial, folder, timeout, watch)
             if result.status == "cancelled":
                 if aside:
                     results.restore(aside)
                 return None
             verdict = ""
             if trial.find == "parity" and result.status == "ok":
-                verdict = judged(folder, planned.measure.timeout_seconds, interruption)
-                if interruption.signal is not None:
+                verdict = judged(folder, planned.measure.timeout_seconds, watch)
+                if watch.signal is not None:
                     return None
                 if verdict != "passed":
                     result = dataclasses.replace(result, status="failed", reason=f"parity: {verdict}")
@@ -145,17 +150,15 @@ class Run:
         return record
 
 
-def attempt(
-    trial: Trial, folder: Path, timeout: float, interruption: process.Interruption
-) -> tuple[process.Exit, outcome.Outcome]:
+def attempt(trial: Trial, folder: Path, timeout: float, watch: Watch) -> tuple[process.Exit, outcome.Outcome]:
     """Run one trial's processes in its folder, and judge what they left."""
     command = launchers.command(trial, record=folder.resolve())
-    ended = process.run(command.argv, environment(command), folder / "log.txt", timeout, interruption)
+    ended = watch.run(command.argv, environment(command), folder / "log.txt", timeout)
     return ended, outcome.judge(trial, folder, ended)
 
 
 def largest_batch(
-    trial: Trial, folder: Path, timeout: float, interruption: process.Interruption
+    trial: Trial, folder: Path, timeout: float, watch: Watch
 ) -> tuple[process.Exit, outcome.Outcome, dict[str, Any]]:
     """The largest batch_per_worker that fits, and the outcome of its try; every try has a folder of its own."""
     tried: dict[int, tuple[process.Exit, outcome.Outcome]] = {}
@@ -166,7 +169,7 @@ def largest_batch(
             there = folder / "tries" / f"batch-{batch}"
             there.mkdir(parents=True)
             tried[batch] = attempt(
-                dataclasses.replace(trial, find=None, batch_per_worker=batch, window=TRY), there, timeout, interruption
+                dataclasses.replace(trial, find=None, batch_per_worker=batch, window=TRY), there, timeout, watch
             )
         return batch in tried and tried[batch][1].status == "ok"
 
@@ -177,14 +180,14 @@ def largest_batch(
     return *tried[chosen], found if wrong is None else {}
 
 
-def judged(folder: Path, timeout: float, interruption: process.Interruption) -> str:
+def judged(folder: Path, timeout: float, watch: Watch) -> str:
     """`passed`, or why the framework does not train what one process would; the checks stay in parity.json.
 
     A process of its own compares: what a framework did to torch cannot reach it, and the driver needs no torch.
     """
     command = [sys.executable, "-m", "scaling_study.parity.check", str(folder.resolve())]
     path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))  # users' workloads
-    ended = process.run(command, {"PYTHONPATH": path}, folder / "parity.txt", timeout, interruption)
+    ended = watch.run(command, {"PYTHONPATH": path}, folder / "parity.txt", timeout)
     try:
         return str(records.load(folder / "parity.json")["verdict"])
     except records.UnreadableRecord:

@@ -23,16 +23,16 @@ from scaling_study.settings import CHECKOUT
 
 # The library without torch: a module imports only from the layers above its own.
 LAYERS = [
-    {"errors", "intervals", "largest", "models", "process", "records", "settings"},
-    {"frameworks"},
-    {"datasets", "documents", "machine", "pipelines", "provenance", "trial"},
+    {"capped_log", "errors", "intervals", "largest", "leftovers", "models", "records", "settings"},
+    {"frameworks", "process"},
+    {"datasets", "documents", "guardian", "machine", "pipelines", "provenance", "trial"},
     {"gates", "launchers", "outcome", "study_schema"},
     {"study"},
     {"plan"},
     {"results"},
     {"estimate", "sweep"},
     {"progress"},
-    {"doctor", "report"},
+    {"detached", "doctor", "report"},
     {"cli"},
 ]
 # The library with torch: what scripts are made of. Of the above it sees the words, never the driver.
@@ -55,6 +55,7 @@ PURE = {
 }
 STARTS_PROCESSES = {
     "process",  # every trial
+    "guardian",  # and the process that runs them for a driver
     "datasets",  # prepares the data, so that the driver never imports torch
     "provenance",  # asks git for the commit
 }
