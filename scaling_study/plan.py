@@ -10,23 +10,21 @@ another, so that a machine that drifts does not fall on one configuration.
 
 from __future__ import annotations
 
-import itertools
-import math
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from scaling_study import gates, pipelines
+from scaling_study import collectives, gates, hosts, matrix, pipelines
+from scaling_study.cluster import ALONE, Cluster
 from scaling_study.datasets import Data
 from scaling_study.errors import Problems
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
-from scaling_study.models import MODELS, SAMPLE_KEYS
+from scaling_study.models import MODELS, NO_MODEL, SAMPLE_KEYS
+from scaling_study.models import about as about_model
 from scaling_study.study import Measure, Study, Sweep, by_line, nearest
-from scaling_study.trial import Trial, Window
-
-MAX_CONFIGURATIONS = 100_000
+from scaling_study.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -47,6 +45,7 @@ class Plan:
     configurations: tuple[Planned, ...]
     notes: tuple[str, ...]  # what was collapsed or resolved, in words
     gates: tuple[Planned, ...] = ()  # what must be shown about each framework first
+    cluster: Cluster = ALONE
 
     @property
     def cores_per_worker(self) -> int:
@@ -63,7 +62,7 @@ class Plan:
         """The planned repeat-th trial of each configuration that has one."""
         for planned in self.shuffled(repeat):
             if repeat == 1 or (repeat <= planned.measure.repeats and not planned.unsupported):
-                yield replace(planned.trial, repeat=repeat), planned
+                yield planned.trial if repeat == 1 else replace(planned.trial, repeat=repeat), planned
 
     def shuffled(self, repeat: int) -> list[Planned]:
         """All configurations in that round's own random order."""
@@ -72,30 +71,28 @@ class Plan:
         return order
 
 
-def make(study: Study, machine: Machine, data: Mapping[str, Data] | None = None) -> Plan:
-    """Expand and resolve; `data` says what `auto` means for each real data set.
+def make(study: Study, machine: Machine, data: Mapping[str, Data] | None = None, cluster: Cluster = ALONE) -> Plan:
+    """Expand and resolve; `data` says what `auto` means for each real data set, `machine` what every host is.
 
     Raises Problems for what is wrong on every machine, with file, line and both values.
     """
-    problems: list[str] = []
-    if (size := sum(_size(sweep) for sweep in study.sweeps)) > MAX_CONFIGURATIONS:
-        line = study.document.at((*max(study.sweeps, key=_size).place, "matrix"))
-        raise Problems([f"{line}: {size:,} combinations; at most {MAX_CONFIGURATIONS:,} can be planned"])
-    asked: list[tuple[dict[str, Any], Sweep]] = []
-    for sweep in study.sweeps:
-        asked += [(keys, sweep) for keys in _combinations(study, sweep, problems)]
+    matrix.refuse_too_many(study)
+    problems: matrix.Problem = {}
+    asked = [(keys, sweep) for sweep in study.sweeps for keys in matrix.combinations(study, sweep, problems)]
     for keys, sweep in asked:
         _check(study, keys, sweep, problems)
     _stop(problems)
 
-    share = max(1, machine.cores // max(_workers(keys) for keys, _ in asked))
+    share = max(1, machine.cores // max(_workers(keys) // keys.get("hosts", 1) for keys, _ in asked))
     found: dict[str, Planned] = {}
     collapsed = 0
     for keys, sweep in asked:
         trial = _resolve(keys, sweep, machine, data, share)
+        trial = replace(trial, machine=cluster.fingerprint(trial.machine))
         collapsed += trial.configuration in found
-        found.setdefault(trial.configuration, Planned(trial, sweep.measure, unsupported(trial, machine)))
-    plan = Plan(study, machine, tuple(found.values()), tuple(_notes(found, collapsed, data or {})))
+        found.setdefault(trial.configuration, Planned(trial, sweep.measure, unsupported(trial, machine, cluster)))
+    notes = tuple(_notes(found, collapsed, data or {}))
+    plan = Plan(study, machine, tuple(found.values()), notes, cluster=cluster)
     _check_baseline(plan)
     return replace(plan, gates=tuple(_gates(plan))) if study.parity else plan
 
@@ -104,18 +101,20 @@ def _gates(plan: Plan) -> Iterator[Planned]:
     """The parity trials of what can run here, once each and with no repeats."""
     for gate in gates.needed(p.trial for p in plan.configurations if not p.unsupported):
         measure = plan.study.measure.model_copy(update={"repeats": 1, "max_repeats": 1})
-        yield Planned(gate, measure, unsupported(gate, plan.machine))
+        yield Planned(gate, measure, unsupported(gate, plan.machine, plan.cluster))
 
 
-def unsupported(trial: Trial, machine: Machine) -> str:
-    """Why this machine or framework cannot run the trial; empty if it can."""
+def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str:
+    """Why this machine, these hosts or the framework cannot run the trial; empty if they can."""
     table = FRAMEWORKS[trial.framework]
     for key, reasons in table.refusals.items():
         if reason := reasons.get(str(getattr(trial, key))):
             return reason
     if table.reduces_as_it_computes and trial.allreduce in gates.SIXTEEN_BIT and trial.allreduce != trial.precision:
         return table.reduces_as_it_computes
-    for library in (*table.needs, *MODELS[trial.model].needs):
+    if trial.launcher == "srun" and not cluster.in_job:
+        return "launcher=srun starts ranks inside a Slurm job, and this is none: --slurm submits one"
+    for library in (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *about_model(trial.model).needs):
         if library not in machine.libraries:
             return f"{library} is not installed"
     if trial.device == "cpu" and table.needs_gpu:
@@ -130,43 +129,27 @@ def unsupported(trial: Trial, machine: Machine) -> str:
         return "device cuda: no GPU on this machine"
     if trial.device == "cpu" and trial.precision == "fp16":
         return "fp16 compute on a CPU is some 20 times slower than bf16 and says nothing; bf16 works"
+    over = trial.hosts or 1
+    spread = over > 1 or (trial.hosts and cluster.hosts)
+    if spread and (why := hosts.why_too_few(cluster.hosts, over, trial.workers)):
+        return why
+    workers, who = trial.workers // over, "each host" if over > 1 else "this machine"
     have, what = (len(machine.gpus), "GPUs") if trial.device == "cuda" else (machine.cores, "cores")
-    need = trial.workers * (1 if trial.device == "cuda" else trial.cores_per_worker or 1)
+    need = workers * (1 if trial.device == "cuda" else trial.cores_per_worker or 1)
     if need > have and not trial.oversubscribe:
-        each = "" if need == trial.workers else f" of {trial.cores_per_worker} cores each"
-        return f"{trial.workers} workers{each} need {need} {what}, this machine has {have}"
+        each = "" if need == workers else f" of {trial.cores_per_worker} cores each"
+        return f"{workers} workers{each} need {need} {what}, {who} has {have}"
     return ""
 
 
-def _size(sweep: Sweep) -> int:
-    return math.prod(len(values) for values in sweep.matrix.values())
-
-
-def _combinations(study: Study, sweep: Sweep, problems: list[str]) -> list[dict[str, Any]]:
-    """The sweep's combinations: matrix, less `exclude` (a partial match), plus `include` (whole trials)."""
-    product = [dict(zip(sweep.matrix, values, strict=True)) for values in itertools.product(*sweep.matrix.values())]
-    kept = [c for c in product if not any(_matches({**sweep.fixed, **c}, e) for e in sweep.exclude)]
-    if not sweep.matrix and sweep.include:
-        kept = []  # a sweep of whole trials only
-    for index, entry in enumerate(sweep.exclude):
-        if not any(_matches({**sweep.fixed, **c}, entry) for c in product):
-            line = study.document.at((*sweep.place, "exclude", index))
-            problems.append(f"{line}: exclude {entry} matches nothing in the matrix")
-    result = [{**sweep.fixed, **c} for c in [*kept, *sweep.include]]
-    if not result:
-        problems.append(f"{study.document.at(sweep.place)}: this sweep of {sweep.framework} has no trials left")
-    return result
-
-
-def _check(study: Study, keys: dict[str, Any], sweep: Sweep, problems: list[str]) -> None:
+def _check(study: Study, keys: matrix.Keys, sweep: Sweep, problems: matrix.Problem) -> None:
     """What is wrong on every machine about one combination."""
     table = FRAMEWORKS[sweep.framework]
 
     def say(key: str, message: str) -> None:
         places = [(*sweep.place, "matrix", key), (*sweep.place, key), sweep.place]
         line = study.document.at(next(p for p in places if p in study.document.lines))
-        if (problem := f"{line}: {message}") not in problems:
-            problems.append(problem)
+        problems[f"{line}: {message}"] = None
 
     for key, value in keys.items():
         if key in ("global_batch", "launcher"):
@@ -176,11 +159,17 @@ def _check(study: Study, keys: dict[str, Any], sweep: Sweep, problems: list[str]
         elif table.axes[key] and value not in table.axes[key] and str(value) not in table.refusals.get(key, {}):
             choices = ", ".join(map(str, table.axes[key]))
             say(key, f"framework {sweep.framework} has no {key}={value}; it has {choices}")
+        elif not table.has(key, launcher := keys.get("launcher", table.launchers[0])):
+            having = " or ".join(table.launcher_axes[key])
+            say(key, f"framework {sweep.framework} has {key!r} with launcher={having} only, not with {launcher}")
     if keys.get("launcher", table.launchers[0]) not in table.launchers:
-        choices = " or ".join(table.launchers)
+        *first, last = table.launchers
+        choices = f"{', '.join(first)} or {last}" if first else last
         say("launcher", f"framework {sweep.framework} is not started by {keys['launcher']}, but by {choices}")
-    if keys.get("launcher") == "mpirun" and keys.get("controller") == "gloo":
-        say("controller", "launcher=mpirun carries Horovod's messages over MPI, not controller=gloo; use horovodrun")
+    if _workers(keys) % keys.get("hosts", 1):
+        say("hosts", f"workers={_workers(keys)} cannot be spread evenly over hosts={keys['hosts']}")
+    if (by := keys.get("launcher")) in ("mpirun", "srun") and keys.get("controller") == "gloo":
+        say("controller", f"launcher={by} carries Horovod's messages over MPI, not controller=gloo; use horovodrun")
     model = MODELS[keys.get("model", Trial.model)]
     for key in SAMPLE_KEYS:
         if key in keys and key not in model.keys:
@@ -188,6 +177,8 @@ def _check(study: Study, keys: dict[str, Any], sweep: Sweep, problems: list[str]
     if keys.get("data", "auto") not in ("auto", "synthetic", model.data, *model.also):
         own = " or ".join((model.data, *model.also)) if model.data else "data of its own"
         say("data", f"model {keys.get('model', Trial.model)} trains on {own}, not on {keys['data']}")
+    if message := collectives.no_size(keys.get("min_bytes"), keys.get("max_bytes")):
+        say("max_bytes" if "max_bytes" in keys else "min_bytes", message)
     shares = _shares(sweep.framework, keys)
     batch, parts = _batch(keys, shares), keys.get("accumulation", 1)
     if batch and batch % parts:
@@ -218,18 +209,19 @@ def _resolve(
     if table.cuts_model:
         given.update(pipelines.resolved(sweep.framework, workers, given))
     given.setdefault("launcher", table.launchers[0])
-    if "controller" in table.axes:
+    if table.has("controller", given["launcher"]):
         given.setdefault("controller", "mpi")
+    if not table.trains:
+        given["model"] = NO_MODEL
     if given.get("device", "auto") == "auto":
         given["device"] = machine.device
-    real = MODELS[given.get("model", Trial.model)].data
+    real = about_model(given.get("model", Trial.model)).data
     if given.get("data", "auto") == "auto" and data and real and real in data:
         given["data"] = data[real].name
     if shares == 1:
         given["allreduce"] = "none"
     given.setdefault("cores_per_worker", share)
-    window = Window(**{f.name: getattr(sweep.measure, f.name) for f in fields(Window)})
-    return Trial(framework=sweep.framework, window=window, machine=machine.fingerprint, **given)
+    return Trial(framework=sweep.framework, window=sweep.window, machine=machine.fingerprint, **given)
 
 
 def _check_baseline(plan: Plan) -> None:
@@ -280,6 +272,6 @@ def _matches(keys: Mapping[str, Any], partial: Mapping[str, Any]) -> bool:
     return all(keys.get(key) == value for key, value in partial.items())
 
 
-def _stop(problems: list[str]) -> None:
+def _stop(problems: matrix.Problem) -> None:
     if problems:
         raise Problems(sorted(problems, key=by_line))

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from scaling_study import hosts
 from scaling_study.documents import Document, Place, read
-from scaling_study.errors import Problems
+from scaling_study.errors import MOST_PROBLEMS, Problems
+from scaling_study.hosts import Host
+from scaling_study.quoting import MOST_SHOWN, quoted, shortened
 from scaling_study.study_schema import KEYS, Measure, StudyModel
+from scaling_study.trial import Window
+
+LONGEST_SLIP = 40  # characters of a word that could be meant for one of ours
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,11 @@ class Sweep:
     measure: Measure
     place: Place  # where it stands in the document
 
+    @cached_property
+    def window(self) -> Window:
+        """What `measure` says of a run's timed window."""
+        return Window(**{f.name: getattr(self.measure, f.name) for f in fields(Window)})
+
 
 @dataclass(frozen=True)
 class Study:
@@ -40,6 +53,7 @@ class Study:
     sweeps: tuple[Sweep, ...]
     document: Document
     parity: bool = True  # run the gates of its frameworks first
+    hosts: tuple[Host, ...] = ()  # that it may use, where no option gives others
 
 
 def load(path: Path, small: bool = False) -> Study:
@@ -61,7 +75,7 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
     try:
         model = StudyModel.model_validate(value)
     except ValidationError as error:
-        raise Problems(sorted({_explained(document, e) for e in error.errors()}, key=by_line)) from error
+        raise _refused(document, error) from error
     sweeps, problems = [], []
     for index, entry in enumerate(model.sweeps):
         given = entry.model_dump(exclude_none=True)
@@ -77,12 +91,18 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
             continue
         framework, exclude, include = given.pop("framework"), given.pop("exclude"), given.pop("include")
         sweeps.append(Sweep(framework, given, matrix, exclude, include, measure, place))
+    words = enumerate(model.hosts or ())
+    try:
+        named = hosts.listed((document.at(("hosts", index)), word) for index, word in words)
+    except Problems as wrong:
+        problems += wrong.problems
     if problems:
         raise Problems(problems)
     baseline = model.baseline.model_dump(exclude_none=True) if model.baseline else None
     return Study(
-        model.study, model.scaling, baseline, model.order_seed, model.measure, tuple(sweeps), document, model.parity
-    )
+        model.study, model.scaling, baseline, model.order_seed, model.measure, tuple(sweeps), document, model.parity,
+        named,
+    )  # fmt: skip
 
 
 def _overlaid(document: Document, overrides: Any) -> tuple[Document, dict[str, Any]]:
@@ -104,13 +124,20 @@ def _merged(base: Any, over: Any) -> Any:
     return over
 
 
+def _refused(document: Document, error: ValidationError) -> Problems:
+    """The first problems in the order of their lines; to explain thousands would take minutes."""
+    by_place = sorted(error.errors(include_url=False), key=lambda e: document.line(tuple(e["loc"])))
+    first = {_explained(document, e) for e in by_place[:MOST_PROBLEMS]}
+    return Problems(sorted(first, key=by_line), more=max(0, len(by_place) - MOST_PROBLEMS))
+
+
 def _explained(document: Document, error: Any) -> str:
     """One pydantic error as `file:line: key: what is wrong, and what would be right`."""
     place: Place = tuple(error["loc"])
-    shown = ".".join(str(part) for part in place)
+    shown = shortened(".".join(str(part) for part in place), MOST_SHOWN)
     where = document.at(place)
     if error["type"] == "extra_forbidden":
-        return f"{where}: unknown key {place[-1]!r}{nearest(str(place[-1]), _known(place))}"
+        return f"{where}: unknown key {quoted(place[-1])}{nearest(str(place[-1]), _known(place))}"
     if error["type"] == "missing":
         return f"{where}: {shown!r} is missing"
     message = error["msg"].removeprefix("Value error, ")
@@ -120,7 +147,7 @@ def _explained(document: Document, error: Any) -> str:
     hint = nearest(
         str(given), error.get("ctx", {}).get("expected", "").replace("'", "").replace(" or ", ", ").split(", ")
     )
-    return f"{where}: {shown}: {given!r} is not right: {message[0].lower()}{message[1:]}{hint}"
+    return f"{where}: {shown}: {quoted(given)} is not right: {message[0].lower()}{message[1:]}{hint}"
 
 
 def _known(place: Place) -> list[str]:
@@ -137,11 +164,13 @@ def _known(place: Place) -> list[str]:
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """`; did you mean 'workers'?`, or nothing if nothing is near."""
+    if len(word) > LONGEST_SLIP:
+        return ""
     near = difflib.get_close_matches(word, [k for k in known if k], n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def by_line(problem: str) -> tuple[int, str]:
     """Sorts problems as the file has them."""
-    digits = problem.split(":")[1:2]
-    return (int(digits[0]) if digits and digits[0].isdigit() else 0, problem)
+    found = re.match(r"[^:]*:([0-9]{1,9}):", problem)
+    return (int(found[1]) if found else 0, problem)

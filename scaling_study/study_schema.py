@@ -13,6 +13,12 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.trial import Trial
 
 NOT_FOR_STUDIES = ("framework", "machine", "repeat", "window")  # trial keys that no sweep sets
+# Beyond what any study means. A product of two such integers is still one that tables can hold (64 bits), and the
+# system can wait for so many seconds.
+MOST: dict[type, Any] = {int: 2**31 - 1, float: 1e9}
+MOST_SECONDS = 1e7  # some four months
+MOST_BYTES = 2**40
+LONGEST_WORD = 200  # characters
 
 
 class Strict(BaseModel):
@@ -24,15 +30,16 @@ class Strict(BaseModel):
 class Measure(Strict):
     """How each trial is measured and how often."""
 
-    warmup_steps: int = Field(default=5, ge=0)
-    min_steps: int = Field(default=10, ge=1)
-    min_seconds: float = Field(default=2.0, ge=0)
-    max_seconds: float = Field(default=30.0, gt=0)
-    max_steps: int | None = Field(default=None, ge=1)
+    warmup_steps: int = Field(default=5, ge=0, le=MOST[int])
+    min_steps: int = Field(default=10, ge=1, le=MOST[int])
+    min_seconds: float = Field(default=2.0, ge=0, le=MOST_SECONDS)
+    max_seconds: float = Field(default=30.0, gt=0, le=MOST_SECONDS)
+    max_steps: int | None = Field(default=None, ge=1, le=MOST[int])
     repeats: int = Field(default=3, ge=1, le=1000)
     max_repeats: int = Field(default=10, ge=1, le=1000)
-    target_interval: float = Field(default=0.02, gt=0, lt=1)  # half-width of the 95 % interval over the mean
-    timeout_seconds: float = Field(default=600.0, gt=0)
+    target_interval: float = Field(default=0.02, ge=1e-4, lt=1)  # half-width of the 95 % interval over the mean
+    timeout_seconds: float = Field(default=600.0, gt=0, le=MOST_SECONDS)
+    retries: int = Field(default=2, ge=0, le=10)  # after failures to find a port or each other (transient.py)
 
     @model_validator(mode="after")
     def _ordered(self) -> Measure:
@@ -50,12 +57,14 @@ class Measure(Strict):
 def _trial_key_types() -> dict[str, Any]:
     """Trial key -> its type with the limits that trial.py gives it, for pydantic."""
     names = {"int": int, "float": float, "bool": bool, "str": str}
-    result: dict[str, Any] = {"global_batch": Annotated[int, Field(ge=1)]}
+    result: dict[str, Any] = {"global_batch": Annotated[int, Field(ge=1, le=MOST[int])]}
     for f in fields(Trial):
         if f.name not in NOT_FOR_STUDIES:
             kind: Any = _one_of(f.metadata.get("choices") or ()) or names[str(f.type).removesuffix(" | None")]
-            limits = Field(ge=f.metadata.get("minimum"), gt=f.metadata.get("above"))
-            result[f.name] = Annotated[kind, limits]
+            least, above = f.metadata.get("minimum"), f.metadata.get("above")
+            most = MOST_BYTES if f.name.endswith("_bytes") else MOST.get(kind)
+            longest = LONGEST_WORD if kind is str else None
+            result[f.name] = Annotated[kind, Field(ge=least, gt=above, le=most, max_length=longest)]
     return result
 
 
@@ -111,6 +120,7 @@ class StudyModel(Strict):
     baseline: PartialKeys | None = None
     order_seed: int = 0  # of the order in which trials run
     parity: bool = True  # show first that every framework trains what one process would
+    hosts: list[Annotated[str, Field(max_length=LONGEST_WORD + 60)]] | None = Field(default=None, min_length=1)
     measure: Measure = Measure()
     sweeps: list[SweepModel] = Field(min_length=1)
     small: dict[str, Any] | None = None

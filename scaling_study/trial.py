@@ -14,8 +14,9 @@ import argparse
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -62,6 +63,7 @@ class Trial:
         choices=("fp32", "bf16", "fp16", "fp64"),
     )
     workers: int = _key(1, "processes, each driving one GPU or its own share of the cores", minimum=1)
+    hosts: int | None = _key(None, "hosts that the workers are spread over (default: this machine alone)", minimum=1)
     launcher: str = _key("python", "what starts the processes", choices=LAUNCHERS)
     controller: str | None = _key(None, "what carries Horovod's messages", choices=("mpi", "gloo"))
     device: str = _key(
@@ -95,6 +97,10 @@ class Trial:
     bucket_bytes: int | None = _key(None, "gradients that DDP reduces in one call (default: torch's own)", minimum=1)
     fusion_bytes: int | None = _key(None, "gradients fused into one allreduce (default: the library's)", minimum=1)
     cycle_seconds: float | None = _key(None, "how often Horovod looks for gradients to reduce", above=0)
+    collective: str | None = _key(None, "measure this one only (default: all four)", choices=offered("collective"))
+    min_bytes: int | None = _key(None, "smallest size that is measured (default: 1 KiB)", minimum=4)
+    max_bytes: int | None = _key(None, "largest size that is measured (default: 256 MiB)", minimum=4)
+    size_factor: int | None = _key(None, "each size is so many times the one before (default: 4)", minimum=2)
     seed: int = _key(42, "seed of weights and of the order of the data", minimum=0)
     epochs: int | None = _key(None, "time as many steps as these epochs have, instead of a window", minimum=1)
     warmup_epochs: int | None = _key(None, "whole epochs before those, after the warm-up steps", minimum=0)
@@ -128,12 +134,16 @@ class Trial:
         the ids of older results alone.
         """
 
-        def kept(items: list[tuple[str, Any]]) -> dict[str, Any]:
-            return {k: v for k, v in items if v is not None and LATER.get(k, MISSING) != v}
+        def kept(part: Trial | Window) -> dict[str, Any]:
+            said = ((name, getattr(part, name)) for name in NAMES[type(part)])
+            return {name: v for name, v in said if v is not None and LATER.get(name, MISSING) != v}
 
-        asked = asdict(replace(self, repeat=1), dict_factory=kept)
+        asked = {**kept(self), "repeat": 1, "window": kept(self.window)}
         digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
-        words = [self.framework, self.model, f"b{self.batch_per_worker}", self.allreduce, f"w{self.workers}"]
+        model = re.sub(r"[^\w.-]", "-", self.model, flags=re.ASCII)[:60]  # users name theirs; the id names a folder
+        words = [self.framework, model, f"b{self.batch_per_worker}", self.allreduce, f"w{self.workers}"]
+        if not FRAMEWORKS[self.framework].trains:
+            words = [self.framework, self.launcher, f"w{self.workers}"]
         return "-".join([*words, digest])
 
     @property
@@ -185,9 +195,10 @@ class Trial:
         return cls(framework=framework, window=window, **asked), record
 
 
+NAMES = {part: tuple(f.name for f in fields(part)) for part in (Trial, Window)}
 LATER = {"accumulation": 1, "compile": False}  # keys with a default, younger than the first results
 ALWAYS_SAID = ("model", "batch_per_worker", "allreduce", "data")  # a command line without these says too little
-LAUNCHERS_BUSINESS = ("framework", "launcher", "controller", "oversubscribe", "machine", "repeat")
+LAUNCHERS_BUSINESS = ("framework", "hosts", "launcher", "controller", "oversubscribe", "machine", "repeat")
 
 
 def flag(name: str) -> str:
@@ -202,7 +213,7 @@ def script_keys(framework: str) -> list[str]:
         f.name
         for f in fields(Trial)
         if f.name in axes
-        and f.name not in LAUNCHERS_BUSINESS
+        and (f.name not in LAUNCHERS_BUSINESS or f.name == "launcher")  # an axis only where a script must be told
         and axes[f.name] != ("none",)
         and (f.name != "workers" or FRAMEWORKS[framework].one_process)  # else the launcher's business
     ]
@@ -212,7 +223,8 @@ def parser(framework: str) -> argparse.ArgumentParser:
     """The command line of a framework's script, with help a person can use."""
     table = FRAMEWORKS[framework]
     result = argparse.ArgumentParser(
-        description=f"Train and measure with {table.title}.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=f"{'Train and measure with' if table.trains else 'Measure'} {table.title}.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     trial = result.add_argument_group("the trial")
     for f in fields(Trial):
@@ -242,7 +254,7 @@ def _add(group: Any, f: Any, choices: Any = None) -> None:
         group.add_argument(flag(f.name), action="store_true", help=help)
     else:
         choices = choices or f.metadata.get("choices")
-        default = argparse.SUPPRESS if default is None else default
+        default = argparse.SUPPRESS if default is None or f.name == "launcher" else default
         group.add_argument(
             flag(f.name), type=_bounded(kind, f.metadata), default=default, choices=choices or None,
             metavar=None if choices else kind.__name__.upper(), help=help,

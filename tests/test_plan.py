@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -521,11 +520,3 @@ def test_any_plan_is_repeatable_and_its_repeats_are_interleaved(
         for repeat in (1, 2):
             here = [position[id(p)] for p in made.shuffled(repeat)]
             assert here == [there[id(p)] for p in elsewhere.shuffled(repeat)], "the order depends on the seed alone"
-
-
-def test_planning_the_most_that_can_be_planned_takes_seconds(study_of: Callable[..., Study]) -> None:
-    values = list(range(1, 101))
-    text = f"study: a\nsweeps:\n  - framework: single\n    matrix: {{batch_per_worker: {values}, seed: {values}}}\n"
-    start = time.monotonic()
-    assert len(plan.make(study_of(text), Machine(2, "", 0)).configurations) == 10_000
-    assert time.monotonic() - start < 10

@@ -1,0 +1,40 @@
+"""What others wrote, made fit to be shown: nothing that a terminal would obey, and never more than a line or two.
+
+A key of a study file, a message of a failing rank, a folder's name: each may hold an escape sequence that clears
+the screen, or a megabyte. It is shown all the same, for the message is about it.
+"""
+
+from __future__ import annotations
+
+import io
+import reprlib
+import sys
+
+MOST_SHOWN = 60  # characters of a value that a message quotes
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = _short.maxlong = MOST_SHOWN
+
+
+def quoted(value: object) -> str:
+    """`value` as Python would write it, with the middle of what is long left out."""
+    return _short.repr(value)
+
+
+def printable(text: str, but: str = "") -> str:
+    r"""`text` with whatever cannot be printed written out, so that ESC is \x1b; the characters in `but` stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in but else c.encode("unicode_escape").decode() for c in text)
+
+
+def shortened(text: str, most: int) -> str:
+    """At most `most` characters of it; three dots say that there were more."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def shown_in_any_locale() -> None:
+    """Let what this terminal has no sign for be shown as `?`: in the locale C that is all beyond ASCII."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not where somebody has put another in its place
+            stream.reconfigure(errors="replace")

@@ -1,0 +1,108 @@
+"""Results that somebody else made: whatever words are in them, tables, figures and the terminal only show them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from planted import Planted, plant
+from rich.console import Console
+
+import analysis
+from analysis import outputs, results
+from analysis.__main__ import main
+from scaling_study import records
+
+XML = "XML's"
+WORDS = {
+    "markup": "[red]a[/red] [/] [link=file:///etc/passwd]b[/link]",
+    "HTML": "<script>alert(1)</script><img src=x onerror=alert(1)> & &lt;b&gt;",
+    "Markdown": "a | b || c \\| [x](javascript:alert(1)) ![y](http://z) `d` **e**",
+    "mathematics": r"$\frac{1}{2$ $x_{$ $$ \undefined{$a$}",
+    "a terminal's": "\x1b[2J\x1b]0;mine\x07 a\rb \x9b31m \x08 \u202e",
+    XML: "a\x00b \x0b \ufffe ]]> <!-- &nope;",
+    "a line break": "a\n\n# heading\n| x |\n|---|",
+    "a spreadsheet's": '=cmd|"/c calc"!A1',
+}
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
+
+
+def results_of(folder: Path, words: str) -> Path:
+    """A results folder whose every name and message holds these words."""
+    one = Planted("single", model=words)
+    planted = [
+        one,
+        replace(one, framework="horovod", workers=2, allreduce="fp32", speed=160.0),
+        replace(one, framework="horovod", workers=2, allreduce="fp16", speed=180.0, keys=(("data", words),)),
+        replace(one, framework="torch_ddp", workers=2, allreduce="fp32", status="failed", reason=f"rank 0: {words}"),
+        replace(one, framework="mpi_allreduce", workers=2, allreduce="fp32", speed=120.0),
+    ]
+    machine = {"cores": 2, "cpu": words, "gpus": [words], "memory_bytes": 8 << 30, "fingerprint": "abcd1234"}
+    plant(folder, planted, study=words, machine=machine, baseline={"framework": "single", "data": "cifar10"})
+    for path in (folder / "trials").glob("*/record.json"):
+        record = records.read_record(path)
+        if path.parent.name.startswith("mpi"):  # a framework that this version does not know
+            record = replace(record, trial={**record.trial, "framework": words, "schedule": words})
+        ranks = [replace(rank, notes=[words], data_source=words, device_name=words) for rank in record.ranks]
+        records.write_record(path.parent, replace(record, error=words, notes=[words], ranks=ranks))
+    return folder
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_words_of_others_make_no_markdown_and_no_html(tmp_path: Path, kind: str) -> None:
+    read = results.read(results_of(tmp_path, WORDS[kind]))
+    made = [path for path in outputs.write_tables(read, tmp_path / "tables") if path.suffix == ".md"]
+    assert made and all(path.parent == tmp_path / "tables" for path in made), "no name leads elsewhere"
+    for path in made:
+        text = path.read_text(encoding="utf-8")
+        assert not CONTROL.search(text) and "<" not in text and not re.search(r"\]\(", text), path
+        rows = [line for line in text.splitlines() if line.startswith("|")]
+        assert len({line.count("|") for line in rows}) == 1, f"{path}: a column too many"
+        assert sum(line.startswith("#") for line in text.splitlines()) == 1, f"{path}: a heading too many"
+
+
+@pytest.mark.parametrize("kind", WORDS)
+@pytest.mark.parametrize("width", [60, 200])
+def test_a_terminal_is_told_nothing_but_colours(tmp_path: Path, kind: str, width: int) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, width=width, force_terminal=True, color_system="standard", legacy_windows=False)
+    analysis.print_tables(results_of(tmp_path, WORDS[kind]), console)
+    said = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
+    assert said and not CONTROL.search(said)
+    if kind == "markup":
+        assert "[red]" in said
+
+
+def test_words_of_others_are_only_words_in_figures_and_csv(tmp_path: Path) -> None:
+    made = analysis.write(results_of(tmp_path, f"<script>alert(1)</script> {WORDS['mathematics']} {WORDS[XML]}"))
+    assert all(path.parent in (tmp_path, tmp_path / "tables", tmp_path / "figures") for path in made)
+    figures = [path for path in made if path.suffix == ".svg"]
+    assert figures
+    for path in figures:
+        root = ElementTree.fromstring(path.read_bytes())
+        assert not {element.tag.split("}")[-1] for element in root.iter()} & {"script", "a", "foreignObject"}
+    assert any("$x_{$" in path.read_text(encoding="utf-8") for path in figures), "a dollar sign is one"
+    with (tmp_path / "results.csv").open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 15 and not any(CONTROL.search(cell) for row in rows for cell in row.values())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", "null", "[" * 100_000, '{"study": 1}', '{"schema": 1, "study": "a", "scaling": "\\u001b[2J"}',
+     '{"schema": 1, "study": "a", "machine": [1]}', '{"schema": 1, "study": "a", "machine": {"gpus": 3}}',
+     '{"schema": 1, "study": "a", "baseline": {"workers": "x"}}', '{"schema": 1, "study": "a", "target_interval": "x"}',
+     '{"schema": 1, "study": "a", "configurations": 3}', '{"schema": 1, "study": "a", "target_interval": NaN}'],
+)  # fmt: skip
+def test_a_study_json_that_is_none_is_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "study.json").write_text(text, encoding="utf-8")
+    assert main([str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and said.count("\n") == 1 and len(said) < 500 and not CONTROL.search(said)

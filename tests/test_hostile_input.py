@@ -1,0 +1,361 @@
+"""Whatever a study file holds, the answer is a plan or a few clear lines, soon and in little memory.
+
+Nothing in one can run code, reach a shell, leave its results folder or write escape sequences to a terminal.
+docs/reliability.md lists the threats, each with the test that stands for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling_study import errors, launchers, outcome, plan, study, summary
+from scaling_study.errors import Problems
+from scaling_study.estimate import Estimate
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.machine import Machine
+from scaling_study.models import MODELS
+from scaling_study.progress import clock, describe
+from scaling_study.records import Record
+from scaling_study.results import about
+from scaling_study.settings import CHECKOUT
+from scaling_study.study_schema import KEYS, Measure
+from scaling_study.trial import Trial
+
+SHIPPED = sorted([CHECKOUT / "sweeps.yaml", *(CHECKOUT / "studies").glob("*.yaml")])
+STUDIES = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in SHIPPED]
+TRIAL_FIELDS = {f.name: f for f in fields(Trial)}
+SECONDS = 5.0  # of CPU time, for any file at all
+
+
+def answer(path: Path, machine: Machine, small: bool = False) -> list[str]:
+    """Load, plan, and do with the plan what a dry run does: what was complained of; all else is a bug."""
+    start = time.process_time()
+    try:
+        made = plan.make(study.load(path, small), machine)
+    except Problems as wrong:
+        said = wrong.problems
+        assert said and len(said) <= errors.MOST_PROBLEMS + 1
+        assert all(line.startswith((f"{path}:", "... and ")) for line in said), "each names the file"
+        assert all(len(line) <= errors.MOST_CHARACTERS and line.isprintable() for line in said)
+    else:
+        said = []
+        assert made.study.name == Path(made.study.name).name and made.study.name[0] not in ".-", "it names a folder"
+        json.dumps(about(made), allow_nan=False)
+        for planned in (*made.configurations[:20], *made.gates[:20]):
+            runs(planned)
+    assert time.process_time() - start < SECONDS
+    return said
+
+
+def runs(planned: plan.Planned) -> None:
+    """What is planned can be said, estimated, written down and put on a command line that its script understands."""
+    trial = planned.trial
+    assert describe(trial).isprintable() and len(clock(Estimate()(trial, planned))) < 30
+    assert trial.id == Path(trial.id).name and len(trial.id) < 200, "it names a folder"
+    assert all(-(2**63) <= v < 2**63 for v in trial.to_dict().values() if isinstance(v, int)), "tables can hold it"
+    json.dumps(trial.to_dict(), allow_nan=False)
+    assert launchers.command(trial).shell().isprintable()
+    if trial.window.max_seconds is not None:
+        again, _ = Trial.from_argv(trial.framework, trial.to_argv())
+        assert again.to_argv() == trial.to_argv()
+
+
+# --- any file ---
+
+WORDS = [*KEYS, *Measure.model_fields, *FRAMEWORKS, *MODELS, "framework", "matrix", "exclude", "include", "study",
+         "sweeps", "small", "baseline", "measure", "scaling", "order_seed", "description", "parity", "weak", "strong",
+         "none", "fp16", "even", "time", "1f1b", "9,5", "²,5", "9" * 30, "-1", "--help", "1,", "", "0", "a\0b",
+         "\x1b[2J", "\u202e", "$(id)", "../..", "nul", "x" * 3000]  # fmt: skip
+words = st.sampled_from(WORDS)
+numbers = (
+    st.integers(-2, 70)
+    | st.integers()
+    | st.sampled_from([2**31 - 1, 2**31, 2**53, 2**62, 2**63 - 1, 2**63, 2**64, 10**30, -(2**63), 10**300])
+    | st.floats()
+    | st.sampled_from([1e-300, 5e-324, 1e300, 1e9, 1e7])
+)
+scalars = st.none() | st.booleans() | numbers | words | st.text(max_size=8) | st.binary(max_size=4)
+scalars |= st.dates() | st.datetimes()
+keys = words | st.text(max_size=4) | st.integers(-2, 3) | st.none() | st.booleans() | st.floats() | st.dates()
+nested = st.recursive(scalars, lambda v: st.lists(v, max_size=4) | st.dictionaries(keys, v, max_size=4), max_leaves=15)
+
+
+def dumped(value: Any) -> str:
+    return yaml.safe_dump(value, allow_unicode=True, sort_keys=False)
+
+
+@given(nested, st.booleans())
+def test_any_value_gives_a_plan_or_a_few_clear_lines(
+    study_file: Callable[..., Path], machine: Callable[..., Machine], value: Any, small: bool
+) -> None:
+    answer(study_file(dumped(value)), machine(), small)
+
+
+@given(st.binary(max_size=200) | st.text(max_size=100).map(lambda text: text.encode("utf-16")), st.booleans())
+def test_any_bytes_give_a_plan_or_a_few_clear_lines(
+    study_file: Callable[..., Path], machine: Callable[..., Machine], data: bytes, small: bool
+) -> None:
+    answer(study_file(data), machine(), small)
+
+
+@given(st.text(max_size=200), st.booleans())
+def test_any_text_gives_a_plan_or_a_few_clear_lines(
+    study_file: Callable[..., Path], machine: Callable[..., Machine], text: str, small: bool
+) -> None:
+    answer(study_file(text.encode("utf-8", "surrogatepass")), machine(), small)
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place of a nested value but the whole."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inside:
+        yield (*place, key)
+        yield from places(one, (*place, key))
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> Any:
+    """A study that ships, with a few of its values or keys replaced, removed, renamed, added, or given twice."""
+    value = copy.deepcopy(draw(st.sampled_from(STUDIES)))
+    for _ in range(draw(st.integers(1, 4))):
+        place = draw(st.sampled_from(sorted(places(value), key=str) or [()]))
+        if not place:
+            return value
+        around = value
+        for part in place[:-1]:
+            around = around[part]
+        last, one = place[-1], around[place[-1]]
+        do = draw(st.sampled_from(["replace", "replace", "nest", "remove", "rename", "add", "list", "twice"]))
+        if do == "replace":
+            around[last] = draw(scalars)
+        elif do == "nest":
+            around[last] = draw(nested)
+        elif do == "remove":
+            del around[last]
+        elif do == "list":
+            around[last] = [one] if not isinstance(one, list) else [*one, draw(scalars)]
+        elif isinstance(around, dict):
+            around[draw(keys)] = around.pop(last) if do == "rename" else draw(scalars) if do == "add" else one
+        else:
+            around.append(copy.deepcopy(one))
+    return value
+
+
+@given(mutated(), st.booleans(), st.sampled_from([(2, 0), (64, 0), (8, 2)]))
+def test_any_mutated_study_gives_a_plan_or_a_few_clear_lines(
+    study_file: Callable[..., Path], machine: Callable[..., Machine], value: Any, small: bool, size: tuple[int, int]
+) -> None:
+    answer(study_file(dumped(value)), machine(*size), small)
+
+
+@st.composite
+def extreme(draw: st.DrawFn) -> Any:
+    """A sweep of right types only, at the ends of what each key may be: here odd values meet arithmetic."""
+
+    def of(name: str) -> st.SearchStrategy[Any]:
+        field = TRIAL_FIELDS[name]
+        kind = next(kind for kind in ("int", "float", "bool", "str") if kind in str(field.type))
+        if choices := axes[name] or field.metadata.get("choices"):
+            return st.sampled_from(list(choices))
+        return {
+            "int": st.sampled_from([1, 2, 3, 4, 8, 12, 60, 2**31 - 1]) | st.integers(0, 2**31),
+            "float": st.sampled_from([5e-324, 1e-5, 1.0, 1e9]) | st.floats(min_value=0, max_value=1e9),
+            "bool": st.booleans(),
+            "str": st.sampled_from(["even", "time", "9,5", "1" * 9 + ",1", "²,5", "9" * 30, " 1 , 2 ", ",", "1,1,1"]),
+        }[kind]
+
+    framework = draw(st.sampled_from(sorted(FRAMEWORKS)))
+    axes = FRAMEWORKS[framework].axes
+    names = draw(st.lists(st.sampled_from(sorted(set(axes) & set(KEYS))), max_size=6, unique=True))
+    crossed = draw(st.lists(st.sampled_from(names), max_size=3, unique=True)) if names else []
+    sweep = {name: draw(of(name)) for name in names if name not in crossed}
+    if crossed:
+        sweep["matrix"] = {name: draw(st.lists(of(name), min_size=1, max_size=3)) for name in crossed}
+    seconds, counts = st.sampled_from([0, 1e-300, 2, 1e7]), st.sampled_from([1, 3, 1000, 2**31 - 1])
+    limits = {"min_seconds": seconds, "max_seconds": seconds, "timeout_seconds": seconds, "warmup_steps": counts,
+              "max_steps": counts, "repeats": st.sampled_from([1, 2, 1000]),
+              "target_interval": st.sampled_from([1e-4, 0.999])}  # fmt: skip
+    measure = draw(st.fixed_dictionaries({}, optional=limits))
+    return {"study": "extreme", "measure": measure, "sweeps": [{"framework": framework, **sweep}]}
+
+
+@given(extreme(), st.sampled_from([(1, 0), (2, 0), (64, 0), (8, 2)]))
+def test_any_values_at_their_limits_give_a_plan_or_a_few_clear_lines(
+    study_file: Callable[..., Path], machine: Callable[..., Machine], value: Any, size: tuple[int, int]
+) -> None:
+    answer(study_file(dumped(value)), machine(*size))
+
+
+@given(st.sampled_from(SHIPPED), st.data(), st.booleans())
+def test_any_study_cut_doubled_or_torn_gives_a_plan_or_a_few_clear_lines(
+    study_file: Callable[..., Path], machine: Callable[..., Machine], path: Path, data: st.DataObject, small: bool
+) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    at = data.draw(st.integers(0, len(lines) - 1))
+    do = data.draw(st.sampled_from(["double", "drop", "indent", "insert", "cut", "swap"]))
+    if do == "double":
+        lines.insert(data.draw(st.integers(0, len(lines))), lines[at])
+    elif do == "drop":
+        del lines[at]
+    elif do == "indent":
+        lines[at] = data.draw(st.sampled_from([" ", "  ", "\t", "- ", "? ", "&a ", "*a ", "!!int ", "%"])) + lines[at]
+    elif do == "insert":
+        column = data.draw(st.integers(0, len(lines[at])))
+        lines[at] = lines[at][:column] + data.draw(st.text(max_size=5)) + lines[at][column:]
+    elif do == "cut":
+        lines = lines[: at + 1]
+        lines[at] = lines[at][: data.draw(st.integers(0, len(lines[at])))]
+    else:
+        lines[at], lines[0] = lines[0], lines[at]
+    answer(study_file("".join(lines).encode("utf-8", "surrogatepass")), machine(), small)
+
+
+# --- files that are none ---
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "round.yaml").symlink_to("round.yaml")
+    (tmp_path / "to-pipe.yaml").symlink_to("pipe.yaml")
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as server:
+        server.bind(str(tmp_path / "socket.yaml"))
+        for name, said in {
+            "pipe.yaml": "a pipe or device; a study is a file",
+            "to-pipe.yaml": "a pipe or device; a study is a file",
+            "socket.yaml": "a pipe or device; a study is a file",
+            "round.yaml": "cannot be read: Too many levels of symbolic links",
+            ".": "cannot be read: Is a directory",
+        }.items():
+            with pytest.raises(Problems) as wrong:
+                study.load(tmp_path / name)
+            assert wrong.value.problems == [f"{tmp_path / name}: {said}"]
+    for device in ("/dev/zero", "/dev/null", "/dev/tty", "/dev/random"):
+        if os.path.exists(device):
+            with pytest.raises(Problems, match="a pipe or device; a study is a file"):
+                study.load(Path(device))
+
+
+def test_a_name_that_a_terminal_would_obey_is_written_out(tmp_path: Path) -> None:
+    latin = os.fsdecode(b"\xff.yaml")  # a file's name is bytes, and not always text
+    for name in ("\x1b[2J\x1b]0;mine\x07.yaml", "a\nb: fine.yaml", "a\rb.yaml", "\u202eabc.yaml", latin):
+        for is_there in (False, True):
+            if is_there:
+                (tmp_path / name).write_text("study: [")
+            with pytest.raises(Problems) as wrong:
+                study.load(tmp_path / name)
+            (line,) = wrong.value.problems
+            assert line.isprintable() and line.isascii() and str(wrong.value) == line
+
+
+# --- names and values ---
+
+SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAMES = ["", ".", "..", "...", ".hidden", "-rf", "--results", "a/b", "a\\b", "/etc", "../up", "a/../../b", "~", "~root",
+         "a b", "a\n", "a\nb", "a\0b", "a\x1b[2J", "$HOME", "$(id)", "`id`", "a;b", "a|b", "a*", "a?", "[red]", "<b>",
+         "a'b", 'a"b', "\u202ea", "ä", "٣", "x" * 101, "a" + "\u0301", "C:", "a:b", "%s", "{}"]  # fmt: skip
+
+
+@given(st.sampled_from(NAMES) | st.text(max_size=5) | st.from_regex(SAFE, fullmatch=True))
+def test_a_study_is_named_like_a_folder_that_can_be_nowhere_else(study_file: Callable[..., Path], name: str) -> None:
+    text = dumped({"study": name, "sweeps": [{"framework": "single"}]})
+    try:
+        made = study.load(study_file(text)).name
+    except Problems as wrong:
+        assert not SAFE.fullmatch(name)
+        assert len(wrong.problems) == 1, "the name and nothing else"
+    else:
+        assert made == name and SAFE.fullmatch(name)
+        assert (Path("results") / name).parent == Path("results") and name == os.path.normpath(name)
+
+
+@given(st.sampled_from(NAMES) | st.text(max_size=200))
+def test_a_trial_has_one_folder_of_its_own_whatever_users_call_their_model(model: str) -> None:
+    trial = Trial(model=model)
+    assert re.fullmatch(r"[\w.-]+", trial.id, re.ASCII) and len(trial.id) < 200 and trial.id[0].isalpha()
+    assert trial.id != Trial(model=f"{model}.").id, "the hash tells apart what the words do not"
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["hostfile", "host", "env", "environment", "command", "script", "python", "module", "entry_point", "shell",
+     "pre_run", "import", "include_file", "extends", "data_root", "results", "log", "machine", "record", "local_rank"],
+)  # fmt: skip
+@pytest.mark.parametrize("place", ["study", "sweep", "matrix", "measure", "baseline", "exclude", "include"])
+def test_a_study_names_no_variable_no_file_and_no_program(
+    study_file: Callable[..., Path], key: str, place: str
+) -> None:
+    """What trains is said in words of a table; what such keys would say has no place in a study file."""
+    sweep: dict[str, Any] = {"framework": "single", "matrix": {"seed": [1]}}
+    value: dict[str, Any] = {"study": "a", "sweeps": [sweep], "measure": {}, "baseline": {"framework": "single"}}
+    around = {"study": value, "sweep": sweep, "matrix": sweep["matrix"]}.get(place)
+    if around is None:
+        around = {"measure": value["measure"], "baseline": value["baseline"]}.get(place, {"seed": 1})
+        if place in ("exclude", "include"):
+            sweep[place] = [around]
+    around[key] = ["x"] if place == "matrix" else "x"
+    with pytest.raises(Problems) as wrong:
+        study.load(study_file(dumped(value)))
+    assert any(f"unknown key {key!r}" in line for line in wrong.value.problems)
+
+
+def test_what_trains_comes_from_installed_packages_alone(study_file: Callable[..., Path]) -> None:
+    for name in ("os:system", "scaling_study.workloads.cifar10:load", "../evil", "evil.py", "__import__('os')"):
+        with pytest.raises(Problems, match="is not right: input should be"):
+            study.load(study_file(dumped({"study": "a", "sweeps": [{"framework": "single", "model": name}]})))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--where", "\x1b[2J=1"], "--where \\x1b[2J=1: expected key=value"),
+        (["--where", "[/red]=1"], "--where [/red]=1: expected key=value"),
+        (["--where", "x" * 100_000], "--where xxx"),
+        (["--where", "seed=" + "9" * 5000], "--where seed=999"),
+        (["--where", "learning_rate=nan"], "matches no trial"),
+        (["--retry", "[/]\x1b[2J"], "a status is one of"),
+        (["--results", "/proc/[/]\x1b[2J\nb"], "cannot write results there"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_command_line_is_quoted_short_and_printable(tmp_path: Path, arguments: list[str], said: str) -> None:
+    (tmp_path / "a.yaml").write_text("study: a\nparity: false\nsweeps: [{framework: single, data: synthetic}]\n")
+    argv = [sys.executable, str(CHECKOUT / "run_sweep.py"), "a.yaml", *arguments]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (1, 2) and "Traceback" not in done.stderr
+    (line,) = filter(None, done.stderr.splitlines())
+    assert said in line and line.isprintable() and len(line) < 3000
+
+
+def test_a_results_folder_may_have_any_name(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("study: a\nsweeps: [{framework: single}]\n")
+    argv = [sys.executable, str(CHECKOUT / "run_sweep.py"), "a.yaml", "--dry-run", "--results", "x[/] [red]y"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0 and "x[/] [red]y/a" in done.stdout, done.stderr
+
+
+def test_what_ranks_say_reaches_the_terminal_as_text_alone() -> None:
+    said = "\x1b[2J\x1b]0;mine\x07[/red] a\rb\nc \u202e" + "x" * 10_000
+    made = outcome.Outcome("failed", said, said)
+    assert made.reason.isprintable() and len(made.reason) <= 500
+    assert made.error.replace("\n", "").isprintable() and "\nc" in made.error
+    trial = Trial()
+    record = Record("a", trial.id, trial.configuration, trial.to_dict(), {}, "failed", said, parity=said)
+    again = summary.of(record)  # a record from elsewhere
+    assert again.reason.isprintable() and again.parity.isprintable()

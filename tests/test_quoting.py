@@ -1,0 +1,62 @@
+"""What others wrote is shown: whole where it can be, printable always, and never long."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling_study.errors import MOST_CHARACTERS, MOST_PROBLEMS, Problems, Trouble
+from scaling_study.quoting import MOST_SHOWN, printable, quoted, shortened
+from scaling_study.settings import CHECKOUT
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("plain, é ≈ 漢", "plain, é ≈ 漢"), ("\x1b[2J", r"\x1b[2J"), ("a\nb\tc", r"a\nb\tc"), ("\x00\x9b", r"\x00\x9b"),
+     ("\u202e", r"\u202e"), ("\udcff", r"\udcff"), ("\U000e0001", r"\U000e0001")],
+)  # fmt: skip
+def test_what_cannot_be_printed_is_written_out(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@given(st.text())
+def test_any_text_becomes_printable_and_printable_text_stays(text: str) -> None:
+    made = printable(text)
+    assert made.isprintable() and printable(made) == made
+    assert made == text or not text.isprintable()
+    kept = printable(text, but="\n\t")
+    assert kept.count("\n") == text.count("\n") and kept.replace("\n", "").replace("\t", "").isprintable()
+
+
+@given(st.text() | st.text(min_size=100, max_size=300) | st.integers() | st.floats() | st.binary() | st.dates())
+def test_any_value_is_quoted_short_and_printable(value: Any) -> None:
+    made = quoted(value)
+    assert len(made) <= MOST_SHOWN + 20 and made.isprintable()
+    if isinstance(value, str) and len(repr(value)) <= MOST_SHOWN:
+        assert ast.literal_eval(made) == value
+
+
+def test_what_is_long_is_cut() -> None:
+    assert (shortened("abcdef", 6), shortened("abcdefg", 6)) == ("abcdef", "abc...")
+    assert len(quoted("x" * 10**7)) <= MOST_SHOWN and len(quoted({"a": "x" * 10**7, "b": [1] * 10**6})) < 200
+
+
+def test_a_refusal_can_be_read_however_much_is_wrong() -> None:
+    wrong = Problems([f"a.yaml:{n}: \x1b[2J{'x' * 5000}" for n in range(1000)], more=23)
+    assert len(wrong.problems) == MOST_PROBLEMS + 1 and wrong.problems[-1] == "... and 923 more problems"
+    assert all(len(line) <= MOST_CHARACTERS and line.isprintable() for line in wrong.problems)
+    assert Problems(["one"]).problems == ["one"] and str(Problems(["one", "two"])) == "one\ntwo"
+    assert str(Trouble("a\x1b[2J\nb")) == r"a\x1b[2J\nb"
+
+
+def test_what_a_terminal_has_no_sign_for_ends_nothing() -> None:
+    code = "from scaling_study.quoting import *; shown_in_any_locale(); print('a ★')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False,
+                          env={"PATH": "", "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(CHECKOUT)})  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, b"a ?\n")
