@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import baseline, comparable
+from analysis import baseline, comparable, outcomes
 from analysis.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASES
 from analysis.study import StudyInfo
 from analysis.trials import INTEGERS, TRIAL_KEYS
@@ -44,7 +44,7 @@ def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
     """`trials` (trials.COLUMNS, without gates) -> COLUMNS, in the order of the trial keys.
 
     `n` counts the repeats that are ok, `repeats` all that finished, `too_short` those ok whose run was;
-    `failures` reads `oom: 1`; `repeat_values` holds the samples per second of each, separated by `;`.
+    `failures` reads `oom: 1, oom (implied): 2`; `repeat_values` holds the samples per second of each, separated by `;`.
     `repeats_needed` is how many repeats this spread would need for the study's target_interval.
     `parity` is the verdict of its gates; `not_comparable` why its speed claims nothing, empty where it may.
     """
@@ -75,7 +75,9 @@ def values(configuration: Mapping[Any, Any]) -> list[float]:
 def _configuration(group: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, Any]:
     """One row from the trials of one configuration, which agree in every key but the repeat."""
     good, bad = ([t for t in group if (t["status"] == "ok") is ok] for ok in (True, False))
-    counts = {status: sum(t["status"] == status for t in bad) for status in STATUSES}
+    bad.sort(key=outcomes.implied)  # what was measured speaks first
+    failed = [outcomes.word(t) for t in bad]
+    counts = {name: failed.count(name) for name in (*STATUSES, outcomes.IMPLIED)}
     speeds = [float(t["samples_per_second"]) for t in good]
     row: dict[Any, Any] = {key: group[0][key] for key in ("study", "configuration", *KEYS, "parity", "parity_gates")}
     row |= {
@@ -105,7 +107,7 @@ def _speedup(row: dict[Any, Any], rows: list[dict[Any, Any]], study: StudyInfo) 
     """Speed-up and efficiency of one row, or the reason why there is none."""
     found = baseline.find(row, rows, study)
     if study.baseline is not None and not row["n"]:
-        return {"speedup_reason": f"not measured: {row['status']}"}
+        return {"speedup_reason": f"not measured: {outcomes.word(row)}"}
     if row["not_comparable"]:
         return {"speedup_reason": row["not_comparable"]}
     if isinstance(found, str):
@@ -117,7 +119,8 @@ def _speedup(row: dict[Any, Any], rows: list[dict[Any, Any]], study: StudyInfo) 
         whose = "" if row["oversubscribed"] else "its baseline is "
         return name | {"speedup_reason": f"{whose}oversubscribed: more workers than the machine has room for"}
     if not found["n"]:
-        return name | {"speedup_reason": f"its baseline is not ok: {found['status']} ({found['configuration']})"}
+        why = f"its baseline is not ok: {outcomes.word(found)} ({found['configuration']})"
+        return name | {"speedup_reason": why}
     workers = int(row["workers"])
     if found is row:  # 1 by definition, without any doubt that an interval could express
         return name | {"speedup": 1.0, "efficiency": 1.0 / workers, "speedup_reason": ""}

@@ -10,8 +10,10 @@ from dataclasses import dataclass, fields
 
 import pandas as pd
 
+from analysis.network import rows as network
 from analysis.pipeline import events
 from analysis.pipeline.events import Row
+from scaling_study.quoting import printable
 from scaling_study.records import Record
 
 EPOCH_COLUMNS = (
@@ -29,21 +31,23 @@ class Rows:
     stages: list[Row]
     epochs: list[Row]
     notes: list[Row]
+    network: list[Row]
 
 
 @dataclass(frozen=True)
 class Details:
-    """The frames of a study: events.COLUMNS, events.STAGE_COLUMNS, EPOCH_COLUMNS, NOTE_COLUMNS."""
+    """The frames of a study: events.COLUMNS, events.STAGE_COLUMNS, EPOCH_COLUMNS, NOTE_COLUMNS, network.COLUMNS."""
 
     events: pd.DataFrame
     stages: pd.DataFrame
     epochs: pd.DataFrame
     notes: pd.DataFrame
+    network: pd.DataFrame
 
 
 def of(record: Record) -> Rows:
     """Raises KeyError, TypeError or ValueError for what is not whole."""
-    who = (record.configuration, int(record.trial["repeat"]))
+    who = (printable(record.configuration), int(record.trial["repeat"]))
     epochs: list[Row] = [
         (
             *(*who, rank.rank, bool(epoch["warmup"]), int(epoch["steps"]), int(epoch["samples"])),
@@ -53,8 +57,9 @@ def of(record: Record) -> Rows:
         for rank in record.ranks
         for epoch in rank.epochs
     ]
-    notes: list[Row] = [(*who, note) for note in dict.fromkeys(note for rank in record.ranks for note in rank.notes)]
-    return Rows(events.rows(record), events.stage_rows(record), epochs, notes)
+    said = dict.fromkeys(note for rank in record.ranks for note in rank.notes)
+    notes: list[Row] = [(*who, printable(note)) for note in said]
+    return Rows(events.rows(record), events.stage_rows(record), epochs, notes, network.rows(record))
 
 
 def gathered(many: Iterable[Rows]) -> Details:
@@ -69,6 +74,7 @@ def gathered(many: Iterable[Rows]) -> Details:
         events.frame(rows["stages"], events.STAGE_COLUMNS),
         epochs.astype(kinds),
         pd.DataFrame(rows["notes"], columns=list(NOTE_COLUMNS)),
+        network.frame(rows["network"]),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis import outcomes
 from analysis.baseline import same
 from analysis.configurations import KEYS, values
 from scaling_study.intervals import ratio
@@ -49,7 +50,7 @@ def table(configurations: pd.DataFrame) -> pd.DataFrame:
 
 def _pair(row: Mapping[Any, Any], reference: Mapping[Any, Any]) -> dict[str, Any]:
     pair = {key: row[key] for key in (*KEYS, "configuration")} | {"reference": reference["configuration"]}
-    missing = [f"{side['allreduce']}: {side['status']}" for side in (reference, row) if side["status"] != "ok"]
+    missing = [f"{side['allreduce']}: {outcomes.word(side)}" for side in (reference, row) if side["status"] != "ok"]
     if missing:
         return pair | {"n": 0, "verdict": ", ".join(missing)}
     gain = ratio(values(row), values(reference))

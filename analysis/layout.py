@@ -64,8 +64,9 @@ def markdown(table: Table | Listing) -> str:
         body, first = [[*names, *map(_marked, cells)] for names, cells in filled], "---:"
         said = (*table.notes, *table.legend)
     rules = [first, *["---:"] * (len(header) - 1)]
-    lines = [f"# {table.title}", "", *(f"| {' | '.join(line)} |" for line in (header, rules, *body))]
-    return "\n".join([*lines, "", *(f"- {note}" for note in said), ""])
+    lines = [f"# {_harmless(table.title)}", ""]
+    lines += [f"| {' | '.join(map(_harmless, line))} |" for line in (header, rules, *body)]
+    return "\n".join([*lines, "", *(f"- {_harmless(note)}" for note in said), ""])
 
 
 def grid(table: Table, most_columns: int) -> tuple[list[str], list[tuple[list[str], list[Cell]]]]:
@@ -84,6 +85,13 @@ def number(value: float, half: float | None = None) -> str:
     while half and half < 0.5 / 10**places and places < 4:  # never "± 0" of something
         places += 1
     return f"{value:,.{places}f}" + ("" if half is None else f" ± {half:,.{places}f}")
+
+
+def _harmless(text: str) -> str:
+    """Names and messages that others wrote make no HTML, no link or image, and no column of their own."""
+    for sign, written in (("&", "&amp;"), ("<", "&lt;"), ("|", "&#124;"), ("](", "]&#40;")):
+        text = text.replace(sign, written)
+    return text
 
 
 def _marked(cell: Cell) -> str:

@@ -9,22 +9,24 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis import communication, figures, gain, layout, memory, results, tables
 from analysis.epochs import listing as epochs
 from analysis.figures import style
 from analysis.names import file_name
+from analysis.network import listing as networks
 from analysis.pipeline import listing as pipelines
 from analysis.results import Results
 
 UNDATED = {"Date": None}  # the same results are the same file
 OURS = re.compile(
-    r"(throughput|speedup|memory|communication|frameworks|allreduce-gain|pipeline|epochs|timelines?)(-.+)?"
+    r"(throughput|speedup|memory|communication|frameworks|allreduce-gain|pipeline|epochs|network|timelines?)(-.+)?"
     r"\.(md|csv|png|svg)"
 )
 
@@ -32,9 +34,9 @@ OURS = re.compile(
 def write(folder: Path) -> list[Path]:
     """Write everything and return the paths. Raises NotResults or OSError; warns SkippedRecord."""
     read = results.read(folder)
-    made = [_csv(folder / "results.csv", read.trials)]
+    made = [write_csv(folder / "results.csv", read.trials)]
     shown = read.configurations.drop(columns=["series_order", "batch"])
-    made.append(_csv(folder / "configurations.csv", shown))
+    made.append(write_csv(folder / "configurations.csv", shown))
     made += write_tables(read, folder / "tables")
     made += write_figures(read, folder / "figures")
     for place in ("tables", "figures"):
@@ -50,38 +52,43 @@ def write_tables(read: Results, folder: Path) -> list[Path]:
     made = []
     for model in read.models:
         name = file_name(model)
-        made.append(_text(folder / f"throughput-{name}.md", layout.markdown(tables.throughput(read, model))))
-        made.append(_csv(folder / f"throughput-{name}.csv", tables.long(read, model)))
+        made.append(write_text(folder / f"throughput-{name}.md", layout.markdown(tables.throughput(read, model))))
+        made.append(write_csv(folder / f"throughput-{name}.csv", tables.long(read, model)))
         if read.study.baseline is not None:
-            made.append(_text(folder / f"speedup-{name}.md", layout.markdown(tables.speedup(read, model))))
+            made.append(write_text(folder / f"speedup-{name}.md", layout.markdown(tables.speedup(read, model))))
         of_model = read.configurations[read.configurations.model == model]
         for kind, part in (("memory", memory), ("communication", communication)):
             if (listing := part.listing(read, model)) is not None:
-                made.append(_text(folder / f"{kind}-{name}.md", layout.markdown(listing)))
-                made.append(_csv(folder / f"{kind}-{name}.csv", part.table(of_model)))
-    for name, whole in (("pipeline", pipelines), ("epochs", epochs)):
+                made.append(write_text(folder / f"{kind}-{name}.md", layout.markdown(listing)))
+                made.append(write_csv(folder / f"{kind}-{name}.csv", part.table(of_model)))
+    for name, whole in (("pipeline", pipelines), ("epochs", epochs), ("network", networks)):
         if (listing := whole.listing(read)) is not None:
-            made.append(_text(folder / f"{name}.md", layout.markdown(listing)))
-            made.append(_csv(folder / f"{name}.csv", whole.table(read)))
+            made.append(write_text(folder / f"{name}.md", layout.markdown(listing)))
+            made.append(write_csv(folder / f"{name}.csv", whole.table(read)))
     pairs = gain.table(read.configurations)
-    return made + ([_csv(folder / "allreduce-gain.csv", pairs)] if len(pairs) else [])
+    return made + ([write_csv(folder / "allreduce-gain.csv", pairs)] if len(pairs) else [])
 
 
 def write_figures(read: Results, folder: Path) -> list[Path]:
+    """Every figure of the study."""
+    return write_drawn(figures.draw(read), folder)
+
+
+def write_drawn(drawn: Mapping[str, Figure], folder: Path) -> list[Path]:
     """Each figure as PNG, for looking at, and as SVG, for a paper."""
     made = []
     with style.applied():
-        for name, figure in figures.draw(read).items():
+        for name, figure in drawn.items():
             made.append(_replaced(folder / f"{name}.png", partial(figure.savefig, format="png")))
             made.append(_replaced(folder / f"{name}.svg", partial(figure.savefig, format="svg", metadata=UNDATED)))
     return made
 
 
-def _csv(path: Path, frame: pd.DataFrame) -> Path:
+def write_csv(path: Path, frame: pd.DataFrame) -> Path:
     return _replaced(path, lambda temporary: frame.to_csv(temporary, index=False))
 
 
-def _text(path: Path, text: str) -> Path:
+def write_text(path: Path, text: str) -> Path:
     return _replaced(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 

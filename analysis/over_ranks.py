@@ -9,6 +9,7 @@ import pandas as pd
 
 from scaling_study import records
 from scaling_study.intervals import throughput, within_run
+from scaling_study.models import NO_MODEL
 from scaling_study.records import RankReport, Record
 
 PHASES = ("data", "forward", "backward", "communication", "optimizer", "unattributed")
@@ -19,8 +20,10 @@ COMMUNICATION_COLUMNS = tuple(f"communication_{kind}_bytes" for kind in COLLECTI
 
 
 def measured(record: Record) -> dict[str, Any]:
-    """The columns of what was measured, over all ranks of a trial that is ok."""
+    """The columns of what was measured, over all ranks of a trial that is ok: of a probe, that it was alone."""
     ranks = record.ranks
+    if record.trial.get("model") == NO_MODEL:
+        return {"busy_elsewhere_cores": records.busy_elsewhere_cores(ranks)}
     slowest = max(ranks, key=lambda rank: sum(rank.step_seconds))
     window_seconds = sum(slowest.step_seconds)
     if window_seconds <= 0:

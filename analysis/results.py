@@ -11,14 +11,14 @@ import pandas as pd
 from analysis import configurations, details, parity, series, study, trials
 from analysis.details import Details
 from analysis.study import StudyInfo
-from scaling_study.models import MODELS, TEXT_KEYS
+from scaling_study.models import MODELS, NO_MODEL, TEXT_KEYS
 
 
 @dataclass(frozen=True)
 class Results:
     """One study. `trials` has trials.COLUMNS; `configurations` has configurations.COLUMNS and series.add's.
 
-    Parity gates are among the trials and have no configuration.
+    Parity gates and network probes are among the trials and have no configuration.
     """
 
     study: StudyInfo
@@ -29,8 +29,14 @@ class Results:
 
     @property
     def runs(self) -> pd.DataFrame:
-        """The trials that are no gates: those that trained in order to be measured."""
-        return self.trials[~gates_of(self.trials)]
+        """The trials that are neither gates nor probes: those that trained in order to be measured."""
+        return self.trials[~gates_of(self.trials) & ~probes_of(self.trials)]
+
+    @property
+    def probes(self) -> pd.DataFrame:
+        """The trials that measured the network, of the study as it is now."""
+        known, ours = self.study.configurations, self.trials[probes_of(self.trials)]
+        return ours if known is None else ours[ours.configuration.isin(known)]
 
     @property
     def gates(self) -> pd.DataFrame:
@@ -43,7 +49,7 @@ class Results:
         if len(self.configurations):
             return ""
         done = f": {len(self.gates)} parity gates, nothing to draw yet" if len(self.gates) else ""
-        return f"no finished trial yet{done}"
+        return f"no finished trial yet{done}" if self.probes.empty else ""
 
     @property
     def models(self) -> list[str]:
@@ -79,6 +85,11 @@ class Results:
         return f"{number} repeat" if number == "1" else f"{number} repeats"
 
 
+def probes_of(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows of trials trained nothing, but measured the network."""
+    return (rows.model == NO_MODEL).fillna(False).astype(bool)
+
+
 def gates_of(rows: pd.DataFrame) -> pd.Series[bool]:
     """Which rows of trials are parity gates."""
     return (rows["find"] == parity.GATE).fillna(False).astype(bool)
@@ -88,7 +99,7 @@ def read(folder: Path) -> Results:
     """Raises study.NotResults for a folder that is none; warns trials.SkippedRecord of unreadable records."""
     about = study.read(folder)
     rows, beside = trials.read_whole(folder)
-    runs = rows[rows["find"].isna()]  # what looked for something else than throughput is in results.csv
+    runs = rows[rows["find"].isna() & ~probes_of(rows)]  # the others looked for something else: they are in results.csv
     current = runs if about.configurations is None else runs[runs.configuration.isin(about.configurations)]
     older = runs.configuration.nunique() - current.configuration.nunique()
     shown = series.add(configurations.summarise(current, about), about)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from scaling_study import records
+from scaling_study.quoting import printable, quoted
 
 SCHEMA = 1
 
@@ -62,22 +64,40 @@ def read(results: Path) -> StudyInfo:
     path = results / "study.json"
     if not results.is_dir():
         raise NotResults(f"{results} is not a folder" if results.exists() else f"{results} does not exist")
+    if not path.exists():
+        raise NotResults(f"{results} is not a results folder: it has no study.json")
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise NotResults(f"{results} is not a results folder: it has no study.json") from error
-    except (OSError, ValueError) as error:
-        raise NotResults(f"{path} cannot be read: {error}") from error
+        value = _printable(records.load(path))
+    except records.UnreadableRecord as error:
+        raise NotResults(str(error)) from error
     if not isinstance(value, dict) or value.get("schema") != SCHEMA or not isinstance(value.get("study"), str):
         raise NotResults(f"{path} is not a study.json of schema {SCHEMA}")
     scaling, baseline = value.get("scaling", "weak"), value.get("baseline")
     if scaling not in ("weak", "strong") or not isinstance(baseline, dict | None):
-        raise NotResults(f"{path} is not whole: scaling={scaling!r}, baseline={baseline!r}")
+        raise NotResults(f"{path} is not whole: scaling={quoted(scaling)}, baseline={quoted(baseline)}")
+    machine, target = value.get("machine") or {}, value.get("target_interval") or 0.02
+    workers, configurations = (baseline or {}).get("workers", 1), value.get("configurations")
+    if not isinstance(machine, dict) or not isinstance(machine.get("gpus") or [], list):
+        raise NotResults(f"{path} is not whole: machine={quoted(machine)}")
+    for name, one, kind in (("workers", workers, int), ("target_interval", target, int | float)):
+        if not isinstance(one, kind):
+            raise NotResults(f"{path} is not whole: {name}={quoted(one)}")
+    if not isinstance(configurations, list | None):
+        raise NotResults(f"{path} is not whole: configurations={quoted(configurations)}")
     return StudyInfo(
         name=value["study"],
         scaling=scaling,
         baseline=baseline,
-        machine=value.get("machine") or {},
-        target_interval=float(value.get("target_interval") or 0.02),
-        configurations=None if value.get("configurations") is None else tuple(map(str, value["configurations"])),
+        machine=machine,
+        target_interval=float(target),
+        configurations=None if configurations is None else tuple(map(str, configurations)),
     )
+
+
+def _printable(value: Any) -> Any:
+    """The same JSON without escape sequences in its words: a results folder may come from anybody."""
+    if isinstance(value, list):
+        return [_printable(one) for one in value]
+    if isinstance(value, dict):
+        return {printable(key): _printable(one) for key, one in value.items()}
+    return printable(value) if isinstance(value, str) else value

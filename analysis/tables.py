@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import comparable, notes
+from analysis import comparable, notes, outcomes
 from analysis.baseline import known
 from analysis.configurations import values
 from analysis.layout import ALIKE, BEST, Cell, Table, number
@@ -38,7 +38,7 @@ def long(results: Results, model: str) -> pd.DataFrame:
     for each series."""
     ours = _of_model(results, model)
     text = [
-        round(row["samples_per_second"], 3) if row["status"] == "ok" else row["status"]
+        round(row["samples_per_second"], 3) if row["status"] == "ok" else outcomes.word(row)
         for row in ours.to_dict("records")
     ]
     half = ((ours.interval_high - ours.interval_low) / 2).round(3)
@@ -111,7 +111,7 @@ def _competes(row: Mapping[Any, Any]) -> bool:
 def throughput_text(row: Mapping[Any, Any]) -> str:
     """`712 ± 8`, or the status."""
     if row["status"] != "ok":
-        return str(row["status"])
+        return outcomes.word(row)
     half = (row["interval_high"] - row["interval_low"]) / 2 if known(row["interval_low"]) else None
     lone = f" (n = {row['n']})" if half is None else ""
     failed = f" ({row['failures']})" if row["failures"] else ""
@@ -121,7 +121,7 @@ def throughput_text(row: Mapping[Any, Any]) -> str:
 
 def _speedup_text(row: Mapping[Any, Any]) -> str:
     if row["status"] != "ok":
-        return str(row["status"])
+        return outcomes.word(row)
     if row["not_comparable"]:
         return "not comparable"
     if not known(row["speedup"]):

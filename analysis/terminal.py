@@ -6,12 +6,14 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from rich.console import Console
+from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from analysis import comparable, layout, tables
-from analysis.layout import ALIKE, ALIKE_SIGN, BEST, Cell, Table
+from analysis.layout import ALIKE, ALIKE_SIGN, BEST, Cell, Listing, Table
+from analysis.network import listing as networks
 from analysis.results import Results
 
 MOST_COLUMNS, MOST_ROWS = 8, 120
@@ -21,7 +23,7 @@ COLUMN = 14  # characters, with its borders, below which a cell breaks over too 
 def show(results: Results, console: Console) -> None:
     """Print every model's throughput, and its speed-up where the study declares a baseline."""
     if results.nothing_yet:
-        console.print(f"{results.study.name}: {results.nothing_yet}")
+        console.print(Text(f"{results.study.name}: {results.nothing_yet}"))
         _say(comparable.of_gates(results.gates), console)
     legend: dict[str, None] = {}
     for model in results.models:
@@ -36,6 +38,9 @@ def show(results: Results, console: Console) -> None:
         _say(dict.fromkeys(note for table in made for note in table.notes), console)
         console.print()
     _say(legend, console)
+    if (probed := networks.brief(results)) is not None:
+        console.print(render_listing(probed))
+        _say(probed.notes, console)
 
 
 def _say(sentences: Iterable[str], console: Console) -> None:
@@ -45,20 +50,30 @@ def _say(sentences: Iterable[str], console: Console) -> None:
 
 def render(table: Table) -> RichTable:
     """A row for each batch size. The fastest of each row is bold green, a status yellow, the best row starred."""
-    result = RichTable(title=table.title, title_justify="left", title_style="bold")
+    result = RichTable(title=escape(table.title), title_justify="left", title_style="bold")
     result.add_column(table.row_name.replace(" ", "\n", 1), justify="right", no_wrap=True)
     header, body = layout.grid(table, MOST_COLUMNS)
     for column in header[1:]:
-        result.add_column(column.replace(", ", "\n"), justify="right")
+        result.add_column(escape(column.replace(", ", "\n")), justify="right")
     for first, cells in body[:MOST_ROWS]:
-        result.add_row(*first, *map(_text, cells))
+        result.add_row(*map(escape, first), *map(_text, cells))
+    return result
+
+
+def render_listing(listing: Listing) -> RichTable:
+    """A row for each line; only the first column is words."""
+    result = RichTable(title=escape(listing.title), title_justify="left", title_style="bold", box=None)
+    for index, name in enumerate(listing.header):
+        result.add_column(escape(name), justify="right" if index else "left")
+    for row in listing.rows[:MOST_ROWS]:
+        result.add_row(*map(escape, row))
     return result
 
 
 def render_long(made: Sequence[Table]) -> RichTable:
     """A row for each configuration, in sections by batch size, with the value of each of these tables."""
     first = made[0]
-    result = RichTable(title="\n".join(table.title for table in made), title_justify="left", title_style="bold")
+    result = RichTable(title=escape("\n".join(table.title for table in made)), title_justify="left", title_style="bold")
     result.add_column(first.row_name.replace(" ", "\n", 1), justify="right", no_wrap=True)
     result.add_column("configuration")
     for table in made:
@@ -67,7 +82,7 @@ def render_long(made: Sequence[Table]) -> RichTable:
     for row, group in groupby(places[:MOST_ROWS], key=lambda place: place[0]):
         for index, place in enumerate(group):
             name = first.star(row) if index == 0 else ""
-            result.add_row(name, place[1], *(_text(table.cells[place]) for table in made))
+            result.add_row(name, escape(place[1]), *(_text(table.cells[place]) for table in made))
         result.add_section()
     if len(places) > MOST_ROWS:
         result.caption = f"{len(places) - MOST_ROWS} more rows: see tables/"

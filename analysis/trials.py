@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from analysis import details, parity
 from analysis.details import Details
 from analysis.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASES, measured
 from scaling_study import records
+from scaling_study.quoting import printable
 from scaling_study.records import Record, UnreadableRecord
 from scaling_study.trial import Trial
 
@@ -69,11 +70,11 @@ def read_whole(results: Path) -> tuple[pd.DataFrame, Details]:
     beside: list[details.Rows] = []
     for path in sorted((results / "trials").glob("*/record.json")):
         try:
-            record = records.read_record(path)
+            record = records.read_trial(path.parent)
             made = row(record)
             if made["find"] != parity.GATE:
                 beside.append(details.of(record))
-                training[path] = record
+                training[path] = replace(record, ranks=[])  # of all, at once: not every step of every rank
             rows[path] = made
         except UnreadableRecord as error:
             warnings.warn(f"skipped: {error}", SkippedRecord, stacklevel=2)
@@ -116,6 +117,11 @@ def row(record: Record) -> dict[str, Any]:
     `reason` of a trial that is ok says "too short" where its interval within the run should not be relied on.
     `parity` is the verdict of a gate itself; of any other trial it takes the records of its gates (read).
     """
+    said = _row(record).items()  # some of it in the words of ranks
+    return {key: printable(v, but="\n\t" * (key == "error")) if isinstance(v, str) else v for key, v in said}
+
+
+def _row(record: Record) -> dict[str, Any]:
     known = LATER_KEYS | record.trial
     result = dict.fromkeys(COLUMNS) | {key: known.get(key) for key in TRIAL_KEYS}
     result |= {"study": record.study, "trial": record.id, "configuration": record.configuration}

@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +16,34 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from scaling_study import datasets, detached, plan, process, progress, records, report, study, sweep, trial
+from scaling_study import (
+    allocation,
+    datasets,
+    detached,
+    exported,
+    inspection,
+    machine_file,
+    models,
+    plan,
+    process,
+    progress,
+    records,
+    report,
+    study,
+    sweep,
+    trial,
+)
+from scaling_study import hosts as host_names
 from scaling_study import results as results_folder
+from scaling_study.cluster import ALONE, Cluster, allocated
 from scaling_study.errors import Problems, Trouble
 from scaling_study.estimate import Estimate
-from scaling_study.machine import this_machine
-from scaling_study.models import MODELS
+from scaling_study.machine import Machine, this_machine
+from scaling_study.machine_file import MachineFile
+from scaling_study.quoting import shown_in_any_locale
 from scaling_study.settings import CHECKOUT
+from scaling_study.slurm import front as sweep_on_slurm
+from scaling_study.slurm import status as jobs_shown
 
 OK, SOME_FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -37,8 +59,18 @@ def run(
     retry: Annotated[str, typer.Option(metavar="STATUS,…", help="run trials of this status again, e.g. failed")] = "",
     results: Annotated[Path, typer.Option(metavar="DIR", help="results land in DIR/<study>")] = Path("results"),
     max_trials: Annotated[int | None, typer.Option(min=0, help="run at most this many trials now")] = None,
+    hosts: Annotated[str, typer.Option(metavar="H:N,…", help="run over these hosts, e.g. h1:2,h2:2")] = "",
+    hostfile: Annotated[Path | None, typer.Option(metavar="FILE", help="the same, from a file: `h1 slots=2`")] = None,
+    machine: Annotated[str, typer.Option(metavar="NAME|FILE", help="machines/NAME.yaml: network, variables, …")] = "",
+    no_prune: Annotated[bool, typer.Option("--no-prune", help="also run batches above one out of memory")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="say only what went wrong")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="go on without this terminal, and say how to look")] = False,
+    slurm: Annotated[str | None, typer.Option(metavar="K=V,…", help="submit, e.g. partition=gpu,time=2:00:00")] = None,
+    per_trial: Annotated[bool, typer.Option("--per-trial", help="with --slurm: a job for each trial")] = False,
+    slurm_print: Annotated[bool, typer.Option("--slurm-print", help="show the batch script, submit nothing")] = False,
+    status: Annotated[bool, typer.Option("--status", help="show this study's Slurm jobs")] = False,
+    collect: Annotated[bool, typer.Option("--collect", help="record the trials of Slurm jobs that have ended")] = False,
+    job: Annotated[Path | None, typer.Option(hidden=True, help="what a job of one trial runs")] = None,
     doctor: Annotated[bool, typer.Option("--doctor", help="test every framework and launcher on this machine")] = False,
 ) -> None:
     """Run every trial of STUDY that is not finished yet, then render tables and figures."""
@@ -46,17 +78,31 @@ def run(
         from scaling_study import doctor as ward
 
         raise SystemExit(ward.main(as_json))
+    if job:
+        from scaling_study.slurm import one_trial
+
+        raise SystemExit(one_trial.run(job, _cluster(hosts, hostfile, machine)))
     if study_file is None:
         raise SystemExit(say_wrong(["which study? For example: python run_sweep.py sweeps.yaml"]))
     try:
-        if detach:
-            code = detached.start(planned_study(study_file, small, dry_run=True), results, dry_run or as_json)
+        if slurm is not None or slurm_print or status or collect:
+            if detach or dry_run:
+                raise Problems(["--detach and --dry-run do not go with --slurm; --slurm-print shows what it submits"])
+            asked = sweep_on_slurm.Asked(slurm or "", per_trial, slurm_print, status, collect, machine)
+            cluster = _cluster(hosts, hostfile, machine)
+            code = _on_slurm(study_file, asked, small, as_json, where, retry, results, max_trials, cluster)
+        elif detach:
+            planned = planned_study(study_file, small, dry_run=True, cluster=_cluster(hosts, hostfile, machine))
+            code = detached.start(planned, results, dry_run or as_json)
         else:
-            code = _sweep(study_file, dry_run, small, as_json, where, retry, results, max_trials, quiet)
+            cluster = _cluster(hosts, hostfile, machine)
+            code = _sweep(
+                study_file, dry_run, small, as_json, where, retry, results, max_trials, no_prune, quiet, cluster
+            )
     except Problems as wrong:
         code = say_wrong(wrong.problems)
     except Trouble as trouble:
-        code = say_wrong([str(trouble)], SOME_FAILED)
+        code = say_wrong(trouble.lines, SOME_FAILED)
     except OSError as error:
         if error.errno == errno.EIO and not error.filename:  # the terminal is closed: nobody is left to be told
             process.fall_silent()
@@ -68,21 +114,23 @@ def run(
 
 def _sweep(
     study_file: Path, dry_run: bool, small: bool, as_json: bool, where: str, retry: str, results: Path,
-    max_trials: int | None, quiet: bool,
+    max_trials: int | None, no_prune: bool, quiet: bool, cluster: Cluster,
 ) -> int:  # fmt: skip
     console = Console(stderr=as_json, highlight=False)
-    planned = planned_study(study_file, small, dry_run)
+    planned = planned_study(study_file, small, dry_run, cluster=cluster)
     folder = results / planned.study.name
-    job = sweep.Run(planned, folder, where=_where(where), retry=_statuses(retry), max_trials=max_trials)
-    wanted = [(t, p) for t, p in planned.trials() if job.wanted(t.to_dict())]
-    if not wanted:
-        raise Problems([f"--where {where} matches no trial of {study_file}"])
+    job = sweep.Run(planned, folder, _where(where), _statuses(retry), max_trials, prune=not no_prune)
+    wanted = _wanted(job, where)
     if dry_run:
         report.plan(console, planned, wanted, folder, as_json)
         return OK
+    sweep_on_slurm.refuse_live(folder)
     with results_folder.locked(folder):
-        job.records = results_folder.open_results(folder, planned)
+        job.open()
         estimate = Estimate(job.records.values())
+        over = [t for t, p in wanted if planned.cluster.of(t) and not p.unsupported and not job.kept(t)]
+        for note in inspection.check(planned, over, folder) if over else ():
+            console.print(f"Note: {escape(note)}", soft_wrap=True)
         if not quiet:
             report.beforehand(console, planned, wanted, job, estimate)
         with (
@@ -93,20 +141,76 @@ def _sweep(
         return _finish(console, job, [t.id for t, _ in wanted], interruption, as_json, quiet)
 
 
-def planned_study(study_file: Path, small: bool, dry_run: bool) -> plan.Plan:
+def _on_slurm(
+    study_file: Path, asked: sweep_on_slurm.Asked, small: bool, as_json: bool, where: str, retry: str, results: Path,
+    max_trials: int | None, cluster: Cluster,
+) -> int:  # fmt: skip
+    """Submit, look or collect."""
+    console = Console(stderr=as_json, highlight=False)
+    folder = results / study.load(study_file, small).name
+    if asked.status:
+        return OK if jobs_shown.show(console, folder, as_json) else SOME_FAILED
+    if asked.collect:
+        return _collect(console, folder)
+    request = asked.request(folder, cluster.file)
+    if not asked.per_trial:
+        planned = planned_study(study_file, small, dry_run=True)
+        _wanted(sweep.Run(planned, folder, _where(where), _statuses(retry)), where)
+        sweep_on_slurm.submit_sweep(console, request, sys.argv[1:], asked.shown, as_json)
+        return OK
+    node, over = asked.nodes(request.options, this_machine())
+    cluster = replace(cluster, hosts=over, in_job=True)
+    planned = planned_study(study_file, small, asked.shown, node, cluster)
+    job = sweep.Run(planned, folder, _where(where), _statuses(retry), max_trials, prune=False)
+    _wanted(job, where)
+    sweep_on_slurm.submit_trials(console, request, job, asked.shown, as_json)
+    return OK
+
+
+def _collect(console: Console, folder: Path) -> int:
+    """Record what has ended, and render tables and figures anew."""
+    import analysis
+
+    if not (new := jobs_shown.collected(console, folder)):
+        return OK
+    analysis.write(folder)
+    return OK if all(record.status in ("ok", "unsupported") for record in new) else SOME_FAILED
+
+
+def _wanted(job: sweep.Run, where: str) -> list[tuple[trial.Trial, plan.Planned]]:
+    """The certain trials that --where leaves. Raises Problems if it leaves none."""
+    if wanted := [(t, p) for t, p in job.plan.trials() if job.wanted(t.to_dict())]:
+        return wanted
+    raise Problems([f"--where {where} matches no trial of {job.plan.study.document.path}"])
+
+
+def _cluster(hosts: str, hostfile: Path | None, machine: str) -> Cluster:
+    """What the options say of hosts and machine file. Raises Problems."""
+    if hosts and hostfile:
+        raise Problems(["--hosts and --hostfile say the same thing; give one"])
+    named = host_names.option(hosts) if hosts else host_names.read_file(hostfile) if hostfile else ()
+    file = machine_file.load(machine_file.find(machine)) if machine else MachineFile()
+    job = allocation.current()
+    return Cluster(named or allocated(job), file, tuple(exported.names(os.environ)), in_job=job is not None)
+
+
+def planned_study(
+    study_file: Path, small: bool, dry_run: bool, machine: Machine | None = None, cluster: Cluster = ALONE
+) -> plan.Plan:
     """The study on this machine, `data: auto` resolved once for all of it. Raises Problems or Trouble."""
-    asked, machine = study.load(study_file, small), this_machine()
-    planned = plan.make(asked, machine)
+    asked, machine = study.load(study_file, small), machine or this_machine()
+    cluster = replace(cluster, hosts=cluster.hosts or asked.hosts)
+    planned = plan.make(asked, machine, cluster=cluster)
     asks_for = {p.trial.data for p in planned.configurations}
     if dry_run:
-        return plan.make(asked, machine, datasets.found())
-    asked_of = [(p.trial.data, MODELS[p.trial.model].data) for p in planned.configurations]
+        return plan.make(asked, machine, datasets.found(), cluster)
+    asked_of = [(p.trial.data, models.about(p.trial.model).data) for p in planned.configurations]
     needed = {real if said == "auto" else said for said, real in asked_of} - {"synthetic"}
     data = datasets.prepare(sorted(filter(None, needed)))
     for name, one in data.items():
         if name in asks_for and one.name != name:
             raise Trouble(f"{study_file} insists on data: {name}, but {one.why}")
-    return plan.make(asked, machine, data)
+    return plan.make(asked, machine, data, cluster)
 
 
 def _finish(
@@ -152,6 +256,8 @@ def _where(text: str) -> dict[str, Any]:
         key, equals, value = (word.strip() for word in part.partition("="))
         if not equals or key not in known:
             raise Problems([f"--where {part}: expected key=value with a trial key{study.nearest(key, list(known))}"])
+        if key in chosen:
+            raise Problems([f"--where: {key} is given twice"])
         chosen[key] = _typed(value)
     return chosen
 
@@ -181,6 +287,7 @@ def main() -> None:
     """`scaling-study`: the same as run_sweep.py; `scaling-study doctor` for the doctor."""
     if sys.argv[1:2] == ["doctor"]:
         sys.argv[1] = "--doctor"
+    shown_in_any_locale()
     try:
         app()
     except BrokenPipeError:  # `| head` has seen enough

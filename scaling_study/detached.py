@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -37,7 +38,7 @@ def start(plan: Plan, under: Path, shows: bool) -> int:
         time.sleep(0.05)
     if sweep.poll() not in (None, 0):
         raise Trouble(f"the sweep ended at once with exit code {sweep.returncode}; {log} says why")
-    shown = os.path.relpath(log)
+    shown = shlex.quote(os.path.relpath(log))
     print(f"The sweep goes on as process {sweep.pid}, also when this terminal is closed.")
     print(f"  look:  tail -f {shown}")
     print(f"  stop:  kill {sweep.pid}    what is finished is kept; the same command goes on")

@@ -16,9 +16,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from scaling_study import datasets, launchers, outcome, process, sweep
+from scaling_study import attempts, datasets, launchers, outcome, process
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine, this_machine
+from scaling_study.models import NO_MODEL
 from scaling_study.plan import unsupported
 from scaling_study.settings import data_root
 from scaling_study.trial import Trial, Window
@@ -74,15 +75,15 @@ def cases(machine: Machine) -> Iterator[Trial]:
     for name, table in FRAMEWORKS.items():
         workers = 1 if table.axes["workers"] == (1,) else 2
         base = Trial(
-            framework=name, model="resnet8", batch_per_worker=4, data="synthetic",
+            framework=name, model="resnet8" if table.trains else NO_MODEL, batch_per_worker=4, data="synthetic",
             device="cuda" if len(machine.gpus) >= workers else "cpu",
-            workers=workers, allreduce="none" if workers == 1 else "fp32",
+            workers=workers, allreduce="none" if workers == 1 else "fp32", max_bytes=None if table.trains else 1 << 20,
             cores_per_worker=max(1, machine.cores // 2), oversubscribe=machine.cores < 2, window=window,
         )  # fmt: skip
         for launcher in table.launchers:
             controllers = table.axes.get("controller", (None,)) if launcher == "horovodrun" else (None,)
             for controller in controllers:
-                implied: Any = "mpi" if launcher == "mpirun" and "controller" in table.axes else controller
+                implied: Any = "mpi" if launcher == "mpirun" and table.has("controller", launcher) else controller
                 needs_gpu = (table.needs_gpu and "cuda") or base.device
                 yield replace(base, launcher=launcher, controller=implied, device=needs_gpu)
 
@@ -99,19 +100,21 @@ def attempt(trial: Trial, machine: Machine, interruption: process.Interruption) 
     with tempfile.TemporaryDirectory(prefix="scaling-study-doctor-") as name:
         folder = Path(name)
         command = launchers.command(trial, record=folder)
-        ended = process.run(command.argv, sweep.environment(command), folder / "log.txt", TIMEOUT_SECONDS, interruption)
+        env, log = attempts.environment(command), folder / "log.txt"
+        ended = process.run(command.argv, env, log, TIMEOUT_SECONDS, interruption)
         result = outcome.judge(trial, folder, ended)
     if result.status != "ok":
         said = result.error.strip().splitlines()
         return Finding(what, version, False, f"{result.status}: {result.reason}{' | ' + said[-1] if said else ''}")
     reduced = result.ranks[0].allreduce_bytes
     proof = "trained" if not reduced else f"{reduced:,} bytes of gradients reduced a step"
+    proof = proof if table.trains else f"every result right in {len(result.ranks[0].network)} rows of the network"
     backend = result.ranks[0].backend.get("controller")
     return Finding(what, version, True, f"{proof}{f', controller {backend}' if backend else ''}, {ended.seconds:.1f} s")
 
 
 def table(machine: Machine, findings: list[Finding]) -> Table:
-    result = Table(title=f"This machine: {machine}", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    result = Table(title=escape(f"This machine: {machine}"), title_justify="left", box=None, padding=(0, 2, 0, 0))
     for title in ("what", "version", "works", "detail"):
         result.add_column(title, overflow="fold")
     for finding in findings:

@@ -9,14 +9,15 @@ import math
 from collections.abc import Iterable, Mapping
 from statistics import median
 
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS
 from scaling_study.plan import Planned
-from scaling_study.records import Record
+from scaling_study.summary import Summary
 from scaling_study.trial import Trial
 
 # Seconds from starting to the first step, as seen on two cores: importing torch, launching, joining.
 LAUNCH_SECONDS: Mapping[str, float] = {
-    "python": 3.0, "mpirun": 4.5, "horovodrun": 5.0, "torchrun": 6.0, "deepspeed": 9.0,
+    "python": 3.0, "mpirun": 4.5, "horovodrun": 5.0, "torchrun": 6.0, "deepspeed": 9.0, "srun": 4.5,
 }  # fmt: skip
 STEP_SECONDS_PER_SAMPLE: Mapping[str, float] = {
     "resnet8": 0.0015, "resnet8_groupnorm": 0.0015, "resnet18": 0.0025, "resnet50": 0.007,
@@ -32,12 +33,12 @@ INSTRUMENTED = 1.25  # the instrumented window adds up to a quarter of the timed
 class Estimate:
     """Seconds of one trial: what its configuration took so far, else a guess from its launcher and model."""
 
-    def __init__(self, finished: Iterable[Record] = ()) -> None:
+    def __init__(self, finished: Iterable[Summary] = ()) -> None:
         self._seconds: dict[str, list[float]] = {}
         for record in finished:
             self.learn(record)
 
-    def learn(self, record: Record) -> None:
+    def learn(self, record: Summary) -> None:
         if record.total_seconds is not None and record.status != "unsupported":
             self._seconds.setdefault(record.configuration, []).append(record.total_seconds)
 
@@ -49,6 +50,8 @@ class Estimate:
         if trial.find == "parity":
             return LAUNCH_SECONDS.get(trial.launcher, 10.0) + GATE_SECONDS
         window = planned.measure
+        if not FRAMEWORKS[trial.framework].trains:  # large sizes take all the time that there is
+            return min(LAUNCH_SECONDS.get(trial.launcher, 10.0) + window.max_seconds, window.timeout_seconds)
         step = (
             0.0 if trial.device == "cuda" else STEP_SECONDS_PER_SAMPLE.get(trial.model, 0.01) * trial.batch_per_worker
         )

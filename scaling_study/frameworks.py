@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from scaling_study.collectives import COLLECTIVES
 from scaling_study.models import MODELS
 
 
@@ -20,6 +21,7 @@ class Framework:
     that is not an axis cannot be set for this framework, and its script has no flag for it.
     `refusals` maps a key to values that people ask for and the framework itself refuses, with its reason:
     such a trial is planned and recorded as `unsupported`, so that the hole in the table explains itself.
+    One with no axis `model` trains nothing: its trials have model `none`, no parity gate and no samples.
     """
 
     title: str
@@ -36,6 +38,16 @@ class Framework:
     shards: int = 0  # its ZeRO stage where none is asked for: 3 is everything, 0 nothing
     cuts_model: bool = False  # its workers hold stages of one model, and share one batch
     not_comparable_on_cpu: str = ""  # why its speed there is not to be set beside others'; its parity and memory are
+    launcher_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what only trials by a launcher need
+    launcher_axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # axis -> the launchers that have it
+
+    @property
+    def trains(self) -> bool:
+        return "model" in self.axes
+
+    def has(self, axis: str, launcher: str) -> bool:
+        """Whether its trials by this launcher have the axis."""
+        return axis in self.axes and launcher in self.launcher_axes.get(axis, (launcher,))
 
 
 TRAINING_AXES: Mapping[str, tuple[object, ...]] = {
@@ -57,7 +69,8 @@ TRAINING_AXES: Mapping[str, tuple[object, ...]] = {
     "warmup_epochs": (),
     "find": (),
 }
-PARALLEL_AXES: Mapping[str, tuple[object, ...]] = {**TRAINING_AXES, "workers": (), "oversubscribe": (True, False)}
+ONE_HOST_AXES: Mapping[str, tuple[object, ...]] = {**TRAINING_AXES, "workers": (), "oversubscribe": (True, False)}
+PARALLEL_AXES: Mapping[str, tuple[object, ...]] = {**ONE_HOST_AXES, "hosts": ()}
 # A pipeline's micro-batches take the place of accumulation, and shapes never change on their way from stage to stage.
 PIPELINE_AXES: Mapping[str, tuple[object, ...]] = {
     **{key: values for key, values in PARALLEL_AXES.items() if key not in ("accumulation", "compile")},
@@ -93,6 +106,7 @@ CLIPPING_NEEDS_ALL_GRADIENTS = {
     for name in ("transformer_lm", "transformer_lm_deep", "transformer_lm_unmasked")
 }
 FAIRSCALE_HAS_NO_WIRE = "FairScale reduces gradients as they were computed: allreduce=fp16 needs precision=fp16"
+ONE_RANK_HAS_NO_NETWORK = "one worker has nobody to exchange anything with: a network probe takes two or more"
 LIGHTNING_FSDP_HAS_NO_FP64 = "Lightning's FSDP has no fp64 (`precision='64-true'` is not supported in FSDP)"
 
 FRAMEWORKS: Mapping[str, Framework] = {
@@ -108,7 +122,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         script="data_parallel/torch_dp.py",
         launchers=("python",),
         needs=("torch",),
-        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32")},
+        axes={**ONE_HOST_AXES, "allreduce": ("none", "fp32")},
         refusals={"compile": {"True": DATA_PARALLEL_CANNOT_COMPILE}},
         needs_gpu="torch's DataParallel splits a batch over GPUs; without one it is a plain pass-through",
         one_process=True,
@@ -116,14 +130,14 @@ FRAMEWORKS: Mapping[str, Framework] = {
     "torch_ddp": Framework(
         title="torch DistributedDataParallel",
         script="data_parallel/torch_ddp.py",
-        launchers=("torchrun",),
+        launchers=("torchrun", "srun"),
         needs=("torch",),
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "bucket_bytes": ()},
     ),
     "horovod": Framework(
         title="Horovod allreduce",
         script="horovod_runs/resnet_cifar10.py",
-        launchers=("horovodrun", "mpirun"),
+        launchers=("horovodrun", "mpirun", "srun"),
         needs=("horovod", "torch"),
         axes={
             **PARALLEL_AXES,
@@ -137,14 +151,14 @@ FRAMEWORKS: Mapping[str, Framework] = {
     "mpi_allreduce": Framework(
         title="mpi4py allreduce in fused buffers",
         script="horovod_runs/mpi_allreduce.py",
-        launchers=("mpirun",),
+        launchers=("mpirun", "srun"),
         needs=("mpi4py", "torch"),
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "fusion_bytes": ()},
     ),
     "fairscale_oss": Framework(
         title="FairScale OSS + ShardedDataParallel",
         script="fsdp/fairscale_oss.py",
-        launchers=("torchrun",),
+        launchers=("torchrun", "srun"),
         needs=("fairscale", "torch"),
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16")},
         refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS},
@@ -153,7 +167,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
     "fairscale_fsdp": Framework(
         title="FairScale FullyShardedDataParallel",
         script="fsdp/fairscale_fsdp.py",
-        launchers=("torchrun",),
+        launchers=("torchrun", "srun"),
         needs=("fairscale", "torch"),
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16"), "zero_stage": (2, 3)},
         refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS},
@@ -164,7 +178,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
     "torch_fsdp2": Framework(
         title="torch FSDP2 (fully_shard)",
         script="fsdp/torch_fsdp2.py",
-        launchers=("torchrun",),
+        launchers=("torchrun", "srun"),
         needs=("torch",),
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "zero_stage": (2, 3)},
         shards=3,
@@ -172,7 +186,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
     "deepspeed_zero": Framework(
         title="DeepSpeed ZeRO",
         script="fsdp/deepspeed_zero.py",
-        launchers=("deepspeed", "torchrun"),
+        launchers=("deepspeed", "torchrun", "srun"),
         needs=("deepspeed", "torch"),
         axes={
             **PARALLEL_AXES,
@@ -210,7 +224,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
     "torch_pipeline": Framework(
         title="torch.distributed.pipelining",
         script="pipeline/torch_pipeline.py",
-        launchers=("torchrun",),
+        launchers=("torchrun", "srun"),
         needs=("torch",),
         axes={
             **PIPELINE_AXES,
@@ -227,7 +241,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         script="pipeline/fairscale_pipe.py",
         launchers=("python",),
         needs=("fairscale", "torch"),
-        axes={**PIPELINE_AXES, "allreduce": ("none",), "micro_batches": ()},
+        axes={**{k: v for k, v in PIPELINE_AXES.items() if k != "hosts"}, "allreduce": ("none",), "micro_batches": ()},
         refusals={
             "model": {"albert_base_v2": FAIRSCALE_PIPE_HAS_NO_EXTRAS, "albert_tiny": FAIRSCALE_PIPE_HAS_NO_EXTRAS}
         },
@@ -238,9 +252,32 @@ FRAMEWORKS: Mapping[str, Framework] = {
     "naive_model_parallel": Framework(
         title="layers split over workers, no micro-batches",
         script="pipeline/naive_model_parallel.py",
-        launchers=("torchrun",),
+        launchers=("torchrun", "srun"),
         needs=("torch",),
         axes={**PIPELINE_AXES, "allreduce": ("none",)},
         cuts_model=True,
+    ),
+    "network_probe": Framework(
+        title="the network: collectives of torch.distributed, Horovod or mpi4py, size by size",
+        script="horovod_runs/allreduce_bandwidth.py",
+        launchers=("torchrun", "horovodrun", "mpirun"),  # which says whose collectives are measured
+        needs=("torch",),
+        launcher_needs={"horovodrun": ("horovod",), "mpirun": ("mpi4py",)},
+        axes={
+            "workers": (),
+            "hosts": (),
+            "oversubscribe": (True, False),
+            "launcher": ("torchrun", "horovodrun", "mpirun"),  # its script must be told
+            "controller": ("mpi", "gloo"),
+            "cycle_seconds": (),
+            "device": (),
+            "cores_per_worker": (),
+            "collective": COLLECTIVES,
+            "min_bytes": (),
+            "max_bytes": (),
+            "size_factor": (),
+        },
+        launcher_axes={"controller": ("horovodrun",), "cycle_seconds": ("horovodrun",)},
+        refusals={"workers": {"1": ONE_RANK_HAS_NO_NETWORK}},
     ),
 }

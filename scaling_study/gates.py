@@ -9,7 +9,7 @@ How a gate is judged is in scaling_study/parity/; here is only which ones a stud
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from scaling_study.frameworks import FRAMEWORKS
@@ -22,32 +22,40 @@ SEQUENCE_LENGTH = 32
 MICRO_BATCHES = 4
 SIXTEEN_BIT = ("fp16", "bf16")
 ONE_STEP, TEN_STEPS = Window(0, 1, 0.0, None, 1), Window(0, STEPS, 0.0, None, STEPS)
+SAME: Mapping[str, Any] = {  # for every gate, whatever its configuration says
+    "find": "parity", "cores_per_worker": 1, "compile": False, "epochs": None, "warmup_epochs": None,
+    "image_size": None, "memory_format": "contiguous", "padding": None, "learning_rate": None, "bucket_bytes": None,
+    "fusion_bytes": None, "cycle_seconds": None, "repeat": 1, "window": TEN_STEPS,
+}  # fmt: skip
+LOOKED_AT = [f.name for f in fields(Trial) if f.name not in (*SAME, "batch_per_worker", "sequence_length")]
 
 
 def needed(configurations: Iterable[Trial]) -> list[Trial]:
     """The gates of these configurations, each once."""
-    gates = {gate.id: gate for trial in configurations if trial.find is None for gate in of(trial)}
+    timed = (trial for trial in configurations if trial.find is None)
+    unlike = {tuple(getattr(trial, name) for name in LOOKED_AT): trial for trial in timed}
+    gates = {gate.id: gate for trial in unlike.values() for gate in of(trial)}
     return list(gates.values())
 
 
 def of(trial: Trial) -> Iterator[Trial]:
     """The gates that one configuration stands behind: the same for every batch size and number of workers."""
     table = FRAMEWORKS[trial.framework]
+    if not table.trains:
+        return
     parallel = table.axes["workers"] != (1,)
     one_gpu = trial.device == "cuda" and trial.workers == 1  # no second one to be parallel with: the CPU has to do
     workers = 2 if parallel and not (one_gpu and table.needs_gpu) else 1
     shape = pipeline(trial) if table.cuts_model else {}
     workers = shape.pop("workers", workers)
+    hosts = 2 if (trial.hosts or 1) > 1 and workers % 2 == 0 else None  # what passes on one need not over several
     wire = "none" if workers // (shape.get("stages") or 1) == 1 else "fp32"
     parts = shape.get("micro_batches") or trial.accumulation
     micro_batch = max(2, -(-BATCH // parts))  # BatchNorm over a single value has no variance
     gate = replace(
-        trial, find="parity", workers=workers, device="cpu" if one_gpu and workers == 2 else trial.device,
+        trial, workers=workers, hosts=hosts, device="cpu" if one_gpu and workers == 2 else trial.device,
         batch_per_worker=micro_batch * parts, allreduce=wire, precision=table.parity_precision,
-        cores_per_worker=1, compile=False, epochs=None, image_size=None, memory_format="contiguous", padding=None,
-        sequence_length=SEQUENCE_LENGTH if "sequence_length" in MODELS[trial.model].keys else None,
-        learning_rate=None, bucket_bytes=None, fusion_bytes=None, cycle_seconds=None, repeat=1, window=TEN_STEPS,
-        warmup_epochs=None,
+        sequence_length=SEQUENCE_LENGTH if "sequence_length" in MODELS[trial.model].keys else None, **SAME,
     )  # fmt: skip
     gate = replace(gate, **shape, **MODELS[trial.model].gate)
     yield gate if table.parity_precision == "fp64" else smooth(gate)

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,6 +32,8 @@ from signal import Signals
 import psutil
 
 from scaling_study import leftovers, process
+from scaling_study.line import Lost
+from scaling_study.lines import Lines
 from scaling_study.process import Exit, Interruption
 from scaling_study.settings import CHECKOUT
 
@@ -69,11 +71,16 @@ class Watch:
         """Readable once the sweep is to end."""
         return self._interruption.fileno()
 
-    def run(self, argv: Sequence[str], env: Mapping[str, str], log: Path, timeout_seconds: float) -> Exit:
-        """Run a command to its end as `process.run` does, in a process that outlives this one."""
+    def run(
+        self, argv: Sequence[str], env: Mapping[str, str], log: Path, timeout_seconds: float, hosts: Sequence[str] = ()
+    ) -> Exit:
+        """Run a command to its end as `process.run` does, in a process that outlives this one.
+
+        `hosts`: others, on which it starts processes too; none of those outlives it either.
+        """
         temporary = leftovers.temporary_folder(self.results)
         marked = {**env, **leftovers.environment(self.results, temporary)}
-        request = _Request(list(argv), marked, str(log.resolve()), timeout_seconds, str(temporary))
+        request = _Request(list(argv), marked, str(log.resolve()), timeout_seconds, str(temporary), list(hosts))
         start = time.monotonic()
         self._guardian = self._guardian or _Guardian(self.results)
         try:
@@ -107,10 +114,11 @@ class _Guardian:
         try:
             line.send_bytes(json.dumps(asdict(request)).encode())
             either = [line.fileno(), stop.fileno()]
-            ready, _, _ = select.select(either, [], [], request.timeout_seconds + PATIENCE_SECONDS)
+            patience = PATIENCE_SECONDS * (2 if request.hosts else 1)
+            ready, _, _ = select.select(either, [], [], request.timeout_seconds + patience)
             if ready and line.fileno() not in ready:
                 line.send_bytes(STOP)
-            if ready and line.poll(PATIENCE_SECONDS):
+            if ready and line.poll(patience):
                 return Exit(**json.loads(line.recv_bytes()))
         except (OSError, EOFError):
             pass
@@ -146,6 +154,7 @@ class _Request:
     log: str
     timeout_seconds: float
     temporary: str
+    hosts: list[str] = field(default_factory=list)
 
 
 # --- the guardian's side
@@ -160,16 +169,21 @@ def main() -> None:
 
 def serve(line: Connection) -> None:
     """Answer each request with how its command ended."""
-    with contextlib.suppress(EOFError, OSError):  # the driver is done, or has died: nothing is left to watch over
+    # The driver is done, or has died: nothing is left to watch over.
+    with contextlib.suppress(EOFError, OSError), Lines() as lines:
         while said := line.recv_bytes():
             if said != STOP:  # which came too late: the trial had ended by itself
-                line.send_bytes(json.dumps(asdict(_served(_Request(**json.loads(said)), line))).encode())
+                line.send_bytes(json.dumps(asdict(_served(_Request(**json.loads(said)), line, lines))).encode())
 
 
-def _served(request: _Request, stop: process.Stop) -> Exit:
+def _served(request: _Request, stop: process.Stop, lines: Lines) -> Exit:
     since = leftovers.clock()
     try:
-        return process.run(request.argv, request.env, Path(request.log), request.timeout_seconds, stop)
+        with lines.trial(request.hosts, request.env.get(leftovers.MARK, ""), request.temporary, stop) as trial:
+            ended = process.run(request.argv, request.env, Path(request.log), request.timeout_seconds, trial)
+        return trial.judged(ended)
+    except Lost as lost:
+        return Exit(None, 0.0, node=str(lost))
     except OSError as error:  # no log to be opened, no process to be had
         process.end_descendants()
         return Exit(None, 0.0, error=f"{error.filename or request.argv[0]}: {error.strerror}")

@@ -38,10 +38,12 @@ def environment(results: Path, temporary: Path) -> dict[str, str]:
     """The variables that mark a trial's processes and send their temporary files where they can be removed."""
     user = re.sub(r'[\\/:*?"<>|]', "_", _user())
     kernels = os.path.join(tempfile.gettempdir(), f"torchinductor_{user}")  # where torch keeps them without a TMPDIR:
+    home = os.path.expanduser("~")  # Horovod and Open MPI write there; some services' accounts have none
     return {  # what one trial has compiled, the next need not
         MARK: str(results.resolve()),
         "TMPDIR": str(temporary),
         "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR", kernels),
+        **({} if os.path.isdir(home) else {"HOME": str(temporary)}),
     }
 
 
@@ -50,15 +52,21 @@ def clean(results: Path) -> list[str]:
 
     Only for who holds the folder's lock: there is no other sweep then whose these could be.
     """
+    ended = end_marked(str(results.resolve()))
+    for folder in Path(tempfile.gettempdir()).glob(f"{_prefix(results)}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+    return ended
+
+
+def end_marked(mark: str) -> list[str]:
+    """End every process with this mark on this host, but for this one and its ancestors; their names."""
     ended = []
-    while found := list(_marked(str(results.resolve()))):  # a process may have forked while we looked
+    while found := list(_marked(mark)):  # a process may have forked while we looked
         for process in found:
             with contextlib.suppress(psutil.Error):
                 ended.append(f"{process.name()} (process {process.pid})")
                 process.kill()
         psutil.wait_procs(found, timeout=3.0)
-    for folder in Path(tempfile.gettempdir()).glob(f"{_prefix(results)}*"):
-        shutil.rmtree(folder, ignore_errors=True)
     return ended
 
 
@@ -100,7 +108,7 @@ def _mapped() -> Iterator[str]:
 
 
 def _prefix(results: Path) -> str:
-    return f"scaling-study-{hashlib.sha256(str(results.resolve()).encode()).hexdigest()[:10]}-"
+    return f"scaling-study-{hashlib.sha256(os.fsencode(results.resolve())).hexdigest()[:10]}-"
 
 
 def _user() -> str:

@@ -68,4 +68,10 @@ def installed() -> dict[str, Model]:
 
 
 MODELS: Mapping[str, Model] = {**OURS, **installed()}
+NO_MODEL = "none"  # of a trial that trains nothing
 SAMPLE_KEYS = IMAGE_KEYS + TEXT_KEYS
+
+
+def about(name: str) -> Model:
+    """The model of this name, or what is true of none. Raises KeyError."""
+    return Model("", None) if name == NO_MODEL else MODELS[name]

@@ -11,6 +11,7 @@ What a study or a command line leaves open is filled in here, and what cannot be
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -63,7 +64,7 @@ def wrong(framework: str, workers: int, batch: int, given: Mapping[str, Any]) ->
 def by_hand(stage_cut: str) -> list[int] | None:
     """`9,5` -> [9, 5], layers a stage in order; None for what is no such list."""
     parts = stage_cut.split(",")
-    return [int(part) for part in parts] if all(part.strip().isdigit() for part in parts) else None
+    return [int(part) for part in parts] if all(re.fullmatch(r" *[0-9]{1,9} *", part) for part in parts) else None
 
 
 def _unheld(schedule: str, virtual: int) -> Iterator[tuple[str, str]]:

@@ -42,6 +42,7 @@ class Exit:
     killed_for_memory: bool = False  # the kernel killed some process for memory meanwhile
     error: str = ""  # why it never started
     lost: str = ""  # how the process that watched over it ended, if that ended first
+    node: str = ""  # the host that failed meanwhile, and how
 
 
 class Stop(Protocol):
@@ -197,12 +198,23 @@ def _alive(process: psutil.Process) -> bool:
 
 
 def _memory_kills() -> int:
-    """How often this kernel has killed a process for memory, or 0 where it does not say."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
+    """How often a process was killed for memory, or 0 where the kernel does not say: in this control group and those
+    below it, where they are counted (others' on a shared machine do not concern us), else on the whole machine."""
+    for counts in (_control_group() / "memory.events", Path("/proc/vmstat")):
+        with contextlib.suppress(OSError):
+            for line in counts.read_text().splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
     return 0
+
+
+def _control_group() -> Path:
+    """This process's, of version 2. Version 1 does not count what happens in groups below, where Slurm puts ranks."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            if line.startswith("0::"):
+                return Path(f"/sys/fs/cgroup{line.removeprefix('0::')}")
+    return Path("/sys/fs/cgroup")
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ On a terminal a live table; in a log file one line per finished trial.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
@@ -17,9 +18,10 @@ from rich.text import Text
 
 from scaling_study.estimate import Estimate
 from scaling_study.intervals import between_repeats
+from scaling_study.models import NO_MODEL
 from scaling_study.plan import Plan, Planned
-from scaling_study.records import BUSY_CORES, Record, busy_elsewhere_cores
-from scaling_study.sweep import throughput
+from scaling_study.records import BUSY_CORES
+from scaling_study.summary import Summary
 from scaling_study.trial import Trial
 
 COLOURS: Mapping[str, str] = {
@@ -37,11 +39,15 @@ class Progress:
         self, console: Console, plan: Plan, trials: Sequence[tuple[Trial, Planned]], estimate: Estimate, quiet: bool
     ) -> None:
         self.console, self.estimate, self.quiet = console, estimate, quiet
-        self.pending = {trial.id: (trial, planned) for trial, planned in trials}
+        self.pending = {trial.id for trial, _ in trials}
+        self.waiting = Counter(trial.configuration for trial, _ in trials)
+        self.seconds = {trial.configuration: estimate(trial, planned) for trial, planned in trials}  # of one repeat
+        self.left_seconds = sum(count * self.seconds[name] for name, count in self.waiting.items())
         self.total = len(self.pending)
-        self.rows: dict[str, list[Record]] = {}
-        wanted = {trial.configuration for trial, _ in trials}
-        self.order = [p.trial for p in plan.configurations if p.trial.configuration in wanted]  # as the study has them
+        self.rows: dict[str, list[Summary]] = {}
+        # As the study has them.
+        self.order = [p.trial for p in plan.configurations if p.trial.configuration in self.waiting]
+        self.place = {trial.configuration: place for place, trial in enumerate(self.order)}
         self.running: Trial | None = None
         self.done = self.kept = 0
         self.since = self.started = time.monotonic()
@@ -62,10 +68,16 @@ class Progress:
         self.running, self.since = trial, time.monotonic()
         self._redraw()
 
-    def finished(self, trial: Trial, planned: Planned, record: Record, again: bool) -> None:
-        self.pending.pop(trial.id, None)
-        self.estimate.learn(record)
-        self.rows.setdefault(trial.configuration, []).append(record)
+    def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None:
+        name = trial.configuration
+        self.left_seconds -= self.waiting[name] * self.seconds.get(name, 0.0)
+        self.waiting[name] -= trial.id in self.pending
+        self.pending.discard(trial.id)
+        if not again:  # what was finished before, the estimate knew from the beginning
+            self.estimate.learn(record)
+        self.seconds[name] = self.estimate(trial, planned)
+        self.left_seconds += self.waiting[name] * self.seconds[name]  # of this configuration alone has it changed
+        self.rows.setdefault(name, []).append(record)
         self.running = None
         self.done += 1
         self.kept += again
@@ -79,8 +91,8 @@ class Progress:
         if self._live.is_started:
             self._live.refresh()
 
-    def _line(self, trial: Trial, record: Record) -> Text:
-        said = f"{throughput(record):9.1f} samples/s" if record.status == "ok" else record.status
+    def _line(self, trial: Trial, record: Summary) -> Text:
+        said = f"{record.samples_per_second:9.1f} samples/s" if record.samples_per_second else record.status
         line = Text(f"[{self.done:>{len(str(self.total))}}/{self.total}] {describe(trial):<58} repeat {trial.repeat}  ")
         line.append(said, style=COLOURS[record.status])
         line.append(f"  {record.reason}" if record.reason else f"  ({record.total_seconds:.1f} s)")
@@ -88,8 +100,7 @@ class Progress:
         return line
 
     def remaining_seconds(self) -> float:
-        left = sum(self.estimate(trial, planned) for trial, planned in self.pending.values())
-        return max(0.0, left - (time.monotonic() - self.since if self.running else 0.0))
+        return max(0.0, self.left_seconds - (time.monotonic() - self.since if self.running else 0.0))
 
     def render(self) -> RenderableType:
         """The live table. Configurations that do not fit the screen's height are counted in the last row."""
@@ -109,20 +120,19 @@ class Progress:
 
     def _nearest(self, room: int) -> list[Trial]:
         """A stretch of rows around the running one."""
-        ids = [trial.configuration for trial in self.order]
-        middle = ids.index(self.running.configuration) if self.running and self.running.configuration in ids else 0
-        start = max(0, min(middle - room // 2, len(ids) - room))
+        middle = self.place.get(self.running.configuration, 0) if self.running else 0
+        start = max(0, min(middle - room // 2, len(self.order) - room))
         return self.order[start : start + room]
 
     def _cells(self, trial: Trial) -> list[Text]:
         records = self.rows.get(trial.configuration, [])
-        waiting = sum(t.configuration == trial.configuration for t, _ in self.pending.values())
+        waiting = self.waiting[trial.configuration]
         running = self.running is not None and self.running.configuration == trial.configuration
         dots = Text()
         for record in records:
             dots.append("●" if record.status == "ok" else "✗", style=COLOURS[record.status])
         dots.append("◐" * running + "○" * (waiting - running), style="cyan" if running else "bright_black")
-        rates = [throughput(r) for r in records if r.status == "ok"]
+        rates = [record.samples_per_second for record in records if record.samples_per_second]
         rate = Text(f"{sum(rates) / len(rates):.1f}" if rates else "", style="bold")
         trouble = next((r for r in records if r.status != "ok"), None)
         if trouble:
@@ -131,7 +141,9 @@ class Progress:
             width = between_repeats(rates).relative_half_width if len(rates) > 2 else None
             note = Text(f"± {width:.1%}" if width is not None else "", style="bright_black")
             note.append("  machine busy" if any(map(busy, records)) else "", style="yellow")
-        words = (trial.framework, trial.model, str(trial.batch_per_worker), str(trial.workers), trial.allreduce)
+        words = [trial.framework, trial.model, str(trial.batch_per_worker), str(trial.workers), trial.allreduce]
+        if trial.model == NO_MODEL:
+            words = [trial.framework, f"by {trial.launcher}", "", str(trial.workers), ""]
         return [Text(word, style="bold cyan" if running else "") for word in words] + [dots, rate, note]
 
     def _footer(self) -> RenderableType:
@@ -146,15 +158,20 @@ class Progress:
         return grid
 
 
-def busy(record: Record) -> str:
+def busy(record: Summary) -> str:
     """A warning if others used the machine while this trial was timed."""
-    others = busy_elsewhere_cores(record.ranks) if record.status == "ok" else None
+    others = record.busy_elsewhere_cores
     return f"  other processes kept {others:.1f} cores busy" if others is not None and others > BUSY_CORES else ""
 
 
 def describe(trial: Trial) -> str:
     """One configuration in words, for a line."""
     workers = f"{trial.workers} worker{'s' if trial.workers > 1 else ''}"
+    if trial.hosts:
+        workers += f" on {trial.hosts} host{'s' if trial.hosts > 1 else ''}"
+    if trial.model == NO_MODEL:
+        through = f" over {trial.controller}" if trial.controller else ""
+        return f"{trial.framework} by {trial.launcher}{through}, {workers}"
     wire = shape(trial) if trial.stages else f"allreduce {trial.allreduce}"
     if trial.find == "parity":
         return f"parity of {trial.framework} {trial.model}, {workers}, {wire}, {trial.precision}"

@@ -20,8 +20,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from scaling_study.reading import UnreadableRecord, load, misfit
+
 SCHEMA = 1
 STATUSES = ("ok", "oom", "timeout", "failed", "unsupported", "cancelled")
+IMPLIED = "implied: "  # how the reason of an `oom` begins that nobody ran: a smaller batch was out of memory
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class RankReport:
     epochs: list[dict[str, Any]] = field(
         default_factory=list
     )  # whole epochs, where they were asked for (measure/epochs.py)
+    network: list[dict[str, Any]] = field(default_factory=list)  # of a probe: a row for each size (measure/network.py)
+    gradients: list[list[float]] = field(default_factory=list)  # [bytes, seconds into backward] (measure/arrivals.py)
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,16 @@ class Record:
     ranks: list[RankReport] = field(default_factory=list)
     parity: str = ""  # of a parity trial: "passed", or the first fault
     found: dict[str, Any] = field(default_factory=dict)  # of find: {"max_batch": 208, "tries": {"32": "ok", ...}}
+    attempts: int = 1  # how often it was started: more than once where a cause passed by itself (transient.py)
+    job: dict[str, Any] = field(default_factory=dict)  # of Slurm, in which it ran (allocation.py): {"job": "41", ...}
+    hosts: list[str] = field(default_factory=list)  # that it ran over, with their workers: ["h1:2", "h2:2"]
+    machine_file: dict[str, Any] = field(default_factory=dict)  # what was given of one (machine_file.py)
     schema: int = SCHEMA
+
+
+def implied(status: str, reason: str) -> bool:
+    """Whether a trial was not run because a smaller batch of the same was out of memory."""
+    return status == "oom" and reason.startswith(IMPLIED)
 
 
 BUSY_CORES = 0.2  # of others, beyond which a run is said to be disturbed; a launcher that waits takes about 0.05
@@ -126,18 +140,14 @@ def busy_elsewhere_cores(ranks: list[RankReport]) -> float | None:
     return worst
 
 
-class UnreadableRecord(Exception):
-    """A record.json or rank report that is not whole, or not ours. The message names the file."""
-
-
 def write_json(path: Path, value: Any) -> None:
     """Write atomically and durably: a temporary file, fsync, rename, fsync of the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         os.fchmod(handle, 0o644)  # mkstemp's own mode would hide results from everybody else
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(value, stream, indent=1, allow_nan=False)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(encoded(value))
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(name, path)
@@ -150,6 +160,11 @@ def write_json(path: Path, value: Any) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def encoded(value: Any) -> bytes:
+    """JSON as we write it. Raises ValueError for what is no number."""
+    return json.dumps(value, indent=1, allow_nan=False).encode()
 
 
 def write_rank(folder: Path, report: RankReport) -> None:
@@ -177,35 +192,35 @@ def read_record(path: Path) -> Record:
         raise UnreadableRecord(f"{path} is not whole: its ranks are no list")
     ranks = [rank_from(rank, path) for rank in value.get("ranks", [])]
     try:
-        return Record(**{**{k: v for k, v in value.items() if k in known}, "ranks": ranks})
+        record = Record(**{**{k: v for k, v in value.items() if k in known}, "ranks": ranks})
     except TypeError as error:
         raise UnreadableRecord(f"{path} is not whole: {error}") from error
+    if wrong := misfit(record):
+        raise UnreadableRecord(f"{path} is not whole: {wrong}")
+    return record
+
+
+def read_trial(folder: Path) -> Record:
+    """The record in the folder of a trial, which is named by its id. Raises UnreadableRecord also for another's."""
+    record = read_record(folder / "record.json")
+    if folder.is_symlink() or record.id != folder.name:
+        raise UnreadableRecord(f"{folder / 'record.json'} is that of trial {record.id[:200]}")
+    return record
 
 
 def read_study(results: Path) -> Iterator[Record]:
     """Every finished trial under results/<study>, by id."""
     for path in sorted((results / "trials").glob("*/record.json")):
-        yield read_record(path)
+        yield read_trial(path.parent)
 
 
 def rank_from(value: Any, where: Path) -> RankReport:
     """A RankReport from its JSON. Raises UnreadableRecord."""
     try:
         phases = value["phases"]
-        return RankReport(**{**value, "phases": None if phases is None else Phases(**phases)})
+        report = RankReport(**{**value, "phases": None if phases is None else Phases(**phases)})
     except (TypeError, KeyError) as error:
         raise UnreadableRecord(f"{where}: a rank's report is not whole: {error}") from error
-
-
-def load(path: Path) -> Any:
-    """A JSON file. Raises UnreadableRecord, naming it."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
-    except FileNotFoundError as error:
-        raise UnreadableRecord(f"{path} is missing") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableRecord(f"{path} cannot be read: {error}") from error
-
-
-def _no_number(word: str) -> None:
-    raise ValueError(f"{word} is not a number that we write")
+    if wrong := misfit(report) or (report.phases is not None and misfit(report.phases)):
+        raise UnreadableRecord(f"{where}: a rank's report is not whole: {wrong}")
+    return report

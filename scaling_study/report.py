@@ -14,22 +14,27 @@ from rich.table import Table
 
 from scaling_study import launchers
 from scaling_study.estimate import Estimate
+from scaling_study.models import NO_MODEL
 from scaling_study.plan import Plan, Planned
 from scaling_study.process import Interruption
 from scaling_study.progress import clock, describe
-from scaling_study.records import Record
-from scaling_study.sweep import Run, throughput
+from scaling_study.summary import Summary
+from scaling_study.sweep import Run
 from scaling_study.trial import Trial
 
 COLUMNS = ("framework", "model", "batch_per_worker", "workers", "allreduce")
 NUMBERS = ("batch_per_worker", "workers")
+OF_TRAINING = ("model", "batch_per_worker", "allreduce")  # what one that trains nothing does not have
 Wanted = Sequence[tuple[Trial, Planned]]
 
 
 def plan(console: Console, plan: Plan, wanted: Wanted, results: Path, as_json: bool) -> None:
     """A dry run: every configuration with the command that runs it, what is skipped and why, how long it takes."""
     if as_json:
-        rows = [{**t.to_dict(), "trial": t.id, "command": _command(t), "unsupported": p.unsupported} for t, p in wanted]
+        rows = [
+            {**t.to_dict(), "trial": t.id, "command": _command(t, plan), "unsupported": p.unsupported}
+            for t, p in wanted
+        ]
         trials = [row for row in rows if row["find"] != "parity"]
         print(json.dumps({"trials": trials, "gates": [row for row in rows if row["find"] == "parity"]}))
         return
@@ -38,28 +43,29 @@ def plan(console: Console, plan: Plan, wanted: Wanted, results: Path, as_json: b
     repeats = Counter(trial.configuration for trial, _ in wanted)
     configurations = [(p.trial, p) for p in plan.configurations if p.trial.configuration in repeats]
     columns = _telling([trial for trial, _ in configurations])
-    table = Table(title=f"{plan.study.name}: {len(wanted)} trials in {results}", title_justify="left", box=None)
+    title = escape(f"{plan.study.name}: {len(wanted)} trials in {results}")
+    table = Table(title=title, title_justify="left", box=None)
     for title in (*columns, "repeats", "estimate"):
         table.add_column(title, justify="left" if title in COLUMNS and title not in NUMBERS else "right")
     for trial, planned in configurations:
         times = repeats[trial.configuration]
         known = "" if planned.unsupported else clock(times * estimate(trial, planned))
-        keys = trial.to_dict()
-        cells = ["" if keys[name] is None else str(keys[name]) for name in columns]
+        keys = trial.to_dict() | (dict.fromkeys(OF_TRAINING) if trial.model == NO_MODEL else {})
+        cells = ["" if keys[name] is None else escape(str(keys[name])) for name in columns]
         table.add_row(*cells, str(times), known, style="bright_black" if planned.unsupported else "")
     console.print(table)
     console.print("\nCommands, one a configuration (the sweep adds --record):")
     for trial, planned in configurations:
         if planned.unsupported:
             console.print(
-                f"  [bright_black]skipped: {describe(trial)}: {escape(planned.unsupported)}[/]", soft_wrap=True
+                f"  [bright_black]skipped: {escape(f'{describe(trial)}: {planned.unsupported}')}[/]", soft_wrap=True
             )
         else:
-            console.print(f"  {escape(_command(trial))}", soft_wrap=True)
+            console.print(f"  {escape(_command(trial, plan))}", soft_wrap=True)
     if gates:
         names = dict.fromkeys(f"{t.framework} {t.model}" for t, p in gates if not p.unsupported)
         console.print(f"\nParity first, {len(names)} gates: {', '.join(names)}", soft_wrap=True)
-    console.print(f"\nMachine: {plan.machine}")
+    console.print(f"\nMachine: {escape(str(plan.machine))}")
     for note in plan.notes:
         console.print(f"Note: {escape(note)}", soft_wrap=True)
     console.print(_cost(everything, estimate))
@@ -67,73 +73,77 @@ def plan(console: Console, plan: Plan, wanted: Wanted, results: Path, as_json: b
 
 def beforehand(console: Console, plan: Plan, wanted: Wanted, job: Run, estimate: Estimate) -> None:
     """One paragraph before the first trial."""
-    left = [(t, p) for t, p in wanted if t.id not in job.records or job.records[t.id].status in job.retry]
-    console.print(f"[bold]{plan.study.name}[/] on {plan.machine}", soft_wrap=True)
+    left = [(t, p) for t, p in wanted if not job.kept(t)]
+    console.print(f"[bold]{plan.study.name}[/] on {escape(str(plan.machine))}", soft_wrap=True)
+    for line in job.edits:
+        console.print(escape(line), soft_wrap=True)
     for note in plan.notes:
         console.print(f"Note: {escape(note)}", soft_wrap=True)
     if len(left) < len(wanted):
         console.print(f"{len(wanted) - len(left)} of {len(wanted)} trials are finished already and kept.")
-    console.print(_cost(left, estimate), soft_wrap=True)
+    to_run = [(t, p) for t, p in left if p.unsupported or not job.implied(t)]
+    if len(to_run) < len(left):
+        console.print(f"Not run, as a smaller batch was out of memory: {len(left) - len(to_run)} (--no-prune does).")
+    console.print(_cost(to_run, estimate), soft_wrap=True)
 
 
 def afterwards(
-    console: Console, job: Run, mine: Sequence[Record], wanted: Sequence[str], interruption: Interruption, again: str,
+    console: Console, job: Run, mine: Sequence[Summary], wanted: Sequence[str], interruption: Interruption, again: str,
     quiet: bool,
 ) -> None:  # fmt: skip
     """What went wrong, where everything is, how to go on."""
     for (status, reason), group in _grouped(mine).items():
         if status != "unsupported":  # the tables have said those, with their reasons
             more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
-            log = job.folder / "trials" / group[0].id / "log.txt"
+            log = f"its log: {job.folder / 'trials' / group[0].id / 'log.txt'}"
+            where = "not run; --no-prune does" if group[0].implied else log
             console.print(
-                f"[bold]{status}[/]: {escape(group[0].id)}{more}: {escape(reason)}; its log: {log}", soft_wrap=True
+                f"[bold]{status}[/]: {escape(group[0].id)}{more}: {escape(reason)}; {escape(where)}", soft_wrap=True
             )
     open_ = [id for id in wanted if id not in job.records]
     if interruption.signal is not None or open_:
         why = f"Stopped by {interruption.signal.name}" if interruption.signal is not None else "Stopped at --max-trials"
         console.print(f"{why}; {len(mine)} finished trials are kept, {len(open_)} are open.")
-        console.print(f"To go on: {again}", soft_wrap=True)
+        console.print(f"To go on: {escape(again)}", soft_wrap=True)
     if not quiet:
-        console.print(f"Tables, figures and records: {job.folder}/", soft_wrap=True)
+        console.print(escape(f"Tables, figures and records: {job.folder}/"), soft_wrap=True)
 
 
-def row(record: Record) -> dict[str, Any]:
+def row(record: Summary) -> dict[str, Any]:
     """One trial for --json."""
-    rate = throughput(record) if record.status == "ok" else None
-    said = {"trial": record.id, "status": record.status, "reason": record.reason, "samples_per_second": rate}
-    return {**record.trial, **said}
+    said = {"trial": record.id, "status": record.status, "reason": record.reason}
+    return {**record.trial, **said, "samples_per_second": record.samples_per_second}
 
 
-def _grouped(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
-    groups: dict[tuple[str, str], list[Record]] = {}
+def _grouped(records: Sequence[Summary]) -> dict[tuple[str, str], list[Summary]]:
+    groups: dict[tuple[str, str], list[Summary]] = {}
     for record in records:
         if record.status != "ok":
             groups.setdefault((record.status, record.reason), []).append(record)
     return groups
 
 
-def _command(trial: Trial) -> str:
-    return launchers.command(trial).shell(Path.cwd())
+def _command(trial: Trial, plan: Plan) -> str:
+    return launchers.command(trial, cluster=plan.cluster).shell(Path.cwd())
 
 
 def _telling(trials: Sequence[Trial]) -> list[str]:
     """The usual keys, and every other one in which two trials of a framework differ: unlike rows must look unlike."""
-    telling = list(COLUMNS)
-    for name in trials[0].to_dict():
-        for framework in {trial.framework for trial in trials}:
-            values = {trial.to_dict()[name] for trial in trials if trial.framework == framework}
-            if len(values) > 1 and name not in (*telling, "global_batch"):
-                telling.append(name)
-    return telling
+    values: dict[str, dict[str, set[Any]]] = {}  # key -> framework -> what its trials have
+    for trial in trials:
+        for name, value in trial.to_dict().items():
+            values.setdefault(name, {}).setdefault(trial.framework, set()).add(value)
+    differ = [name for name, of in values.items() if any(len(said) > 1 for said in of.values())]
+    return [*COLUMNS, *(name for name in differ if name not in (*COLUMNS, "global_batch"))]
 
 
 def _cost(wanted: Wanted, estimate: Estimate) -> str:
     """The time it will take, and what chasing the target interval could add."""
     seconds = sum(estimate(trial, planned) for trial, planned in wanted)
-    runnable = {p.trial.configuration: p for _, p in wanted if not p.unsupported}
+    runnable = {p.trial.configuration: p for _, p in wanted if not p.unsupported and p.trial.model != NO_MODEL}
     most = sum(estimate(p.trial, p) * (p.measure.max_repeats - p.measure.repeats) for p in runnable.values())
     cost = f"Estimated time: about {clock(seconds)} for {len(wanted)} trials"
     if most:
         target = min(p.measure.target_interval for p in runnable.values())
-        cost += f", up to {clock(most)} more for repeats while intervals are wider than ±{target:.0%}"
+        cost += f", up to {clock(most)} more for repeats while intervals are wider than ±{100 * target:g}%"
     return f"{cost}."

@@ -5,36 +5,54 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scaling_study import records
+from scaling_study import edits, records, summary, unwritable
 from scaling_study.errors import Trouble
 from scaling_study.plan import Plan
 from scaling_study.provenance import utc_now
-from scaling_study.records import Record
+from scaling_study.summary import Summary
+
+HALF_WRITTEN = re.compile(r"\..+\.(json|csv|md|png|svg|html)\.[a-z0-9_]{8}")  # as tempfile.mkstemp names it
 
 
-def open_results(results: Path, plan: Plan) -> dict[str, Record]:
-    """Make or reopen the folder; the finished records by trial id. Raises Trouble where it does not fit the plan."""
+@dataclass
+class Opened:
+    """What a results folder held when it was opened."""
+
+    records: dict[str, Summary] = field(default_factory=dict)  # of finished trials, by their ids
+    edits: list[str] = field(default_factory=list)  # how the study was another one when it was last run here
+    largest: int = 0  # bytes of the largest record
+
+
+def open_results(results: Path, plan: Plan) -> Opened:
+    """Make or reopen the folder, and read what is finished. Raises Trouble where it does not fit the plan."""
+    now, before = about(plan), None
     try:
         (results / "trials").mkdir(parents=True, exist_ok=True)
         if (results / "study.json").exists():
-            _check_same(results, plan)
-        records.write_json(results / "study.json", about(plan))
+            before = _same(results, plan)
+        records.write_json(results / "study.json", now)
         (results / "study.yaml").write_text(plan.study.document.text, encoding="utf-8")
+        _remove_halves(results)
+        for aside in (results / "trials").glob(".*.before"):  # a retry that a killed driver did not finish
+            restore(aside)
     except OSError as error:
-        raise _unwritable(results, error) from error
-    for aside in (results / "trials").glob(".*.before"):  # a retry that a killed driver did not finish
-        restore(aside)
-    found = {}
+        raise unwritable.never(results, error) from error
+    opened = Opened()
     for path in sorted((results / "trials").glob("*/record.json")):
         with contextlib.suppress(records.UnreadableRecord):  # not believed, so it is run again
-            record = records.read_record(path)
-            found[record.id] = record
-    return found
+            known = summary.of(records.read_trial(path.parent))
+            opened.records[known.id] = known
+            opened.largest = max(opened.largest, path.stat().st_size)
+    if before is not None:
+        opened.edits = edits.between(before, now, {known.configuration for known in opened.records.values()})
+    return opened
 
 
 def about(plan: Plan) -> dict[str, Any]:
@@ -48,21 +66,56 @@ def about(plan: Plan) -> dict[str, Any]:
         "cores_per_worker": plan.cores_per_worker,
         "order_seed": plan.study.order_seed,
         "target_interval": plan.study.measure.target_interval,
+        "measure": _measures(plan),
         # The study as it is now: records of what it once was stay, but share no table with these.
         "configurations": [planned.trial.configuration for planned in plan.configurations],
     }
 
 
+def _measures(plan: Plan) -> dict[str, list[Any]]:
+    """Every key of `measure` with its values, of which there are several where sweeps have their own."""
+    given = [planned.measure.model_dump() for planned in plan.configurations] or [plan.study.measure.model_dump()]
+    return {key: sorted({one[key] for one in given}, key=lambda value: (value is None, value)) for key in given[0]}
+
+
+@contextlib.contextmanager
+def cleared(folder: Path) -> Iterator[None]:
+    """An empty folder for a trial. If no record comes to be in it, a finished one that was there before is back."""
+    aside = set_aside(folder)
+    try:
+        folder.mkdir()
+        yield
+    finally:
+        if aside:
+            with contextlib.suppress(OSError):  # the next driver does it where this one cannot
+                restore(aside)
+
+
 def set_aside(folder: Path) -> Path | None:
     """Make room for a trial: a finished one is kept under another name until its successor is finished."""
+    if folder.is_symlink() or folder.is_file():  # never ours
+        folder.unlink()
     if not folder.exists():
         return None
     if not (folder / "record.json").exists():  # an earlier try that never finished
         shutil.rmtree(folder)
         return None
-    aside = folder.with_name(f".{folder.name}.before")
+    aside = aside_of(folder)
     shutil.rmtree(aside, ignore_errors=True)
     return folder.rename(aside)
+
+
+def _remove_halves(results: Path) -> None:
+    """Remove what was being written, beside its place, when a driver or the machine died."""
+    for folder in (results, results / "tables", results / "figures"):
+        for path in folder.glob(".*.????????"):
+            if HALF_WRITTEN.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+
+
+def aside_of(folder: Path) -> Path:
+    """Where a trial's folder is while it is run again."""
+    return folder.with_name(f".{folder.name}.before")
 
 
 def restore(aside: Path) -> None:
@@ -75,17 +128,21 @@ def restore(aside: Path) -> None:
         aside.rename(folder)
 
 
-def _check_same(results: Path, plan: Plan) -> None:
-    """Raises Trouble if the folder belongs to another study, or to unlike hardware or shares of it."""
+def _same(results: Path, plan: Plan) -> Mapping[str, Any]:
+    """study.json as it is. Raises Trouble if the folder belongs to another study, or to unlike hardware or shares."""
     try:
-        before: Mapping[str, Any] = records.load(results / "study.json")
+        before = records.load(results / "study.json")
+        if not isinstance(before, dict) or not isinstance(before.get("machine"), dict):
+            raise records.UnreadableRecord(f"{results / 'study.json'} is not whole")
     except records.UnreadableRecord as error:
         raise Trouble(f"{error}; move it away, or choose another folder with --results") from error
     if before.get("study") != plan.study.name:
         raise Trouble(
             f"{results} holds study {before.get('study')!r}, not {plan.study.name!r}: choose another --results"
         )
-    was, now = before.get("machine", {}), plan.machine.to_dict()
+    if not any((results / "trials").glob("*/record.json")):
+        return before  # nothing was measured: a study that was looked at here may be run elsewhere
+    was, now = before["machine"], plan.machine.to_dict()
     if was.get("fingerprint") != now["fingerprint"]:
         hardware = [key for key in now if key not in ("fingerprint", "libraries") and was.get(key) != now[key]]
         unlike = "; ".join(f"{key} {was.get(key)} then, {now[key]} now" for key in hardware)
@@ -95,6 +152,7 @@ def _check_same(results: Path, plan: Plan) -> None:
             f"{results} was measured with {before.get('cores_per_worker')} core(s) a worker, the study now gives "
             f"{plan.cores_per_worker} (the cores over its largest worker count): choose another --results"
         )
+    return before
 
 
 def holder(results: Path) -> int | None:
@@ -111,7 +169,7 @@ def locked(results: Path) -> Iterator[None]:
         results.mkdir(parents=True, exist_ok=True)
         file = (results / ".driver").open("a+", encoding="utf-8")
     except OSError as error:
-        raise _unwritable(results, error) from error
+        raise unwritable.never(results, error) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -123,7 +181,3 @@ def locked(results: Path) -> Iterator[None]:
         file.write(f"process {os.getpid()} since {utc_now()}\n")
         file.flush()
         yield
-
-
-def _unwritable(results: Path, error: OSError) -> Trouble:
-    return Trouble(f"{results}: cannot write results there: {error.strerror}; choose another with --results")

@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -36,8 +37,14 @@ def run(framework: str, main: Callable[[Trial, str | None], Any]) -> None:
         raise
 
 
+def clock(frame: FrameType) -> bool:
+    """Whether a frame is one of the shared clock's: whatever fails below it was no matter of joining."""
+    return str(frame.f_globals.get("__name__", "")).startswith("scaling_study.measure.")
+
+
 def leave_word(record: Path, error: BaseException) -> None:
-    """Write this rank's error. `oom` tells running out of memory, on the host or on the device, from all else."""
+    """Write this rank's error. `oom` tells running out of memory, on the host or on the device, from all else;
+    `stepping` what failed once the clock had begun from what failed on the way there."""
     rank = next((int(os.environ[name]) for name in RANK if os.environ.get(name, "").isdigit()), 0)
     message = str(error) or type(error).__name__
     oom = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in message for sign in OUT_OF_MEMORY)
@@ -48,5 +55,6 @@ def leave_word(record: Path, error: BaseException) -> None:
         "message": message[:2000],
         "traceback": "".join(traceback.format_exception(error))[-4000:],
         "oom": oom,
+        "stepping": any(clock(frame) for frame, _ in traceback.walk_tb(error.__traceback__)),
     }
     records.write_json(record / "ranks" / f"error-{rank}.json", said)

@@ -1,7 +1,8 @@
 """The loop that ties plan, launchers, processes and records together.
 
     for each trial of the plan, then of extra rounds for configurations that are not yet sure enough:
-        finished before?  keep it      cannot run here?  say so      else  run -> judge -> record
+        finished before?  keep it      cannot run here, or a smaller batch was out of memory?  say so
+        else  take room on the disk for its record -> run -> judge -> record
 
 Everything a trial leaves lies in its own folder, and its record.json is renamed into place last: whatever
 happens to the driver, the next run of the same study goes on from there.
@@ -10,31 +11,40 @@ happens to the driver, the next run of the same study goes on from there.
 from __future__ import annotations
 
 import dataclasses
-import os
-import shutil
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from scaling_study import largest, launchers, outcome, process, provenance, records, results
+from scaling_study import (
+    allocation,
+    launchers,
+    outcome,
+    process,
+    provenance,
+    records,
+    results,
+    room,
+    summary,
+    unwritable,
+)
+from scaling_study.attempts import Attempts
 from scaling_study.guardian import Watch
 from scaling_study.intervals import FEWEST_REPEATS, repeats_for
+from scaling_study.outcome import Outcome
 from scaling_study.plan import Plan, Planned
+from scaling_study.pruning import Limits
 from scaling_study.records import Record
 from scaling_study.settings import CHECKOUT
-from scaling_study.trial import Trial, Window
-
-TRY = Window(warmup_steps=1, min_steps=2, max_steps=2, min_seconds=0.0)  # of find: max_batch: the peak is in step 2
+from scaling_study.summary import Summary
+from scaling_study.trial import Trial
 
 
 class Display(Protocol):
     """What shows the sweep to a person (progress.py)."""
 
     def starts(self, trial: Trial, planned: Planned) -> None: ...
-    def finished(self, trial: Trial, planned: Planned, record: Record, again: bool) -> None: ...
+    def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None: ...
 
 
 @dataclass
@@ -46,35 +56,57 @@ class Run:
     where: Mapping[str, Any] = field(default_factory=dict)  # run only trials whose keys match
     retry: frozenset[str] = frozenset()  # statuses to run again
     max_trials: int | None = None  # run at most this many now
-    records: dict[str, Record] = field(default_factory=dict)  # finished ones, by trial id
+    prune: bool = True  # do not run what a smaller batch says is out of memory
+    records: dict[str, Summary] = field(default_factory=dict)  # of finished trials, by their ids
+    edits: list[str] = field(default_factory=list)  # in words: what the study was when it was last run here
     ran: int = 0
+    _limits: Limits = field(default_factory=Limits)
+    _largest: int = 0  # bytes of a record
+
+    def open(self) -> None:
+        """Make or reopen the results folder, and read what is finished. Raises Trouble where it does not fit."""
+        opened = results.open_results(self.folder, self.plan)
+        self.records, self.edits, self._largest = opened.records, opened.edits, opened.largest
+        for known in self.records.values():
+            if not (known.status in self.retry and self.wanted(known.trial)):  # what is run again shows nothing yet
+                self._learn(known)
 
     def run(self, display: Display, interruption: process.Interruption) -> None:
-        """Run what is not finished. Returns early when interrupted or after max_trials."""
-        with Watch(self.folder, interruption) as watch:
-            self.watched(display, watch)
+        """Run what is not finished. Returns early when interrupted or after max_trials.
 
-    def watched(self, display: Display, watch: Watch) -> None:
-        for trial, planned in self.trials():
-            known = self.records.get(trial.id)
-            if known and known.status not in self.retry:
-                display.finished(trial, planned, known, again=True)
-                continue
-            if self.stopped(watch):
-                return
-            display.starts(trial, planned)
-            record = self.one(trial, planned, watch)
-            if record is None:  # interrupted: it stays unfinished, the next run takes it up again
-                return
-            self.records[trial.id] = record
-            self.ran += 1
-            display.finished(trial, planned, record, again=False)
+        Raises Trouble when the results can no longer be written: the running trial then stays unfinished.
+        """
+        with Watch(self.folder, interruption) as watch:
+            attempts = Attempts(watch, self.plan.cluster)
+            for trial, planned in self.trials():
+                if known := self.kept(trial):
+                    display.finished(trial, planned, known, again=True)
+                    continue
+                if watch.signal is not None or (self.max_trials is not None and self.ran >= self.max_trials):
+                    return
+                display.starts(trial, planned)
+                record = self.one(trial, planned, attempts)
+                if record is None:  # interrupted: it stays unfinished, the next run takes it up again
+                    return
+                self.records[trial.id] = record
+                self._learn(record)
+                self.ran += 1
+                display.finished(trial, planned, record, again=False)
 
     def trials(self) -> Iterator[tuple[Trial, Planned]]:
-        """The planned rounds, then as many more as the spread of the planned ones asks for."""
+        """The planned rounds, then as many more as the spread of the planned ones asks for.
+
+        What was implied comes after what it may rest on, which may be run again and be ok.
+        """
+        after = []
         for trial, planned in self.plan.trials():
             if self.wanted(trial.to_dict()):
-                yield trial, planned
+                known = self.records.get(trial.id)
+                if known and known.implied:
+                    after.append((trial, planned))
+                else:
+                    yield trial, planned
+        yield from after
         totals = {p.trial.configuration: self.repeats(p) for p in self.plan.configurations}
         for repeat in range(1, max(totals.values(), default=0) + 1):
             for planned in self.plan.shuffled(repeat):
@@ -94,7 +126,7 @@ class Run:
             self.records.get(dataclasses.replace(planned.trial, repeat=repeat).id)
             for repeat in range(1, measure.repeats + 1)
         ]
-        rates = [throughput(record) for record in first if record and record.status == "ok"]
+        rates = [known.samples_per_second for known in first if known and known.samples_per_second]
         if len(rates) < measure.repeats:
             return measure.repeats  # failures are not mended by more of them
         return min(max(repeats_for(rates, measure.target_interval), measure.repeats), measure.max_repeats)
@@ -103,105 +135,78 @@ class Run:
         """Whether a trial with these keys matches --where."""
         return all(keys.get(key) == value for key, value in self.where.items())
 
-    def stopped(self, watch: Watch) -> bool:
-        return watch.signal is not None or (self.max_trials is not None and self.ran >= self.max_trials)
+    def kept(self, trial: Trial) -> Summary | None:
+        """The finished record of a trial that need not be run. What was implied is believed while it still is."""
+        known = self.records.get(trial.id)
+        if known and known.implied:
+            return known if self.implied(trial) else None
+        return known if known and known.status not in (*self.retry, "cancelled") else None  # which says nothing of it
 
-    def one(self, trial: Trial, planned: Planned, watch: Watch) -> Record | None:
+    def implied(self, trial: Trial) -> str:
+        """Why a trial is not run, if what is known already says that it would be out of memory."""
+        return self._limits.implied(trial) if self.prune else ""
+
+    def one(self, trial: Trial, planned: Planned, attempts: Attempts) -> Summary | None:
         """Run one trial to its record; None if it was interrupted."""
-        folder = self.folder / "trials" / trial.id
-        aside = results.set_aside(folder)
-        folder.mkdir(parents=True)
-        by_hand = launchers.command(trial).shell(CHECKOUT)  # for the root of any checkout: results travel
+        folder, size = self.folder / "trials" / trial.id, room.bytes_for(self._largest)
+        try:
+            with results.cleared(folder), room.reserved(folder / "record.json", size) as place:
+                record = self._outcome(trial, planned, folder, attempts)
+                if record is None:
+                    return None
+                if record.status == "failed":
+                    unwritable.check(self.folder, size, outcome.errors(folder))
+                data = records.encoded(dataclasses.asdict(record))
+                place.fill(data)
+        except OSError as error:
+            raise unwritable.later(self.folder, size, error) from error
+        self._largest = max(self._largest, len(data))
+        return summary.of(record)
+
+    def _outcome(self, trial: Trial, planned: Planned, folder: Path, attempts: Attempts) -> Record | None:
+        """What is to be recorded of a trial, run now if it can be and need be; None if it was interrupted."""
+        record = self.begun(trial, planned)
         records.write_json(folder / "trial.json", {**trial.to_dict(), "window": dataclasses.asdict(trial.window)})
-        (folder / "command.txt").write_text(by_hand + "\n", encoding="utf-8")
-        record = Record(
+        (folder / "command.txt").write_text(record.command + "\n", encoding="utf-8")
+        if record.job:  # which may be killed with all of its processes: `--collect` then finishes this
+            records.write_json(folder / "begun.json", dataclasses.asdict(record))
+        if planned.unsupported:
+            return record
+        if reason := self.implied(trial):
+            return dataclasses.replace(record, status="oom", reason=reason)
+        run = attempts.largest_batch if trial.find == "max_batch" else attempts.lasting
+        made = run(trial, folder, planned.measure)
+        result, verdict = made.outcome, ""
+        if trial.find == "parity" and result.status == "ok":
+            verdict = attempts.judged(folder, planned.measure.timeout_seconds)
+            if verdict != "passed":
+                result = Outcome("failed", f"parity: {verdict}", result.error, result.ranks, result.notes)
+        if result.status == "cancelled" or (verdict and attempts.watch.signal is not None):
+            return None
+        return dataclasses.replace(
+            record, parity=verdict, found=dict(made.found), status=result.status, reason=result.reason,
+            error=result.error, notes=made.said, ranks=list(result.ranks), exit_code=made.exit.code,
+            total_seconds=made.exit.seconds, launch_seconds=made.launch_seconds, attempts=made.number,
+        )  # fmt: skip
+
+    def begun(self, trial: Trial, planned: Planned) -> Record:
+        """The record of a trial, but for what is to come of it."""
+        job, cluster = allocation.current(), self.plan.cluster
+        return Record(
             study=self.plan.study.name, id=trial.id, configuration=trial.configuration,
             trial=trial.to_dict(), window=dataclasses.asdict(trial.window), planned_repeats=planned.measure.repeats,
-            status="unsupported", reason=planned.unsupported, started_at=provenance.utc_now(), command=by_hand,
-            commit=provenance.commit(), machine=self.plan.machine.to_dict(), environment=provenance.environment(),
+            status="unsupported" if planned.unsupported else "cancelled", reason=planned.unsupported,
+            started_at=provenance.utc_now(), commit=provenance.commit(), machine=self.plan.machine.to_dict(),
+            environment={**provenance.environment(), **cluster.environment(trial)}, job=job.to_dict() if job else {},
+            # For the root of any checkout: results travel.
+            command=launchers.command(trial, cluster=cluster).shell(CHECKOUT),
+            hosts=[str(host) for host in cluster.of(trial)], machine_file=cluster.to_dict(),
         )  # fmt: skip
-        if not planned.unsupported:
-            started, timeout = time.time(), planned.measure.timeout_seconds
-            found: dict[str, Any] = {}
-            if trial.find == "max_batch":
-                ended, result, found = largest_batch(trial, folder, timeout, watch)
-            else:
-                ended, result = attempt(trial, folder, timeout, watch)
-            if result.status == "cancelled":
-                if aside:
-                    results.restore(aside)
-                return None
-            verdict = ""
-            if trial.find == "parity" and result.status == "ok":
-                verdict = judged(folder, planned.measure.timeout_seconds, watch)
-                if watch.signal is not None:
-                    return None
-                if verdict != "passed":
-                    result = dataclasses.replace(result, status="failed", reason=f"parity: {verdict}")
-            record = dataclasses.replace(
-                record, parity=verdict, found=found, status=result.status, reason=result.reason, error=result.error,
-                notes=list(result.notes),
-                ranks=list(result.ranks), exit_code=ended.code, total_seconds=ended.seconds,
-                launch_seconds=result.ranks[0].first_step_at - started if result.ranks else None,
-            )  # fmt: skip
-        records.write_record(folder, record)
-        if aside:
-            shutil.rmtree(aside, ignore_errors=True)
-        return record
 
-
-def attempt(trial: Trial, folder: Path, timeout: float, watch: Watch) -> tuple[process.Exit, outcome.Outcome]:
-    """Run one trial's processes in its folder, and judge what they left."""
-    command = launchers.command(trial, record=folder.resolve())
-    ended = watch.run(command.argv, environment(command), folder / "log.txt", timeout)
-    return ended, outcome.judge(trial, folder, ended)
-
-
-def largest_batch(
-    trial: Trial, folder: Path, timeout: float, watch: Watch
-) -> tuple[process.Exit, outcome.Outcome, dict[str, Any]]:
-    """The largest batch_per_worker that fits, and the outcome of its try; every try has a folder of its own."""
-    tried: dict[int, tuple[process.Exit, outcome.Outcome]] = {}
-
-    def fits(batch: int) -> bool:
-        other = [result for _, result in tried.values() if result.status not in ("ok", "oom")]
-        if not other:  # a failure of another kind ends the search: it says nothing about memory
-            there = folder / "tries" / f"batch-{batch}"
-            there.mkdir(parents=True)
-            tried[batch] = attempt(
-                dataclasses.replace(trial, find=None, batch_per_worker=batch, window=TRY), there, timeout, watch
-            )
-        return batch in tried and tried[batch][1].status == "ok"
-
-    batch = largest.search(fits, trial.batch_per_worker)
-    wrong = next((size for size, (_, result) in tried.items() if result.status not in ("ok", "oom")), None)
-    chosen = wrong or batch or min(tried)
-    found = {"max_batch": batch, "tries": {str(size): result.status for size, (_, result) in tried.items()}}
-    return *tried[chosen], found if wrong is None else {}
-
-
-def judged(folder: Path, timeout: float, watch: Watch) -> str:
-    """`passed`, or why the framework does not train what one process would; the checks stay in parity.json.
-
-    A process of its own compares: what a framework did to torch cannot reach it, and the driver needs no torch.
-    """
-    command = [sys.executable, "-m", "scaling_study.parity.check", str(folder.resolve())]
-    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))  # users' workloads
-    ended = watch.run(command, {"PYTHONPATH": path}, folder / "parity.txt", timeout)
-    try:
-        return str(records.load(folder / "parity.json")["verdict"])
-    except records.UnreadableRecord:
-        return f"could not be judged: exit code {ended.code}, see {folder.name}/parity.txt"
-
-
-def throughput(record: Record) -> float:
-    """Samples per second over all workers: samples in the timed window over the slowest rank's seconds."""
-    return sum(r.samples_seen for r in record.ranks) / max(sum(r.step_seconds) for r in record.ranks)
-
-
-def environment(command: launchers.Command) -> dict[str, str]:
-    """The command's own variables, with this environment's programs (mpirun) first on the path."""
-    bin = str(Path(command.argv[0]).parent)
-    path = os.environ.get("PATH", os.defpath)
-    home = {} if os.environ.get("HOME") else {"HOME": os.path.expanduser("~")}  # Open MPI 5 does not start without
-    return {"PATH": f"{bin}{os.pathsep}{path}" if os.path.isabs(bin) else path, **home, **command.env}
+    def _learn(self, known: Summary) -> None:
+        """What a finished trial shows of others."""
+        try:
+            trial = Trial.from_dict({**known.trial, "window": known.window})
+        except (TypeError, KeyError):  # of a version with other keys: it says nothing about ours
+            return
+        self._limits.learn(trial, known.status, known.reason)

@@ -57,6 +57,7 @@ def test_help_is_quick_and_names_the_options(tmp_path):
         "--retry",
         "--results",
         "--max-trials",
+        "--no-prune",
         "--json",
         "--small",
         "-q",
@@ -146,6 +147,21 @@ def test_a_failing_trial_gives_exit_code_1_and_its_cause(tmp_path):
     done = sweep("big.yaml", cwd=tmp_path)
     assert done.returncode == 1
     assert "oom" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_larger_batch_than_one_out_of_memory_is_implied_and_no_failure_of_its_own(tmp_path):
+    study = "study: big\nparity: false\nmeasure: {repeats: 1, max_repeats: 1}\n"
+    study += "sweeps: [{framework: single, data: synthetic, model: resnet8, image_size: 100000, "
+    (tmp_path / "big.yaml").write_text(study + "matrix: {batch_per_worker: [1, 2]}}]\n")
+    assert sweep("big.yaml", "--where", "batch_per_worker=1", cwd=tmp_path).returncode == 1, "it really ran out"
+    implied = sweep("big.yaml", "--where", "batch_per_worker=2", cwd=tmp_path)
+    assert implied.returncode == 0, implied.stdout + implied.stderr
+    assert "Not run, as a smaller batch was out of memory: 1 (--no-prune does)." in implied.stdout
+    assert "implied: batch_per_worker=1 was out of memory (single-resnet8-b1-" in implied.stdout
+    assert "oom (implied)" in implied.stdout
+    really = sweep("big.yaml", "--no-prune", "--where", "batch_per_worker=2", cwd=tmp_path)
+    assert really.returncode == 1 and "oom: single-resnet8-b2-" in really.stdout
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_what_outlived_driver_and_guardian_is_ended_by_the_next(driver, tmp_path
     its_guardian.suspend()  # or it would see the driver die and begin
     running.kill()
     its_guardian.kill()
-    assert len(marked(tmp_path)) == 3  # the launcher and two ranks
+    wait_for(lambda: len(marked(tmp_path)) == 3)  # the launcher and two ranks, and nothing of those two any more
     with process.listening() as interruption, Watch(tmp_path, interruption) as watch:
         assert len(watch.ended) == 3
     assert not marked(tmp_path)

@@ -62,6 +62,13 @@ def test_compiled_kernels_outlive_the_trial(tmp_path, monkeypatch):
     assert leftovers.environment(tmp_path, tmp_path / "t")["TORCHINDUCTOR_CACHE_DIR"] == "/elsewhere"
 
 
+def test_a_home_that_is_no_folder_is_one_of_the_trials_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "HOME" not in leftovers.environment(tmp_path, tmp_path / "t")
+    monkeypatch.setenv("HOME", "/nonexistent")
+    assert leftovers.environment(tmp_path, tmp_path / "t")["HOME"] == str(tmp_path / "t")
+
+
 def test_segments_that_nobody_uses_are_removed_and_no_others(shared):
     (shared / "sm_segment.old").write_bytes(b"x" * 4096)
     os.utime(shared / "sm_segment.old")

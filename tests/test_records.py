@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study import records
+from scaling_study import reading, records
 from scaling_study.records import (
     Phases,
     RankReport,
@@ -64,13 +64,14 @@ def test_a_failed_trials_record_needs_no_ranks(tmp_path: Path) -> None:
 
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
+whole_numbers = st.integers(1 - reading.MOST, reading.MOST - 1)
 
 
 @given(
     steps=st.lists(numbers, max_size=20),
     loss=st.none() | numbers,
     error=st.text(st.characters(exclude_categories=["Cs"])),
-    backend=st.dictionaries(st.text(max_size=3), st.none() | st.integers() | st.text(max_size=3), max_size=3),
+    backend=st.dictionaries(st.text(max_size=3), st.none() | whole_numbers | st.text(max_size=3), max_size=3),
 )
 def test_any_numbers_and_words_survive(
     tmp_path_factory: pytest.TempPathFactory, rank_report: Report, steps: list[float], loss: float | None, error: str,

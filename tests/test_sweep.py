@@ -6,81 +6,23 @@ import dataclasses
 import json
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
+from planted_sweeps import MACHINE, Seen, run
 
-from scaling_study import process, records, results, sweep
-from scaling_study.documents import Document
+from scaling_study import process, records, results, summary, sweep
 from scaling_study.errors import Trouble
-from scaling_study.frameworks import FRAMEWORKS, Framework
-from scaling_study.machine import Machine
-from scaling_study.plan import Plan, Planned
+from scaling_study.plan import Plan
 from scaling_study.records import Record
-from scaling_study.study import Study
-from scaling_study.study_schema import Measure
-from scaling_study.trial import Trial
-
-HERE = Path(__file__).parent
-MACHINE = Machine(cores=2, cpu="test", memory_bytes=2**34)
-
-
-class Seen:
-    """A display that remembers."""
-
-    def __init__(self) -> None:
-        self.started: list[str] = []
-        self.kept: list[str] = []
-        self.ended: list[Record] = []
-
-    def starts(self, trial: Trial, planned: Planned) -> None:
-        self.started.append(trial.id)
-
-    def finished(self, trial: Trial, planned: Planned, record: Record, again: bool) -> None:
-        (self.kept.append(trial.id) if again else self.ended.append(record))
-
-
-@pytest.fixture
-def plan_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
-    """A plan of planted scripts: `plan_for("crash", "take_a_second", repeats=2)`."""
-
-    def make(*scripts: str, unsupported: str = "", **measure: float) -> Plan:
-        settings = Measure.model_validate({"repeats": 1, "max_repeats": 1, "timeout_seconds": 30.0, **measure})
-        configurations = []
-        for script in scripts:
-            table = Framework(
-                script, str(HERE / "scripts_that" / f"{script}.py"), ("python",), (), FRAMEWORKS["single"].axes
-            )
-            monkeypatch.setitem(FRAMEWORKS, script, table)  # type: ignore[arg-type]
-            trial = Trial(framework=script, device="cpu", allreduce="none")
-            configurations.append(Planned(trial, settings, unsupported))
-        document = Document(tmp_path / "study.yaml", "study: planted\n", {}, {})
-        study = Study("planted", "weak", None, 0, settings, (), document)
-        return Plan(study, MACHINE, tuple(configurations), ())
-
-    monkeypatch.setenv("SECONDS", "0")
-    return make
-
-
-def run(
-    plan: Plan, folder: Path, after: Callable[[process.Interruption], None] | None = None, **options
-) -> tuple[Seen, sweep.Run]:
-    seen = Seen()
-    job = sweep.Run(plan, folder, **options)
-    job.records = results.open_results(folder, plan)
-    with process.listening() as interruption:
-        if after:
-            after(interruption)
-        job.run(seen, interruption)
-    return seen, job
 
 
 def outcome_of(plan: Plan, tmp_path: Path) -> Record:
     seen, _ = run(plan, tmp_path / "results")
-    (record,) = seen.ended
-    assert records.read_record(tmp_path / "results" / "trials" / record.id / "record.json") == record
+    (ended,) = seen.ended
+    record = records.read_trial(tmp_path / "results" / "trials" / ended.id)
+    assert summary.of(record) == ended
     return record
 
 
@@ -92,7 +34,7 @@ def test_a_good_trial_is_recorded_with_all_that_reproduces_it(plan_for, tmp_path
     assert (folder / "command.txt").read_text().strip() == record.command
     assert "take_a_second.py --model resnet18 --batch-per-worker 32" in record.command
     assert record.machine["fingerprint"] == MACHINE.fingerprint
-    assert sweep.throughput(record) == pytest.approx(320.0)
+    assert summary.throughput(record) == pytest.approx(320.0)
 
 
 def test_a_crash_is_a_result_with_its_cause(plan_for, tmp_path):
@@ -206,11 +148,10 @@ def test_interruption_keeps_what_is_finished_and_leaves_the_running_trial_open(p
 def plant(job: sweep.Run, plan: Plan, *step_seconds: float) -> None:
     """Finished repeats of the first configuration, with these step times."""
     planned = plan.configurations[0]
-    record = next(iter(results.open_results(job.folder, plan).values()))
+    known = next(iter(results.open_results(job.folder, plan).records.values()))
     for repeat, seconds in enumerate(step_seconds, start=1):
         trial = dataclasses.replace(planned.trial, repeat=repeat)
-        rank = dataclasses.replace(record.ranks[0], step_seconds=[seconds] * 10)
-        job.records[trial.id] = dataclasses.replace(record, id=trial.id, ranks=[rank])
+        job.records[trial.id] = dataclasses.replace(known, id=trial.id, samples_per_second=32 / seconds)
 
 
 def test_repeats_that_agree_are_enough(plan_for, tmp_path):
@@ -287,6 +228,10 @@ def test_another_study_or_machine_is_refused_with_the_difference(plan_for, tmp_p
     with pytest.raises(Trouble, match="holds study 'planted', not 'other': choose another --results"):
         results.open_results(tmp_path, other)
     bigger = dataclasses.replace(plan, machine=dataclasses.replace(MACHINE, cores=64))
+    results.open_results(tmp_path, bigger)  # of a study that was only looked at, nothing can be mixed
+    results.open_results(tmp_path, plan)
+    (tmp_path / "trials" / "one").mkdir()
+    (tmp_path / "trials" / "one" / "record.json").write_text("{}")
     with pytest.raises(Trouble, match=r"measured on another machine \(cores 2 then, 64 now\)"):
         results.open_results(tmp_path, bigger)
     shares = dataclasses.replace(plan.configurations[0].trial, cores_per_worker=2)
@@ -301,3 +246,124 @@ def test_two_drivers_on_one_folder_the_second_names_the_first(tmp_path):
         pass
     with results.locked(tmp_path):
         pass
+
+
+# --- a batch larger than one that was out of memory ---
+
+
+@pytest.mark.slow
+def test_larger_batches_than_one_that_really_ran_out_of_memory_are_not_run(plan_for, tmp_path):
+    """fit_forty asks the allocator for more than there is from 41 samples on."""
+    plan = plan_for("fit_forty", batches=(32, 64, 128, 256), repeats=2, max_repeats=2)
+    by_batch = {p.trial.batch_per_worker: p.trial for p in plan.configurations}
+    first, _ = run(plan, tmp_path, where={"batch_per_worker": 64}, max_trials=1)
+    assert [(r.status, r.implied) for r in first.ended] == [("oom", False)]
+    _, job = run(plan, tmp_path)
+    reason = f"implied: batch_per_worker=64 was out of memory ({first.ended[0].id})"
+    for batch, status, implied in ((32, "ok", False), (64, "oom", False), (128, "oom", True), (256, "oom", True)):
+        for repeat in (1, 2):
+            known = job.records[dataclasses.replace(by_batch[batch], repeat=repeat).id]
+            assert (known.status, known.implied) == (status, implied), (batch, repeat)
+            record = records.read_trial(tmp_path / "trials" / known.id)
+            assert (record.reason == reason, record.exit_code is None) == (implied, implied)
+            assert (tmp_path / "trials" / known.id / "log.txt").exists() != implied
+    again, _ = run(plan, tmp_path)
+    assert again.started == [] and len(again.kept) == 8
+    everything, job = run(plan, tmp_path, where={"batch_per_worker": 128}, prune=False)
+    assert len(everything.ended) == 2 and not any(record.implied for record in everything.ended)
+    assert run(plan, tmp_path)[0].started == [], "what was run then stays, and so does what is still implied"
+
+
+def test_what_was_implied_is_run_once_what_it_rests_on_is_ok(plan_for, tmp_path, monkeypatch):
+    """A machine with less memory for a while."""
+    plan = plan_for("fails_from", batches=(32, 64, 128))
+    monkeypatch.setenv("FAILS_FROM", "64")
+    run(plan, tmp_path, where={"batch_per_worker": 64})
+    _, job = run(plan, tmp_path)
+    assert sorted((r.trial["batch_per_worker"], r.implied) for r in job.records.values() if r.status == "oom") == [
+        (64, False), (128, True),
+    ]  # fmt: skip
+    still, _ = run(plan, tmp_path, retry=frozenset({"oom"}))
+    assert [(r.trial["batch_per_worker"], r.implied) for r in still.ended] == [(64, False)], "128 is still implied"
+    monkeypatch.setenv("FAILS_FROM", "1000")
+    mended, _ = run(plan, tmp_path, retry=frozenset({"oom"}))
+    assert [(r.trial["batch_per_worker"], r.status) for r in mended.ended] == [(64, "ok"), (128, "ok")]
+
+
+def test_what_was_implied_goes_with_what_it_rests_on(plan_for, tmp_path, monkeypatch):
+    """Somebody removes the one record: nothing says any more that the larger batch does not fit."""
+    plan = plan_for("fails_from", batches=(64, 128))
+    monkeypatch.setenv("FAILS_FROM", "64")
+    first, _ = run(plan, tmp_path, where={"batch_per_worker": 64})
+    run(plan, tmp_path)
+    monkeypatch.setenv("FAILS_FROM", "1000")
+    (tmp_path / "trials" / first.ended[0].id / "record.json").unlink()
+    again, _ = run(plan, tmp_path, where={"batch_per_worker": 128})
+    assert [(r.status, r.implied) for r in again.ended] == [("ok", False)]
+
+
+# --- records that are not to be believed ---
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.write_text(path.read_text()[:-3]),
+        lambda path: path.write_text(path.read_text().replace('"total_seconds": ', '"total_seconds": NaN, "x": ')),
+        lambda path: path.write_text(path.read_text().replace('"step_seconds": [', '"step_seconds": [0.0, -1.0, ')),
+        lambda path: path.write_text(
+            path.read_text().replace('"status": "ok"', '"status": "oom"').replace("b32", "b64")
+        ),
+        lambda path: path.write_text(path.read_text().replace('"samples_seen": 320', '"samples_seen": "320"')),
+        lambda path: path.write_text('{"schema": 1, "status": "ok"}'),
+        lambda path: (path.rename(path.with_name("elsewhere.json")), path.symlink_to("elsewhere.json")),
+        lambda path: (path.unlink(), path.mkdir()),
+        lambda path: (path.parent.rename(path.parent.with_name("other")), path.parent.symlink_to("other")),
+    ],
+    ids=["half", "nan", "negative", "another trial's", "words", "too little", "link", "folder", "folder is a link"],
+)
+def test_a_record_that_cannot_be_believed_is_measured_again(plan_for, tmp_path, spoil):
+    plan = plan_for("take_a_second")
+    first, _ = run(plan, tmp_path)
+    path = tmp_path / "trials" / first.started[0] / "record.json"
+    spoil(path)
+    again, _ = run(plan, tmp_path)
+    assert [r.status for r in again.ended] == ["ok"] and again.started == first.started
+    assert not path.is_symlink() and records.read_trial(path.parent).status == "ok"
+
+
+def test_a_record_in_the_folder_of_another_trial_is_not_its(plan_for, tmp_path):
+    plan = plan_for("take_a_second", batches=(32, 64))
+    seen, _ = run(plan, tmp_path, max_trials=1)
+    done = tmp_path / "trials" / seen.started[0]
+    other = next(t.id for t, _ in plan.trials() if t.id != done.name)
+    done.rename(done.with_name(other))
+    assert sorted(run(plan, tmp_path)[0].started) == sorted([done.name, other])
+
+
+def test_a_study_json_that_is_none_is_one_sentence(plan_for, tmp_path):
+    plan = plan_for("take_a_second")
+    for text in ("{", "[]", "null", '{"machine": 3}', '{"study": "planted", "machine": NaN}'):
+        (tmp_path / "study.json").write_text(text)
+        with pytest.raises(Trouble, match=r"study\.json .*; move it away, or choose another folder"):
+            results.open_results(tmp_path, plan)
+
+
+# --- what is kept in memory ---
+
+
+def test_the_driver_keeps_no_samples(plan_for, tmp_path):
+    _, job = run(plan_for("take_a_second", repeats=2, max_repeats=2), tmp_path)
+    for known in job.records.values():
+        assert known.samples_per_second == pytest.approx(320.0)
+        assert "step_seconds" not in repr(known) and len(repr(known)) < 2500
+
+
+def test_how_a_study_was_edited_is_known_before_it_runs(plan_for, tmp_path):
+    run(plan_for("take_a_second", batches=(32,)), tmp_path)
+    _, job = run(plan_for("take_a_second", batches=(64,), timeout_seconds=20.0), tmp_path)
+    assert job.edits[0].endswith("timeout_seconds 30.0 -> 20.0.")
+    assert job.edits[2:] == [
+        "1 configuration is new since the last run.",
+        "1 configuration is no longer in the study: the records of 1 of them stay, and stand in no table.",
+    ]

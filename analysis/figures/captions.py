@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import comparable, notes
+from analysis import comparable, notes, outcomes
 from analysis.figures import style
 from analysis.results import Results
 
@@ -26,6 +26,8 @@ def footnote(
         lines.append("With fewer than 3 repeats no interval is claimed" + (f"; {shown}." if shown else "."))
     if (rows.status != "ok").any():
         lines.append("Crosses: not measured, with the reason at the right.")
+    if (outcomes.words(rows) == outcomes.IMPLIED).any():
+        lines.append("Hollow crosses: not run, as a smaller batch was out of memory.")
     marked = comparable.sentences(rows)
     if marked and drawn:
         lines.append(drawn)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analysis import series
+from analysis import outcomes, series
 from analysis.figures import style
 from analysis.figures.looks import DASHES, Look
 
@@ -23,7 +23,7 @@ class Line:
     @property
     def missing(self) -> pd.DataFrame:
         """What has no speed-up, with why in `status`: not measured, oversubscribed, or no baseline that is ok."""
-        why = self.rows.status.where(self.rows.status != "ok", "no baseline")
+        why = outcomes.words(self.rows).where(self.rows.status != "ok", "no baseline")
         why = why.mask((self.rows.status == "ok") & self.rows.oversubscribed, "oversubscribed")
         return self.rows.assign(status=why)[self.rows.speedup.isna()]
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from analysis import comparable
+from analysis import comparable, outcomes
 from analysis.baseline import known
 from analysis.figures import captions, marks, style
 from analysis.figures.captions import MEAN
@@ -87,7 +87,7 @@ def _panel(axis: Axes, rows: pd.DataFrame, colour: dict[int, str]) -> None:
                 markerfacecolor="white" if row["sign"] else edge, zorder=4,
             )  # fmt: skip
         else:
-            axis.plot(0, index, marker="x", color=style.DARK, markeredgewidth=1.6, markersize=5, clip_on=False)
+            marks.cross(axis, 0, index, style.DARK, outcomes.implied(row))
         axis.annotate(
             row["text"], xy=(1.05, index), xycoords=("axes fraction", "data"), va="center", fontsize=style.SMALL,
             annotation_clip=False,
@@ -107,6 +107,6 @@ def _panel(axis: Axes, rows: pd.DataFrame, colour: dict[int, str]) -> None:
 
 def _text(row: dict[object, object]) -> str:
     if not row["n"]:
-        return str(row["status"])
+        return outcomes.word(row)
     low, high = row["interval_low"], row["interval_high"]
     return number(row["samples_per_second"], (high - low) / 2 if known(low) else None)  # type: ignore[operator, arg-type]

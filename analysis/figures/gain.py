@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from analysis import comparable, gain, series
+from analysis import comparable, gain, outcomes, series
 from analysis.figures import captions, marks, style
 from analysis.figures.captions import RATIO
 from analysis.gain import FASTER, NO_DIFFERENCE, NO_INTERVAL, NOT_COMPARABLE, SLOWER
@@ -79,7 +79,8 @@ def _panel(axis: Axes, panel: pd.DataFrame, looks: dict[str, tuple[str, str, str
                 linestyle="", markersize=5.5, zorder=4,
             )  # fmt: skip
         elif pair["verdict"] != NOT_COMPARABLE:
-            axis.plot(left, row, marker="x", color=style.DARK, markeredgewidth=1.6, markersize=5, clip_on=False)
+            whole = all(part.endswith(outcomes.IMPLIED) for part in pair["verdict"].split(", "))
+            marks.cross(axis, left, row, style.DARK, whole)
         axis.annotate(
             pair["text"], xy=(1.05, row), xycoords=("axes fraction", "data"), va="center", fontsize=style.SMALL,
             annotation_clip=False, color=style.GREY if pair["verdict"] == NOT_COMPARABLE else style.DARK,

@@ -36,6 +36,7 @@ class Failure:
     xs: tuple[float, ...]
     text: str
     colour: str
+    implied: frozenset[float] = frozenset()  # those of `xs` that were not even run
 
 
 def end_labels(axis: Axes, labels: Sequence[EndLabel], panel_height: float) -> None:
@@ -72,8 +73,9 @@ def merged(failures: Sequence[Failure]) -> Sequence[Failure]:
     """A row for each line that failed, or one for all where that would be too many to tell apart."""
     if len(failures) <= MOST_STRIP_ROWS:
         return failures
-    xs = tuple(sorted({x for failure in failures for x in failure.xs}))
-    return [Failure(xs, f"{len(failures)} not measured (tables)", style.GREY)]
+    xs = {x for failure in failures for x in failure.xs}
+    measured = {x for failure in failures for x in failure.xs if x not in failure.implied}
+    return [Failure(tuple(sorted(xs)), f"{len(failures)} not measured (tables)", style.GREY, frozenset(xs - measured))]
 
 
 def strip(axis: Axes, below: Axes | None, failures: Sequence[Failure], label: str) -> None:
@@ -96,14 +98,20 @@ def strip(axis: Axes, below: Axes | None, failures: Sequence[Failure], label: st
     below.set_ylim(len(rows) - 0.4, -0.6)
     below.yaxis.set_major_locator(NullLocator())
     for index, failure in enumerate(rows):
-        below.plot(
-            failure.xs, [index] * len(failure.xs), linestyle="", marker="x", markersize=5, markeredgewidth=1.6,
-            color=failure.colour, clip_on=False,
-        )  # fmt: skip
+        for x in failure.xs:
+            cross(below, x, index, failure.colour, x in failure.implied)
         below.annotate(
             failure.text, xy=(1.05, index), xycoords=("axes fraction", "data"), va="center", fontsize=style.SMALL,
             annotation_clip=False,
         )  # fmt: skip
+
+
+def cross(axis: Axes, x: float, y: float, colour: str, implied: bool) -> None:
+    """Where a value is missing: a cross, hollow where it is only implied that there is none."""
+    looks = {"marker": "X", "markerfacecolor": "white", "markeredgewidth": 0.9, "markersize": 6.5} if implied else {
+        "marker": "x", "markeredgewidth": 1.6, "markersize": 5,
+    }  # fmt: skip
+    axis.plot([x], [y], linestyle="", color=colour, clip_on=False, zorder=3, **looks)  # type: ignore[arg-type]
 
 
 def gutter(texts: Iterable[str], titles: Iterable[str] = (), panel_width: float = 0.0) -> float:

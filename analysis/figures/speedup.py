@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
+from analysis import outcomes
 from analysis.baseline import is_pipeline
 from analysis.figures import captions, marks, style
 from analysis.figures.captions import RATIO
@@ -132,6 +133,7 @@ def _failures(lines: list[Line], logarithmic: bool) -> list[Failure]:
     for line in lines:
         if len(bad := line.missing):
             where = [(status, str(w)) for status, w in zip(bad.status, bad.workers, strict=True)]
-            xs = tuple(math.log2(w) if logarithmic else float(w) for w in bad.workers)
-            made.append(Failure(xs, marks.failure_text(line.name, where), line.look.colour))
+            xs = [math.log2(w) if logarithmic else float(w) for w in bad.workers]
+            implied = frozenset(x for x, (why, _) in zip(xs, where, strict=True) if why == outcomes.IMPLIED)
+            made.append(Failure(tuple(xs), marks.failure_text(line.name, where), line.look.colour, implied))
     return made

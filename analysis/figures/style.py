@@ -28,6 +28,7 @@ PALETTE = (0, 1, 2, 4, 3, 9, 5)  # of seaborn's colour-blind safe one; its yello
 RC: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same widths on every machine
     "font.size": SIZE,
+    "text.parse_math": False,  # a dollar sign in a name is one
     "axes.labelsize": SIZE,
     "axes.titlesize": SIZE,
     "xtick.labelsize": SMALL,

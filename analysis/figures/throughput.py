@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from analysis import outcomes
 from analysis.configurations import values
 from analysis.figures import captions, looks, marks, style
 from analysis.figures.captions import MEAN
@@ -153,14 +154,16 @@ def _scale(axis: Axes, rows: pd.DataFrame) -> None:
 
 def _failures(panel: Panel, look: dict[str, Look]) -> list[Failure]:
     bad = panel.rows[panel.rows.status != "ok"].sort_values(["series_order", "batch"])
+    bad = bad.assign(word=outcomes.words(bad), x=[math.log2(batch) for batch in bad.batch])
     return [
         Failure(
-            tuple(math.log2(batch) for batch in group.batch),
+            tuple(group.x),
             marks.failure_text(
                 panel.label(str(name), look[str(name)]),
-                [(s, str(b)) for s, b in zip(group.status, group.batch, strict=True)],
+                [(word, str(b)) for word, b in zip(group.word, group.batch, strict=True)],
             ),
             look[str(name)].colour,
+            frozenset(group.x[group.word == outcomes.IMPLIED]),
         )
         for name, group in bad.groupby("series", sort=False)
     ]

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.quoting import printable
 from scaling_study.records import RankReport, Record
 
 FORWARD, BACKWARD, INPUT, WEIGHT = KINDS = ("forward", "backward", "backward_input", "backward_weight")
@@ -56,7 +57,7 @@ def stage_rows(record: Record) -> list[Row]:
     return [
         (
             *_whose(record, rank, int(stage["stage"])),
-            *(stage["stage"], stage["of"], ", ".join(stage["layers"]), stage["parameters"]),
+            *(stage["stage"], stage["of"], printable(", ".join(stage["layers"])), stage["parameters"]),
             *(stage.get("shared_parameters", 0), rank.memory.get("activations")),
         )
         for rank in record.ranks
@@ -80,4 +81,4 @@ def _whose(record: Record, rank: RankReport, stage: int) -> Row:
     replica, worker = divmod(rank.rank, workers)
     if table is not None and table.one_process:
         worker = stage % workers
-    return record.configuration, record.trial["repeat"], replica, worker, rank.rank
+    return printable(record.configuration), record.trial["repeat"], replica, worker, rank.rank

@@ -19,7 +19,7 @@ from scaling_study import cli, process, records, results, sweep
 from scaling_study.errors import Problems, Trouble
 from scaling_study.plan import Plan, Planned
 from scaling_study.progress import describe
-from scaling_study.records import Record
+from scaling_study.summary import Summary
 from scaling_study.trial import Trial
 
 USUAL = ("framework", "model", "workers", "allreduce", "precision")
@@ -50,7 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
 def gates(console: Console, plan: Plan, folder: Path) -> int:
     """Run what has not passed yet, then show all."""
     with results.locked(folder), process.listening() as interruption:
-        job = sweep.Run(plan, folder, {"find": "parity"}, AGAIN, records=results.open_results(folder, plan))
+        job = sweep.Run(plan, folder, {"find": "parity"}, AGAIN)
+        job.open()
         job.run(Lines(console), interruption)
     console.print(table(plan, folder, job.records))
     if interruption.signal is not None:
@@ -67,12 +68,12 @@ class Lines:
 
     def starts(self, trial: Trial, planned: Planned) -> None: ...
 
-    def finished(self, trial: Trial, planned: Planned, record: Record, again: bool) -> None:
+    def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None:
         said = "kept" if again else f"{record.total_seconds or 0:.1f} s"
         self.console.print(f"{describe(trial)}: {escape(record.parity or record.reason)} ({said})", soft_wrap=True)
 
 
-def table(plan: Plan, folder: Path, known: Mapping[str, Record]) -> Table:
+def table(plan: Plan, folder: Path, known: Mapping[str, Summary]) -> Table:
     """Every gate with its verdict: green for passed, and the figure behind it."""
     rows = [gate.trial.to_dict() for gate in plan.gates]
     columns = [name for name in TELLING if name in USUAL or len({row[name] for row in rows}) > 1]
@@ -88,7 +89,7 @@ def table(plan: Plan, folder: Path, known: Mapping[str, Record]) -> Table:
     return shown
 
 
-def verdict(folder: Path, record: Record | None) -> tuple[bool, str, str]:
+def verdict(folder: Path, record: Summary | None) -> tuple[bool, str, str]:
     """(whether a gate has passed, that in a word, the check that decided with its figure)."""
     if record is None:
         return False, "not checked", ""

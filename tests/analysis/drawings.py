@@ -14,10 +14,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from planted import Planted, default_study, plant_gates, published_study, ten_frameworks
+from planted_networks import plant_probe
 from planted_pipelines import Pipeline, plant_pipelines
 
 from analysis import figures, results
 from analysis.figures import style
+from scaling_study import records
 
 Study = tuple[list[Planted], Any]
 
@@ -51,6 +53,36 @@ def many_seeds() -> Study:
     return [*made, *lost(made[:20], "oom")], {"baseline": {"workers": 2, "allreduce": "fp32"}}
 
 
+def implied(study: Study) -> Study:
+    """Batches above the first that was out of memory were not run."""
+    planted, about = study
+    least: dict[Any, int] = {}
+    for one in planted:
+        if one.status == "oom":
+            family = (one.framework, one.model, one.workers, one.allreduce)
+            least[family] = min(one.batch_per_worker, least.get(family, one.batch_per_worker))
+    made = []
+    for one in planted:
+        first = least.get((one.framework, one.model, one.workers, one.allreduce), one.batch_per_worker)
+        reason = f"{records.IMPLIED}batch_per_worker={first} was out of memory (the trial)"
+        lost = {"status": "oom", "speed": None, "repeats": 1, "reason": reason}
+        made.append(replace(one, **lost) if one.batch_per_worker > first else one)
+    return made, about
+
+
+def early_oom() -> Study:
+    """The published study on GPUs of less memory."""
+    planted, about = published_study()
+    small = {("resnet50", 2, "fp32"): 128, ("resnet50", 2, "fp16"): 256, ("resnet50", 1, "none"): 512}
+    small |= {("resnet18", 2, "fp16"): 1024}
+    made = []
+    for one in planted:
+        if one.batch_per_worker >= small.get((one.model, one.workers, one.allreduce), 10_000):
+            one = replace(one, status="oom", speed=None, repeats=1, reason="CUDA out of memory")
+        made.append(one)
+    return implied((made, about))
+
+
 def strong() -> Study:
     made = [
         Planted("horovod", "resnet18", batch // workers, workers, precision, 100.0 * workers**0.8)
@@ -69,6 +101,7 @@ STUDIES: dict[str, Study] = {
     "default": default_study(),
     "synthetic": default_study(synthetic=True),
     "published": published_study(),
+    "implied": early_oom(),
     "empty": ([], {}),
     "one trial": ([Planted()], {"baseline": {"framework": "single"}}),
     "one batch": changed(lambda all: [one for one in all if one.batch_per_worker == 32]),
@@ -113,6 +146,15 @@ PIPELINES: dict[str, list[Pipeline]] = {  # beside what STUDIES has under the sa
 TEXT = Planted("single", "transformer_lm", 16, speed=80.0, tokens=35)
 STUDIES |= {"pipelines": ([TEXT], {"baseline": {"framework": "single"}}), "one pipeline": ([], {})}
 
+NETWORKS: dict[str, list[dict[str, Any]]] = {  # likewise, planted_networks.plant_probe's arguments
+    "networks": [
+        {}, {"launcher": "mpirun", "noise": 0.5}, {"launcher": "horovodrun", "controller": "gloo", "offset": 1e-3},
+        {"launcher": "horovodrun", "controller": "mpi", "repeats": 3, "between": 0.3},
+    ],
+    "one network": [{"repeats": 3, "workers": 64, "hosts": 8}],
+}  # fmt: skip
+STUDIES |= {"networks": default_study(), "one network": ([], {})}
+
 FAULTS = {"ten frameworks": {"horovod": "loss of every step: off by 1.2e-03 at step 2"}}  # who fails parity
 
 
@@ -122,6 +164,8 @@ def drawn(name: str) -> dict[str, Figure]:
     planted, about = STUDIES[name]
     with tempfile.TemporaryDirectory() as folder:
         plant_pipelines(Path(folder), PIPELINES.get(name, []), planted, **about)
+        for probe in NETWORKS.get(name, []):
+            plant_probe(Path(folder), **probe)
         if name in FAULTS:
             plant_gates(Path(folder), planted, FAULTS[name])
         return figures.draw(results.read(Path(folder)))

@@ -194,3 +194,25 @@ def test_text_models_have_axes_of_sentences() -> None:
     with tempfile.TemporaryDirectory() as folder:
         figure = figures.draw(results.read(plant(Path(folder), [text, Planted()])))["throughput"]
     assert "throughput (sentences/s)" in shown(figure) and "throughput (samples/s)" in shown(figure)
+
+
+def test_what_was_only_implied_is_a_hollow_cross_beside_the_solid_ones_of_what_was_measured() -> None:
+    made = drawn("implied")
+    for name in ("throughput", "speedup-resnet50", "allreduce-gain"):
+        text = shown(made[name]).replace("\n", " ")
+        assert "Hollow crosses: not run, as a smaller batch was out of memory." in text
+    assert "2 workers, fp32: oom at 128; oom (implied) at 256, 512, 1024" in shown(made["throughput"])
+    assert "batch 512: oom at 1; oom (implied) at 2" in shown(made["speedup-resnet50"])
+    assert "fp32: oom (implied), fp16: oom" in shown(made["allreduce-gain"])
+    lines = [line for axis in made["throughput"].axes for line in axis.lines]
+    solid = sorted(line.get_xdata()[0] for line in lines if line.get_marker() == "x")
+    hollow = [line for line in lines if line.get_marker() == "X" and line.get_markerfacecolor() == "white"]
+    assert solid == [7.0, 8.0, 9.0, 10.0]
+    assert sorted(line.get_xdata()[0] for line in hollow) == [8.0, 9.0, 9.0, 10.0, 10.0, 10.0]
+    assert "Hollow crosses" not in shown(drawn("published")["throughput"])
+
+
+def test_in_one_row_for_all_a_cross_is_hollow_where_none_of_them_was_measured() -> None:
+    rows = [marks.Failure((1.0, 2.0), f"{i}", "black", frozenset({2.0} if i else {1.0, 2.0})) for i in range(9)]
+    (row,) = marks.merged(rows)
+    assert (row.xs, row.implied) == ((1.0, 2.0), {2.0})

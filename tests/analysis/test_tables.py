@@ -13,6 +13,7 @@ from planted import Planted, default_study, plant, published_study, ten_framewor
 from rich.console import Console
 
 from analysis import layout, print_tables, results, tables
+from scaling_study.records import IMPLIED
 
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
 HALF = replace(TWO, allreduce="fp16", speed=200.0)
@@ -66,6 +67,32 @@ def test_notes_say_how_sure_what_failed_and_what_was_trained(tmp_path: Path) -> 
     assert "oom (out of memory): 2 workers, fp16, batch 32" in text
     assert "Parameters: 11,181,642; each worker hands over 44.73 MB in fp32" in text
     assert "2 cores of Intel Xeon CPU @ 2.20GHz, no GPU; 2026-01-31; cifar10 data" in text
+
+
+def test_what_was_only_implied_is_told_from_what_was_measured(tmp_path: Path) -> None:
+    oom = replace(HALF, status="oom", speed=None, reason="out of memory", repeats=1)
+    reason = f"{IMPLIED}batch_per_worker=32 was out of memory ({oom.trial().id})"
+    larger = replace(oom, batch_per_worker=64, reason=reason, repeats=3)
+    done = results.read(plant(tmp_path, [ONE, oom, larger, replace(ONE, batch_per_worker=64)], baseline={"workers": 1}))
+    for table in (tables.throughput(done, "resnet18"), tables.speedup(done, "resnet18")):
+        assert table.cells[32, "2 workers, fp16"].text == "oom"
+        assert table.cells[64, "2 workers, fp16"].text == "oom (implied)"
+    text = layout.markdown(tables.throughput(done, "resnet18"))
+    assert "- oom (out of memory): 2 workers, fp16, batch 32." in text
+    assert f"- oom ({reason}): 2 workers, fp16, batch 64." in text
+    assert tables.long(done, "resnet18")["2 workers, fp16"].tolist() == ["oom", "oom (implied)"]
+    row = done.configurations.set_index("configuration").loc[larger.trial().configuration]
+    assert (row.status, row.failures) == ("oom", "oom (implied): 3")
+    assert row.speedup_reason == "not measured: oom (implied)"
+
+
+def test_a_repeat_that_was_measured_speaks_for_a_configuration_before_those_that_were_implied(tmp_path: Path) -> None:
+    """Repeats come in random orders: the first of a larger batch may have run before the smaller one failed."""
+    folder = plant(tmp_path, [replace(ONE, status="oom", speed=None, reason=f"{IMPLIED}x", repeats=3)])
+    path = folder / "trials" / ONE.trial(2).id / "record.json"
+    path.write_text(path.read_text().replace(f"{IMPLIED}x", "CUDA out of memory"))
+    (row,) = results.read(folder).configurations.to_dict("records")
+    assert (row["reason"], row["failures"]) == ("CUDA out of memory", "oom: 1, oom (implied): 2")
 
 
 def test_synthetic_data_is_in_every_title(tmp_path: Path) -> None:

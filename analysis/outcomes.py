@@ -1,0 +1,27 @@
+"""The word for what came of a configuration. `oom` was measured, `oom (implied)` was not run: a smaller batch was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from analysis.baseline import known
+from scaling_study import records
+
+IMPLIED = "oom (implied)"
+
+
+def word(row: Mapping[Any, Any]) -> str:
+    """Of a trial or a configuration: its status, implied ones told apart."""
+    return IMPLIED if implied(row) else str(row["status"])
+
+
+def implied(row: Mapping[Any, Any]) -> bool:
+    return records.implied(str(row["status"]), str(row["reason"]) if known(row["reason"]) else "")
+
+
+def words(rows: pd.DataFrame) -> pd.Series[str]:
+    """The same of each row."""
+    return pd.Series([word(row) for row in rows.to_dict("records")], index=rows.index, dtype="string")

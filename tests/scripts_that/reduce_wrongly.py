@@ -1,0 +1,28 @@
+"""A network probe whose allreduce forgets a rank, once, in the middle of what is timed."""
+
+import torch
+import torch.distributed as dist
+
+from scaling_study.measure.network import probe
+from scaling_study.ranks import as_launched, join_torch
+from scaling_study.script import run
+from scaling_study.trial import Trial
+
+calls = 0
+
+
+def main(trial: Trial, record: str | None = None) -> None:
+    ranks = join_torch(trial)
+
+    def call(collective: str, given: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+        global calls
+        calls += len(result) == 256  # of 1 KiB
+        lost = result.clone()
+        dist.all_reduce(result)
+        return lost if calls == 4 and ranks.rank == 1 else result
+
+    probe(call, dist.barrier, as_launched(trial, ranks), ranks, record)
+
+
+if __name__ == "__main__":
+    run("network_probe", main)
