@@ -1,0 +1,172 @@
+"""The fault suite: real sweeps, hit from outside, and what must hold afterwards (docs/reliability.md).
+
+    make test-faults                each process fault once: minutes            FAULTS_SEED=7     other moments
+    make test-faults FAULTS=long    each 20 times, and what can befall          FAULTS_JSON=path  keep the counts
+                                    disk and host: half an hour
+
+The table of counts is printed at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import ledger as book
+import planted_checkout
+import pytest
+from forms import FORM
+from ledger import Ledger, Row
+from namespace import Namespace, why_not
+from rich.console import Console
+from rich.table import Table
+from sweeping import Sweep
+
+from scaling_study.machine import this_machine
+from scaling_study.settings import CHECKOUT
+
+HERE = Path(__file__).parent
+LEDGER = Ledger(FORM)
+TIMEOUT_SECONDS = {"short": 300, "long": 2400}  # of one test
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """All are slow and marked `faults`; those marked `faults(form="long")` are left to the long form."""
+    ours = [item for item in items if item.path.is_relative_to(HERE)]
+    left = [item for item in ours if FORM == "short" and any(m.kwargs for m in item.iter_markers("faults"))]
+    for item in ours:
+        for mark in (pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(TIMEOUT_SECONDS[FORM])):
+            item.add_marker(mark)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
+
+
+@pytest.fixture(scope="session")
+def ledger() -> Ledger:
+    return LEDGER
+
+
+@pytest.fixture(scope="session")
+def ground() -> Iterator[Path]:
+    """A folder for all sweeps, which every user may pass through (pytest's own are closed to others)."""
+    folder = Path(tempfile.mkdtemp(prefix="faults-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def checkout(ground: Path) -> Path:
+    """The product with planted ranks."""
+    return planted_checkout.make(ground / "checkout")
+
+
+@pytest.fixture(scope="session")
+def shared_namespace(ground: Path) -> Iterator[Namespace | None]:
+    """Where the sweeps run: nothing is out of order, but /dev/shm is theirs alone."""
+    if why_not():
+        yield None
+        return
+    with Namespace() as namespace:
+        namespace.memory_disk(Path("/dev/shm"), "2g")
+        yield namespace
+
+
+@pytest.fixture
+def sweep_of(ground: Path, checkout: Path, shared_namespace: Namespace | None) -> Callable[..., Sweep]:
+    """sweep_of(study, namespace=..., file=..., results=..., VARIABLE="...") in a folder of its own."""
+
+    def make(study: str, **how: object) -> Sweep:
+        folder = Path(tempfile.mkdtemp(dir=ground))
+        folder.chmod(0o755)
+        return Sweep(folder, **{"checkout": checkout, "namespace": shared_namespace, **how}, study=study)  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def may_mount(request: pytest.FixtureRequest) -> None:
+    if why := why_not():
+        skip(request, why)
+
+
+@pytest.fixture
+def namespace(may_mount: None) -> Iterator[Namespace]:
+    """One in which a test may put things out of order."""
+    with Namespace() as made:
+        made.memory_disk(Path("/dev/shm"), "2g")
+        yield made
+
+
+@pytest.fixture
+def nobody(namespace: Namespace, request: pytest.FixtureRequest) -> Namespace:
+    """One in which AS_NOBODY can start the interpreter."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        skip(request, "only root may become another user (setpriv)")
+    for program in (Path(sys.executable), Path(sys.executable).resolve(), CHECKOUT / "run_sweep.py"):
+        namespace.open_way(program)
+    return namespace
+
+
+@pytest.fixture
+def a_gpu(request: pytest.FixtureRequest) -> None:
+    if not this_machine().gpus:
+        skip(request, "no GPU here", "out of memory (GPU)")
+
+
+@pytest.fixture(scope="session")
+def shim(ground: Path, request: pytest.FixtureRequest) -> Path:
+    """shim.cpp, compiled."""
+    if not shutil.which("g++"):
+        skip(request, "no g++")
+    library = ground / "shim.so"
+    source = HERE / "shim.cpp"
+    subprocess.run(["g++", "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
+    return library
+
+
+def skip(request: pytest.FixtureRequest, why: str, fault: str = "") -> None:
+    """Skip a test, and say so in the table."""
+    name = request.node.name.removeprefix("test_").replace("_", " ")
+    LEDGER.rows.append(Row(fault or name, "environment", skipped=why))
+    pytest.skip(why)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A test fails at its end with everything that did not hold in its injections, and their seeds."""
+    since = len(LEDGER.rows)
+    yield
+    rows = LEDGER.rows[since:]
+    if bad := [str(row) for row in rows if row.faults]:
+        pytest.fail("\n".join([f"{len(bad)} of {len(rows)} injections were not survived:", *bad]), pytrace=False)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    path = os.environ.get("FAULTS_JSON")
+    if path and LEDGER.rows and not hasattr(session.config, "workerinput"):
+        LEDGER.write(Path(path), book.about())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not LEDGER.rows:
+        return
+    said = LEDGER.to_json()
+    table = Table(title=f"faults, {FORM} form", header_style="bold")
+    for title in book.TITLES:
+        table.add_column(title, overflow="fold")
+    for row in book.cells(said["rows"]):
+        table.add_row(*row)
+    console = Console(width=160, highlight=False)
+    with console.capture() as shown:
+        console.print(table)
+        console.print(book.summary(said))
+        for name, value in LEDGER.soak.items():
+            console.print(f"{name}: {book.shown(value)}")
+    terminalreporter.write_line(shown.get())

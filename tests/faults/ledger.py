@@ -1,0 +1,176 @@
+"""Every injection and what did not hold after it, counted: one JSON, one table, one bound.
+
+    python tests/faults/ledger.py docs/reliability/faults.json     # the table of docs/reliability.md, made again
+
+Of several files the faults of a later one replace those of an earlier: what was mended is counted anew.
+
+Nothing seen in n tries bounds the probability by 1 - 0.05^(1/n) at 95 %: about 3/n (Hanley & Lippman-Hand,
+"If nothing goes wrong, is everything all right?", JAMA 249, 1983).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+FEWEST = 50  # injections that a bound says anything about
+COUNTED = ("lost", "repeated", "half_written", "orphans", "leftovers", "wrong")
+TITLES = ("fault", "injections", "lost", "run twice", "half-written", "orphans", "left behind", "wrong", "slowest end")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
+BEGIN, END = "<!-- counted: begin -->", "<!-- counted: end -->"
+
+
+@dataclass
+class Row:
+    """One injection. Each list names what did not hold; all empty: it was survived."""
+
+    fault: str
+    family: str  # process, rank or environment
+    detail: str = ""  # which launcher, which garbage
+    moment_seconds: float | None = None  # after the driver's start, or the trial's
+    seed: str = ""
+    lost: list[str] = field(default_factory=list)  # finished trials whose record is gone or changed
+    repeated: list[str] = field(default_factory=list)  # finished trials that were started again
+    half_written: list[str] = field(default_factory=list)  # records that are not whole and were taken as good
+    orphans: list[str] = field(default_factory=list)  # processes alive after 10 s
+    leftovers: list[str] = field(default_factory=list)  # temporary files, segments of shared memory
+    wrong: list[str] = field(default_factory=list)  # exit code, status, message, result
+    ended_seconds: float | None = None  # until the last process was gone
+    skipped: str = ""
+
+    @property
+    def faults(self) -> list[str]:
+        return [f"{name}: {what}" for name in COUNTED for what in getattr(self, name)]
+
+    def __str__(self) -> str:
+        place = " ".join(filter(None, [self.fault, self.detail]))
+        when = f" at {self.moment_seconds:.3f} s" if self.moment_seconds is not None else ""
+        return f"{place}{when} (seed {self.seed}): {self.skipped or '; '.join(self.faults) or 'held'}"
+
+
+@dataclass
+class Ledger:
+    form: str
+    rows: list[Row] = field(default_factory=list)
+    soak: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        injected = [row for row in self.rows if not row.skipped]
+        pooled = [row for row in injected if row.family != "environment"]
+        return {
+            "form": self.form,
+            "injections": len(injected),
+            **{name: sum(len(getattr(row, name)) for row in injected) for name in COUNTED},
+            "process_injections": len(pooled),
+            "process_injections_with_a_fault": sum(bool(row.faults) for row in pooled),
+            "bound": bound(len(pooled)) if len(pooled) >= FEWEST and not any(row.faults for row in pooled) else None,
+            "rows": [asdict(row) for row in self.rows],
+            "soak": self.soak,
+        }
+
+    def write(self, path: Path, about: Mapping[str, Any]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({**about, **self.to_json()}, indent=1) + "\n", encoding="utf-8")
+
+
+def bound(injections: int) -> float:
+    """The probability of a failure that zero of so many exclude at 95 %."""
+    return 1 - 0.05 ** (1 / injections)
+
+
+def about() -> dict[str, Any]:
+    """When and where: what a count without it would not be worth."""
+    from scaling_study.machine import this_machine
+    from scaling_study.provenance import commit, utc_now
+
+    return {
+        "date": utc_now(), "commit": commit(), "machine": str(this_machine()), "python": platform.python_version(),
+        "kernel": platform.release(), "load_after": os.getloadavg()[0],
+        "user": "root" if os.geteuid() == 0 else "a user without rights",
+    }  # fmt: skip
+
+
+def cells(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """The table's lines: one a fault, its injections pooled."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["fault"], []).append(row)
+    lines = []
+    for fault, group in groups.items():
+        done = [row for row in group if not row["skipped"]]
+        if not done:
+            lines.append((fault, f"skipped: {group[0]['skipped']}", *[""] * (len(COUNTED) + 1)))
+            continue
+        ended = [row["ended_seconds"] for row in done if row["ended_seconds"] is not None]
+        counts = [str(sum(len(row[name]) for row in done)) for name in COUNTED]
+        lines.append((fault, str(len(done)), *counts, f"{max(ended):.1f} s" if ended else ""))
+    return lines
+
+
+def summary(said: Mapping[str, Any]) -> str:
+    text = (
+        f"{said['injections']} injections: {said['lost']} records lost, {said['repeated']} trials run twice, "
+        f"{said['half_written']} half-written records believed, {said['orphans']} orphans, {said['leftovers']} things "
+        f"left behind, {said['wrong']} wrong outcomes."
+    )
+    if said["bound"] is not None:
+        n = said["process_injections"]
+        text += (
+            f" Of the {n} process faults none was not survived: at 95 % confidence fewer than {said['bound']:.2%} are "
+            f"(1 - 0.05^(1/{n}); the rule of three says {3 / n:.2%})."
+        )
+    return text
+
+
+def markdown(said: Mapping[str, Any]) -> str:
+    lines = ["| " + " | ".join(TITLES) + " |", "| --- |" + " ---: |" * (len(TITLES) - 1)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells(said["rows"])]
+    soak = [f"- {name.replace('_', ' ')}: {shown(value)}" for name, value in said["soak"].items()]
+    return "\n".join([*lines, "", summary(said), "", *said["origins"], "", "The soak:", "", *soak])
+
+
+def origin(said: Mapping[str, Any], faults: str) -> str:
+    """`Counted (all): long form, 2026-01-31, commit ...`"""
+    return (
+        f"Counted ({faults}): {said['form']} form, {said['date']}, commit {said['commit']}, {said['machine']}, kernel "
+        f"{said['kernel']}, python {said['python']}, as {said['user']}, load {said['load_after']:.1f} at its end."
+    )
+
+
+def joined(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The counts of several, with where each came from in `origins`."""
+    rows: list[Mapping[str, Any]] = []
+    ledger, origins = Ledger(files[0]["form"]), []
+    for said in files:
+        anew = {row["fault"] for row in said["rows"]}
+        rows = [row for row in rows if row["fault"] not in anew] + said["rows"]
+        ledger.soak = said["soak"] or ledger.soak
+        families = sorted({row["family"] for row in said["rows"]})
+        origins += [origin(said, ", ".join(families)), ""]
+    ledger.rows = [Row(**row) for row in rows]
+    return {**ledger.to_json(), "origins": origins[:-1]}
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return ", ".join(shown(one) for one in value) if isinstance(value, list) else str(value)
+
+
+def main(paths: Sequence[str]) -> None:
+    """Put the table of these JSONs into docs/reliability.md."""
+    page = PAGE.read_text(encoding="utf-8")
+    head, rest = page.split(BEGIN, 1)
+    tail = rest.split(END, 1)[1]
+    said = joined([json.loads(Path(path).read_text(encoding="utf-8")) for path in paths])
+    PAGE.write_text(f"{head}{BEGIN}\n\n{markdown(said)}\n\n{END}{tail}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,178 @@
+"""What can befall a results folder: full, read-only, slow, gone, carried to another machine, its study edited."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import faulted_studies as studies
+import pytest
+from injection import Injection, injection
+from ledger import Ledger
+from namespace import AS_NOBODY, Namespace, own
+from sweeping import Sweep
+
+pytestmark = pytest.mark.faults(form="long")
+
+
+def one_finished(sweep: Sweep) -> None:
+    """One trial of the sweep's has been run before anything is wrong."""
+    assert sweep.run("--max-trials", "1").code == 0
+    assert len(sweep.finished()) == 1
+
+
+def fill(folder: Path) -> Path:
+    """Write until there is no room left."""
+    ballast = folder / "ballast"
+    with ballast.open("wb", buffering=0) as stream:
+        for size in (1 << 20, 4096):
+            try:
+                while True:
+                    stream.write(bytes(size))
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+    return ballast
+
+
+def test_a_full_disk_costs_at_most_the_running_trial(
+    sweep_of: Callable[..., Sweep], ledger: Ledger, namespace: Namespace
+) -> None:
+    sweep = sweep_of(studies.quick(2, 3), namespace=namespace, PLANTED_SECONDS="1.0")
+    sweep.into.mkdir()
+    namespace.memory_disk(sweep.into, "24m")
+    driver = sweep.start()
+    assert sweep.until(lambda: len(sweep.finished()) == 2 and len(sweep.starts()) == 3, driver=driver), driver.said()
+    with injection(ledger, sweep, "disk full", "environment") as hit:
+        ballast = fill(sweep.seen(sweep.into))
+        hit.expect(driver.wait(120) == 1, f"exit code {driver.code} instead of 1")
+        hit.all_gone()
+        hit.kept()
+        hit.said(driver, "no room left on the disk", "is kept: make room, and the same command goes on")
+        hit.expect(all(one.status == "ok" for one in sweep.outcomes().values()), "a failure was recorded that is none")
+        again = sweep.run()
+        hit.expect(again.code == 1, f"still full, but exit code {again.code}")
+        hit.said(again, "no room left on the disk", "make room")
+        hit.kept()
+        ballast.unlink()
+        hit.goes_on(6)
+
+
+def test_read_only_results_are_said(sweep_of: Callable[..., Sweep], ledger: Ledger, namespace: Namespace) -> None:
+    sweep = sweep_of(studies.quick(2, 1), namespace=namespace)
+    one_finished(sweep)
+    with injection(ledger, sweep, "results read-only (mounted so)", "environment") as hit:
+        namespace.mount("--bind", str(sweep.into), str(sweep.into))
+        namespace.mount("-o", "remount,bind,ro", str(sweep.into))
+        refused(hit, sweep, "cannot write results there: Read-only file system", "choose another with --results")
+        namespace.do("umount", str(sweep.into))
+        hit.goes_on(2)
+
+
+def test_results_of_another_user_are_said(sweep_of: Callable[..., Sweep], ledger: Ledger, nobody: Namespace) -> None:
+    sweep = sweep_of(studies.quick(2, 1), namespace=nobody)
+    one_finished(sweep)
+    own(sweep.temporary, sweep.starts_log, sweep.folder)
+    sweep.through = AS_NOBODY
+    with injection(ledger, sweep, "results of another user (chmod)", "environment") as hit:
+        refused(hit, sweep, "cannot write results there: Permission denied", "choose another with --results")
+        own(sweep.into, *sweep.into.rglob("*"))
+        hit.goes_on(2)
+
+
+def test_slow_results_are_waited_for_and_never_half_there(
+    sweep_of: Callable[..., Sweep], ledger: Ledger, shim: Path
+) -> None:
+    """Half a second for each write, fsync and rename; the driver is killed while a record is being written."""
+    slow = {"LD_PRELOAD": str(shim), "SLOW_SECONDS": "0.3"}
+    sweep = sweep_of(studies.quick(1, 2), PLANTED_SECONDS="0.2", **slow)
+    sweep.environment["SLOW_FOLDER"] = str(sweep.into)
+    driver = sweep.start()
+    with injection(ledger, sweep, "results on a slow file system", "environment") as hit:
+        hit.expect(sweep.until(lambda: half_written(sweep), driver=driver), f"no record was begun: {driver.said()}")
+        driver.send(signal.SIGKILL)
+        driver.wait(120)
+        hit.all_gone()
+        hit.kept()
+        hit.goes_on(2)
+
+
+def half_written(sweep: Sweep) -> bool:
+    """A record on its way: ranks have reported, and what will be record.json is not empty any more."""
+    for folder in sweep.results.glob("trials/[!.]*"):
+        for half in folder.glob(".record.json*"):
+            try:
+                if (folder / "ranks").exists() and half.read_bytes()[:1] == b"{":
+                    return True
+            except OSError:  # renamed meanwhile
+                pass
+    return False
+
+
+def test_results_that_vanish_are_said_and_found_again(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
+    sweep = sweep_of(studies.quick(2, 3), PLANTED_SECONDS="0.6")
+    driver = sweep.start()
+    assert sweep.until(lambda: len(sweep.finished()) == 2 and len(sweep.starts()) == 3, driver=driver), driver.said()
+    with injection(ledger, sweep, "results vanish during a trial", "environment") as hit:
+        there, elsewhere = sweep.into / sweep.name, sweep.folder / "elsewhere"
+        os.rename(there, elsewhere)
+        hit.expect(driver.wait(120) == 1, f"exit code {driver.code} instead of 1")
+        hit.all_gone()
+        hit.said(driver, "is gone", "what was finished is kept, and the same command goes on once it is back")
+        hit.expect(not list(there.rglob("record.json")), "records in a folder that nobody knows")
+        if there.exists():  # what the running rank made anew
+            os.rename(there, sweep.folder / "made anew")
+        os.rename(elsewhere, there)
+        hit.kept()
+        hit.goes_on(6)
+
+
+def test_results_from_another_machine_are_refused_with_both_values(
+    sweep_of: Callable[..., Sweep], ledger: Ledger
+) -> None:
+    sweep = sweep_of(studies.quick(2, 1))
+    one_finished(sweep)
+    about = sweep.results / "study.json"
+    ours = about.read_text()
+    machine = json.loads(ours)["machine"]
+    other = {**machine, "cpu": "Babbage Engine", "cores": 7, "fingerprint": "deadbeef"}
+    with injection(ledger, sweep, "results copied from another machine", "environment") as hit:
+        about.write_text(json.dumps({**json.loads(ours), "machine": other}))
+        unlike = f"cores 7 then, {machine['cores']} now; cpu Babbage Engine then, {machine['cpu']} now"
+        refused(hit, sweep, "was measured on another machine", unlike, "choose another --results")
+        about.write_text(ours)
+        hit.goes_on(2)
+
+
+def test_a_study_that_is_edited_between_two_runs_says_what_changed(
+    sweep_of: Callable[..., Sweep], ledger: Ledger
+) -> None:
+    sweep = sweep_of(studies.quick(2, 1))
+    assert sweep.run().code == 0
+    text = sweep.file.read_text()
+    with injection(ledger, sweep, "study edited between two runs", "environment") as hit:
+        edited = text.replace("[4, 8]", "[8, 12, 16]").replace("timeout_seconds: 60.0", "timeout_seconds: 9")
+        sweep.file.write_text(edited)
+        driver = sweep.run()
+        hit.expect(driver.code == 0, f"exit code {driver.code}")
+        hit.said(
+            driver, "The study was edited since it was last run here: timeout_seconds 60.0 -> 9",
+            "2 configurations are new since the last run", "1 configuration is no longer in the study",
+            "the records of 1 of them stay, and stand in no table",
+        )  # fmt: skip
+        hit.kept()
+        sweep.file.write_text(text)
+        hit.goes_on(4)
+
+
+def refused(hit: Injection, sweep: Sweep, *words: str) -> None:
+    """The sweep says why it does not start, in one line, and touches nothing."""
+    driver = sweep.run(seconds=60)
+    hit.expect(driver.code == 1, f"exit code {driver.code} instead of 1")
+    hit.said(driver, *words)
+    hit.expect(len(driver.said().strip().splitlines()) == 1, "more than one line")
+    hit.all_gone()
+    hit.kept()

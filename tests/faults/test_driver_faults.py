@@ -1,0 +1,192 @@
+"""The driver dies, or is told to: at any moment from its first import to its last figure.
+
+One folder is hit again and again: each run goes on from what the one before left, until a last one may end. So every
+injection but the last is followed by a run that is hit in its turn.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import faulted_studies as studies
+import psutil
+import pytest
+import survivors
+from forms import TIMES
+from injection import Injection, injection, moments
+from ledger import Ledger
+from sweeping import Driver, Sweep
+
+SHELL = ("sh", "-c", '"$@"; exit $?', "sh")  # stays: the leader of the session in which the driver is
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How a driver is hit, and what is right then."""
+
+    hit: Callable[[Driver, Sweep], None]
+    signal: signal.Signals  # what the driver gets; before it has begun, that may simply end it
+    stops: bool = True  # it can be obeyed: exit code 130, and words about how to go on
+    terminal: bool = False
+    through: tuple[str, ...] = ()
+
+
+def kill(driver: Driver, sweep: Sweep) -> None:
+    driver.send(signal.SIGKILL)
+
+
+def kill_session(driver: Driver, sweep: Sweep) -> None:
+    survivors.end(survivors.session(driver.pid))
+
+
+def reboot(driver: Driver, sweep: Sweep) -> None:
+    """Everything at once, and what was being written lies there by halves, as after a crash of the machine."""
+    while processes := sweep.processes():
+        survivors.end(processes)
+        survivors.gone(processes, 3.0)
+    shared_memory = list(sweep.seen(Path("/dev/shm")).iterdir()) if sweep.namespace else []
+    for path in (*shared_memory, *sweep.temporary.iterdir()):  # which lies in memory, or is cleared at start
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    whole = next(iter(sweep.finished().values()), b'{"schema": 1, "status": "ok"}')
+    for folder in sweep.results.glob("trials/[!.]*"):
+        if not (folder / "record.json").exists():
+            (folder / "record.json").write_bytes(whole[: len(whole) // 2])
+            (folder / ".record.json.x1y2z3a4").write_bytes(whole[: len(whole) // 3])
+    for half in (".study.json", ".results.csv", "figures/.throughput.png"):  # named as mkstemp would
+        if (place := sweep.results / f"{half}.x1y2z3a4").parent.exists():
+            place.write_bytes(b'{"schema": ')
+
+
+FAULTS = {
+    "kill -9 of the driver": Fault(kill, signal.SIGKILL, stops=False),
+    "kill -9 of the session's leader and all in it": Fault(kill_session, signal.SIGKILL, stops=False, through=SHELL),
+    "SIGTERM to the driver": Fault(lambda driver, _: driver.send(signal.SIGTERM), signal.SIGTERM),
+    "SIGHUP to the driver": Fault(lambda driver, _: driver.send(signal.SIGHUP), signal.SIGHUP),
+    "Ctrl-C": Fault(lambda driver, _: driver.press_ctrl_c(), signal.SIGINT, terminal=True),
+    "terminal closed": Fault(lambda driver, _: driver.close_terminal(), signal.SIGHUP, terminal=True),
+    "reboot": Fault(reboot, signal.SIGKILL, stops=False),
+}
+
+
+def check_last_words(hit: Injection, driver: Driver, fault: Fault, begun: bool) -> None:
+    """How it ended, and what it said: nothing but its end, if it had not begun."""
+    code, said = driver.code, driver.said()
+    if not fault.stops or (not begun and code == -fault.signal):
+        hit.expect(code == -fault.signal, f"exit code {code} instead of {-fault.signal}: {said[-300:]!r}")
+    else:
+        hit.expect(code == 130, f"exit code {code} instead of 130: {said[-300:]!r}")
+        if begun and "terminal closed" not in hit.row.fault:  # where nobody could read it
+            hit.said(driver, f"Stopped by {fault.signal.name}", "To go on: python")
+    hit.expect("Traceback" not in said, f"a traceback: {said[-600:]!r}")
+
+
+# In the short form one folder is hit by each fault in turn, in the long form by one fault again and again.
+HITS = {name: [name] * TIMES for name in FAULTS} if TIMES > 1 else {"each in turn": list(FAULTS)}
+
+
+@pytest.mark.parametrize("hits", HITS.values(), ids=HITS)
+def test_a_driver_that_is_hit_loses_nothing_and_the_next_goes_on(
+    hits: list[str], sweep_of: Callable[..., Sweep], ledger: Ledger
+) -> None:
+    repeats = 2 * max(len(hits) // 3, 2)
+    sweep = sweep_of(studies.quick(3, repeats, under_mpi=1), PLANTED_SECONDS="0.25")
+    previous: Injection | None = None
+    for name, moment in zip(hits, moments(len(hits), 0.1, 2.9, hits[0]), strict=True):
+        fault = FAULTS[name]
+        driver, moment = start(sweep, fault, moment)
+        with injection(ledger, sweep, name, moment=moment) as hit:
+            begun = bool(driver.said())
+            fault.hit(driver, sweep)
+            driver.wait(120)
+            hit.all_gone()
+            hit.nothing_outside()
+            hit.kept()
+            if previous:
+                previous.kept()
+            check_last_words(hit, driver, fault, begun)
+            previous = hit
+    assert previous
+    previous.goes_on(4 * repeats)
+
+
+def start(sweep: Sweep, fault: Fault, moment: float) -> tuple[Driver, float]:
+    """A driver at this moment of its life; at an earlier one if it did not live that long."""
+    while True:
+        driver = sweep.start(terminal=fault.terminal, through=fault.through)
+        time.sleep(max(0.0, driver.started + moment - time.monotonic()))
+        if driver.code is None:
+            return driver, moment
+        moment /= 2
+
+
+def test_the_guardian_dies_and_the_driver_ends_what_it_watched_over(
+    sweep_of: Callable[..., Sweep], ledger: Ledger
+) -> None:
+    """The trial that it watched over failed, and says so; the next has a guardian again."""
+    repeats = TIMES + 1
+    sweep = sweep_of(studies.quick(0, repeats, under_mpi=1), PLANTED_SECONDS="1.0")
+    driver, seen, hits = sweep.start(), set[str](), list[Injection]()
+    for moment in moments(TIMES, 0.0, 0.9, "guardian"):
+        assert sweep.until(lambda: set(sweep.starts()) - seen, driver=driver), driver.said()
+        (trial,) = set(sweep.starts()) - seen
+        seen.add(trial)
+        time.sleep(moment)
+        everything = sweep.processes()
+        (guardian,) = survivors.guardians(everything)
+        with injection(ledger, sweep, "kill -9 of the guardian", moment=moment) as hit:
+            hits.append(hit)
+            guardian.kill()
+            hit.all_gone([p for p in everything if p.pid != driver.pid])
+            sweep.until(lambda trial=trial: trial in sweep.finished(), 10)
+            hit.kept()
+            record = sweep.outcomes().get(trial)
+            hit.expect(record and record.status == "failed" and record.reason.startswith("watch: "), f"{record}")
+    hit = hits[-1]
+    hit.expect(driver.wait(120) == 1, f"exit code {driver.code} instead of 1")
+    hit.said(driver, "watch: ", "its log: ")
+    hit.runs_again("failed")
+    hit.goes_on(repeats, "--retry", "failed")
+
+
+def test_a_detached_sweep_outlives_its_terminal_and_can_be_stopped(
+    sweep_of: Callable[..., Sweep], ledger: Ledger
+) -> None:
+    sweep = sweep_of(studies.quick(1, 4), PLANTED_SECONDS="0.6")
+    with injection(ledger, sweep, "terminal closed after --detach") as hit:
+        sweep.hold.unlink()  # it is to go on first
+        started = sweep.start("--detach", terminal=True)
+        hit.expect(started.wait(120) == 0, f"exit code {started.code}")  # and its terminal is closed
+        found = re.search(r"The sweep goes on as process (\d+)", started.said())
+        assert found, started.said()
+        hit.expect(sweep.until(lambda: len(sweep.finished()) >= 2, 30), "it did not go on")
+        hit.said(started, "look:  tail -f ", "stop:  kill ")
+        driver = psutil.Process(int(found[1]))
+        driver.terminate()
+        hit.expect(not survivors.gone([driver], 60), "it did not stop")
+        hit.all_gone()
+        hit.kept()
+        log = (sweep.results / "sweep.log").read_text()
+        hit.expect("Stopped by SIGTERM" in log and "To go on: python" in log, f"its log: {log[-300:]!r}")
+        hit.goes_on(4)
+
+
+def test_a_second_driver_is_told_who_holds_the_folder(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
+    sweep = sweep_of(studies.quick(2, 2), PLANTED_SECONDS="0.6")
+    first = sweep.start()
+    assert sweep.until(sweep.finished, driver=first), first.said()
+    with injection(ledger, sweep, "two drivers on one folder", "environment") as hit:
+        second = sweep.run(seconds=60)
+        hit.expect(second.code == 1, f"exit code {second.code} instead of 1")
+        hit.said(second, "is in use by another run", f"process {first.pid} since", "wait for it, or stop it")
+        hit.expect(os.path.exists(f"/proc/{first.pid}"), "the first was disturbed")
+        hit.expect(first.wait(120) == 0, f"the first exited with {first.code}")
+        hit.said(first, "Tables, figures and records")
+        hit.kept()
+        hit.goes_on(4)

@@ -1,0 +1,104 @@
+"""A long sweep of tiny trials: nothing of the driver grows with what it has done.
+
+Memory and open files are read from /proc while it runs. Its own time for a trial is what lies between one record and
+the next, less the trial's own seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import mean, median
+
+import faulted_studies as studies
+import psutil
+import survivors
+from forms import FORM, TIMES
+from ledger import Ledger
+from scipy import stats
+from sweeping import Driver, Sweep
+
+MIB = 2**20
+CONFIGURATIONS, REPEATS = (6, 10) if TIMES == 1 else (50, 10)
+TRIALS = CONFIGURATIONS * REPEATS
+EARLY, LATE = TRIALS // 10, TRIALS  # between these, memory grows by less than MOST_GROWTH_BYTES
+MOST_GROWTH_BYTES = 20 * MIB
+MOST_SLOPE_SECONDS = 10e-6  # of the driver's time a trial, for each record more: 10 ms after a thousand
+
+
+@dataclass(frozen=True)
+class Sample:
+    trials: int  # finished by then
+    resident_bytes: int  # of the driver
+    driver_files: int  # open ones
+    guardian_files: int
+
+
+def test_nothing_grows_with_the_number_of_trials(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
+    sweep = sweep_of(studies.quick(CONFIGURATIONS, REPEATS), PLANTED_SECONDS="0.02")
+    driver = sweep.start()
+    samples = observed(sweep, driver)
+    assert driver.code == 0, driver.said()[-2000:]
+    assert len(sweep.finished()) == TRIALS
+    own = own_seconds(sweep)
+    part = len(own) // 5
+    slope = stats.theilslopes(own, alpha=0.95)  # of medians: a neighbour's moment on the machine does not bend it
+    early = median(s.resident_bytes for s in samples if EARLY <= s.trials <= 1.4 * EARLY)
+    late = median(s.resident_bytes for s in samples if 0.96 * LATE <= s.trials < LATE)
+    files = {name: bounds(samples, name) for name in ("driver_files", "guardian_files")}
+    ledger.soak = {
+        "trials": TRIALS,
+        f"driver's_memory_in_MiB_at_trial_{EARLY}": early / MIB,
+        f"driver's_memory_in_MiB_at_trial_{LATE}": late / MIB,
+        "most_files_open_in_the_driver,_first_and_last_fifth": files["driver_files"],
+        "most_files_open_in_the_guardian,_first_and_last_fifth": files["guardian_files"],
+        "driver's_own_ms_a_trial,_mean_of_the_first_and_last_fifth": [
+            1e3 * mean(own[:part]), 1e3 * mean(own[-part:]),
+        ],
+        "its_slope_in_µs_for_each_record_more,_95_%_interval": [
+            1e6 * float(slope.low_slope), 1e6 * float(slope.high_slope),
+        ],
+    }  # fmt: skip
+    assert late - early < MOST_GROWTH_BYTES
+    for name, (first, last) in files.items():
+        assert last <= first, f"{name}: {first}, later {last}"
+    if FORM == "long":  # sixty trials could not tell
+        assert slope.low_slope <= MOST_SLOPE_SECONDS, "the driver's own time grows with the number of records"
+
+
+def observed(sweep: Sweep, driver: Driver) -> list[Sample]:
+    """Samples until the driver ends, some a second."""
+    samples: list[Sample] = []
+    process, guardian, trials = psutil.Process(driver.pid), None, 0
+    while driver.code is None:
+        try:
+            if guardian is None:
+                guardian = next(iter(survivors.guardians(sweep.processes())), None)
+            trials = sum(1 for _ in sweep.results.glob("trials/*/record.json"))
+            if guardian and trials < TRIALS:  # then it draws figures
+                memory = process.memory_info().rss
+                samples.append(Sample(trials, memory, process.num_fds(), guardian.num_fds()))
+        except psutil.Error:
+            break
+        time.sleep(0.1)
+    driver.wait(120)
+    return samples
+
+
+def bounds(samples: Sequence[Sample], name: str) -> list[int]:
+    """The most in the first and in the last fifth of the trials; a trial opens and closes some."""
+    fifth = TRIALS / 5
+    first = [getattr(s, name) for s in samples if s.trials <= fifth]
+    last = [getattr(s, name) for s in samples if s.trials >= TRIALS - fifth]
+    return [max(first), max(last)]
+
+
+def own_seconds(sweep: Sweep) -> list[float]:
+    """The driver's own time for each trial but the first, in their order."""
+    ended = []
+    for id, record in sweep.outcomes().items():
+        written = (sweep.results / "trials" / id / "record.json").stat().st_mtime_ns
+        ended.append((written / 1e9, record.total_seconds or 0.0))
+    return [now - before - seconds for (before, _), (now, seconds) in pairwise(sorted(ended))]
