@@ -16,6 +16,7 @@ import torch
 from scaling_study import records
 from scaling_study.machine import cpu_model, installed
 from scaling_study.measure import collector, console
+from scaling_study.measure.arrivals import Arrivals, watchable
 from scaling_study.measure.epochs import Epochs
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.phases import Phase, now
@@ -127,6 +128,10 @@ def measure(
         timeline.begin(ranks.agree)
     instrumented = max(1, min(10, len(step_seconds) // 4))
     phases = instrument(step, workload, phase, instrumented, ranks.device, timeline)
+    arrivals = Arrivals(ranks.device)
+    if watchable(trial):
+        with arrivals.watching(workload.model.parameters(), phase):
+            step(next(workload.batches))
 
     report = RankReport(
         rank=ranks.rank, world_size=ranks.world_size, local_rank=ranks.local_rank,
@@ -147,6 +152,7 @@ def measure(
         learning_rate=optimizer.param_groups[0]["lr"],
         stages=list(stages), timeline=timeline.events if timeline else [], epochs=epochs.rows if epochs else [],
         own_cpu_seconds=quiet.own_cpu_seconds, host_cpu_seconds=quiet.host_cpu_seconds,
+        gradients=arrivals.gradients,
     )  # fmt: skip
     if record and witness:
         witness.leave(Path(record))

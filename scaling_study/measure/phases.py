@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
@@ -26,6 +26,7 @@ class Phase:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.on = False
+        self.entered: Callable[[str], None] | None = None  # who else wants to know that a phase begins (arrivals.py)
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def __call__(self, name: str) -> AbstractContextManager[None]:
@@ -34,6 +35,8 @@ class Phase:
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
         start = self.reached()
+        if self.entered:
+            self.entered(name)
         yield
         self.seconds[name] += self.reached() - start
 

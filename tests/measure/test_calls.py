@@ -1,0 +1,118 @@
+"""How many calls a size gets, and what of them is timed."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+import torch
+
+from scaling_study.measure.busy import cores_busy
+from scaling_study.measure.calls import FEWEST_CALLS, MOST_CALLS, Budget, Calls, missing
+from scaling_study.measure.payload import Payload, pattern
+from scaling_study.ranks import Ranks
+from scaling_study.trial import Window
+
+CPU = torch.device("cpu")
+
+
+def calls(
+    window: Window, seconds: float = 0.0, wrong_at: int | None = None, barrier_seconds: float = 0.0
+) -> tuple[Calls, list[str]]:
+    """An allreduce over one rank, which has nothing to do, and is made to take so long."""
+    happened: list[str] = []
+
+    def call(name: str, given: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+        time.sleep(seconds)
+        happened.append(name)
+        if wrong_at == happened.count("allreduce"):
+            result[0] += 1
+        return result
+
+    def barrier() -> None:
+        time.sleep(barrier_seconds)
+        happened.append("barrier")
+
+    payload = Payload("allreduce", 1024, 0, 1, pattern(256, CPU))
+    return Calls(call, barrier, payload, Ranks()).run(window), happened
+
+
+def test_every_call_waits_for_all_ranks_first() -> None:
+    made, happened = calls(Window(warmup_steps=2, min_steps=3, min_seconds=0.0, max_steps=3))
+    assert happened == ["barrier", "allreduce"] * 5
+    assert (len(made.warmup_seconds), len(made.seconds), made.wrong) == (2, 3, 0)
+
+
+def test_the_barrier_is_not_timed() -> None:
+    made, _ = calls(Window(0, 5, 0.0, None, 5), seconds=0.002, barrier_seconds=0.05)
+    assert all(0.002 <= seconds < 0.04 for seconds in made.seconds)
+
+
+@pytest.mark.parametrize("at", [1, 3, 7])
+def test_one_wrong_result_is_known_in_warm_up_and_later(at: int) -> None:
+    made, _ = calls(Window(warmup_steps=2, min_steps=5, min_seconds=0.0, max_steps=5), wrong_at=at)
+    assert made.wrong == 1 and made.row()["correct"] is False
+    assert made.of_all_ranks() == (made.seconds, 1)
+
+
+def test_a_row_keeps_every_call_to_the_nanosecond() -> None:
+    made, _ = calls(Window(1, 4, 0.0, None, 4))
+    row = made.row()
+    assert set(row) == {"warmup_seconds", "seconds", "correct"} and row["correct"] is True
+    assert len(row["seconds"]) == 4 and all(
+        abs(a - b) <= 1e-9 for a, b in zip(row["seconds"], made.seconds, strict=True)
+    )
+
+
+def test_a_time_bound_holds_but_for_the_fewest_calls() -> None:
+    begun = time.monotonic()
+    made, _ = calls(Window(warmup_steps=5, min_steps=10, min_seconds=0.0, max_seconds=0.2), seconds=0.02)
+    assert time.monotonic() - begun < 0.5
+    assert FEWEST_CALLS <= len(made.seconds) <= 10
+    assert 1 <= len(made.warmup_seconds) < 5, "warming up ends early too"
+    slow, _ = calls(Window(warmup_steps=0, min_steps=10, min_seconds=0.0, max_seconds=0.001), seconds=0.02)
+    assert len(slow.seconds) >= FEWEST_CALLS
+
+
+def test_small_sizes_are_called_often() -> None:
+    made, _ = calls(Window(warmup_steps=1, min_steps=10, min_seconds=0.05, max_seconds=1.0, max_steps=MOST_CALLS))
+    assert 100 < len(made.seconds) <= MOST_CALLS
+
+
+def test_missing_calls_are_as_many_as_the_spread_asks_for() -> None:
+    """(2 x 0.684 / 0.05)^2 = 749 calls bring a mean of 3 with a standard deviation of 2.05 to +-5 %."""
+    assert missing([1.0, 1.1] * 10, 1000, math.inf) == 0
+    assert missing([1.0, 5.0] * 10, 1000, math.inf) == 749 - 20
+    assert missing([1.0, 50.0] * 10, 1000, math.inf) == 1000 - 20, "at most so many in all"
+    assert missing([1.0, 50.0] * 10, 1000, 7.9) == 7, "and no more than can be afforded"
+    assert missing([1.0, 50.0] * 10, 20, math.inf) == 0
+
+
+def test_the_fewest_calls_come_before_the_time_and_not_before_the_limit() -> None:
+    assert missing([1.0], 1000, 0.2) == FEWEST_CALLS - 1
+    assert missing([1.0, 2.0], 1000, -4.0) == FEWEST_CALLS - 2
+    assert missing([1.0], 1, 9.0) == 0
+
+
+def test_time_that_is_left_over_goes_to_what_is_still_to_come() -> None:
+    budget = Budget.of(1.0)
+    first = budget.share(4)
+    assert first is not None and 0.2 < first <= 0.25
+    second = budget.share(2)
+    assert second is not None and 0.4 < second <= 0.5
+    assert Budget.of(None).share(3) is None
+    assert Budget.of(-1.0).share(3) == 1e-3, "a window needs some time"
+
+
+def test_busy_cores_compute_until_the_end_and_no_longer() -> None:
+    with cores_busy(True):
+        before = time.process_time()
+        time.sleep(0.3)
+        busy = time.process_time() - before
+    before = time.process_time()
+    time.sleep(0.3)
+    idle = time.process_time() - before
+    assert busy > 5 * idle and busy > 0.03
+    with cores_busy(False):
+        pass
