@@ -22,7 +22,10 @@ from benchmarks.paired import Finding
 from scaling_study.intervals import Interval
 from scaling_study.settings import CHECKOUT
 
-NAMES = ("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "pipelines", "study_cost")
+NAMES = (
+    *("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "pipelines", "prediction"),
+    *("links", "study_cost"),
+)
 INTERRUPTED = 130
 
 
@@ -37,6 +40,10 @@ def main(argv: list[str] | None = None) -> int:
         "--models", default="resnet18", help="for horovod_synthetic: resnet18,resnet50 (default: resnet18)"
     )
     parser.add_argument("--fresh", action="store_true", help="study_cost: begin anew instead of going on")
+    parser.add_argument(
+        "--held-out", type=Path, action="append", default=[], metavar="RESULTS",
+        help="prediction: a study to hold it against, and another (default: those that links left)",
+    )  # fmt: skip
     parser.add_argument("--results", type=Path, help="folder for the results (default: benchmarks/results)")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args(argv)
@@ -46,7 +53,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"--fraction {asked.fraction} is not between 0 and 1")
     names = asked.names or list(NAMES)
     folder = asked.results or (publish.QUICK_RESULTS if asked.quick else publish.RESULTS)
-    options = Options(asked.quick, asked.pairs, asked.fraction, tuple(asked.models.split(",")), asked.fresh)
+    models = tuple(asked.models.split(","))
+    options = Options(asked.quick, asked.pairs, asked.fraction, models, asked.fresh, tuple(asked.held_out))
     if asked.inside:
         try:
             return one(names[0], options, folder)

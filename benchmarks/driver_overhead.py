@@ -27,15 +27,15 @@ from unittest import mock
 
 from benchmarks.options import Options
 from benchmarks.paired import Bar, Finding, alternate, difference
-from scaling_study import launchers, process, records, results, sweep
+from scaling_study import launchers, process, records, sweep
 from scaling_study.documents import Document
 from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.machine import this_machine
 from scaling_study.plan import Plan, Planned
-from scaling_study.records import Record
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import Study
 from scaling_study.study_schema import Measure
+from scaling_study.summary import Summary
 from scaling_study.trial import Trial
 
 TRIALS = 50  # over which the claim is made
@@ -50,7 +50,7 @@ class Quiet:
     def starts(self, trial: Trial, planned: Planned) -> None:
         pass
 
-    def finished(self, trial: Trial, planned: Planned, record: Record, again: bool) -> None:
+    def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None:
         if record.status != "ok":
             raise SystemExit(f"a planted trial failed: {record.reason} {record.error}")
 
@@ -131,7 +131,7 @@ class Driver:
         plan = Plan(study, this_machine(), tuple(Planned(t, MEASURE) for t in configurations(0, self.done)), ())
         start = time.perf_counter()
         job = sweep.Run(plan, self.results)
-        job.records = results.open_results(self.results, plan)
+        job.open()
         with process.listening() as interruption:
             job.run(Quiet(), interruption)
         if interruption.signal is not None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.options import Unavailable
-from scaling_study import outcome, process, sweep
+from scaling_study import attempts, outcome, process
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.launchers import LAUNCHERS, Command
+from scaling_study.launchers import LAUNCHERS, USUAL_PORT, Command
 from scaling_study.machine import installed
 from scaling_study.trial import Trial
 
@@ -34,11 +34,12 @@ def launched(
     controller = "mpi" if "controller" in table.axes else None
     launcher = "torchrun" if "torchrun" in table.launchers else table.launchers[0]  # DeepSpeed's own runs no modules
     trial = Trial(framework=framework, workers=workers, controller=controller, launcher=launcher)
-    launch = LAUNCHERS[trial.launcher](trial, [sys.executable, *program], Path(sys.executable).parent)
+    bin = Path(sys.executable).parent
+    launch = LAUNCHERS[trial.launcher](trial, [sys.executable, *program], bin, USUAL_PORT)
     command = Command(launch.argv, {**launch.env, **(env or {})})
     with tempfile.TemporaryDirectory(prefix="job-") as made, process.listening() as interruption:
         log = Path(made) / "log.txt"
-        ended = process.run(command.argv, sweep.environment(command), log, timeout_seconds, interruption)
+        ended = process.run(command.argv, attempts.environment(command), log, timeout_seconds, interruption)
         if ended.interrupted:
             raise KeyboardInterrupt
         if ended.code != 0 or ended.timed_out:

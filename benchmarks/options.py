@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 QUICK_PAIRS = 2
 
@@ -16,6 +17,7 @@ class Options:
     fraction: float = 0.1  # of an epoch that is timed, the rest extrapolated (study_cost)
     models: tuple[str, ...] = ("resnet18",)
     fresh: bool = False
+    held_out: tuple[Path, ...] = ()  # results folders to hold predictions against (prediction)
 
     def pairs(self, usual: int) -> int:
         """How many pairs to take, where a benchmark's own number is `usual`."""

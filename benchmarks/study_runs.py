@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks import jobs
 from benchmarks.options import Unavailable
-from scaling_study import datasets, plan, process, records, study, sweep
+from scaling_study import datasets, plan, process, records, study, summary
 from scaling_study.machine import this_machine
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
@@ -76,7 +76,7 @@ class Study:
     def rates(self, trial: Trial) -> list[float]:
         """Samples per second of a configuration's good repeats, in order."""
         good = [r for r in self.finished() if r.configuration == trial.configuration and r.status == "ok"]
-        return [sweep.throughput(r) for r in sorted(good, key=lambda r: r.trial["repeat"])]
+        return [summary.throughput(r) for r in sorted(good, key=lambda r: r.trial["repeat"])]
 
 
 def plain(work: Path, trial: Trial, loader: str, number: int, fraction: float) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from scaling_study import datasets, plan, study
 from scaling_study.intervals import Interval
 from scaling_study.machine import Machine
 from scaling_study.settings import CHECKOUT
+from tests.cluster import network
 
 STAND_IN = """
 import argparse, timeit
@@ -166,6 +167,8 @@ def test_an_unknown_benchmark_is_named(capsys):
 def test_every_benchmark_runs_in_its_quick_form(name, tmp_path):
     if name in ("input_path", "study_cost") and "cifar10" not in datasets.found():
         pytest.skip("needs CIFAR-10 in DATA_ROOT")
+    if name == "links" and (why := network.why_not()):
+        pytest.skip(why)
     env = dict(os.environ)
     if not horovod_example.HERE.exists():  # what is tested is the path, so no network is asked for the real file
         (tmp_path / "stand_in.py").write_text(STAND_IN)

@@ -1,0 +1,92 @@
+"""Predictions beside what was measured: the error, and the noise below which no error could be seen.
+
+Error: predicted / measured - 1 of the throughput. Noise: half of the 95 % interval of the measured speed-up over the
+one-worker run that the prediction was made from (Welch, on the logarithm): both runs are in the error. A prediction
+that uses measurements of several workers (crowding.py) is made again for its check, without the one it is held against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from analysis.baseline import same
+from analysis.configurations import values
+from analysis.prediction.predict import Prediction
+from analysis.prediction.probed import hosts_of
+from analysis.prediction.targets import ALIKE, KNOBS
+from scaling_study.intervals import ratio
+
+Row = Mapping[Any, Any]
+TOGETHER = ("framework", "controller", *KNOBS)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One prediction that could be checked, on as many hosts as the run had. `noise` is None with fewer than 3 repeats
+    on either side."""
+
+    prediction: Prediction
+    hosts: int
+    configuration: str
+    samples_per_second: float
+    error: float
+    noise: float | None
+
+    @property
+    def beyond_noise(self) -> float:
+        """The error less the noise; all of it where the noise is unknown."""
+        return max(0.0, abs(self.error) - (self.noise or 0.0))
+
+    @property
+    def as_shown(self) -> bool:
+        """Whether the run's workers lay on hosts as those of the prediction do."""
+        network = self.prediction.network
+        return network.within is None or network.hosts(self.prediction.workers) == self.hosts
+
+
+def check(
+    predictions: Sequence[Prediction], rows: Sequence[Row], again: Callable[[Prediction, Row], Prediction]
+) -> list[Checked]:
+    """Each measurement among `rows` (configurations) of what was predicted for several workers, in their order.
+
+    `again`: the same prediction, made without what this run says, and for its hosts.
+    """
+    by_name = {row["configuration"]: row for row in rows}
+    made = []
+    for one in predictions:
+        for found in measurements(one, rows):
+            base, speed = by_name[one.target.one.configuration], float(found["samples_per_second"])
+            gain = ratio(values(found), values(base))
+            noise = None if gain.high is None else gain.high / gain.mean - 1
+            error = again(one, found).samples_per_second.mean / speed - 1
+            made.append(Checked(one, hosts_of(found), str(found["configuration"]), speed, error, noise))
+    return made
+
+
+def measurements(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
+    """The configurations that were really run with these workers, one for each number of hosts."""
+    way = prediction.target.row
+    fits = [
+        row
+        for row in rows
+        if prediction.workers > 1 and row["n"] and row["workers"] == prediction.workers
+        if row["allreduce"] == prediction.allreduce
+        if all(same(row.get(key), way.get(key)) for key in (*ALIKE, *TOGETHER))
+    ]
+    counts = [hosts_of(row) for row in fits]
+    return [row for row, hosts in zip(fits, counts, strict=True) if counts.count(hosts) == 1]
+
+
+def summary(checked: Sequence[Checked]) -> str:
+    """`median error 3.1 % of 4 configurations, 0.4 % beyond the noise`; empty for nothing."""
+    if not checked:
+        return ""
+    errors, beyond = median(abs(c.error) for c in checked), median(c.beyond_noise for c in checked)
+    count = len({c.configuration for c in checked})
+    return (
+        f"median error {100 * errors:.1f} % of {count} configuration{'s' * (count != 1)}, "
+        f"{100 * beyond:.1f} % beyond the noise"
+    )

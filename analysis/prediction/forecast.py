@@ -1,0 +1,81 @@
+"""Every prediction that a study allows: its one-worker steps on its network, at all the worker counts asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from analysis.prediction import against, crowding, predict, probed, targets
+from analysis.prediction.against import Checked
+from analysis.prediction.fusion import Fusion
+from analysis.prediction.network import CannotPredict, Network
+from analysis.prediction.predict import Prediction
+from analysis.results import Results
+
+NO_NETWORK = (
+    "{results} holds no measured network. Give one: --bandwidth 25Gbit --latency 5us; or measure it: add a sweep with "
+    "framework: network_probe to the study"
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person wants to know; None and () leave it to the study."""
+
+    workers: Sequence[int]
+    algorithms: Sequence[str] = ()
+    allreduce: Sequence[str] = ()
+    network: Network | None = None
+    fusion_bytes: int | None = None
+    cycle_seconds: float | None = None
+    straggle: bool = True
+    crowding: float | None = None
+    check: bool = False
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """`checked`: those that could be held against a measurement; `wrong`: what could not be predicted, and why."""
+
+    predictions: tuple[Prediction, ...]
+    checked: tuple[Checked, ...]
+    wrong: tuple[str, ...]
+    straggle: bool
+    crowding: float
+    crowding_pairs: int  # from which it was measured; 0: given, or none
+
+
+def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
+    """Raises CannotPredict where the study has no step to predict from, or no network is known."""
+    found, wrong = targets.targets(results, folder, asked.allreduce)
+    if not found:
+        raise CannotPredict(f"{folder} has nothing to predict from: {'; '.join(wrong) or 'no finished trial'}")
+    probes = [] if asked.network else probed.probes(results)
+    if not asked.network and not probes:
+        raise CannotPredict(NO_NETWORK.format(results=folder))
+    found = [replace(target, fusion=tuned(target.fusion, asked)) for target in found]
+    on = [(target, asked.network or probed.network_of(target.row, probes)) for target in found]
+    rows = results.configurations.to_dict("records")
+    per_host = max(network.workers_per_host for _, network in on)
+
+    def crowded(without: Sequence[str] = ()) -> float:
+        return asked.crowding or crowding.factor(crowding.pairs(rows, per_host, without))
+
+    def again(one: Prediction, run: Mapping[Any, Any]) -> Prediction:
+        placed = one.network.placed(one.workers, probed.hosts_of(run))
+        without = crowded([str(run["configuration"])])
+        return predict.predict(one.target, one.allreduce, one.algorithm, one.workers, placed, asked.straggle, without)
+
+    made = tuple(predict.predictions(on, asked.workers, asked.algorithms, asked.straggle, crowded()))
+    checked = against.check(made, rows, again) if asked.check or not asked.network else []
+    pairs = 0 if asked.crowding else len(crowding.pairs(rows, per_host))
+    return Forecast(made, tuple(checked), tuple(wrong), asked.straggle, crowded(), pairs)
+
+
+def tuned(fusion: Fusion, asked: Asked) -> Fusion:
+    """With the knobs that were asked for."""
+    if asked.fusion_bytes is not None:
+        fusion = replace(fusion, most_bytes=float(asked.fusion_bytes), first_bytes=None)
+    return fusion if asked.cycle_seconds is None else replace(fusion, cycle_seconds=asked.cycle_seconds)

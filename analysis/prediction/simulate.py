@@ -1,0 +1,158 @@
+"""One training step of n workers, event by event: what backward hides of its reductions, and what it does not.
+
+    wall      0          |backward           |                 |after
+    compute   forward    |----g--g----g---gg-|                 |optimiser|
+    wire                          [ A ]  [ B    ][ C          ]
+                                             exposed <-------->
+
+All workers are alike but for the slowest, and that one is meant here: a collective begins when it has its gradients.
+One collective is on the wire at a time, as in Horovod and in a process group of torch. Where communication takes some
+of the cores' time, backward goes on more slowly meanwhile (network.py: busy), and the collective itself takes the time
+it takes on idle cores once backward is over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from analysis.prediction import collectives, fusion
+from analysis.prediction.fusion import Fusion, Gradient
+from analysis.prediction.network import Network
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one worker computes in a step, with nobody to wait for. Gradients in order of arrival."""
+
+    before_seconds: float  # data and forward
+    backward_seconds: float
+    after_seconds: float  # the optimiser, and what no phase covers
+    gradients: tuple[Gradient, ...]
+
+    @property
+    def seconds(self) -> float:
+        return self.before_seconds + self.backward_seconds + self.after_seconds
+
+    def scaled(self, factor: float) -> Step:
+        """The same on a worker that takes `factor` times as long."""
+        arrivals = tuple((size, factor * arrival) for size, arrival in self.gradients)
+        return Step(factor * self.before_seconds, factor * self.backward_seconds, factor * self.after_seconds, arrivals)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one step. `exposed_seconds`: what communication adds to it; `communication_seconds`: the wire was in use."""
+
+    step_seconds: float
+    exposed_seconds: float
+    communication_seconds: float
+    calls: int  # collectives on gradients
+
+
+class Backward:
+    """How far backward has come at which time on the wall, while collectives come and go."""
+
+    def __init__(self, seconds: float) -> None:
+        self.total, self.done, self.wall, self.communicated = seconds, 0.0, 0.0, 0.0
+
+    def when(self, done: float) -> float:
+        """The time on the wall at which so much is done, if nothing is on the wire until then."""
+        return self.wall + max(0.0, done - self.done)
+
+    def wait_until(self, wall: float) -> None:
+        self.done = min(self.total, self.done + max(0.0, wall - self.wall))
+        self.wall = max(self.wall, wall)
+
+    def reduce(self, idle: float, busy: float) -> None:
+        """One collective, from now on: it takes `busy` seconds while backward runs, `idle` when that is over."""
+        began, left = self.wall, self.total - self.done
+        pace = 1.0 - min(idle, busy - idle) / busy if busy > 0 else 1.0  # of computing meanwhile: network.py
+        if left >= pace * busy:
+            self.done, self.wall = self.done + pace * busy, self.wall + busy
+        else:
+            ended = left / pace
+            self.done, self.wall = self.total, self.wall + ended + (1 - ended / busy) * idle
+        self.communicated += self.wall - began
+
+
+def simulate(step: Step, workers: int, algorithm: str, network: Network, policy: Fusion, wire: float = 1.0) -> Outcome:
+    """One step of `workers`; `wire`: bytes on the wire for each byte of gradients. Raises ValueError as seconds()."""
+    if workers == 1:
+        return Outcome(step.seconds, 0.0, 0.0, 0)
+    backward = Backward(step.backward_seconds)
+
+    @cache
+    def idle(size: float) -> float:
+        return collectives.seconds(algorithm, workers, size, network)
+
+    @cache
+    def busy(size: float) -> float:
+        slow = collectives.seconds(algorithm, workers, size, network.busy) if network.busy else 0.0
+        return max(idle(size), slow)
+
+    def call(sizes: Iterable[float]) -> int:
+        count = 0
+        for size in sizes:
+            backward.reduce(idle(size), busy(size))
+            count += 1
+        return count
+
+    calls = SCHEDULES[policy.kind](backward, step.gradients, policy, wire, call, agreeing(workers, network))
+    ended = max(backward.wall, backward.when(backward.total))
+    exposed = ended - step.backward_seconds
+    return Outcome(step.seconds + exposed, exposed, backward.communicated, calls)
+
+
+Call = Callable[[Iterable[float]], int]
+
+
+def agreeing(workers: int, network: Network) -> float:
+    """Seconds in which all workers find out what all of them have: a few bytes, up a binary tree and down again."""
+    return 2 * math.ceil(math.log2(workers)) * network.across(workers).latency_seconds
+
+
+def by_cycles(
+    backward: Backward, gradients: tuple[Gradient, ...], policy: Fusion, wire: float, call: Call, agree: float
+) -> int:
+    """Horovod's background thread: wake, agree on what everybody has, fuse it, reduce it, sleep until the next cycle.
+
+    When the first cycle falls is chance; it is taken as half of one after backward begins.
+    """
+    calls, place, wake = 0, 0, policy.cycle_seconds / 2
+    while place < len(gradients):
+        there = backward.when(gradients[place][1])
+        if there > wake and policy.cycle_seconds:
+            wake += policy.cycle_seconds * math.ceil((there - wake) / policy.cycle_seconds)
+        backward.wait_until(max(wake, there))
+        began, first, place = backward.wall, place, place + 1
+        while place < len(gradients) and gradients[place][1] <= backward.done:
+            place += 1
+        backward.reduce(agree, agree)
+        calls += call(fusion.fused((size * wire for size, _ in gradients[first:place]), policy.most_bytes))
+        wake = max(began + policy.cycle_seconds, backward.wall)
+    return calls
+
+
+def by_buckets(
+    backward: Backward, gradients: tuple[Gradient, ...], policy: Fusion, wire: float, call: Call, agree: float
+) -> int:
+    """DDP: the order of buckets is the same on all workers, so nothing has to be agreed on."""
+    calls = 0
+    for size, there in fusion.buckets(gradients, policy, wire):
+        backward.wait_until(backward.when(there))
+        calls += call([size])
+    return calls
+
+
+def afterwards(
+    backward: Backward, gradients: tuple[Gradient, ...], policy: Fusion, wire: float, call: Call, agree: float
+) -> int:
+    """Buffers of gradients one after the other, when all of them are there."""
+    backward.wait_until(backward.when(backward.total))
+    return call(fusion.fused((size * wire for size, _ in gradients), policy.most_bytes))
+
+
+SCHEDULES = {fusion.CYCLES: by_cycles, fusion.BUCKETS: by_buckets, fusion.WHOLE: afterwards}

@@ -1,0 +1,133 @@
+"""What can be predicted of a study: each way of sharing gradients that it ran, over one worker's step.
+
+configurations of data-parallel frameworks, whatever their workers and wire   -->  a way: framework, batch, knobs
+the framework's own run with one worker; without one, plain PyTorch's         -->  whose step it is
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from analysis import series
+from analysis.baseline import known, same
+from analysis.configurations import KEYS
+from analysis.prediction import fusion
+from analysis.prediction.fusion import Fusion
+from analysis.prediction.measured import OneWorker, one_worker
+from analysis.results import Results
+
+FUSIONS: Mapping[str, Fusion] = {
+    "horovod": fusion.HOROVOD,
+    "torch_ddp": fusion.DDP,
+    "lightning_ddp": fusion.DDP,
+    "mpi_allreduce": fusion.AFTERWARDS,
+}
+ALONE = "single"  # whose step stands in for that of a framework without a run of its own with one worker
+KNOBS = ("bucket_bytes", "fusion_bytes", "cycle_seconds")
+SPREAD = (
+    *("framework", "workers", "allreduce", "launcher", "controller", "hosts", "oversubscribe", "global_batch"),
+    *KNOBS,
+)
+ALIKE = tuple(key for key in KEYS if key not in SPREAD)  # decide what one worker computes
+WIRE_BITS = {"fp32": 32, "fp16": 16, "bf16": 16}
+Row = Mapping[Any, Any]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is predicted: a framework's way of sharing the gradients of one worker's step, on each of `wires`."""
+
+    row: Row  # the trial keys, of one of the framework's own configurations where the study has any
+    label: str
+    one: OneWorker
+    fusion: Fusion
+    wires: tuple[str, ...]  # precisions of the allreduce
+
+    def wire(self, allreduce: str) -> float:
+        """Bytes on the wire for each byte of a gradient."""
+        width = 64 if self.row["precision"] == "fp64" else 32
+        return WIRE_BITS[allreduce] / width if allreduce != "fp32" else 1.0
+
+
+def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[list[Target], list[str]]:
+    """(what can be predicted, in the order of the tables, one sentence for each thing that cannot).
+
+    `asked`: precisions of the allreduce; without any, those that the study ran with several workers, else fp32.
+    """
+    rows: list[Row] = [r for r in results.configurations.to_dict("records") if not known(r["find"])]
+    ways = list(_ways([row for row in rows if row["framework"] in FUSIONS] or _as_horovod(rows)))
+    made, wrong = [], []
+    bases: dict[str, OneWorker | str] = {}
+    for way in ways:
+        base = _base(way, rows)
+        if isinstance(base, str):
+            wrong.append(f"{way['framework']}, {way['model']}, batch {way['batch_per_worker']}: {base}")
+            continue
+        name = str(base["configuration"])
+        one = bases.setdefault(name, one_worker(base, results.trials, folder))
+        if isinstance(one, str):
+            wrong.append(f"{name}: {one}")
+            continue
+        made.append(Target(way, _label(way, results), one, policy(way), tuple(asked) or _wires(way, rows)))
+    return made, list(dict.fromkeys(wrong))
+
+
+def policy(row: Row) -> Fusion:
+    """How a configuration's framework fuses gradients, with the knobs that it was run with."""
+    made = FUSIONS[str(row["framework"])]
+    knob = {key: row[key] for key in KNOBS if known(row.get(key))}
+    if "fusion_bytes" in knob:
+        made = replace(made, most_bytes=float(knob["fusion_bytes"]))
+    if "cycle_seconds" in knob:
+        made = replace(made, cycle_seconds=float(knob["cycle_seconds"]))
+    if "bucket_bytes" in knob:  # then the first bucket is like the others
+        made = replace(made, most_bytes=float(knob["bucket_bytes"]), first_bytes=None)
+    return made
+
+
+def _ways(rows: Iterable[Row]) -> Iterator[Row]:
+    """One row for each way of sharing gradients: whatever its workers and precision on the wire."""
+    seen: list[tuple[Any, ...]] = []
+    for row in rows:
+        way = tuple(row[key] if known(row[key]) else None for key in (*ALIKE, "framework", "controller", *KNOBS))
+        if way not in seen and row["n"]:
+            seen.append(way)
+            yield row
+
+
+def _as_horovod(rows: Iterable[Row]) -> list[Row]:
+    """A study without data parallelism: its one-worker steps, as if Horovod shared their gradients."""
+    return [{**row, "framework": "horovod"} for row in rows if row["framework"] == ALONE and row["workers"] == 1]
+
+
+def _base(way: Row, rows: Sequence[Row]) -> Row | str:
+    """The one-worker configuration that stands for each worker of `way`, or why there is none."""
+    fits = [row for row in rows if row["workers"] == 1 and all(same(row[key], way[key]) for key in ALIKE)]
+    ranked = [row for row in fits if row["framework"] == way["framework"]]
+    ranked.sort(key=lambda row: sum(same(row[key], way[key]) for key in (*KNOBS, "controller")), reverse=True)
+    ranked += [row for row in fits if row["framework"] == ALONE]
+    good = [row for row in ranked if row["n"]]
+    if not good:
+        return "no run with one worker and the same batch, so there is no step to predict from"
+    if way["not_comparable"]:
+        return str(way["not_comparable"])
+    return good[0]
+
+
+def _wires(way: Row, rows: Iterable[Row]) -> tuple[str, ...]:
+    ran = {
+        str(row["allreduce"])
+        for row in rows
+        if row["workers"] > 1 and row["framework"] == way["framework"] and row["model"] == way["model"]
+    }
+    return tuple(name for name in WIRE_BITS if name in ran) or ("fp32",)
+
+
+def _label(way: Row, results: Results) -> str:
+    """`horovod, batch 32`, with what else tells this study's configurations apart."""
+    names = [key for key in series.keys(results.configurations) if key not in series.MAIN_KEYS]
+    words = series.words(way, names)
+    return ", ".join([str(way["framework"]), f"batch {way['batch_per_worker']}", *words])

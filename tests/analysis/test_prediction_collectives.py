@@ -1,0 +1,141 @@
+"""Closed forms of an allreduce: known values, bounds that nothing can beat, and growth with everything that costs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.prediction import collectives
+from analysis.prediction.collectives import ALGORITHMS, seconds
+from analysis.prediction.network import Link, Network, slower
+
+ALPHA, BETA = 5e-6, 1e-9
+FLAT = Network(Link(ALPHA, BETA))
+HOSTS = Network(Link(ALPHA, BETA), Link(1e-6, 1e-10), 4)
+
+workers = st.integers(1, 100_000)
+sizes = st.floats(0, 1e10)
+alphas = st.floats(0, 1e-2)
+betas = st.floats(0, 1e-6)
+links = st.builds(Link, alphas, betas)
+networks = st.one_of(
+    st.builds(Network, links), st.builds(Network, links, links, st.sampled_from([1, 2, 4, 8]))
+)  # fmt: skip
+algorithms = st.sampled_from(list(ALGORITHMS))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "n", "expected"),
+    [
+        ("ring", 2, 2 * ALPHA + 1e6 * BETA),
+        ("ring", 3, 4 * ALPHA + 4 / 3 * 1e6 * BETA),
+        ("ring", 8, 14 * ALPHA + 14 / 8 * 1e6 * BETA),
+        ("halving_doubling", 2, 2 * ALPHA + 1e6 * BETA),
+        ("halving_doubling", 8, 6 * ALPHA + 14 / 8 * 1e6 * BETA),
+        ("halving_doubling", 3, 2 * ALPHA + 1e6 * BETA + 2 * (ALPHA + 1e6 * BETA)),  # the third hands all to a partner
+        ("tree", 8, 2 * (1e6 * BETA + 6 * ALPHA + math.sqrt(8 * 3 * ALPHA * 1e6 * BETA))),
+        ("hierarchical", 8, 14 * ALPHA + 14 / 8 * 1e6 * BETA),  # a worker a host: the ring
+    ],
+)
+def test_known_values_on_links_that_are_alike(algorithm: str, n: int, expected: float) -> None:
+    assert seconds(algorithm, n, 1e6, FLAT) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "n", "expected"),
+    [
+        ("ring", 4, 6e-6 + 6 / 4 * 1e6 * 1e-10),  # one host
+        ("ring", 8, 14 * ALPHA + 14 / 8 * 1e6 * BETA),  # the slowest link of a ring decides
+        ("hierarchical", 4, 6e-6 + 6 / 4 * 1e6 * 1e-10),
+        ("hierarchical", 8, 6e-6 + 6 / 4 * 1e6 * 1e-10 + 2 * ALPHA + 1e6 * BETA),
+        ("halving_doubling", 8, 4e-6 + 6 / 4 * 1e6 * 1e-10 + 2 * ALPHA + 1e6 * BETA),
+    ],
+)
+def test_known_values_on_hosts_of_four(algorithm: str, n: int, expected: float) -> None:
+    assert seconds(algorithm, n, 1e6, HOSTS) == pytest.approx(expected)
+
+
+def test_the_trees_segments_are_the_best_there_are() -> None:
+    """The closed form is the minimum over the number of segments, each tree carrying half of the data."""
+    n, size = 64, 4e6
+    height = 6
+
+    def with_segments(k: int) -> float:
+        return 2 * (2 * k + 2 * height) * (ALPHA + size * BETA / (2 * k))
+
+    best = min(with_segments(k) for k in range(1, 2000))
+    assert seconds("tree", n, size, FLAT) <= best <= seconds("tree", n, size, FLAT) * 1.001
+
+
+@given(algorithms, sizes, networks)
+def test_one_worker_costs_nothing(algorithm: str, size: float, network: Network) -> None:
+    assert seconds(algorithm, 1, size, network) == 0
+
+
+@given(algorithms, workers, sizes, networks, st.floats(1, 10))
+def test_more_bytes_alpha_or_beta_never_cost_less(
+    algorithm: str, n: int, size: float, network: Network, factor: float
+) -> None:
+    base = seconds(algorithm, n, size, network)
+    for more in (
+        seconds(algorithm, n, size * factor, network),
+        seconds(algorithm, n, size, network.scaled(factor, 1)),
+        seconds(algorithm, n, size, network.scaled(1, factor)),
+    ):
+        assert more >= base * (1 - 1e-9)
+
+
+@given(algorithms, st.integers(2, 100_000), sizes, links)
+def test_nothing_beats_the_bounds(algorithm: str, n: int, size: float, link: Link) -> None:
+    assert seconds(algorithm, n, size, Network(link)) >= collectives.least(n, size, link) * (1 - 1e-9)
+
+
+@given(st.integers(2, 100_000), st.floats(1, 1e10), st.floats(1e-12, 1e-6))
+def test_a_rings_bytes_tend_to_twice_the_buffer(n: int, size: float, beta: float) -> None:
+    whole = seconds("ring", n, size, Network(Link(0, beta)))
+    assert whole == pytest.approx(2 * size * beta * (n - 1) / n)
+    assert whole <= 2 * size * beta
+    assert seconds("tree", n, size, Network(Link(0, beta))) == pytest.approx(2 * size * beta)
+
+
+@given(st.integers(1, 16), st.sampled_from([1, 2, 4, 8]), st.floats(1, 1e9), links)
+def test_hierarchy_over_links_that_are_alike_is_no_better_than_the_ring_in_bytes(
+    hosts: int, per_host: int, size: float, link: Link
+) -> None:
+    beta = Link(0.0, link.seconds_per_byte)
+    n, network = hosts * per_host, Network(beta, beta, per_host)
+    assert seconds("hierarchical", n, size, network) >= seconds("ring", n, size, Network(beta)) * (1 - 1e-9)
+
+
+@given(algorithms, st.integers(2, 1000), sizes, links, links, st.sampled_from([2, 4, 8]))
+def test_a_faster_link_within_hosts_never_hurts(
+    algorithm: str, n: int, size: float, between: Link, within: Link, per_host: int
+) -> None:
+    slow = Network(between, slower(within, between), per_host)
+    fast = Network(between, within, per_host)
+    assert seconds(algorithm, n, size, fast) <= seconds(algorithm, n, size, slow) * (1 + 1e-9)
+
+
+def test_what_cannot_be_reduced_is_refused() -> None:
+    with pytest.raises(ValueError, match="star is no allreduce known here: ring, tree, halving_doubling, hierarchical"):
+        seconds("star", 2, 1, FLAT)
+    with pytest.raises(ValueError, match="0 workers cannot reduce 1 bytes"):
+        seconds("ring", 0, 1, FLAT)
+    with pytest.raises(ValueError, match="2 workers cannot reduce -1 bytes"):
+        seconds("ring", 2, -1, FLAT)
+    with pytest.raises(ValueError, match="a link takes no time back"):
+        Link(-1e-6, 0)
+    with pytest.raises(ValueError, match="a host has at least one worker, not 0"):
+        Network(Link(0, 0), workers_per_host=0)
+    with pytest.raises(ValueError, match="4 workers a host, and no link between them"):
+        Network(Link(0, 0), workers_per_host=4)
+
+
+def test_hosts_are_filled_one_after_the_other() -> None:
+    assert [HOSTS.hosts(n) for n in (1, 4, 5, 8, 9)] == [1, 1, 2, 2, 3]
+    assert [HOSTS.local(n) for n in (1, 3, 4, 9)] == [1, 3, 4, 4]
+    assert HOSTS.across(4) == HOSTS.within and HOSTS.across(5) == Link(ALPHA, BETA)
+    assert Network(Link(1e-6, 1e-10), Link(ALPHA, 1e-12), 4).across(8) == Link(ALPHA, 1e-10)

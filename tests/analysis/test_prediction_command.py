@@ -1,0 +1,211 @@
+"""python -m analysis predict: what it writes, what it says, and each thing that it declines, in one line."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from drawings import texts
+from planted import Planted, plant
+from planted_networks import ALPHA, BETA, BUSY, plant_probe
+
+from analysis import results
+from analysis.__main__ import main
+from analysis.figures import prediction as figure
+from analysis.prediction import collectives, command, table
+from analysis.prediction.forecast import Asked, forecast
+from analysis.prediction.network import Link, Network
+from scaling_study.settings import CHECKOUT
+
+ONE, TWO = Planted("horovod", speed=320.0), Planted("horovod", workers=2, allreduce="fp32", speed=600.0)
+LINK = ["--bandwidth", "25Gbit", "--latency", "5us"]
+HOSTS = [*LINK, "--per-host", "4", "--local-bandwidth", "80Gbit", "--local-latency", "2us"]
+
+
+def predicted(folder: Path, *flags: str) -> int:
+    return main(["predict", str(folder), "--workers", "4,64,512", *flags])
+
+
+def test_it_writes_a_table_and_a_figure_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = plant(tmp_path, [ONE, TWO, replace(ONE, model="resnet8", speed=900.0)])
+    assert predicted(folder, *LINK) == 0
+    said = capsys.readouterr().out
+    assert "Predicted throughput (planted)" in said and "6 files in" in said
+    names = {path.name for place in ("tables", "figures") for path in (folder / place).iterdir()}
+    assert names == {"prediction.md", "prediction.csv", *(
+        f"prediction-{model}.{ending}" for model in ("resnet8", "resnet18") for ending in ("png", "svg"))}  # fmt: skip
+    frame = pd.read_csv(folder / "tables" / "prediction.csv")
+    assert list(frame) == list(table.COLUMNS)
+    assert len(frame) == 2 * 2 * 3  # models, algorithms, counts
+    assert (frame.efficiency <= 1).all() and (frame.exposed_seconds >= 0).all()
+    assert (frame.interval_low < frame.samples_per_second).all() and (frame.hosts == frame.workers).all()
+    text = (folder / "tables" / "prediction.md").read_text()
+    assert "Network: given. Between workers 5 us and 25 Gbit/s." in text
+    assert "Fused in cycles of 1 ms, at most 128 MiB a call: horovod." in text
+    assert "**When gradients arrive was not recorded**" in text
+
+
+def test_a_hundred_thousand_workers_take_a_second(tmp_path: Path) -> None:
+    folder = plant(tmp_path, [ONE])
+    read, network = results.read(folder), Network(Link(5e-6, 1 / 3e9))
+    forecast(read, folder, Asked((2,), ("ring",), network=network))  # what is imported on the way is paid once
+    started = time.process_time()
+    forecast(read, folder, Asked((100_000,), ("ring",), network=network))
+    assert time.process_time() - started < 1
+
+
+def test_hosts_bring_the_algorithms_that_know_of_them(tmp_path: Path) -> None:
+    folder = plant(tmp_path, [ONE])
+    assert predicted(folder, *HOSTS, "-q") == 0
+    frame = pd.read_csv(folder / "tables" / "prediction.csv")
+    assert set(frame.algorithm) == set(collectives.ALGORITHMS) == set(command.ALGORITHMS)
+    assert set(frame.hosts) == {1, 16, 128}
+    assert "within a host of 4 workers 2 us and 80 Gbit/s" in (folder / "tables" / "prediction.md").read_text()
+
+
+def test_options_are_heard(tmp_path: Path) -> None:
+    folder = plant(tmp_path, [ONE, TWO])
+    flags = ["--algorithm", "ring", "--allreduce", "fp32,fp16", "--fusion-bytes", "1MiB", "--cycle", "5ms"]
+    assert predicted(folder, *LINK, *flags, "--no-stragglers", "--crowding", "1.5", "--check", "-q") == 0
+    text = (folder / "tables" / "prediction.md").read_text()
+    assert "Fused in cycles of 5 ms, at most 1 MiB a call" in text
+    assert "Stragglers are left out" in text and "compute 1.50 x as long as one alone." in text
+    frame = pd.read_csv(folder / "tables" / "prediction.csv")
+    assert set(frame.allreduce) == {"fp32", "fp16"} and (frame.waiting_seconds == 0).all()
+
+
+def test_what_was_measured_stands_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = plant(tmp_path, [ONE, TWO])
+    assert main(["predict", str(folder), "--workers", "2,4", *LINK, "--check"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Against what was measured here: ring: median error" in said
+    frame = pd.read_csv(folder / "tables" / "prediction.csv")
+    assert frame[frame.workers == 2].measured_samples_per_second.notna().all()
+    assert frame[frame.workers == 4].measured_samples_per_second.isna().all()
+    header = (folder / "tables" / "prediction.md").read_text().splitlines()[2]
+    assert header.endswith("| measured samples/s | error | noise |")
+
+
+def test_a_network_that_the_study_probed_needs_no_flags(tmp_path: Path) -> None:
+    """Planted: 50 us and 2 GB/s for two workers on one host, four times as slow on busy cores."""
+    folder = plant(tmp_path, [replace(ONE, framework="torch_ddp"), replace(TWO, framework="torch_ddp")])
+    plant_probe(folder, repeats=3, launcher="torchrun")
+    assert main(["predict", str(folder), "--workers", "2,64", "-q"]) == 0
+    text = (folder / "tables" / "prediction.md").read_text()
+    assert "on one host; other hosts are taken to be no farther" in text
+    (network,) = {one.network for one in forecast(results.read(folder), folder, Asked((2,))).predictions}
+    assert network.between == network.within and network.workers_per_host == 2
+    assert network.between.latency_seconds == pytest.approx(ALPHA / 2, rel=0.1)
+    assert network.between.seconds_per_byte == pytest.approx(BETA, rel=0.1)
+    assert 0 < network.between.byte_spread < 0.1
+    assert network.busy is not None
+    assert network.busy.between.seconds_per_byte == pytest.approx(BUSY * BETA, rel=0.1)
+    frame = pd.read_csv(folder / "tables" / "prediction.csv")
+    assert frame[frame.workers == 2].measured_samples_per_second.notna().all()  # unasked: it is the same network
+
+
+NO_NETWORK = (
+    "holds no measured network. Give one: --bandwidth 25Gbit --latency 5us; or measure it: add a sweep with framework: "
+    "network_probe to the study"
+)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], NO_NETWORK),
+        (["--bandwidth", "25Gbit"], "a link has both a bandwidth and a latency: --latency is missing"),
+        (["--latency", "5us"], "a link has both a bandwidth and a latency: --bandwidth is missing"),
+        ([*LINK, "--local-latency", "5us"], "a link has both a bandwidth and a latency: --local-bandwidth is missing"),
+        ([*LINK, "--per-host", "4"],
+         "4 workers a host need a link of their own: --local-bandwidth and --local-latency are missing"),
+        (["--per-host", "4"], "hosts need a link between them: --bandwidth and --latency are missing"),
+        ([*LINK, "--local-bandwidth", "3GB/s", "--local-latency", "1us"],
+         "a link within hosts needs to know how many workers share one: --per-host is missing"),
+    ],
+)  # fmt: skip
+def test_half_a_network_is_declined_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
+) -> None:
+    assert predicted(plant(tmp_path, [ONE]), *flags) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and said in error and error.count("\n") == 1
+    assert not (tmp_path / "tables").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--workers", "4,x"], "argument --workers: x in '4,x' is not a number of workers, as in 4,8,64"),
+        (["--workers", "200000"], "argument --workers: 200,000 workers: it must be between 1 and 100,000"),
+        (["--bandwidth", "25gb"], "argument --bandwidth: 25gb may be bits or bytes: write 25Gbit or 25GB/s"),
+        (["--latency", "5"], "argument --latency: 5 is not a time, such as 5us or 0.1ms"),
+        (["--algorithm", "star"],
+         "argument --algorithm: star is no allreduce algorithm known here: ring, tree, halving_doubling, hierarchical"),
+        (["--allreduce", "int8"], "argument --allreduce: int8 is no precision of an allreduce: fp32, fp16, bf16"),
+        (["--fusion-bytes", "0"], "argument --fusion-bytes: 0 is no size of a buffer: it must be at least 1 byte"),
+        (["--crowding", "0"], "argument --crowding: 0 is no factor between 0.1 and 10"),
+        (["--per-host", "0"], "argument --per-host: 0 is not between 1 and 100,000"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["predict", str(plant(tmp_path, [ONE])), "--workers", "4", *flags])
+    assert error.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"python -m analysis predict: error: {said}"
+
+
+def test_a_study_with_nothing_to_predict_from_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert predicted(plant(tmp_path / "a", [TWO]), *LINK) == 2
+    assert "has nothing to predict from: horovod, resnet18, batch 32: no run with one worker" in capsys.readouterr().err
+    assert predicted(plant(tmp_path / "b", []), *LINK) == 2
+    assert "has nothing to predict from: no finished trial" in capsys.readouterr().err
+    assert predicted(tmp_path / "nowhere", *LINK) == 2
+    assert "does not exist" in capsys.readouterr().err
+
+
+def test_tables_of_the_study_leave_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python -m analysis RESULTS` deletes what it no longer makes, and never what predict made."""
+    from analysis import outputs
+
+    folder = plant(tmp_path, [ONE])
+    assert predicted(folder, *LINK, "-q") == 0
+    monkeypatch.setattr(outputs.figures, "draw", lambda read: {})
+    assert main([str(folder), "-q"]) == 0
+    assert (folder / "tables" / "prediction.md").exists() and (folder / "figures" / "prediction-resnet18.png").exists()
+
+
+def test_it_starts_without_torch_or_pandas() -> None:
+    code = "import sys; from analysis.prediction import command; command.parser(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    assert not {"torch", "pandas", "matplotlib", "scipy"} & set(done.stdout.split())
+
+
+BATCHES = [replace(one, batch_per_worker=batch) for one in (ONE, TWO) for batch in (32, 64, 128, 256)]
+WIDE = Network(Link(5e-6, 1 / 3e9), Link(1e-6, 1e-10), 8)
+
+
+@pytest.mark.parametrize("planted", [[ONE], [ONE, TWO], BATCHES[:1] + BATCHES[4:5], BATCHES], ids=["1", "2", "1b", "4"])
+@pytest.mark.parametrize("workers", [(2,), (1, 2, 8, 64, 512, 4096, 32768, 100_000), (7, 8, 9)])
+def test_no_text_of_the_figure_covers_another_or_leaves_the_sheet(
+    tmp_path: Path, planted: list[Planted], workers: tuple[int, ...]
+) -> None:
+    folder = plant(tmp_path, planted)
+    read = results.read(folder)
+    made = forecast(read, folder, Asked(workers, network=WIDE, check=True))
+    for title, drawn in figure.draw(made, read).items():
+        found = texts(drawn)
+        for text, box in found:
+            inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= drawn.bbox.width and box.y1 <= drawn.bbox.height
+            assert inside, f"{title}: {text!r} is cut"
+        for (one, a), (other, b) in itertools.combinations(found, 2):
+            across, along = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
+            assert across <= 0.5 or along <= 0.5, f"{title}: {one!r} touches {other!r}"

@@ -1,0 +1,85 @@
+"""The truth that predictions are held against: without noise it is what can be added up by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis.prediction import collectives
+from analysis.prediction.network import Link, Network
+from benchmarks import prediction, published_512
+from benchmarks.prediction_on_clusters import WORKERS, case, drawn_for
+from benchmarks.simulated_cluster import Cluster, Run, Wire, alone, joined, true_step
+
+QUIET = Cluster(
+    workers=4, forward=0.03, backward=0.06, after=0.01, gradients=((1e7, 0.02), (1e7, 0.04), (1e7, 0.06)),
+    between=Wire(1e-5, 1e-9), within=Wire(1e-6, 1e-10), process_noise=0.0, step_noise=0.0, message_noise=0.0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "halving_doubling", "hierarchical"])
+@pytest.mark.parametrize(("workers", "per_host"), [(2, 1), (8, 1), (8, 4), (64, 4), (4, 4)])
+def test_messages_that_do_not_vary_add_up_to_the_closed_form(algorithm: str, workers: int, per_host: int) -> None:
+    cluster = replace(QUIET, workers=workers, workers_per_host=per_host, algorithm=algorithm)
+    between, within = Link(1e-5, 1e-9), Link(1e-6, 1e-10)
+    network = Network(between, within, per_host) if per_host > 1 else Network(between)
+    took = Run(cluster, 0).reduced(np.zeros(workers), 1e7)
+    # A ring over hosts waits for its slowest link in every step; what is on the fast ones is there already.
+    assert float(took.max()) == pytest.approx(collectives.seconds(algorithm, workers, 1e7, network), rel=1e-9)
+
+
+def test_a_step_alone_is_its_parts() -> None:
+    assert Run(alone(QUIET), 0).steps(3) == pytest.approx([0.1] * 3)
+    assert true_step(alone(QUIET), 80, 0) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("policy", "most", "expected"), [
+    ("whole", 1e9, 0.1 + 6e-5 + 1.5 * 0.03),
+    ("buckets", 1e7, 0.1 + 6e-5 + 1.5 * 0.01),
+])  # fmt: skip
+def test_what_backward_does_not_hide_is_exposed(policy: str, most: float, expected: float) -> None:
+    assert Run(replace(QUIET, policy=policy, most_bytes=most), 0).steps(3) == pytest.approx([expected] * 3)
+
+
+def test_cycles_wait_at_most_one_cycle_more() -> None:
+    steps = Run(replace(QUIET, policy="cycles"), 0).steps(200)
+    least = 0.1 + 1.5 * 0.01 + 6e-5
+    assert least < min(steps) and max(steps) < least + 0.001 + 1e-4
+    assert max(steps) - min(steps) > 0.0005  # when the first cycle falls is chance
+
+
+def test_jitter_slows_a_ring_since_it_waits_for_the_slowest() -> None:
+    noisy = replace(QUIET, workers=32, message_noise=0.2)
+    took = np.mean([Run(noisy, seed).reduced(np.zeros(32), 1e7).max() for seed in range(20)])
+    assert took > 1.05 * Run(replace(noisy, message_noise=0.0), 0).reduced(np.zeros(32), 1e7).max()
+
+
+def test_buffers_hold_neighbours() -> None:
+    assert list(joined([3, 3, 3, 9, 1], 6)) == [6, 3, 9, 1]
+
+
+def test_predictions_hold_on_clusters_of_every_size() -> None:
+    """A few of what `python -m benchmarks prediction` runs many of."""
+    for index in range(len(WORKERS)):
+        made = case(replace(drawn_for(index), message_noise=0.0), index)
+        assert abs(made.error) < 0.03, made.said()
+
+
+def test_published_inputs_give_the_published_order() -> None:
+    """VGG-16 sends five times what Inception V3 does, and 512 GPUs lose more than 128."""
+    found = {key: published_512.efficiency(*key) for key in published_512.PUBLISHED}
+    for gpus in (128, 512):
+        assert found["VGG-16", gpus] < min(found["Inception V3", gpus], found["ResNet-101", gpus])
+    for model in published_512.IMAGES_PER_SECOND:
+        assert found[model, 512] < found[model, 128] <= 1
+        assert sum(size for size, _ in published_512.layers(model)) == {
+            "Inception V3": 4 * 23_834_568, "ResNet-101": 4 * 44_549_160, "VGG-16": 4 * 138_357_544,
+        }[model]  # fmt: skip
+
+
+def test_a_proportion_and_its_interval() -> None:
+    found = prediction.share(95, 100)
+    assert found.mean == 0.95 and found.low == pytest.approx(0.885, abs=0.005) and 0.97 < found.high < 1
+    assert prediction.share(7, 7).high == 1.0
