@@ -12,6 +12,7 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ class Machine:
     gpus: tuple[str, ...] = ()
     libraries: Mapping[str, str] = field(default_factory=dict)  # distribution -> version, installed ones only
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Names the hardware, so that a resume on unlike hardware is noticed. Versions are in every record."""
         gib = round(self.memory_bytes / 2**30)
@@ -52,6 +53,7 @@ class Machine:
 def this_machine() -> Machine:
     """Look at the machine this runs on; no torch needed, a few milliseconds."""
     needed = {*(n for f in FRAMEWORKS.values() for n in f.needs), *(n for m in MODELS.values() for n in m.needs)}
+    needed |= {n for f in FRAMEWORKS.values() for some in f.launcher_needs.values() for n in some}
     return Machine(
         cores=usable_cores(),
         cpu=cpu_model(),
@@ -62,9 +64,10 @@ def this_machine() -> Machine:
 
 
 def usable_cores() -> int:
-    """Cores this process may run on, or its container's CPU quota if that is less."""
+    """Cores this process may run on, or its container's CPU quota or its Slurm job's share if that is less."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, quota_cores() or cores)
+    given = os.environ.get("SLURM_CPUS_ON_NODE", "")  # not every Slurm binds a job to its cores
+    return min(cores, quota_cores() or cores, int(given) if given.isdecimal() and int(given) else cores)
 
 
 def quota_cores() -> int | None:
@@ -87,27 +90,32 @@ def cpu_model() -> str:
 
 
 def gpu_names() -> tuple[str, ...]:
-    """Names of the visible NVIDIA GPUs; honours CUDA_VISIBLE_DEVICES as CUDA itself does."""
+    """Names of the visible NVIDIA GPUs."""
+    return tuple(visible_gpus().values())
+
+
+def visible_gpus() -> dict[str, str]:
+    """UUID -> name of each visible NVIDIA GPU; honours CUDA_VISIBLE_DEVICES as CUDA itself does."""
     try:
         import pynvml
     except ImportError:  # it comes with what trains; a laptop that only plans has neither
-        return ()
+        return {}
     try:
         pynvml.nvmlInit()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
         names = {pynvml.nvmlDeviceGetUUID(handle): pynvml.nvmlDeviceGetName(handle) for handle in handles}
     except pynvml.NVMLError:
-        return ()
+        return {}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return tuple(names.values())
-    found: list[str] = []
+        return names
+    found: dict[str, str] = {}
     for word in map(str.strip, visible.split(",")):  # an index, or the beginning of a UUID
         meant = [u for i, u in enumerate(names) if word == str(i) or (word.startswith("GPU-") and u.startswith(word))]
         if len(meant) != 1:
             break  # CUDA ignores all that follows a device that is not there
-        found.append(names[meant[0]])
-    return tuple(found)
+        found[meant[0]] = names[meant[0]]
+    return found
 
 
 def installed(distribution: str) -> str | None:

@@ -22,6 +22,8 @@ from scaling_study.trial import Trial
 LOCAL_RANK = ("LOCAL_RANK", "HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 LOCAL_SIZE = ("LOCAL_WORLD_SIZE", "HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_SIZE")
 
+FROM_SRUN = {"SLURM_PROCID": "RANK", "SLURM_NTASKS": "WORLD_SIZE", "SLURM_LOCALID": "LOCAL_RANK"}
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -34,6 +36,19 @@ class Ranks:
     cores: tuple[int, ...] = ()  # that this process is pinned to; empty: not pinned
     agree: Callable[[float], float] = lambda value: value  # rank 0's number, on every rank
     backend: Mapping[str, Any] = field(default_factory=dict)  # what the framework itself reports
+
+
+def started_by(environment: Mapping[str, str] = os.environ) -> str:
+    """`horovodrun`, `mpirun` or `torchrun`, from what launchers leave in the environment of what they start.
+
+    `horovodrun --mpi` only calls mpirun: it is known by the two options that Horovod always gives it. Whoever gives
+    them to mpirun by hand, as Horovod's documentation does, is taken for it. RANK by hand, or nothing: `torchrun`.
+    """
+    theirs = environment.get("OMPI_MCA_pml") == "ob1" and "openib" in environment.get("OMPI_MCA_btl", "")
+    if "HOROVOD_GLOO_RENDEZVOUS_ADDR" in environment or (theirs and "OMPI_COMM_WORLD_RANK" in environment):
+        return "horovodrun"
+    mpi = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+    return "mpirun" if any(name in environment for name in mpi) and "RANK" not in environment else "torchrun"
 
 
 def claim_cores(trial: Trial) -> tuple[int, ...]:
@@ -79,6 +94,7 @@ def join_torch(trial: Trial) -> Ranks:
     NCCL carries what lies on GPUs, Gloo the rest. The cores are claimed first, so that the threads of the process
     group inherit them.
     """
+    _take_from_srun()
     cores, device = claim_cores(trial), claim_device(trial)
     backend = "nccl" if device.type == "cuda" else "gloo"
     if "RANK" in os.environ:
@@ -95,6 +111,13 @@ def join_torch(trial: Trial) -> Ranks:
         dist.get_rank(), dist.get_world_size(), _place(LOCAL_RANK, 0), device, cores, agree,
         {"backend": dist.get_backend(), "version": torch.__version__},
     )  # fmt: skip
+
+
+def _take_from_srun() -> None:
+    """Call a rank that srun started by the names that torch knows. In a batch script, or by hand, there is none."""
+    if "RANK" not in os.environ and {"SLURM_STEP_ID", "MASTER_ADDR"} <= os.environ.keys():
+        for theirs, ours in FROM_SRUN.items():
+            os.environ[ours] = os.environ[theirs]
 
 
 def leave_torch() -> None:

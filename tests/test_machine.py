@@ -175,3 +175,10 @@ def test_the_cpus_model_is_linuxs_word_or_the_platforms(
     monkeypatch.setattr(Path, "read_text", read)
     monkeypatch.setattr(looking.platform, "processor", lambda: "fallback")
     assert looking.cpu_model() == model
+
+
+def test_a_slurm_job_has_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
+    for said, cores in (("2", 2), ("64", 8), ("0", 8), ("", 8), ("many", 8)):
+        monkeypatch.setenv("SLURM_CPUS_ON_NODE", said)
+        assert usable_cores() == cores, said

@@ -86,3 +86,26 @@ def test_the_trial_as_launched_follows_the_launcher():
     alone = as_launched(asked, Ranks(world_size=1))
     assert (alone.allreduce, alone.workers, alone.device) == ("none", 1, "cpu")
     assert as_launched(Trial(allreduce="none"), Ranks(world_size=2)).allreduce == "fp32"
+
+
+def test_ranks_that_srun_started_are_known_to_torch_and_nobody_else_is(monkeypatch):
+    from scaling_study.ranks import _take_from_srun
+
+    step = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_STEP_ID": "0", "MASTER_ADDR": "n1"}
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+
+    def taken(**said: str) -> list[str | None]:
+        for name in (*names, *step):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in said.items():
+            monkeypatch.setenv(name, value)
+        _take_from_srun()
+        found = [os.environ.get(name) for name in names]
+        for name in names:
+            os.environ.pop(name, None)
+        return found
+
+    assert taken(**step) == ["3", "4", "1"]
+    assert taken(**{**step, "RANK": "0"})[0] == "0", "torchrun on that node counts"
+    for missing in ("SLURM_STEP_ID", "MASTER_ADDR"):  # in a batch script, and under `srun --pty`
+        assert taken(**{name: value for name, value in step.items() if name != missing}) == [None] * 3

@@ -1,0 +1,85 @@
+"""The studies that run over hosts, each a text as a user writes it, and how one is run from a host."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+from network import PATH, Host
+
+from scaling_study import records
+from scaling_study.records import Record
+from scaling_study.settings import CHECKOUT
+
+BIN = Path(sys.executable).parent
+TWO = "model: resnet8, data: synthetic, workers: 2, hosts: 2, cores_per_worker: 1"
+OVER_HOSTS = {  # one for each way of starting processes over hosts
+    "horovodrun --gloo": f"{{framework: horovod, controller: gloo, {TWO}}}",
+    "horovodrun --mpi": f"{{framework: horovod, controller: mpi, {TWO}}}",
+    "mpirun": f"{{framework: mpi_allreduce, {TWO}}}",
+    "torchrun": f"{{framework: torch_ddp, {TWO}}}",
+    "deepspeed": f"{{framework: deepspeed_zero, {TWO}}}",
+}
+QUICK = "{warmup_steps: 1, min_steps: 3, max_steps: 3, min_seconds: 0, repeats: 1, max_repeats: 1}"
+LONG = "{warmup_steps: 1, min_seconds: 600, max_seconds: 600, repeats: 1, max_repeats: 1, timeout_seconds: 600}"
+
+
+class Sweep:
+    """A study in a folder that all hosts share, run from one of them."""
+
+    def __init__(self, folder: Path, sweeps: list[str], measure: str = QUICK, **environment: str) -> None:
+        self.folder, self.file = folder, folder / "study.yaml"
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = ["study: over", "parity: false", f"measure: {measure}", "hosts: [h1:1, h2:1]", "sweeps:"]
+        self.file.write_text("\n".join([*lines, *(f"  - {sweep}" for sweep in sweeps)]) + "\n", encoding="utf-8")
+        self._environment = {
+            **os.environ, "PATH": f"{BIN}{os.pathsep}{PATH}", "PYTHONPATH": str(CHECKOUT), "COLUMNS": "200",
+            **environment,
+        }  # fmt: skip
+
+    def machine_file(self, **keys: object) -> str:
+        path = self.folder / "machine.yaml"
+        path.write_text(yaml.safe_dump(keys), encoding="utf-8")
+        return str(path)
+
+    def start(self, host: Host, *options: str) -> subprocess.Popen[str]:
+        """`python run_sweep.py` there; what is returned is nsenter, whose child it is."""
+        said = (self.folder / "said.txt").open("w")
+        command = [sys.executable, str(CHECKOUT / "run_sweep.py"), str(self.file), "--results", str(self.folder)]
+        return host.start(*command, *options, folder=self.folder, env=self._environment, stdout=said, stderr=said)
+
+    def run(self, host: Host, *options: str, seconds: float = 280.0) -> tuple[int, str]:
+        """(its exit code, what it said)."""
+        started = self.start(host, *options)
+        try:
+            return started.wait(seconds), self.said()
+        finally:
+            started.kill()
+
+    def said(self) -> str:
+        return (self.folder / "said.txt").read_text(encoding="utf-8")
+
+    def records(self) -> list[Record]:
+        return [records.read_record(path) for path in sorted(self.folder.glob("over/trials/*/record.json"))]
+
+    def logs(self) -> str:
+        return "\n".join(path.read_text(errors="replace")[-3000:] for path in self.folder.glob("over/trials/*/log.txt"))
+
+    def trains(self, host: Host, seconds: float = 120.0) -> None:
+        """Wait until the ranks train: rank 0 says so when its warm-up begins."""
+        until(lambda: "Running warm-up" in self.logs() and host.processes(), seconds, self.logs)
+        time.sleep(1.0)
+
+
+def until(condition: Callable[[], object], seconds: float, otherwise: Callable[[], object] = str) -> float:
+    """Seconds until it held."""
+    start = time.monotonic()
+    while not condition():
+        assert time.monotonic() - start < seconds, f"not within {seconds} s: {otherwise()}"
+        time.sleep(0.05)
+    return time.monotonic() - start

@@ -1,0 +1,109 @@
+"""The hosts that all other tests here are about are what they say, and go with the test that made them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from network import Network
+from over_hosts import until
+
+
+def of_this_machine() -> tuple[str, str, str]:
+    """Interfaces, mounts and named namespaces, as everybody sees them."""
+    interfaces = subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, check=True).stdout
+    named = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    return interfaces, Path("/proc/self/mounts").read_text(), named
+
+
+def test_four_hosts_are_up_in_two_seconds_and_leave_nothing(may_make_hosts: None, tmp_path: Path) -> None:
+    before, start = of_this_machine(), time.monotonic()
+    with Network(4, tmp_path) as network:
+        assert time.monotonic() - start < 2.0
+        h4 = network["h4"].pid
+        assert of_this_machine() == before, "nothing of them is seen outside"
+        for host in network:
+            assert host.run("hostname").stdout.strip() == host.name
+        said = network["h1"].run("sh", "-c", "for h in h2 h3 h4; do ssh $h hostname; done; touch /tmp/mine; ls /tmp")
+        assert said.stdout.split()[:3] == ["h2", "h3", "h4"], said.stderr
+        assert "mine" not in network["h2"].run("ls", "/tmp").stdout, "/tmp is a host's own"
+        assert network["h3"].run("ls", str(tmp_path)).stdout.split() == ["network"], "this folder is everybody's"
+    assert of_this_machine() == before and not psutil.pid_exists(h4)
+
+
+def test_two_networks_are_strangers(may_make_hosts: None, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with Network(2, tmp_path / "a") as one, Network(2, tmp_path / "b") as two:
+        two["h2"].unplug()
+        assert one["h1"].run("ssh", "h2", "hostname").stdout == "h2\n"
+        reply = two["h1"].run("ssh", "-o", "ConnectTimeout=1", "h2", "hostname")
+        assert reply.returncode == 255 and reply.stdout == ""
+
+
+def test_hosts_go_with_a_test_that_is_killed(may_make_hosts: None, tmp_path: Path) -> None:
+    program = (
+        f"import sys, time; sys.path.insert(0, {str(Path(__file__).parent)!r}); from pathlib import Path\n"
+        f"from network import Network\n"
+        f"with Network(2, Path({str(tmp_path)!r})) as network:\n"
+        "    sleeping = network['h2'].start('sleep', '600')\n"
+        "    print(*[host.pid for host in network], network['h2'].processes()[0].pid, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    tester = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert tester.stdout
+    theirs = [int(word) for word in tester.stdout.readline().split()]
+    assert len(theirs) == 3 and all(map(psutil.pid_exists, theirs))
+    tester.send_signal(signal.SIGKILL)
+    tester.wait()
+    until(lambda: not any(map(alive, theirs)), 5.0)
+
+
+def test_a_shaped_link_has_the_rate_that_was_asked_for(network: Network) -> None:
+    h1 = network["h1"]
+    h1.shape("80mbit")
+    start = time.monotonic()
+    h1.run("sh", "-c", "head -c 10000000 /dev/zero | ssh h2 'cat > /dev/null'", check=True)
+    assert time.monotonic() - start > 0.9, "10 MB at 10 MB/s"
+    h1.shape(None)
+    before = h1.bytes_sent()
+    h1.run("sh", "-c", "head -c 10000000 /dev/zero | ssh h2 'cat > /dev/null'", check=True)
+    assert 10e6 < h1.bytes_sent() - before < 12e6
+
+
+def test_a_delayed_link_is_as_slow_as_was_asked_for(network: Network) -> None:
+    if why := network["h1"].delay(20.0):
+        pytest.skip(why)
+    said = network["h1"].run("ping", "-c", "3", "-i", "0.2", "h2", check=True).stdout
+    network["h1"].shape(None)
+    assert float(said.rpartition("= ")[2].split("/")[1]) == pytest.approx(20.0, abs=5.0)
+
+
+def test_what_is_planted_on_a_host_is_seen_there_alone(network: Network) -> None:
+    (other := network.shared / "other").write_text("changed\n")
+    network["h2"].plant(other, Path("/etc/hostname"))
+    assert network["h2"].run("cat", "/etc/hostname").stdout == "changed\n"
+    assert network["h1"].run("cat", "/etc/hostname").stdout != "changed\n"
+    network["h2"].run("umount", "/etc/hostname", check=True)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_each_host_counts_its_own_processes(network: Network) -> None:
+    sleeping = network["h2"].start("sleep", "600")
+    until(lambda: [p.name() for p in network["h2"].processes()] == ["sleep"], 5.0)
+    assert network["h1"].processes() == []
+    os.kill(network["h2"].processes()[0].pid, signal.SIGKILL)
+    sleeping.wait()
+    assert network["h2"].processes() == []

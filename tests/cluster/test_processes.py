@@ -1,0 +1,171 @@
+"""Ranks on several hosts, and whatever may happen to them, their driver and their hosts: nothing lives on anywhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from network import Host, Network
+from over_hosts import LONG, OVER_HOSTS, Sweep, until
+
+DEAD_SECONDS = 10.0  # within which processes are gone after their driver's death, on every host
+
+
+@pytest.fixture
+def hosts(may_make_hosts: None, tmp_path: Path) -> Iterator[Network]:
+    """Two hosts that may be broken."""
+    with Network(2, tmp_path, cores=("0", "1")) as network:
+        yield network
+
+
+class Running:
+    """A study over two hosts, in the middle of its only trial."""
+
+    def __init__(self, hosts: Network, launcher: str) -> None:
+        self.hosts, self.sweep = hosts, Sweep(hosts.shared / "sweep", [OVER_HOSTS[launcher]], LONG)
+        self._nsenter = self.sweep.start(hosts["h1"])
+        until(lambda: "Running warm-up" in self.sweep.logs(), 150, self.sweep.said)
+        until(lambda: self.ranks("h2"), 10, self.sweep.logs)
+
+    def driver(self) -> psutil.Process:
+        (driver,) = (p for p in self.hosts["h1"].processes() if "run_sweep.py" in " ".join(words(p)))
+        return driver
+
+    def guardian(self) -> psutil.Process:
+        (guardian,) = (p for p in self.hosts["h1"].processes() if "guardian.main" in " ".join(words(p)))
+        return guardian
+
+    def ranks(self, host: str) -> list[psutil.Process]:
+        return [p for p in self.hosts[host].processes() if "--record" in words(p) and "--model" in words(p)]
+
+    def warden(self) -> psutil.Process:
+        (warden,) = (p for p in self.hosts["h2"].processes() if "warden.main" in " ".join(words(p)))
+        return warden
+
+    def gone(self, *names: str, seconds: float = DEAD_SECONDS) -> float:
+        return until(lambda: not any(self.left(name) for name in names), seconds, lambda: [*map(self.left, names)])
+
+    def left(self, name: str) -> list[str]:
+        """What runs on a host, but for connections that its sshd does not know to be cut."""
+        said = [" ".join(words(p))[:120] for p in self.hosts[name].processes()]
+        return [one for one in said if one and not one.startswith("sshd: ")]
+
+    def ends(self, seconds: float = 60.0) -> int:
+        return self._nsenter.wait(seconds)
+
+
+def words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def temporary(host: Host) -> list[str]:
+    return [name for name in host.run("ls", "/tmp").stdout.split() if name.startswith("scaling-study-")]
+
+
+@pytest.fixture
+def running(hosts: Network) -> Callable[[str], Running]:
+    return lambda launcher: Running(hosts, launcher)
+
+
+@pytest.mark.parametrize("launcher", OVER_HOSTS)
+def test_everything_ends_when_the_driver_is_killed(running: Callable[[str], Running], launcher: str) -> None:
+    made = running(launcher)
+    made.driver().kill()
+    made.gone("h1", "h2")
+    assert temporary(made.hosts["h1"]) == temporary(made.hosts["h2"]) == []
+
+
+@pytest.mark.parametrize("launcher", ["horovodrun --mpi", "torchrun"])
+def test_a_stopped_rank_on_another_host_ends_with_its_driver(running: Callable[[str], Running], launcher: str) -> None:
+    made = running(launcher)
+    for rank in made.ranks("h2"):
+        rank.suspend()
+    made.driver().kill()
+    made.gone("h1", "h2")
+
+
+@pytest.mark.parametrize("launcher", ["horovodrun --gloo", "mpirun"])
+def test_ranks_elsewhere_end_even_if_driver_and_guardian_are_killed(
+    running: Callable[[str], Running], launcher: str
+) -> None:
+    made = running(launcher)
+    guardian, driver = made.guardian(), made.driver()
+    guardian.suspend()  # it must not see the driver die
+    driver.kill()
+    guardian.kill()
+    made.gone("h2")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_driver_ends_everything(running: Callable[[str], Running], number: signal.Signals) -> None:
+    made = running("horovodrun --mpi")
+    os.kill(made.driver().pid, number)
+    until(lambda: not made.left("h2") and not made.ranks("h1"), DEAD_SECONDS, lambda: made.left("h2"))
+    assert made.ends() == 130 and made.sweep.records() == []
+    assert made.left("h1") == []
+
+
+@pytest.mark.parametrize("launcher", ["horovodrun --gloo", "horovodrun --mpi", "torchrun"])
+def test_a_host_that_dies_makes_its_trial_fail(running: Callable[[str], Running], launcher: str) -> None:
+    made = running(launcher)
+    made.hosts["h2"].die()
+    assert made.ends() == 1
+    (record,) = made.sweep.records()
+    assert record.status == "failed" and record.reason.startswith("node_failed: h2: "), record.reason
+    assert made.left("h1") == []
+
+
+def test_a_host_whose_cable_is_pulled_ends_its_ranks_by_itself(running: Callable[[str], Running]) -> None:
+    made = running("torchrun")
+    made.hosts["h2"].unplug()
+    made.gone("h2", seconds=DEAD_SECONDS + 2)
+    assert made.ends() == 1
+    (record,) = made.sweep.records()
+    assert record.status == "failed" and record.reason.startswith("node_failed: h2: "), record.reason
+    assert made.left("h1") == []
+
+
+def test_a_killed_warden_costs_its_trial_and_leaves_nothing(running: Callable[[str], Running]) -> None:
+    made = running("torchrun")
+    made.warden().kill()
+    assert made.ends() == 1
+    (record,) = made.sweep.records()
+    assert record.status == "failed" and record.reason.startswith("node_failed: h2: "), record.reason
+    made.gone("h1", "h2")
+
+
+@pytest.mark.parametrize("launcher", ["horovodrun --gloo", "horovodrun --mpi", "mpirun", "torchrun"])
+def test_a_killed_rank_elsewhere_fails_its_trial_and_not_its_host(
+    running: Callable[[str], Running], launcher: str
+) -> None:
+    made = running(launcher)
+    made.ranks("h2")[-1].kill()
+    assert made.ends() == 1
+    (record,) = made.sweep.records()
+    assert record.status == "failed" and "node_failed" not in record.reason, record.reason
+    made.gone("h1", "h2")
+
+
+def test_a_port_that_is_taken_is_left_to_its_holder(hosts: Network) -> None:
+    """Where workers are to meet: on this host the next free port is taken; on another one, at the second attempt."""
+    sweep = Sweep(hosts.shared / "sweep", [OVER_HOSTS["torchrun"]])
+    shown = sweep.run(hosts["h1"], "--dry-run")[1]
+    port = int(shown.partition("--rdzv-endpoint h1:")[2].split()[0])
+    listen = f"import socket, time; s = socket.create_server(('', {port})); time.sleep(600)"
+    holders = [host.start("python3", "-c", listen) for host in hosts]
+    assert sweep.run(hosts["h1"])[0] == 0, sweep.said() + sweep.logs()
+    (record,) = sweep.records()
+    assert any(note.startswith(f"port {port} is held by process ") for note in record.notes), record.notes
+    there = Sweep(hosts.shared / "there", [OVER_HOSTS["torchrun"]])
+    assert there.run(hosts["h1"], "--hosts", "h2:1,h1:1")[0] == 0, there.said() + there.logs()
+    (record,) = there.records()
+    assert record.attempts == 2 and any("tried again after: port: " in note for note in record.notes), record.notes
+    for holder in holders:
+        holder.kill()
