@@ -1,0 +1,114 @@
+"""What was submitted, on disk: results/<study>/slurm/<name>/, one folder a job.
+
+    job.json     what was submitted (`Job`)     job.sh      the batch script
+    exit.json    its last word (words.py)       output.txt  what setup, driver and Slurm itself printed
+    begun.json   of a job of one trial: its record, but for what came of it
+
+`name` is the trial's id for a job of one trial, sweep-1, sweep-2, ... for a job that runs a whole sweep. job.json is
+written before sbatch is called and again with the number that Slurm gave: whoever dies in between loses no job, for
+its name in Slurm is like no other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scaling_study import outcome, reading, records
+from scaling_study.errors import Trouble
+from scaling_study.records import Record
+from scaling_study.slurm import words
+
+FOLDER = "slurm"  # in results/<study>
+OUTPUT, SCRIPT, FILE, BEGUN = "output.txt", "job.sh", "job.json", "begun.json"
+BEFORE = "before"  # in a job's folder: its trial's folder as it was when that was submitted again
+
+
+@dataclass(frozen=True)
+class Job:
+    """One submission."""
+
+    name: str  # in Slurm; made once, so a number that Slurm gives again later is not mistaken for ours
+    folder: str  # name of its folder
+    submitted_at: str  # ISO 8601, UTC
+    id: str = ""  # Slurm's number; empty: sbatch had not answered
+    trial: str = ""  # id of the one trial it is for; empty: a whole sweep
+    measure: dict[str, Any] = field(default_factory=dict)  # how that trial is measured
+    collected_at: str = ""  # ISO 8601, UTC: nothing more is to be learnt of it
+
+
+def new_name(study: str) -> str:
+    """A job's name, of letters that every tool of Slurm leaves alone."""
+    return f"{study}.{secrets.token_hex(4)}"
+
+
+def next_sweep(results: Path) -> str:
+    """`sweep-1`, or the next one that is free."""
+    taken = {path.name for path in (results / FOLDER).glob("sweep-*")}
+    return next(name for number in range(1, len(taken) + 2) if (name := f"sweep-{number}") not in taken)
+
+
+def place(results: Path, job: Job) -> Path:
+    return results / FOLDER / job.folder
+
+
+def write(results: Path, job: Job) -> None:
+    records.write_json(place(results, job) / FILE, dataclasses.asdict(job))
+
+
+def prepare(results: Path, job: Job, script: str) -> Path:
+    """An empty folder with the job's script and job.json; returns the script's path."""
+    folder = place(results, job)
+    shutil.rmtree(folder, ignore_errors=True)
+    write(results, job)
+    path = folder / SCRIPT
+    path.write_text(script, encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def begun(folder: Path) -> Record | None:
+    """The record of a trial, but for what came of it, as its driver or its submitter left it; None if there is none."""
+    try:
+        return records.read_record(folder / BEGUN)
+    except records.UnreadableRecord:
+        return None
+
+
+def read(path: Path) -> Job:
+    """Raises UnreadableRecord for what is no job.json of ours."""
+    try:
+        job = Job(**reading.load(path))
+    except TypeError as error:
+        raise reading.UnreadableRecord(f"{path} is not whole: {error}") from error
+    if (wrong := reading.misfit(job)) or job.folder != path.parent.name or job.trial not in ("", job.folder):
+        raise reading.UnreadableRecord(f"{path} is not whole: {wrong or 'it is that of another job'}")
+    return job
+
+
+def all_of(results: Path) -> list[Job]:
+    """Every job of a results folder, the oldest first. Raises Trouble for one that is broken."""
+    try:
+        found = [read(path) for path in (results / FOLDER).glob(f"*/{FILE}")]
+    except reading.UnreadableRecord as error:
+        raise Trouble(f"{error}; move its folder away, squeue --me shows what of it lives") from error
+    return sorted(found, key=lambda job: (job.submitted_at, job.folder))
+
+
+def open_ones(results: Path) -> Iterator[Job]:
+    """Those of which something may still be learnt."""
+    return (job for job in all_of(results) if not job.collected_at)
+
+
+def word(results: Path, job: Job) -> words.Word | None:
+    return words.read(place(results, job), job.id)
+
+
+def output(results: Path, job: Job) -> str:
+    """The end of what the job printed, for a person; Slurm's own lines in it tell a kill for memory from others."""
+    return outcome.tail(place(results, job) / OUTPUT)

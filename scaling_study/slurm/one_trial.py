@@ -1,0 +1,38 @@
+"""`run_sweep.py --job results/<study>/slurm/<name>`: what a job of one trial runs. It leaves the trial's record.
+
+The trial is started, watched, timed out and judged by the same code as in a sweep, in the job itself: nobody need be
+there when it ends. Many such jobs share a results folder; each writes to its own trial's folder alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scaling_study import plan, process, records, sweep
+from scaling_study.attempts import Attempts
+from scaling_study.cluster import Cluster
+from scaling_study.documents import Document
+from scaling_study.guardian import Watch
+from scaling_study.machine import this_machine
+from scaling_study.plan import Plan, Planned
+from scaling_study.slurm import jobs
+from scaling_study.study import Study
+from scaling_study.study_schema import Measure
+from scaling_study.trial import Trial
+
+INTERRUPTED = 130
+
+
+def run(folder: Path, cluster: Cluster) -> int:
+    """Run the trial of the job whose folder this is; the exit code."""
+    results = folder.parent.parent
+    job, begun = jobs.read(folder / jobs.FILE), records.read_record(folder / jobs.BEGUN)
+    trial = Trial.from_dict({**begun.trial, "window": begun.window})
+    measure, machine = Measure.model_validate(job.measure), this_machine()
+    planned = Planned(trial, measure, plan.unsupported(trial, machine, cluster))  # on what it was really given
+    study = Study(begun.study, "weak", None, 0, measure, (), Document(Path(), "", {}, {}))
+    one = sweep.Run(Plan(study, machine, (planned,), (), cluster=cluster), results, prune=False)
+    with process.listening() as interruption, Watch(results / "trials" / trial.id, interruption) as watch:
+        done = one.one(trial, planned, Attempts(watch, cluster))
+    print(f"{trial.id}: {done.status} {done.reason}" if done else f"{trial.id}: interrupted", flush=True)
+    return 0 if done else INTERRUPTED

@@ -1,0 +1,68 @@
+"""What a machine file says of Slurm, and how it comes into a batch script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scaling_study import machine_file
+from scaling_study.errors import Problems
+from scaling_study.settings import CHECKOUT
+from scaling_study.slurm.front import Asked
+
+RESULTS = Path("/results/tiny")
+
+
+def load(tmp_path: Path, text: str) -> machine_file.MachineFile:
+    (tmp_path / "mine.yaml").write_text(text)
+    return machine_file.load(tmp_path / "mine.yaml")
+
+
+def problems(tmp_path: Path, text: str) -> str:
+    with pytest.raises(Problems) as wrong:
+        load(tmp_path, text)
+    return str(wrong.value).replace(f"{tmp_path}/", "")
+
+
+def test_its_options_are_those_that_need_not_be_said(tmp_path):
+    file = load(tmp_path, 'slurm: {partition: gpu, nodes: 2, time: "2:00:00", exclusive: yes}\n')
+    request = Asked("nodes=4,exclusive=no", machine="mine").request(RESULTS, file)
+    assert request.options == {"partition": "gpu", "nodes": "4", "time": "2:00:00"}
+    assert request.machine == ("--machine", "mine")
+
+
+def test_setup_and_container(tmp_path):
+    file = load(tmp_path, "setup: ['module load cuda', 'ulimit -c 0']\ncontainer: apptainer exec '/images/a b.sif'\n")
+    request = Asked().request(RESULTS, file)
+    assert request.setup == ["module load cuda", "ulimit -c 0"]
+    assert request.container == ["apptainer", "exec", "/images/a b.sif"]
+
+
+def test_a_time_that_yaml_takes_for_a_number_is_refused(tmp_path):
+    said = problems(tmp_path, "slurm:\n  time: 2:00:00\n")
+    assert said == 'mine.yaml:1: slurm: time is 7200, a number to YAML; with quotes it is a time: "2:00:00"'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("container: apptainer 'exec\n", "mine.yaml:1: container: No closing quotation"),
+        ("setup: module load cuda\n", "mine.yaml:1: setup: 'module load cuda': input should be a valid list"),
+        ('setup: ["a\\nb"]\n', "mine.yaml:1: setup.0: 'a\\nb': may hold no line break or other control character"),
+        ("slurm: [gpu]\n", "mine.yaml:1: slurm: input should be a valid dictionary"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(tmp_path, text, said):
+    assert problems(tmp_path, text).startswith(said)
+
+
+def test_options_in_it_are_checked_like_those_on_the_command_line(tmp_path):
+    file = load(tmp_path, "slurm: {partiton: gpu}\n")
+    with pytest.raises(Problems, match=r"--machine mine: slurm: 'partiton' is no option of Slurm .* 'partition'"):
+        Asked(machine="mine").request(RESULTS, file)
+
+
+def test_the_example_has_every_key_and_is_right():
+    file = machine_file.load(CHECKOUT / "machines" / "example.yaml")
+    assert Asked(machine="example").request(RESULTS, file).options["partition"] == "gpu"
