@@ -1,6 +1,6 @@
 # make sweep   set up what is missing, then run the default study       (STUDY=other.yaml, ARGS="--small --dry-run")
 # make test    set up what is missing, then run every test              (ARGS="-k horovod")
-# also: test-quick, lint, bench, doctor, setup, clean                   (PYTHON=python3.12 chooses the interpreter)
+# also: test-quick, test-faults, test-cluster, lint, bench, doctor, setup, clean  (PYTHON=python3.12 chooses the interpreter)
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -14,7 +14,7 @@ export HOME := $(or $(HOME),$(CURDIR)/.cache)
 RUN = PATH="$(abspath $(VENV))/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test test-quick lint bench doctor clean
+.PHONY: help setup sweep test test-quick test-faults test-cluster lint bench doctor clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -3
@@ -30,10 +30,18 @@ doctor: setup
 	$(RUN) python run_sweep.py --doctor $(ARGS)
 
 test: setup
-	$(RUN) python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(RUN) python -m pytest -m "not faults and not cluster" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-quick: setup
 	$(RUN) python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# Real sweeps that are hit from outside (docs/reliability.md): minutes; FAULTS=long takes half an hour.
+test-faults: setup
+	$(RUN) python -m pytest tests/faults $(ARGS)
+
+# More than one host, and a Slurm, made of namespaces (docs/clusters.md): root, iproute2, openssh-server, slurm-wlm.
+test-cluster: setup
+	$(RUN) python -m pytest tests/cluster $(ARGS)
 
 lint: setup
 	$(RUN) ruff check .

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import planted_sweeps
 import pytest
 from hypothesis import settings
 
@@ -85,6 +86,19 @@ def problems_of(plan_of: Callable[..., Plan], study_file: Callable[[str | bytes]
         return []
 
     return complaints
+
+
+@pytest.fixture
+def plan_for(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
+    """A plan of planted scripts: `plan_for("crash", "take_a_second", repeats=2)`."""
+
+    def make(*scripts: str, **options: Any) -> Plan:
+        for script in scripts:
+            monkeypatch.setitem(planted_sweeps.TABLE, script, planted_sweeps.framework(script))
+        return planted_sweeps.plan(*scripts, **options)
+
+    monkeypatch.setenv("SECONDS", "0")
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -23,34 +23,57 @@ from scaling_study.settings import CHECKOUT
 
 # The library without torch: a module imports only from the layers above its own.
 LAYERS = [
-    {"capped_log", "errors", "intervals", "largest", "leftovers", "models", "records", "settings"},
-    {"frameworks", "process"},
-    {"datasets", "documents", "guardian", "machine", "pipelines", "provenance", "trial"},
-    {"gates", "launchers", "outcome", "study_schema"},
-    {"study"},
+    {"quoting"},
+    {"capped_log", "collectives", "errors", "hostlist", "intervals", "largest", "leftovers", "models", "ports",
+     "reading", "room", "settings", "ssh", "transient"},
+    {"allocation", "alpha_beta", "frameworks", "hosts", "process", "records", "unwritable"},
+    {"datasets", "documents", "machine", "pipelines", "provenance", "reach", "summary", "trial"},
+    {"contradictions", "edits", "exported", "gates", "gpu_memory", "pruning", "study_schema", "warden"},
+    {"line", "outcome", "study"},
+    {"lines", "machine_file", "on_each_host"},
+    {"cluster", "guardian"},
+    {"launchers"},
+    {"attempts"},
+    {"matrix"},
     {"plan"},
-    {"results"},
+    {"inspection", "results"},
     {"estimate", "sweep"},
-    {"progress"},
+    {"progress", "slurm"},
     {"detached", "doctor", "report"},
     {"cli"},
-]
+]  # fmt: skip
 # The library with torch: what scripts are made of. Of the above it sees the words, never the driver.
 TORCH_LAYERS = [{"fairscale_on_cpu", "ranks"}, {"script", "workloads"}, {"measure"}, {"parity", "stages"}]
 WORDS = {
-    "datasets", "errors", "frameworks", "intervals", "machine", "models", "pipelines", "records", "settings", "trial",
+    "alpha_beta", "collectives", "datasets", "errors", "frameworks", "intervals", "machine", "models", "pipelines",
+    "records", "settings", "trial",
 }  # fmt: skip
 
 PURE = {
+    "allocation",
+    "alpha_beta",
+    "cluster",
+    "collectives",
+    "contradictions",
     "documents",
+    "edits",
     "estimate",
+    "exported",
     "frameworks",
+    "hostlist",
+    "hosts",
     "intervals",
     "launchers",
+    "matrix",
     "pipelines",
     "plan",
+    "pruning",
+    "quoting",
+    "reach",
+    "ssh",
     "study",
     "study_schema",
+    "transient",
     "trial",
 }
 STARTS_PROCESSES = {
@@ -58,6 +81,9 @@ STARTS_PROCESSES = {
     "guardian",  # and the process that runs them for a driver
     "datasets",  # prepares the data, so that the driver never imports torch
     "provenance",  # asks git for the commit
+    "line",  # ssh to another host
+    "slurm",  # asks Slurm, in controller.py alone
+    "on_each_host",  # a launcher
 }
 OPTIONAL = {
     "horovod",
@@ -146,7 +172,8 @@ def test_optional_frameworks_are_imported_only_by_their_own_scripts() -> None:
     for name in SOURCES:
         if name in SCRIPTS:
             own = next(framework for framework in FRAMEWORKS.values() if framework.script == name)
-            allowed = {library.replace("-", "_") for library in own.needs}
+            needs = {*own.needs, *(name for some in own.launcher_needs.values() for name in some)}
+            allowed = {library.replace("-", "_") for library in needs}
             assert packages(name) & (OPTIONAL | TORCH) <= allowed, f"{name} needs what its framework does not list"
         elif name.startswith("scaling_study/workloads/"):
             needed = {library for model in OURS.values() for library in model.needs}
@@ -159,6 +186,9 @@ def test_optional_frameworks_are_imported_only_by_their_own_scripts() -> None:
 
 def test_frameworks_are_imported_at_the_top_of_a_script() -> None:
     for name in SCRIPTS:
+        own = next(framework for framework in FRAMEWORKS.values() if framework.script == name)
+        if own.launcher_needs:  # which libraries it needs is known only once it runs
+            continue
         top = {node for node in SOURCES[name].body if isinstance(node, ast.Import | ast.ImportFrom)}
         all_of_them = {node for node in ast.walk(SOURCES[name]) if isinstance(node, ast.Import | ast.ImportFrom)}
         assert top == all_of_them, f"{name} imports inside a function"
@@ -186,7 +216,8 @@ def test_nothing_imports_a_script() -> None:
 
 def test_analysis_reads_records_and_starts_nothing() -> None:
     for name in (name for name in SOURCES if name.startswith("analysis/")):
-        known = {"errors", "frameworks", "gates", "intervals", "models", "records", "settings", "trial"}
+        known = {"errors", "frameworks", "gates", "intervals", "models", "quoting", "records", "settings", "trial"}
+        known |= {"alpha_beta", "collectives"}
         assert library_parts(name) <= known, name
         assert not packages(name) & (TORCH | {"subprocess", "multiprocessing", "psutil", "pynvml"}), name
 
@@ -260,7 +291,9 @@ def test_the_front_doors_start_without_torch(arguments: list[str]) -> None:
 def test_every_script_explains_itself_without_a_gpu(script: str) -> None:
     done = fresh_python(script, "--help")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: ") and "--batch-per-worker" in done.stdout and "--record" in done.stdout
+    own = next(framework for framework in FRAMEWORKS.values() if framework.script == script)
+    flags = ("--batch-per-worker",) if own.trains else ("--max-bytes",)
+    assert done.stdout.startswith("usage: ") and all(flag in done.stdout for flag in (*flags, "--record"))
 
 
 # --- what a script looks like ---
