@@ -154,7 +154,7 @@ def test_a_study_that_is_edited_between_two_runs_says_what_changed(
     assert sweep.run().code == 0
     text = sweep.file.read_text()
     with injection(ledger, sweep, "study edited between two runs", "environment") as hit:
-        edited = text.replace("[4, 8]", "[8, 12, 16]").replace("timeout_seconds: 60.0", "timeout_seconds: 9")
+        edited = text.replace("[4, 8]", "[8, 12, 16]").replace("timeout_seconds: 60", "timeout_seconds: 9")
         sweep.file.write_text(edited)
         driver = sweep.run()
         hit.expect(driver.code == 0, f"exit code {driver.code}")
