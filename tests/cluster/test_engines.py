@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,27 @@ def test_a_study_over_two_hosts(network: Network, launcher: str) -> None:
     assert "s3cret" not in sweep.logs()
     assert record.environment["MY_SETTING"] == "of the machine"
     assert record.machine_file["interface"] == "eth0"
+
+
+@pytest.fixture(scope="module")
+def four(may_make_hosts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    with Network(4, tmp_path_factory.mktemp("four"), cores=("0", "1", "0", "1")) as made:
+        yield made
+
+
+@pytest.mark.parametrize("launcher", ["horovodrun --gloo", "horovodrun --mpi", "torchrun"])
+def test_a_study_over_four_hosts(four: Network, launcher: str) -> None:
+    """A ring of four: every host sends to one and hears from another."""
+    keys = OVER_HOSTS[launcher].replace("workers: 2, hosts: 2", "workers: 4, hosts: 4")
+    sweep = Sweep(four.shared / launcher, [keys])
+    before = [host.bytes_sent() for host in four]
+    code, said = sweep.run(four["h1"], "--hosts", "h1:1,h2:1,h3:1,h4:1", seconds=600)
+    (record,) = sweep.records()
+    assert (code, record.status) == (0, "ok"), f"{said}\n{sweep.logs()}"
+    assert [rank.host for rank in record.ranks] == ["h1", "h2", "h3", "h4"]
+    for host, sent in zip(four, before, strict=True):
+        assert host.bytes_sent() - sent > STEPS * GRADIENT_BYTES, "3/2 of each gradient"
+        assert host.processes() == []
 
 
 def test_without_a_machine_file_names_decide(network: Network) -> None:
