@@ -26,7 +26,7 @@ import psutil
 
 MARK = "SCALING_STUDY_RESULTS"  # in the environment of every process of a sweep
 SHARED_MEMORY = Path("/dev/shm")  # Linux; elsewhere there is nothing to look at
-SEGMENTS = ("sm_segment.", "vader_segment.", "nccl-", "torch_", "psm_", "psm2_shm.", "ucx_shm_posix_")
+SEGMENTS = ("sm_segment.", "vader_segment.", "nccl-", "torch_", "psm_", "psm2_shm.", "ucx_shm_posix_", "sem.mp-")
 
 
 def temporary_folder(results: Path) -> Path:

@@ -90,8 +90,11 @@ def hit_each(
 
 
 def judge(hit: Injection, record: Record | None) -> None:
-    """It failed, and why is said; or what its launcher's death looked like passes by itself, and it was tried again."""
+    """It failed, and why is said; or what its launcher's death looked like passes by itself, and it was tried again; or
+    all its ranks had reported before, which the record says."""
     if record and record.attempts > 1:
+        return
+    if record and record.status == "ok" and any(note.startswith("complete; ") for note in record.notes):
         return
     hit.expect(record and record.status == "failed" and record.reason, f"{record}")
 
