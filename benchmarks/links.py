@@ -28,7 +28,7 @@ from tests.cluster.network import Network, why_not
 
 KEPT = CACHE / "benchmarks" / "links"
 QUICK = {"resnet8": (16,)}
-DRAWN = {"resnet8": 64, "resnet18": 32}  # the batch of each model that the figure shows
+DRAWN = {"resnet8": 64, "resnet18": 16}  # the batch of each model that the figure shows
 Rates = dict[tuple[str, int], dict[str, list[float]]]  # (model, batch) -> allreduce -> samples/s of each repeat
 
 
@@ -36,7 +36,7 @@ def run(options: Options) -> list[Finding]:
     if why := why_not():
         raise Unavailable(f"hosts cannot be made here: {why}")
     findings = []
-    models, repeats = QUICK if options.quick else over_links.MODELS, options.pairs(4)
+    models, repeats = QUICK if options.quick else over_links.MODELS, options.pairs(3)
     with tempfile.TemporaryDirectory(prefix="links-") as made, Network(2, Path(made), cores=("0", "1")) as network:
         folders = []
         for rate in ("1gbit",) if options.quick else over_links.RATES:

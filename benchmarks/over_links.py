@@ -25,7 +25,7 @@ from tests.cluster.network import Network
 
 RATES: Sequence[str | None] = ("100mbit", "1gbit", None)  # None: as fast as the hosts can
 ONE_HOST = "one-host"
-MODELS: Mapping[str, Sequence[int]] = {"resnet8": (16, 64), "resnet18": (8, 32)}  # and the batches of each
+MODELS: Mapping[str, Sequence[int]] = {"resnet8": (16, 64), "resnet18": (16,)}  # and the batches of each
 PROBED_BYTES = 32 * 2**20
 STEPS = {"warmup_steps": 3, "min_steps": 6, "min_seconds": 3, "max_seconds": 60, "timeout_seconds": 900}
 
