@@ -26,7 +26,7 @@ from scaling_study.records import Record
 
 GIB, MIB = 2**30, 2**20
 FLOOD_BYTES = 2 * GIB if TIMES > 1 else GIB
-MOST_BYTES = 32 * MIB  # that a flooded results folder may hold at any time; the log keeps 8 MiB
+MOST_BYTES = 16 * MIB  # that a flooded trial's folder may hold at any time; the log keeps 8 MiB
 ENDLESS_SECONDS = 2  # time-out of ranks that never end
 PATIENCE_SECONDS = 240  # with others: on a busy machine 2 GiB take their time through mpirun
 
@@ -103,14 +103,14 @@ def judge(hit: Injection, act: Act, launcher: str, record: Record | None) -> Non
 
 
 def watched(running: Running) -> tuple[list[psutil.Process], int]:
-    """Every process that the trial was seen to have, and the most bytes that the results took, until its record."""
+    """Every process that the trial was seen to have, and the most bytes that its folder took, until its record."""
     seen: dict[int, psutil.Process] = {}
     most = 0
 
     def ended() -> bool:
         nonlocal most
         seen.update({process.pid: process for process in running.processes() if running.names(process)})
-        most = max(most, bytes_under(running.sweep.results))
+        most = max(most, bytes_under(running.sweep.results / "trials" / running.trial))
         return running.trial in running.sweep.finished()
 
     running.sweep.until(ended, PATIENCE_SECONDS + 30, running.driver, every=0.05)
