@@ -64,10 +64,10 @@ def tree(workers: int, size: float, network: Network) -> float:
         return 0.0
     link, height = network.across(workers), math.ceil(math.log2(workers))
     alpha, whole = link.latency_seconds, size * link.seconds_per_byte
-    if alpha == 0:
-        return 2 * whole
-    segments = max(1.0, math.sqrt(height * whole / (2 * alpha)))
-    return 2 * (2 * segments + 2 * height) * (alpha + whole / (2 * segments))
+    if height * whole < 2 * alpha:  # one segment is best
+        return 2 * (2 + 2 * height) * (alpha + whole / 2)
+    # s = sqrt(height whole / (2 alpha)) segments are, put into 2 (2 s + 2 height) (alpha + whole / (2 s))
+    return 2 * (whole + 2 * height * alpha + 2 * math.sqrt(2 * height * alpha * whole))
 
 
 def hierarchical(workers: int, size: float, network: Network) -> float:

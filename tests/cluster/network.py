@@ -19,12 +19,16 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from scaling_study.settings import CHECKOUT
+
+DATA = Path(os.environ["DATA_ROOT"]).resolve() if os.environ.get("DATA_ROOT") else None
 TOOLS = ("ip", "tc", "sshd", "ssh", "ssh-keygen", "unshare", "nsenter", "taskset")
 PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 SUBNET = "10.77.0"
@@ -35,7 +39,9 @@ hostname "$NAME"
 mount -t tmpfs tmpfs /run; mkdir -m 755 /run/sshd
 mount -t tmpfs tmpfs /dev/shm
 mkdir "$HERE/tmp"; mount -t tmpfs -o mode=1777 tmpfs "$HERE/tmp"
-case "$SHARED" in /tmp/*) mkdir -p "$HERE$SHARED"; mount --bind "$SHARED" "$HERE$SHARED";; esac
+echo "$SHARED" | while read -r folder; do
+  case "$folder" in /tmp/*) mkdir -p "$HERE$folder"; mount --bind "$folder" "$HERE$folder";; esac
+done
 mount --rbind "$HERE/tmp" /tmp
 mount --bind "$NET/hosts" /etc/hosts
 mount --bind "$NET/ssh_config" /etc/ssh/ssh_config
@@ -93,7 +99,7 @@ class Host:
         (self.here / "sshd_config").write_text(said, encoding="utf-8")
         settings = {
             "NAME": self.name, "ADDRESS": self.address, "HERE": str(self.here), "NET": str(network.folder),
-            "SHARED": str(network.shared), "PATH": PATH,
+            "SHARED": "\n".join(map(str, network.seen)), "PATH": PATH,
         }  # fmt: skip
         with (self.here / "init.log").open("w") as log:
             self._holder = subprocess.Popen(
@@ -186,6 +192,7 @@ class Network:
 
     def __init__(self, hosts: int, shared: Path, cores: Sequence[str] = (), sshd: Sequence[str] = ()) -> None:
         self.shared, self.folder = shared.resolve(), shared.resolve() / "network"
+        self.seen = {self.shared, CHECKOUT, Path(sys.prefix), *filter(None, [DATA])}  # on every host, also in /tmp
         self._count, self._cores, self._sshd = hosts, cores, sshd
         self.hosts: list[Host] = []
 
