@@ -47,8 +47,9 @@ def draw(figure: object, findings: Sequence[Finding]) -> None:
     models = list(dict.fromkeys(finding.evidence["model"] for finding in findings))
     rates = sorted({finding.evidence["rate"] for finding in findings}, key=bits)
     axes.axhline(1.0, color=style.DARK, linewidth=0.8, linestyle="--")
-    axes.annotate("fp16 pays above, costs below", (bits(rates[0]), 1.0), xytext=(0, 3), textcoords="offset points",
-                  fontsize=style.SMALL, color=style.GREY)  # fmt: skip
+    for text, side, down in (("fp16 pays", "bottom", 3), ("fp16 costs", "top", -3)):  # beside the axes: lines cross inside
+        axes.annotate(text, (1.0, 1.0), xycoords=axes.get_yaxis_transform(), xytext=(3, down), va=side,
+                      textcoords="offset points", fontsize=style.SMALL, color=style.GREY)  # fmt: skip
     for place, (model, colour) in enumerate(zip(models, style.colours(len(models)), strict=True)):
         mine = sorted((f for f in findings if f.evidence["model"] == model), key=lambda f: bits(f.evidence["rate"]))
         x = [bits(f.evidence["rate"]) * (1 + 0.06 * place) for f in mine]  # side by side, so that intervals are seen

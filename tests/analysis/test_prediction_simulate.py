@@ -25,8 +25,8 @@ NOW = Fusion(CYCLES, 1, cycle_seconds=0.0)  # each gradient by itself, at once
 
 @st.composite
 def steps(draw: st.DrawFn) -> Step:
-    before, backward, after = (draw(st.floats(0, 1)) for _ in range(3))
-    shares = sorted(draw(st.lists(st.floats(0, 1), min_size=1, max_size=30)))
+    before, backward, after = (draw(st.just(0.0) | st.floats(1e-9, 1)) for _ in range(3))
+    shares = sorted(draw(st.lists(st.just(0.0) | st.floats(1e-9, 1), min_size=1, max_size=30)))
     sizes = draw(st.lists(st.floats(1, 1e9), min_size=len(shares), max_size=len(shares)))
     return Step(before, backward, after, tuple((b, s * backward) for b, s in zip(sizes, shares, strict=True)))
 
@@ -38,7 +38,7 @@ fusions = st.one_of(
     ),
     st.sampled_from([HOROVOD, DDP, AFTERWARDS]),
 )  # fmt: skip
-networks = st.builds(Network, st.builds(Link, st.floats(0, 1e-3), st.floats(0, 1e-8)))
+networks = st.builds(Network, st.builds(Link, st.just(0.0) | st.floats(1e-12, 1e-3), st.just(0.0) | st.floats(1e-15, 1e-8)))
 counts = st.integers(1, 100_000)
 algorithms = st.sampled_from(list(ALGORITHMS))
 
