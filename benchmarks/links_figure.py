@@ -47,7 +47,10 @@ def draw(figure: object, findings: Sequence[Finding]) -> None:
     models = list(dict.fromkeys(finding.evidence["model"] for finding in findings))
     rates = sorted({finding.evidence["rate"] for finding in findings}, key=bits)
     axes.axhline(1.0, color=style.DARK, linewidth=0.8, linestyle="--")
-    for text, side, down in (("fp16 pays", "bottom", 3), ("fp16 costs", "top", -3)):  # beside the axes: lines cross inside
+    for text, side, down in (
+        ("fp16 pays", "bottom", 3),
+        ("fp16 costs", "top", -3),
+    ):
         axes.annotate(text, (1.0, 1.0), xycoords=axes.get_yaxis_transform(), xytext=(3, down), va=side,
                       textcoords="offset points", fontsize=style.SMALL, color=style.GREY)  # fmt: skip
     for place, (model, colour) in enumerate(zip(models, style.colours(len(models)), strict=True)):

@@ -38,7 +38,9 @@ fusions = st.one_of(
     ),
     st.sampled_from([HOROVOD, DDP, AFTERWARDS]),
 )  # fmt: skip
-networks = st.builds(Network, st.builds(Link, st.just(0.0) | st.floats(1e-12, 1e-3), st.just(0.0) | st.floats(1e-15, 1e-8)))
+networks = st.builds(
+    Network, st.builds(Link, st.just(0.0) | st.floats(1e-12, 1e-3), st.just(0.0) | st.floats(1e-15, 1e-8))
+)
 counts = st.integers(1, 100_000)
 algorithms = st.sampled_from(list(ALGORITHMS))
 
