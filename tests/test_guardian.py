@@ -17,6 +17,8 @@ import pytest
 from scaling_study import guardian, leftovers, process
 from scaling_study.guardian import Watch
 
+pytestmark = pytest.mark.slow  # real processes are started and killed
+
 # Two ranks in sessions of their own, one of them deaf to TERM; then the launcher waits for them.
 LAUNCHER = """
 import subprocess, sys

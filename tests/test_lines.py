@@ -20,6 +20,8 @@ from scaling_study.lines import Lines
 from scaling_study.process import Exit, Interruption
 from scaling_study.settings import CHECKOUT
 
+pytestmark = pytest.mark.slow  # ssh, real daemons and silences
+
 SILENT = {"ask": "clock"}
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from scaling_study.settings import CHECKOUT
 
+pytestmark = pytest.mark.slow  # real processes are started and killed
+
 HERE = "localhost:1,127.0.0.1:2"
 COMMAND = [sys.executable, "-m", "scaling_study.on_each_host"]
 

@@ -13,6 +13,8 @@ from scaling_study.machine import usable_cores
 from scaling_study.ranks import Ranks, as_launched
 from scaling_study.trial import Trial
 
+pytestmark = pytest.mark.slow  # real launchers
+
 CLAIM = """
 import json, os, sys, torch
 from scaling_study.ranks import claim_cores
