@@ -16,6 +16,7 @@ import ctypes
 import os
 import select
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -126,11 +127,13 @@ def _wait(pid: int, timeout_seconds: float, stop: Stop) -> str:
 
 
 def fall_silent() -> None:
-    """Write to a terminal that is closed no more: each word would be an error of its own."""
+    """Write to a terminal that is closed no more: each word would be an error of its own, the last of them at exit."""
     nowhere = os.open(os.devnull, os.O_RDWR)
+    null = os.fstat(nowhere).st_rdev
     for stream in (0, 1, 2):
         with contextlib.suppress(OSError):
-            if os.isatty(stream) or not os.path.exists(f"/proc/self/fd/{stream}"):
+            about = os.fstat(stream)
+            if stat.S_ISCHR(about.st_mode) and about.st_rdev != null:  # of a closed one isatty says that it is none
                 os.dup2(nowhere, stream)
     os.close(nowhere)
 

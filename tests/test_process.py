@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -114,3 +115,25 @@ def test_handlers_are_put_back():
     with process.listening():
         assert signal.getsignal(signal.SIGTERM) != before
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_words_that_a_closed_terminal_still_had_to_come_change_no_exit_code() -> None:
+    """They lie in Python's buffer and go out at its end: into an error, and exit code 120, if nobody took the terminal
+    away."""
+    code = (
+        "import os, select, sys; from scaling_study import process\n"
+        "with process.Interruption() as stop:\n"
+        "    sys.stdout.write('words'); os.write(1, b'ready')\n"
+        "    select.select([stop], [], [], 20)\n"
+        "sys.exit(130)"
+    )
+    master, slave = pty.openpty()
+    own_terminal = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n{code}"
+    child = subprocess.Popen(
+        [sys.executable, "-c", own_terminal], stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+    )  # fmt: skip
+    os.close(slave)
+    assert os.read(master, 5) == b"ready"
+    os.close(master)
+    assert child.wait(timeout=20) == 130
