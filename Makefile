@@ -35,7 +35,7 @@ test: setup
 test-quick: setup
 	$(RUN) python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-# Real sweeps that are hit from outside (docs/reliability.md): minutes; FAULTS=long takes half an hour.
+# Real sweeps that are hit from outside (docs/reliability.md): minutes; FAULTS=long takes an hour.
 test-faults: setup
 	$(RUN) python -m pytest tests/faults $(ARGS)
 

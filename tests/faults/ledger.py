@@ -1,8 +1,8 @@
 """Every injection and what did not hold after it, counted: one JSON, one table, one bound.
 
-    python tests/faults/ledger.py docs/reliability/faults.json     # the table of docs/reliability.md, made again
+    python tests/faults/ledger.py docs/reliability/*.json     # the table of docs/reliability.md, made again
 
-Of several files the faults of a later one replace those of an earlier: what was mended is counted anew.
+Of several files the faults of one counted later replace those of an earlier: what was mended is counted anew.
 
 Nothing seen in n tries bounds the probability by 1 - 0.05^(1/n) at 95 %: about 3/n (Hanley & Lippman-Hand,
 "If nothing goes wrong, is everything all right?", JAMA 249, 1983).
@@ -144,7 +144,8 @@ def origin(said: Mapping[str, Any], faults: str) -> str:
 
 
 def joined(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The counts of several, with where each came from in `origins`."""
+    """The counts of several, with where each came from in `origins`; by their dates, whatever they are called."""
+    files = sorted(files, key=lambda said: str(said["date"]))
     rows: list[Mapping[str, Any]] = []
     ledger, origins = Ledger(files[0]["form"]), []
     for said in files:
