@@ -186,11 +186,12 @@ def test_the_next_batches_are_begun_before_they_are_asked_for() -> None:
 
 
 def test_a_batch_that_is_passed_over_is_called_off() -> None:
-    goes_on, done = Event(), []
+    begun, goes_on, done = Event(), Event(), []
 
     def job(id: int) -> None:
-        if id > 0:
-            goes_on.wait(10)
+        if id == 1:  # the only thread stands in this batch: those after it wait to be begun
+            begun.set()
+            goes_on.wait(30)
         done.append(id)
 
     with ThreadPoolExecutor(1) as pool:
@@ -199,9 +200,10 @@ def test_a_batch_that_is_passed_over_is_called_off() -> None:
         )
         feed = Feed(order, lambda ids: (order.take(ids),))
         next(feed)
+        assert begun.wait(30)
         assert [int(feed.skip()) for _ in range(3)] == [1, 2, 3]
         goes_on.set()
-    assert 0 in done and 2 not in done
+    assert done == [0, 1]
 
 
 @real_tree
