@@ -16,10 +16,12 @@ def main(trial: Trial, record: str | None = None) -> None:
 
     def call(collective: str, given: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
         global calls
-        calls += len(result) == 256  # of 1 KiB
+        smallest = len(result) == 256  # of 1 KiB
+        calls += smallest
         lost = result.clone()
         dist.all_reduce(result)
-        return lost if calls == 4 and ranks.rank == 1 else result
+        # The third call: a row has three, however slow the machine. Of this size only: the next rows' must be right.
+        return lost if smallest and calls == 3 and ranks.rank == 1 else result
 
     probe(call, dist.barrier, as_launched(trial, ranks), ranks, record)
 
