@@ -27,6 +27,7 @@ import psutil
 MARK = "SCALING_STUDY_RESULTS"  # in the environment of every process of a sweep
 SHARED_MEMORY = Path("/dev/shm")  # Linux; elsewhere there is nothing to look at
 SEGMENTS = ("sm_segment.", "vader_segment.", "nccl-", "torch_", "psm_", "psm2_shm.", "ucx_shm_posix_", "sem.mp-")
+FIRST_IPC, FIRST_PID = "ipc:[4026531839]", "pid:[4026531836]"  # the kernel's own namespaces (linux/proc_ns.h)
 
 
 def temporary_folder(results: Path) -> Path:
@@ -74,15 +75,15 @@ def remove_segments(since: float) -> None:
     """Remove this user's shared memory that libraries made after `since` (Unix time) and no process uses."""
     with contextlib.suppress(OSError):
         made = [
-            Path(entry.path)
+            entry
             for entry in os.scandir(SHARED_MEMORY)
             if entry.name.startswith(SEGMENTS) and entry.stat().st_uid == os.getuid() and entry.stat().st_ctime >= since
         ]
-        if made:
+        if made and not _others_are_hidden():
             used = set(_mapped())
-            for path in made:
-                if str(path) not in used:
-                    path.unlink(missing_ok=True)
+            for entry in made:
+                if entry.path not in used and (entry.stat().st_dev, entry.inode()) not in used:
+                    Path(entry.path).unlink(missing_ok=True)
 
 
 def _marked(results: str) -> Iterator[psutil.Process]:
@@ -98,11 +99,26 @@ def _marked(results: str) -> Iterator[psutil.Process]:
                 yield process
 
 
-def _mapped() -> Iterator[str]:
-    """Every file under /dev/shm that a process of ours has mapped."""
+def _others_are_hidden() -> bool:
+    """Whether this is a container with the memory, but not with the processes, of its host: `docker run --ipc=host`.
+    Of other ways to share memory with processes that are not to be seen nothing tells."""
+    ours = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("ipc", "pid")]
+    return ours[0] == FIRST_IPC and ours[1] != FIRST_PID
+
+
+def _mapped() -> Iterator[str | tuple[int, int]]:
+    """Path, and (device, inode), of every file under /dev/shm that a process of ours has mapped.
+
+    The path is not enough: a semaphore is made under another name, which stays in the maps of the process that made it
+    ("/dev/shm/sem.qzr2yt (deleted)"), and other namespaces may have the same memory elsewhere.
+    """
+    device = os.stat(SHARED_MEMORY).st_dev
+    on_it = f" {os.major(device):02x}:{os.minor(device):02x} "  # 7f5e-7f5f rw-s 00000000 00:1b 33927    /dev/shm/...
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
-            for line in maps.read_text(errors="replace").splitlines():
+            for line in maps.read_text(errors="replace").split("\n"):
+                if on_it in line:
+                    yield device, int(line.split(on_it)[1].split()[0])
                 if f" {SHARED_MEMORY}/" in line:
                     yield line[line.index(f"{SHARED_MEMORY}/") :]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from scaling_study import leftovers
@@ -69,7 +71,13 @@ def test_a_home_that_is_no_folder_is_one_of_the_trials_own(tmp_path, monkeypatch
     assert leftovers.environment(tmp_path, tmp_path / "t")["HOME"] == str(tmp_path / "t")
 
 
-def test_segments_that_nobody_uses_are_removed_and_no_others(shared):
+@pytest.fixture
+def all_to_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where these tests run in a container with its host's memory."""
+    monkeypatch.setattr(leftovers, "_others_are_hidden", lambda: False)
+
+
+def test_segments_that_nobody_uses_are_removed_and_no_others(shared, all_to_be_seen):
     (shared / "sm_segment.old").write_bytes(b"x" * 4096)
     os.utime(shared / "sm_segment.old")
     time.sleep(0.05)
@@ -82,6 +90,56 @@ def test_segments_that_nobody_uses_are_removed_and_no_others(shared):
         assert {p.name for p in shared.iterdir()} == {"sm_segment.old", "somebody-elses", "torch_1_2_3"}
     leftovers.remove_segments(since)
     assert {p.name for p in shared.iterdir()} == {"sm_segment.old", "somebody-elses"}
+
+
+MAKES = """
+import multiprocessing, sys
+made = multiprocessing.get_context("spawn").Semaphore()
+print(made._semlock.name, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no /dev/shm")
+@pytest.mark.parametrize("end", ["lives", "killed"])
+def test_a_semaphore_goes_with_its_process_and_not_before(end, all_to_be_seen):
+    """Whoever made it has it mapped under a name that is no more."""
+    since = leftovers.clock()
+    with subprocess.Popen(
+        [sys.executable, "-c", MAKES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as it:
+        path = Path(f"/dev/shm/sem.{it.stdout.readline().strip().removeprefix('/')}")
+        assert path.exists()
+        if end == "killed":
+            for tracker in psutil.Process(it.pid).children():  # of resources: it would remove the semaphore
+                tracker.kill()
+            it.kill()
+            it.wait()
+        leftovers.remove_segments(since)
+        assert path.exists() == (end == "lives")
+        if end == "lives":
+            it.stdin.close()
+            assert it.wait(20) == 0
+
+
+INSIDE = ["unshare", "--pid", "--fork", "--mount-proc"]
+HIDES = subprocess.run([*INSIDE, "true"], capture_output=True).returncode == 0 if shutil.which("unshare") else False
+
+
+@pytest.mark.skipif(not HIDES, reason="no process namespaces for this user")
+def test_where_processes_are_hidden_nothing_is_taken_from_them(tmp_path):
+    """As in a container with its host's /dev/shm: whose segments those are is not to be seen."""
+    code = (
+        "import os; from pathlib import Path; from scaling_study import leftovers; "
+        f"leftovers.SHARED_MEMORY = Path({str(tmp_path)!r}); "
+        f"leftovers.FIRST_IPC = os.readlink('/proc/self/ns/ipc') if {{}} else ''; leftovers.remove_segments(0.0)"
+    )
+    segment = tmp_path / "torch_1_2_3"
+    segment.write_bytes(b"x")
+    for shared in (True, False):
+        done = subprocess.run([*INSIDE, sys.executable, "-c", code.format(shared)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert segment.exists() == shared
 
 
 def test_a_machine_without_shared_memory_is_fine(tmp_path, monkeypatch):
