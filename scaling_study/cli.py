@@ -26,6 +26,7 @@ from scaling_study import (
     models,
     plan,
     process,
+    profiling,
     progress,
     records,
     report,
@@ -71,6 +72,7 @@ def run(
     status: Annotated[bool, typer.Option("--status", help="show this study's Slurm jobs")] = False,
     collect: Annotated[bool, typer.Option("--collect", help="record the trials of Slurm jobs that have ended")] = False,
     job: Annotated[Path | None, typer.Option(hidden=True, help="what a job of one trial runs")] = None,
+    profile: Annotated[str, typer.Option(metavar="TRIAL", help="only this one, for its traces: in profiles/")] = "",
     doctor: Annotated[bool, typer.Option("--doctor", help="test every framework and launcher on this machine")] = False,
 ) -> None:
     """Run every trial of STUDY that is not finished yet, then render tables and figures."""
@@ -86,11 +88,14 @@ def run(
         raise SystemExit(say_wrong(["which study? For example: python run_sweep.py sweeps.yaml"]))
     try:
         if slurm is not None or slurm_print or status or collect:
-            if detach or dry_run:
-                raise Problems(["--detach and --dry-run do not go with --slurm; --slurm-print shows what it submits"])
+            if detach or dry_run or profile:
+                raise Problems(["--detach, --dry-run and --profile do not go with --slurm (see --slurm-print)"])
             asked = sweep_on_slurm.Asked(slurm or "", per_trial, slurm_print, status, collect, machine)
             cluster = _cluster(hosts, hostfile, machine)
             code = _on_slurm(study_file, asked, small, as_json, where, retry, results, max_trials, cluster)
+        elif profile and not dry_run:
+            planned = planned_study(study_file, small, dry_run=False, cluster=_cluster(hosts, hostfile, machine))
+            code = profiling.front(planned, results, profile)
         elif detach:
             planned = planned_study(study_file, small, dry_run=True, cluster=_cluster(hosts, hostfile, machine))
             code = detached.start(planned, results, dry_run or as_json)

@@ -38,6 +38,7 @@ class Framework:
     shards: int = 0  # its ZeRO stage where none is asked for: 3 is everything, 0 nothing
     cuts_model: bool = False  # its workers hold stages of one model, and share one batch
     not_comparable_on_cpu: str = ""  # why its speed there is not to be set beside others'; its parity and memory are
+    communicates_in: tuple[str, ...] = ()  # phases, beside `communication`, in which its collectives are under way
     launcher_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what only trials by a launcher need
     launcher_axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # axis -> the launchers that have it
 
@@ -126,6 +127,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         refusals={"compile": {"True": DATA_PARALLEL_CANNOT_COMPILE}},
         needs_gpu="torch's DataParallel splits a batch over GPUs; without one it is a plain pass-through",
         one_process=True,
+        communicates_in=("forward", "backward"),
     ),
     "torch_ddp": Framework(
         title="torch DistributedDataParallel",
@@ -133,6 +135,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("torchrun", "srun"),
         needs=("torch",),
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "bucket_bytes": ()},
+        communicates_in=("backward",),
     ),
     "horovod": Framework(
         title="Horovod allreduce",
@@ -147,6 +150,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
             "cycle_seconds": (),
         },
         refusals={"allreduce": {"bf16": HOROVOD_HAS_NO_BF16}},
+        communicates_in=("backward",),
     ),
     "mpi_allreduce": Framework(
         title="mpi4py allreduce in fused buffers",
@@ -163,6 +167,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16")},
         refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS},
         shards=2,
+        communicates_in=("backward", "optimizer"),
     ),
     "fairscale_fsdp": Framework(
         title="FairScale FullyShardedDataParallel",
@@ -174,6 +179,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         reduces_as_it_computes=FAIRSCALE_HAS_NO_WIRE,
         not_comparable_on_cpu="cpu adapter: FairScale's streams are stubbed, so communication overlaps nothing",
         shards=3,
+        communicates_in=("forward", "backward"),
     ),
     "torch_fsdp2": Framework(
         title="torch FSDP2 (fully_shard)",
@@ -182,6 +188,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         needs=("torch",),
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "zero_stage": (2, 3)},
         shards=3,
+        communicates_in=("forward", "backward"),
     ),
     "deepspeed_zero": Framework(
         title="DeepSpeed ZeRO",
@@ -197,6 +204,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         refusals={"precision": {"fp64": DEEPSPEED_HAS_NO_FP64}, "model": CLIPPING_NEEDS_ALL_GRADIENTS},
         parity_precision="fp32",
         shards=2,
+        communicates_in=("backward", "optimizer"),  # and in forward at stage 3
     ),
     "lightning_ddp": Framework(
         title="Lightning DDP",
@@ -204,6 +212,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("torchrun",),
         needs=("lightning", "torch"),
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "bucket_bytes": ()},
+        communicates_in=("backward",),
     ),
     "lightning_fsdp": Framework(
         title="Lightning FSDP",
@@ -220,6 +229,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         needs_gpu="Lightning refuses this strategy on a CPU (FSDP is only available on GPU)",
         parity_precision="fp32",
         shards=3,
+        communicates_in=("forward", "backward"),
     ),
     "torch_pipeline": Framework(
         title="torch.distributed.pipelining",
@@ -235,6 +245,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
             "replicas": (),
         },
         cuts_model=True,
+        communicates_in=("optimizer",),  # the norm of all gradients, where a model is clipped
     ),
     "fairscale_pipe": Framework(
         title="FairScale Pipe",
@@ -256,6 +267,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         needs=("torch",),
         axes={**PIPELINE_AXES, "allreduce": ("none",)},
         cuts_model=True,
+        communicates_in=("optimizer",),
     ),
     "network_probe": Framework(
         title="the network: collectives of torch.distributed, Horovod or mpi4py, size by size",

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,6 +30,9 @@ FEWEST_REPEATS = 3
 LEAST_COVERAGE = 0.92  # a series is labelled too short when its 95 % would be less than this without correction
 PHI_LIMIT = 0.97  # of the estimated lag-one autocorrelation, so that no interval is infinite
 MOST_REPEATS = 1_000_000  # where repeats_needed stops counting
+Row = np.ndarray[Any, np.dtype[np.float64]]  # (n,), or one value a run
+Rows = np.ndarray[Any, np.dtype[np.float64]]  # (runs, n)
+Values = TypeVar("Values", Row, list[float])
 
 
 @dataclass(frozen=True)
@@ -67,24 +70,44 @@ def within_run(step_seconds: ArrayLike, confidence: float = 0.95) -> Interval:
     tests/test_intervals.py, the stopping rule of the window included.
     No interval for n < 2. Raises ValueError for an empty or non-finite series.
     """
+    return within_runs([step_seconds], confidence)[0]
+
+
+def within_runs(many: Sequence[ArrayLike], confidence: float = 0.95) -> list[Interval]:
+    """within_run() of each: those of one length are worked out at once, which ten thousand trials need."""
+    series = [np.asarray(steps, dtype=np.float64) for steps in many]
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for place, x in enumerate(series):
+        alike.setdefault(x.shape, []).append(place)
+    made: dict[int, Interval] = {}
+    for places in alike.values():
+        rows = _finite_rows([series[place] for place in places])
+        made |= zip(places, _within(rows, confidence), strict=True)
+    return [made[place] for place in range(len(series))]
+
+
+def _within(x: Rows, confidence: float) -> list[Interval]:
+    """Of each row of `x`, (runs, n) seconds."""
     from scipy.fft import dct
 
-    x = _finite(step_seconds, "step_seconds")
-    n, mean = len(x), float(np.mean(x))
+    n, means = x.shape[1], x.mean(axis=1)
     if n < 2:
-        return Interval(mean, None, None, n, float(n), TOO_SHORT)
+        return [Interval(float(mean), None, None, n, float(n), TOO_SHORT) for mean in means]
     # Few coefficients: low frequencies only, where even a persistent series has its long-run variance; the price
     # is the wider t quantile. 0.6 sqrt(n) was chosen by simulation over AR(1) phi <= 0.9, ARMA(1,1) and gamma noise.
     coefficients = min(n - 1, max(3, int(0.6 * math.sqrt(n))))
-    low_frequencies = dct(x - mean, type=2, norm="ortho")[1 : coefficients + 1]
+    low_frequencies = dct(x - means[:, None], type=2, norm="ortho", axis=1)[:, 1 : coefficients + 1]
     phi = _lag_one(x)
     seen = _share_seen(phi, n, coefficients)
-    variance = float(np.mean(low_frequencies**2)) / min(1.0, seen)  # only ever widened: phi < 0 needs no help
-    quantile = _t_quantile(confidence, coefficients)
-    half = quantile * math.sqrt(variance / n)
-    short = n < SHORTEST_SERIES or _coverage_if(seen, coefficients) < LEAST_COVERAGE
-    effective = n * min(1.0, (1 - phi) / (1 + phi))
-    return Interval(mean, mean - half, mean + half, n, effective, TOO_SHORT if short else "")
+    variances = (low_frequencies**2).mean(axis=1) / np.minimum(1.0, seen)  # only widened: phi < 0 needs no help
+    halves = _t_quantile(confidence, coefficients) * np.sqrt(variances / n)
+    short = (n < SHORTEST_SERIES) | (_coverage_if(seen, coefficients) < LEAST_COVERAGE)
+    effective = n * np.minimum(1.0, (1 - phi) / (1 + phi))
+    columns = (column.tolist() for column in (means, halves, effective, short))
+    return [
+        Interval(mean, mean - half, mean + half, n, worth, TOO_SHORT if is_short else "")
+        for mean, half, worth, is_short in zip(*columns, strict=True)
+    ]
 
 
 def throughput(step_seconds: Interval, samples_per_step: float) -> Interval:
@@ -111,7 +134,7 @@ def between_repeats(values: ArrayLike, confidence: float = 0.95, first: int | No
     n, mean = len(x), float(np.mean(x))
     if n < FEWEST_REPEATS:
         return Interval(mean, None, None, n, float(n), TOO_FEW)
-    stage = x[:first] if first and FEWEST_REPEATS <= first < n else x
+    stage = first_stage(x, first)
     half = _t_quantile(confidence, len(stage) - 1) * float(np.std(stage, ddof=1)) / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n, float(n))
 
@@ -126,25 +149,34 @@ def repeats_for(first: ArrayLike, target: float, confidence: float = 0.95) -> in
     return max(len(x), math.ceil((half / (target * abs(float(np.mean(x))))) ** 2))
 
 
-def ratio(numerator: ArrayLike, denominator: ArrayLike, confidence: float = 0.95) -> Interval:
+def ratio(
+    numerator: ArrayLike,
+    denominator: ArrayLike,
+    confidence: float = 0.95,
+    first: tuple[int | None, int | None] = (None, None),
+) -> Interval:
     """Interval of the ratio of two independent means over repeats: a speed-up, or the gain of fp16 over fp32.
 
     Both (n,), positive, same unit. Taken on the logarithm with the delta method, so that a/b and b/a tell the same
     story, with the degrees of freedom of Welch (Biometrika 34, 1947), as the two spreads and counts may differ.
+    `first`: how many repeats of each were planned before any was seen, as in between_repeats.
     With fewer than 3 repeats on either side no interval is claimed. `n` is the smaller count.
     Raises ValueError for empty, non-finite or non-positive values.
     """
-    a, b = _finite(numerator, "numerator"), _finite(denominator, "denominator")
-    if min(a.min(), b.min()) <= 0:
+    a, b = _finite(numerator, "numerator").tolist(), _finite(denominator, "denominator").tolist()
+    if min(min(a), min(b)) <= 0:
         raise ValueError("a ratio of throughputs needs positive values")
-    mean, n = float(np.mean(a) / np.mean(b)), min(len(a), len(b))
+    (mean_a, mean_b), n = (sum(x) / len(x) for x in (a, b)), min(len(a), len(b))
+    mean = mean_a / mean_b
     if n < FEWEST_REPEATS:
         return Interval(mean, None, None, n, float(n), TOO_FEW)
-    variances = [float(np.var(x, ddof=1) / len(x) / np.mean(x) ** 2) for x in (a, b)]  # of each log mean
+    stages = [first_stage(x, planned) for x, planned in zip((a, b), first, strict=True)]
+    sides = zip(stages, (len(a), len(b)), (mean_a, mean_b), strict=True)
+    variances = [_relative_variance(stage, average) / count for stage, count, average in sides]  # of each log mean
     total = sum(variances)
     if total == 0:
         return Interval(mean, mean, mean, n, float(n))
-    freedom = total**2 / sum(v**2 / (len(x) - 1) for v, x in zip(variances, (a, b), strict=True))
+    freedom = total**2 / sum(v**2 / (len(stage) - 1) for v, stage in zip(variances, stages, strict=True))
     factor = math.exp(_t_quantile(confidence, freedom) * math.sqrt(total))
     return Interval(mean, mean / factor, mean * factor, n, freedom + 1)
 
@@ -177,11 +209,24 @@ def repeats_needed(values: Sequence[float], target: float, confidence: float = 0
     return high
 
 
+def first_stage(values: Values, first: int | None) -> Values:
+    """The repeats whose spread may be believed: those that were planned, where more were added because of it."""
+    return values[:first] if first and FEWEST_REPEATS <= first < len(values) else values
+
+
 def _finite(values: ArrayLike, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     x = np.asarray(values, dtype=np.float64)
     if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all():
         raise ValueError(f"{name} must be one or more finite numbers in a row")
     return x
+
+
+def _relative_variance(values: Sequence[float], mean: float) -> float:
+    """Of the population that `values` are drawn from, over the square of `mean`. They are few, and for a few numbers
+    Python is faster than numpy."""
+    shares = [value / mean for value in values]  # or the square of a large one would be infinite
+    centre = sum(shares) / len(shares)
+    return sum((share - centre) ** 2 for share in shares) / (len(shares) - 1)
 
 
 def _t_quantile(confidence: float, freedom: float) -> float:
@@ -193,28 +238,38 @@ def _t_quantile(confidence: float, freedom: float) -> float:
     return float(stdtrit(freedom, 0.5 + confidence / 2))
 
 
-def _lag_one(x: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-    """Lag-one autocorrelation without its bias, E[r] = phi - (1 + 3 phi)/n (Kendall, Biometrika 41, 1954)."""
-    centred = x - x.mean()
-    power = float(centred @ centred)
-    if power <= 1e-24 * len(x) * float(x.mean()) ** 2:  # all steps equal to within rounding
-        return 0.0
-    n, r = len(x), float(centred[1:] @ centred[:-1]) / power
-    return float(np.clip((n * r + 1) / (n - 3) if n > 3 else r, -PHI_LIMIT, PHI_LIMIT))
+def _finite_rows(rows: list[Row]) -> Rows:
+    stacked = np.stack(rows)
+    if stacked.ndim != 2 or stacked.shape[1] == 0 or not np.isfinite(stacked).all():
+        raise ValueError("step_seconds must be one or more finite numbers in a row")
+    return stacked
 
 
-def _share_seen(phi: float, n: int, coefficients: int) -> float:
-    """The long-run variance that the estimator sees of an AR(1) series with this phi, as a share of the true one.
+def _lag_one(x: Rows) -> Row:
+    """Lag-one autocorrelation of each row without its bias, E[r] = phi - (1 + 3 phi)/n (Kendall, Biometrika 41,
+    1954)."""
+    n, means = x.shape[1], x.mean(axis=1)
+    centred = x - means[:, None]
+    power = (centred**2).sum(axis=1)
+    equal = power <= 1e-24 * n * means**2  # all steps, to within rounding
+    r = (centred[:, 1:] * centred[:, :-1]).sum(axis=1) / np.where(equal, 1.0, power)
+    unbiased = (n * r + 1) / (n - 3) if n > 3 else r
+    return np.where(equal, 0.0, np.clip(unbiased, -PHI_LIMIT, PHI_LIMIT))
+
+
+def _share_seen(phi: Row, n: int, coefficients: int) -> Row:
+    """The long-run variance that the estimator sees of AR(1) series with these phi, as a share of the true one.
 
     It averages the spectrum over its frequencies pi j / n, j = 1..B, but the variance of the mean is the spectrum
     at 0: what it misses is the whole of its bias, and is put back as in prewhitening (Andrews and Monahan 1992).
     """
-    frequencies = math.pi * np.arange(1, coefficients + 1) / n
-    return float(np.mean((1 - phi) ** 2 / (1 + phi**2 - 2 * phi * np.cos(frequencies))))
+    cosines = np.cos(math.pi * np.arange(1, coefficients + 1) / n)
+    each = (1 - phi[:, None]) ** 2 / (1 + phi[:, None] ** 2 - 2 * phi[:, None] * cosines)
+    return np.asarray(each.mean(axis=1), dtype=np.float64)
 
 
-def _coverage_if(seen: float, coefficients: int) -> float:
-    """Coverage of a nominal 95 % interval whose variance is `seen` times the true one."""
+def _coverage_if(seen: Row, coefficients: int) -> Row:
+    """Coverage of nominal 95 % intervals whose variances are `seen` times the true ones."""
     from scipy.special import stdtr
 
-    return 1 - 2 * float(stdtr(coefficients, -_t_quantile(0.95, coefficients) * math.sqrt(seen)))
+    return np.asarray(1 - 2 * stdtr(coefficients, -_t_quantile(0.95, coefficients) * np.sqrt(seen)))

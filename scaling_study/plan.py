@@ -5,7 +5,8 @@
                                                                what means the same runs once
 
 The order interleaves repeats: every configuration once in a seeded random order, then every one again in
-another, so that a machine that drifts does not fall on one configuration.
+another, so that a machine that drifts does not fall on one configuration. A sentinel (sentinel.py), where the study
+names one, stands at equal distances among them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scaling_study import collectives, gates, hosts, matrix, pipelines
+from scaling_study import collectives, gates, hosts, matrix, pipelines, sentinel
 from scaling_study.cluster import ALONE, Cluster
 from scaling_study.datasets import Data
 from scaling_study.errors import Problems
@@ -46,6 +47,7 @@ class Plan:
     notes: tuple[str, ...]  # what was collapsed or resolved, in words
     gates: tuple[Planned, ...] = ()  # what must be shown about each framework first
     cluster: Cluster = ALONE
+    sentinel: str = ""  # the configuration that is repeated through the sweep, if any
 
     @property
     def cores_per_worker(self) -> int:
@@ -55,8 +57,15 @@ class Plan:
     def trials(self) -> Iterator[tuple[Trial, Planned]]:
         """Every trial that is certain to run, in order: gates first. What cannot run here appears once."""
         yield from ((gate.trial, gate) for gate in self.gates)
-        for repeat in range(1, max((p.measure.repeats for p in self.configurations), default=0) + 1):
-            yield from self.round(repeat)
+        rounds = range(1, max((p.measure.repeats for p in self.configurations), default=0) + 1)
+        planned = (pair for repeat in rounds for pair in self.round(repeat))
+        if not self.sentinel:
+            yield from planned
+            return
+        apart: dict[bool, list[tuple[Trial, Planned]]] = {True: [], False: []}
+        for pair in planned:
+            apart[pair[0].configuration == self.sentinel].append(pair)
+        yield from sentinel.spread(apart[False], apart[True])
 
     def round(self, repeat: int) -> Iterator[tuple[Trial, Planned]]:
         """The planned repeat-th trial of each configuration that has one."""
@@ -93,7 +102,8 @@ def make(study: Study, machine: Machine, data: Mapping[str, Data] | None = None,
         found.setdefault(trial.configuration, Planned(trial, sweep.measure, unsupported(trial, machine, cluster)))
     notes = tuple(_notes(found, collapsed, data or {}))
     plan = Plan(study, machine, tuple(found.values()), notes, cluster=cluster)
-    _check_baseline(plan)
+    _named(plan, "baseline", study.baseline)
+    plan = _watched(plan)
     return replace(plan, gates=tuple(_gates(plan))) if study.parity else plan
 
 
@@ -102,6 +112,20 @@ def _gates(plan: Plan) -> Iterator[Planned]:
     for gate in gates.needed(p.trial for p in plan.configurations if not p.unsupported):
         measure = plan.study.measure.model_copy(update={"repeats": 1, "max_repeats": 1})
         yield Planned(gate, measure, unsupported(gate, plan.machine, plan.cluster))
+
+
+def _watched(plan: Plan) -> Plan:
+    """With the repeats of the study's sentinel: the first configuration of its kind that trains and can run here."""
+    named = _named(plan, "sentinel", plan.study.sentinel)
+    found = next((p for p in named if not p.unsupported and p.trial.model != NO_MODEL and p.trial.find is None), None)
+    if found is None:
+        return plan
+    others = sum(1 if p.unsupported else p.measure.repeats for p in plan.configurations if p is not found)
+    total = sentinel.repeats(found.measure.repeats, others)
+    measure = found.measure.model_copy(update={"repeats": total, "max_repeats": max(total, found.measure.max_repeats)})
+    more = tuple(replace(p, measure=measure) if p is found else p for p in plan.configurations)
+    said = f"sentinel: {found.trial.configuration} has {total} repeats, at equal distances through the sweep"
+    return replace(plan, configurations=more, notes=(*plan.notes, said), sentinel=found.trial.configuration)
 
 
 def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str:
@@ -224,16 +248,15 @@ def _resolve(
     return Trial(framework=sweep.framework, window=sweep.window, machine=machine.fingerprint, **given)
 
 
-def _check_baseline(plan: Plan) -> None:
-    study = plan.study
-    if study.baseline is None:
-        return
-    if not any(_matches(p.trial.to_dict(), study.baseline) for p in plan.configurations):
-        said = ", ".join(f"{k}={v}" for k, v in study.baseline.items())
+def _named(plan: Plan, key: str, partial: Mapping[str, Any] | None) -> list[Planned]:
+    """The configurations that the study's `key` means, none where it has no such key. Raises Problems for no match."""
+    matching = [p for p in plan.configurations if partial and _matches(p.trial.to_dict(), partial)]
+    if partial and not matching:
+        said = ", ".join(f"{k}={v}" for k, v in partial.items())
         have = ", ".join(sorted({p.trial.framework for p in plan.configurations}))
-        raise Problems(
-            [f"{study.document.at(('baseline',))}: baseline {said} matches no trial of this study (frameworks: {have})"]
-        )
+        line = plan.study.document.at((key,))
+        raise Problems([f"{line}: {key} {said} matches no trial of this study (frameworks: {have})"])
+    return matching
 
 
 def _notes(found: Mapping[str, Planned], collapsed: int, data: Mapping[str, Data]) -> Iterator[str]:

@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from scaling_study.reading import UnreadableRecord, load, misfit
+from scaling_study.reading import UnreadableRecord, contents, load, misfit, plainly
 
 SCHEMA = 1
+STRICT = {"strict": True, "allow_inf_nan": False}  # how pydantic reads them: no text is a number
 STATUSES = ("ok", "oom", "timeout", "failed", "unsupported", "cancelled")
 IMPLIED = "implied: "  # how the reason of an `oom` begins that nobody ran: a smaller batch was out of memory
 
@@ -30,6 +33,8 @@ IMPLIED = "implied: "  # how the reason of an `oom` begins that nobody ran: a sm
 @dataclass(frozen=True)
 class Phases:
     """Mean seconds of one step's parts, from the instrumented window; None where a framework hides the phase."""
+
+    __pydantic_config__ = STRICT | {"extra": "forbid"}
 
     steps: int  # how many steps were instrumented
     step_seconds: float  # mean of the instrumented steps, to set beside the timed ones
@@ -44,6 +49,8 @@ class Phases:
 @dataclass(frozen=True)
 class RankReport:
     """What one rank measured. Times are seconds, sizes bytes."""
+
+    __pydantic_config__ = STRICT | {"extra": "forbid"}
 
     rank: int
     world_size: int
@@ -85,11 +92,27 @@ class RankReport:
     )  # whole epochs, where they were asked for (measure/epochs.py)
     network: list[dict[str, Any]] = field(default_factory=list)  # of a probe: a row for each size (measure/network.py)
     gradients: list[list[float]] = field(default_factory=list)  # [bytes, seconds into backward] (measure/arrivals.py)
+    forward_flops_per_sample: float | None = None  # of the unsplit model (workloads/flops.py)
+    peak_flops_per_second: float | None = None  # that this rank's device reached in a microbenchmark (measure/peak.py)
+    peak_bytes_per_second: float | None = None  # likewise, of memory
+    training: dict[str, Any] = field(default_factory=dict)  # of a run that is trained to a result (docs/record.md)
+
+    @cached_property
+    def window_seconds(self) -> float:
+        """All timed steps together."""
+        return sum(self.step_seconds)
+
+    @cached_property
+    def ordered_seconds(self) -> list[float]:
+        """`step_seconds` by size, for what is said of their spread. Not to be written to."""
+        return sorted(self.step_seconds)
 
 
 @dataclass(frozen=True)
 class Record:
     """What came of one trial. `ranks` is empty unless every rank left a whole report."""
+
+    __pydantic_config__ = STRICT  # other keys are a later version's, and passed over
 
     study: str
     id: str
@@ -119,6 +142,10 @@ class Record:
     schema: int = SCHEMA
 
 
+KNOWN = {f.name for f in fields(Record)}
+LAST_KEY = re.compile(rb'"schema":\s*%d\s*\}\s*\Z' % SCHEMA)  # of records, as we write them
+
+
 def implied(status: str, reason: str) -> bool:
     """Whether a trial was not run because a smaller batch of the same was out of memory."""
     return status == "oom" and reason.startswith(IMPLIED)
@@ -134,7 +161,7 @@ def busy_elsewhere_cores(ranks: list[RankReport]) -> float | None:
         ours = [rank for rank in ranks if rank.host == host]
         if any(rank.own_cpu_seconds is None or rank.host_cpu_seconds is None for rank in ours):
             return None
-        window = max(sum(rank.step_seconds) for rank in ours)
+        window = max(rank.window_seconds for rank in ours)
         others = max(rank.host_cpu_seconds or 0.0 for rank in ours) - sum(rank.own_cpu_seconds or 0.0 for rank in ours)
         worst = max(worst or 0.0, others / window)
     return worst
@@ -184,15 +211,17 @@ def write_record(folder: Path, record: Record) -> None:
 
 def read_record(path: Path) -> Record:
     """Raises UnreadableRecord, naming the file, if it is not a whole record of this schema."""
+    text = contents(path)
+    if LAST_KEY.search(text[-40:]) and (plain := plainly(text, Record)) is not None:
+        return plain
     value = load(path)
     if not isinstance(value, dict) or value.get("schema") != SCHEMA:
         raise UnreadableRecord(f"{path} is not a record of schema {SCHEMA}")
-    known = {f.name for f in fields(Record)}
     if not isinstance(value.get("ranks", []), list):
         raise UnreadableRecord(f"{path} is not whole: its ranks are no list")
     ranks = [rank_from(rank, path) for rank in value.get("ranks", [])]
     try:
-        record = Record(**{**{k: v for k, v in value.items() if k in known}, "ranks": ranks})
+        record = Record(**{**{k: v for k, v in value.items() if k in KNOWN}, "ranks": ranks})
     except TypeError as error:
         raise UnreadableRecord(f"{path} is not whole: {error}") from error
     if wrong := misfit(record):

@@ -65,6 +65,7 @@ def about(plan: Plan) -> dict[str, Any]:
         "machine": plan.machine.to_dict(),
         "cores_per_worker": plan.cores_per_worker,
         "order_seed": plan.study.order_seed,
+        "sentinel": plan.sentinel or None,  # its configuration
         "target_interval": plan.study.measure.target_interval,
         "measure": _measures(plan),
         # The study as it is now: records of what it once was stay, but share no table with these.
@@ -74,7 +75,8 @@ def about(plan: Plan) -> dict[str, Any]:
 
 def _measures(plan: Plan) -> dict[str, list[Any]]:
     """Every key of `measure` with its values, of which there are several where sweeps have their own."""
-    given = [planned.measure.model_dump() for planned in plan.configurations] or [plan.study.measure.model_dump()]
+    ordinary = [p for p in plan.configurations if p.trial.configuration != plan.sentinel]
+    given = [planned.measure.model_dump() for planned in ordinary] or [plan.study.measure.model_dump()]
     return {key: sorted({one[key] for one in given}, key=lambda value: (value is None, value)) for key in given[0]}
 
 

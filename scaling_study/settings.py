@@ -7,6 +7,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 CACHE = CHECKOUT / ".cache"
+PROFILE = "SCALING_STUDY_PROFILE"  # the folder for the traces of a trial that is profiled (profiling.py)
 
 
 def setting(name: str, default: str) -> str:

@@ -54,6 +54,7 @@ class Study:
     document: Document
     parity: bool = True  # run the gates of its frameworks first
     hosts: tuple[Host, ...] = ()  # that it may use, where no option gives others
+    sentinel: Mapping[str, Any] | None = None  # matches the configuration that is repeated through the sweep
 
 
 def load(path: Path, small: bool = False) -> Study:
@@ -98,10 +99,12 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
         problems += wrong.problems
     if problems:
         raise Problems(problems)
-    baseline = model.baseline.model_dump(exclude_none=True) if model.baseline else None
+    baseline, sentinel = (
+        keys.model_dump(exclude_none=True) if keys else None for keys in (model.baseline, model.sentinel)
+    )
     return Study(
         model.study, model.scaling, baseline, model.order_seed, model.measure, tuple(sweeps), document, model.parity,
-        named,
+        named, sentinel,
     )  # fmt: skip
 
 

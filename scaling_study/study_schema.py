@@ -119,10 +119,11 @@ class StudyModel(Strict):
     scaling: Literal["weak", "strong"] = "weak"
     baseline: PartialKeys | None = None
     order_seed: int = 0  # of the order in which trials run
+    sentinel: PartialKeys | None = None  # a configuration that is repeated through the whole sweep
     parity: bool = True  # show first that every framework trains what one process would
     hosts: list[Annotated[str, Field(max_length=LONGEST_WORD + 60)]] | None = Field(default=None, min_length=1)
     measure: Measure = Measure()
     sweeps: list[SweepModel] = Field(min_length=1)
     small: dict[str, Any] | None = None
 
-    _baseline_given = field_validator("baseline", mode="before")(_not_empty)
+    _keys_given = field_validator("baseline", "sentinel", mode="before")(_not_empty)

@@ -56,7 +56,7 @@ def of(record: Record) -> Summary:
 
 def throughput(record: Record) -> float:
     """Samples per second over all workers: samples in the timed window over the slowest rank's seconds."""
-    return sum(r.samples_seen for r in record.ranks) / max(sum(r.step_seconds) for r in record.ranks)
+    return sum(r.samples_seen for r in record.ranks) / max(r.window_seconds for r in record.ranks)
 
 
 def _shared(keys: dict[str, Any]) -> dict[str, Any]:

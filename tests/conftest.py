@@ -29,6 +29,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 # handler here is as usual there.
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # likewise in a script's background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A table or figure that could not be made is named and passed over in real life; here it is an error."""
+    config.addinivalue_line("filterwarnings", "error::analysis.salvage.LostPart")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import math
 import os
-import platform
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from scaling_study import records
-from scaling_study.machine import cpu_model, installed
+from scaling_study.machine import cpu_model
 from scaling_study.measure import collector, console
 from scaling_study.measure.arrivals import Arrivals, watchable
 from scaling_study.measure.epochs import Epochs
 from scaling_study.measure.memory import Memory
+from scaling_study.measure.peak import measure_peak
 from scaling_study.measure.phases import Phase, now
 from scaling_study.measure.power import PowerMeter
 from scaling_study.measure.quiet import QuietMeter
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.measure.timeline import Timeline
+from scaling_study.measure.tracing import trace
+from scaling_study.measure.versions import versions
 from scaling_study.measure.window import next_block
 from scaling_study.measure.wire import Wire
 from scaling_study.measure.witness import Weights, Witness
@@ -35,10 +38,6 @@ from scaling_study.workloads.workload import Batch
 
 Loss = torch.Tensor | None  # still on the device; None on a pipeline's ranks that have none
 Step = Callable[[Batch], Loss]  # one optimiser step
-VERSIONED = (
-    "torch", "torchvision", "horovod", "mpi4py", "fairscale", "deepspeed", "lightning", "transformers", "numpy",
-    "scaling_study",
-)  # fmt: skip
 
 
 def measure(
@@ -132,6 +131,7 @@ def measure(
     if watchable(trial):
         with arrivals.watching(workload.model.parameters(), phase):
             step(next(workload.batches))
+    trace(step, workload, ranks)
 
     report = RankReport(
         rank=ranks.rank, world_size=ranks.world_size, local_rank=ranks.local_rank,
@@ -153,7 +153,13 @@ def measure(
         stages=list(stages), timeline=timeline.events if timeline else [], epochs=epochs.rows if epochs else [],
         own_cpu_seconds=quiet.own_cpu_seconds, host_cpu_seconds=quiet.host_cpu_seconds,
         gradients=arrivals.gradients,
+        forward_flops_per_sample=workload.forward_flops_per_sample,
     )  # fmt: skip
+    if trial.find is None:  # after all else; the ranks leave their last step together, so all do it at once
+        peak = measure_peak(ranks.device, trial.precision)
+        report = replace(
+            report, peak_flops_per_second=peak.flops_per_second, peak_bytes_per_second=peak.bytes_per_second
+        )
     if record and witness:
         witness.leave(Path(record))
     if record:
@@ -204,9 +210,3 @@ def notes(workload: Workload, last: Loss) -> list[str]:
 
 def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
-
-
-def versions() -> dict[str, str]:
-    """Of this interpreter and of what is installed of VERSIONED."""
-    present = {name: version for name in VERSIONED if (version := installed(name))}
-    return {"python": platform.python_version(), **present}

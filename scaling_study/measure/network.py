@@ -23,10 +23,11 @@ from scaling_study import collectives, records
 from scaling_study.measure import collector
 from scaling_study.measure.busy import cores_busy
 from scaling_study.measure.calls import MOST_CALLS, Budget, Call, Calls
-from scaling_study.measure.clock import device_name, versions
+from scaling_study.measure.clock import device_name
 from scaling_study.measure.network_console import Table
 from scaling_study.measure.payload import Payload, pattern
 from scaling_study.measure.quiet import QuietMeter
+from scaling_study.measure.versions import versions
 from scaling_study.ranks import Ranks
 from scaling_study.records import RankReport
 from scaling_study.trial import Trial, Window

@@ -10,6 +10,7 @@ from scaling_study.models import MODELS
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads.feed import Batch, Feed
+from scaling_study.workloads.flops import forward_flops_per_sample
 from scaling_study.workloads.workload import Workload
 
 
@@ -22,6 +23,8 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     workload.accumulation = trial.accumulation
     if trial.precision == "fp64":
         workload.model.double()
+    if trial.find is None:
+        workload.forward_flops_per_sample = forward_flops_per_sample(workload)
     if trial.find == "parity":  # one rule to step by, with nothing of its own to differ in, and fp32 that is fp32
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         rate = PARITY_RATE * ranks.world_size

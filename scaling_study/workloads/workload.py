@@ -33,6 +33,7 @@ class Workload:
     reshuffles: bool = True  # every epoch reads the samples in a new order; text is read as it runs
     notes: list[str] = field(default_factory=list)
     accumulation: int = 1
+    forward_flops_per_sample: float | None = None  # flops.py; None: not counted
     parameters: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,0 +1,93 @@
+"""--profile TRIAL: one trial once more, watched by torch's profiler, and by Horovod's timeline where it is Horovod's.
+
+    results/<study>/profiles/<trial id>/
+        torch-rank-<n>.json.gz     a few steps of each rank, after all that is measured (measure/tracing.py)
+        horovod-timeline.json      of Horovod: what its background thread did, from the beginning
+        log.txt, ranks/            as of any trial
+
+Watching costs time, so nothing of such a run is a result: it leaves no record, and trials/ stays as it was. The traces
+open in ui.perfetto.dev, and in chrome://tracing; the report lists them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from scaling_study.attempts import Attempts
+from scaling_study.errors import Problems
+from scaling_study.guardian import Watch
+from scaling_study.outcome import Outcome
+from scaling_study.plan import Plan, Planned
+from scaling_study.process import Interruption, listening
+from scaling_study.results import locked
+from scaling_study.settings import PROFILE
+from scaling_study.sweep import Run
+from scaling_study.trial import Trial
+
+FOLDER = "profiles"
+HOROVOD, HOROVOD_TIMELINE = "HOROVOD_TIMELINE", "horovod-timeline.json"  # its own variable, and our file
+MOST_NAMED = 6
+OK, FAILED, INTERRUPTED = 0, 1, 130  # exit codes
+
+
+def front(planned: Plan, results: Path, asked: str) -> int:
+    """Run one trial for its traces, and say where they are; the exit code. Raises Problems or Trouble."""
+    console = Console(highlight=False, soft_wrap=True)
+    job = Run(planned, results / planned.study.name)
+    trial, how = chosen(asked, planned.trials())
+    with locked(job.folder), listening() as interruption:
+        job.open()
+        result, found = run(job, trial, how, interruption)
+    console.print(f"{escape(trial.id)}: {result.status}" + (f" ({escape(result.reason)})" if result.reason else ""))
+    for path in found:
+        console.print(f"  {escape(str(path))}")
+    if found:
+        console.print("Open them in ui.perfetto.dev or chrome://tracing. Watched steps are slower: no result was kept.")
+    return {"ok": OK, "cancelled": INTERRUPTED}.get(result.status, FAILED)
+
+
+def chosen(asked: str, trials: Iterable[tuple[Trial, Planned]]) -> tuple[Trial, Planned]:
+    """The trial whose id this is, or the first repeat of the one configuration in whose id it stands.
+
+    Raises Problems where there is none, where there are several, and for one that cannot run here.
+    """
+    every = list(trials)
+    named = [pair for pair in every if pair[0].id == asked]
+    found = named or [pair for pair in every if asked in pair[0].configuration]
+    ids = list(dict.fromkeys(trial.configuration for trial, _ in found or every))
+    some = ", ".join(ids[:MOST_NAMED]) + (f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else "")
+    if not found:
+        raise Problems([f"--profile {asked}: no trial of this study; there are {some}"])
+    if len(ids) > 1:
+        raise Problems([f"--profile {asked}: which of {len(ids)}? {some}"])
+    trial, planned = min(found, key=lambda pair: pair[0].repeat)
+    if planned.unsupported:
+        raise Problems([f"--profile {asked}: cannot run here: {planned.unsupported}"])
+    return trial, planned
+
+
+def run(job: Run, trial: Trial, planned: Planned, interruption: Interruption) -> tuple[Outcome, list[Path]]:
+    """What came of it, and the traces that it left. The environment of this process is the trial's from now on."""
+    folder = job.folder / FOLDER / trial.id
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    os.environ[PROFILE] = str(folder.resolve())
+    if trial.framework == "horovod":
+        os.environ[HOROVOD] = str(folder.resolve() / HOROVOD_TIMELINE)
+    asked = [name for name in (PROFILE, HOROVOD) if name in os.environ]
+    cluster = replace(job.plan.cluster, exports=(*job.plan.cluster.exports, *asked))
+    with Watch(job.folder, interruption) as watch:
+        made = Attempts(watch, cluster).lasting(trial, folder, planned.measure)
+    return made.outcome, traces(folder)
+
+
+def traces(folder: Path) -> list[Path]:
+    """Of one trial, by name."""
+    return sorted([*folder.glob("torch-rank-*.json.gz"), *folder.glob("horovod-*.json*")])

@@ -1,0 +1,81 @@
+"""The device's peak: a number of the right size, the same the next time, and never the end of a trial."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from scaling_study.measure import peak
+from scaling_study.measure.peak import Peak, copy, fastest, matrix_product, measure_peak
+from scaling_study.records import read_ranks
+from scaling_study.settings import CHECKOUT
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp64", "bf16"])
+def test_every_precision_has_a_peak(precision: str) -> None:
+    made = measure_peak(CPU, precision, seconds=0.02)
+    assert made.flops_per_second is not None and 1e8 < made.flops_per_second < 1e14
+    assert made.bytes_per_second is not None and 1e8 < made.bytes_per_second < 1e13
+
+
+def test_it_is_the_fastest_call_that_counts() -> None:
+    pauses = iter([0.05, 0.001, 0.02, *[0.005] * 1000])
+    assert fastest(lambda: time.sleep(next(pauses)), CPU, 0.0) < 0.02, "the first, 50 ms, is not counted"
+
+
+def test_a_matrix_product_is_two_n_cubed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peak, "SIDES", {"cpu": (64, 64)})
+    monkeypatch.setattr(peak, "fastest", lambda call, device, seconds: 0.5)
+    assert matrix_product(CPU, torch.float32) == 2 * 64**3 / 0.5
+
+
+def test_a_copy_is_read_and_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peak, "COPY_BYTES", {"cpu": 1 << 20})
+    monkeypatch.setattr(peak, "fastest", lambda call, device, seconds: 0.5)
+    assert copy(CPU) == 2 * (1 << 20) / 0.5
+
+
+def test_a_copy_takes_a_small_share_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peak, "fastest", lambda call, device, seconds: 0.5)
+    little = type("Memory", (), {"available": 1 << 30})
+    monkeypatch.setattr(peak.psutil, "virtual_memory", lambda: little)
+    assert copy(CPU) == 2 * (1 << 22) / 0.5, "64 ranks of a host do this at once"
+
+
+def test_a_full_memory_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "ones", full)
+    assert measure_peak(CPU, "fp32") == Peak(None, None)
+
+
+def test_settings_are_left_as_they_were() -> None:
+    before = torch.backends.cuda.matmul.allow_tf32
+    matrix_product(CPU, torch.float32, 0.0)
+    assert torch.backends.cuda.matmul.allow_tf32 == before
+
+
+def test_no_gradient_is_kept() -> None:
+    with torch.enable_grad():
+        measure_peak(CPU, "fp32", seconds=0.0)
+        assert torch.is_grad_enabled()
+
+
+@pytest.mark.slow
+def test_a_trial_keeps_what_its_device_reached(tmp_path: Path) -> None:
+    """By the product itself: in the report of every rank, and so in the record."""
+    flags = ["--model", "resnet8", "--batch-per-worker", "8", "--data", "synthetic", "--steps", "4"]
+    program = [sys.executable, str(CHECKOUT / "data_parallel/single.py"), *flags, "--record", str(tmp_path)]
+    subprocess.run(program, cwd=CHECKOUT, check=True, timeout=250, capture_output=True)
+    (report,) = read_ranks(tmp_path, 1)
+    assert report.peak_flops_per_second is not None and report.peak_flops_per_second > 1e8
+    assert report.peak_bytes_per_second is not None and report.peak_bytes_per_second > 1e8
+    assert report.forward_flops_per_sample == 25_003_264

@@ -1,0 +1,72 @@
+"""FLOPs of a forward pass: as counted by hand, and nothing of the counting stays behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from scaling_study.ranks import Ranks
+from scaling_study.trial import Trial
+from scaling_study.workloads import load
+from scaling_study.workloads.flops import forward_flops_per_sample
+
+SYNTHETIC = {"data": "synthetic", "batch_per_worker": 4}
+
+
+def counted(model: str, **keys) -> float:
+    flops = load(Trial(model=model, **{**SYNTHETIC, **keys}), Ranks()).forward_flops_per_sample
+    assert flops is not None
+    return flops
+
+
+def test_a_perceptron_is_two_flops_a_weight():
+    workload = load(Trial(model="mlp_wide", **SYNTHETIC), Ranks())
+    weights = sum(p.numel() for p in workload.model.parameters() if p.ndim == 2)
+    assert workload.forward_flops_per_sample == 2 * weights
+
+
+@pytest.mark.parametrize(
+    ("model", "flops"),  # published multiply-adds x 2, where the model is the published one at its size
+    [("resnet8", 25_003_264), ("resnet18", 74_033_152), ("resnet50", 166_862_848)],
+)
+def test_networks_need_what_they_need(model, flops):
+    assert counted(model) == flops
+
+
+def test_iformer_small_is_the_papers_4_8_giga_multiply_adds():
+    assert counted("iformer_small") == pytest.approx(2 * 4.8e9, rel=0.02)  # arXiv 2205.12956, table 1, at 224 px
+
+
+def test_flops_are_of_a_sample_whatever_the_batch():
+    assert counted("resnet8", batch_per_worker=2) == counted("resnet8", batch_per_worker=16)
+    assert counted("resnet8", precision="bf16") == counted("resnet8")
+
+
+@pytest.mark.parametrize("model", ["resnet8", "albert_tiny", "transformer_lm"])
+def test_nothing_stays_behind(model):
+    workload = load(Trial(model=model, find="parity", **SYNTHETIC), Ranks())
+    assert workload.forward_flops_per_sample is None, "a gate is not measured"
+    state = {name: value.clone() for name, value in workload.model.state_dict().items()}
+    random, first = torch.random.get_rng_state(), workload.batches.peek()
+    assert forward_flops_per_sample(workload)
+    assert torch.equal(random, torch.random.get_rng_state())
+    assert all(torch.equal(value, state[name]) for name, value in workload.model.state_dict().items())
+    assert all(a is b for a, b in zip(first, next(workload.batches), strict=True))
+    assert all(p.grad is None for p in workload.model.parameters())
+
+
+def test_a_model_that_takes_no_part_of_a_batch_has_none():
+    workload = load(Trial(model="resnet8", find="parity", **SYNTHETIC), Ranks())
+
+    def whole_batches_only(model: torch.nn.Module, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        if len(batch[0]) != 4:
+            raise RuntimeError("shape '[4]' is invalid")
+        return batch[0].mean()
+
+    assert forward_flops_per_sample(replace_loss(workload, whole_batches_only)) is None
+
+
+def replace_loss(workload, loss):
+    return replace(workload, loss=loss)
