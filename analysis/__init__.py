@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def write(results: Path) -> list[Path]:
+def write(results: Path, processes: int = 1) -> list[Path]:
     """Write results.csv, configurations.csv, tables/ and figures/ into `results`; return their paths.
 
+    `processes`: how many may draw figures at once, where there are many (drawing.processes() says what there are).
     Raises analysis.study.NotResults if `results` is no results folder, OSError if it cannot be written to.
     Warns analysis.trials.SkippedRecord, with its name, of each record that cannot be read.
     """
     from analysis import outputs
 
-    return outputs.write(results)
+    return outputs.write(results, processes=processes)
 
 
 def print_tables(results: Path, console: Console | None = None) -> None:

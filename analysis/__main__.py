@@ -1,13 +1,18 @@
 """python -m analysis RESULTS: the tables in the terminal, tables and figures on disk.
 
 python -m analysis predict RESULTS --workers 4,8,64: what more workers would give (prediction/command.py).
+python -m analysis compare A B: what became slower or faster from one to the other (compare/command.py).
+python -m analysis report RESULTS: the page that explains them (report/command.py).
+python -m analysis export RESULTS --tensorboard DIR: the numbers for other tools (export/command.py).
 
-Exit codes: 0 done; 2 not a results folder, or one that cannot be written to.
+Exit codes: 0 done; 1 but for a part that could not be made, which it names; 2 not a results folder,
+or one that cannot be written to.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import warnings
 from collections.abc import Sequence
@@ -16,35 +21,44 @@ from pathlib import Path
 import analysis
 from scaling_study.quoting import shown_in_any_locale
 
+COMMANDS = {  # the first word of a command line -> the module whose main() runs the rest
+    "predict": "analysis.prediction.command",
+    "compare": "analysis.compare.command",
+    "export": "analysis.export.command",
+    "report": "analysis.report.command",
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["predict"]:  # a results folder of this name is ./predict
-        from analysis.prediction import command
-
-        return command.main(words[1:])
+    if words and words[0] in COMMANDS:  # a results folder of this name is ./predict
+        command = importlib.import_module(COMMANDS[words[0]])
+        return int(command.main(words[1:]))
     parser = argparse.ArgumentParser(
         prog="python -m analysis", description="Render a study's tables and figures from its records.",
-        epilog="python -m analysis predict --help: what more workers would give.",
+        epilog=f"Other commands, each with a --help of its own: {', '.join(COMMANDS)}.",
     )  # fmt: skip
     parser.add_argument("results", type=Path, metavar="RESULTS", help="a results folder, such as results/<study>")
     parser.add_argument("-q", "--quiet", action="store_true", help="write the files, print no table")
     asked = parser.parse_args(words)
 
+    from analysis import drawing
+    from analysis.salvage import LostPart
     from analysis.study import NotResults
     from analysis.trials import SkippedRecord
 
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", SkippedRecord)
+        for kind in (SkippedRecord, LostPart):
+            warnings.simplefilter("always", kind)
         try:
-            made = analysis.write(asked.results)
+            made = analysis.write(asked.results, processes=drawing.processes())
         except NotResults as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
         except OSError as error:
             print(f"error: {asked.results} cannot be written to: {error}", file=sys.stderr)
             return 2
-    for message in dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, SkippedRecord)):
+    for message in dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, SkippedRecord | LostPart)):
         print(f"warning: {message}", file=sys.stderr)
     if not asked.quiet:
         with warnings.catch_warnings():
@@ -52,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             analysis.print_tables(asked.results)
     folders = ", ".join(sorted({str(path.parent) for path in made}))
     print(f"{len(made)} files in {folders}")
-    return 0
+    return int(any(issubclass(w.category, LostPart) for w in caught))
 
 
 if __name__ == "__main__":

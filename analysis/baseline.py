@@ -11,7 +11,8 @@ sets the two beside each other, because people do, and says what is wrong with i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -28,6 +29,7 @@ SPREADING_KEYS = (
     *("zero_stage", "bucket_bytes", "fusion_bytes", "cycle_seconds"),
 )
 BATCH_KEYS = ("batch_per_worker", "global_batch")
+DECIDING_KEYS = tuple(key for key in TRIAL_KEYS if key not in (*SPREADING_KEYS, *BATCH_KEYS, "repeat"))
 Configuration = Mapping[str, Any]  # the trial keys of one configuration, and `configuration`, its id
 
 
@@ -50,7 +52,7 @@ def find(
     batch = batch or _batch_key(compared, study)
     if model is not None:
         compared = {**compared, "model": model}
-    matching = [c for c in among if _is_baseline(c, study.baseline) and _comparable(c, compared, batch)]
+    matching = [c for c in among if _comparable(c, compared, batch) and _is_baseline(c, study.baseline)]
     if not matching:
         wanted = ", ".join(f"{k}={v}" for k, v in study.baseline.items())
         return f"no baseline trial with {wanted} and {batch}={compared.get(batch)} that is otherwise the same was run"
@@ -58,6 +60,15 @@ def find(
     if len(ranked) > 1 and _nearness(ranked[0], compared) == _nearness(ranked[1], compared):
         return f"{len(ranked)} configurations match the baseline: {', '.join(str(c['configuration']) for c in ranked)}"
     return ranked[0]
+
+
+def candidates(among: Iterable[Configuration], study: StudyInfo) -> dict[str, list[Configuration]]:
+    """Model -> those of it that can be a baseline: all that find() need look at."""
+    found: dict[str, list[Configuration]] = {}
+    for c in among:
+        if study.baseline is not None and _is_baseline(c, study.baseline):
+            found.setdefault(str(c.get("model")), []).append(c)
+    return found
 
 
 def _is_baseline(configuration: Configuration, partial: Mapping[str, Any]) -> bool:
@@ -75,9 +86,16 @@ def _batch_key(configuration: Configuration, study: StudyInfo) -> str:
 
 def _comparable(a: Configuration, b: Configuration, batch: str) -> bool:
     """Equal in all that decides what is computed. A key that one framework does not have cannot differ."""
-    keys = [key for key in TRIAL_KEYS if key not in (*SPREADING_KEYS, *BATCH_KEYS, "repeat")]
-    shared = [key for key in keys if all(has(str(c.get("framework")), key) for c in (a, b))]
-    return all(same(a.get(key), b.get(key)) for key in (*shared, batch))
+    if not (same(a.get(batch), b.get(batch)) and same(a.get("model"), b.get("model"))):  # most are told apart by these
+        return False
+    shared = _deciding(str(a.get("framework")), str(b.get("framework")))
+    return all(same(a.get(key), b.get(key)) for key in shared)
+
+
+@cache
+def _deciding(*frameworks: str) -> list[str]:
+    """Those of DECIDING_KEYS that all of these have."""
+    return [key for key in DECIDING_KEYS if all(has(name, key) for name in frameworks)]
 
 
 def has(framework: str, key: str) -> bool:
@@ -95,6 +113,13 @@ def known(value: Any) -> bool:
     return value is not None and not pd.isna(value)
 
 
+def values_of(row: Mapping[Any, Any], keys: Iterable[str]) -> tuple[Any, ...]:
+    """Equal for two rows where `same` holds of each of these keys: to look one up among thousands."""
+    return tuple(value if known(value := row[key]) else None for key in keys)
+
+
 def same(a: Any, b: Any) -> bool:
     """Equality in which unknown equals unknown."""
+    if type(a) is str and type(b) is str:  # most are, and this is asked a million times of a large study
+        return a == b
     return bool(a == b) if known(a) and known(b) else known(a) == known(b)

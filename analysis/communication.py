@@ -6,16 +6,18 @@ the gradients once: 3p, and with fp16 gradients 2p + p/2 = 5/6 of it. ZeRO-1 and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from analysis import comparable, notes
-from analysis.baseline import BATCH_KEYS, known, same
+from analysis.as_rows import as_rows
+from analysis.baseline import BATCH_KEYS, known, values_of
 from analysis.configurations import KEYS
 from analysis.layout import Listing
 from analysis.memory import megabytes, one_batch
+from analysis.once import once
 from analysis.over_ranks import COMMUNICATION_COLUMNS
 from analysis.results import Results
 
@@ -31,19 +33,30 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
 
     `of_fp32` is the ratio to the fp32 row of the same framework, otherwise the same; None where there is none.
     """
-    parallel = [row for row in rows.to_dict("records") if row["n"] and row["workers"] > 1]
-    made = [row | _ratios(row, parallel) for row in parallel]
+    parallel = [row for row in as_rows(rows) if row["n"] and row["workers"] > 1]
+    full: dict[tuple[Any, ...], int] = {}
+    for row in parallel:
+        if row["allreduce"] == "fp32" and known(row["communication_bytes"]):
+            full.setdefault(values_of(row, ALIKE), int(row["communication_bytes"]))
+    made = [row | _ratios(row, full.get(values_of(row, ALIKE))) for row in parallel]
     frame = pd.DataFrame(made, columns=list(COLUMNS), dtype=object)
     return frame.sort_values(["series_order", "batch"], kind="stable", ignore_index=True)
 
 
+@once
+def measured(results: Results, model: str) -> pd.DataFrame:
+    """table() of one model of a study."""
+    return table(results.frame_of(model))
+
+
+@once
 def listing(results: Results, model: str) -> Listing | None:
     """A row for each series; None where there is nothing to send."""
-    ours = results.configurations[results.configurations.model == model]
-    made = one_batch(table(ours))
+    ours = results.frame_of(model)
+    made = one_batch(measured(results, model))
     if made.empty or made.communication_bytes.isna().all():
         return None
-    signs = {row["configuration"]: comparable.sign(row) for row in ours.to_dict("records")}
+    signs = {row["configuration"]: comparable.sign(row) for row in results.rows_of(model)}
     kinds = [name for name in COMMUNICATION_COLUMNS if (made[name].fillna(0) > 0).any()]
     header = ["configuration (MB a worker and step)"]
     header += [name.removeprefix("communication_").removesuffix("_bytes").replace("_", "-") for name in kinds]
@@ -55,7 +68,7 @@ def listing(results: Results, model: str) -> Listing | None:
             f"{row['of_fp32']:.3f}" if known(row["of_fp32"]) else "",
             f"{row['bytes_per_parameter']:.2f}" if known(row["bytes_per_parameter"]) else "",
         )
-        for row in made.to_dict("records")
+        for row in as_rows(made)
     ]
     legend = [
         "Whole tensors that a worker hands to collectives in one step, counted at the call. What then crosses the wire "
@@ -72,14 +85,10 @@ def listing(results: Results, model: str) -> Listing | None:
     )  # fmt: skip
 
 
-def _ratios(row: Mapping[Any, Any], among: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
+def _ratios(row: Mapping[Any, Any], full: int | None) -> dict[str, Any]:
+    """`full`: what the fp32 row hands over."""
     sent, count = row["communication_bytes"], row["parameters"]
     if not known(sent):
         return {"of_fp32": None, "bytes_per_parameter": None}
-    full = [
-        int(r["communication_bytes"])
-        for r in among
-        if r["allreduce"] == "fp32" and known(r["communication_bytes"]) and all(same(r[k], row[k]) for k in ALIKE)
-    ]
     each = int(sent) / int(count) if known(count) and count else None
-    return {"of_fp32": int(sent) / full[0] if full and full[0] else None, "bytes_per_parameter": each}
+    return {"of_fp32": int(sent) / full if full else None, "bytes_per_parameter": each}

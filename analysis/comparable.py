@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.as_rows import as_rows
 from analysis.parity import NOT_CHECKED, PASSED
 from scaling_study.frameworks import FRAMEWORKS
 
@@ -78,7 +79,7 @@ def checked(rows: pd.DataFrame) -> list[str]:
 
 
 def _signs(rows: pd.DataFrame) -> pd.Series[Any]:
-    return pd.Series([sign(row) for row in rows.to_dict("records")], index=rows.index, dtype=object)
+    return pd.Series([sign(row) for row in as_rows(rows[["not_comparable", "parity"]])], index=rows.index, dtype=object)
 
 
 def of_gates(gates: pd.DataFrame) -> list[str]:

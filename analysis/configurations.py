@@ -12,10 +12,11 @@ from typing import Any
 import pandas as pd
 
 from analysis import baseline, comparable, outcomes
+from analysis.as_rows import as_rows
 from analysis.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASES
 from analysis.study import StudyInfo
 from analysis.trials import INTEGERS, TRIAL_KEYS
-from scaling_study.intervals import FEWEST_REPEATS, TOO_SHORT, between_repeats, ratio, repeats_needed
+from scaling_study.intervals import FEWEST_REPEATS, TOO_SHORT, Interval, between_repeats, ratio, repeats_needed
 from scaling_study.records import STATUSES
 
 KEYS = tuple(key for key in TRIAL_KEYS if key != "repeat")
@@ -28,12 +29,17 @@ MAXIMA = (
     *("peak_memory_bytes", *MEMORY_COLUMNS),
 )
 COLUMNS = (
-    *("study", "configuration", *KEYS, "status", "reason", "repeats", "n"),
+    *("study", "configuration", *KEYS, "status", "reason", "repeats", "n", "planned"),
     *("samples_per_second", "interval_low", "interval_high", "relative_half_width", "repeats_needed"),
     *("speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high"),
     *("baseline", "speedup_reason", "parity", "not_comparable", "oversubscribed", "too_short", *MAXIMA, *MEANS),
     *("data_source", "started_at", "failures", "repeat_values", "parity_gates"),
 )
+ALIKE = ("study", "configuration", *KEYS, "parity", "parity_gates")  # the same for all repeats
+OF_EACH = (
+    *("configuration", "repeat", "status", "reason", "samples_per_second"),
+    *("planned_repeats", "started_at", "data_source"),
+)  # what is taken from its trials one by one
 TEXTS = (
     *("study", "configuration", "status", "reason", "baseline", "speedup_reason", "parity", "not_comparable"),
     *("data_source", "started_at", "failures", "repeat_values", "parity_gates"),
@@ -43,7 +49,8 @@ TEXTS = (
 def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
     """`trials` (trials.COLUMNS, without gates) -> COLUMNS, in the order of the trial keys.
 
-    `n` counts the repeats that are ok, `repeats` all that finished, `too_short` those ok whose run was;
+    `n` counts the repeats that are ok, `planned` those of them that were planned before any was seen, `repeats` all
+    that finished, `too_short` those ok whose run was;
     `failures` reads `oom: 1, oom (implied): 2`; `repeat_values` holds the samples per second of each, separated by `;`.
     `repeats_needed` is how many repeats this spread would need for the study's target_interval.
     `parity` is the verdict of its gates; `not_comparable` why its speed claims nothing, empty where it may.
@@ -51,15 +58,20 @@ def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
     by_configuration = trials[trials.status == "ok"].groupby("configuration")
     folded = by_configuration[list(MEANS)].mean().join(by_configuration[list(MAXIMA)].max()).to_dict("index")
     groups: dict[str, list[dict[Any, Any]]] = {}
-    for trial in trials.to_dict("records"):
+    for trial in as_rows(trials[list(OF_EACH)]):
         groups.setdefault(trial["configuration"], []).append(trial)
-    rows = [_configuration(group, study) | folded.get(name, {}) for name, group in groups.items()]
+    alike = as_rows(trials.drop_duplicates("configuration")[list(ALIKE)])
+    rows = [
+        _configuration(keys, group, study) | folded.get(name, {})
+        for keys, (name, group) in zip(alike, groups.items(), strict=True)
+    ]
+    baselines = baseline.candidates(rows, study)
     for row in rows:
-        row |= _speedup(row, rows, study)
+        row |= _speedup(row, baselines.get(str(row["model"]), []), study)
     order = ["model", "framework", "workers", "allreduce", *baseline.BATCH_KEYS]
     result = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
     kinds: dict[str, Any] = {key: trials[key].dtype for key in KEYS}
-    whole = ("repeats", "n", "repeats_needed", "too_short")
+    whole = ("repeats", "n", "planned", "repeats_needed", "too_short")
     kinds |= dict.fromkeys(whole + tuple(name for name in MAXIMA if name in INTEGERS), "Int64")
     kinds |= dict.fromkeys(TEXTS, "string") | {"oversubscribed": "boolean"}
     kinds = {name: kinds.get(name, "float64") for name in COLUMNS}
@@ -67,35 +79,41 @@ def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
 
 
 def values(configuration: Mapping[Any, Any]) -> list[float]:
-    """The samples per second of each repeat that is ok."""
+    """The samples per second of each repeat that is ok; the planned ones come first."""
     text = configuration["repeat_values"]
     return [float(value) for value in text.split(";")] if baseline.known(text) and text else []
 
 
-def _configuration(group: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, Any]:
+def over(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> Interval:
+    """The throughput of one configuration over that of another. Both have repeats that are ok."""
+    return ratio(values(a), values(b), first=(int(a["planned"]), int(b["planned"])))
+
+
+def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, Any]:
     """One row from the trials of one configuration, which agree in every key but the repeat."""
+    group = sorted(group, key=lambda t: int(t["repeat"]))  # ids put r10 before r2
     good, bad = ([t for t in group if (t["status"] == "ok") is ok] for ok in (True, False))
     bad.sort(key=outcomes.implied)  # what was measured speaks first
     failed = [outcomes.word(t) for t in bad]
     counts = {name: failed.count(name) for name in (*STATUSES, outcomes.IMPLIED)}
     speeds = [float(t["samples_per_second"]) for t in good]
-    row: dict[Any, Any] = {key: group[0][key] for key in ("study", "configuration", *KEYS, "parity", "parity_gates")}
-    row |= {
+    planned = max((int(t["planned_repeats"]) for t in group if baseline.known(t["planned_repeats"])), default=None)
+    first = sum(planned is None or int(t["repeat"]) <= planned for t in good)  # more were added because of their spread
+    row = keys | {
         "status": "ok" if good else bad[0]["status"],
         "reason": "" if good else bad[0]["reason"],
         "failures": ", ".join(f"{status}: {count}" for status, count in counts.items() if count),
         "repeats": len(group),
         "n": len(good),
+        "planned": first,
         "started_at": min((t["started_at"] for t in group if baseline.known(t["started_at"])), default=""),
-        "oversubscribed": oversubscribed(row, study),
-        "not_comparable": comparable.why_not(row),
+        "oversubscribed": oversubscribed(keys, study),
+        "not_comparable": comparable.why_not(keys),
         "too_short": sum(t["reason"] == TOO_SHORT for t in good),
         "data_source": "; ".join(dict.fromkeys(t["data_source"] for t in good if baseline.known(t["data_source"]))),
         "repeat_values": ";".join(map(repr, speeds)),
     }
     if good:
-        planned = [int(t["planned_repeats"]) for t in group if baseline.known(t["planned_repeats"])]
-        first = max(planned, default=None)  # more than these were added because of their spread
         interval = between_repeats(speeds, first=first)
         needed = repeats_needed(speeds, study.target_interval) if len(good) >= FEWEST_REPEATS else None
         row |= {"samples_per_second": interval.mean, "interval_low": interval.low, "interval_high": interval.high}
@@ -103,9 +121,9 @@ def _configuration(group: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, A
     return row
 
 
-def _speedup(row: dict[Any, Any], rows: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, Any]:
+def _speedup(row: dict[Any, Any], baselines: list[baseline.Configuration], study: StudyInfo) -> dict[Any, Any]:
     """Speed-up and efficiency of one row, or the reason why there is none."""
-    found = baseline.find(row, rows, study)
+    found = baseline.find(row, baselines, study)
     if study.baseline is not None and not row["n"]:
         return {"speedup_reason": f"not measured: {outcomes.word(row)}"}
     if row["not_comparable"]:
@@ -124,7 +142,7 @@ def _speedup(row: dict[Any, Any], rows: list[dict[Any, Any]], study: StudyInfo) 
     workers = int(row["workers"])
     if found is row:  # 1 by definition, without any doubt that an interval could express
         return name | {"speedup": 1.0, "efficiency": 1.0 / workers, "speedup_reason": ""}
-    gain = ratio(values(row), values(found))
+    gain = over(row, found)
     bounds = {"speedup": gain.mean, "speedup_low": gain.low, "speedup_high": gain.high}
     efficiency = {
         key.replace("speedup", "efficiency"): None if value is None else value / workers

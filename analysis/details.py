@@ -1,4 +1,4 @@
-"""What records hold that no column of results.csv could: timelines, stages, epochs and notes, as frames.
+"""What records hold that no column of results.csv could, as frames: timelines, stages, epochs, notes, step times, ...
 
 Of every trial that is ok and is no gate; each frame begins with the `configuration` and the `repeat` it is of.
 """
@@ -10,9 +10,12 @@ from dataclasses import dataclass, fields
 
 import pandas as pd
 
+from analysis import step_times
+from analysis.findings import facts
 from analysis.network import rows as network
 from analysis.pipeline import events
 from analysis.pipeline.events import Row
+from analysis.why import ranks
 from scaling_study.quoting import printable
 from scaling_study.records import Record
 
@@ -32,17 +35,24 @@ class Rows:
     epochs: list[Row]
     notes: list[Row]
     network: list[Row]
+    facts: list[Row]
+    ranks: list[Row]
+    steps: list[Row]
 
 
 @dataclass(frozen=True)
 class Details:
-    """The frames of a study: events.COLUMNS, events.STAGE_COLUMNS, EPOCH_COLUMNS, NOTE_COLUMNS, network.COLUMNS."""
+    """The frames of a study: events.COLUMNS, events.STAGE_COLUMNS, EPOCH_COLUMNS, NOTE_COLUMNS, network.COLUMNS,
+    facts.COLUMNS, why.ranks.COLUMNS, step_times.COLUMNS."""
 
     events: pd.DataFrame
     stages: pd.DataFrame
     epochs: pd.DataFrame
     notes: pd.DataFrame
     network: pd.DataFrame
+    facts: pd.DataFrame
+    ranks: pd.DataFrame
+    steps: pd.DataFrame
 
 
 def of(record: Record) -> Rows:
@@ -59,7 +69,9 @@ def of(record: Record) -> Rows:
     ]
     said = dict.fromkeys(note for rank in record.ranks for note in rank.notes)
     notes: list[Row] = [(*who, printable(note)) for note in said]
-    return Rows(events.rows(record), events.stage_rows(record), epochs, notes, network.rows(record))
+    staged = events.rows(record), events.stage_rows(record)
+    measured = facts.rows(record), ranks.rows(record), step_times.rows(record)
+    return Rows(*staged, epochs, notes, network.rows(record), *measured)
 
 
 def gathered(many: Iterable[Rows]) -> Details:
@@ -75,6 +87,9 @@ def gathered(many: Iterable[Rows]) -> Details:
         epochs.astype(kinds),
         pd.DataFrame(rows["notes"], columns=list(NOTE_COLUMNS)),
         network.frame(rows["network"]),
+        facts.frame(rows["facts"]),
+        ranks.frame(rows["ranks"]),
+        step_times.frame(rows["steps"]),
     )
 
 

@@ -11,9 +11,11 @@ from typing import Any
 import pandas as pd
 
 from analysis import outcomes
-from analysis.baseline import same
-from analysis.configurations import KEYS, values
-from scaling_study.intervals import ratio
+from analysis.as_rows import as_rows
+from analysis.baseline import values_of
+from analysis.configurations import KEYS, over
+from analysis.once import once
+from analysis.results import Results
 
 REFERENCE = "fp32"
 COMPARED = ("fp16", "bf16")
@@ -23,6 +25,13 @@ COLUMNS = (
     *(key for key in KEYS if key != "allreduce"),
     *("allreduce", "gain", "gain_low", "gain_high", "n", "verdict", "configuration", "reference"),
 )
+OF_EACH = ("configuration", "status", "reason", "not_comparable", "repeat_values", "planned")
+
+
+@once
+def of(results: Results) -> pd.DataFrame:
+    """That of a study."""
+    return table(results.configurations)
 
 
 def table(configurations: pd.DataFrame) -> pd.DataFrame:
@@ -32,16 +41,14 @@ def table(configurations: pd.DataFrame) -> pd.DataFrame:
     `verdict` is faster, slower, "no difference", "no interval" (fewer than 3 repeats), "not comparable", or, where one
     of the two was not measured, which and why: "fp16: oom".
     """
-    rows = configurations.to_dict("records")
-    references = [row for row in rows if row["allreduce"] == REFERENCE]
+    rows = as_rows(configurations[[*KEYS, *OF_EACH]])
     alike = [key for key in KEYS if key != "allreduce"]
-    pairs = []
+    references: dict[tuple[Any, ...], Mapping[Any, Any]] = {}
     for row in rows:
-        if row["allreduce"] in COMPARED:
-            for reference in references:
-                if all(same(row[key], reference[key]) for key in alike):
-                    pairs.append(_pair(row, reference))
-                    break
+        if row["allreduce"] == REFERENCE:
+            references.setdefault(values_of(row, alike), row)
+    compared = [(row, references.get(values_of(row, alike))) for row in rows if row["allreduce"] in COMPARED]
+    pairs = [_pair(row, reference) for row, reference in compared if reference is not None]
     kinds: dict[str, Any] = {key: configurations[key].dtype for key in (*alike, "allreduce", "configuration")}
     kinds |= {"reference": "string", "verdict": "string", "n": "Int64"}
     frame = pd.DataFrame(pairs, columns=list(COLUMNS), dtype=object)
@@ -53,7 +60,7 @@ def _pair(row: Mapping[Any, Any], reference: Mapping[Any, Any]) -> dict[str, Any
     missing = [f"{side['allreduce']}: {outcomes.word(side)}" for side in (reference, row) if side["status"] != "ok"]
     if missing:
         return pair | {"n": 0, "verdict": ", ".join(missing)}
-    gain = ratio(values(row), values(reference))
+    gain = over(row, reference)
     if row["not_comparable"] or reference["not_comparable"]:
         return pair | {"n": gain.n, "verdict": NOT_COMPARABLE}
     if gain.low is None or gain.high is None:

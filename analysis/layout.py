@@ -64,9 +64,9 @@ def markdown(table: Table | Listing) -> str:
         body, first = [[*names, *map(_marked, cells)] for names, cells in filled], "---:"
         said = (*table.notes, *table.legend)
     rules = [first, *["---:"] * (len(header) - 1)]
-    lines = [f"# {_harmless(table.title)}", ""]
-    lines += [f"| {' | '.join(map(_harmless, line))} |" for line in (header, rules, *body)]
-    return "\n".join([*lines, "", *(f"- {_harmless(note)}" for note in said), ""])
+    lines = [f"# {harmless(table.title)}", ""]
+    lines += [f"| {' | '.join(map(harmless, line))} |" for line in (header, rules, *body)]
+    return "\n".join([*lines, "", *(f"- {harmless(note)}" for note in said), ""])
 
 
 def grid(table: Table, most_columns: int) -> tuple[list[str], list[tuple[list[str], list[Cell]]]]:
@@ -87,7 +87,7 @@ def number(value: float, half: float | None = None) -> str:
     return f"{value:,.{places}f}" + ("" if half is None else f" ± {half:,.{places}f}")
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
     """Names and messages that others wrote make no HTML, no link or image, and no column of their own."""
     for sign, written in (("&", "&amp;"), ("<", "&lt;"), ("|", "&#124;"), ("](", "]&#40;")):
         text = text.replace(sign, written)

@@ -17,8 +17,10 @@ from typing import Any
 import pandas as pd
 
 from analysis import comparable, notes
+from analysis.as_rows import as_rows
 from analysis.baseline import known, same
 from analysis.layout import Listing, number
+from analysis.once import once
 from analysis.over_ranks import MEMORY_COLUMNS
 from analysis.results import Results
 from scaling_study.frameworks import FRAMEWORKS
@@ -51,20 +53,27 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     `state_bytes` are parameters, gradients and optimiser; `saved` is their share that is missing against those of
     `reference`, and `theory` what that share should be. Both are None where there is nothing to compare with.
     """
-    measured = [row for row in rows.to_dict("records") if row["n"] and known(row[MEMORY_COLUMNS[0]])]
+    measured = [row for row in as_rows(rows) if row["n"] and known(row[MEMORY_COLUMNS[0]])]
     whole = [row | {"state_bytes": sum(int(row[kind]) for kind in STATE if known(row[kind]))} for row in measured]
     made = [row | _saved(row, whole) for row in whole]
     frame = pd.DataFrame(made, columns=list(COLUMNS), dtype=object)
     return frame.sort_values(["series_order", "batch"], kind="stable", ignore_index=True)
 
 
+@once
+def measured(results: Results, model: str) -> pd.DataFrame:
+    """table() of one model of a study."""
+    return table(results.frame_of(model))
+
+
+@once
 def listing(results: Results, model: str) -> Listing | None:
     """A row for each series, at one batch size where it was measured; None where memory was not counted."""
-    ours = results.configurations[results.configurations.model == model]
-    made = one_batch(table(ours))
+    ours = results.frame_of(model)
+    made = one_batch(measured(results, model))
     if made.empty:
         return None
-    signs = {row["configuration"]: comparable.sign(row) for row in ours.to_dict("records")}
+    signs = {row["configuration"]: comparable.sign(row) for row in results.rows_of(model)}
     header = ["configuration (MB a worker)", "batch", *(kind.removesuffix("_bytes") for kind in MEMORY_COLUMNS[:-1])]
     rows = [
         (
@@ -75,7 +84,7 @@ def listing(results: Results, model: str) -> Listing | None:
             megabytes(row["resident_bytes"]),
             *(percent(row[name]) for name in ("saved", "theory")),
         )
-        for row in made.to_dict("records")
+        for row in as_rows(made)
     ]
     references = [str(name) for name in made.reference.dropna().unique()]
     against = f"against {references[0]}" if references else "nothing to compare with was measured"

@@ -6,6 +6,7 @@ import pandas as pd
 
 from analysis import comparable
 from analysis.baseline import is_pipeline
+from analysis.once import once
 from analysis.results import Results, unit
 from scaling_study.records import BUSY_CORES
 
@@ -15,13 +16,13 @@ MOST_REASONS = 6  # lines of reasons under one table; the rest are counted
 def of(results: Results, model: str) -> list[str]:
     """What is particular to one model's throughput table: who may not be compared, how sure, what failed, what was
     trained."""
-    ours = results.configurations[results.configurations.model == model]
+    ours = results.frame_of(model)
     return [*_compared(ours), *_sure(ours, results), *_failed(ours, "status"), *_trained(ours)]
 
 
 def of_speedup(results: Results, model: str) -> list[str]:
     """Likewise of its speed-up table: what has no speed-up, and why."""
-    ours = results.configurations[results.configurations.model == model]
+    ours = results.frame_of(model)
     without = ours[(ours.status == "ok") & ours.speedup.isna() & (ours.not_comparable.fillna("") == "")]
     return [*_compared(ours), *_failed(without, "speedup_reason"), *_failed(ours, "status")]
 
@@ -31,7 +32,8 @@ def legend(results: Results) -> list[str]:
     return [
         f"Samples per second over all workers, mean of {results.repeats} ± half of the 95 % interval between "
         "repeats (Student t); with fewer than 3 repeats no interval is claimed.",
-        "**Bold**: the fastest of its row; ≈: not distinguishable from it at 95 %; ★: the row of the fastest.",
+        "**Bold**: the fastest of its row, among those that do the same work; "
+        "≈: not distinguishable from it at 95 %; ★: the row of the fastest.",
         *_busy(results),
         *_older(results),
         source(results),
@@ -70,12 +72,14 @@ def legend_of_speedup(results: Results) -> list[str]:
     ]
 
 
+@once
 def _pipelines(results: Results) -> bool:
     """Whether there are some that are held against another batch than the rest."""
-    rows = results.configurations.to_dict("records")
+    rows = results.rows
     return results.study.batch_key != "global_batch" and any(is_pipeline(row) for row in rows)
 
 
+@once
 def source(results: Results) -> str:
     """Study, machine, date and data: `cifar10-scaling; 2 cores of Xeon, no GPU; 2026-01-31; SYNTHETIC DATA`."""
     data = "SYNTHETIC DATA" if results.synthetic else data_names(results)

@@ -24,4 +24,6 @@ def implied(row: Mapping[Any, Any]) -> bool:
 
 def words(rows: pd.DataFrame) -> pd.Series[str]:
     """The same of each row."""
-    return pd.Series([word(row) for row in rows.to_dict("records")], index=rows.index, dtype="string")
+    pairs = zip(rows.status, rows.reason, strict=True)
+    said = [word({"status": status, "reason": reason}) for status, reason in pairs]
+    return pd.Series(said, index=rows.index, dtype="string")

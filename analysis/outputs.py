@@ -1,113 +1,129 @@
 """Results folder -> results.csv, configurations.csv, tables/ and figures/, replacing what an earlier run left.
 
-Every file is written beside its place and renamed into it, so a reader never meets half a file. Files of ours
-that this run no longer makes (a model taken out of the study) are deleted; anybody else's are left alone.
+A reader never meets half a file (files.py). Files of ours that this run no longer makes (a model taken out of the
+study) are deleted; anybody else's are left alone.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
-from analysis import communication, figures, gain, layout, memory, results, tables
+from analysis import communication, drawing, gain, garbage, layout, memory, results, tables
 from analysis.epochs import listing as epochs
-from analysis.figures import style
+from analysis.files import write_csv, write_text
 from analysis.names import file_name
 from analysis.network import listing as networks
 from analysis.pipeline import listing as pipelines
 from analysis.results import Results
+from analysis.salvage import NOTHING, LostPart, Salvage
+from analysis.scaling import listing as scaling
+from analysis.scaling import table as scaling_table
+from analysis.why import listing as why
+from analysis.why import table as why_table
 
-UNDATED = {"Date": None}  # the same results are the same file
+MOST_TRIALS = 500  # whose report a sweep writes at its end
 OURS = re.compile(
-    r"(throughput|speedup|memory|communication|frameworks|allreduce-gain|pipeline|epochs|network|timelines?)(-.+)?"
+    r"((throughput|speedup|memory|communication|frameworks|allreduce-gain|pipeline|epochs|network|drift|timelines?"
+    r"|waterfall|steps|distributions|scaling-law)(-.+)?"
+    r"|attribution|bottleneck|remedies|utilisation|frontier|scaling-laws|extrapolation|returns|cost|next|roofline|pareto)"
     r"\.(md|csv|png|svg)"
 )
 
 
-def write(folder: Path) -> list[Path]:
-    """Write everything and return the paths. Raises NotResults or OSError; warns SkippedRecord."""
-    read = results.read(folder)
+Made = tuple[str, layout.Table | layout.Listing | None, pd.DataFrame | None]  # file name, table, the numbers behind it
+
+
+def write(folder: Path, page: bool | None = None, processes: int = 1) -> list[Path]:
+    """Write everything and return the paths. Raises NotResults or OSError; warns SkippedRecord and LostPart.
+
+    `page`: whether to write the report too; None: where the study is small enough for that to take no time.
+    `processes`: how many may draw figures at once, where there are many.
+    """
+    read, salvage = results.read(folder), Salvage()
     made = [write_csv(folder / "results.csv", read.trials)]
     shown = read.configurations.drop(columns=["series_order", "batch"])
     made.append(write_csv(folder / "configurations.csv", shown))
-    made += write_tables(read, folder / "tables")
-    made += write_figures(read, folder / "figures")
+    made += write_tables(read, folder / "tables", salvage)
+    drawn = drawing.write(read, folder / "figures", salvage, processes)
+    made += drawing.paths(drawn)
+    if page or (page is None and len(read.trials) <= MOST_TRIALS):
+        from analysis.report import write as report  # it writes files as this module does
+
+        made += report.write(read, folder, drawn, salvage)
     for place in ("tables", "figures"):
         for path in (folder / place).glob("*"):
             if OURS.fullmatch(path.name) and path not in made:
                 path.unlink()
+    for part in salvage.lost:
+        warnings.warn(part, LostPart, stacklevel=2)
     return made
 
 
-def write_tables(read: Results, folder: Path) -> list[Path]:
+def write_tables(read: Results, folder: Path, salvage: Salvage = NOTHING) -> list[Path]:
     """throughput-<model>, speedup-<model> where there is a baseline, memory-<model> and communication-<model> where
-    they were counted, pipeline and epochs where there were some: in Markdown, the numbers in CSV."""
-    made = []
-    for model in read.models:
-        name = file_name(model)
-        made.append(write_text(folder / f"throughput-{name}.md", layout.markdown(tables.throughput(read, model))))
-        made.append(write_csv(folder / f"throughput-{name}.csv", tables.long(read, model)))
-        if read.study.baseline is not None:
-            made.append(write_text(folder / f"speedup-{name}.md", layout.markdown(tables.speedup(read, model))))
-        of_model = read.configurations[read.configurations.model == model]
-        for kind, part in (("memory", memory), ("communication", communication)):
-            if (listing := part.listing(read, model)) is not None:
-                made.append(write_text(folder / f"{kind}-{name}.md", layout.markdown(listing)))
-                made.append(write_csv(folder / f"{kind}-{name}.csv", part.table(of_model)))
-    for name, whole in (("pipeline", pipelines), ("epochs", epochs), ("network", networks)):
-        if (listing := whole.listing(read)) is not None:
-            made.append(write_text(folder / f"{name}.md", layout.markdown(listing)))
-            made.append(write_csv(folder / f"{name}.csv", whole.table(read)))
-    pairs = gain.table(read.configurations)
-    return made + ([write_csv(folder / "allreduce-gain.csv", pairs)] if len(pairs) else [])
+    they were counted, pipeline and epochs where there were some, and so on: in Markdown, the numbers in CSV."""
+    with garbage.ignored():
+        return _write_tables(read, folder, salvage)
 
 
-def write_figures(read: Results, folder: Path) -> list[Path]:
-    """Every figure of the study."""
-    return write_drawn(figures.draw(read), folder)
-
-
-def write_drawn(drawn: Mapping[str, Figure], folder: Path) -> list[Path]:
-    """Each figure as PNG, for looking at, and as SVG, for a paper."""
-    made = []
-    with style.applied():
-        for name, figure in drawn.items():
-            made.append(_replaced(folder / f"{name}.png", partial(figure.savefig, format="png")))
-            made.append(_replaced(folder / f"{name}.svg", partial(figure.savefig, format="svg", metadata=UNDATED)))
+def _write_tables(read: Results, folder: Path, salvage: Salvage) -> list[Path]:
+    made, none = [], list[Made]()
+    for what, make in _kinds(read):
+        for name, table, numbers in salvage.made(f"tables of {what}", partial(_all, make), none):
+            if table is not None:
+                made.append(write_text(folder / f"{name}.md", layout.markdown(table)))
+            if numbers is not None:
+                made.append(write_csv(folder / f"{name}.csv", numbers))
     return made
 
 
-def write_csv(path: Path, frame: pd.DataFrame) -> Path:
-    return _replaced(path, lambda temporary: frame.to_csv(temporary, index=False))
+def _all(make: Callable[[], Iterable[Made]]) -> list[Made]:
+    return list(make())
 
 
-def write_text(path: Path, text: str) -> Path:
-    return _replaced(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+def _kinds(read: Results) -> Iterator[tuple[str, Callable[[], Iterable[Made]]]]:
+    """What is made together, and how."""
+    for model in read.models:
+        yield f"speed of {model}", partial(_speeds, read, model)
+        for kind, of_model in (("memory", memory), ("communication", communication)):
+            yield f"{kind} of {model}", partial(_of_model, read, model, kind, of_model)
+    for name, whole in (("pipeline", pipelines), ("epochs", epochs), ("network", networks)):
+        yield name, partial(_whole, read, name, whole)
+    yield "the why", lambda: _named(why.named(read), why_table.frames(read))
+    yield "what comes next", lambda: _named(scaling.named(read), scaling_table.frames(read))
+    yield "what 16 bits gain", partial(_gains, read)
 
 
-def _replaced(path: Path, write_to: Callable[[Path], object]) -> Path:
-    """Write to a temporary file in the same folder, then rename it over `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    try:
-        write_to(Path(name))
-        os.chmod(name, 0o666 & ~_umask())  # mkstemp makes files that only their owner can read
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return path
+def _speeds(read: Results, model: str) -> Iterator[Made]:
+    name = file_name(model)
+    yield f"throughput-{name}", tables.throughput(read, model), tables.long(read, model)
+    if read.study.baseline is not None:
+        yield f"speedup-{name}", tables.speedup(read, model), None
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _of_model(read: Results, model: str, kind: str, part: Any) -> Iterator[Made]:
+    if (listing := part.listing(read, model)) is not None:
+        yield f"{kind}-{file_name(model)}", listing, part.measured(read, model)
+
+
+def _whole(read: Results, name: str, part: Any) -> Iterator[Made]:
+    if (listing := part.listing(read)) is not None:
+        yield name, listing, part.table(read)
+
+
+def _named(said: Mapping[str, layout.Listing], numbers: Mapping[str, pd.DataFrame]) -> Iterator[Made]:
+    for name, listing in said.items():
+        yield name, listing, numbers.get(name)
+
+
+def _gains(read: Results) -> Iterator[Made]:
+    pairs = gain.of(read)
+    if len(pairs):
+        yield "allreduce-gain", None, pairs

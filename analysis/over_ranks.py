@@ -2,68 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
+import numpy as np
+from numpy.typing import NDArray
 
 from scaling_study import records
-from scaling_study.intervals import throughput, within_run
+from scaling_study.intervals import throughput, within_runs
 from scaling_study.models import NO_MODEL
 from scaling_study.records import RankReport, Record
 
 PHASES = ("data", "forward", "backward", "communication", "optimizer", "unattributed")
 MEMORY = ("parameters", "gradients", "optimizer", "buffers", "activations", "resident")
 COLLECTIVES = ("allreduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all", "send", "other")
+PHASE_COLUMNS = tuple(f"{name}_seconds" for name in PHASES)
 MEMORY_COLUMNS = tuple(f"{kind}_bytes" for kind in MEMORY)
 COMMUNICATION_COLUMNS = tuple(f"communication_{kind}_bytes" for kind in COLLECTIVES)
 
 
-def measured(record: Record) -> dict[str, Any]:
-    """The columns of what was measured, over all ranks of a trial that is ok: of a probe, that it was alone."""
+@dataclass(frozen=True)
+class Timed:
+    """The window of a trial's slowest rank, for the interval within it."""
+
+    step_seconds: NDArray[np.float64]  # (n,)
+    samples_per_step: float  # over all ranks
+
+
+def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
+    """The columns of what was measured, over all ranks of a trial that is ok, and what its interval is made of
+    (intervals). Of a probe: that it was alone."""
     ranks = record.ranks
     if record.trial.get("model") == NO_MODEL:
-        return {"busy_elsewhere_cores": records.busy_elsewhere_cores(ranks)}
-    slowest = max(ranks, key=lambda rank: sum(rank.step_seconds))
-    window_seconds = sum(slowest.step_seconds)
+        return {"busy_elsewhere_cores": records.busy_elsewhere_cores(ranks)}, None
+    slowest = max(ranks, key=lambda rank: rank.window_seconds)
+    window_seconds = slowest.window_seconds
     if window_seconds <= 0:
         raise ValueError("the timed window lasted no time")
     samples = sum(rank.samples_seen for rank in ranks)
     if samples <= 0:
         raise ValueError("no rank saw a sample in the timed window")
-    interval = throughput(within_run(slowest.step_seconds), samples / len(slowest.step_seconds))
+    steps = np.asarray(slowest.step_seconds, dtype=np.float64)
     tokens = over(sum, (rank.tokens_seen for rank in ranks))
-    sent = [communication(rank) for rank in ranks]
-    return {
-        "reason": record.reason or interval.verdict,
+    sent = [kinds for rank in ranks if (kinds := communication(rank)) is not None]
+    made = {
         "busy_elsewhere_cores": records.busy_elsewhere_cores(ranks),
         "samples_per_second": samples / window_seconds,
         "tokens_per_second": None if tokens is None else tokens / window_seconds,
-        "interval_low": interval.low,
-        "interval_high": interval.high,
-        "steps": len(slowest.step_seconds),
-        "step_seconds_mean": window_seconds / len(slowest.step_seconds),
-        "step_seconds_median": float(pd.Series(slowest.step_seconds).median()),
-        **{
-            f"{name}_seconds": over(_mean, (getattr(rank.phases, f"{name}_seconds", None) for rank in ranks))
-            for name in PHASES
-        },
+        "steps": len(steps),
+        "step_seconds_mean": window_seconds / len(steps),
+        "step_seconds_median": statistics.median(slowest.ordered_seconds),
+        **{name: over(_mean, [getattr(rank.phases, name, None) for rank in ranks]) for name in PHASE_COLUMNS},
         "parameters": over(max, (rank.parameters for rank in ranks)),
         "samples_seen": samples,
         "allreduce_bytes": over(max, (rank.allreduce_bytes for rank in ranks)),
-        "communication_bytes": over(max, (None if kinds is None else sum(kinds.values()) for kinds in sent)),
+        "communication_bytes": over(max, [sum(kinds.values()) for kinds in sent]),
         **{
-            f"communication_{kind}_bytes": over(max, (None if kinds is None else kinds[kind] for kinds in sent))
-            for kind in COLLECTIVES
+            name: over(max, [kinds[kind] for kinds in sent])
+            for kind, name in zip(COLLECTIVES, COMMUNICATION_COLUMNS, strict=True)
         },
         "peak_memory_bytes": over(max, (rank.peak_memory_bytes for rank in ranks)),
-        **{f"{kind}_bytes": over(max, (rank.memory.get(kind) for rank in ranks)) for kind in MEMORY},
+        **{
+            name: over(max, [rank.memory.get(kind) for rank in ranks])
+            for kind, name in zip(MEMORY, MEMORY_COLUMNS, strict=True)
+        },
         "gpu_utilization_percent": over(_mean, (rank.gpu_utilization_percent for rank in ranks)),
         "energy_joules": over(sum, _energy_of_devices(ranks)),
         "loss_first": over(_mean, (rank.loss_first for rank in ranks)),
         "loss_last": over(_mean, (rank.loss_last for rank in ranks)),
         "data_source": "; ".join(dict.fromkeys(rank.data_source for rank in ranks)),
     }
+    return made, Timed(steps, samples / len(steps))
+
+
+def intervals(timed: Sequence[Timed], reasons: Iterable[str]) -> list[dict[str, Any]]:
+    """`interval_low`, `interval_high` and `reason` of each: the verdict on the interval where there is none yet."""
+    within = within_runs([one.step_seconds for one in timed])
+    speeds = (throughput(seconds, one.samples_per_step) for seconds, one in zip(within, timed, strict=True))
+    return [
+        {"interval_low": speed.low, "interval_high": speed.high, "reason": reason or speed.verdict}
+        for speed, reason in zip(speeds, reasons, strict=True)
+    ]
 
 
 def communication(rank: RankReport) -> Mapping[str, int] | None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from analysis import configurations, details, parity, series, study, trials
+from analysis import configurations, details, garbage, parity, series, study, trials
+from analysis.as_rows import as_rows
 from analysis.details import Details
 from analysis.study import StudyInfo
 from scaling_study.models import MODELS, NO_MODEL, TEXT_KEYS
@@ -26,19 +30,50 @@ class Results:
     configurations: pd.DataFrame
     older: int = 0  # configurations with records that are not in the study as it is now
     details: Details = field(default_factory=details.none)  # what the records hold beside the trials' columns
+    skipped: tuple[str, ...] = ()  # a line for each record that could not be read
 
-    @property
+    @cached_property
+    def rows(self) -> list[dict[Any, Any]]:
+        """`configurations`, a mapping each: made once, as taking a frame apart costs more than most of what is asked of
+        it. Not to be written to."""
+        return as_rows(self.configurations)
+
+    @cached_property
+    def series_keys(self) -> list[str]:
+        """The trial keys that tell series apart."""
+        return series.keys(self.configurations)
+
+    @cached_property
+    def _by_model(self) -> dict[str, list[dict[Any, Any]]]:
+        made: dict[str, list[dict[Any, Any]]] = {}
+        for row in self.rows:
+            made.setdefault(str(row["model"]), []).append(row)
+        return made
+
+    def rows_of(self, model: str) -> list[dict[Any, Any]]:
+        """Those of one model."""
+        return self._by_model.get(model, [])
+
+    @cached_property
+    def _frames(self) -> dict[str, pd.DataFrame]:
+        return {str(model): ours for model, ours in self.configurations.groupby("model", sort=False)}
+
+    def frame_of(self, model: str) -> pd.DataFrame:
+        """`configurations` of one model. Not to be written to."""
+        return self._frames.get(model, self.configurations.iloc[:0])
+
+    @cached_property
     def runs(self) -> pd.DataFrame:
         """The trials that are neither gates nor probes: those that trained in order to be measured."""
         return self.trials[~gates_of(self.trials) & ~probes_of(self.trials)]
 
-    @property
+    @cached_property
     def probes(self) -> pd.DataFrame:
         """The trials that measured the network, of the study as it is now."""
         known, ours = self.study.configurations, self.trials[probes_of(self.trials)]
         return ours if known is None else ours[ours.configuration.isin(known)]
 
-    @property
+    @cached_property
     def gates(self) -> pd.DataFrame:
         """The trials that are parity gates."""
         return self.trials[gates_of(self.trials)]
@@ -51,7 +86,7 @@ class Results:
         done = f": {len(self.gates)} parity gates, nothing to draw yet" if len(self.gates) else ""
         return f"no finished trial yet{done}" if self.probes.empty else ""
 
-    @property
+    @cached_property
     def models(self) -> list[str]:
         """In the order of their names, numbers as numbers: resnet8 before resnet18."""
         return sorted(
@@ -59,7 +94,7 @@ class Results:
             key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)],
         )
 
-    @property
+    @cached_property
     def synthetic(self) -> bool:
         """Whether any configuration trained on generated data: then every title and footnote says so."""
         c = self.configurations
@@ -71,7 +106,7 @@ class Results:
         """The study's name, as a table's title ends with it."""
         return f"{self.study.name}, SYNTHETIC DATA" if self.synthetic else self.study.name
 
-    @property
+    @cached_property
     def dates(self) -> str:
         """`2026-01-31`, or the first and last day of the study's trials (UTC); empty if none was started."""
         days = sorted({str(started)[:10] for started in self.trials.started_at.dropna() if started})
@@ -97,13 +132,23 @@ def gates_of(rows: pd.DataFrame) -> pd.Series[bool]:
 
 def read(folder: Path) -> Results:
     """Raises study.NotResults for a folder that is none; warns trials.SkippedRecord of unreadable records."""
+    with garbage.ignored():
+        return _read(folder)
+
+
+def _read(folder: Path) -> Results:
     about = study.read(folder)
-    rows, beside = trials.read_whole(folder)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", trials.SkippedRecord)
+        rows, beside = trials.read_whole(folder)
+    for one in caught:
+        warnings.warn(one.message, stacklevel=4)
+    skipped = dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, trials.SkippedRecord))
     runs = rows[rows["find"].isna() & ~probes_of(rows)]  # the others looked for something else: they are in results.csv
     current = runs if about.configurations is None else runs[runs.configuration.isin(about.configurations)]
     older = runs.configuration.nunique() - current.configuration.nunique()
     shown = series.add(configurations.summarise(current, about), about)
-    return Results(about, rows, shown, older, beside)
+    return Results(about, rows, shown, older, beside, tuple(skipped))
 
 
 def unit(rows: pd.DataFrame) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.as_rows import as_rows
 from analysis.baseline import has, known, same
 from analysis.configurations import KEYS
 from analysis.study import StudyInfo, workers_text
@@ -61,7 +62,7 @@ def add(configurations: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
     """With columns `series` (a short label), `series_order` (0, 1, ... in the order to show them) and `batch`."""
     names = keys(configurations)
     several = configurations.framework.nunique() > 1
-    rows = configurations.to_dict("records")
+    rows = as_rows(configurations)
     labels = [label(row, names, several) for row in rows]
     places: dict[str, tuple[Hashable, ...]] = {}
     for row, text in zip(rows, labels, strict=True):

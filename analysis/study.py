@@ -27,6 +27,7 @@ class StudyInfo:
     machine: Mapping[str, Any] = field(default_factory=dict)  # cores, cpu, gpus, memory_bytes, fingerprint
     target_interval: float = 0.02  # half-width of the 95 % interval over the mean
     configurations: tuple[str, ...] | None = None  # of the study as it is now; None: all there are
+    sentinel: str | None = None  # the configuration that was repeated through the whole sweep
 
     @property
     def batch_key(self) -> str:
@@ -82,6 +83,8 @@ def read(results: Path) -> StudyInfo:
     for name, one, kind in (("workers", workers, int), ("target_interval", target, int | float)):
         if not isinstance(one, kind):
             raise NotResults(f"{path} is not whole: {name}={quoted(one)}")
+    if not isinstance(sentinel := value.get("sentinel"), str | None):
+        raise NotResults(f"{path} is not whole: sentinel={quoted(sentinel)}")
     if not isinstance(configurations, list | None):
         raise NotResults(f"{path} is not whole: configurations={quoted(configurations)}")
     return StudyInfo(
@@ -91,6 +94,7 @@ def read(results: Path) -> StudyInfo:
         machine=machine,
         target_interval=float(target),
         configurations=None if configurations is None else tuple(map(str, configurations)),
+        sentinel=sentinel,
     )
 
 

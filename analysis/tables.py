@@ -11,14 +11,15 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import comparable, notes, outcomes
+from analysis import comparable, notes, outcomes, work
 from analysis.baseline import known
-from analysis.configurations import values
+from analysis.configurations import over
 from analysis.layout import ALIKE, BEST, Cell, Table, number
+from analysis.once import once
 from analysis.results import Results, unit
-from scaling_study.intervals import ratio
 
 
+@once
 def throughput(results: Results, model: str) -> Table:
     """`712 ± 8` samples/s; the half-width is that of the 95 % interval between repeats. Beside it tokens/s, of text."""
     samples = unit(_of_model(results, model))
@@ -26,6 +27,7 @@ def throughput(results: Results, model: str) -> Table:
     return _table(results, model, title, f"{samples}/s", throughput_text, notes.of(results, model), legend)
 
 
+@once
 def speedup(results: Results, model: str) -> Table:
     """`1.62 [1.58, 1.66], 81 %`: speed-up with its 95 % interval, and efficiency (speed-up / workers)."""
     title = f"Speed-up of {model} over {results.study.baseline_text}, and efficiency"
@@ -33,13 +35,14 @@ def speedup(results: Results, model: str) -> Table:
     return _table(results, model, title, name, _speedup_text, said, legend)
 
 
+@once
 def long(results: Results, model: str) -> pd.DataFrame:
     """The numbers of throughput(): one row a batch size; a mean (or status), a half-width, and for text the tokens/s,
     for each series."""
     ours = _of_model(results, model)
     text = [
         round(row["samples_per_second"], 3) if row["status"] == "ok" else outcomes.word(row)
-        for row in ours.to_dict("records")
+        for row in _rows(results, model)
     ]
     half = ((ours.interval_high - ours.interval_low) / 2).round(3)
     frame = ours.assign(mean=pd.Series(text, index=ours.index, dtype=object), half=half.astype(object))
@@ -47,22 +50,29 @@ def long(results: Results, model: str) -> pd.DataFrame:
     names = {"mean": "", "half": " ±"} | ({"tokens": " tokens/s"} if ours.tokens_per_second.notna().any() else {})
     wide = {
         (order, series, what): group.drop_duplicates("batch").set_index("batch")[what]
-        for (order, series), group in frame.groupby(["series_order", "series"])
+        for (order, series), group in frame[["series_order", "series", "batch", *names]].groupby(
+            ["series_order", "series"]
+        )
         for what in names
     }
-    signs = {row["series"]: comparable.sign(row) for row in ours.to_dict("records")}
+    signs = {row["series"]: comparable.sign(row) for row in results.rows_of(model)}
     titles = [f"{series} {signs[series]}".rstrip() + names[what] for _, series, what in wide]
     result = pd.DataFrame(list(wide.values()), index=titles, dtype=object).T.sort_index()
     return result.rename_axis(results.study.batch_key).reset_index()
 
 
 def _of_model(results: Results, model: str) -> pd.DataFrame:
-    ours = results.configurations[results.configurations.model == model]
+    ours = results.frame_of(model)
     return ours.sort_values(["batch", "series_order"], kind="stable")
 
 
+def _rows(results: Results, model: str) -> list[dict[Any, Any]]:
+    """In the same order."""
+    return sorted(results.rows_of(model), key=lambda row: (row["batch"], row["series_order"]))
+
+
 def _table(results: Results, model: str, title: str, name: str, text: Any, said: list[str], legend: list[str]) -> Table:
-    ours = _of_model(results, model).to_dict("records")
+    ours = _rows(results, model)
     cells: dict[tuple[int, str], Cell] = {}
     for batch in dict.fromkeys(row["batch"] for row in ours):
         row_marks = marks([row for row in ours if row["batch"] == batch])
@@ -74,7 +84,8 @@ def _table(results: Results, model: str, title: str, name: str, text: Any, said:
                 # Two configurations that differ only in how they were measured share a cell and are both shown.
                 both = cells.get(place)
                 cells[place] = Cell(f"{both.text}; {cell.text}", cell.mark, sign=cell.sign) if both else cell
-    fastest = max((r for r in ours if _competes(r)), key=lambda r: r["samples_per_second"], default=None)
+    most = next(iter(work.alike(r for r in ours if competes(r))), [])
+    fastest = max(most, key=lambda r: r["samples_per_second"], default=None)
     order = sorted({(row["series_order"], str(row["series"])) for row in ours})
     return Table(
         title=f"{title} ({results.heading})",
@@ -90,20 +101,21 @@ def _table(results: Results, model: str, title: str, name: str, text: Any, said:
 
 
 def marks(row: list[dict[Any, Any]]) -> dict[str, str]:
-    """Configuration -> BEST or ALIKE, for configurations of one row: which is fastest, and which may be as fast."""
-    measured = [c for c in row if _competes(c)]
-    if len(measured) < 2:
-        return {}
-    best = max(measured, key=lambda c: c["samples_per_second"])
-    result = {best["configuration"]: BEST}
-    for other in measured:
-        gain = ratio(values(best), values(other))
-        if other is not best and gain.low is not None and gain.low <= 1:
-            result[other["configuration"]] = ALIKE
+    """Configuration -> BEST or ALIKE, for configurations of one row: which is fastest of those that do the same work,
+    and which may be as fast."""
+    result: dict[str, str] = {}
+    for measured in work.alike(c for c in row if competes(c)):
+        if len(measured) > 1:
+            best = max(measured, key=lambda c: c["samples_per_second"])
+            result[best["configuration"]] = BEST
+            for other in measured:
+                gain = over(best, other)
+                if other is not best and gain.low is not None and gain.low <= 1:
+                    result[other["configuration"]] = ALIKE
     return result
 
 
-def _competes(row: Mapping[Any, Any]) -> bool:
+def competes(row: Mapping[Any, Any]) -> bool:
     """Whether its speed may be set beside others'."""
     return bool(row["n"] and not row["oversubscribed"] and not row["not_comparable"])
 

@@ -1,4 +1,5 @@
-"""The same tables in the terminal. What would be too wide for it is one long table, batch size by batch size."""
+"""The same tables in the terminal, and what speaks against their numbers. What would be too wide for it is one long
+table, batch size by batch size."""
 
 from __future__ import annotations
 
@@ -11,17 +12,21 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from analysis import comparable, layout, tables
+from analysis import comparable, findings, layout, tables
+from analysis.findings import listing as warned
+from analysis.findings.finding import DOUBT, NOTE, WRONG
 from analysis.layout import ALIKE, ALIKE_SIGN, BEST, Cell, Listing, Table
 from analysis.network import listing as networks
 from analysis.results import Results
 
 MOST_COLUMNS, MOST_ROWS = 8, 120
 COLUMN = 14  # characters, with its borders, below which a cell breaks over too many lines
+MOST_WARNINGS = 12
+STYLES = {WRONG: "bold red", DOUBT: "yellow", NOTE: "dim"}
 
 
 def show(results: Results, console: Console) -> None:
-    """Print every model's throughput, and its speed-up where the study declares a baseline."""
+    """Print every model's throughput, its speed-up where the study declares a baseline, and all warnings."""
     if results.nothing_yet:
         console.print(Text(f"{results.study.name}: {results.nothing_yet}"))
         _say(comparable.of_gates(results.gates), console)
@@ -41,11 +46,25 @@ def show(results: Results, console: Console) -> None:
     if (probed := networks.brief(results)) is not None:
         console.print(render_listing(probed))
         _say(probed.notes, console)
+    if (results.configurations.n > 0).any():
+        _warn(results, console)
 
 
 def _say(sentences: Iterable[str], console: Console) -> None:
     for sentence in sentences:
         console.print(Padding(Text(sentence.replace("**", ""), style="dim"), (0, 0, 0, 2)))
+
+
+def _warn(results: Results, console: Console) -> None:
+    """Every finding in one or two sentences, the worst first, and what the machine was like meanwhile."""
+    found = findings.check(results)
+    console.print(Text("\nWarnings" if found else "\nNo warnings", style="bold"))
+    for one in found[:MOST_WARNINGS]:
+        flaw = f" ({one.flaw})" if one.published else ""
+        words = Text.assemble((one.severity, STYLES[one.severity]), ": ", (one.title, "bold"), flaw, ". ", one.text)
+        console.print(Padding(words, (0, 0, 0, 2)))
+    more = len(found) - MOST_WARNINGS
+    _say([*([f"and {more} more: see report.html"] if more > 0 else []), *warned.machine(results)], console)
 
 
 def render(table: Table) -> RichTable:

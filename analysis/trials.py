@@ -6,20 +6,22 @@ its interval is that of the slowest rank's steps. Means over ranks, sums and max
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from analysis import details, parity
+from analysis import details, over_ranks, parity
 from analysis.details import Details
-from analysis.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASES, measured
+from analysis.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASES, Timed
 from scaling_study import records
 from scaling_study.quoting import printable
-from scaling_study.records import Record, UnreadableRecord
+from scaling_study.reading import MissingRecord, UnreadableRecord
+from scaling_study.records import Record
 from scaling_study.trial import Trial
 
 TRIAL_KEYS = tuple(Trial().to_dict())
@@ -51,7 +53,10 @@ COLUMNS = (
 )
 
 
+RECORD = "record.json"
+AT_ONCE = 1000  # trials whose intervals are worked out together
 NOT_WHOLE = (TypeError, ValueError, AttributeError, KeyError)  # what a record of the right shape, but wrong, raises
+WORDS = (*TEXTS, *TRIAL_KEYS)  # columns that may hold the words of others
 
 
 class SkippedRecord(UserWarning):
@@ -66,31 +71,57 @@ def read(results: Path) -> pd.DataFrame:
 def read_whole(results: Path) -> tuple[pd.DataFrame, Details]:
     """The same, and what their records hold beside it."""
     rows: dict[Path, dict[str, Any]] = {}
-    training: dict[Path, Record] = {}
+    firsts: dict[str, Record] = {}  # of each configuration, without what its ranks measured
+    training: dict[Path, str] = {}
     beside: list[details.Rows] = []
-    for path in sorted((results / "trials").glob("*/record.json")):
+    timed: dict[Path, Timed] = {}
+    for folder in _folders(results / "trials"):
         try:
-            record = records.read_trial(path.parent)
-            made = row(record)
+            record = records.read_trial(folder)
+            made, window = _row(record)
             if made["find"] != parity.GATE:
                 beside.append(details.of(record))
-                training[path] = replace(record, ranks=[])  # of all, at once: not every step of every rank
-            rows[path] = made
+                training[folder] = record.configuration
+                if record.configuration not in firsts:
+                    firsts[record.configuration] = replace(record, ranks=[])
+            rows[folder] = made
+            if window is not None:
+                timed[folder] = window
+        except MissingRecord:
+            continue  # not finished
         except UnreadableRecord as error:
             warnings.warn(f"skipped: {error}", SkippedRecord, stacklevel=2)
         except NOT_WHOLE as error:
-            warnings.warn(f"skipped: {path} is not whole: {error}", SkippedRecord, stacklevel=2)
-    verdicts = {row["trial"]: row["parity"] for path, row in rows.items() if path not in training}
-    said: dict[str, dict[str, Any]] = {}  # of a configuration: the same for all its repeats
-    for path, record in training.items():
-        if record.configuration not in said:
-            said[record.configuration] = parity.behind(record, verdicts)
-        rows[path] |= said[record.configuration]
+            warnings.warn(f"skipped: {folder / RECORD} is not whole: {error}", SkippedRecord, stacklevel=2)
+        if len(timed) >= AT_ONCE:
+            _add_intervals(rows, timed)
+    _add_intervals(rows, timed)
+    verdicts = {row["trial"]: row["parity"] for folder, row in rows.items() if folder not in training}
+    said = {name: parity.behind(record, verdicts) for name, record in firsts.items()}
+    for folder, name in training.items():
+        rows[folder] |= said[name]
     found = details.gathered(beside)
     try:
         return frame(rows.values()), found
     except NOT_WHOLE:  # a value of the wrong type somewhere: find whose, which is too slow to do every time
-        return frame(row for path, row in rows.items() if _fits(row, path)), found
+        return frame(row for folder, row in rows.items() if _fits(row, folder / RECORD)), found
+
+
+def _folders(trials: Path) -> list[Path]:
+    """Of every trial, by its id; without looking into them."""
+    try:
+        with os.scandir(trials) as entries:
+            return [trials / name for name in sorted(entry.name for entry in entries if entry.is_dir())]
+    except FileNotFoundError:
+        return []
+
+
+def _add_intervals(rows: Mapping[Path, dict[str, Any]], timed: dict[Path, Timed]) -> None:
+    """Into the rows of these trials, which are then forgotten."""
+    found = over_ranks.intervals(list(timed.values()), [rows[folder]["reason"] for folder in timed])
+    for folder, columns in zip(timed, found, strict=True):
+        rows[folder] |= columns
+    timed.clear()
 
 
 def frame(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
@@ -117,11 +148,12 @@ def row(record: Record) -> dict[str, Any]:
     `reason` of a trial that is ok says "too short" where its interval within the run should not be relied on.
     `parity` is the verdict of a gate itself; of any other trial it takes the records of its gates (read).
     """
-    said = _row(record).items()  # some of it in the words of ranks
-    return {key: printable(v, but="\n\t" * (key == "error")) if isinstance(v, str) else v for key, v in said}
+    made, timed = _row(record)
+    return made | (over_ranks.intervals([timed], [made["reason"]])[0] if timed else {})
 
 
-def _row(record: Record) -> dict[str, Any]:
+def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
+    """The row without what its interval says, and what that is worked out from."""
     known = LATER_KEYS | record.trial
     result = dict.fromkeys(COLUMNS) | {key: known.get(key) for key in TRIAL_KEYS}
     result |= {"study": record.study, "trial": record.id, "configuration": record.configuration}
@@ -133,8 +165,13 @@ def _row(record: Record) -> dict[str, Any]:
         result["parity"] = parity.own(record)
     if record.status not in records.STATUSES:
         raise ValueError(f"status {record.status!r} is none of {', '.join(records.STATUSES)}")
-    if record.status != "ok":
-        return result
-    if not record.ranks or any(not rank.step_seconds for rank in record.ranks):
-        raise ValueError("status is ok, but not every rank has timed steps")
-    return result | measured(record)
+    timed = None
+    if record.status == "ok":
+        if not record.ranks or any(not rank.step_seconds for rank in record.ranks):
+            raise ValueError("status is ok, but not every rank has timed steps")
+        columns, timed = over_ranks.measured(record)
+        result |= columns
+    for key in WORDS:
+        if isinstance(value := result[key], str) and not value.isprintable():
+            result[key] = printable(value, but="\n\t" * (key == "error"))
+    return result, timed

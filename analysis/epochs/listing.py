@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from analysis import comparable, notes
+from analysis.as_rows import as_rows
 from analysis.baseline import known
 from analysis.epochs import faults
 from analysis.epochs.faults import UNSTEADY, Row, factor
@@ -24,8 +25,8 @@ def listing(results: Results) -> Listing | None:
     if made.empty:
         return None
     ours = results.configurations[results.configurations.configuration.isin(made.configuration)]
-    signs = {row["configuration"]: comparable.sign(row) for row in ours.to_dict("records")}
-    several, rows = made.model.nunique() > 1, made.to_dict("records")
+    signs = {row["configuration"]: comparable.sign(row) for row in results.rows}
+    several, rows = made.model.nunique() > 1, as_rows(made)
     names = {
         row["configuration"]: (f"{row['model']}, " if several else "") + f"{row['series']}, batch {row['global_batch']}"
         for row in rows

@@ -34,7 +34,7 @@ def table(results: Results) -> pd.DataFrame:
     epoch ratio to a baseline with the same global batch, where the other was chosen by another. `flags`: `F9;F13`.
     """
     mine = measured(results)
-    configurations = results.configurations.to_dict("records")
+    configurations = results.rows
     rows = [row | mine[row["configuration"]] for row in configurations if row["configuration"] in mine]
     made = [row | NO_RATIO | _compared(row, rows, results) for row in rows]
     made = [row | {"flags": ";".join(mark for mark, _ in faults.of(row, made))} for row in made]
@@ -74,7 +74,7 @@ def _compared(row: Row, rows: Sequence[Row], results: Results) -> dict[str, Any]
     said: dict[str, Any] = {"epoch_baseline": found["configuration"], "why_no_ratio": ""}
     if found is row:
         return said | {"epoch_ratio": 1.0, "equal_work_ratio": 1.0}
-    gain = ratio(found["values"], row["values"])
+    gain = ratio(found["values"], row["values"], first=(int(found["planned"]), int(row["planned"])))
     said |= {"epoch_ratio": gain.mean, "epoch_ratio_low": gain.low, "epoch_ratio_high": gain.high}
     said |= {"equal_work_ratio": row["samples_per_epoch_second"] / found["samples_per_epoch_second"]}
     if row["global_batch"] != found["global_batch"]:

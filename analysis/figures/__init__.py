@@ -2,21 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
 from matplotlib.figure import Figure
 
-from analysis.figures import frameworks, gain, network, speedup, style, throughput, timeline
+from analysis.figures import (
+    captions,
+    distributions,
+    drift,
+    frameworks,
+    frontier,
+    gain,
+    network,
+    pareto,
+    roofline,
+    scaling,
+    shares,
+    speedup,
+    style,
+    throughput,
+    timeline,
+    waterfall,
+)
 from analysis.names import file_name
 from analysis.results import Results
+from analysis.salvage import NOTHING, Salvage
+
+Made = Mapping[str, Figure] | Figure | None
 
 
-def draw(results: Results) -> dict[str, Figure]:
-    """File name without its ending -> figure; those that this study has nothing to show on are left out."""
+def draw(results: Results, salvage: Salvage = NOTHING) -> dict[str, Figure]:
+    """File name without its ending -> figure; those that this study has nothing to show on are left out, and one that
+    cannot be drawn says so."""
+    figures: dict[str, Figure] = {}
     with style.applied():
-        only_probed = results.configurations.empty and not results.nothing_yet
-        figures: dict[str, Figure | None] = {"throughput": None if only_probed else throughput.draw(results)}
-        figures |= {"frameworks": frameworks.draw(results)}
-        figures |= {f"speedup-{file_name(model)}": speedup.draw(results, model) for model in results.models}
-        figures |= {"allreduce-gain": gain.draw(results)}
-        figures |= timeline.draw(results)
-        figures |= network.draw(results)
-    return {name: figure for name, figure in figures.items() if figure is not None}
+        for name, make in kinds(results):
+            figures |= of_kind(name, make, results, salvage)
+    return figures
+
+
+def of_kind(name: str, make: Callable[[], Made], results: Results, salvage: Salvage) -> dict[str, Figure]:
+    """Those that one of kinds() makes."""
+    lost = partial(_lost, name, results)
+    made = salvage.or_else(f"figure {name}", partial(_drawn, name, make), lost)
+    return {name: figure for name, figure in made.items() if figure is not None}
+
+
+def kinds(results: Results) -> Iterator[tuple[str, Callable[[], Made]]]:
+    """What each figure, or each kind of them, is drawn by; in the order in which they are looked at."""
+    only_probed = results.configurations.empty and not results.nothing_yet
+    if not only_probed:
+        yield "throughput", partial(throughput.draw, results)
+    yield "frameworks", partial(frameworks.draw, results)
+    for model in results.models:
+        yield f"speedup-{file_name(model)}", partial(speedup.draw, results, model)
+    yield "allreduce-gain", partial(gain.draw, results)
+    for name, several in (
+        *(("distributions", distributions), ("timeline", timeline), ("network", network), ("drift", drift)),
+        *(("waterfall", waterfall), ("steps", shares), ("scaling-law", scaling)),
+    ):
+        yield name, partial(several.draw, results)
+    for name, one in (("roofline", roofline), ("frontier", frontier), ("pareto", pareto)):
+        yield name, partial(one.draw, results)
+
+
+def _drawn(name: str, make: Callable[[], Made]) -> dict[str, Figure | None]:
+    made = make()
+    return dict(made) if isinstance(made, Mapping) else {name: made}
+
+
+def _lost(name: str, results: Results, why: str) -> dict[str, Figure | None]:
+    return {name: captions.empty(f"Could not be drawn: {name}", why, results)}

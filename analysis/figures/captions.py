@@ -34,6 +34,13 @@ def footnote(
     return [" ".join(line for line in lines if line), *marked, f"{notes.source(results)}."]
 
 
+def words(figure: Figure) -> tuple[str, str]:
+    """(title, everything that is written around the panels) of a figure made by style.sheet."""
+    lines = [(text.get_text(), text.get_fontweight() == "bold") for text in figure.texts]
+    title = " ".join(text for text, bold in lines if bold)
+    return title, " ".join([f"{title}.", *(text for text, bold in lines if not bold)])
+
+
 def empty(title: str, why: str, results: Results) -> Figure:
     """A figure that says why there is nothing on it."""
     made = style.sheet(

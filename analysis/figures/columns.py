@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from analysis import outcomes, series
+from analysis.as_rows import as_rows
 from analysis.figures import style
 from analysis.figures.looks import DASHES, Look
+
+SHOWN = (
+    *("configuration", "baseline", "framework", "allreduce", "workers", "batch", "status", "reason", "oversubscribed"),
+    *("speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high"),
+)  # of each configuration: slices of few columns are taken in no time
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,8 @@ class Line:
     @property
     def missing(self) -> pd.DataFrame:
         """What has no speed-up, with why in `status`: not measured, oversubscribed, or no baseline that is ok."""
+        if not self.rows.speedup.isna().any():
+            return self.rows[:0]
         why = outcomes.words(self.rows).where(self.rows.status != "ok", "no baseline")
         why = why.mask((self.rows.status == "ok") & self.rows.oversubscribed, "oversubscribed")
         return self.rows.assign(status=why)[self.rows.speedup.isna()]
@@ -50,15 +58,19 @@ class Column:
                     yield Line(f"batch {batch}" + (f", {precision}" if several else ""), look, rows)
 
 
-def arrange(data: pd.DataFrame, everything: pd.DataFrame, together: bool) -> list[Column]:
-    """A column for each series without its worker count; with `together`, without its allreduce precision too."""
-    others = [name for name in series.keys(everything) if name not in ("workers", "allreduce")]
+def arrange(data: pd.DataFrame, names: Sequence[str], together: bool) -> list[Column]:
+    """A column for each series without its worker count; with `together`, without its allreduce precision too.
+
+    `names`: the keys that tell series apart.
+    """
+    others = [name for name in names if name not in ("workers", "allreduce")]
     columns: dict[str, Column] = {}
-    for row in data[data.workers > 1].sort_values("series_order").to_dict("records"):
+    apart = [*others] if together else [*others, "allreduce"]
+    for row in as_rows(data[data.workers > 1].sort_values("series_order").drop_duplicates(apart)):
         alike = pd.Series(True, index=data.index)
         for name in others:
             alike &= data[name].isna() if pd.isna(row[name]) else (data[name] == row[name]).fillna(False)
-        rows = data[alike]
+        rows = data.loc[alike, list(SHOWN)]
         wire = [p for p in series.ALLREDUCE_ORDER if ((rows.allreduce == p) & (rows.workers > 1)).any()]
         precisions = tuple(wire) if together else (str(row["allreduce"]),)
         rows = rows[rows.allreduce.isin(precisions) | (rows.workers == 1)]

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from analysis import comparable, outcomes
+from analysis.as_rows import as_rows
 from analysis.baseline import known
 from analysis.figures import captions, marks, style
 from analysis.figures.captions import MEAN
@@ -64,7 +65,7 @@ def _rows(data: pd.DataFrame) -> pd.DataFrame:
     """The batch size that most series have: what may be compared by speed, then what may not, then what failed."""
     count = data[data.n > 0].groupby("batch").series.nunique()
     rows: pd.DataFrame = data[data.batch == max(count.index, key=lambda batch: (count[batch], batch))]
-    said = rows.to_dict("records")
+    said = as_rows(rows)
     signs = [comparable.sign(row) for row in said]
     rows = rows.assign(
         sign=signs,
@@ -76,7 +77,7 @@ def _rows(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def _panel(axis: Axes, rows: pd.DataFrame, colour: dict[int, str]) -> None:
-    for index, row in enumerate(rows.to_dict("records")):
+    for index, row in enumerate(as_rows(rows)):
         edge = style.GREY if row["sign"] else colour[int(row["workers"])]
         marker = "s" if row["allreduce"] in ALLREDUCE_ORDER[2:] else "o"
         if known(row["interval_low"]):

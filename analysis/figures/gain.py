@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from analysis import comparable, gain, outcomes, series
+from analysis.as_rows import as_rows
 from analysis.figures import captions, marks, style
 from analysis.figures.captions import RATIO
 from analysis.gain import FASTER, NO_DIFFERENCE, NO_INTERVAL, NOT_COMPARABLE, SLOWER
@@ -26,12 +27,12 @@ STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0)
 
 def draw(results: Results) -> Figure | None:
     """The figure, or None where the study measured no pair that differs in allreduce precision only."""
-    pairs = gain.table(results.configurations)
+    pairs = gain.of(results)
     if pairs.gain.isna().all():
         return None
-    signs = {row["configuration"]: comparable.sign(row) for row in results.configurations.to_dict("records")}
+    signs = {row["configuration"]: comparable.sign(row) for row in results.rows}
     names = _names(pairs, results)
-    pairs = pairs.assign(name=names, text=[_text(pair, signs) for pair in pairs.to_dict("records")])
+    pairs = pairs.assign(name=names, text=[_text(pair, signs) for pair in as_rows(pairs)])
     models = [model for model in results.models if (pairs.model == model).any()]
     panels = [pairs[pairs.model == m].sort_values(["workers", results.study.batch_key, "name"]) for m in models]
     most = max(len(panel) for panel in panels)
@@ -69,7 +70,7 @@ def draw(results: Results) -> Figure | None:
 def _panel(axis: Axes, panel: pd.DataFrame, looks: dict[str, tuple[str, str, str]]) -> None:
     axis.axvline(1.0, color=style.DARK, linewidth=0.9, zorder=2)
     left = axis.get_xlim()[0]
-    for row, pair in enumerate(panel.to_dict("records")):
+    for row, pair in enumerate(as_rows(panel)):
         if pair["verdict"] in looks:
             marker, face, edge = looks[pair["verdict"]]
             if not pd.isna(pair["gain_low"]):
@@ -113,10 +114,10 @@ def _ticks(low: float, high: float) -> list[float]:
 
 def _names(pairs: pd.DataFrame, results: Results) -> list[str]:
     """`batch 32, 2 workers`, with whatever else tells the pairs of this study apart."""
-    extra = [key for key in series.keys(results.configurations) if key not in ("workers", "allreduce", "framework")]
+    extra = [key for key in results.series_keys if key not in ("workers", "allreduce", "framework")]
     several = pairs.framework.nunique() > 1
     names = []
-    for pair in pairs.to_dict("records"):
+    for pair in as_rows(pairs):
         words = [f"batch {pair[results.study.batch_key]}", workers_text(int(pair["workers"]))]
         words += [str(pair["framework"])] * several + series.words(pair, extra)
         names.append(", ".join(words + [str(pair["allreduce"])] * (pairs.allreduce.nunique() > 1)))

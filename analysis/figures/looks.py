@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import comparable
+from analysis.as_rows import as_rows
 from analysis.figures import style
 from analysis.study import workers_text
 from scaling_study.frameworks import FRAMEWORKS
@@ -33,7 +34,7 @@ class Look:
 
 def of(rows: pd.DataFrame) -> dict[str, Look]:
     """Series -> look, in the order of the series."""
-    first = rows.sort_values("series_order").drop_duplicates("series").to_dict("records")
+    first = as_rows(rows.sort_values("series_order").drop_duplicates("series"))
     names = [str(row["series"]) for row in first]
     kinds = [name.removeprefix(f"{row['framework']}, ") for name, row in zip(names, first, strict=True)]
     if len(names) <= MOST_COLOURS:

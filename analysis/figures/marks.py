@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
@@ -49,18 +50,26 @@ def end_labels(axis: Axes, labels: Sequence[EndLabel], panel_height: float) -> N
         return
     from scipy.optimize import isotonic_regression
 
+    axis.autoscale_view()  # what was plotted may not have moved the limits yet
     ordered = sorted(labels, key=lambda label: label.y)
     to_axes = axis.transData - axis.transAxes  # whatever the scale of the axis
     wanted = np.array([to_axes.transform((label.x, label.y))[1] for label in ordered])
     gaps = np.arange(len(ordered)) * GAP / panel_height
     places = np.clip(isotonic_regression(wanted - gaps).x, 0.0, max(0.0, 1.0 - gaps[-1])) + gaps
     for label, place in zip(ordered, places, strict=True):
-        axis.annotate(
-            label.text, xy=(label.x, label.y), xycoords="data", xytext=(1.05, place), textcoords="axes fraction",
-            va="center", ha="left", fontsize=style.SMALL, annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": label.colour, "linewidth": 0.9, "linestyle": ":",
-                        "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 3},
-        )  # fmt: skip
+        axis.text(1.05, place, label.text, va="center", fontsize=style.SMALL, transform=axis.transAxes)
+    # Lines of their own: an annotation's arrow looks for where it leaves its text, which takes long.
+    ties = [
+        np.array([to_axes.transform((label.x, label.y)), (1.04, place)])
+        for label, place in zip(ordered, places, strict=True)
+    ]
+    axis.add_collection(
+        LineCollection(
+            ties, colors=[label.colour for label in ordered], linewidths=0.9, linestyles=":", clip_on=False,
+            transform=axis.transAxes, zorder=1.5,
+        ),
+        autolim=False,
+    )  # fmt: skip
 
 
 def strip_height(panels: Sequence[Sequence[Failure]]) -> float:
@@ -132,11 +141,19 @@ def interval_line(
     """Points joined by a line, with a bar from low to high where there is an interval. `names`: mean, low, high."""
     inside, edge = ("white", look.colour) if look.hollow else (look.colour, "white")
     mean, low, high = (rows[name].astype(float).to_numpy() for name in names)
-    below, above = np.nan_to_num(mean - low), np.nan_to_num(high - mean)
-    axis.errorbar(
-        x, mean, yerr=np.clip(np.vstack([below, above]), 0, None), color=look.colour, marker=look.marker,
-        linestyle=":" if look.hollow else look.dashes, capsize=2.5, elinewidth=1.0, capthick=1.0,
+    axis.plot(
+        x, mean, color=look.colour, marker=look.marker, linestyle=":" if look.hollow else look.dashes,
         markerfacecolor=inside, markeredgecolor=edge, markeredgewidth=1.1 if look.hollow else 0.5, zorder=3,
+    )  # fmt: skip
+    sure = low < high
+    if not sure.any():
+        return
+    at, low, high = x[sure], low[sure], high[sure]
+    bars = np.stack([np.column_stack([at, low]), np.column_stack([at, high])], axis=1)
+    axis.add_collection(LineCollection(list(bars), colors=look.colour, linewidths=1.0, zorder=3), autolim=False)
+    axis.plot(
+        np.concatenate([at, at]), np.concatenate([low, high]), color=look.colour, linestyle="", marker="_",
+        markersize=5.0, markeredgewidth=1.0, zorder=3,
     )  # fmt: skip
 
 

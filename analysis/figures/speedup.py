@@ -21,6 +21,7 @@ from analysis.results import Results
 
 MANY = 6  # columns of panels beyond which precisions share them, and four stand side by side instead of three
 MOST_PANELS = 16  # of each kind; a study that varies more shows its first ones here and all in its tables
+MOST_IN_ALL = 48  # of all models together, but a row for each
 LINEAR_UP_TO = 8  # workers; beyond, both axes are logarithmic so that the small counts stay apart
 SPEEDUP = ("speedup", "speedup_low", "speedup_high")
 EFFICIENCY = ("efficiency", "efficiency_low", "efficiency_high")
@@ -28,14 +29,14 @@ EFFICIENCY = ("efficiency", "efficiency_low", "efficiency_high")
 
 def draw(results: Results, model: str) -> Figure | None:
     """The figure for one model, or None where the study claims no speed-up of it."""
-    everything = results.configurations[results.configurations.model == model]
+    everything = results.frame_of(model)
     data = everything[everything.not_comparable.fillna("") == ""]
     if results.study.baseline is None or data.speedup.isna().all():
         return None
-    found = arrange(data, results.configurations, together=False)
+    found = arrange(data, results.series_keys, together=False)
     if many := len(found) > MANY:
-        found = arrange(data, results.configurations, together=True)
-    columns = found[:MOST_PANELS]
+        found = arrange(data, results.series_keys, together=True)
+    columns = found[: min(MOST_PANELS, max(4, MOST_IN_ALL // len(results.models)))]
     if not columns:
         return None
     batches = sorted(int(batch) for batch in data.batch.unique())
@@ -57,7 +58,7 @@ def draw(results: Results, model: str) -> Figure | None:
         strip=marks.strip_height(failed),
     )  # fmt: skip
     which = results.study.batch_key.replace("_", " ")
-    if which != "global batch" and any(is_pipeline(row) for row in data.to_dict("records")):
+    if which != "global batch" and any(is_pipeline(row) for row in results.rows_of(model) if not row["not_comparable"]):
         which += " (pipelines: global batch)"
     what = f"Speed-up over {results.study.baseline_text} at the same {which}; efficiency = speed-up / workers."
     if len(found) > len(columns):

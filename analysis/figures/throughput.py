@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from analysis import outcomes
+from analysis.as_rows import as_rows
 from analysis.configurations import values
 from analysis.figures import captions, looks, marks, style
 from analysis.figures.captions import MEAN
@@ -20,9 +21,14 @@ from analysis.figures.marks import EndLabel, Failure
 from analysis.results import Results, unit
 
 MANY_PANELS = 4  # beyond, three side by side instead of two
+MOST_PANELS = 24  # a study with more shows its first ones here and all in its tables
 MOST_LABELS = 24  # lines in a panel that are named; beyond, only the fastest and the slowest
 LOGARITHMIC_FROM = 25  # largest over smallest throughput of a panel
 NAMES = ("samples_per_second", "interval_low", "interval_high")
+SHOWN = (
+    *("model", "framework", "series", "series_order", "batch", "status", "reason", "n", "repeat_values"),
+    *("tokens_per_second", *NAMES),
+)  # of each configuration: slices of few columns are taken in no time
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,8 @@ def draw(results: Results) -> Figure:
     if results.nothing_yet:
         return captions.empty("Throughput", results.nothing_yet, results)
     look = looks.of(results.configurations)
-    panels = _panels(results, many=len(look) > looks.MOST_COLOURS)
+    found = _panels(results, many=len(look) > looks.MOST_COLOURS)
+    panels = found[:MOST_PANELS]
     failed = [_failures(panel, look) for panel in panels]
     columns = min(len(panels), 3 if len(panels) > MANY_PANELS else 2)
     texts = [
@@ -67,16 +74,19 @@ def draw(results: Results) -> Figure:
         strip=marks.strip_height(failed),
     )
     what = f"Of {most} lines, the fastest and the slowest are named; tables/ has all." if most > MOST_LABELS else ""
+    if len(found) > len(panels):
+        what = f"The first {len(panels)} of {len(found)} panels; tables/ has all. {what}".rstrip()
     footnote = captions.footnote(
         results, results.configurations, what, MEAN, "Student t", "dashes show the single repeats",
         "Hollow and grey: not to be compared with the others.",
     )  # fmt: skip
     title = f"Throughput by batch size: {results.study.name}"
     sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, footnote)
+    every = results.configurations[list(SHOWN)]
     for index, panel in enumerate(panels):
         axis, strip = sheet.at(index)
         axis.set_title(panel.title, loc="left", weight="bold")
-        model = results.configurations[results.configurations.model.isin(panel.rows.model)]
+        model = every[every.model.isin(panel.rows.model)]
         style.name_y(axis, f"throughput ({unit(model)}/s)", layout)
         _scale(axis, model)  # one for all panels of a model
         _panel(axis, panel, look, layout)
@@ -91,7 +101,7 @@ def _panels(results: Results, many: bool) -> list[Panel]:
 
     A framework that only ever has one worker is a reference to the others, and shown with each of them.
     """
-    data = results.configurations
+    data = results.configurations[list(SHOWN)]
     every = list(data.sort_values("series_order").framework.unique())
     frameworks, alone = [f for f in every if not looks.alone(f)], [f for f in every if looks.alone(f)]
     if not many or len(frameworks) < 2:
@@ -122,7 +132,7 @@ def _panel(axis: Axes, panel: Panel, look: dict[str, Look], layout: style.Layout
         dodge = (index - (len(present) - 1) / 2) * min(most, whole / len(present)) * span
         x = np.log2(good.batch.to_numpy(dtype=float)) + dodge
         marks.interval_line(axis, x, good, NAMES, ours)
-        for at, row in zip(x, good.to_dict("records"), strict=True):
+        for at, row in zip(x, as_rows(good[["n", "repeat_values"]]), strict=True):
             if row["n"] < 3:  # no interval is claimed: show the repeats themselves
                 axis.plot([at] * row["n"], values(row), linestyle="", marker="_", color=ours.colour, markersize=7)
         labels.append(EndLabel(float(x[-1]), float(means.iloc[-1]), panel.label(name, ours), ours.colour))

@@ -19,6 +19,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from analysis import notes
+from analysis.as_rows import as_rows
 from analysis.baseline import known
 from analysis.figures import style
 from analysis.pipeline import bubble, shape, table
@@ -80,7 +81,7 @@ def draw(results: Results) -> dict[str, Figure]:
 
 
 def _panels(results: Results) -> list[Panel]:
-    rows = table.table(results).to_dict("records")
+    rows = as_rows(table.table(results))
     shown = [(row, events) for row in rows if not (events := table.events_of(row, results)).empty]
     names = [shape.file_name(row) for row, _ in shown]
     titles = _titles([row for row, _ in shown])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.as_rows import as_rows
 from analysis.baseline import known
 from analysis.results import Results
 from scaling_study.collectives import COLLECTIVES, bus_factor
@@ -28,7 +29,7 @@ def table(results: Results) -> pd.DataFrame:
     Intervals are 95 %: between the repeats with three or more, else within the runs, as `interval` says.
     """
     trials = results.probes[results.probes.status == "ok"].drop_duplicates("configuration")
-    about = {row["configuration"]: row for row in trials.to_dict("records")}
+    about = {row["configuration"]: row for row in as_rows(trials)}
     names = _names(about)
     sizes = results.details.network
     measured = sizes[sizes.configuration.isin(about)]

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import comparable, notes, series
+from analysis.as_rows import as_rows
 from analysis.baseline import known
 from analysis.layout import Listing
 from analysis.memory import megabytes
@@ -33,17 +34,14 @@ def listing(results: Results) -> Listing | None:
         return None
     configurations = results.configurations
     ours = configurations[configurations.configuration.isin(made.configuration)]
-    by_name = {row["configuration"]: row for row in ours.to_dict("records")}
+    by_name = {row["configuration"]: row for row in results.rows}
     names = [key for key in series.keys(configurations) if key not in KEYS]
     first = [_name(by_name[name], names, made.model.nunique() > 1) for name in made.configuration]
     said = [
         *comparable.sentences(ours), *unbalanced(made), *_unplayed(made), *_noted(made, results),
         *comparable.checked(ours), *_legend(made), notes.source(results),
     ]  # fmt: skip
-    rows = [
-        (name, *_cells(row, by_name[row["configuration"]]))
-        for name, row in zip(first, made.to_dict("records"), strict=True)
-    ]
+    rows = [(name, *_cells(row, by_name[row["configuration"]])) for name, row in zip(first, as_rows(made), strict=True)]
     return Listing(f"Pipelines ({results.heading})", ("configuration", *HEADER), tuple(rows), tuple(said))
 
 
@@ -130,7 +128,7 @@ def _legend(made: pd.DataFrame) -> list[str]:
         "with equal stages, then with the seconds that each stage really takes. Measured = the first, and in points of "
         "it what the cut adds (the second less the first), and what transfers and overhead add (the rest).",
     ]
-    rows = made.drop_duplicates(["schedule", "theory_formula", "theory_why"]).to_dict("records")
+    rows = as_rows(made.drop_duplicates(["schedule", "theory_formula", "theory_why"]))
     reasons = [f" [none claimed: {row['theory_why']}]" if row["theory_why"] else "" for row in rows]
     said = [f"{row['schedule']}: {row['theory_formula']}{why}" for row, why in zip(rows, reasons, strict=True)]
     lines.append(f"Theory, with p workers, v stages each, m micro-batches: {'; '.join(said)}.")

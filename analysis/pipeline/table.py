@@ -35,7 +35,7 @@ def table(results: Results) -> pd.DataFrame:
     and `schedule` are filled in where a framework has no such key. `cap` is the most that this schedule can gain over
     one process with this cut, `most_speedup` the most that any can; shares, layers and bytes are separated by `;`.
     """
-    rows = [row for row in results.configurations.to_dict("records") if shape.is_cut(row)]
+    rows = [row for row in results.rows if shape.is_cut(row)]
     made = [_row(row, results) for row in rows]
     frame = pd.DataFrame(made, columns=list(COLUMNS), dtype=object)
     return frame.sort_values(["model", "global_batch", "series_order"], kind="stable", ignore_index=True)

@@ -13,11 +13,10 @@ from statistics import median
 from typing import Any
 
 from analysis.baseline import same
-from analysis.configurations import values
+from analysis.configurations import over
 from analysis.prediction.predict import Prediction
 from analysis.prediction.probed import hosts_of
 from analysis.prediction.targets import ALIKE, KNOBS
-from scaling_study.intervals import ratio
 
 Row = Mapping[Any, Any]
 TOGETHER = ("framework", "controller", *KNOBS)
@@ -59,7 +58,7 @@ def check(
     for one in predictions:
         for found in measurements(one, rows):
             base, speed = by_name[one.target.one.configuration], float(found["samples_per_second"])
-            gain = ratio(values(found), values(base))
+            gain = over(found, base)
             noise = None if gain.high is None else gain.high / gain.mean - 1
             error = again(one, found).samples_per_second.mean / speed - 1
             made.append(Checked(one, hosts_of(found), str(found["configuration"]), speed, error, noise))

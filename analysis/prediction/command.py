@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(asked: argparse.Namespace) -> tuple[list[Path], Listing]:
     """(files written, the table). Raises NotResults, CannotPredict, OSError."""
-    from analysis import layout, outputs, results
+    from analysis import drawing, files, layout, results
     from analysis.figures import prediction as figure
     from analysis.prediction import listing, table
     from analysis.prediction.forecast import Asked, forecast
@@ -96,9 +96,11 @@ def run(asked: argparse.Namespace) -> tuple[list[Path], Listing]:
     ))  # fmt: skip
     said = listing.listing(made, read)
     folder = asked.results / "tables"
-    written = [outputs.write_text(folder / "prediction.md", layout.markdown(said))]
-    written.append(outputs.write_csv(folder / "prediction.csv", table.table(made)))
-    return written + outputs.write_drawn(figure.draw(made, read), asked.results / "figures"), said
+    written = [files.write_text(folder / "prediction.md", layout.markdown(said))]
+    written.append(files.write_csv(folder / "prediction.csv", table.table(made)))
+    pictures = figure.draw(made, read).items()
+    drawn = [drawing.save(name, picture, asked.results / "figures") for name, picture in pictures]
+    return written + drawing.paths(drawn), said
 
 
 def show(table: Listing) -> None:

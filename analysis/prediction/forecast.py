@@ -57,7 +57,7 @@ def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
         raise CannotPredict(NO_NETWORK.format(results=folder))
     found = [replace(target, fusion=tuned(target.fusion, asked)) for target in found]
     on = [(target, asked.network or probed.network_of(target.row, probes)) for target in found]
-    rows = results.configurations.to_dict("records")
+    rows = results.rows
     per_host = max(network.workers_per_host for _, network in on)
 
     def crowded(without: Sequence[str] = ()) -> float:

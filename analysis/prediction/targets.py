@@ -57,7 +57,7 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
 
     `asked`: precisions of the allreduce; without any, those that the study ran with several workers, else fp32.
     """
-    rows: list[Row] = [r for r in results.configurations.to_dict("records") if not known(r["find"])]
+    rows: list[Row] = [r for r in results.rows if not known(r["find"])]
     ways = list(_ways([row for row in rows if row["framework"] in FUSIONS] or _as_horovod(rows)))
     made, wrong = [], []
     bases: dict[str, OneWorker | str] = {}
@@ -128,6 +128,6 @@ def _wires(way: Row, rows: Iterable[Row]) -> tuple[str, ...]:
 
 def _label(way: Row, results: Results) -> str:
     """`horovod, batch 32`, with what else tells this study's configurations apart."""
-    names = [key for key in series.keys(results.configurations) if key not in series.MAIN_KEYS]
+    names = [key for key in results.series_keys if key not in series.MAIN_KEYS]
     words = series.words(way, names)
     return ", ".join([str(way["framework"]), f"batch {way['batch_per_worker']}", *words])

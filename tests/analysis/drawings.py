@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -19,9 +19,11 @@ from planted_pipelines import Pipeline, plant_pipelines
 
 from analysis import figures, results
 from analysis.figures import style
+from analysis.results import Results
 from scaling_study import records
 
 Study = tuple[list[Planted], Any]
+T = TypeVar("T")
 
 
 def lost(planted: list[Planted], status: str) -> list[Planted]:
@@ -171,6 +173,12 @@ def drawn(name: str) -> dict[str, Figure]:
         return figures.draw(results.read(Path(folder)))
 
 
+def drawn_by(draw: Callable[[Results], T], read: Results) -> T:
+    """What one module of analysis.figures draws of a study."""
+    with style.applied():
+        return draw(read)
+
+
 def ticks_out_of_view(figure: Figure) -> set[Text]:
     """Tick labels that exist but are not drawn, because their tick lies beyond the axis."""
     unseen = set()
@@ -198,3 +206,15 @@ def texts(figure: Figure) -> list[tuple[str, Any]]:
 
 def shown(figure: Figure) -> str:
     return "\n".join(text for text, _ in texts(figure))
+
+
+def untidy(figure: Figure) -> list[str]:
+    """What is wrong with how its text lies: each one that is cut, each two that touch."""
+    found, (width, height) = texts(figure), figure.bbox.size
+    said = [f"{text!r} is cut" for text, box in found if min(box.x0, box.y0) < 0 or box.x1 > width or box.y1 > height]
+    for (one, a), (other, b) in itertools.combinations(found, 2):
+        across, along = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
+        # Boxes hold room for descenders: half a pixel at 100 dpi is no contact of ink.
+        if across > 0.5 and along > 0.5:
+            said.append(f"{one!r} touches {other!r}")
+    return said

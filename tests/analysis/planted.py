@@ -105,7 +105,8 @@ def rank_report(trial: Trial, rank: int, step_seconds: list[float], **changes: A
         communication_bytes={"allreduce": parameters * width, "broadcast": 8} if width else {},
         peak_memory_bytes=(1 << 30) + rank, memory={}, loss_first=2.3 + rank, loss_last=1.9 + rank,
         data_source="synthetic (asked for)" if trial.data == "synthetic" else "cifar10 (/data)",
-        steps_per_epoch=1562, gpu_utilization_percent=None, energy_joules=100.0 + rank, backend={}, versions={},
+        steps_per_epoch=max(1, 50_000 // trial.global_batch), gpu_utilization_percent=None,
+        energy_joules=100.0 + rank, backend={}, versions={},
     )  # fmt: skip
     return replace(report, **changes)
 

@@ -13,7 +13,7 @@ import pytest
 from planted import Planted, default_study, plant
 
 import analysis
-from analysis import configurations, names, outputs, trials
+from analysis import configurations, drawing, files, names, trials
 from analysis.__main__ import main
 
 ONE, TWO = Planted(), Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
@@ -37,7 +37,7 @@ def test_it_writes_everything_where_the_page_says(tmp_path: Path) -> None:
 def test_a_second_run_replaces_what_the_first_made_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outputs.figures, "draw", lambda read: {})
+    monkeypatch.setattr(drawing, "write", lambda *_: [])
     plant(tmp_path, [ONE, replace(ONE, model="resnet50")])
     first = analysis.write(tmp_path)
     mine = tmp_path / "tables" / "my-notes.md"
@@ -54,7 +54,7 @@ def test_a_second_run_replaces_what_the_first_made_and_nothing_else(
 def test_files_can_be_read_by_others(tmp_path: Path) -> None:
     mask = os.umask(0o022)
     try:
-        outputs._replaced(tmp_path / "a.txt", lambda path: path.write_text("x"))
+        files.replaced(tmp_path / "a.txt", lambda path: path.write_text("x"))
     finally:
         os.umask(mask)
     assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o644
@@ -69,7 +69,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        outputs._replaced(path, breaks)
+        files.replaced(path, breaks)
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
@@ -105,7 +105,7 @@ def test_a_folder_that_cannot_be_written_to_is_exit_2(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(tmp_path))
 
-    monkeypatch.setattr(outputs.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
     assert main([str(tmp_path)]) == 2
     assert "cannot be written to" in capsys.readouterr().err
 
@@ -113,7 +113,7 @@ def test_a_folder_that_cannot_be_written_to_is_exit_2(
 def test_skipped_records_are_warned_of_once_and_the_rest_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outputs.figures, "draw", lambda read: {})
+    monkeypatch.setattr(drawing, "write", lambda *_: [])
     plant(tmp_path, [ONE, TWO], baseline={"framework": "single"})
     (tmp_path / "trials" / "broken").mkdir()
     (tmp_path / "trials" / "broken" / "record.json").write_text("{")
@@ -127,7 +127,7 @@ def test_skipped_records_are_warned_of_once_and_the_rest_is_shown(
 def test_quiet_prints_no_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outputs.figures, "draw", lambda read: {})
+    monkeypatch.setattr(drawing, "write", lambda *_: [])
     assert main([str(plant(tmp_path, [ONE])), "-q"]) == 0
     assert "Throughput" not in capsys.readouterr().out
 

@@ -13,8 +13,10 @@ import pandas as pd
 import pytest
 from planted import MACHINE, Planted, plant, plant_gates, record
 
-from analysis import layout, outputs, results, tables
+from analysis import findings, layout, outputs, results, tables
 from analysis.epochs import listing, table
+from analysis.findings import epochs
+from analysis.findings.evidence import Evidence
 from analysis.results import Results
 from scaling_study.records import write_record
 
@@ -157,6 +159,26 @@ def test_a_variant_with_a_baseline_of_its_own_is_held_against_that(tmp_path: Pat
     row = row_of(done, unmasked)
     assert (row["epoch_baseline"], row["flags"]) == (own.trial().configuration, "")
     assert row_of(done, own)["epoch_ratio"] == 1.0, "a baseline is its own, variant or not"
+
+
+FLAWS = {"F9": "F9", "F10": "F10", "F13": "F13", "F17": "F17", "≠": "F8"}  # a mark in the table -> the finding
+
+
+@pytest.mark.parametrize("planted", [
+    [Epoch(ONE, 2928, 48.0), Epoch(PIPE, 50, 4.0, samples=1000)],
+    [Epoch(ONE, 100, 48.0), Epoch(replace(PIPE, model="transformer_lm_unmasked"), 100, 24.0)],
+    [Epoch(IMAGES, 390, 370.0), Epoch(DDP, 97, 100.0)],
+    [Epoch(ONE, 100, 100.0, data=20.0)],
+    [Epoch(ONE, 100, 100.0, step_seconds=0.8)],
+    [Epoch(ONE, 100, 100.0, data=5.0), Epoch(PIPE, 100, 60.0)],
+], ids=[*FLAWS.values(), "sound"])  # fmt: skip
+def test_what_the_table_marks_is_a_warning_of_the_study(tmp_path: Path, planted: list[Epoch]) -> None:
+    done = read(tmp_path, planted)
+    marks = {mark for flags in table.table(done)["flags"] for mark in flags.split(";") if mark}
+    ours = {one.flaw: one.text for one in epochs.check(Evidence(done))}
+    assert {one.text for one in findings.check(done)} >= set(ours.values())
+    assert set(ours) == {FLAWS[mark] for mark in marks} and len(marks) == (planted[0].data != 5.0)
+    assert all("batch " in text and text.endswith(".") for text in ours.values()), ours
 
 
 @pytest.mark.parametrize(("data", "flag"), [(5.0, ""), (20.0, "F17")])

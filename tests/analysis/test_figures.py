@@ -8,13 +8,13 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from drawings import STUDIES, drawn, shown, texts
+from drawings import STUDIES, drawn, shown, untidy
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from planted import Planted, plant
 
-from analysis import figures, outputs, results
+from analysis import drawing, figures, results
 from analysis.figures import looks, marks, style
 
 QUICK = ("default", "baseline failed", "two repeats", "one network")  # the others take minutes together
@@ -25,25 +25,22 @@ QUICK = ("default", "baseline failed", "two repeats", "one network")  # the othe
 )
 def test_no_text_covers_another_or_leaves_the_sheet(name: str) -> None:
     for title, figure in drawn(name).items():
-        found = texts(figure)
-        width, height = figure.bbox.width, figure.bbox.height
-        for text, box in found:
-            assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, f"{title}: {text!r} is cut"
-        for (one, a), (other, b) in itertools.combinations(found, 2):
-            across = min(a.x1, b.x1) - max(a.x0, b.x0)
-            along = min(a.y1, b.y1) - max(a.y0, b.y0)
-            # Boxes hold room for descenders: half a pixel at 100 dpi is no contact of ink.
-            assert across <= 0.5 or along <= 0.5, f"{title}: {one!r} touches {other!r}"
+        assert not untidy(figure), title
+
+
+BOTH = ("resnet8", "resnet18")  # of the default study
+STEPS = {f"{kind}-{model}" for kind in ("steps", "distributions") for model in BOTH}
+CHOICE = {"throughput", "allreduce-gain", "drift", "frontier", "pareto"}
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("default", {"throughput", "speedup-resnet8", "speedup-resnet18", "allreduce-gain"}),
+        ("default", CHOICE | STEPS | {f"{kind}-{model}" for kind in ("speedup", "waterfall") for model in BOTH}),
         ("empty", {"throughput"}),
-        ("one trial", {"throughput"}),
+        ("one trial", {"throughput", "steps-resnet18", "distributions-resnet18"}),
         ("all failed", {"throughput"}),
-        ("one worker count", {"throughput", "allreduce-gain"}),
+        ("one worker count", CHOICE | STEPS),
     ],
 )
 def test_only_what_there_is_to_show_is_drawn(name: str, expected: set[str]) -> None:
@@ -82,8 +79,7 @@ def test_points_and_bars_are_the_numbers(tmp_path: Path) -> None:
     planted = [Planted("single", batch_per_worker=batch, speed=100.0) for batch in (32, 64)]
     done = results.read(plant(tmp_path, planted))
     axis = figures.draw(done)["throughput"].axes[0]
-    (container,) = axis.containers
-    points, _, (bars,) = container.lines
+    points, (bars, _) = axis.lines[0], axis.collections
     assert list(points.get_ydata()) == pytest.approx(list(done.configurations.samples_per_second))
     ends = [segment[:, 1].tolist() for segment in bars.get_segments()]
     bounds = done.configurations[["interval_low", "interval_high"]].to_numpy().tolist()
@@ -111,13 +107,13 @@ def test_oversubscribed_points_are_named_not_drawn_as_speedup(tmp_path: Path) ->
 def test_files_are_png_and_svg_with_text_in_it_and_repeat_exactly(tmp_path: Path) -> None:
     planted, about = STUDIES["one model"]
     done = results.read(plant(tmp_path, planted, **about))
-    made = outputs.write_figures(done, tmp_path / "figures")
+    made = drawing.paths(drawing.write(done, tmp_path / "figures"))
     assert {path.suffix for path in made} == {".png", ".svg"}
-    assert len(made) == 6
+    assert len(made) == 2 * len(figures.draw(done))
     svg = (tmp_path / "figures" / "throughput.svg").read_text()
     ElementTree.fromstring(svg)
     assert "horovod, 2 workers, fp16" in svg
-    outputs.write_figures(done, tmp_path / "again")
+    drawing.write(done, tmp_path / "again")
     assert (tmp_path / "again" / "throughput.svg").read_text() == svg
 
 
@@ -136,7 +132,7 @@ def test_end_labels_keep_their_distance_and_order(heights: list[float], panel: f
         axis.set_ylim(0, 100)
         labels = [marks.EndLabel(1.0, height, f"{index}", "black") for index, height in enumerate(heights)]
         marks.end_labels(axis, labels, panel)
-    places = {int(text.get_text()): text.xyann[1] for text in axis.texts}
+    places = {int(text.get_text()): text.get_position()[1] for text in axis.texts}
     ordered = sorted(range(len(heights)), key=lambda index: heights[index])
     for below, above in itertools.pairwise(ordered):
         assert places[above] - places[below] >= marks.GAP / panel - 1e-9

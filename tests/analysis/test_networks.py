@@ -181,6 +181,7 @@ def test_a_study_of_probes_alone_has_its_table_and_figure(tmp_path: Path, capsys
     names = {path.name for path in analysis.write(folder)}
     assert names == {
         "results.csv", "configurations.csv", "network.md", "network.csv", "network.png", "network.svg",
+        "report.html", "report.md", "samples.npz",
     }  # fmt: skip
     analysis.print_tables(folder)
     out = capsys.readouterr().out

@@ -223,5 +223,5 @@ def test_a_wide_table_becomes_long_where_the_terminal_is_narrow(tmp_path: Path) 
         replace(ONE, workers=count, allreduce="fp32", keys=(("device", "cuda"),)) for count in (2, 3, 4, 5, 6, 8)
     ]
     folder = plant(tmp_path, workers)
-    assert "configuration" not in shown(folder, width=120)
-    assert "configuration" in shown(folder, width=60)
+    assert "┃ configuration" not in shown(folder, width=120)
+    assert "┃ configuration" in shown(folder, width=60)

@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from planted import Planted
 from planted_pipelines import Pipeline, plant_pipelines
 
-from analysis import figures, outputs, results
+from analysis import drawing, figures, results
 from analysis.figures import timeline
 from analysis.results import Results
 
@@ -120,7 +120,7 @@ def test_without_a_timeline_there_is_no_figure(tmp_path: Path) -> None:
     plain = read(replace(GPIPE, steps=0), others=(Planted(),))
     assert timeline.draw(plain) == {}
     assert not [name for name in figures.draw(plain) if name.startswith("timeline")]
-    made = outputs.write_figures(read(replace(GPIPE, steps=1, repeats=1)), tmp_path)
+    made = drawing.paths(drawing.write(read(replace(GPIPE, steps=1, repeats=1)), tmp_path))
     assert {path.name for path in made if "timeline" in path.name} == {
         "timeline-transformer_lm-gpipe-p2-m4.png", "timeline-transformer_lm-gpipe-p2-m4.svg",
     }  # fmt: skip

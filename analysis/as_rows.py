@@ -1,0 +1,24 @@
+"""A frame taken apart into rows, by columns: pandas' own way does it cell by cell where a column may hold unknowns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+
+def as_rows(frame: pd.DataFrame) -> list[dict[Any, Any]]:
+    """What `frame.to_dict("records")` gives: Python's own numbers, and None for pandas' NA."""
+    columns = [_values(frame.iloc[:, place]) for place in range(frame.shape[1])]
+    names = list(frame.columns)
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _values(column: pd.Series[Any]) -> list[Any]:
+    if pd.api.types.is_extension_array_dtype(column.dtype):
+        return [None if one is pd.NA else one for one in column.to_numpy(object).tolist()]
+    values = column.tolist()
+    if column.dtype == object:  # it keeps what it was given, which may be a number of numpy's
+        return [None if one is pd.NA else one.item() if isinstance(one, np.generic) else one for one in values]
+    return values

@@ -1,0 +1,13 @@
+"""Two results of the same study, configuration by configuration: what became slower, what became faster, what cannot
+be told; and first, whether they may be compared at all.
+
+    python -m analysis compare results/A results/B
+
+    pairs.py         which configuration of the one is which of the other
+    origins.py       what a record says of where and with what it was measured
+    differences.py   in what two results differ beside their numbers, and whether that matters
+    verdicts.py      the ratio of each pair with its interval, and which changes survive correction
+    listing.py       all of that as a table and in sentences
+    report.py        for the terminal, a pull request, or a program
+    command.py       the command line, and its exit code for CI
+"""

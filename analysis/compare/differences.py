@@ -1,0 +1,121 @@
+"""In what two results differ beside their numbers, and which of it forbids reading a ratio as one of the program.
+
+machine, driver, versions, commit, environment, timed window, who carries the gradients, what the data is: each decides
+speed, so any of them that differs between two paired configurations is a reason to refuse. It may be what the
+comparison is about (another commit, another driver): then the person says that it is expected, and everything else
+must still agree. Other names of hosts are told, and matter to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.baseline import known
+from analysis.compare.origins import COMMIT, ENVIRONMENT, HOSTS, KINDS, MACHINE, VERSIONS, WINDOW, Fact, Origins
+from analysis.compare.pairs import Pair, Row
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.models import MODELS
+
+DATA = "data"
+EXPECTABLE = (*(kind for kind in KINDS if kind != HOSTS), DATA)
+OF_EVERYBODY = ("python", "torch", "torchvision", "numpy")
+UNKNOWN = "not recorded"
+ABSENT: Mapping[str, str] = {ENVIRONMENT: "not set", VERSIONS: "not installed"}
+KIND_OF_KEY = {"data": DATA, "device": MACHINE, "cores_per_worker": MACHINE}
+CHANGED = "+changes"  # how a commit ends whose tree was not clean
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One fact that is not the same on both sides. `pairs` counts those that it concerns, `among` all there are."""
+
+    kind: str
+    name: str
+    a: str
+    b: str
+    pairs: int
+    among: int
+    matters: bool
+
+    def __str__(self) -> str:
+        """`torch: 2.4.1 in A, 2.5.0 in B (8 of 16 pairs)`."""
+        some = f" ({self.pairs} of {self.among} pairs)" if self.pairs < self.among else ""
+        return f"{self.name}: {self.a} in A, {self.b} in B{some}"
+
+
+def find(pairs: Sequence[Pair], a: Origins, b: Origins) -> list[Difference]:
+    """Each once, kind by kind. What one side did not record is told and does not matter: it may well be the same."""
+    seen: dict[tuple[Fact, str, str], int] = {}
+    for pair in pairs:
+        for key, left, right in _of_pair(pair, a, b):
+            seen[key, left, right] = seen.get((key, left, right), 0) + 1
+    kinds = (*KINDS, DATA)
+    ordered = sorted(seen.items(), key=lambda item: (kinds.index(item[0][0][0]), item[0][0][1]))
+    return [
+        Difference(kind, name, left, right, count, len(pairs), kind != HOSTS and UNKNOWN not in (left, right))
+        for ((kind, name), left, right), count in ordered
+    ]
+
+
+def expected(difference: Difference, words: Iterable[str]) -> bool:
+    """Whether one of these words, a kind or a name, means it."""
+    return any(word.lower() in (difference.kind, difference.name.lower()) for word in words)
+
+
+def doubts(pairs: Sequence[Pair], a: Origins, b: Origins) -> Iterator[str]:
+    """What cannot be told to differ and may: one sentence each."""
+    for side, origins, rows in (("A", a, [p.a for p in pairs]), ("B", b, [p.b for p in pairs])):
+        commits = {value for row in rows for value in _facts(origins, row).get((COMMIT, "commit"), ())}
+        if any(commit.endswith(CHANGED) for commit in commits):
+            yield f"{side} was measured from a tree with changes that no commit holds."
+
+
+def _of_pair(pair: Pair, a: Origins, b: Origins) -> Iterator[tuple[Fact, str, str]]:
+    left, right = _facts(a, pair.a), _facts(b, pair.b)
+    for fact in sorted({*left, *right}):
+        kind, name = fact
+        if kind == VERSIONS and name not in _used(pair.a):
+            continue
+        values = [_text(side, fact) for side in (left, right)]
+        if values[0] != values[1]:
+            yield fact, values[0], values[1]
+    yield from (
+        ((KIND_OF_KEY.get(key, WINDOW), key), _value(pair.a, key), _value(pair.b, key)) for key in pair.differing
+    )
+    sources = [_source(row) for row in (pair.a, pair.b)]
+    if sources[0] != sources[1] and "data" not in pair.differing:
+        yield (DATA, "data"), sources[0], sources[1]
+
+
+def _facts(origins: Origins, row: Row) -> Mapping[Fact, frozenset[str]]:
+    return origins.get(str(row["configuration"]), {})
+
+
+def _text(side: Mapping[Fact, frozenset[str]], fact: Fact) -> str:
+    """`2.4.1`; `2.4.1 and 2.5.0`. Of a side that has nothing of this kind, it is not known."""
+    if fact in side:
+        return " and ".join(sorted(side[fact]))
+    kinds = {kind for kind, _ in side}
+    looked = fact[0] in kinds or (fact[0] == ENVIRONMENT and kinds)  # often none of it is set
+    return ABSENT.get(fact[0], UNKNOWN) if looked else UNKNOWN
+
+
+def _used(row: Row) -> set[str]:
+    """The libraries that decide how fast this configuration is; all, of a framework or model that we do not know."""
+    framework, model = FRAMEWORKS.get(str(row["framework"])), MODELS.get(str(row["model"]))
+    if framework is None or model is None:
+        return {name for table in FRAMEWORKS.values() for name in table.needs} | set(OF_EVERYBODY)
+    launched = framework.launcher_needs.get(str(row["launcher"]), ())
+    return {*OF_EVERYBODY, *framework.needs, *launched, *model.needs}
+
+
+def _value(row: Row, key: str) -> str:
+    return str(row[key]) if known(row[key]) else "none"
+
+
+def _source(row: Row) -> str:
+    """`cifar10`: what it was trained on, without the folder that it came from."""
+    said: Any = row["data_source"]
+    return str(said).split()[0].rstrip(":;,") if known(said) and said else UNKNOWN

@@ -1,0 +1,110 @@
+"""A comparison for the terminal, for a pull request, for a program. Each escapes the words of others in its own way."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from analysis import layout
+from analysis.as_rows import as_rows
+from analysis.compare import listing
+from analysis.compare.compared import Comparison
+from analysis.compare.verdicts import BROKEN, FASTER, FOUND, GAINS, LOST, REGRESSIONS, SLOWER
+from analysis.layout import Listing
+
+STYLES = dict.fromkeys((SLOWER, LOST, BROKEN), "bold red") | dict.fromkeys((FASTER, FOUND), "bold green")
+P_VALUE = listing.HEADER.index("p, corrected")
+WIDE = 110  # characters, from which on there is room for it
+NO_MENTION = "@&#8203;"  # an @ that tells nobody
+MOST_OF_A_COMMENT = 60_000  # characters; GitHub takes 65,536
+
+
+def refusal(made: Comparison) -> str:
+    """What differs and what to do about it, a line each; empty if nothing stands in the way."""
+    if not made.refused:
+        return ""
+    lines = ["not compared: A and B differ in what decides speed"]
+    lines += [f"  {one.kind}: {one}" for one in made.refused[: listing.MOST_DIFFERENCES]]
+    if (more := len(made.refused) - listing.MOST_DIFFERENCES) > 0:
+        lines.append(f"  and {more} more")
+    kinds = ",".join(dict.fromkeys(one.kind for one in made.refused))
+    lines.append(f"--expect {kinds} if that is what the comparison is about; --anyway to go on whatever differs")
+    return "\n".join(lines)
+
+
+def to_terminal(made: Comparison, console: Console) -> None:
+    """The table, what came out of it, and what it rests on."""
+    said = listing.listing(made)
+    shown = [index for index in range(len(said.header)) if index != P_VALUE or console.width >= WIDE]
+    table = Table(title=escape(said.title), title_justify="left", title_style="bold", box=None)
+    for index in shown:
+        words = index in (0, len(said.header) - 1)
+        table.add_column(said.header[index], justify="left" if words else "right", no_wrap=not words)
+    for row in said.rows:
+        style = next((style for verdict, style in STYLES.items() if row[-1].startswith(verdict)), "")
+        table.add_row(*(escape(row[index]) for index in shown), style=style)
+    console.print(table)
+    console.print(Text(listing.headline(made), style="bold"))
+    for sentence in said.notes:
+        console.print(Text(f"  {sentence.replace('**', '')}", style="dim"))
+
+
+def to_markdown(made: Comparison) -> str:
+    """A comment for a pull request: what changed, and all the rest folded away."""
+    title = listing.title(made)
+    if made.refused:
+        differs = tuple((one.kind, one.name, one.a, one.b) for one in made.refused)
+        return _commented(
+            Listing(f"Not compared: {title}", ("differs", "in", "A", "B"), differs, ()), MOST_OF_A_COMMENT
+        )
+    whole = listing.listing(made)
+    changed = listing.listing(made, listing.WORTH_SHOWING).rows
+    said = (*listing.overall(made), *listing.detectable(made))
+    short = Listing(f"{listing.headline(made)}: {title}", whole.header, changed, said)
+    opened = f"<details><summary>All {len(whole.rows)} pairs</summary>"
+    shown = _commented(short, MOST_OF_A_COMMENT // 2)
+    folded = _commented(Listing("All pairs", whole.header, whole.rows, whole.notes), MOST_OF_A_COMMENT - len(shown))
+    return f"{shown}\n{opened}\n\n{folded}\n</details>\n"
+
+
+def to_json(made: Comparison) -> str:
+    """One object: `refused`, `regressed`, `differences`, `overall`, `pairs` (verdicts.COLUMNS), `only_a`, `only_b`."""
+    overall, table = made.verdicts.overall, made.verdicts.table.astype(object)
+    pairs: list[dict[str, Any]] = [
+        {str(key): value for key, value in row.items()} for row in as_rows(table.where(table.notna(), None))
+    ]
+    said = {
+        "a": made.a.study.name, "b": made.b.study.name, "threshold": made.threshold, "refused": bool(made.refused),
+        "regressed": made.regressed, "regressions": len(made.verdicts.having(*REGRESSIONS)),
+        "gains": len(made.verdicts.having(*GAINS)), "noise": made.verdicts.noise,
+        "detectable": made.verdicts.detectable, "says_nothing": made.says_nothing,
+        "overall": None if overall is None else vars(overall), "differences": [vars(one) for one in made.differences],
+        "doubts": list(made.doubts), "pairs": pairs,
+        "only_a": [str(row["configuration"]) for row in made.pairing.only_a],
+        "only_b": [str(row["configuration"]) for row in made.pairing.only_b],
+    }  # fmt: skip
+    return json.dumps(said, indent=1, allow_nan=False)
+
+
+def _commented(table: Listing, most: int) -> str:
+    """As Markdown of at most about `most` characters: the last rows are left out, and their number said."""
+    text, kept = _quiet(table), len(table.rows)
+    while len(text) > most and kept:
+        kept = min(kept - 1, int(kept * most / len(text)))
+        said = f"{len(table.rows) - kept} more rows are left out: a comment holds no more."
+        text = _quiet(Listing(table.title, table.header, table.rows[:kept], (said, *table.notes)))
+    return text
+
+
+def _quiet(table: Listing) -> str:
+    """As Markdown that calls nobody; a table without rows is only its title and notes."""
+    text = layout.markdown(table)
+    if not table.rows:
+        text = "\n".join(line for line in text.splitlines(keepends=False) if not line.startswith("|"))
+        text = text.replace("\n\n\n", "\n\n") + "\n"
+    return text.replace("@", NO_MENTION)

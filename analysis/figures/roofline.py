@@ -1,0 +1,111 @@
+"""The roofline: model FLOP/s of a worker against arithmetic intensity, under what the device was measured to reach.
+
+A panel for each model; declined where FLOPs were not counted or no peak was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from analysis import notes
+from analysis.figures import looks, marks, style
+from analysis.figures.marks import EndLabel
+from analysis.results import Results
+from analysis.why.utilisation import DEVICE, Utilisation, utilisations
+from scaling_study.alpha_beta import three_digits
+
+MOST_LABELS, MOST_COLUMNS = 14, 2
+FEW_DECADES = 300  # end over beginning of an axis, below which powers of ten alone would be too few ticks
+
+
+def draw(results: Results) -> Figure | None:
+    """The figure, or None where there is nothing to hold under a roof."""
+    every = [one for one in utilisations(results) if one.roof is not None and one.flops_per_second is not None]
+    models = [model for model in results.models if any(one.row["model"] == model for one in every)]
+    if not models:
+        return None
+    look = looks.of(results.configurations)
+    panels = [[one for one in every if one.row["model"] == model] for model in models]
+    columns = min(len(models), MOST_COLUMNS)
+    labels = [_labels(panel) for panel in panels]
+    layout = style.Layout(
+        panel_width=2.6,
+        panel_height=max(2.2, (max(map(len, labels)) + 1) * 1.3 * marks.GAP),
+        left=style.left_of(["100 TFLOP/s"]),
+        below=0.46,
+        gutters=tuple(
+            marks.gutter((text for found in labels[place::columns] for text in found), models[place::columns], 2.6)
+            for place in range(columns)
+        ),
+    )
+    said = (
+        "Lines: the fastest matrix product and the fastest copy that any run of the study measured on such a device. "
+        "Model FLOPs: 3 x forward. Intensity is an estimate: each tensor passes through memory once for each use. "
+        "Larger batches lie further right."
+    )
+    if any((one.share or 0.0) > 1.0 for one in every):
+        said += " Points above the roof: the microbenchmark did not reach what training does."
+    foot = [said, f"{notes.source(results)}."]
+    sheet = style.sheet(-(-len(models) // columns), columns, layout, f"Roofline: {results.study.name}", foot)
+    for index, (model, panel) in enumerate(zip(models, panels, strict=True)):
+        axis, _ = sheet.at(index)
+        axis.set_title(model, loc="left", weight="bold")
+        style.name_y(axis, "model FLOP/s of a worker", layout)
+        _panel(axis, panel, look, layout)
+    for index in range(len(models), len(sheet.axes) * columns):
+        style.remove(sheet, index)
+    return sheet.figure
+
+
+def _labels(panel: Sequence[Utilisation]) -> list[str]:
+    """One for each series, at its largest intensity; the first and the last where they would be too many."""
+    names = list(dict.fromkeys(str(one.row["series"]) for one in panel))
+    return names if len(names) <= MOST_LABELS else [names[0], names[-1]]
+
+
+def _panel(axis: Axes, panel: Sequence[Utilisation], look: dict[str, looks.Look], layout: style.Layout) -> None:
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    intensities = [one.intensity for one in panel if one.intensity]
+    ridges = [one.ridge for one in panel if one.ridge]
+    low, high = min(*intensities, *ridges) / 3, max(*intensities, *ridges) * 3
+    for one in {tuple(str(one.row[key]) for key in DEVICE): one for one in panel}.values():
+        assert one.peak_flops_per_second is not None and one.peak_bytes_per_second is not None
+        x = np.geomspace(low, high, 200)
+        roof = np.minimum(one.peak_flops_per_second, x * one.peak_bytes_per_second)
+        axis.plot(x, roof, color=style.DARK, linewidth=1.3, zorder=2)
+    ends: dict[str, EndLabel] = {}
+    for one in sorted(panel, key=lambda one: one.intensity or 0.0):
+        name = str(one.row["series"])
+        ours = look[name]
+        assert one.intensity is not None and one.flops_per_second is not None
+        axis.plot(
+            one.intensity, one.flops_per_second, marker=ours.marker, linestyle="", color=ours.colour,
+            markerfacecolor="white" if ours.hollow else ours.colour, markeredgecolor=ours.colour, zorder=3,
+        )  # fmt: skip
+        ends[name] = EndLabel(one.intensity, one.flops_per_second, name, ours.colour)
+    least = min(one.flops_per_second or 0.0 for one in panel)
+    most = max(max(one.peak_flops_per_second or 0.0, one.flops_per_second or 0.0) for one in panel)
+    axis.set_xlim(low, high)
+    axis.set_ylim(least / 3, 2 * most)
+    axis.set_xlabel("arithmetic intensity (FLOP/byte)")
+    for each, ends_of in ((axis.xaxis, (low, high)), (axis.yaxis, (least / 3, 2 * most))):
+        few = ends_of[1] < FEW_DECADES * ends_of[0]
+        each.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=7))
+        each.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: three_digits(value)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: flops_text(value)))
+    marks.end_labels(axis, [ends[name] for name in _labels(panel)], layout.panel_height)
+
+
+def flops_text(value: float) -> str:
+    """`38 GFLOP/s`, `1.2 TFLOP/s`."""
+    for scale, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if value >= scale:
+            return f"{three_digits(value / scale)} {unit}FLOP/s"
+    return f"{three_digits(value)} FLOP/s"

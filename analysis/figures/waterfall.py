@@ -1,0 +1,159 @@
+"""Where each lost percent of efficiency went: a figure a model, a panel for each configuration at one batch size.
+
+    ideal                      |100
+    exposed communication      ███      9.3 ± 4.8
+    stragglers               ██         1.7 ± 6.9
+    slower kernels           ▒         -0.4 ± 5.1      a gain, to the right
+    measured                 |69.9
+
+Every bar begins where the one above it ended, so the last one ends at the efficiency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+from analysis import notes
+from analysis.figures import marks, style
+from analysis.names import file_name
+from analysis.results import Results
+from analysis.why.attribution import PARTS, Attribution, attributions
+from analysis.why.listing import name_of
+
+ROW = 0.2  # inches
+WIDTH = 2.3
+MOST_PANELS, MOST_COLUMNS = 12, 2
+MOST_IN_ALL = 48  # of all models together, but a row for each
+LEAST_SPAN = 0.12  # of the x axis, in shares of the ideal: a loss of 1 % shall look small
+LOST, GAINED = style.colours(3)[1:]
+IDEAL, MEASURED = "ideal", "measured"
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """`waterfall-<model>`, for each model of which phases say anything."""
+    every = [one for one in attributions(results) if not one.why]
+    made = {}
+    for model in results.models:
+        ours = [one for one in every if one.row["model"] == model]
+        if ours:
+            made[f"waterfall-{file_name(model)}"] = _figure(model, ours, results)
+    return made
+
+
+def _figure(model: str, every: Sequence[Attribution], results: Results) -> Figure:
+    batch, ours = _one_batch(every)
+    most = min(MOST_PANELS, max(4, MOST_IN_ALL // len(results.models)))
+    shown = sorted(ours, key=lambda one: int(one.row["series_order"]))[:most]
+    columns = min(len(shown), MOST_COLUMNS)
+    parts = [part for part in PARTS if any(part == one.name for found in shown for one in found.parts)]
+    names = [IDEAL, *(name_of(part, results) for part in parts), MEASURED]
+    texts = [_texts(one, parts) for one in shown]
+    layout = style.Layout(
+        panel_width=WIDTH,
+        panel_height=len(names) * ROW + 0.05,
+        left=0.2 + max(style.inches(name, style.SMALL) for name in names),
+        gutters=(gutter := marks.gutter(text for found in texts for text in found),),
+        above=0.1 + max(map(len, titles := [_title(one, WIDTH + gutter) for one in shown])) * style.SIZE * 1.3 / 72,
+        below=0.46,
+    )
+    title = f"Where each lost percent went: {model}, batch {batch} ({results.study.name})"
+    sheet = style.sheet(-(-len(shown) // columns), columns, layout, title, _footnote(shown, ours, every, results))
+    low, high = _limits(shown, parts)
+    for index, (one, said) in enumerate(zip(shown, texts, strict=True)):
+        axis, _ = sheet.at(index)
+        axis.set_title("\n".join(titles[index]), loc="left", weight="bold", linespacing=1.2)
+        axis.set_xlim(100 * low, 100 * high)
+        _panel(axis, one, parts, names, said)
+    for index in range(len(shown), len(sheet.axes) * columns):
+        style.remove(sheet, index)
+    return sheet.figure
+
+
+def _title(one: Attribution, width: float) -> list[str]:
+    """The series, in lines of the room above a panel and its numbers."""
+    return style.wrapped(str(one.row["series"]), width - 0.1, style.SIZE, bold=True)
+
+
+def _one_batch(every: Sequence[Attribution]) -> tuple[int, list[Attribution]]:
+    """The batch size that most configurations with several workers have, the largest of several."""
+    several = [one for one in every if int(one.row["workers"]) > 1] or list(every)
+    counts = [int(one.row["batch"]) for one in several]
+    batch = max(counts, key=lambda size: (counts.count(size), size))
+    return batch, [one for one in several if int(one.row["batch"]) == batch]
+
+
+def _panel(axis: Axes, one: Attribution, parts: Sequence[str], names: Sequence[str], said: Sequence[str]) -> None:
+    known = {part.name: part for part in one.parts}
+    at = 100.0
+    axis.plot([at, at], [-0.35, 0.5], color=style.DARK, linewidth=1.4, zorder=4)
+    for index, name in enumerate(parts, start=1):
+        part = known.get(name)
+        width = 100 * part.lost if part else 0.0
+        axis.barh(index, -width, left=at, height=0.62, color=LOST if width >= 0 else GAINED, linewidth=0, zorder=3)
+        at -= width
+        if part is not None and part.low is not None and part.high is not None:
+            half = 50 * (part.high - part.low)
+            axis.plot([at - half, at + half], [index, index], color=style.DARK, linewidth=0.9, zorder=4)
+        axis.plot([at, at], [index - 0.31, index + 1.31], color=style.GREY, linewidth=0.6, zorder=2)
+    last = len(names) - 1
+    axis.plot([at, at], [last - 0.35, last + 0.35], color=style.DARK, linewidth=1.4, zorder=4)
+    for index, text in enumerate(said):
+        axis.annotate(
+            text, xy=(1.05, index), xycoords=("axes fraction", "data"), va="center", fontsize=style.SMALL,
+            annotation_clip=False,
+        )  # fmt: skip
+    axis.set_ylim(last + 0.6, -0.6)
+    axis.set_yticks(range(len(names)), names)
+    axis.tick_params(axis="y", length=0)
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_locator(MaxNLocator(5))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g} %"))
+    axis.set_xlabel("of the ideal")
+    axis.grid(False, axis="y")
+
+
+def _texts(one: Attribution, parts: Sequence[str]) -> list[str]:
+    """What stands beside each row: the numbers of the table."""
+    known = {part.name: part for part in one.parts}
+    made = ["100 %"]
+    for name in parts:
+        part = known.get(name)
+        if part is None:
+            made.append("")
+            continue
+        half = None if part.low is None or part.high is None else (part.high - part.low) / 2
+        value = f"{-100 * part.lost:+.1f}".replace("+0.0", "0.0").replace("-0.0", "0.0")
+        made.append(f"{value}{'' if half is None else f' ± {100 * half:.1f}'}")
+    return [*made, f"{100 * one.efficiency:.1f} %"]
+
+
+def _limits(shown: Sequence[Attribution], parts: Sequence[str]) -> tuple[float, float]:
+    """One scale for all panels: everything that a bar reaches, intervals only as far as they are not absurd."""
+    low, high = 1.0, 1.0
+    for one in shown:
+        at = 1.0
+        for name in parts:
+            at -= one.part(name)
+            low, high = min(low, at), max(high, at)
+    span = max(high - low, LEAST_SPAN)
+    return max(0.0, high - 1.12 * span), high + 0.08 * span
+
+
+def _footnote(
+    shown: Sequence[Attribution], ours: Sequence[Attribution], every: Sequence[Attribution], results: Results
+) -> list[str]:
+    what = (
+        "From what as many workers as good as the baseline's would do (100 %) down to the measured efficiency; bars to "
+        "the left were lost, to the right gained, and add up."
+    )
+    if any(part.low is not None for one in shown for part in one.parts):
+        what += " Lines, ±: 95 % interval between repeats."
+    if len(ours) > len(shown):
+        what += f" The first {len(shown)} of {len(ours)} configurations at this batch size."
+    if len(every) > len(ours):
+        what += " Other batch sizes: tables/attribution."
+    return [what, f"{notes.source(results)}."]

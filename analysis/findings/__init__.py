@@ -1,0 +1,24 @@
+"""What in a study's records should make one doubt it: every flaw of the published studies, and some of our own.
+
+    Results --evidence.py--> configurations with the facts of their trials
+                  |  one module a group of flaws; each detector a pure function
+                  v
+            list[Finding], the worst first
+
+docs/methodology.md has the table: flaw, how it is met, the test that shows it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analysis.findings.finding import Finding
+    from analysis.results import Results
+
+
+def check(results: Results) -> list[Finding]:
+    """Every finding of a study, the worst first; none where there is nothing to say against it."""
+    from analysis.findings import every  # its detectors import tables that import this package
+
+    return every.check(results)

@@ -1,0 +1,38 @@
+"""Did gradients travel, and weights gather, as a fast run of this framework would?
+
+F3   Horovod without NCCL: gradients of GPUs went through the host, and 2 GPUs ran at half of 1
+F14  DDP on GPUs over gloo
+F24  FSDP without a wrapping policy: one unit, gathered whole at once, nothing overlapped
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analysis.findings import finding
+from analysis.findings.evidence import Evidence, grouped
+from analysis.findings.finding import WRONG, Finding
+
+THROUGH_THE_HOST = ("gloo", "host", "mpi")
+HOROVODS = "host"
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    on_gpus = [row for row in evidence.rows if row["device"] == "cuda" and int(row["workers"]) > 1]
+    slow = [(row, by) for row in on_gpus for by in set(evidence.fact(row, "communicator")) if by in THROUGH_THE_HOST]
+    for by, pairs in grouped([{"row": row, "by": by} for row, by in slow], lambda one: one["by"]).items():
+        rows = [one["row"] for one in pairs]
+        flaw = "F3" if by == HOROVODS else "F14"
+        remedy = "Build Horovod with NCCL operations" if by == HOROVODS else "Choose the nccl backend"
+        text = (
+            f"Gradients of GPUs go through the host ({by}) instead of NCCL, and the way there and back is measured: "
+            f"{finding.who(rows)}. {remedy}, and run these again."
+        )
+        yield finding.of(flaw, "GPUs that do not use NCCL", text, WRONG, rows)
+    whole = [row for row in evidence.rows if 1 in evidence.fact(row, "units") and int(row["workers"]) > 1]
+    if whole:
+        text = (
+            "Sharded as one unit, so all weights are gathered at once, little memory is saved and nothing overlaps: "
+            f"{finding.who(whole)}. Give it a wrapping policy, block by block."
+        )
+        yield finding.of("F24", "One unit, gathered whole", text, WRONG, whole)

@@ -1,0 +1,112 @@
+"""Runs that were trained to a result: what the flaws of published ones look like in a record.
+
+F11 a frozen network            F12 the loss of the last batch alone, maps of hidden channels and an unlikely class
+F18 the test set selects        F20 a checkpoint of another     F22 train and test set joined
+F23 unlike steps (steps.py)     F25 every epoch in one order    F27 a part of the validation set alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from analysis.findings import finding
+from analysis.findings.evidence import Evidence
+from analysis.findings.finding import DOUBT, WRONG, Finding, Row
+from analysis.findings.training import Training
+
+TEST = "test"
+RIGHT_MAPS = {"channels": "class", "class": "most likely"}
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Each flaw once, with all configurations that have it."""
+    for flaw, title, severity, look, remedy in LOOKS:
+        said: dict[str, list[Row]] = {}
+        for row in evidence.rows:
+            for ranks in evidence.fact(row, "training"):
+                if text := look(ranks):
+                    said.setdefault(text, []).append(row)
+        for text, rows in said.items():
+            yield finding.of(flaw, title, f"{text} ({finding.who(rows)}). {remedy}", severity, rows)
+
+
+def _frozen(ranks: tuple[Training, ...]) -> str:
+    still = [(name, count) for one in ranks[:1] for name, count, rate in one.groups if rate == 0 and count]
+    names = ", ".join(f"{name} ({count:,} parameters)" for name, count in still)
+    return f"Frozen networks are compared, at a learning rate of 0: {names}" if still else ""
+
+
+def _last_batch(ranks: tuple[Training, ...]) -> str:
+    logged = next((one.logged_loss for one in ranks), "")
+    return f"The logged loss is that of the {logged}, not of an epoch" if logged not in ("", "epoch") else ""
+
+
+def _another_map(ranks: tuple[Training, ...]) -> str:
+    for one in ranks[:1]:
+        channels, shown = (one.shown_maps.get(key, right) for key, right in RIGHT_MAPS.items())
+        if channels != RIGHT_MAPS["channels"] or shown != RIGHT_MAPS["class"]:
+            return f"The activation maps shown are of {channels} channels and of the {shown} class"
+    return ""
+
+
+def _selected_on_test(ranks: tuple[Training, ...]) -> str:
+    for one in ranks:
+        shared = max((one.in_both.get(key, 0) for key in _both(one.selected_on, TEST)), default=0)
+        if one.selected_on == TEST:
+            return "The test set selects the model: its accuracy there is the best of many tries, and no test"
+        if shared:
+            return f"{shared:,} samples of the test set are in the {one.selected_on} set, which selects the model"
+    return ""
+
+
+def _joined(ranks: tuple[Training, ...]) -> str:
+    for one in ranks:
+        mixed = [(name, sets) for name, sets in one.splits.items() if TEST in sets and name != TEST and sets[TEST]]
+        foreign = [(s, n) for s, n in one.splits.get(TEST, {}).items() if s != TEST and n]
+        shared = max((one.in_both.get(key, 0) for key in _both("train", TEST)), default=0)
+        if any(name == "train" for name, _ in mixed) or foreign:
+            return "Train and test set were joined and split anew: no figure here compares with a published one"
+        if shared:
+            return f"{shared:,} samples of the test set are trained on"
+    return ""
+
+
+def _another_checkpoint(ranks: tuple[Training, ...]) -> str:
+    unlike = any(one.resumed_layout and one.resumed_layout != one.layout for one in ranks)
+    return "Went on from a checkpoint whose weights have other names or shapes than the model's" if unlike else ""
+
+
+def _one_order(ranks: tuple[Training, ...]) -> str:
+    same = [one for one in ranks if len(one.orders) > len(set(one.orders))]
+    if not same:
+        return ""
+    different, epochs = len(set(same[0].orders)), len(same[0].orders)
+    return f"{epochs} epochs read their samples in {finding.count(different, 'order')}, not shuffled anew"
+
+
+def _unreduced(ranks: tuple[Training, ...]) -> str:
+    for one in ranks:
+        size = sum(one.splits.get(str(one.evaluated.get("split")), {}).values())
+        samples = one.evaluated.get("samples")
+        if isinstance(samples, int) and samples < size:
+            return f"Figures are over {samples:,} of the {size:,} samples of the {one.evaluated['split']} set"
+    claimed = [{k: v for k, v in one.evaluated.items() if k not in ("split", "samples")} for one in ranks]
+    if any(one != claimed[0] for one in claimed[1:]):
+        return "Ranks claim unlike figures of one evaluation: they were not reduced over the ranks"
+    return ""
+
+
+LOOKS: tuple[tuple[str, str, str, Callable[[tuple[Training, ...]], str], str], ...] = (
+    ("F11", "Frozen networks", WRONG, _frozen, "Give it a rate, or say that it is frozen."),
+    ("F12", "The loss of a few samples", DOUBT, _last_batch, "Log its mean over the epoch."),
+    ("F12", "Maps of something else", WRONG, _another_map, "Show class maps, of the most likely class."),
+    ("F18", "The test set selects the model", WRONG, _selected_on_test, "Hold out a part of the training set."),
+    ("F22", "Train and test set joined", WRONG, _joined, "Keep the published test set apart."),
+    ("F20", "A checkpoint of another architecture", WRONG, _another_checkpoint, "Train it anew, from its own weights."),
+    ("F25", "Every epoch in the same order", DOUBT, _one_order, "Tell the sampler the epoch (set_epoch)."),
+    ("F27", "Validation of a part", WRONG, _unreduced, "Reduce over the ranks, and count each sample once."),
+)
+
+
+def _both(a: str, b: str) -> tuple[str, str]:
+    return f"{a}/{b}", f"{b}/{a}"

@@ -1,0 +1,60 @@
+"""What a run that was trained to a result says of that training, rank by rank: `training` of its report (record.md).
+
+Nothing here is timed, and nothing of it is in results.csv. trained.py looks for what published ones did wrong in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scaling_study.quoting import printable
+
+WORDS = ("selected_on", "layout", "resumed_layout")
+
+
+@dataclass(frozen=True)
+class Training:
+    """`training` of one rank. What is not known is empty."""
+
+    groups: tuple[tuple[str, int, float], ...] = ()  # name, parameters, learning rate of each group of the optimiser
+    logged_loss: str = ""  # what a logged loss is the mean over: "epoch", "last batch"
+    splits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # split -> set it was published in -> samples
+    in_both: Mapping[str, int] = field(default_factory=dict)  # "validation/test" -> samples that are in both
+    selected_on: str = ""  # the split that chose the model
+    layout: str = ""  # a digest of the names and shapes of the weights
+    resumed_layout: str = ""  # of the checkpoint that it went on from
+    orders: tuple[str, ...] = ()  # a digest of the samples of each epoch, in the order in which this rank read them
+    evaluated: Mapping[str, Any] = field(default_factory=dict)  # "split", "samples", and the figures that are claimed
+    shown_maps: Mapping[str, str] = field(default_factory=dict)  # of class activation: whose "channels", which "class"
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> Training:
+        """From a record. Raises ValueError, TypeError, KeyError or AttributeError for what is of no right shape."""
+        selected, layout, resumed = (printable(str(said.get(name, ""))) for name in WORDS)
+        groups = ((g["name"], g["parameters"], g["learning_rate"]) for g in _list(said, "groups"))
+        return cls(
+            tuple((printable(name), int(count), float(rate)) for name, count, rate in groups),
+            printable(str(said.get("logged_loss", ""))),
+            {printable(name): {printable(k): int(n) for k, n in of.items()} for name, of in _map(said, "splits")},
+            {printable(name): int(n) for name, n in _map(said, "in_both")},
+            *(selected, layout, resumed),
+            tuple(printable(str(order)) for order in _list(said, "orders")),
+            {printable(name): value for name, value in _map(said, "evaluated")},
+            {printable(name): printable(str(value)) for name, value in _map(said, "shown_maps")},
+        )
+
+
+def _list(said: Mapping[str, Any], key: str) -> list[Any]:
+    value = said.get(key, [])
+    if not isinstance(value, list):
+        raise ValueError(f"training.{key} is no list")
+    return value
+
+
+def _map(said: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
+    value = said.get(key, {})
+    if not isinstance(value, dict):
+        raise ValueError(f"training.{key} is no mapping")
+    return list(value.items())

@@ -1,0 +1,143 @@
+"""The four answers to a study, model by model: the fastest, the cheapest, the most efficient, and the knee.
+
+Each with its interval and with what cannot be told from it; or with the reason why there is no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from analysis import notes, ranking
+from analysis.as_rows import as_rows
+from analysis.baseline import known
+from analysis.layout import number
+from analysis.report.content import Card
+from analysis.results import Results, unit
+from analysis.scaling import cost, pareto
+from analysis.scaling.fit import Comparison, comparisons
+from analysis.scaling.knee import SHARE, returns
+from analysis.scaling.table import extrapolated
+
+CHEAPEST = "cheapest for a million samples"
+MOST_ALIKE = 4  # names under an answer; the rest are counted
+Row = Mapping[Any, Any]
+
+
+def of(results: Results, model: str) -> tuple[Card, ...]:
+    """Fastest, cheapest, best efficiency, knee."""
+    return fastest(results, model), cheapest(results, model), efficient(results, model), knee(results, model)
+
+
+def fastest(results: Results, model: str) -> Card:
+    kind = unit(results.frame_of(model))
+    return _ranked(results, model, "fastest", "samples_per_second", number, f" {kind}/s")
+
+
+def efficient(results: Results, model: str) -> Card:
+    card = _ranked(results, model, "best efficiency", "efficiency", lambda value: f"{100 * value:.0f}", " %")
+    if card.value:
+        return card
+    why = "no configuration of more than one worker has a speed-up"
+    return Card(card.label, "", note=why if results.study.baseline is not None else "the study declares no baseline")
+
+
+def cheapest(results: Results, model: str) -> Card:
+    """In money where every worker has a price; else in worker-hours, and says so."""
+    ours = [one.of for one in pareto.points(results, model)]
+    prices = {one.price for one in ours}
+    if len(prices) > 1:  # a ratio of throughputs is then not one of costs
+        return _cheapest_of_several(ours)
+    price = prices.pop() if prices else None
+    said = partial(_cost, price=price)
+    unit_of = " worker-hours" if price is None else ""
+    card = _ranked(results, model, CHEAPEST, "samples_per_worker_second", said, unit_of)
+    if not card.value:
+        return card
+    why = (
+        f"at {number(price)} a worker-hour"
+        if price is not None
+        else "no price was given (`price_per_worker_hour` of a machine file): all workers are taken to cost the same"
+    )
+    return Card(card.label, card.value, card.interval, card.name, card.alike, "; ".join(filter(None, (why, card.note))))
+
+
+def _cost(rate: float, price: float | None) -> str:
+    """Of a million samples at `rate` samples a second and worker."""
+    return number((1.0 if price is None else price) * cost.SAMPLES / 3600 / rate)
+
+
+def _cheapest_of_several(ours: list[cost.Cost]) -> Card:
+    best = cost.cheapest(ours)
+    if best is None:
+        return Card(CHEAPEST, "", note="nothing that may be compared was measured")
+    value = number(best.money) if best.money is not None else f"{number(best.worker_hours)} worker-hours"
+    interval = "" if best.bounds is None else f"95 %: {number(best.bounds[0])} to {number(best.bounds[1])}"
+    why = "workers have different prices, so what cannot be told from it was not worked out"
+    return Card(CHEAPEST, value, interval, name_of(best.row), (), why)
+
+
+def knee(results: Results, model: str) -> Card:
+    """Of the family that the fastest configuration is in, else of the first that has a law."""
+    label = f"knee at {100 * SHARE:.0f} %"
+    top = _top(results, model, "samples_per_second")
+    found = [(one, at) for one, _, at in extrapolated(results) if one.family.model == model]
+    for one, at in sorted(found, key=lambda pair: not _holds(pair[0], top)):
+        value, _, bounds = at.text.partition(" [")
+        interval = f"95 %: {bounds.removesuffix(']').replace(', ', ' to ')}" if bounds else ""
+        why = f"beyond it, another worker returns less than {100 * at.share:.0f} % of what one alone does"
+        return Card(label, value, interval, one.family.label, (), why)
+    return Card(label, "", note=_no_knee(results, model))
+
+
+def _no_knee(results: Results, model: str) -> str:
+    """Why there is none, and what each further worker returned as far as it was measured."""
+    ours = [one for one in comparisons(results) if one.family.model == model]
+    for one in ours:
+        if not isinstance(one, Comparison):
+            steps = [
+                f"from {step.before} to {step.after} workers each returned {100 * step.share:.0f} % of one alone"
+                for step in returns(one.family)
+            ]
+            return f"{one.why} ({one.family.label})" + (f"; measured: {'; '.join(steps)}" if steps else "")
+    return "nothing was measured at several worker counts that differs in nothing else"
+
+
+def name_of(row: Row) -> str:
+    """`horovod, 2 workers, fp16, batch 64`."""
+    return f"{row['series']}, batch {row['batch']}"
+
+
+def _ranked(results: Results, model: str, label: str, by: str, said: Callable[[float], str], unit_of: str) -> Card:
+    """`said`: the value in words, without its unit."""
+    top = _top(results, model, by)
+    if top is None:
+        return Card(label, "", note="nothing that may be compared was measured")
+    names = {row["configuration"]: name_of(row) for row in results.rows}
+    alike = [names[one] for one in top["indistinguishable"]]
+    more = [f"and {len(alike) - MOST_ALIKE} more"] if len(alike) > MOST_ALIKE else []
+    lone = len(top["without_interval"])
+    low, high = (said(top[f"value_{end}"]) if known(top[f"value_{end}"]) else "" for end in ("low", "high"))
+    if by == "samples_per_worker_second":  # the more samples, the less they cost
+        low, high = high, low
+    interval = f"95 %: {low} to {high}, {top['n']} repeats" if low else f"no interval: n = {top['n']}"
+    why = [f"{lone} other{'s' * (lone != 1)} with fewer than 3 repeats: nothing is claimed of them"] if lone else []
+    why += [f"of {top['work']} only: the model's other rows do other work"] if top["work"] else []
+    return Card(
+        label, said(top["value"]) + unit_of, interval, name_of(top), (*alike[:MOST_ALIKE], *more), "; ".join(why)
+    )
+
+
+def _top(results: Results, model: str, by: str) -> Row | None:
+    found = ranking.best(results, by)
+    ours = as_rows(found[found.model == model])
+    return ours[0] if ours else None
+
+
+def _holds(compared: Comparison, top: Row | None) -> bool:
+    return top is not None and any(row["configuration"] == top["configuration"] for row in compared.family.rows)
+
+
+def source(results: Results) -> str:
+    return notes.source(results)

@@ -1,0 +1,84 @@
+"""Tables of the analysis -> grids of the report: the same cells, with best and worst marked and bars behind numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from analysis import layout, tables, work
+from analysis.baseline import known
+from analysis.report.content import ALIKE, ASIDE, BEST, FAILED, WORST, Cell, Grid
+from analysis.results import Results
+
+MOST_COLUMNS = 9  # of a table on a page; beyond, a row for each configuration
+MARKS = {layout.BEST: BEST, layout.ALIKE: ALIKE}
+STATUSES = ("oom", "timeout", "failed", "unsupported", "cancelled")
+Place = tuple[int, str]  # batch size, series
+
+
+def of_table(table: layout.Table, results: Results, model: str, value: str, csv: pd.DataFrame, file: str) -> Grid:
+    """`value`: the column of configurations that its bars show. `csv`: the numbers behind it."""
+    ours = results.rows_of(model)
+    shares, slowest = _shares(ours, value), _slowest(ours)
+
+    def cell(place: Place) -> Cell:
+        found = table.cells.get(place)
+        if found is None:
+            return Cell("")
+        mark = MARKS.get(found.mark, "") or (WORST if place in slowest else "")
+        mark = FAILED if not found.ok else ASIDE if found.sign else mark
+        return Cell(found.signed, mark, shares.get(place) if found.ok else None)
+
+    if len(table.columns) <= MOST_COLUMNS:
+        header = (table.row_name, *table.columns)
+        rows = [(Cell(table.star(row)), *(cell((row, column)) for column in table.columns)) for row in table.rows]
+        names = 1
+    else:  # as layout.grid has it in Markdown
+        header, names = (table.row_name, "configuration", table.value_name), 2
+        places = [(row, column) for row in table.rows for column in table.columns if (row, column) in table.cells]
+        rows = [(Cell(table.star(row)), Cell(column), cell((row, column))) for row, column in places]
+    return Grid(table.title, header, tuple(rows), (*table.notes, *table.legend), names, file, to_csv(csv))
+
+
+def of_listing(listing: layout.Listing, file: str = "", csv: pd.DataFrame | None = None) -> Grid:
+    """The CSV is that of the numbers behind it, or, where there is none, of its own cells."""
+    rows = tuple(tuple(Cell(text, FAILED if text in STATUSES else "") for text in row) for row in listing.rows)
+    numbers = pd.DataFrame(list(listing.rows), columns=list(listing.header)) if csv is None else csv
+    name = file or re.sub(r"\W+", "-", listing.title.split(" (")[0].lower()).strip("-") + ".csv"
+    return Grid(listing.title, listing.header, rows, listing.notes, 1, name, to_csv(numbers) if rows else "")
+
+
+def of_rows(
+    title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], notes: tuple[str, ...] = (), file: str = ""
+) -> Grid:
+    return of_listing(layout.Listing(title, header, tuple(rows), notes), file)
+
+
+def to_csv(frame: pd.DataFrame) -> str:
+    return str(frame.to_csv(index=False))
+
+
+def place_of(row: Mapping[Any, Any]) -> Place:
+    return int(row["batch"]), str(row["series"])
+
+
+def _shares(rows: list[dict[Any, Any]], value: str) -> dict[Place, float]:
+    """Of the largest."""
+    found = {place_of(row): float(row[value]) for row in rows if known(row[value])}
+    most = max(found.values(), default=0.0)
+    return {place: one / most for place, one in found.items()} if most > 0 else {}
+
+
+def _slowest(rows: list[dict[Any, Any]]) -> set[Place]:
+    """The slowest of each batch size with at least three that compete in one work, where it is surely not as fast as
+    the best of them."""
+    speed: Callable[[dict[Any, Any]], float] = lambda row: float(row["samples_per_second"])  # noqa: E731
+    found = set()
+    for batch in {row["batch"] for row in rows}:
+        for ours in work.alike(row for row in rows if row["batch"] == batch and tables.competes(row)):
+            if len(ours) >= 3 and (last := min(ours, key=speed))["configuration"] not in tables.marks(ours):
+                found.add(place_of(last))
+    return found

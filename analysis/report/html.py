@@ -1,0 +1,126 @@
+"""A report as one HTML file that needs nothing else: styles, script, figures and numbers are in it.
+
+Whatever others wrote passes jinja2's escaping. The page's own content policy lets it load nothing, and run no script
+but its own, which it knows by its hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from analysis.report.content import Cell, Grid, Listing, Report
+from analysis.report.slim import slim
+
+NUMBER = re.compile(r"[±+−-]?[\d.,]+(\s.{0,40})?")
+PLAIN = "/,;:=+*()[]|!$@"  # need no escaping in an address of data; commas are most of a CSV
+MOST_CSV = 100_000  # characters that a page holds of one table's numbers
+BESIDE = {f"{name}.csv" for name in ("attribution", "bottleneck", "remedies", "utilisation", "cost", "returns")}
+SIGNS = {"best": "▲", "alike": "≈", "worst": "▼", "failed": "✕", "aside": ""}
+SAID = {
+    "best": "the fastest of its row", "alike": "cannot be told from the fastest", "worst": "the slowest of its row",
+    "failed": "not measured", "aside": "not comparable",
+}  # fmt: skip
+
+
+def html(report: Report, images: Mapping[str, bytes]) -> str:
+    """`images`: the name of a picture -> its SVG or PNG. One that is not there is named in its place."""
+    script, style = _asset("page.js"), _asset("page.css")
+    policy = (
+        f"default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src '{_hash(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    sources = {name: _source(image) for name, image in images.items()}
+    text = _environment().get_template("page.html.jinja")
+    return text.render(
+        report=report, sources=sources, script=Markup(script), style=Markup(style), policy=policy, said=SAID,
+    )  # fmt: skip
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("analysis", "report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    made.filters |= {"marked": marked, "data": data, "download": download, "kind": lambda part: type(part).__name__}
+    made.filters |= {"shown": shown, "right": is_right, "to_right": to_right, "hint": hint, "address": address}
+    return made
+
+
+def marked(text: str) -> Markup:
+    """Escaped, and then `**bold**` and `` `code` ``."""
+    made = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", str(escape(text)))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", made))
+
+
+def shown(cell: Cell) -> Markup:
+    """A cell's text with its sign, which a screen reader is told in words."""
+    text = escape(cell.text)
+    if not cell.mark or not cell.text:
+        return text
+    sign = SIGNS[cell.mark]
+    before = Markup('<span aria-hidden="true">{}</span>').format(f" {sign}" if sign else "")
+    return text + before + Markup('<span class="sr">, {}</span>').format(SAID[cell.mark])
+
+
+def is_right(text: str) -> bool:
+    """Whether a cell is set right: a number, possibly with unit, interval and sign; no sentence."""
+    return NUMBER.fullmatch(text) is not None
+
+
+def to_right(grid: Grid) -> list[bool]:
+    """Whether each column is one of numbers, so that its name stands above them."""
+    columns = [[row[place].text for row in grid.rows] for place in range(len(grid.header))]
+    return [2 * sum(map(is_right, filter(None, texts))) > len(list(filter(None, texts))) for texts in columns]
+
+
+def hint(grid: Grid) -> str:
+    """A word by which a column can be named in a filter."""
+    return next((name.split()[0] for name in grid.header[1:] if name.strip()), "word")
+
+
+def data(listing: Listing) -> Markup:
+    """JSON for a script element: nothing in it can end that."""
+    said = {"columns": listing.columns, "values": listing.values}
+    text = json.dumps(said, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+
+
+def download(grid: Grid) -> str:
+    """The numbers behind a table as an address: themselves, or, where they are many, their file beside the page."""
+    if len(grid.csv) > MOST_CSV and grid.file in BESIDE:
+        return f"./tables/{quote(grid.file)}"
+    text = grid.csv
+    return f"data:text/csv;charset=utf-8,{quote(text, safe=PLAIN)}"
+
+
+def address(path: str) -> str:
+    """Of a file beside the page: never of another place, whatever its name begins with."""
+    return f"./{quote(path)}"
+
+
+def _source(image: bytes) -> str:
+    if image.startswith(b"\x89PNG"):
+        return f"data:image/png;base64,{base64.b64encode(image).decode('ascii')}"
+    # As text, which is a quarter shorter; an address loses its line ends, which in SVG are spaces.
+    text = quote(slim(image), safe=f"{PLAIN} ")
+    return f"data:image/svg+xml;charset=utf-8,{text}"
+
+
+def _asset(name: str) -> str:
+    return (resources.files("analysis.report") / name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    """As the content policy names a script: of all between the tags."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode('ascii')}"

@@ -1,0 +1,115 @@
+"""A report as Markdown: the same words and tables; figures and long lists are files beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote
+
+from analysis.layout import harmless
+from analysis.report.content import (
+    ALIKE,
+    BEST,
+    FAILED,
+    WORST,
+    Bullets,
+    Card,
+    Cards,
+    Cell,
+    Code,
+    Files,
+    Fold,
+    Grid,
+    Heading,
+    Listing,
+    Part,
+    Picture,
+    Report,
+    Text,
+)
+
+MOST_ROWS = 400  # of one table; the rest are in its CSV
+
+
+def markdown(report: Report) -> str:
+    """GitHub's. Lines of others make no heading, no list, no link and no HTML."""
+    lines = [f"# {_line(report.title)}", "", *(f"- {_line(fact)}" for fact in report.facts), ""]
+    if report.lost:
+        lines += ["> **Parts of this page could not be made.**", "", *(f"- {_line(one)}" for one in report.lost), ""]
+    for section in report.sections:
+        lines += [f"## {_line(section.title)}", "", _line(section.lead), "", *_parts(section.parts)]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _parts(parts: Iterable[Part]) -> Iterator[str]:
+    for part in parts:
+        yield from _part(part)
+
+
+def _part(part: Part) -> Iterator[str]:
+    match part:
+        case Heading():
+            yield from (f"### {_line(part.text)}", "")
+        case Text():
+            label = f"**{_line(part.label)}**: " if part.label else ""
+            yield from ((f"> {label}" if part.tone else label) + _line(part.text), "")
+        case Bullets():
+            yield from (*(f"- {_line(item)}" for item in part.items), "")
+        case Cards():
+            yield from (f"### {_line(part.title)}", "", *(_card(card) for card in part.cards), "")
+        case Grid():
+            yield from _grid(part)
+        case Listing():
+            yield from (f"**{_line(part.title)}**: {part.length:,} rows, in `{_line(part.file)}`.", "")
+        case Picture():
+            yield from (f"![{_words(part.words)}](figures/{part.name}.png)", "")
+        case Files():
+            yield from (*(f"- [{_words(path)}](<./{quote(path)}>)" for path in part.paths), "")
+        case Code():
+            yield from ("```", *part.text.replace("```", "'''").splitlines(), "```", "")
+        case Fold():
+            yield from (f"**{_line(part.summary)}**", "", *_parts(part.parts))
+
+
+def _card(card: Card) -> str:
+    if not card.value:
+        return f"- **{_line(card.label)}**: not known: {_line(card.note)}"
+    alike = f"; cannot be told from it: {'; '.join(card.alike)}" if card.alike else ""
+    said = "; ".join(filter(None, (card.interval, card.name)))
+    note = f"; {card.note}" if card.note else ""
+    return f"- **{_line(card.label)}**: **{_line(card.value)}** ({_line(said)}){_line(alike)}{_line(note)}"
+
+
+def _grid(grid: Grid) -> Iterator[str]:
+    yield from (f"**{_line(grid.title)}**", "")
+    if grid.rows:
+        rules = [":---"] * grid.names + ["---:"] * (len(grid.header) - grid.names)
+        yield _row(map(_words, grid.header))
+        yield _row(rules)
+        for row in grid.rows[:MOST_ROWS]:
+            yield _row(map(_cell, row))
+        yield ""
+    if len(grid.rows) > MOST_ROWS:
+        yield from (f"{len(grid.rows) - MOST_ROWS} more rows.", "")
+    yield from (*(f"- {_line(note)}" for note in grid.notes), "")
+
+
+def _cell(cell: Cell) -> str:
+    text = _words(cell.text)
+    if not text:
+        return ""
+    signs = {ALIKE: f"{text} ≈", WORST: f"{text} ▼", FAILED: f"*{text}*", BEST: f"**{text}**"}
+    return signs.get(cell.mark, text)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _words(text: str) -> str:
+    return harmless(" ".join(text.split()))
+
+
+def _line(text: str) -> str:
+    """On a line of its own, and the beginning of nothing: of no heading, quotation or list."""
+    said = _words(text)
+    return f"\\{said}" if said[:1] in tuple("#>-+=") else said

@@ -1,0 +1,81 @@
+"""The answer: what to run, in the time it takes to read four numbers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from analysis.findings.finding import DOUBT, WRONG, Finding
+from analysis.report import answers, content
+from analysis.report.content import Card, Cards, Part, Section, Text
+from analysis.report.grids import of_rows
+from analysis.report.material import Material
+from analysis.results import Results
+
+MOST_TITLES = 4  # of findings, before the next section
+MOST_CARDS = 4  # models with cards of their own; more are rows of a table
+HEADER = ("model", "", "value", "95 % interval", "configuration", "cannot be told from it", "note")
+
+
+def section(material: Material) -> Section:
+    results = material.results
+    title = "The answer"
+    if results.nothing_yet or results.configurations.empty:
+        why = results.nothing_yet or "only the network was probed"
+        return Section("answer", title, f"There is none: {why}.", ())
+    found: dict[str, tuple[Card, ...]] = {}
+    unknown: list[Part] = []
+    for model in results.models:
+        unknown += material.parts(f"the answer for {model}", partial(_answer, results, model, found))
+    parts = [*material.parts("what speaks against it", lambda: [trust(material.findings)]), *unknown]
+    if len(found) <= MOST_CARDS:
+        parts += [Cards(model, cards) for model, cards in found.items()]
+    else:
+        rows: list[tuple[str, ...]] = [
+            (model, card.label, card.value or "none", card.interval, card.name, "; ".join(card.alike), card.note)
+            for model, cards in found.items()
+            for card in cards
+        ]
+        parts.append(of_rows("Answers, model by model", HEADER, rows, file="answers.csv"))
+    parts.append(
+        Text(
+            "“Cannot be told from it”: in a study with so many configurations the highest mean is partly luck; the "
+            "simultaneous 95 % interval of its ratio to these contains 1 (Hsu's comparisons with the best). "
+            "Overlapping intervals are not a test, and none is made of them here."
+        )
+    )
+    return Section("answer", title, lead({model: cards[0] for model, cards in found.items()}), tuple(parts))
+
+
+def _answer(results: Results, model: str, into: dict[str, tuple[Card, ...]]) -> list[Part]:
+    into[model] = answers.of(results, model)
+    return []
+
+
+def lead(fastest: dict[str, content.Card]) -> str:
+    """One sentence for each of the first models."""
+    said = []
+    for model, card in list(fastest.items())[:3]:
+        if not card.value:
+            said.append(f"{model}: no answer, {card.note}.")
+            continue
+        bounds = card.interval.removeprefix("95 %: ").rpartition(",")[0].replace(" to ", ", ")
+        sure = f" [{bounds}]" if card.interval.startswith("95 %") else ""
+        alike = "" if not card.alike else ", though others cannot be told from it"
+        said.append(f"{model} is fastest with **{card.name}**: {card.value}{sure}{alike}.")
+    return " ".join([*said, f"{len(fastest) - 3} more models below."] if len(fastest) > 3 else said)
+
+
+def trust(found: list[Finding]) -> Text:
+    """What speaks against the numbers, in a line that leads to the next section."""
+    severities = [one.severity for one in found]
+    wrong, doubts = severities.count(WRONG), severities.count(DOUBT)
+    titles = list(dict.fromkeys(one.title for one in found if one.severity in (WRONG, DOUBT) or not wrong + doubts))
+    more = [f"{len(titles) - MOST_TITLES} more"] if len(titles) > MOST_TITLES else []
+    named = "; ".join([*titles[:MOST_TITLES], *more])
+    if not wrong + doubts:
+        noted = f" To be known: {named}." if named else ""
+        return Text(f"Nothing was found that speaks against these numbers.{noted}", "good")
+    counts = [f"{wrong} thing{'s' * (wrong != 1)} wrong"] * bool(wrong)
+    counts += [f"{doubts} doubt{'s' * (doubts != 1)}"] * bool(doubts)
+    tone = content.WRONG if wrong else content.DOUBT
+    return Text(f"Before using these numbers, read the next section: {' and '.join(counts)} ({named}).", tone)

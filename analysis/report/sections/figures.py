@@ -1,0 +1,36 @@
+"""Figures: the study as pictures, each also a file for a paper."""
+
+from __future__ import annotations
+
+from analysis.report.content import Part, Section, missing
+from analysis.report.material import Material
+
+ORDER = (
+    *("throughput", "frameworks", "speedup", "allreduce-gain", "distributions", "steptimes", "waterfall"),
+    *("frontier", "pareto", "timelines", "timeline", "network"),
+)
+ELSEWHERE = ("drift", "steps", "roofline", "scaling")  # beside what they explain
+GAPS = {
+    "speedup": ("No figure of speed-ups", "no configuration of more than one worker has one"),
+    "allreduce-gain": ("No figure of what 16 bits gain", "no pair of configurations differs in its allreduce alone"),
+    "waterfall": ("No waterfall of efficiency", "phases of a configuration with a speed-up were not measured"),
+    "frontier": ("No figure of memory against batch", "peak memory was not measured at several batch sizes"),
+    "pareto": ("No figure of cost against time", "there are no two configurations to choose between"),
+}
+
+
+def section(material: Material) -> Section:
+    known = material.drawn(*ORDER)
+    others = [
+        picture
+        for name, picture in material.pictures.items()
+        if picture not in known and not name.startswith(ELSEWHERE)
+    ]
+    parts: list[Part] = [*known, *others]
+    parts += [missing(what, why) for name, (what, why) in GAPS.items() if not material.drawn(name)]
+    lead = (
+        "Intervals are 95 %, between repeats. Each figure is also in figures/, as PNG and as SVG."
+        if known or others
+        else "There is none: nothing was measured."
+    )
+    return Section("figures", "Figures", lead, tuple(parts))

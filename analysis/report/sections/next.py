@@ -1,0 +1,55 @@
+"""What next: laws over worker counts, what they say of more workers, what that costs, what to measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pandas as pd
+
+from analysis.layout import Listing
+from analysis.report.content import Bullets, Part, Section, Text, missing
+from analysis.report.grids import of_listing
+from analysis.report.material import Material
+from analysis.results import Results
+from analysis.scaling import listing, table
+from analysis.scaling.fit import comparisons
+from analysis.scaling.next import suggestions
+
+TABLES = {
+    "extrapolation": (listing.predictions, table.predictions), "returns": (listing.returns, table.returns),
+    "cost": (listing.cost, table.cost), "scaling-laws": (listing.laws, table.laws),
+}  # fmt: skip
+
+
+def section(material: Material) -> Section:
+    results = material.results
+    parts = material.parts("what is most worth measuring", lambda: _worth(results))
+    parts += material.drawn("scaling")
+    for name, (make, behind) in TABLES.items():
+        parts += material.parts(f"table: {name}", partial(_table, name, make, behind, results))
+    lead = (
+        "Scaling laws, fitted to at least 4 worker counts and compared by what each says of a count left out; what "
+        "they say of counts that were not run; the next configuration most worth its time."
+    )
+    return Section("next", "What next", lead, tuple(parts))
+
+
+def _worth(results: Results) -> Iterator[Part]:
+    worth = [f"{one.rule}: {one.sentence}" for one in suggestions(results, comparisons(results))]
+    if worth:
+        yield Text("**Most worth measuring next**, first things first:")
+        yield Bullets(tuple(worth))
+    else:
+        yield missing("Nothing to measure next", "no rule has a suggestion (docs/methodology.md)")
+
+
+def _table(
+    name: str, make: Callable[[Results], Listing | None], behind: Callable[[Results], pd.DataFrame], results: Results
+) -> Iterator[Part]:
+    found = make(results)
+    if found is not None:
+        yield of_listing(found, f"{name}.csv", behind(results))
+    elif name == "extrapolation":
+        why = " ".join(listing.declined(results)) or "nothing was measured with more than one worker."
+        yield missing("No prediction to worker counts that were not run", why)

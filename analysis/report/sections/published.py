@@ -1,0 +1,23 @@
+"""Published beside measured: the ratios that five public studies claim, and the same ones here."""
+
+from __future__ import annotations
+
+from analysis.published import beside, listing
+from analysis.report.content import Part, Section, Text
+from analysis.report.grids import of_listing
+from analysis.report.material import Material
+
+
+def section(material: Material) -> Section:
+    made = beside.table(material.results)
+    grids = listing.listing(material.results)
+    parts: list[Part] = [of_listing(one, "published.csv", made) for one in grids if one.rows]
+    parts += [Text(note, "note") for one in grids if not one.rows for note in one.notes]
+    verdicts = made.verdict.value_counts().to_dict() if len(made) else {}
+    said = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
+    lead = (
+        f"Ratios beside ratios, never speeds: their machines were others. {said}."
+        if said
+        else "This study measured nothing that was published."
+    )
+    return Section("published", "Published beside measured", lead, tuple(parts))

@@ -1,0 +1,165 @@
+"""Can you trust it: parity, warnings, the machine's noise, what failed and why, what may not be compared with what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from analysis import comparable, outcomes, work
+from analysis.findings import listing as findings
+from analysis.findings.finding import Finding, count
+from analysis.parity import NOT_CHECKED, PASSED
+from analysis.report.content import DOUBT, GOOD, WRONG, Bullets, Fold, Heading, Part, Section, Text, missing
+from analysis.report.grids import of_rows
+from analysis.report.material import Material
+from analysis.results import Results
+from scaling_study.quoting import shortened
+
+TONES = {"wrong": WRONG, "doubt": DOUBT, "note": "note"}
+MOST_NAMES, MOST_SKIPPED, MOST_WORDS = 6, 50, 600
+
+
+def section(material: Material) -> Section:
+    results = material.results
+    parts = []
+    for what, make in (
+        ("warnings", lambda: _warnings(material.findings, results)),
+        ("parity", lambda: _parity(results)),
+        ("the machine's noise and drift", lambda: _machine(material)),
+        ("what failed", lambda: _failed(results)),
+        ("what is not compared with what", lambda: _compared(results)),
+        ("records that could not be read", lambda: _skipped(material)),
+    ):
+        parts += material.parts(what, make)
+    said = material.text("what can be said of it in a line", lambda: lead(material.findings, results))
+    return Section("trust", "Can you trust it", said, tuple(parts))
+
+
+def lead(found: list[Finding], results: Results) -> str:
+    counts = {kind: sum(one.severity == kind for one in found) for kind in TONES}
+    said = ", ".join(count(number, kind) for kind, number in counts.items() if number and kind != "wrong")
+    wrong = f"{counts['wrong']} wrong" if counts["wrong"] else ""
+    warnings = f"Warnings: {', '.join(filter(None, (wrong, said)))}." if found else "No warnings."
+    bad = results.runs[(results.runs.status != "ok") & (results.runs.status != "unsupported")]
+    trials = (
+        f"{len(bad)} of {len(results.runs)} trials are not ok." if len(bad) else "Every trial that could run is ok."
+    )
+    return f"{warnings} {parity_text(results)} {trials}"
+
+
+def parity_text(results: Results) -> str:
+    gates = results.gates
+    if gates.empty:
+        return "Parity was not checked: no gate was run."
+    bad = gates[~gates.parity.isin((PASSED, NOT_CHECKED))]
+    good = int((gates.parity == PASSED).sum())
+    return f"Parity: {good} of {len(gates)} gates passed{f', {len(bad)} FAILED' if len(bad) else ''}."
+
+
+def _warnings(found: list[Finding], results: Results) -> Iterator[Part]:
+    """Each with whom it concerns; one that concerns many, by name of the first."""
+    yield Heading("Warnings")
+    if not found:
+        none = not (results.configurations.n > 0).any()
+        said = "Nothing was measured, so nothing was looked for." if none else (
+            "Nothing was found. Looked for were 28 flaws of published studies, F1 to F28, and the machine's drift and "
+            "noise (docs/methodology.md)."
+        )  # fmt: skip
+        yield Text(said, "" if none else GOOD)
+    names = {str(row["configuration"]): _name(row) for row in results.rows}
+    for one in found:
+        yield Text(f"**{one.title}.** {one.text}", TONES[one.severity], f"{one.severity} {_flaw(one)}".strip())
+        if len(one.configurations) > 1:
+            known = [names.get(name, name) for name in one.configurations]
+            yield Fold(f"{count(len(known), 'configuration')} concerned", (Bullets(_first(known)),))
+
+
+def _flaw(one: Finding) -> str:
+    return one.flaw if one.flaw[:1] == "F" and one.flaw[1:].isdigit() else ""
+
+
+def _name(row: dict[object, object]) -> str:
+    return f"{row['model']}, {row['series']}, batch {row['batch']}"
+
+
+def _first(names: list[str]) -> tuple[str, ...]:
+    more = [f"and {len(names) - 40} more"] if len(names) > 40 else []
+    return (*names[:40], *more)
+
+
+def _parity(results: Results) -> Iterator[Part]:
+    yield Heading("Parity: does each framework train what one process would?")
+    gates = results.gates
+    if gates.empty:
+        yield missing("Not checked", "no parity gate was run; `python -m scaling_study.parity --study STUDY` runs them")
+        return
+    rows = [
+        (str(g.framework), str(g.model), f"{g.workers}", str(g.allreduce), str(g.precision), str(g.parity))
+        for g in gates.sort_values("parity", key=lambda said: said == PASSED, kind="stable").itertuples()
+    ]
+    header = ("framework", "model", "workers", "allreduce", "precision", "verdict")
+    grid = of_rows("Parity gates", header, rows, tuple(comparable.checked(results.configurations)), "parity.csv")
+    yield Fold(parity_text(results), (grid,)) if len(rows) > MOST_NAMES else grid
+
+
+def _machine(material: Material) -> Iterator[Part]:
+    """The noise floor and drift; the picture where it was drawn."""
+    yield Heading("The machine: noise and drift")
+    yield Bullets(tuple(findings.machine(material.results)))
+    drawn = material.drawn("drift")
+    if not drawn:
+        yield missing("No drift figure", "too few repeats, or none of a sentinel (`sentinel:` of a study file)")
+    yield from drawn
+
+
+def _failed(results: Results) -> Iterator[Part]:
+    """By cause: how many, where, and the message behind it."""
+    yield Heading("What failed, and why")
+    bad = results.runs[results.runs.status != "ok"]
+    if bad.empty:
+        yield Text("No trial failed.", GOOD)
+        return
+    names = {str(row["configuration"]): _name(row) for row in results.rows}
+    cause = outcomes.words(bad) + bad.reason.fillna("").map(lambda reason: f": {reason}" if reason else "")
+    rows, messages = [], []
+    for why, group in bad.groupby(cause, sort=False):
+        where = list(dict.fromkeys(names.get(str(one), str(one)) for one in group.configuration))
+        more = f" and {len(where) - MOST_NAMES} more" if len(where) > MOST_NAMES else ""
+        rows.append((str(why), str(len(group)), "; ".join(where[:MOST_NAMES]) + more))
+        first = next((str(text) for text in group.error if pd.notna(text) and text), "")
+        if first:
+            messages.append(f"{why}: {shortened(' '.join(first.split()), MOST_WORDS)}")
+    yield of_rows("Trials that are not ok, by cause", ("cause", "trials", "where"), rows, file="failures.csv")
+    if messages:
+        yield Fold("The first message of each", (Bullets(tuple(messages)),))
+
+
+def _compared(results: Results) -> Iterator[Part]:
+    """Whose speed is set beside nobody's, and what has no speed-up."""
+    yield Heading("What is not compared with what")
+    rows = results.configurations
+    said = list(comparable.sentences(rows))
+    without = rows[(rows.status == "ok") & rows.speedup.isna() & (rows.not_comparable.fillna("") == "")]
+    for why, group in without.groupby(without.speedup_reason.fillna("no reason given"), sort=False):
+        said.append(f"No speed-up: {why} ({comparable.names(group, rows)}).")
+    for model in results.models:
+        works = work.alike(row for row in results.rows_of(model) if row["n"])
+        if len(works) > 1:
+            each = "; ".join(f"{work.name(ours[0])} ({len(ours)})" for ours in works)
+            said.append(f"{model} does unlike work: {each}. The fastest is looked for in each by itself.")
+    if results.older:
+        said.append(
+            f"{count(results.older, 'configuration')} measured earlier and no longer in the study: in results.csv only."
+        )
+    yield Bullets(tuple(said)) if said else Text("All that was measured may be compared with each other.", GOOD)
+
+
+def _skipped(material: Material) -> Iterator[Part]:
+    skipped = material.results.skipped
+    if skipped:
+        yield Heading("Records that could not be read")
+        more = len(skipped) - MOST_SKIPPED
+        rest = [f"and {more} more"] if more > 0 else []
+        yield Text("They are left out of everything on this page.", DOUBT)
+        yield Bullets((*skipped[:MOST_SKIPPED], *rest))

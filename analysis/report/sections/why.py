@@ -1,0 +1,55 @@
+"""Why: what holds each configuration back, with the evidence, and what would help most."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+
+from analysis.report.content import Part, Section, missing
+from analysis.report.grids import of_listing
+from analysis.report.material import Material
+from analysis.why import listing, table
+from analysis.why.bottleneck import bottlenecks
+
+GAPS = {
+    "bottleneck": ("Bottlenecks", "no configuration has phases, or a failure, to tell by"),
+    "attribution": ("Lost efficiency", "no configuration of more than one worker has an efficiency and phases"),
+    "remedies": ("What would help", "no configuration has phases to tell by"),
+    "utilisation": ("Model FLOP/s and utilisation", "no record counts its FLOPs"),
+    "frontier": ("Memory against batch", "peak memory was not measured at several batch sizes"),
+}
+TABLES = {
+    "attribution": table.attribution, "bottleneck": table.bottleneck, "remedies": table.remedy,
+    "utilisation": table.utilisation, "frontier": table.frontier,
+}  # fmt: skip
+LISTINGS = {
+    "attribution": listing.attribution, "bottleneck": listing.bottleneck, "remedies": listing.remedy,
+    "utilisation": listing.utilisation, "frontier": listing.frontier,
+}  # fmt: skip
+PICTURES = {"bottleneck": ("steps",), "utilisation": ("roofline",)}
+
+
+def section(material: Material) -> Section:
+    parts: list[Part] = []
+    for name in GAPS:
+        parts += material.parts(GAPS[name][0], partial(_part, name, material))
+    return Section("why", "Why", material.text("the bottlenecks", lambda: lead(material)), tuple(parts))
+
+
+def _part(name: str, material: Material) -> Iterator[Part]:
+    found = LISTINGS[name](material.results)
+    if found is None:
+        yield missing(f"{GAPS[name][0]}: not known", GAPS[name][1])
+        return
+    yield of_listing(found, f"{name}.csv", TABLES[name](material.results))
+    yield from material.drawn(*PICTURES.get(name, ()))
+
+
+def lead(material: Material) -> str:
+    """How many configurations are held back by what."""
+    kinds = Counter(one.kind for one in bottlenecks(material.results) if one.shares)
+    if not kinds:
+        return "Nothing can be said: no phases were measured."
+    said = [f"{kind}: {number}" for kind, number in kinds.most_common()]
+    return f"What takes most of a step, by number of configurations: {', '.join(said)}."

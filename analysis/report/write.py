@@ -1,0 +1,47 @@
+"""A report on disk: report.html, report.md, and the raw samples beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis import files
+from analysis.drawing import Drawn
+from analysis.report.assemble import report
+from analysis.report.content import Picture
+from analysis.report.html import html
+from analysis.report.markdown import markdown
+from analysis.report.material import Material
+from analysis.report.origins import SAMPLES, Origins, gather
+from analysis.results import Results
+from analysis.salvage import NOTHING, Salvage
+
+PAGE, WORDS = "report.html", "report.md"
+FONT, WIDE_FONTS = b"font-family: 'DejaVu Sans'", b"font-family: 'DejaVu Sans', Verdana, sans-serif"  # as wide
+MOST_SVG_BYTES = 600_000  # beyond, a figure of thousands of points is smaller, and shown sooner, as PNG
+
+
+def write(results: Results, folder: Path, drawn: Sequence[Drawn], salvage: Salvage = NOTHING) -> list[Path]:
+    """`drawn`: the figures whose files are in `folder`/figures; `salvage`: what could not be made so far. Returns the
+    paths. Raises OSError."""
+    found: list[Origins] = []
+    samples = files.replaced(folder / SAMPLES, lambda path: found.append(_gathered(folder, path)))
+    pictures = {one.name: Picture(one.name, one.title, one.text) for one in drawn}
+    material = Material(results, str(folder), pictures, found[0], salvage)
+    made = report(material)
+    images = {name: image(folder / "figures", name) for name in pictures}
+    page = files.write_text(folder / PAGE, html(made, images))
+    return [samples, page, files.write_text(folder / WORDS, markdown(made))]
+
+
+def image(folder: Path, name: str) -> bytes:
+    """Lines where there are not too many of them, else pixels if those are fewer bytes."""
+    svg, png = (folder / f"{name}.{kind}" for kind in ("svg", "png"))
+    if svg.stat().st_size <= max(MOST_SVG_BYTES, png.stat().st_size):
+        return svg.read_bytes().replace(FONT, WIDE_FONTS)
+    return png.read_bytes()
+
+
+def _gathered(folder: Path, path: Path) -> Origins:
+    with path.open("wb") as stream:
+        return gather(folder, stream)

@@ -1,0 +1,63 @@
+"""Parts that are made one by one: what one of them cannot do costs nobody the others.
+
+A table that meets what nobody foresaw fails alone. It is named, with the reason, in its place on the page, at the
+page's top, and in what the command says when it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from scaling_study.quoting import printable, shortened
+
+MOST_LETTERS = 300  # of a reason
+T = TypeVar("T")
+
+
+class LostPart(UserWarning):
+    """A part that could not be made, named, with the reason."""
+
+
+@dataclass(eq=False)
+class Salvage:
+    """`lost`: a sentence for each part that could not be made. `strict`: nothing is salvaged, errors are raised."""
+
+    lost: list[str] = field(default_factory=list)
+    strict: bool = False
+
+    def made(self, what: str, make: Callable[[], T], instead: T) -> T:
+        """What `make` returns; `instead`, where it raises anything but what means that nothing more can be done."""
+        return self.or_else(what, make, lambda why: instead)
+
+    def or_else(self, what: str, make: Callable[[], T], instead: Callable[[str], T]) -> T:
+        """The same; `instead` is told the reason."""
+        try:
+            return make()
+        except (OSError, MemoryError):  # a full disk: nor would the next part be written
+            raise
+        except Exception as error:
+            if self.strict:
+                raise
+            why = reason(error)
+            said = f"{what} could not be made: {why}"
+            if said not in self.lost:
+                self.lost.append(said)
+            return instead(why)
+
+
+NOTHING = Salvage(strict=True)
+
+
+def reason(error: Exception) -> str:
+    """`KeyError: 'workers'`, on one line; where in the code, for who mends it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = ""
+    if trace is not None:
+        code = trace.tb_frame.f_code
+        place = f" ({code.co_filename.rsplit('/', 1)[-1]}, line {trace.tb_lineno})"
+    said = " ".join(printable(str(error)).split())
+    return shortened(f"{type(error).__name__}: {said}" if said else type(error).__name__, MOST_LETTERS) + place

@@ -1,0 +1,94 @@
+"""What a million samples cost: worker-hours, and money where a machine file gave the price of one.
+
+    worker-hours = workers x 1e6 / samples a second / 3600        money = worker-hours x price of a worker-hour
+
+Both have the throughput's own interval between repeats, upside down. Without a price all workers are taken to cost the
+same: then the fewest worker-hours are the cheapest, in whatever currency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.as_rows import as_rows
+from analysis.baseline import known
+from analysis.once import once
+from analysis.results import Results
+
+SAMPLES = 1e6
+NO_PRICE = "no price given"
+FREE = "its workers cost nothing"
+SEVERAL_PRICES = "its repeats were run at different prices"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one configuration. `seconds`: for a million samples; worker-hours likewise, bounds None with fewer than 3
+    repeats. `price`: of a worker-hour; None with the reason in `why`."""
+
+    row: Mapping[Any, Any]
+    seconds: float
+    worker_hours: float
+    low: float | None
+    high: float | None
+    price: float | None
+    why: str = ""
+
+    @property
+    def money(self) -> float | None:
+        """For a million samples."""
+        return None if self.price is None else self.price * self.worker_hours
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Of what cost() says: money where there is a price, else worker-hours."""
+        if self.low is None or self.high is None:
+            return None
+        return self.low * (self.price or 1.0), self.high * (self.price or 1.0)
+
+
+def costs(results: Results, price: float | None = None) -> list[Cost]:
+    """Of every configuration whose speed may be compared, in the order of results.configurations.
+
+    `price` of a worker-hour: instead of what the records say.
+    """
+    return _recorded(results) if price is None else _all(results, price)
+
+
+@once
+def _recorded(results: Results) -> list[Cost]:
+    return _all(results, None)
+
+
+def _all(results: Results, price: float | None) -> list[Cost]:
+    prices = results.details.ranks.groupby("configuration").price_per_worker_hour
+    said = {str(name): (low, high) for name, low, high in prices.agg(["min", "max"]).itertuples(name=None)}
+    rows = results.configurations
+    fit = rows[(rows.n > 0) & ~rows.oversubscribed.fillna(False) & (rows.not_comparable.fillna("") == "")]
+    return [_cost(row, price, said) for row in as_rows(fit)]
+
+
+def _cost(row: Mapping[Any, Any], price: float | None, said: Mapping[str, tuple[float, float]]) -> Cost:
+    why = ""
+    if price is None:
+        low, high = said.get(str(row["configuration"]), (None, None))
+        price = None if high is None or not known(high) or low != high else float(high)
+        why = "" if price is not None else SEVERAL_PRICES if known(high) else NO_PRICE
+    if price == 0:  # as of one's own machine: money then tells nothing apart
+        price, why = None, FREE
+    hours = int(row["workers"]) * SAMPLES / 3600
+    speed, low, high = row["samples_per_second"], row["interval_low"], row["interval_high"]
+    bounded = known(low) and low > 0
+    return Cost(
+        row, SAMPLES / speed, hours / speed, hours / high if bounded else None, hours / low if bounded else None, price,
+        why,
+    )  # fmt: skip
+
+
+def cheapest(among: list[Cost]) -> Cost | None:
+    """The one with the least money; where one has no price, the fewest worker-hours."""
+    if any(one.money is None for one in among):
+        return min(among, key=lambda one: one.worker_hours, default=None)
+    return min(among, key=lambda one: one.money or 0.0, default=None)

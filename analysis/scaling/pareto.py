@@ -1,0 +1,67 @@
+"""Cost against time for a million samples: which configurations no other beats in both.
+
+One is beaten by another that is neither slower nor dearer, and better in one. Means decide who is on the front; who is
+beaten only by such as cannot be told from it (the 95 % interval of their ratio of throughputs allows it) may be on it
+too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis import work
+from analysis.configurations import over
+from analysis.results import Results
+from analysis.scaling.cost import Cost, costs
+
+ON, PERHAPS, BEATEN = "on the front", "perhaps on the front", "beaten"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One configuration of a model: `cost` in money where all of its model have a price, else in worker-hours."""
+
+    of: Cost
+    cost: float
+    place: str  # ON, PERHAPS or BEATEN
+    by: str = ""  # the series and batch of one that beats it
+
+    @property
+    def row(self) -> Mapping[Any, Any]:
+        return self.of.row
+
+
+def points(results: Results, model: str, price: float | None = None) -> list[Point]:
+    """Every configuration of a model, the fastest first; of one that does several kinds of work, the most frequent."""
+    ours = {str(one.row["configuration"]): one for one in costs(results, price) if one.row["model"] == model}
+    same = next(iter(work.alike(one.row for one in ours.values())), [])
+    return placed([ours[str(row["configuration"])] for row in same])
+
+
+def placed(among: Sequence[Cost]) -> list[Point]:
+    """The fastest first. With a price for some only, all are counted in worker-hours."""
+    priced = all(one.money is not None for one in among)
+    cost = {id(one): float(one.money if priced and one.money is not None else one.worker_hours) for one in among}
+    ordered = sorted(among, key=lambda one: (one.seconds, cost[id(one)]))
+    front: list[Cost] = []  # ascending seconds, descending cost
+    made = []
+    for one in ordered:
+        beating = [other for other in front if cost[id(other)] <= cost[id(one)]]
+        if not beating:
+            front.append(one)
+            made.append(Point(one, cost[id(one)], ON))
+            continue
+        sure = next((other for other in beating if _surely(other, one, cost)), None)
+        by = (sure or beating[-1]).row
+        made.append(Point(one, cost[id(one)], BEATEN if sure else PERHAPS, f"{by['series']}, batch {by['batch']}"))
+    return made
+
+
+def _surely(better: Cost, worse: Cost, cost: Mapping[int, float]) -> bool:
+    """Whether it is faster and cheaper beyond doubt: by more than what another number of workers costs."""
+    dearer = (cost[id(better)] / better.worker_hours) / (cost[id(worse)] / worse.worker_hours)
+    needed = max(1.0, dearer * int(better.row["workers"]) / int(worse.row["workers"]))
+    ratio = over(better.row, worse.row)
+    return ratio.low is not None and ratio.low > needed

@@ -1,0 +1,157 @@
+"""What takes most of a step, and the numbers that say so.
+
+    compute         forward and backward, less what is told apart of them below
+    launch          the part of them that no batch size changes: launching kernels (kernels.py)
+    communication   what a step waits for after backward, and what collectives add to computing (attribution.py)
+    input           waiting for the batch
+    memory          updating the weights, which is moving them; and computing, where memory is its lower roof
+                    (utilisation.py); and whatever was out of memory
+    pipeline bubble stages with nothing to do
+
+The rule is plain: the bottleneck is whichever takes the largest share of the step. Where forward and backward hold both
+computing and communication, and nothing tells them apart, it is named only if it is the same whichever of the two all
+of that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from analysis import outcomes
+from analysis.baseline import known
+from analysis.layout import number
+from analysis.once import once
+from analysis.results import Results
+from analysis.why import attribution, kernels, steps
+from analysis.why.attribution import Attribution
+from analysis.why.kernels import Fixed
+from analysis.why.steps import COMMUNICATION, COMPUTING, DATA, OPTIMIZER, UNATTRIBUTED, Steps
+from analysis.why.utilisation import Utilisation, utilisations
+from scaling_study.alpha_beta import three_digits
+
+COMPUTE, LAUNCH, COMMUNICATE, INPUT, MEMORY, BUBBLE = KINDS = (
+    "compute", "launch", "communication", "input", "memory", "pipeline bubble",
+)  # fmt: skip
+OTHER, MIXED, UNKNOWN = "not attributed", "compute or communication", "not known"
+SHARES = (*KINDS, MIXED, OTHER)
+DOING = {
+    COMPUTE: "computing (forward and backward)",
+    LAUNCH: "the fixed part of computing (launching kernels, reading weights)",
+    COMMUNICATE: "communication", INPUT: "waiting for batches", MEMORY: "updating the weights",
+    BUBBLE: "stages waiting with nothing to do", OTHER: "what no phase covers",
+    MIXED: "phases in which this framework both computes and communicates",
+}  # fmt: skip
+WORTH_A_WORD = 0.01  # of a step
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """Of one configuration. `shares`: of its step, adding up to 1, empty where phases are unknown."""
+
+    row: Mapping[Any, Any]
+    kind: str  # of KINDS, or UNKNOWN
+    evidence: str  # a sentence
+    shares: Mapping[str, float]
+
+
+@once
+def bottlenecks(results: Results) -> list[Bottleneck]:
+    """Of every configuration, in the order of results.configurations."""
+    every = steps.steps(results)
+    lines = kernels.lines(results)
+    lost = {str(one.row["configuration"]): one for one in attribution.attributions(results)}
+    used = {str(one.row["configuration"]): one for one in utilisations(results)}
+    made = []
+    for row in results.rows:
+        name = str(row["configuration"])
+        if name in every:
+            made.append(_judged(every[name], shares(every[name], lost.get(name), lines.get(name)), used.get(name)))
+        else:
+            made.append(_without(row))
+    return made
+
+
+def shares(ours: Steps, lost: Attribution | None = None, line: Fixed | None = None) -> dict[str, float]:
+    """SHARES of the step; those that are nothing are left out.
+
+    `lost` says what of computing is communication, `line` what of it is launching.
+    """
+    mean = ours.mean().shares
+    made = dict.fromkeys(SHARES, 0.0)
+    made[INPUT], made[COMMUNICATE], made[MEMORY] = (float(mean[at]) for at in (DATA, COMMUNICATION, OPTIMIZER))
+    made[BUBBLE if steps.cut(ours.row) and not steps.one_process(ours.row) else OTHER] = float(mean[UNATTRIBUTED])
+    busy = steps.communicates_in(ours.row)
+    apart = lost is not None and not lost.part("mixed") and not lost.why
+    for phase in COMPUTING:
+        hides = (phase in busy or steps.one_process(ours.row)) and not apart
+        made[MIXED if hides else COMPUTE] += float(mean[phase])
+    if lost is not None and apart:
+        _move(made, lost.part("within"), MEMORY if OPTIMIZER in busy and not busy & set(COMPUTING) else COMPUTE)
+    elif OPTIMIZER in busy and not steps.cut(ours.row):
+        made[MIXED], made[MEMORY] = made[MIXED] + made[MEMORY], 0.0
+    if line is not None and made[COMPUTE] > 0:
+        of = sum(float(mean[phase]) for phase in line.phases)
+        fixed = min(1.0, line.seconds / float(ours.step_seconds.mean()) / of) if of > 0 else 0.0
+        made[LAUNCH], made[COMPUTE] = fixed * made[COMPUTE], (1 - fixed) * made[COMPUTE]
+    return {name: share for name, share in made.items() if share > 0}
+
+
+def _move(made: dict[str, float], share: float, place: str) -> None:
+    """What collectives add to another phase is communication."""
+    taken = min(max(0.0, share), made[place])
+    made[place], made[COMMUNICATE] = made[place] - taken, made[COMMUNICATE] + taken
+
+
+def named(shares: Mapping[str, float]) -> str | None:
+    """The kind with the largest share; None where that depends on what the mixed one is."""
+    found = set()
+    for meant in (COMPUTE, COMMUNICATE) if shares.get(MIXED) else (None,):
+        clear = {kind: shares.get(kind, 0.0) + (shares.get(MIXED, 0.0) if kind == meant else 0.0) for kind in KINDS}
+        found.add(max(clear, key=lambda kind: clear[kind]))
+    return found.pop() if len(found) == 1 else None
+
+
+def _judged(ours: Steps, made: Mapping[str, float], used: Utilisation | None) -> Bottleneck:
+    kind = named(made)
+    said = sorted(made.items(), key=lambda item: item[1], reverse=True)
+    first = kind or said[0][0]
+    rest = [f"{percent(share)} into {DOING[name]}" for name, share in said if name != first and share >= WORTH_A_WORD]
+    step = f"a step of {three_digits(1000 * float(ours.step_seconds.mean()))} ms"
+    text = ", ".join([f"{percent(made.get(first, 0.0))} of {step} goes into {DOING[first]}", *rest[:2]])
+    if kind is None:
+        return Bottleneck(ours.row, UNKNOWN, f"{text}; nothing measured tells the two apart.", made)
+    if kind == MEMORY:
+        text += _moved(ours.row)
+    if kind == COMPUTE and used is not None and used.share is not None:
+        text += f"; {percent(used.share)} of the device's measured peak"
+        if used.under_memory:
+            kind = MEMORY
+            text += (
+                f", and at about {number(used.intensity or 0.0)} FLOP/byte memory is the lower roof "
+                f"(below {number(used.ridge or 0.0)})"
+            )
+    return Bottleneck(ours.row, kind, f"{text}.", made)
+
+
+def _moved(row: Mapping[Any, Any]) -> str:
+    """What the update passes through memory, where it was counted."""
+    state = [row[name] for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes")]
+    whole = sum(float(size) for size in state if known(size))
+    what = "parameters, gradients and optimiser state go through memory for it"
+    return f"; {number(whole / 1e6)} MB of {what}" if whole else ""
+
+
+def _without(row: Mapping[Any, Any]) -> Bottleneck:
+    """One that was not measured, or whose phases were not."""
+    if not row["n"]:
+        if row["status"] == "oom":
+            return Bottleneck(row, MEMORY, "Out of memory.", {})
+        return Bottleneck(row, UNKNOWN, f"Not measured: {outcomes.word(row)}.", {})
+    return Bottleneck(row, UNKNOWN, "Its phases were not measured.", {})
+
+
+def percent(share: float) -> str:
+    """`7.2 %`, `43 %`."""
+    return f"{100 * share:.0f} %" if abs(share) >= 0.0995 else f"{100 * share:.1f} %"

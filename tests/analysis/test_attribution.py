@@ -1,0 +1,231 @@
+"""Where lost percent went: planted parts come back, and whatever is measured adds up to the whole."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from planted import Planted, plant
+from planted_phases import STEP, Phased, grown, plant_phased
+from planted_pipelines import Pipeline, plant_pipelines
+
+from analysis import results
+from analysis.why import attribution, listing, steps
+from analysis.why.attribution import Attribution, Evidence, attribute, attributions
+from analysis.why.bottleneck import bottlenecks
+from analysis.why.ranks import PHASE_COLUMNS
+from analysis.why.steps import Steps
+
+ONE = Planted("single")
+TWO = Planted("horovod", workers=2, allreduce="fp32")
+BASE = Phased(ONE, STEP)
+
+
+def only(folder: Path, *phased: Phased, **about: object) -> Attribution:
+    """The attribution of the last of these, against single."""
+    made = attributions(results.read(plant_phased(folder, [BASE, *phased], **about)))
+    return next(one for one in made if one.row["framework"] == phased[-1].one.framework)
+
+
+def shares(one: Attribution) -> dict[str, float]:
+    """Percent lost, of parts that are not nothing."""
+    return {part.name: round(100 * part.lost, 3) for part in one.parts if abs(part.lost) > 1e-6}
+
+
+@pytest.mark.parametrize(
+    ("phases", "expected"),
+    [
+        (grown(data=0.025), {"input": 20.0}),
+        (grown(communication=0.025), {"exposed": 20.0}),
+        (grown(optimizer=0.025), {"optimizer": 20.0}),
+        (grown(unattributed=0.025), {"unattributed": 20.0}),
+        (grown(backward=0.025), {"within": 20.0}),
+        (grown(forward=0.010, backward=0.020), {"kernels": 23.077}),
+        (grown(forward=-0.003, backward=-0.006), {"kernels": -9.89}),
+        (grown(forward=0.003, backward=0.006, communication=0.016), {"kernels": 7.2, "exposed": 12.8}),
+    ],
+)  # fmt: skip
+def test_a_planted_loss_is_found_where_it_was_planted(
+    tmp_path: Path, phases: dict[str, float], expected: dict[str, float]
+) -> None:
+    made = only(tmp_path, Phased(TWO, phases))
+    assert shares(made) == expected
+    assert made.lost == pytest.approx(1 - 0.1 / sum(phases.values()))
+    assert made.efficiency == pytest.approx(made.row["efficiency"])
+
+
+def test_waiting_for_a_slow_rank_is_told_apart_from_the_network(tmp_path: Path) -> None:
+    slow = Phased(TWO, grown(communication=0.010), lags=(0.0, 0.020))  # a step of 130 ms; rank 0 waits 20 of it
+    made = only(tmp_path, slow)
+    # Of 2 x 130 ms: rank 1 computes 20 ms longer (kernels), rank 0 waits as long (stragglers), both reduce 10 ms.
+    assert shares(made) == {
+        "kernels": pytest.approx(100 * (0.01 + 0.01 / 0.03 * 0.06) / 0.13, abs=0.01),
+        "within": pytest.approx(-100 * 0.01 / 0.03 * 0.06 / 0.13, abs=0.01),
+        "exposed": pytest.approx(100 * 0.01 / 0.13, abs=0.01),
+        "stragglers": pytest.approx(100 * 0.01 / 0.13, abs=0.01),
+    }
+
+
+def test_stragglers_are_never_more_than_what_was_waited(tmp_path: Path) -> None:
+    unseen = Phased(replace(TWO, framework="torch_ddp"), grown(), lags=(0.0, 0.020), waits_in="optimizer")
+    assert only(tmp_path, unseen).part("stragglers") == 0.0, "backward, where DDP waits, did not grow for it"
+
+
+def test_a_framework_that_communicates_in_forward_borrows_a_neighbours_computing(tmp_path: Path) -> None:
+    sharded = Phased(replace(TWO, framework="torch_fsdp2"), grown(forward=0.013, backward=0.026))
+    alone = only(tmp_path / "alone", sharded)
+    assert shares(alone) == {"mixed": pytest.approx(100 * 0.039 / 0.139, abs=0.01)}
+    crowded = Phased(TWO, grown(forward=0.003, backward=0.006))  # computing is 10 % slower beside another worker
+    helped = only(tmp_path / "helped", crowded, sharded)
+    assert shares(helped) == {
+        "kernels": pytest.approx(100 * 0.009 / 0.139, abs=0.01),
+        "within": pytest.approx(100 * 0.030 / 0.139, abs=0.01),
+    }
+
+
+def test_smaller_batches_pay_the_fixed_cost_more_often(tmp_path: Path) -> None:
+    def computing(batch: int) -> dict[str, float]:
+        return {"forward": 0.006 + 0.001 * batch, "backward": 0.012 + 0.002 * batch}
+
+    base = [Phased(replace(ONE, batch_per_worker=batch), computing(batch)) for batch in (32, 64)]
+    halved = Phased(replace(TWO, batch_per_worker=32), computing(32))
+    read = results.read(plant_phased(tmp_path, [*base, halved], scaling="strong"))
+    made = next(one for one in attributions(read) if one.row["workers"] == 2)
+    # 64 samples: 2 x 114 ms of work where one worker needs 210 ms, all of it the fixed 18 ms again.
+    assert shares(made) == {"fixed": pytest.approx(100 * 18 / 228, abs=0.01)}
+    assert "smaller kernels" in listing.attribution(read).header  # type: ignore[union-attr]
+
+
+def test_a_pipelines_idle_stages_are_its_bubble(tmp_path: Path) -> None:
+    planted = [Pipeline("gpipe", p=2, m=4, batch=32)]
+    read = results.read(plant_pipelines(tmp_path, planted, [Planted("single", "transformer_lm", 32, speed=80.0)],
+                                        baseline={"framework": "single"}))  # fmt: skip
+    made = [one for one in attributions(read) if one.row["framework"] == "torch_pipeline"]
+    assert made and all(sum(part.lost for part in one.parts) == pytest.approx(one.lost) for one in made)
+    assert not any(part.name in ("unattributed", "stragglers") for one in made for part in one.parts)
+
+
+def test_phases_that_are_all_nothing_are_not_phases(tmp_path: Path) -> None:
+    """As a record of another program, or of an older one, may have them: no share of them is any number."""
+    for nothing in (None, 0.0):
+        folder = plant_phased(tmp_path / str(nothing), [Phased(ONE, STEP)])
+        for path in (folder / "trials").glob("*/record.json"):
+            record = json.loads(path.read_text())
+            for rank in record["ranks"]:
+                rank["phases"] |= {name: nothing for name in rank["phases"] if name in PHASE_COLUMNS}
+            path.write_text(json.dumps(record))
+        (one,) = bottlenecks(results.read(folder))
+        assert (one.evidence, one.shares) == ("Its phases were not measured.", {})
+
+
+def test_without_phases_nothing_is_attributed_and_it_says_why(tmp_path: Path) -> None:
+    bare = Phased(TWO, {"unattributed": 0.125}, report={})
+    folder = plant_phased(tmp_path, [BASE, bare])
+    for path in (folder / "trials").glob("horovod*/record.json"):
+        text = path.read_text()
+        start, end = text.index('"phases": {'), text.index("}", text.index('"phases": {')) + 1
+        path.write_text(text.replace(text[start:end], '"phases": null'))
+    made = next(one for one in attributions(results.read(folder)) if one.row["framework"] == "horovod")
+    assert shares(made) == {"unattributed": 20.0}
+    assert made.why == "its phases were not measured"
+    said = listing.attribution(results.read(folder))
+    assert said and any("All not attributed, because its phases were not measured" in note for note in said.notes)
+
+
+def test_a_baseline_of_several_workers_counts_by_the_worker(tmp_path: Path) -> None:
+    base = Phased(TWO, STEP)
+    more = Phased(replace(TWO, workers=4), grown(communication=0.025))
+    read = results.read(plant_phased(tmp_path, [base, more], baseline={"framework": "horovod", "workers": 2}))
+    made = next(one for one in attributions(read) if one.row["workers"] == 4)
+    assert made.efficiency == pytest.approx(0.8) and made.row["efficiency"] == pytest.approx(0.4)
+    assert shares(made) == {"exposed": 20.0}
+
+
+def test_disturbed_steps_are_said_to_be(tmp_path: Path) -> None:
+    made = only(tmp_path, Phased(TWO, grown(communication=0.025), disturbance=1.3))
+    assert made.disturbance == pytest.approx(0.3)
+    assert shares(made) == {"exposed": 20.0}, "shares are of the instrumented step"
+    said = listing.attribution(results.read(tmp_path))
+    assert said and any("instrumented steps differed from timed ones" in note for note in said.notes)
+
+
+def test_a_failed_repeat_says_nothing(tmp_path: Path) -> None:
+    lost = replace(TWO, status="failed", reason="planted", speed=None)
+    folder = plant_phased(tmp_path, [BASE, Phased(TWO, grown(communication=0.025))])
+    plant(tmp_path / "other", [lost])
+    for trial in (tmp_path / "other" / "trials").iterdir():
+        if trial.name.endswith("r3"):
+            target = folder / "trials" / trial.name / "record.json"
+            target.write_text((trial / "record.json").read_text())
+    read = results.read(folder)
+    assert read.configurations.set_index("framework").n["horovod"] == 2
+    made = next(one for one in attributions(read) if one.row["framework"] == "horovod")
+    assert shares(made) == {"exposed": 20.0}
+    assert all(part.low is None for part in made.parts), "two repeats bound nothing"
+
+
+# --- properties ---
+
+POSITIVE = st.floats(0.001, 1.0)
+
+
+@st.composite
+def a_configuration(draw: st.DrawFn, framework: str, workers: int) -> Steps:
+    repeats = draw(st.integers(1, 4))
+    shares = np.array([[draw(POSITIVE) for _ in range(6)] for _ in range(repeats)])
+    row = {"framework": framework, "workers": workers, "zero_stage": None, "configuration": framework,
+           "global_batch": 32 * workers, "batch_per_worker": 32, "accumulation": 1, "micro_batches": None}  # fmt: skip
+    lags = np.array([draw(st.floats(0, 0.3)) for _ in range(repeats)]) if workers > 1 else np.zeros(repeats)
+    rates = np.array([draw(st.floats(1.0, 1000.0)) for _ in range(repeats)])
+    return Steps(row, rates, shares / shares.sum(axis=1, keepdims=True), np.ones(6, dtype=bool), lags, 0.0)
+
+
+@given(
+    base=a_configuration("single", 1),
+    ours=st.sampled_from(
+        ["horovod", "torch_ddp", "torch_fsdp2", "deepspeed_zero", "torch_dp", "torch_pipeline", "theirs"]
+    ).flatmap(lambda name: a_configuration(name, 4)),
+    slower=st.none() | st.floats(0.5, 2.0),
+)
+def test_parts_add_up_to_what_was_lost(base: Steps, ours: Steps, slower: float | None) -> None:
+    made = attribute(ours, base, Evidence(ours.row, slower, None, (32.0, 32.0)))
+    scale = 1 + sum(abs(part.lost) for part in made.parts)
+    assert sum(part.lost for part in made.parts) == pytest.approx(made.lost, abs=1e-12 * scale)
+    for part in made.parts:
+        assert part.low is None or part.high is None or part.low <= part.lost <= part.high
+    assert made.part("stragglers") >= 0.0
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(5)
+    truth, hits = 0.02 / 0.12, 0
+    row = {"framework": "horovod", "workers": 2, "zero_stage": None, "configuration": "x", "global_batch": 64,
+           "batch_per_worker": 32, "accumulation": 1, "micro_batches": None}  # fmt: skip
+    parts = np.array([0.002, 0.030, 0.060, 0.0, 0.005, 0.003])
+
+    def measured(more: float, workers: int) -> Steps:
+        phases = np.tile(parts, (5, 1)) * (1 + 0.01 * rng.standard_normal((5, 6)))
+        phases[:, steps.COMMUNICATION] += more * (1 + 0.05 * rng.standard_normal(5))
+        whole = phases.sum(axis=1)
+        about = row | {"workers": workers, "global_batch": 32 * workers}
+        return Steps(about, 32 * workers / whole, phases / whole[:, None], np.ones(6, dtype=bool), np.zeros(5), 0.0)
+
+    count = 400
+    for _ in range(count):
+        ours, base = measured(0.02, 2), measured(0.0, 1)
+        made = attribute(ours, base, Evidence(ours.row, None, None, (32.0, 32.0)))
+        part = next(part for part in made.parts if part.name == "exposed")
+        assert part.low is not None and part.high is not None
+        hits += part.low <= truth <= part.high
+    assert 0.91 <= hits / count <= 0.985
+
+
+def test_no_share_is_taken_twice(tmp_path: Path) -> None:
+    names = [attribution.NAMES[part] for part in attribution.PARTS]
+    assert len(set(names)) == len(names)
+    assert set(listing.MEANINGS) == set(attribution.PARTS)

@@ -1,0 +1,477 @@
+"""Two results side by side: who is paired with whom, what differs, what is said of each pair, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from planted import Planted, default_study, plant, plant_gates
+
+from analysis.__main__ import main
+from analysis.compare import command, compared, differences, listing, report, verdicts
+from analysis.compare.compared import Comparison, NothingToCompare
+from analysis.compare.verdicts import (
+    BROKEN,
+    FASTER,
+    FOUND,
+    LOST,
+    NEITHER,
+    NO_INTERVAL,
+    NOT_COMPARABLE,
+    SAME,
+    SLOWER,
+    SMALL,
+    UNRESOLVED,
+)  # fmt: skip
+from scaling_study.settings import CHECKOUT
+
+EXAMPLE = CHECKOUT / "examples" / "results" / "cifar10-scaling"
+TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0, noise=0.004, repeats=5)
+Change = Callable[[dict[str, Any]], None]
+
+
+def changed(folder: Path, change: Change, only: str = "") -> Path:
+    """Every record in `folder` (of configurations with `only` in their id) as `change` makes it."""
+    for path in (folder / "trials").glob("*/record.json"):
+        record = json.loads(path.read_text())
+        if only in record["configuration"]:
+            change(record)
+            path.write_text(json.dumps(record))
+    return folder
+
+
+def scaled(factor: float) -> Change:
+    def change(record: dict[str, Any]) -> None:
+        for rank in record["ranks"]:
+            rank["step_seconds"] = [seconds / factor for seconds in rank["step_seconds"]]
+
+    return change
+
+
+def two(tmp_path: Path, a: Iterable[Planted], b: Iterable[Planted], **about: Any) -> tuple[Path, Path]:
+    return plant(tmp_path / "a", a, **about), plant(tmp_path / "b", b, seed=1, **about)
+
+
+def verdict(made: Comparison) -> list[str]:
+    return list(made.verdicts.table.verdict)
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Callable[[str], Path]:
+    """example("name"): a copy of real results."""
+    return lambda name: Path(shutil.copytree(EXAMPLE, tmp_path / name))
+
+
+# --- on real results ---
+
+
+def test_results_against_themselves_show_no_regression(
+    example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", str(example("a")), str(example("b"))]) == command.NO_REGRESSION
+    said = capsys.readouterr()
+    assert "0 of 16 configurations slower, 0 faster; 16 not resolved" in said.out
+    assert "48 of the 48 runs of A are in B too: copies, not measured again" in " ".join(said.out.split())
+    assert said.err == ""
+
+
+def test_what_became_slower_is_a_regression(example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = example("a"), changed(example("b"), scaled(0.7), only="resnet18-b64")
+    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == command.REGRESSION
+    assert "4 of 16 configurations slower, 0 faster" in capsys.readouterr().out
+    comment = (b / "comment.md").read_text()
+    assert comment.startswith("# 4 of 16 configurations slower, 0 faster")
+    shown, _, folded = comment.partition("<details>")
+    assert shown.count("| slower |") == 4 and "not resolved |" not in shown
+    assert folded.count("| not resolved |") == 12
+    assert main(["compare", str(b), str(a)]) == command.NO_REGRESSION, "the other way round it is a gain"
+    assert main(["compare", str(a), str(a), "--markdown", str(b / "same.md")]) == command.NO_REGRESSION
+    shown, _, folded = (b / "same.md").read_text().partition("<details>")
+    assert "|" not in shown and "would be found by 9 of 10" in shown and folded.count("\n| resnet") == 16
+    assert "0 of 16 configurations slower, 4 faster" in capsys.readouterr().out
+
+
+def test_another_machine_is_refused_and_named(
+    example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def elsewhere(record: dict[str, Any]) -> None:
+        record["machine"] |= {"cpu": "Intel Xeon", "cores": 8}
+        record["trial"] |= {"machine": "deadbeef", "cores_per_worker": 4}
+        record["environment"]["OMP_NUM_THREADS"] = "4"
+        for rank in record["ranks"]:
+            rank["versions"] |= {"torch": "2.16.0", "transformers": "9.9"}
+
+    a, b = example("a"), changed(example("b"), elsewhere)
+    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == command.REFUSED
+    said = capsys.readouterr()
+    assert said.out == ""
+    for line in (
+        "machine: CPU: AMD EPYC in A, Intel Xeon in B", "machine: cores: 2 in A, 8 in B",
+        "machine: cores_per_worker: 1 in A, 4 in B", "versions: torch: 2.15.0 in A, 2.16.0 in B",
+        "environment: OMP_NUM_THREADS: not set in A, 4 in B",
+    ):  # fmt: skip
+        assert line in said.err
+    assert "transformers" not in said.err, "no ResNet uses it"
+    assert "--expect machine,versions,environment" in said.err and "--anyway" in said.err
+    assert "| machine | CPU | AMD EPYC | Intel Xeon |" in (b / "comment.md").read_text()
+    assert main(["compare", str(a), str(b), "--expect", "machine,torch"]) == command.REFUSED
+    assert main(["compare", str(a), str(b), "--expect", "machine,Torch,environment"]) == command.NO_REGRESSION
+    capsys.readouterr()
+    assert main(["compare", str(a), str(b), "--anyway"]) == command.NO_REGRESSION
+    assert "Differs: machine: CPU: AMD EPYC in A, Intel Xeon in B" in " ".join(capsys.readouterr().out.split())
+
+
+def test_another_commit_is_refused_unless_it_is_what_is_compared(
+    example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = example("a"), changed(example("b"), lambda record: record.update(commit="0123456789ab"))
+    assert main(["compare", str(a), str(b)]) == command.REFUSED
+    measured_at = json.loads(next(a.glob("trials/*/record.json")).read_text())["commit"]
+    assert f"commit: commit: {measured_at} in A, 0123456789ab in B" in capsys.readouterr().err
+    assert main(["compare", str(a), str(b), "--expect", "commit"]) == command.NO_REGRESSION
+
+
+def test_json_is_one_object(example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = example("a"), changed(example("b"), scaled(0.7), only="resnet18-b64")
+    assert main(["compare", str(a), str(b), "--json"]) == command.REGRESSION
+    said = json.loads(capsys.readouterr().out)
+    assert (said["regressed"], said["regressions"], said["gains"], len(said["pairs"])) == (True, 4, 0, 16)
+    assert said["pairs"][0].keys() >= set(verdicts.COLUMNS)
+    assert said["overall"]["ratio"] == pytest.approx(0.7**0.25, rel=0.01)
+    changed(b, lambda record: record.update(commit="other"))
+    assert main(["compare", str(a), str(b), "--json"]) == command.REFUSED
+    said = json.loads(capsys.readouterr().out)
+    assert said["refused"] and said["differences"][0]["name"] == "commit"
+
+
+# --- who is paired with whom ---
+
+
+def test_pairs_are_found_by_keys_and_not_by_ids(tmp_path: Path) -> None:
+    elsewhere = (("machine", "other"), ("cores_per_worker", 4))
+    a, b = two(tmp_path, [TWO], [replace(TWO, keys=elsewhere)])
+    made = compared.compare(a, b, 0.01, anyway=True)
+    (pair,) = made.pairing.pairs
+    assert pair.a["configuration"] != pair.b["configuration"]
+    assert pair.differing == ["cores_per_worker"]
+    assert [str(one) for one in made.differences] == ["cores_per_worker: 1 in A, 4 in B"]
+
+
+def test_configurations_whose_keys_cannot_tell_them_apart_are_paired_by_id(tmp_path: Path) -> None:
+    a = plant(tmp_path / "a", [TWO, replace(TWO, model="resnet8", speed=80.0)])
+    changed(a, lambda record: record["trial"].update(model="other"))
+    table = compared.compare(a, a, 0.01).verdicts.table
+    assert list(table.configuration_a) == list(table.configuration_b) and len(table) == 2
+
+
+def test_what_is_in_one_only_is_told_with_what_keeps_it_apart(tmp_path: Path) -> None:
+    other = replace(TWO, keys=(("fusion_bytes", 1 << 20),))
+    a, b = two(tmp_path, [TWO, replace(TWO, batch_per_worker=64), other], [TWO, replace(TWO, batch_per_worker=128)])
+    made = compared.compare(a, b, 0.01)
+    assert len(made.pairing.pairs) == 1
+    first, second = compared.left_over(made.pairing)
+    assert first.startswith("Only in A: 2 configurations (resnet18, ") and second.startswith(
+        "Only in B: 1 configuration"
+    )
+    with pytest.raises(NothingToCompare, match=r"no configuration in common.*They would have.*1 but for fusion_bytes"):
+        compared.compare(plant(tmp_path / "c", [other]), plant(tmp_path / "d", [TWO]), 0.01)
+    with pytest.raises(NothingToCompare, match="has no finished trial yet"):
+        compared.compare(a, plant(tmp_path / "e", []), 0.01)
+
+
+def test_configurations_that_differ_in_their_window_only_are_paired_by_it(tmp_path: Path) -> None:
+    """`--small` beside the whole study: the same keys twice, other ids."""
+    folders = []
+    for name in "ab":
+        folder = plant(tmp_path / name, [TWO, replace(TWO, keys=(("learning_rate", 0.1),), speed=80.0)])
+
+        def same_keys(record: dict[str, Any]) -> None:
+            short = record["trial"]["learning_rate"] is not None
+            record["trial"]["learning_rate"] = None
+            record["window"] = {"min_steps": 5 if short else 50}
+
+        folders.append(changed(folder, same_keys))
+    made = compared.compare(*folders, 0.01)
+    assert sorted(made.verdicts.table.ratio.round(1)) == [1.0, 1.0]
+    assert made.differences == []
+
+
+# --- what differs ---
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "text"),
+    [
+        (lambda r: r["machine"].update(gpus=["Tesla T4"] * 2), "machine", "GPUs: none in A, 2 × Tesla T4 in B"),
+        (lambda r: r["machine"].update(memory_bytes=64 << 30), "machine", "memory: 8 GiB in A, 64 GiB in B"),
+        (lambda r: r["ranks"][0].update(threads=4), "machine", "threads of a rank: 1 in A, 1 and 4 in B"),
+        (lambda r: r["environment"].update(NCCL_DEBUG="INFO"), "environment", "NCCL_DEBUG: not set in A, INFO in B"),
+        (lambda r: r["ranks"][0]["backend"].update(operations="host"), "backend", "operations: nccl in A, host in B"),
+        (lambda r: r["ranks"][0]["versions"].update(nvidia_driver="2"), "driver", "nvidia_driver: 1 in A, 2 in B"),
+        (lambda r: r["ranks"][0]["versions"].pop("mpi4py"), "", ""),  # which nothing here uses
+        (lambda r: r["ranks"][0]["versions"].pop("numpy"), "versions", "numpy: 2 in A, not installed in B"),
+        (lambda r: r["window"].update(min_steps=10), "window", "min_steps: 50 in A, 10 in B"),
+        (lambda r: [k.update(data_source="synthetic (no data)") for k in r["ranks"]], "data",
+         "data: cifar10 in A, synthetic in B"),
+    ],
+)  # fmt: skip
+def test_every_difference_that_decides_speed_is_named(tmp_path: Path, change: Change, kind: str, text: str) -> None:
+    def whole(record: dict[str, Any]) -> None:
+        record["window"] = {"min_steps": 50}
+        record["ranks"][0]["backend"] = {"operations": "nccl"}
+        record["ranks"][0]["versions"] = {"python": "3.11", "numpy": "2", "mpi4py": "4", "nvidia_driver": "1"}
+
+    a, b = (changed(folder, whole) for folder in two(tmp_path, [TWO], [TWO]))
+    found = compared.compare(a, changed(b, change), 0.01).refused
+    assert [(one.kind, str(one)) for one in found] == ([(kind, text)] if kind else [])
+    assert not kind or (kind in differences.EXPECTABLE and not compared.compare(a, b, 0.01, expected=[kind]).refused)
+
+
+def test_what_one_side_did_not_record_and_names_of_hosts_are_told_and_refuse_nothing(tmp_path: Path) -> None:
+    a, b = two(tmp_path, [TWO], [TWO])
+    changed(b, lambda record: record.update(commit="abc+changes"))
+    changed(b, lambda record: [rank.update(host="h2") for rank in record["ranks"]])
+    made = compared.compare(a, b, 0.01, expected=["comit"])
+    assert not made.refused
+    said = " ".join(listing.sentences(made))
+    assert "commit: not recorded in A, abc+changes in B" in said and "host: planted in A, h2 in B" in said
+    assert "B was measured from a tree with changes that no commit holds" in said
+    assert "comit was expected to differ, and does not" in said
+
+
+def test_several_values_and_some_pairs_are_said(tmp_path: Path) -> None:
+    other = replace(TWO, batch_per_worker=64)
+    a, b = two(tmp_path, [TWO, other], [TWO, other])
+    changed(a, lambda record: record.update(commit="one"))
+    changed(b, lambda record: record.update(commit="one"), only="-b32-")
+    changed(b, lambda record: record.update(commit=f"c{record['trial']['repeat'] % 2}"), only="-b64-")
+    (only,) = compared.compare(a, b, 0.01).refused
+    assert str(only) == "commit: one in A, c0 and c1 in B (1 of 2 pairs)"
+
+
+# --- what is said of a pair ---
+
+
+def test_verdicts_are_what_was_planted(tmp_path: Path) -> None:
+    batches = iter(range(32, 1000, 32))
+    quiet = replace(TWO, noise=0.0005)
+    cases = [
+        (quiet, replace(quiet, speed=150.0), SLOWER),
+        (quiet, replace(quiet, speed=170.0), FASTER),
+        (quiet, replace(quiet, speed=159.2), SMALL),
+        (quiet, quiet, SAME),
+        (replace(TWO, noise=0.3), replace(TWO, noise=0.3), UNRESOLVED),
+        (TWO, replace(TWO, repeats=2), NO_INTERVAL),
+        (TWO, replace(TWO, status="oom", speed=None), LOST),
+        (replace(TWO, status="failed", speed=None), TWO, FOUND),
+        (replace(TWO, status="oom", speed=None), replace(TWO, status="oom", speed=None), NEITHER),
+    ]
+    sides = [
+        (replace(a, batch_per_worker=batch), replace(b, batch_per_worker=batch), batch, expected)
+        for (a, b, expected), batch in zip(cases, batches, strict=False)
+    ]
+    a, b = two(tmp_path, [one[0] for one in sides], [one[1] for one in sides])
+    table = compared.compare(a, b, 0.01).verdicts.table.set_index("batch")
+    assert {batch: table.verdict[batch] for _, _, batch, _ in sides} == {batch: said for _, _, batch, said in sides}
+    tested = table[table.p_value.notna()]
+    assert len(tested) == 5
+    assert (tested.p_corrected >= tested.p_value).all()
+    assert (tested.ratio_low < tested.ratio).all() and (tested.ratio < tested.ratio_high).all()
+    assert table.ratio[32] == pytest.approx(150 / 160, rel=0.01)
+
+
+def test_what_failed_parity_or_is_another_model_is_not_compared(tmp_path: Path) -> None:
+    a, b = two(tmp_path, [TWO, replace(TWO, batch_per_worker=64)], [TWO, replace(TWO, batch_per_worker=64)])
+    changed(b, lambda r: [rank.update(parameters=123) for rank in r["ranks"]], only="-b64-")
+    table = compared.compare(a, b, 0.01).verdicts.table.set_index("batch")
+    assert table.verdict[64] == NOT_COMPARABLE
+    assert "another model was trained: 11,181,642 parameters in A, 123 in B" in table.reason[64]
+    for folder in (a, b):
+        plant_gates(folder, [TWO], {"horovod": "gradients: summed"})
+    table = compared.compare(a, b, 0.01).verdicts.table
+    assert list(table.verdict) == [NOT_COMPARABLE] * 2
+    assert table.reason[0].startswith("A: NOT COMPARABLE: parity failed")
+
+
+def test_what_fails_parity_now_is_a_regression_however_fast_it_is(tmp_path: Path) -> None:
+    a, b = two(tmp_path, [TWO], [replace(TWO, speed=500.0)])
+    plant_gates(a, [TWO])
+    plant_gates(b, [TWO], {"horovod": "gradients: summed"})
+    made = compared.compare(a, b, 0.01)
+    assert made.regressed and verdict(made) == [BROKEN]
+    assert made.verdicts.table.reason[0] == "gradients: summed" and made.verdicts.table.ratio.isna().all()
+    assert listing.headline(made) == "0 of 1 configurations slower, 0 faster; 1 now fail parity"
+    assert verdict(compared.compare(b, a, 0.01)) == [NOT_COMPARABLE]
+
+
+def test_a_configuration_that_no_longer_runs_is_a_regression(tmp_path: Path) -> None:
+    a, b = two(tmp_path, [TWO], [replace(TWO, status="oom", speed=None)])
+    made = compared.compare(a, b, 0.01)
+    assert made.regressed and verdict(made) == [LOST]
+    assert report.to_markdown(made).startswith("# 0 of 1 configurations slower, 0 faster; 1 no longer run")
+
+
+def test_a_change_that_all_share_may_be_the_machines(tmp_path: Path) -> None:
+    planted, about = default_study()
+    a, b = two(tmp_path, planted, [replace(one, speed=0.95 * (one.speed or 0)) for one in planted], **about)
+    made = compared.compare(a, b, 0.01)
+    overall = made.verdicts.overall
+    assert overall is not None and overall.shared and overall.high < 1
+    assert "What all share may be the machine's" in " ".join(listing.overall(made))
+
+
+def test_a_threshold_passes_over_what_is_of_no_interest(tmp_path: Path) -> None:
+    a, b = two(tmp_path, [replace(TWO, noise=0.001)], [replace(TWO, noise=0.001, speed=155.0)])
+    assert verdict(compared.compare(a, b, 0.0)) == [SLOWER]
+    assert verdict(compared.compare(a, b, 0.05)) == [SMALL]
+
+
+def test_what_could_have_been_found_is_said(tmp_path: Path) -> None:
+    noisy, quiet = (replace(TWO, noise=noise) for noise in (0.05, 0.002))
+    found = []
+    for name, one in (("noisy", noisy), ("quiet", quiet)):
+        made = compared.compare(*two(tmp_path / name, [one], [one]), 0.01)
+        assert made.verdicts.detectable is not None
+        found.append(made.verdicts.detectable)
+        text = f"A change of {100 * made.verdicts.detectable:.2g} % in one configuration would be found by 9 of 10"
+        assert text in " ".join(listing.sentences(made))
+    assert found[0] > 0.05 and found[1] == 0.01, "never less than the threshold"
+
+
+def test_added_repeats_do_not_narrow_the_spread(tmp_path: Path) -> None:
+    many = replace(TWO, repeats=10, noise=0.02)
+    a, b = two(tmp_path / "all", [many], [many])
+    c, d = two(tmp_path / "staged", *[[replace(many, planned_repeats=3)]] * 2)
+    plain, staged = (compared.compare(*pair, 0.01).verdicts.table.iloc[0] for pair in ((a, b), (c, d)))
+    assert plain.ratio == staged.ratio and plain.ratio_high != pytest.approx(staged.ratio_high)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
+def test_holm_is_between_the_p_value_and_bonferroni(p_values: list[float]) -> None:
+    corrected, p = verdicts.holm(p_values), np.array(p_values)
+    assert (corrected >= p).all() and (corrected <= np.minimum(1, p * len(p)) + 1e-12).all()
+    assert (
+        np.argsort(p[np.argsort(p)], kind="stable").tolist()
+        == np.argsort(corrected[np.argsort(p)], kind="stable").tolist()
+    )
+
+
+def test_holm_by_hand() -> None:
+    assert verdicts.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+
+
+# --- the command line ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere", "{a}"], "nowhere does not exist"),
+        (["{a}", "{empty}"], "is not a results folder"),
+        (["{a}", "{a}", "--markdown", "{a}/study.json/x.md"], "cannot read or write: "),
+    ],
+)
+def test_what_is_no_results_folder_is_one_line_and_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    places = {"a": str(plant(tmp_path / "a", [TWO])), "empty": str(tmp_path / "empty")}
+    assert main(["compare", *(word.format(**places) for word in arguments)]) == command.REFUSED
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and said in error and error.count("\n") == 1
+
+
+def test_what_cannot_be_read_is_warned_of_and_the_rest_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = two(tmp_path, [TWO], [TWO])
+    (b / "trials" / "broken").mkdir()
+    (b / "trials" / "broken" / "record.json").write_text("{")
+    assert main(["compare", str(a), str(b)]) == command.NO_REGRESSION
+    assert capsys.readouterr().err.count("warning: skipped: ") == 1
+
+
+def test_where_nothing_can_be_read_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = two(tmp_path, [TWO], [TWO])
+    for path in (b / "trials").glob("*/record.json"):
+        path.write_text('{"half": ')
+    assert main(["compare", str(a), str(b)]) == command.REFUSED
+    said = capsys.readouterr().err
+    assert f"error: {b} has no trial that can be read (5 cannot)\n" in said and said.count("warning: skipped: ") == 5
+
+
+def test_a_check_that_could_never_fail_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    once = replace(TWO, repeats=1)
+    a, b = two(tmp_path, [once], [replace(once, speed=50.0)])
+    assert main(["compare", str(a), str(b)]) == command.NOTHING_TESTED
+    said = capsys.readouterr()
+    assert "0 of 1 configurations slower, 0 faster; 1 without an interval" in said.out
+    assert said.err == "nothing was tested: no pair has repeats enough on both sides\n"
+
+
+def test_a_machine_that_is_told_wrongly_is_compared_all_the_same(tmp_path: Path) -> None:
+    a, b = two(tmp_path, [TWO], [TWO])
+    for wrong in ({"gpus": 5, "cores": [1], "cpu": {"a": 1}, "memory_bytes": "much"}, {}):
+        changed(b, lambda record, wrong=wrong: record.update(machine=wrong))
+        assert compared.compare(a, b, 0.01, anyway=True).pairing.pairs
+
+
+def test_a_comment_is_never_longer_than_a_comment_may_be(tmp_path: Path) -> None:
+    a, b = two(tmp_path, [TWO], [replace(TWO, status="oom", speed=None)])
+    made = compared.compare(a, b, 0.01)
+    many = replace(made.verdicts, table=pd.concat([made.verdicts.table] * 3000, ignore_index=True))
+    text = report.to_markdown(replace(made, verdicts=many))
+    assert len(text) < 65_536 and text.rstrip().endswith("</details>")
+    assert text.count(" more rows are left out: a comment holds no more.") == 2
+
+
+def test_many_differences_are_counted(tmp_path: Path) -> None:
+    a, b = two(tmp_path, [TWO], [TWO])
+    changed(b, lambda record: record["environment"].update({f"NCCL_{n}": "1" for n in range(50)}))
+    changed(a, lambda record: record["environment"].update(NCCL_0="1"))
+    made = compared.compare(a, b, 0.01)
+    assert report.refusal(made).count("\n") < 25 and "  and 29 more" in report.refusal(made)
+    assert listing.different(made)[-1] == "29 more differences are not listed."
+
+
+@pytest.mark.parametrize("text", ["much", "-1%", "100%", "1.5", "nan"])
+def test_a_threshold_that_is_none_is_named(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "a", "b", f"--threshold={text}"])
+    assert ended.value.code == 2
+    assert f"{text} is no share" in capsys.readouterr().err
+
+
+def test_help_names_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "--help"])
+    assert ended.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert command.EXIT_CODES in said
+    assert "3 nothing could be tested" in said
+
+
+def test_help_names_what_can_be_expected() -> None:
+    assert command.EXPECTABLE == differences.EXPECTABLE
+    assert command._share("2%") == command._share("0.02") == 0.02
+
+
+def test_words_of_others_are_only_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "[red]x[/red] <img src=x> | @someone \x1b[2J ](http://x)"
+    a, b = two(tmp_path, [replace(TWO, model=evil)], [replace(TWO, model=evil, status="oom", speed=None)], study=evil)
+    changed(b, lambda record: record.update(reason=evil))
+    assert main(["compare", str(a), str(b), "--markdown", str(tmp_path / "c.md")]) == command.REGRESSION
+    shown = capsys.readouterr().out
+    assert "\x1b[2J" not in shown and "[red]" in shown
+    comment = (tmp_path / "c.md").read_text()
+    assert "<img" not in comment and "@someone" not in comment and "](http" not in comment and "\x1b" not in comment
+    assert all(line.count("|") == 8 for line in comment.splitlines() if line.startswith("|"))

@@ -1,0 +1,210 @@
+"""The pictures of why and of what next: they show the planted numbers, legibly, on axes that mislead nobody."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drawings import drawn_by, shown, untidy
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from planted_reasons import PEAKS, STUDIES, plant_reasons
+
+from analysis import outputs, results
+from analysis.figures import frontier, roofline, scaling, shares, waterfall
+from analysis.figures import pareto as pareto_figure
+from analysis.results import Results
+from analysis.scaling import pareto
+from analysis.scaling.fit import Comparison, comparisons
+from analysis.scaling.table import extrapolated
+from analysis.why.attribution import attributions
+from analysis.why.bottleneck import bottlenecks
+from analysis.why.frontier import families
+from analysis.why.utilisation import utilisations
+
+
+@functools.cache
+def planted(name: str) -> tuple[Results, dict[str, Figure]]:
+    """One of STUDIES and its figures, drawn once for all tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        read = results.read(plant_reasons(Path(folder), name))
+        made = drawn_by(waterfall.draw, read) | drawn_by(shares.draw, read) | drawn_by(scaling.draw, read)
+        for title, module in (("roofline", roofline), ("frontier", frontier), ("pareto", pareto_figure)):
+            if (figure := drawn_by(module.draw, read)) is not None:
+                made[title] = figure
+        return read, made
+
+
+def bars(axis: Axes) -> list[Rectangle]:
+    return [patch for container in axis.containers for patch in container.patches]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_figure_is_tidy(name: str) -> None:
+    made = planted(name)[1]
+    assert made
+    for title, figure in made.items():
+        assert not untidy(figure), title
+
+
+def test_what_there_is_to_show_is_drawn() -> None:
+    every = {"waterfall-resnet18", "steps-resnet18", "roofline", "frontier", "pareto", "scaling-law-resnet18"}
+    assert every <= set(planted("data parallel")[1])
+    assert "scaling-law-resnet18" not in planted("superlinear")[1], "two worker counts have no law"
+
+
+# --- waterfall ---
+
+
+def test_the_parts_lead_from_the_ideal_to_the_efficiency() -> None:
+    read, made = planted("data parallel")
+    every = {str(one.row["series"]): one for one in attributions(read) if one.row["batch"] == 64}
+    panels = [axis for axis in made["waterfall-resnet18"].axes if axis.get_title(loc="left")]
+    assert len(panels) == min(len(every), waterfall.MOST_PANELS)
+    for axis in panels:
+        one = every[axis.get_title(loc="left").replace("\n", " ")]
+        ends = 100.0
+        for bar in bars(axis):
+            assert bar.get_x() == pytest.approx(ends)
+            ends += bar.get_width()
+        assert ends == pytest.approx(100 * one.efficiency)
+        low, high = axis.get_xlim()
+        assert low <= min(100.0, ends) and max(100.0, ends) <= high
+
+
+def test_one_scale_for_all_panels() -> None:
+    axes = planted("data parallel")[1]["waterfall-resnet18"].axes
+    assert len({axis.get_xlim() for axis in axes}) == 1
+
+
+def test_a_gain_goes_the_other_way_in_another_colour() -> None:
+    made = planted("superlinear")[1]["waterfall-resnet18"]
+    colours = {to_hex(bar.get_facecolor()): bar.get_width() for axis in made.axes for bar in bars(axis) if
+               abs(bar.get_width()) > 1}  # fmt: skip
+    assert set(colours) == {waterfall.LOST, waterfall.GAINED}
+    assert colours[waterfall.LOST] < 0 < colours[waterfall.GAINED]
+
+
+def test_without_repeats_no_interval_is_drawn() -> None:
+    assert "±" in shown(planted("data parallel")[1]["waterfall-resnet18"])
+    assert "±" not in shown(planted("once each")[1]["waterfall-resnet18"])
+
+
+# --- shares of a step ---
+
+
+def test_the_shares_of_a_row_fill_it() -> None:
+    read, made = planted("data parallel")
+    (axis,) = made["steps-resnet18"].axes
+    ends: dict[float, float] = {}
+    for bar in bars(axis):
+        at = bar.get_y() + bar.get_height() / 2
+        assert bar.get_x() == pytest.approx(ends.get(at, 0.0))
+        ends[at] = bar.get_x() + bar.get_width()
+    assert ends and all(end == pytest.approx(100) for end in ends.values())
+    assert len(ends) == sum(bool(one.shares) and one.row["batch"] == 64 for one in bottlenecks(read))
+    assert axis.get_xlim() == (0, 100)
+
+
+# --- roofline ---
+
+
+def test_points_stand_under_the_measured_roof() -> None:
+    read, made = planted("data parallel")
+    (axis,) = made["roofline"].axes
+    (roof,) = [line for line in axis.lines if len(line.get_xdata()) > 1]
+    x, y = (np.asarray(data, dtype=float) for data in roof.get_data())
+    expected = np.minimum(PEAKS["peak_flops_per_second"], x * PEAKS["peak_bytes_per_second"])
+    assert y == pytest.approx(expected)
+    points = sorted((float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in axis.lines
+                    if len(line.get_xdata()) == 1)  # fmt: skip
+    known = [(one.intensity, one.flops_per_second) for one in utilisations(read) if one.intensity]
+    assert np.array(points) == pytest.approx(np.array(sorted(known)))
+
+
+# --- memory ---
+
+
+def test_what_did_not_fit_is_a_cross_and_what_was_not_run_a_hollow_one() -> None:
+    read, made = planted("out of memory")
+    for one in families(read, "resnet50"):
+        assert one.out and one.implied and min(one.implied) > max(one.out)
+    text = shown(made["frontier"])
+    assert "single: oom at 256; oom (implied) at 512, 1024" in text
+    assert "Hollow: not run, as a smaller batch was out of memory" in text.replace("\n", " ")
+    crosses = [line for axis in made["frontier"].axes for line in axis.lines if line.get_marker() == "X"]
+    assert crosses and all(line.get_markerfacecolor() == "white" for line in crosses)
+
+
+def test_points_are_the_measured_peaks() -> None:
+    read, made = planted("out of memory")
+    axis = next(axis for axis in made["frontier"].axes if axis.get_title(loc="left") == "resnet8")
+    drawn = sorted(float(y) for line in axis.lines if line.get_linestyle() == "None" and line.get_marker() != "x"
+                   for y in line.get_ydata())  # fmt: skip
+    assert drawn == pytest.approx(sorted(peak / 1e6 for one in families(read, "resnet8") for peak in one.peaks))
+
+
+# --- cost against time ---
+
+
+def test_the_front_is_the_line() -> None:
+    read, made = planted("data parallel")
+    (axis,) = made["pareto"].axes
+    (line,) = [one for one in axis.lines if one.get_linestyle() != "None"]
+    front = [one for one in pareto.points(read, "resnet18") if one.place == pareto.ON]
+    x, y = line.get_data()
+    assert list(x) == pytest.approx([one.of.seconds / 60 for one in front])
+    assert list(y) == pytest.approx([one.cost for one in front])
+    assert "money" in shown(made["pareto"]), "all have a price"
+    assert "minutes for a million samples" in shown(made["pareto"])
+    assert "worker-hours" in shown(planted("once each")[1]["pareto"]), "none has one"
+
+
+# --- laws ---
+
+
+def test_law_ideal_points_and_knee_are_those_of_the_tables() -> None:
+    read, made = planted("data parallel")
+    families = [one for one in comparisons(read) if isinstance(one, Comparison)]
+    knees = {one.family.label: found for one, _, found in extrapolated(read)}
+    panels = {axis.get_title(loc="left"): axis for axis in made["scaling-law-resnet18"].axes}
+    assert set(panels) <= {one.family.label for one in families} and len(panels) > 1
+    for one in families:
+        axis = panels.get(one.family.label)
+        if axis is None:
+            continue
+        ideal, law, points = axis.lines[:3]
+        assert list(points.get_ydata()) == pytest.approx(list(one.family.rates))
+        x = np.asarray(law.get_xdata(), dtype=float)
+        assert np.asarray(law.get_ydata()) == pytest.approx(x / one.best.curve(x)[0])
+        assert ideal.get_linestyle() == "--" and float(ideal.get_ydata()[-1]) > float(law.get_ydata()[-1])
+        at = [float(line.get_xdata()[0]) for line in axis.lines if line.get_linestyle() == ":"]
+        assert at == ([knees[one.family.label].workers] if knees[one.family.label].workers <= x[-1] else [])
+
+
+def test_a_band_needs_repeats() -> None:
+    assert planted("data parallel")[1]["scaling-law-resnet18"].axes[0].collections
+    assert not any(
+        type(one).__name__ in ("PolyCollection", "FillBetweenPolyCollection")
+        for axis in planted("once each")[1]["scaling-law-resnet18"].axes for one in axis.collections
+    )  # fmt: skip
+
+
+# --- files ---
+
+
+def test_all_of_it_is_written_by_the_command(tmp_path: Path) -> None:
+    folder = plant_reasons(tmp_path, "superlinear")
+    made = {path.relative_to(folder).as_posix() for path in outputs.write(folder, page=False)}
+    for name in ("waterfall-resnet18", "steps-resnet18", "roofline", "pareto"):
+        assert {f"figures/{name}.png", f"figures/{name}.svg"} <= made
+    for name in ("attribution", "bottleneck", "remedies", "utilisation", "cost", "scaling-laws"):
+        assert {f"tables/{name}.md", f"tables/{name}.csv"} <= made
+    assert "tables/next.md" in made
+    written = [path.rpartition("/")[2] for path in made if path.startswith(("tables/", "figures/"))]
+    assert all(outputs.OURS.fullmatch(name) for name in written), "what a later run no longer makes is taken away"

@@ -1,0 +1,95 @@
+"""Memory against batch: the line through what fitted, and the bracket between that and what did not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from drawings import drawn_by, shown
+from planted import PARAMETERS, Planted, plant, record
+from planted_phases import STEP, Phased, plant_phased
+
+from analysis import results
+from analysis.figures import frontier
+from analysis.why import listing
+from analysis.why.frontier import Family, families
+from scaling_study import records
+from scaling_study.records import write_record
+
+ONE = Planted("single", counted=True, speed=100.0)
+STATE = 3 * 4 * PARAMETERS["resnet18"] + 38_560
+
+
+def sizes(*batches: int) -> list[Planted]:
+    return [replace(ONE, batch_per_worker=batch, speed=100.0 + batch) for batch in batches]
+
+
+def out(batch: int, implied_by: int | None = None) -> Planted:
+    reason = f"{records.IMPLIED}batch_per_worker={implied_by} was out of memory" if implied_by else "CUDA out of memory"
+    return replace(ONE, batch_per_worker=batch, status="oom", speed=None, repeats=1, reason=reason)
+
+
+def only(folder: Path, planted: list[Planted]) -> Family:
+    (made,) = families(results.read(plant(folder, planted)))
+    return made
+
+
+def test_the_line_has_the_planted_slope_and_offset(tmp_path: Path) -> None:
+    made = only(tmp_path, sizes(32, 64, 128))
+    assert made.line == (pytest.approx(STATE), pytest.approx(456_000))
+    assert made.bytes_at(256) == pytest.approx(STATE + 256 * 456_000)
+    assert (made.largest, made.smallest_out, made.out, made.implied) == (128, None, (), ())
+
+
+def test_the_bracket_is_what_fitted_and_what_did_not(tmp_path: Path) -> None:
+    made = only(tmp_path, [*sizes(32, 64), out(128), out(256, implied_by=128)])
+    assert (made.largest, made.smallest_out, made.out, made.implied) == (64, 128, (128,), (256,))
+    said = listing.frontier(results.read(tmp_path))
+    assert said and said.rows[0][:3] == ("single", "64", "128")
+    assert said.rows[0][5] == f"{(STATE + 64 * 456_000) / 1e6:.0f} to {(STATE + 128 * 456_000) / 1e6:.0f}"
+
+
+def test_an_unlucky_smaller_batch_is_no_frontier(tmp_path: Path) -> None:
+    made = only(tmp_path, [*sizes(32, 128), out(64)])
+    assert made.out == (64,) and made.smallest_out is None
+
+
+def test_one_size_makes_no_line(tmp_path: Path) -> None:
+    made = only(tmp_path, sizes(32))
+    assert made.line is None and made.growth is None and made.bytes_at(64) is None
+
+
+def test_growth_is_of_the_last_step(tmp_path: Path) -> None:
+    made = only(tmp_path, [replace(one, noise=0.0) for one in sizes(32, 64, 128)])
+    assert made.growth is not None
+    before, after, ratio = made.growth
+    assert (before, after) == (64, 128) and ratio.mean == pytest.approx(228 / 164)
+
+
+def test_a_searched_batch_is_the_largest_that_fits(tmp_path: Path) -> None:
+    folder = plant(tmp_path, sizes(32, 64))
+    trial = replace(ONE.trial(), find="max_batch")
+    import numpy as np
+
+    found = record(ONE, trial, 100.0, "planted", np.random.default_rng(0))
+    write_record(folder / "trials" / trial.id, replace(found, found={"max_batch": 208, "tries": {"32": "ok"}}))
+    (made,) = families(results.read(folder))
+    assert made.searched == made.largest == 208
+    said = listing.frontier(results.read(folder))
+    assert said and said.rows[0][1] == "208 (searched)"
+
+
+def test_memory_that_was_never_measured_is_no_family(tmp_path: Path) -> None:
+    report = {"peak_memory_bytes": None, "memory": {}}
+    read = results.read(plant_phased(tmp_path, [Phased(ONE, STEP, report=report)]))
+    assert families(read) == [] and listing.frontier(read) is None and drawn_by(frontier.draw, read) is None
+
+
+def test_the_figure_shows_what_did_not_fit(tmp_path: Path) -> None:
+    read = results.read(plant(tmp_path, [*sizes(32, 64), out(128), out(256, implied_by=128)]))
+    made = drawn_by(frontier.draw, read)
+    assert made is not None
+    assert "peak memory of a worker (MB)" in shown(made)
+    assert "single: oom at 128; oom (implied) at 256" in shown(made)
+    assert "What memory can hold lies between" in shown(made).replace("\n", " ")

@@ -1,0 +1,259 @@
+"""The knee, the cost, the front and the next measurement: each against a truth that is worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from planted import Planted, plant
+from planted_laws import ROOM, WEAK, family, study
+from planted_phases import STEP, Phased, plant_phased
+
+from analysis import results
+from analysis.figures import pareto as drawing
+from analysis.scaling import knee, listing, next, pareto, table
+from analysis.scaling.cost import FREE, NO_PRICE, SEVERAL_PRICES, Cost, cheapest, costs
+from analysis.scaling.extrapolate import Extrapolation
+from analysis.scaling.fit import Comparison, compare, comparisons
+from analysis.scaling.knee import Knee, returns
+from analysis.scaling.next import repeats_apart, suggestions
+
+COUNTS = (1, 2, 4, 8, 16, 32)
+
+
+def of(name: str, counts: tuple[int, ...] = COUNTS, share: float = 0.5, **more: Any) -> Knee:
+    made = compare(family(WEAK[name], counts, **more))
+    assert isinstance(made, Comparison)
+    return knee.knee(Extrapolation(made), share)
+
+
+def truth(name: str, share: float) -> int:
+    law = WEAK[name]
+    return next_below(lambda n: (law(n + 1) - law(n)) / law(1), share)
+
+
+def next_below(returned: Any, share: float) -> int:
+    count = 1
+    while returned(count) >= share and count < 10_000:
+        count += 1
+    return count
+
+
+# --- the knee ---
+
+
+@pytest.mark.parametrize("name", ["Amdahl", "USL", "tree"])
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.8])
+def test_a_planted_knee_is_found(name: str, share: float) -> None:
+    made = of(name, share=share, noise=0.0)
+    assert made.workers == pytest.approx(min(truth(name, share), made.looked), abs=1)
+
+
+@pytest.mark.parametrize("name", ["Amdahl", "USL", "root"])
+def test_its_interval_holds_it(name: str) -> None:
+    inside = 0
+    for seed in range(20):
+        made = of(name, seed=seed)
+        assert made.low is not None and made.high is not None and made.low <= made.workers <= made.high
+        inside += made.low <= truth(name, 0.5) <= made.high
+    assert inside >= 18
+
+
+def test_what_lies_beyond_is_only_said_to() -> None:
+    made = of("linear", noise=0.0)
+    assert made.workers == made.looked == 16 * 32
+    assert made.text == "more than 512 workers [beyond 512, beyond 512]"
+    assert of("linear", noise=0.0, repeats=1).text == "more than 512 workers"
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -1.0, 2.0])
+def test_a_share_lies_between_none_and_all(share: float) -> None:
+    with pytest.raises(ValueError, match="share must lie between 0 and 1"):
+        of("ring", share=share)
+
+
+def test_returns_are_what_was_measured() -> None:
+    made = returns(family(lambda n: {1: 100.0, 2: 180.0, 4: 300.0}[int(n)], (1, 2, 4), noise=0.0))
+    assert [(one.before, one.after, one.share) for one in made] == [
+        (1, 2, pytest.approx(0.8)),
+        (2, 4, pytest.approx(0.6)),
+    ]
+    assert returns(family(WEAK["ring"], (2, 4))) == []
+
+
+def test_intervals_of_returns_hold_the_truth() -> None:
+    hits, count = np.zeros(2), 400
+    for seed in range(count):
+        made = returns(family(lambda n: {1: 100.0, 2: 180.0, 4: 300.0}[int(n)], (1, 2, 4), repeats=5, seed=seed))
+        for at, (one, true) in enumerate(zip(made, (0.8, 0.6), strict=True)):
+            assert one.low is not None and one.high is not None
+            hits[at] += one.low <= true <= one.high
+    assert (hits / count >= 0.92).all() and (hits / count <= 0.99).all()
+
+
+# --- cost ---
+
+ONE, TWO = Planted("single", speed=100.0), Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
+
+
+def test_cost_is_workers_times_time_times_price(tmp_path: Path) -> None:
+    made = costs(results.read(plant_phased(tmp_path, [Phased(ONE, STEP, price=3.0)])))[0]
+    assert made.seconds == pytest.approx(1e6 / 320)
+    assert made.worker_hours == pytest.approx(1e6 / 320 / 3600)
+    assert made.price == 3.0 and made.money == pytest.approx(3 * 1e6 / 320 / 3600)
+
+
+def test_without_a_price_there_is_no_money(tmp_path: Path) -> None:
+    read = results.read(plant(tmp_path, [ONE, TWO]))
+    made = costs(read)
+    assert all(one.money is None and one.why == NO_PRICE for one in made)
+    assert cheapest(made) is not None and cheapest(made).row["framework"] == "single"  # type: ignore[union-attr]
+    said = listing.cost(read)
+    assert said and {row[4] for row in said.rows} == {NO_PRICE}
+    assert all(one.money is not None for one in costs(read, price=2.0))
+
+
+@pytest.mark.parametrize("price", [-1.0, "3", True, None, [1], {"a": 1}])
+def test_a_price_that_is_none_is_not_believed(tmp_path: Path, price: object) -> None:
+    made = costs(results.read(plant_phased(tmp_path, [Phased(ONE, STEP, price=price)])))[0]
+    assert made.money is None
+
+
+def test_workers_that_cost_nothing_are_counted_in_hours(tmp_path: Path) -> None:
+    read = results.read(plant_phased(tmp_path, [Phased(ONE, STEP, price=0.0), Phased(TWO, STEP, price=0.0)]))
+    made = costs(read)
+    assert all(one.money is None and one.why == FREE for one in made)
+    assert [one.cost for one in pareto.points(read, ONE.model)] and listing.cost(read)
+
+
+def test_repeats_at_two_prices_have_none(tmp_path: Path) -> None:
+    folder = plant_phased(tmp_path, [Phased(ONE, STEP, price=3.0)])
+    path = next_record(folder)
+    path.write_text(path.read_text().replace('"price_per_worker_hour": 3.0', '"price_per_worker_hour": 4.0'))
+    assert costs(results.read(folder))[0].why == SEVERAL_PRICES
+
+
+def next_record(folder: Path) -> Path:
+    return sorted((folder / "trials").glob("*/record.json"))[0]
+
+
+def test_bounds_are_the_throughputs_upside_down(tmp_path: Path) -> None:
+    read = results.read(plant(tmp_path, [ONE]))
+    row, made = read.configurations.iloc[0], costs(read)[0]
+    assert made.low == pytest.approx(1e6 / row.interval_high / 3600)
+    assert made.high == pytest.approx(1e6 / row.interval_low / 3600)
+    assert made.bounds == (made.low, made.high)
+
+
+# --- the front ---
+
+
+def a_cost(index: int, workers: int, speed: float, spread: float = 0.0) -> Cost:
+    values = [speed * (1 - spread), speed, speed * (1 + spread)]
+    row = {"configuration": str(index), "series": f"s{index}", "batch": 32, "workers": workers, "model": "m", "n": 3,
+           "planned": 3, "repeat_values": ";".join(map(repr, values)), "samples_per_second": speed}  # fmt: skip
+    return Cost(row, 1e6 / speed, workers * 1e6 / speed / 3600, None, None, None)
+
+
+@given(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 50)), min_size=1, max_size=12))
+def test_the_front_is_what_nothing_beats(found: list[tuple[int, int]]) -> None:
+    every = [a_cost(index, workers, 10.0 * speed) for index, (workers, speed) in enumerate(found)]
+    made = pareto.placed(every)
+    front = [one for one in made if one.place == pareto.ON]
+    assert front and len(made) == len(every)
+    for one in made:
+        beaten = any(
+            other.of.seconds <= one.of.seconds and other.cost <= one.cost
+            and (other.of.seconds < one.of.seconds or other.cost < one.cost)
+            for other in made
+        )  # fmt: skip
+        assert beaten == (one.place != pareto.ON) or any(
+            other is not one and (other.of.seconds, other.cost) == (one.of.seconds, one.cost) for other in made
+        )
+
+
+def test_who_is_beaten_only_perhaps_may_be_on_it() -> None:
+    planted = ((1, 100.0), (1, 97.0), (1, 50.0), (2, 150.0))
+    every = [a_cost(index, workers, speed, 0.05) for index, (workers, speed) in enumerate(planted)]
+    made = {one.row["series"]: one for one in pareto.placed(every)}
+    assert {name: one.place for name, one in made.items()} == {
+        "s0": pareto.ON, "s1": pareto.PERHAPS, "s2": pareto.BEATEN, "s3": pareto.ON,
+    }  # fmt: skip
+    assert made["s2"].by == "s3, batch 32", "of all that beat it, the fastest"
+
+
+def test_the_figure_of_it_has_units(tmp_path: Path) -> None:
+    from drawings import drawn_by, shown
+
+    text = shown(drawn_by(drawing.draw, results.read(plant(tmp_path, [ONE, TWO]))))
+    assert "hours for a million samples" in text and "worker-hours" in text and "single, batch 32" in text
+
+
+# --- what next ---
+
+
+def test_a_close_race_is_decided_first(tmp_path: Path) -> None:
+    close = [replace(ONE, speed=100.0, noise=0.01), replace(ONE, batch_per_worker=64, speed=101.0, noise=0.01)]
+    read = results.read(plant(tmp_path, close, seed=1))
+    made = suggestions(read, comparisons(read))
+    assert made[0].rule == next.WINNER and "do not resolve" in made[0].sentence
+    assert 3 < made[0].keys["repeats"] <= next.MOST_REPEATS
+
+
+def test_a_clear_race_is_left_alone(tmp_path: Path) -> None:
+    read = results.read(plant(tmp_path, [ONE, replace(ONE, batch_per_worker=64, speed=150.0)]))
+    assert suggestions(read, comparisons(read)) == []
+
+
+def test_repeats_that_tell_two_apart_do() -> None:
+    rng = np.random.default_rng(3)
+    a, b = (a_row(mean * (1 + 0.01 * rng.standard_normal(200))) for mean in (100.0, 101.0))
+    assert repeats_apart(a, b) == pytest.approx(9, abs=4)  # 2.1 x 0.01 x sqrt(2 / n) < 0.01
+    assert repeats_apart(a, a) is None
+
+
+def a_row(rates: Any) -> dict[str, Any]:
+    return {"samples_per_second": float(rates.mean()), "repeat_values": ";".join(map(repr, map(float, rates)))}
+
+
+def test_without_four_counts_the_missing_one_is_next(tmp_path: Path) -> None:
+    read = results.read(plant(tmp_path, study(WEAK["ring"], (1, 2, 8)), machine=ROOM))
+    made = suggestions(read, comparisons(read))
+    assert [one.rule for one in made] == [next.FIRST_LAW] and made[0].keys["workers"] == 4
+    assert "room" not in made[0].sentence
+
+
+def test_room_that_is_not_there_is_said(tmp_path: Path) -> None:
+    read = results.read(plant(tmp_path, study(WEAK["ring"], (1, 2)), machine={**ROOM, "cores": 2}))
+    made = suggestions(read, comparisons(read))
+    assert made[0].keys["workers"] == 4 and made[0].sentence.endswith("(this machine has room for 2).")
+
+
+def test_the_count_that_takes_most_doubt_off_is_the_farthest_where_laws_part(tmp_path: Path) -> None:
+    read = results.read(plant(tmp_path, study(WEAK["Amdahl"], (1, 2, 4, 8), noise=0.01), machine=ROOM))
+    made = [one for one in suggestions(read, comparisons(read)) if one.rule == next.LAW]
+    assert made and made[0].keys["workers"] == 16 and "would take most off the doubt about 32" in made[0].sentence
+
+
+def test_a_measurement_there_does_take_doubt_off() -> None:
+    few, more = (compare(family(WEAK["Amdahl"], counts)) for counts in ((1, 2, 4, 8), (1, 2, 4, 8, 16)))
+    widths = []
+    for one in (few, more):
+        assert isinstance(one, Comparison)
+        (at,) = Extrapolation(one).at([32])
+        assert at.low is not None and at.high is not None
+        widths.append((at.high - at.low) / at.samples_per_second)
+    assert widths[1] < widths[0]
+
+
+def test_frames_are_whole(tmp_path: Path) -> None:
+    read = results.read(plant(tmp_path, study(WEAK["ring"], COUNTS), machine=ROOM, baseline={"workers": 1}))
+    made = table.frames(read)
+    assert set(made) <= {*listing.named(read)} | {"extrapolation"}
+    assert made["scaling-laws"].best.sum() == 1 and (made["returns"].knee > 0).all()
+    assert made["cost"].pareto.isin([pareto.ON, pareto.PERHAPS, pareto.BEATEN]).all()

@@ -1,0 +1,347 @@
+"""The report as text and as files: its words, what is missing said, what is lost named, hostile words only words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from planted import Planted, default_study, plant, plant_gates
+from planted_hostile import CONTROL, WORDS, results_of
+
+from analysis import outputs, results
+from analysis.__main__ import main
+from analysis.report import assemble, content, html, markdown, origins
+from analysis.report.content import BEST, Card, Cards, Cell, Code, Grid, Listing, Report, Section, Text
+from analysis.report.material import Material
+from scaling_study import records
+
+TITLES = (
+    *("The answer", "Can you trust it", "Tables", "Figures", "Why", "What next"),
+    *("Published beside measured", "Provenance"),
+)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what is not about figures: drawing them takes most of the time."""
+    monkeypatch.setattr("analysis.drawing.write", lambda *_: [])
+
+
+def made(folder: Path, planted: Sequence[Planted], **about: object) -> Report:
+    return assemble.report(Material(results.read(plant(folder, planted, **about)), str(folder), {}))
+
+
+def text_of(report: Report) -> str:
+    return markdown.markdown(report)
+
+
+# --- what it says ---
+
+
+def test_the_sections_are_in_the_order_in_which_they_are_wanted(tmp_path: Path) -> None:
+    planted, about = default_study()
+    report = made(tmp_path, planted, **about)
+    assert tuple(section.title for section in report.sections) == TITLES
+    assert len({section.slug for section in report.sections}) == len(TITLES)
+    assert not report.lost
+
+
+def test_the_answer_names_the_fastest_with_its_interval_and_what_may_be_as_fast(tmp_path: Path) -> None:
+    one = Planted("single", speed=100.0, noise=0.001)
+    two = replace(one, framework="horovod", workers=2, allreduce="fp32", speed=180.0)
+    near = replace(two, allreduce="fp16", speed=180.2)
+    report = made(tmp_path, [one, two, near], baseline={"framework": "single"})
+    (cards,) = [part for part in report.sections[0].parts if isinstance(part, Cards)]
+    fastest, cheapest, efficient, knee = cards.cards
+    assert fastest.label == "fastest" and fastest.name.startswith("horovod, 2 workers")
+    assert fastest.value == "180 samples/s"
+    assert re.fullmatch(r"95 %: 1[78]\d(\.\d+)? to 18\d(\.\d+)?, 3 repeats", fastest.interval)
+    assert len(fastest.alike) == 1 and fastest.alike[0].startswith("horovod, 2 workers")
+    assert cheapest.name == "single, batch 32" and cheapest.value == "2.78 worker-hours" and not cheapest.alike
+    assert "no price was given" in cheapest.note
+    assert efficient.value == "90 %" and efficient.alike
+    assert not knee.value and "a law needs at least 4" in knee.note and "80 %" in knee.note
+    assert report.sections[0].lead.startswith("resnet18 is fastest with **horovod, 2 workers")
+
+
+def test_nothing_is_claimed_of_a_single_repeat(tmp_path: Path) -> None:
+    one = Planted("single", repeats=1)
+    report = made(tmp_path, [one, replace(one, framework="horovod", workers=2, allreduce="fp32", speed=150.0)])
+    fastest = next(part for part in report.sections[0].parts if isinstance(part, Cards)).cards[0]
+    assert fastest.interval == "no interval: n = 1" and "nothing is claimed" in fastest.note
+
+
+def test_a_price_makes_the_cheapest_a_sum_of_money(tmp_path: Path) -> None:
+    plant(tmp_path, [Planted(speed=100.0, noise=0.001)])
+    for path in (tmp_path / "trials").glob("*"):
+        record = records.read_record(path / "record.json")
+        records.write_record(path, replace(record, machine_file={"name": "m", "price_per_worker_hour": 3.6}))
+    report = assemble.report(Material(results.read(tmp_path), "r", {}))
+    cheapest = next(part for part in report.sections[0].parts if isinstance(part, Cards)).cards[1]
+    assert cheapest.value == "10.0" and "at 3.60 a worker-hour" in cheapest.note
+
+
+def test_many_models_have_their_answers_in_one_table(tmp_path: Path) -> None:
+    report = made(tmp_path, [Planted(model=f"model{index}") for index in range(6)])
+    (answers,) = [part for part in report.sections[0].parts if isinstance(part, Grid)]
+    assert len(answers.rows) == 4 * 6
+    assert "3 more models below." in report.sections[0].lead
+    assert "model5" in html.html(report, {})
+
+
+@pytest.mark.parametrize("planted", [[], [Planted(status="failed", speed=None)], [Planted()]])
+def test_a_study_of_little_or_nothing_has_a_page_too(tmp_path: Path, planted: list[Planted]) -> None:
+    report = made(tmp_path, planted)
+    assert tuple(section.title for section in report.sections) == TITLES
+    assert not report.lost
+    assert html.html(report, {}).count("<h2") == len(TITLES)
+
+
+def test_what_failed_stands_with_its_cause(tmp_path: Path) -> None:
+    bad = Planted("horovod", workers=2, allreduce="fp32", status="failed", speed=None, reason="rank 1: exit code 9")
+    text = text_of(made(tmp_path, [Planted(), bad], baseline={"framework": "single"}))
+    assert "failed: rank 1: exit code 9" in text and "3 of 6 trials are not ok" in text and "it did not work" in text
+
+
+def test_parity_is_said_whether_it_was_checked_or_not(tmp_path: Path) -> None:
+    planted, about = default_study()
+    assert "Parity was not checked: no gate was run." in text_of(made(tmp_path / "a", planted, **about))
+    plant(tmp_path / "b", planted, **about)
+    plant_gates(tmp_path / "b", planted, {"horovod": "loss of every step: off by 1.2e-03 at step 2"})
+    report = assemble.report(Material(results.read(tmp_path / "b"), "r", {}))
+    assert re.search(r"gates passed, \d+ FAILED", text_of(report))
+
+
+# --- as files ---
+
+
+def test_all_of_it_is_written_beside_each_other(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "r", [Planted(), Planted("horovod", workers=2, allreduce="fp32", speed=160.0)])
+    (folder / "study.yaml").write_text("study: cifar10-scaling  # as it was\n")
+    paths = outputs.write(folder, page=True)
+    assert {folder / name for name in ("report.html", "report.md", "samples.npz")} <= set(paths)
+    page = (folder / "report.html").read_text()
+    assert page.count("<img ") == len(list((folder / "figures").glob("*.png"))) == page.count("<figure ")
+    words = (folder / "report.md").read_text()
+    assert [line[3:] for line in words.splitlines() if line.startswith("## ")] == list(TITLES)
+    for target in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", words):
+        assert (folder / target).is_file(), target
+    assert "study: cifar10-scaling  # as it was" in words and "# as it was" in page
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_every_raw_sample_is_beside_the_page(tmp_path: Path) -> None:
+    two = Planted("horovod", workers=2, allreduce="fp32", steps=7)
+    folder = plant(tmp_path, [two, Planted(status="oom", speed=None)])
+    outputs.write(folder, page=True)
+    with np.load(folder / "samples.npz", allow_pickle=False) as samples:
+        assert set(samples) == {two.trial(repeat).id for repeat in (1, 2, 3)}
+        for name in samples:
+            ranks = records.read_trial(folder / "trials" / name).ranks
+            assert samples[name].tolist() == [rank.step_seconds for rank in ranks]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_long_study_leaves_its_page_to_who_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "MOST_TRIALS", 2)
+    plant(tmp_path, [Planted()])
+    outputs.write(tmp_path)
+    assert not (tmp_path / "report.html").exists()
+    assert main(["report", str(tmp_path)]) == 0 and (tmp_path / "report.html").exists()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_command_says_where_the_page_is_and_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant(tmp_path, [Planted()])
+    assert main(["report", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith(f"{tmp_path}/report.html (") and not said.err
+    assert main(["report", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path / 'none'} does not exist\n"
+
+
+def test_the_same_results_are_the_same_page(tmp_path: Path) -> None:
+    plant(tmp_path, [Planted(), Planted("horovod", workers=2, allreduce="fp32")])
+    first = [path.read_bytes() for path in outputs.write(tmp_path, page=True)]
+    assert [path.read_bytes() for path in outputs.write(tmp_path, page=True)] == first
+
+
+# --- records that are none ---
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_corrupt_partial_and_foreign_records_are_skipped_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant(tmp_path, [Planted(repeats=4)])
+    good = sorted((tmp_path / "trials").glob("*/record.json"))
+    whole = good[0].read_text()
+    bad = {
+        "half": whole[: len(whole) // 2], "empty": "", "list": "[]", "deep": "[" * 100_000, "number": '{"schema": 1}',
+        "later": whole.replace('"schema": 1', '"schema": 99'), "bytes": "\udcff", "nan": whole.replace("0.", "NaN", 1),
+        "foreign": json.dumps({"name": "another program", "loss": [1, 2]}),
+        "words": re.sub(r'"rank": 0', '"rank": "<script>"', whole, count=1),
+    }  # fmt: skip
+    for name, text in bad.items():
+        (tmp_path / "trials" / name).mkdir()
+        (tmp_path / "trials" / name / "record.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    (tmp_path / "trials" / "folder" / "record.json").mkdir(parents=True)
+    (tmp_path / "trials" / "link").mkdir()
+    (tmp_path / "trials" / "link" / "record.json").symlink_to(good[0])
+    (tmp_path / "trials" / "unfinished").mkdir()
+    (tmp_path / "trials" / "a file").write_text("no trial")
+    good[1].write_text(whole[:-40])
+    assert main(["report", str(tmp_path)]) == 0
+    said = capsys.readouterr().err
+    names = [*bad, "folder", "link", good[1].parent.name]
+    assert "Traceback" not in said and len(said.splitlines()) == len(names)
+    for place in (said, (tmp_path / "report.md").read_text()):
+        for name in names:
+            assert re.search(rf"/{re.escape(name)}[/ ]", place), name
+        assert "unfinished" not in place
+    assert "3 repeats" in (tmp_path / "report.md").read_text(), "the others are shown"
+
+
+# --- parts that cannot be made ---
+
+
+def breaks(*_: object, **__: object) -> None:
+    raise ZeroDivisionError("nobody foresaw it")
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [
+        ("analysis.report.material.check", "warnings"),
+        ("analysis.report.answers.fastest", "the answer for resnet8"),
+        ("analysis.report.sections.tables.tables.speedup", "speed-up of resnet18"),
+        ("analysis.report.sections.why.bottlenecks", "the bottlenecks"),
+        ("analysis.report.sections.next.suggestions", "what is most worth measuring"),
+        ("analysis.report.sections.published.beside.table", "Published beside measured"),
+        ("analysis.report.sections.provenance._samples", "Provenance"),
+    ],
+)
+def test_a_part_that_fails_is_named_where_it_would_have_stood_and_when_all_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str, what: str
+) -> None:
+    planted, about = default_study()
+    plant(tmp_path, planted, **about)
+    monkeypatch.setattr(place, breaks)
+    assert main(["report", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert f"error: {what} could not be made: ZeroDivisionError: nobody foresaw it" in said and "Traceback" not in said
+    page, words = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
+    for text in (page, words):
+        assert "this part could not be made: ZeroDivisionError: nobody foresaw it" in text
+        assert f"{what} could not be made" in text, "at the top of the page as well"
+        for title in TITLES:
+            assert title in text
+    assert page.index("of this page could not be made") < page.index("<main")
+
+
+# --- words of others ---
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_words_of_others_make_no_markdown_and_no_html(tmp_path: Path, kind: str) -> None:
+    report = assemble.report(Material(results.read(results_of(tmp_path, WORDS[kind])), "r", {}))
+    assert not report.lost
+    words = markdown.markdown(report)
+    assert not CONTROL.search(words) and "<" not in words and not re.search(r"\]\((?!figures/)", words)
+    assert [line for line in words.splitlines() if re.match(r"#{1,2} ", line)][1:] == [
+        f"## {title}" for title in TITLES
+    ]
+    tags = Tags()
+    tags.feed(html.html(report, {}))
+    assert not tags.seen & {"iframe", "object", "embed", "form", "base", "img"} and tags.scripts == 1
+    assert not {name for name in tags.attributes if name.startswith("on")}
+    assert all(address.startswith(("#", "data:")) for address in tags.addresses)
+
+
+class Tags(HTMLParser):
+    """Which there are, and where they lead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+        self.attributes: set[str] = set()
+        self.addresses: list[str] = []
+        self.scripts = 0
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        self.attributes |= {name for name, _ in attributes}
+        self.addresses += [value or "" for name, value in attributes if name in ("href", "src")]
+        self.scripts += tag == "script" and ("type", "application/json") not in attributes
+
+
+NASTY = "</script><script>alert(1)</script>\u2028 **b** `c` & \"'"
+
+
+def test_every_kind_of_part_escapes_what_it_is_given() -> None:
+    cell = Cell(NASTY, BEST, 0.5)
+    grid = Grid(NASTY, (NASTY, NASTY), ((cell, cell),), (NASTY,), 1, "a.csv", NASTY)
+    listing = Listing("a", NASTY, (NASTY,), ((NASTY, None, 1.5),), "b.csv")
+    card = Card(NASTY, NASTY, NASTY, NASTY, (NASTY,), NASTY)
+    parts = (grid, listing, Cards(NASTY, (card,)), Text(NASTY, "doubt", NASTY), Code(NASTY), content.Bullets((NASTY,)))
+    fold = content.Fold(NASTY, parts)
+    page = html.html(Report(NASTY, (NASTY,), (Section("a", NASTY, NASTY, (*parts, fold)),), (NASTY,)), {})
+    tags = Tags()
+    tags.feed(page)
+    assert tags.scripts == 1
+    assert "\u2028" not in re.findall(r'<script type="application/json">(.*?)</script>', page)[0]
+    assert json.loads(re.findall(r'<script type="application/json">(.*?)</script>', page)[0]) == {
+        "columns": [NASTY], "values": [[NASTY, None, 1.5]]
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("1,234", True),
+        ("12.3 ± 0.1", True),
+        ("★ 32", False),
+        ("oom", False),
+        ("", False),
+        ("1.5 % ▲", True),
+        ("64 % of a step of 101 ms goes into computing, 25 % into waiting", False),
+    ],
+)
+def test_numbers_are_set_right(text: str, right: bool) -> None:
+    assert html.is_right(text) is right
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_traces_of_a_profiled_trial_are_linked(tmp_path: Path) -> None:
+    plant(tmp_path, [Planted()])
+    folder = tmp_path / "profiles" / "single #1"
+    folder.mkdir(parents=True)
+    for name in ("torch-rank-0.json.gz", "horovod-timeline.json", "log.txt", "torch-rank-1.json.gz.html"):
+        (folder / name).write_text("{}")
+    (folder / "torch-rank-2.json.gz").symlink_to(folder / "log.txt")
+    outputs.write(tmp_path, page=True)
+    assert origins.gather(tmp_path).profiles == (
+        "profiles/single #1/horovod-timeline.json", "profiles/single #1/torch-rank-0.json.gz"
+    )  # fmt: skip
+    assert 'href="./profiles/single%20%231/torch-rank-0.json.gz"' in (tmp_path / "report.html").read_text()
+    assert "](<./profiles/single%20%231/torch-rank-0.json.gz>)" in (tmp_path / "report.md").read_text()
+
+
+def test_origins_say_what_trials_differ_in(tmp_path: Path) -> None:
+    plant(tmp_path, [Planted(repeats=2)])
+    first, second = sorted((tmp_path / "trials").glob("*"))
+    for place, commit in ((first, "aaa"), (second, "bbb")):
+        record = records.read_trial(place)
+        records.write_record(place, replace(record, commit=commit, environment={"OMP_NUM_THREADS": "1"}))
+    found = origins.gather(tmp_path)
+    assert found.trials == 2 and found.about["program"] == {"aaa": 1, "bbb": 1}
+    assert found.environment == {"OMP_NUM_THREADS": {"1": 2}} and len(found.commands) == 1

@@ -1,0 +1,64 @@
+"""Rows of one model that do unlike work are no rivals: a sample of 32 pixels is not one of 224."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from planted import Planted, plant
+
+from analysis import ranking, results, tables, work
+from analysis.report.answers import cheapest, fastest
+from analysis.report.material import Material
+from analysis.report.sections.trust import section
+from analysis.results import Results
+from analysis.scaling import pareto
+
+LARGE = Planted("single", speed=100.0, noise=0.005, repeats=5, keys=(("image_size", 224),))
+TWO = replace(LARGE, framework="horovod", workers=2, allreduce="fp32", speed=160.0)
+SMALL = replace(LARGE, speed=4000.0, keys=(("image_size", 32),))
+GENERATED = replace(LARGE, speed=110.0, keys=(("image_size", 224), ("data", "synthetic")))
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Results:
+    return results.read(plant(tmp_path, [LARGE, TWO, SMALL], baseline={"framework": "single"}))
+
+
+def test_rows_are_alike_in_size_of_images_length_of_text_and_data(tmp_path: Path) -> None:
+    read = results.read(plant(tmp_path, [LARGE, TWO, SMALL, GENERATED]))
+    groups = work.alike(read.rows)
+    assert [len(ours) for ours in groups] == [2, 1, 1], "the most frequent first"
+    assert "224 px" in work.name(groups[0][0])
+    assert {work.name(ours[0]) for ours in groups[1:]} == {"32 px, cifar10 data", "224 px, synthetic data"}
+    longer = [{"image_size": None, "sequence_length": n, "data": "real"} for n in (32, 128, 128)]
+    assert [len(ours) for ours in work.alike(longer)] == [2, 1]
+
+
+def test_the_fastest_is_the_fastest_of_the_same_work(read: Results) -> None:
+    best = ranking.best(read)
+    assert list(best.configuration) == [TWO.trial().configuration, SMALL.trial().configuration]
+    assert [text.split(",")[0] for text in best.work] == ["224 px", "32 px"] and list(best.among) == [2, 1]
+    card = fastest(read, "resnet18")
+    assert card.name.startswith("horovod, 2 workers, fp32") and "of 224 px" in card.note
+    assert "of 224 px" in cheapest(read, "resnet18").note
+    assert {one.row["image_size"] for one in pareto.points(read, "resnet18")} == {224}
+
+
+def test_a_table_marks_the_fastest_of_each_work(read: Results) -> None:
+    cells = {place[1]: cell for place, cell in tables.throughput(read, "resnet18").cells.items()}
+    assert [name for name, cell in cells.items() if cell.mark == tables.BEST] == ["horovod, 2 workers, fp32, 224 px"]
+    assert tables.throughput(read, "resnet18").best_row == 32
+
+
+def test_the_page_says_that_work_is_unlike(read: Results) -> None:
+    said = str(section(Material(read, "", {})))
+    assert "resnet18 does unlike work: 224 px, cifar10 data (2); 32 px, cifar10 data (1)." in said
+
+
+def test_of_one_work_nothing_is_said(tmp_path: Path) -> None:
+    read = results.read(plant(tmp_path, [LARGE, TWO]))
+    assert list(ranking.best(read).work) == [""]
+    assert "unlike work" not in str(section(Material(read, "", {})))
+    assert "only" not in fastest(read, "resnet18").note
