@@ -24,7 +24,7 @@ from scaling_study.settings import CHECKOUT
 
 NAMES = (
     *("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "pipelines", "prediction"),
-    *("links", "study_cost"),
+    *("large_report", "links", "study_cost"),
 )
 INTERRUPTED = 130
 
