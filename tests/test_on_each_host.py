@@ -77,9 +77,10 @@ def test_nothing_outlives_it(number: signal.Signals, tmp_path: Path) -> None:
     )
     while not (tmp_path / "deaf").exists():
         time.sleep(0.02)
-    time.sleep(0.2)
-    below = psutil.Process(started.pid).children(recursive=True)
-    assert len(below) >= 6
+    deadline = time.monotonic() + 20
+    while len(below := psutil.Process(started.pid).children(recursive=True)) < 6:
+        assert time.monotonic() < deadline, f"they did not all begin: {below}"
+        time.sleep(0.02)
     started.send_signal(number)
     assert started.wait(30) == 128 + number
     assert not [process for process in below if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]

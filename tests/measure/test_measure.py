@@ -74,8 +74,8 @@ def test_warm_up_timed_and_instrumented_steps_are_kept_apart(capsys):
 
 def test_step_seconds_are_seconds_of_steps():
     report, _ = run(Window(warmup_steps=1, min_steps=5, max_steps=5, min_seconds=0), sleep=0.02)
-    assert all(0.02 <= seconds < 0.2 for seconds in report.step_seconds)
-    assert 0.02 <= report.phases.forward_seconds < 0.2
+    assert 0.02 <= min(report.step_seconds) < 0.2, "the fastest: any step may be held up by the machine"
+    assert 0.02 <= report.phases.forward_seconds <= report.phases.step_seconds
     assert report.phases.communication_seconds is None  # this toy has none: unknown, not 0
 
 
@@ -88,7 +88,7 @@ def test_phases_and_the_rest_add_up_to_the_step():
 
 def test_the_window_lasts_at_least_min_seconds():
     report, _ = run(Window(warmup_steps=1, min_steps=2, min_seconds=0.3), sleep=0.01)
-    assert 0.3 <= sum(report.step_seconds) < 1.0
+    assert 0.3 <= sum(report.step_seconds) < 5.0
 
 
 def test_max_seconds_ends_a_window_of_slow_steps():
@@ -175,13 +175,16 @@ def test_one_worker_reduces_nothing_and_an_unwatched_library_is_unknown():
 
 def test_stopwatch_has_no_gap_between_laps():
     watch = Stopwatch(CPU)
-    start = time.perf_counter()
+    before = time.perf_counter()
     watch.start()
-    for _ in range(50):
+    started = time.perf_counter()
+    for _ in range(49):
         watch.lap()
-    whole = time.perf_counter() - start
+        time.sleep(0.001)
+    ending = time.perf_counter()
+    watch.lap()
     assert len(watch.seconds()) == 50
-    assert sum(watch.seconds()) == pytest.approx(whole, abs=5e-3)
+    assert ending - started <= sum(watch.seconds()) <= time.perf_counter() - before
 
 
 def test_window_of_a_trial_is_not_changed_by_measuring():

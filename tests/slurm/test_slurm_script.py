@@ -90,13 +90,17 @@ def test_words_reach_the_command_as_they_are(words):
     assert shlex.split(line.rpartition(" &\nwait $!")[0]) == words
 
 
-def run(folder: Path, text: str, term_after: float | None = None) -> tuple[int, words.Word | None]:
-    """The script's exit code and its word, from a bash that is a job as far as it can see."""
+def run(folder: Path, text: str, term_once: str = "") -> tuple[int, words.Word | None]:
+    """The script's exit code and its word, from a bash that is a job as far as it can see; asked to end once there is
+    a file `term_once`."""
     (folder / "job.sh").write_text(text)
     env = {**os.environ, "SLURM_JOB_ID": "41", "SLURMD_NODENAME": "node1"}
     job = subprocess.Popen(["bash", str(folder / "job.sh")], env=env, stdout=subprocess.PIPE, start_new_session=True)
-    if term_after is not None:
-        time.sleep(term_after)
+    if term_once:
+        deadline = time.monotonic() + 20
+        while not (folder / term_once).exists():
+            assert time.monotonic() < deadline, "it never came so far"
+            time.sleep(0.02)
         os.killpg(job.pid, signal.SIGTERM)  # as Slurm does it: to all of the job at once
     job.communicate(timeout=20)
     return job.returncode, words.read(folder, "41")
@@ -111,8 +115,8 @@ def test_it_ends_as_its_command_and_says_so(tmp_path, code):
 
 
 def test_asked_to_end_it_waits_for_its_command_to_do_so(tmp_path):
-    command = "trap 'sleep 0.5; echo kept > kept; exit 130' TERM; echo; sleep 30 & wait"
-    returned, word = run(tmp_path, script.text(a_job(tmp_path, "sh", "-c", command)), term_after=0.5)
+    command = "trap 'sleep 0.5; echo kept > kept; exit 130' TERM; touch ready; sleep 30 & wait"
+    returned, word = run(tmp_path, script.text(a_job(tmp_path, "sh", "-c", command)), term_once="ready")
     assert returned == 130 and (word.code, word.asked) == (130, "TERM")
     assert (tmp_path / "kept").exists()
 
@@ -131,8 +135,8 @@ def test_a_setup_that_fails_ends_the_job_and_starts_nothing(tmp_path, line):
 
 
 def test_asked_to_end_during_setup_it_starts_nothing(tmp_path):
-    job = a_job(tmp_path, "touch", "started", setup=("sleep 5 || true",))
-    returned, word = run(tmp_path, script.text(job), term_after=0.5)
+    job = a_job(tmp_path, "touch", "started", setup=("touch ready", "sleep 5 || true"))
+    returned, word = run(tmp_path, script.text(job), term_once="ready")
     assert returned == 143 and (word.stage, word.asked) == ("setup", "TERM")
     assert not (tmp_path / "started").exists()
 

@@ -101,11 +101,11 @@ def test_an_epoch_of_two_ranks_reads_every_sentence_once():
 def test_a_later_process_maps_it_without_a_tokeniser():
     cola.prepare()
     program = (
-        "import sys, time\n"
+        "import sys\n"
         "from scaling_study.workloads import cola\n"
-        "start = time.perf_counter(); cola.prepare(); seconds = time.perf_counter() - start\n"
+        "del cola._tokenised\n"
+        "cola.prepare()\n"
         "assert not {'tokenizers', 'transformers', 'huggingface_hub'} & set(sys.modules)\n"
-        "assert seconds < 0.1, seconds\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
