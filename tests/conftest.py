@@ -11,7 +11,7 @@ from typing import Any
 
 import planted_sweeps
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from scaling_study import plan, study
 from scaling_study.errors import Problems
@@ -21,7 +21,7 @@ from scaling_study.records import Phases, RankReport
 from scaling_study.study import Study
 
 # The same examples in every run; HYPOTHESIS_PROFILE=explore looks for new ones.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
