@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def write(results: Path, processes: int = 1) -> list[Path]:
     """Write results.csv, configurations.csv, tables/ and figures/ into `results`; return their paths.
 
-    `processes`: how many may draw figures at once, where there are many (drawing.processes() says what there are).
+    `processes`: how many may read and draw at once, of many trials (forked.processes() says what there are).
     Raises analysis.study.NotResults if `results` is no results folder, OSError if it cannot be written to.
     Warns analysis.trials.SkippedRecord, with its name, of each record that cannot be read.
     """

@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("-q", "--quiet", action="store_true", help="write the files, print no table")
     asked = parser.parse_args(words)
 
-    from analysis import drawing
+    from analysis import forked
     from analysis.salvage import LostPart
     from analysis.study import NotResults
     from analysis.trials import SkippedRecord
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for kind in (SkippedRecord, LostPart):
             warnings.simplefilter("always", kind)
         try:
-            made = analysis.write(asked.results, processes=drawing.processes())
+            made = analysis.write(asked.results, processes=forked.processes())
         except NotResults as error:
             print(f"error: {error}", file=sys.stderr)
             return 2

@@ -44,9 +44,9 @@ def write(folder: Path, page: bool | None = None, processes: int = 1) -> list[Pa
     """Write everything and return the paths. Raises NotResults or OSError; warns SkippedRecord and LostPart.
 
     `page`: whether to write the report too; None: where the study is small enough for that to take no time.
-    `processes`: how many may draw figures at once, where there are many.
+    `processes`: how many may read trials and draw figures at once, where there are many.
     """
-    read, salvage = results.read(folder), Salvage()
+    read, salvage = results.read(folder, processes), Salvage()
     made = [write_csv(folder / "results.csv", read.trials)]
     shown = read.configurations.drop(columns=["series_order", "batch"])
     made.append(write_csv(folder / "configurations.csv", shown))

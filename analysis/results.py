@@ -130,17 +130,20 @@ def gates_of(rows: pd.DataFrame) -> pd.Series[bool]:
     return (rows["find"] == parity.GATE).fillna(False).astype(bool)
 
 
-def read(folder: Path) -> Results:
-    """Raises study.NotResults for a folder that is none; warns trials.SkippedRecord of unreadable records."""
+def read(folder: Path, processes: int = 1) -> Results:
+    """Raises study.NotResults for a folder that is none; warns trials.SkippedRecord of unreadable records.
+
+    `processes`: how many may read at once, where there are many records (forked.processes() says what there are).
+    """
     with garbage.ignored():
-        return _read(folder)
+        return _read(folder, processes)
 
 
-def _read(folder: Path) -> Results:
+def _read(folder: Path, processes: int) -> Results:
     about = study.read(folder)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", trials.SkippedRecord)
-        rows, beside = trials.read_whole(folder)
+        rows, beside = trials.read_whole(folder, processes)
     for one in caught:
         warnings.warn(one.message, stacklevel=4)
     skipped = dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, trials.SkippedRecord))

@@ -6,16 +6,17 @@ its interval is that of the slowest rank's steps. Means over ranks, sums and max
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from analysis import details, over_ranks, parity
+from analysis import details, forked, over_ranks, parity
 from analysis.details import Details
 from analysis.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASES, Timed
 from scaling_study import records
@@ -54,7 +55,7 @@ COLUMNS = (
 
 
 RECORD = "record.json"
-AT_ONCE = 1000  # trials whose intervals are worked out together
+AT_ONCE = 250  # trials that are read together
 NOT_WHOLE = (TypeError, ValueError, AttributeError, KeyError)  # what a record of the right shape, but wrong, raises
 WORDS = (*TEXTS, *TRIAL_KEYS)  # columns that may hold the words of others
 
@@ -63,48 +64,73 @@ class SkippedRecord(UserWarning):
     """A record that was left out, named, because it could not be read."""
 
 
+@dataclass
+class _Part:
+    """What some of the trials hold, by the names of their folders."""
+
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    training: dict[str, str] = field(default_factory=dict)  # the configurations of those that are no gates
+    firsts: dict[str, Record] = field(default_factory=dict)  # of each configuration, without what its ranks measured
+    beside: list[details.Rows] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)  # why others could not be read
+
+
 def read(results: Path) -> pd.DataFrame:
     """Every finished trial under `results` as COLUMNS, by id. Warns SkippedRecord of what cannot be read."""
     return read_whole(results)[0]
 
 
-def read_whole(results: Path) -> tuple[pd.DataFrame, Details]:
-    """The same, and what their records hold beside it."""
-    rows: dict[Path, dict[str, Any]] = {}
-    firsts: dict[str, Record] = {}  # of each configuration, without what its ranks measured
-    training: dict[Path, str] = {}
-    beside: list[details.Rows] = []
-    timed: dict[Path, Timed] = {}
-    for folder in _folders(results / "trials"):
+def read_whole(results: Path, processes: int = 1) -> tuple[pd.DataFrame, Details]:
+    """The same, and what their records hold beside it; of many trials by several processes."""
+    folders = _folders(results / "trials")
+    size = max(AT_ONCE, math.ceil(len(folders) / forked.MOST_TASKS))
+    shares = [folders[start : start + size] for start in range(0, len(folders), size)]
+    made = forked.done(lambda share: _part(shares[share]), range(len(shares)), min(processes, len(shares)))
+    whole = _Part()
+    for share, ours in enumerate(shares):
+        part = made.pop(share, None) or _part(ours)
+        whole.rows |= part.rows
+        whole.training |= part.training
+        whole.firsts = part.firsts | whole.firsts
+        whole.beside += part.beside
+        for why in part.skipped:
+            warnings.warn(why, SkippedRecord, stacklevel=2)
+    verdicts = {row["trial"]: row["parity"] for name, row in whole.rows.items() if name not in whole.training}
+    said = {configuration: parity.behind(record, verdicts) for configuration, record in whole.firsts.items()}
+    for name, configuration in whole.training.items():
+        whole.rows[name] |= said[configuration]
+    found = details.gathered(whole.beside)
+    try:
+        return frame(whole.rows.values()), found
+    except NOT_WHOLE:  # a value of the wrong type somewhere: find whose, which is too slow to do every time
+        fitting = (row for name, row in whole.rows.items() if _fits(row, results / "trials" / name / RECORD))
+        return frame(fitting), found
+
+
+def _part(folders: Iterable[Path]) -> _Part:
+    made, timed = _Part(), dict[str, Timed]()
+    for folder in folders:
         try:
-            record = records.read_trial(folder)
-            made, window = _row(record)
-            if made["find"] != parity.GATE:
-                beside.append(details.of(record))
-                training[folder] = record.configuration
-                if record.configuration not in firsts:
-                    firsts[record.configuration] = replace(record, ranks=[])
-            rows[folder] = made
+            record, name = records.read_trial(folder), folder.name
+            row, window = _row(record)
+            if row["find"] != parity.GATE:
+                made.beside.append(details.of(record))
+                made.training[name] = record.configuration
+                if record.configuration not in made.firsts:
+                    made.firsts[record.configuration] = replace(record, ranks=[])
+            made.rows[name] = row
             if window is not None:
-                timed[folder] = window
+                timed[name] = window
         except MissingRecord:
             continue  # not finished
         except UnreadableRecord as error:
-            warnings.warn(f"skipped: {error}", SkippedRecord, stacklevel=2)
+            made.skipped.append(f"skipped: {error}")
         except NOT_WHOLE as error:
-            warnings.warn(f"skipped: {folder / RECORD} is not whole: {error}", SkippedRecord, stacklevel=2)
-        if len(timed) >= AT_ONCE:
-            _add_intervals(rows, timed)
-    _add_intervals(rows, timed)
-    verdicts = {row["trial"]: row["parity"] for folder, row in rows.items() if folder not in training}
-    said = {name: parity.behind(record, verdicts) for name, record in firsts.items()}
-    for folder, name in training.items():
-        rows[folder] |= said[name]
-    found = details.gathered(beside)
-    try:
-        return frame(rows.values()), found
-    except NOT_WHOLE:  # a value of the wrong type somewhere: find whose, which is too slow to do every time
-        return frame(row for folder, row in rows.items() if _fits(row, folder / RECORD)), found
+            made.skipped.append(f"skipped: {folder / RECORD} is not whole: {error}")
+    found = over_ranks.intervals(list(timed.values()), [made.rows[name]["reason"] for name in timed])
+    for name, columns in zip(timed, found, strict=True):
+        made.rows[name] |= columns
+    return made
 
 
 def _folders(trials: Path) -> list[Path]:
@@ -114,14 +140,6 @@ def _folders(trials: Path) -> list[Path]:
             return [trials / name for name in sorted(entry.name for entry in entries if entry.is_dir())]
     except FileNotFoundError:
         return []
-
-
-def _add_intervals(rows: Mapping[Path, dict[str, Any]], timed: dict[Path, Timed]) -> None:
-    """Into the rows of these trials, which are then forgotten."""
-    found = over_ranks.intervals(list(timed.values()), [rows[folder]["reason"] for folder in timed])
-    for folder, columns in zip(timed, found, strict=True):
-        rows[folder] |= columns
-    timed.clear()
 
 
 def frame(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:

@@ -33,14 +33,14 @@ QUICK_CONFIGURATIONS = 60
 MEASURED = """
 import json, sys, time
 from pathlib import Path
-from analysis import drawing, files, outputs, results
+from analysis import drawing, files, forked, outputs, results
 from analysis.report import write as report
 folder, times = Path(sys.argv[1]), [time.perf_counter()]
-read = results.read(folder)
+read = results.read(folder, processes=forked.processes())
 times.append(time.perf_counter())
 files.write_csv(folder / "results.csv", read.trials)
 outputs.write_tables(read, folder / "tables")
-drawn = drawing.write(read, folder / "figures", processes=drawing.processes())
+drawn = drawing.write(read, folder / "figures", processes=forked.processes())
 times.append(time.perf_counter())
 report.write(read, folder, drawn)
 times.append(time.perf_counter())

@@ -218,7 +218,7 @@ def test_nothing_imports_a_script() -> None:
 def test_analysis_reads_records_and_starts_nothing() -> None:
     ours = [name for name in SOURCES if name.startswith("analysis/")]
     forking = [name for name in ours if "multiprocessing" in packages(name)]
-    assert forking == ["analysis/drawing.py"], "itself, to draw with several cores"
+    assert forking == ["analysis/forked.py"], "itself, to read and draw with several cores"
     for name in ours:
         known = {"errors", "frameworks", "gates", "intervals", "models", "quoting", "records", "settings", "trial"}
         known |= {"alpha_beta", "collectives", "reading"}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis import results
+from analysis import forked, results
 from analysis.as_rows import as_rows
 from analysis.compare import differences, origins, pairs, verdicts
 from analysis.compare.differences import Difference
@@ -51,7 +51,7 @@ def compare(a: Path, b: Path, threshold: float, expected: Sequence[str] = (), an
 
     Raises NotResults for a folder that is none, NothingToCompare; warns SkippedRecord.
     """
-    read_a, read_b = results.read(a), results.read(b)
+    read_a, read_b = (results.read(folder, forked.processes()) for folder in (a, b))
     rows: list[list[Row]] = [list(as_rows(read.configurations)) for read in (read_a, read_b)]
     from_a, from_b = (
         origins.read(folder, (str(row["configuration"]) for row in side))

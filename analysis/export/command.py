@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = parser().parse_args(argv)
     tool, folder = next((tool, place) for tool in TOOLS if (place := getattr(asked, tool)) is not None)
 
-    from analysis import results
+    from analysis import forked, results
     from analysis.export.runs import AlreadyThere, Missing, runs
     from analysis.study import NotResults
     from analysis.trials import SkippedRecord
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SkippedRecord)
         try:
-            read = results.read(asked.results)
+            read = results.read(asked.results, forked.processes())
             made = runs(read)
             place = importlib.import_module(f"analysis.export.{tool}").write(made, read.study.name, folder)
         except NotResults as error:

@@ -84,12 +84,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(asked: argparse.Namespace) -> tuple[list[Path], Listing]:
     """(files written, the table). Raises NotResults, CannotPredict, OSError."""
-    from analysis import drawing, files, layout, results
+    from analysis import drawing, files, forked, layout, results
     from analysis.figures import prediction as figure
     from analysis.prediction import listing, table
     from analysis.prediction.forecast import Asked, forecast
 
-    read = results.read(asked.results)
+    read = results.read(asked.results, forked.processes())
     made = forecast(read, asked.results, Asked(
         asked.workers, asked.algorithm or (), asked.allreduce or (), given(asked), asked.fusion_bytes, asked.cycle,
         not asked.no_stragglers, asked.crowding, asked.check,

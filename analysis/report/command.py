@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("results", type=Path, metavar="RESULTS", help="a results folder, such as results/<study>")
     asked = parser.parse_args(argv)
 
-    from analysis import drawing, outputs
+    from analysis import forked, outputs
     from analysis.salvage import LostPart
     from analysis.study import NotResults
     from analysis.trials import SkippedRecord
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for kind in (SkippedRecord, LostPart):
             warnings.simplefilter("always", kind)
         try:
-            made = outputs.write(asked.results, page=True, processes=drawing.processes())
+            made = outputs.write(asked.results, page=True, processes=forked.processes())
         except NotResults as error:
             print(f"error: {error}", file=sys.stderr)
             return NOT_DONE

@@ -1,0 +1,81 @@
+"""Tasks by several processes: all that was made comes back, whoever dies; what is missing is the caller's to do."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from analysis import forked
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="one process does it all there")
+
+HERE = os.getpid()
+
+
+def test_every_task_is_done_once_by_more_than_one_process(tmp_path: Path) -> None:
+    def task(number: int) -> tuple[int, int]:
+        (tmp_path / str(os.getpid())).touch()
+        while len(list(tmp_path.iterdir())) < 2:  # nobody is done before both have begun
+            time.sleep(0.01)
+        return number * number, os.getpid()
+
+    made = forked.done(task, range(40), 2)
+    assert {number: square for number, (square, _) in made.items()} == {n: n * n for n in range(40)}
+    assert len({who for _, who in made.values()}) == 2 and HERE not in {who for _, who in made.values()}
+
+
+def test_each_process_keeps_to_the_order_that_is_asked_for() -> None:
+    order = [3, 7, 1, 0, 2, 6, 5, 4]
+    made = forked.done(lambda number: (os.getpid(), time.monotonic()), order, 2)
+    for process in {who for who, _ in made.values()}:
+        its = [number for number in order if made[number][0] == process]
+        assert its == sorted(its, key=lambda number: made[number][1])
+
+
+@pytest.mark.parametrize("processes", [-1, 0, 1])
+def test_one_process_leaves_all_of_it_to_the_caller(processes: int) -> None:
+    assert forked.done(lambda number: number, range(4), processes) == {}
+
+
+def test_nothing_to_do_is_done() -> None:
+    assert forked.done(lambda number: number, [], 2) == {}
+
+
+def test_who_dies_takes_one_task_along() -> None:
+    def task(number: int) -> int:
+        if number == 3:
+            os._exit(9)
+        return number
+
+    made = forked.done(task, range(10), 3)
+    assert made == {number: number for number in range(10) if number != 3}
+
+
+def test_what_one_raises_is_raised_and_nobody_works_on() -> None:
+    def task(number: int) -> None:
+        if number == 0:
+            raise OSError(28, "No space left on device")
+        time.sleep(600)
+
+    before = psutil.Process().children()
+    with pytest.raises(OSError, match="No space left"):
+        forked.done(task, range(4), 2)
+    assert psutil.Process().children() == before
+
+
+def test_more_than_a_pipe_holds_comes_back_whole() -> None:
+    made = forked.done(lambda number: bytes([number]) * 3_000_000, range(6), 2)
+    assert all(made[number] == bytes([number]) * 3_000_000 for number in range(6))
+
+
+def test_as_many_tasks_as_the_queue_takes() -> None:
+    assert len(forked.done(lambda number: number, range(forked.MOST_TASKS), 2)) == forked.MOST_TASKS
+
+
+def test_processes_are_no_more_than_cores() -> None:
+    assert 1 <= forked.processes() <= min(forked.MOST_PROCESSES, os.cpu_count() or 1)
