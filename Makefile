@@ -1,6 +1,6 @@
 # make sweep   set up what is missing, then run the default study       (STUDY=other.yaml, ARGS="--small --dry-run")
 # make test    set up what is missing, then run every test              (ARGS="-k horovod")
-# also: test-quick, test-faults, test-cluster, test-statistics, lint, bench, doctor, setup, clean  (PYTHON=python3.12 chooses the interpreter)
+# also: test-quick, test-faults, test-cluster, test-export, test-statistics, lint, bench, doctor, setup, clean  (PYTHON=python3.12 chooses the interpreter)
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -14,7 +14,7 @@ export HOME := $(or $(HOME),$(CURDIR)/.cache)
 RUN = PATH="$(abspath $(VENV))/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test test-quick test-faults test-cluster test-statistics lint bench doctor clean
+.PHONY: help setup sweep test test-quick test-faults test-cluster test-export test-statistics lint bench doctor clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -3
@@ -42,6 +42,11 @@ test-faults: setup
 # More than one host, and a Slurm, made of namespaces (docs/clusters.md): root, iproute2, openssh-server, slurm-wlm.
 test-cluster: setup
 	$(RUN) python -m pytest tests/cluster $(ARGS)
+
+# Read back by TensorBoard, MLflow and W&B themselves, which are installed into the environment for it.
+test-export: setup
+	$(RUN) python -m pip install --quiet --no-build-isolation --constraint constraints.txt --editable '.[export]'
+	$(RUN) python -m pytest tests/analysis/test_export.py $(ARGS)
 
 # What the analysis claims of its intervals, its power and its false alarms, simulated in full (docs/methodology.md).
 test-statistics: setup

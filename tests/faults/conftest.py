@@ -2,7 +2,7 @@
 
     make test-faults                each process fault once: minutes            FAULTS_SEED=7     other moments
     make test-faults FAULTS=long    each 20 times, and what can befall          FAULTS_JSON=path  keep the counts
-                                    disk and host: half an hour
+                                    disk and host: an hour
 
 The table of counts is printed at the end.
 """

