@@ -49,9 +49,10 @@ def answer(*command: str | Path) -> str:
 def find_mpi(venv: Path) -> Mpi:
     """Choose the machine's Open MPI when it can both compile and launch, otherwise the wheel.
 
-    MPICH is passed over: horovodrun does not recognise it. So is whatever lies in the environment itself.
+    MPICH is passed over: horovodrun does not recognise it. So is whatever lies in the environment itself, or in another
+    one that happens to be active: its libraries go with it.
     """
-    path = os.pathsep.join(entry for entry in os.get_exec_path() if Path(entry) != venv / "bin")
+    path = os.pathsep.join(entry for entry in os.get_exec_path() if not is_of_an_environment(Path(entry), venv))
     compiler, launcher = (shutil.which(name, path=path) for name in ("mpicxx", "mpirun"))
     version = re.search(r"Open MPI\D*(\d[\w.]*)", answer(launcher, "--version")) if launcher and compiler else None
     wanted = os.environ.get("SCALING_STUDY_MPI", "")
@@ -62,6 +63,11 @@ def find_mpi(venv: Path) -> Mpi:
         raise SetupFailed("SCALING_STUDY_MPI=system, but there are no mpicxx and mpirun of an Open MPI on PATH.")
     reason = "" if wanted == "wheel" else " (this machine has none that both compiles and launches)"
     return Mpi(False, f"Open MPI from the registry{reason}")
+
+
+def is_of_an_environment(folder: Path, venv: Path) -> bool:
+    """Whether programs there were installed into a virtual environment: this one, or any other."""
+    return folder == venv / "bin" or (folder.parent / "pyvenv.cfg").exists()
 
 
 def find_cuda() -> Cuda | None:

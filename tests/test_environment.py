@@ -97,9 +97,13 @@ def test_the_machines_mpi_is_taken_when_it_compiles_and_launches(
     assert toolchain.find_mpi(tmp_path / "venv").system is system
 
 
-def test_the_environments_own_mpi_is_not_the_machines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "venv").mkdir()
-    path = tools(tmp_path / "venv" / "bin", mpirun="echo 'mpirun (Open MPI) 5.0.11'", mpicxx="echo -lmpi")
+@pytest.mark.parametrize("whose", ["venv", "another"])
+def test_an_environments_mpi_is_not_the_machines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, whose: str) -> None:
+    """Neither its own, left by an earlier set-up, nor that of another one which is active."""
+    (tmp_path / whose).mkdir()
+    if whose == "another":  # its own is known before it is made
+        (tmp_path / whose / "pyvenv.cfg").touch()
+    path = tools(tmp_path / whose / "bin", mpirun="echo 'mpirun (Open MPI) 5.0.11'", mpicxx="echo -lmpi")
     monkeypatch.setenv("PATH", path)
     monkeypatch.delenv("SCALING_STUDY_MPI", raising=False)
     assert not toolchain.find_mpi(tmp_path / "venv").system
