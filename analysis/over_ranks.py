@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,10 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
     samples = sum(rank.samples_seen for rank in ranks)
     if samples <= 0:
         raise ValueError("no rank saw a sample in the timed window")
+    if not math.isfinite(samples / window_seconds):
+        raise ValueError(f"{samples} samples in {window_seconds:.2g} s are no speed")
+    if min(min(rank.step_seconds) for rank in ranks) < 0:
+        raise ValueError("a step took less than no time")
     steps = np.asarray(slowest.step_seconds, dtype=np.float64)
     tokens = over(sum, (rank.tokens_seen for rank in ranks))
     sent = [kinds for rank in ranks if (kinds := communication(rank)) is not None]

@@ -33,6 +33,12 @@ class Results:
     skipped: tuple[str, ...] = ()  # a line for each record that could not be read
 
     @cached_property
+    def unseen(self) -> tuple[str, ...]:
+        """The configurations that the study plans, and of which no record was read."""
+        read = set(self.trials.configuration)
+        return tuple(name for name in self.study.configurations or () if name not in read)
+
+    @cached_property
     def rows(self) -> list[dict[Any, Any]]:
         """`configurations`, a mapping each: made once, as taking a frame apart costs more than most of what is asked of
         it. Not to be written to."""
@@ -84,6 +90,8 @@ class Results:
         if len(self.configurations):
             return ""
         done = f": {len(self.gates)} parity gates, nothing to draw yet" if len(self.gates) else ""
+        if self.skipped and self.trials.empty:
+            return f"none of {len(self.skipped)} records could be read"
         return f"no finished trial yet{done}" if self.probes.empty else ""
 
     @cached_property

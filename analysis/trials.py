@@ -183,6 +183,9 @@ def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
         result["parity"] = parity.own(record)
     if record.status not in records.STATUSES:
         raise ValueError(f"status {record.status!r} is none of {', '.join(records.STATUSES)}")
+    for key in ("workers", "batch_per_worker"):
+        if isinstance(value := result[key], int) and value < 1:
+            raise ValueError(f"{key} is {value}")
     timed = None
     if record.status == "ok":
         if not record.ranks or any(not rank.step_seconds for rank in record.ranks):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from analysis.findings import (
+    absent,
     backend,
     cliffs,
     epochs,
@@ -31,7 +32,7 @@ Detector = Callable[[Evidence], Iterator[Finding]]
 DETECTORS: tuple[Detector, ...] = (
     *(models.check, work.check, epochs.check, speedups.check, precision.check, steps.check, waiting.check),
     *(timing.check, backend.check, stages.check, trained.check, cliffs.check, noise.check, machine.check),
-    provenance.check,
+    *(provenance.check, absent.check),
 )
 
 

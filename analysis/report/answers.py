@@ -6,6 +6,7 @@ Each with its interval and with what cannot be told from it; or with the reason 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -60,7 +61,7 @@ def cheapest(results: Results, model: str) -> Card:
         if price is not None
         else "no price was given (`price_per_worker_hour` of a machine file): all workers are taken to cost the same"
     )
-    return Card(card.label, card.value, card.interval, card.name, card.alike, "; ".join(filter(None, (why, card.note))))
+    return replace(card, note="; ".join(filter(None, (why, card.note))))
 
 
 def _cost(rate: float, price: float | None) -> str:
@@ -87,6 +88,8 @@ def knee(results: Results, model: str) -> Card:
         value, _, bounds = at.text.partition(" [")
         interval = f"95 %: {bounds.removesuffix(']').replace(', ', ' to ')}" if bounds else ""
         why = f"beyond it, another worker returns less than {100 * at.share:.0f} % of what one alone does"
+        if at.workers >= at.looked:
+            why = f"none was found: as far as was looked, every worker returns {100 * at.share:.0f} % or more"
         return Card(label, value, interval, one.family.label, (), why)
     return Card(label, "", note=_no_knee(results, model))
 
@@ -95,7 +98,7 @@ def _no_knee(results: Results, model: str) -> str:
     """Why there is none, and what each further worker returned as far as it was measured."""
     ours = [one for one in comparisons(results) if one.family.model == model]
     for one in ours:
-        if not isinstance(one, Comparison):
+        if one.why:
             steps = [
                 f"from {step.before} to {step.after} workers each returned {100 * step.share:.0f} % of one alone"
                 for step in returns(one.family)
@@ -125,7 +128,7 @@ def _ranked(results: Results, model: str, label: str, by: str, said: Callable[[f
     why = [f"{lone} other{'s' * (lone != 1)} with fewer than 3 repeats: nothing is claimed of them"] if lone else []
     why += [f"of {top['work']} only: the model's other rows do other work"] if top["work"] else []
     return Card(
-        label, said(top["value"]) + unit_of, interval, name_of(top), (*alike[:MOST_ALIKE], *more), "; ".join(why)
+        label, said(top["value"]) + unit_of, interval, name_of(top), (*alike[:MOST_ALIKE], *more), "; ".join(why), lone
     )
 
 

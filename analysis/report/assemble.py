@@ -17,10 +17,11 @@ SECTIONS = {
 def report(material: Material) -> Report:
     results = material.results
     counted = results.configurations.n > 0
+    planned = len(counted) + len(results.unseen)
     facts = (
         results.study.machine_text,
         results.dates,
-        f"{int(counted.sum())} of {len(counted)} configurations measured, {len(results.runs):,} trials",
+        f"{int(counted.sum())} of {planned} configurations measured, {len(results.runs):,} trials",
         "SYNTHETIC DATA" if results.synthetic else "",
     )
     made = tuple(

@@ -39,6 +39,7 @@ class Card:
     name: str = ""
     alike: tuple[str, ...] = ()
     note: str = ""
+    untested: int = 0  # others with too few repeats to be told from it, or not
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -73,12 +73,14 @@ def _shares(rows: list[dict[Any, Any]], value: str) -> dict[Place, float]:
 
 
 def _slowest(rows: list[dict[Any, Any]]) -> set[Place]:
-    """The slowest of each batch size with at least three that compete in one work, where it is surely not as fast as
-    the best of them."""
-    speed: Callable[[dict[Any, Any]], float] = lambda row: float(row["samples_per_second"])  # noqa: E731
+    """The slowest of each batch size with at least three that compete in one work, where the interval of its ratio to
+    the best of them says that it is slower; of single runs there is none."""
     found = set()
     for batch in {row["batch"] for row in rows}:
         for ours in work.alike(row for row in rows if row["batch"] == batch and tables.competes(row)):
-            if len(ours) >= 3 and (last := min(ours, key=speed))["configuration"] not in tables.marks(ours):
-                found.add(place_of(last))
+            last, *others = sorted(ours, key=lambda row: float(row["samples_per_second"]))
+            if len(others) >= 2:
+                ratio = tables.over(others[-1], last)
+                if ratio.low is not None and ratio.low > 1:
+                    found.add(place_of(last))
     return found

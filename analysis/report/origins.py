@@ -1,7 +1,7 @@
 """Where the numbers come from: what only the records hold, gathered in one pass over them, with every raw sample.
 
 samples.npz holds an array for each trial that is ok, named by its id: seconds of every timed step, (ranks, steps), as
-they were measured. `numpy.load("samples.npz")["<trial id>"]` reads one without the others.
+they were measured. `numpy.load("samples.npz")["ID OF A TRIAL"]` reads one without the others.
 """
 
 from __future__ import annotations

@@ -107,8 +107,9 @@ class Extrapolation:
 
 @once
 def extrapolations(results: Results) -> list[Extrapolation]:
-    """Of every family with a law, in the order of comparisons(results). Nothing is drawn before it is asked for."""
-    return [Extrapolation(one) for one in comparisons(results) if isinstance(one, Comparison)]
+    """Of every family that a law describes, in the order of comparisons(results). Nothing is drawn before it is asked
+    for."""
+    return [Extrapolation(one) for one in comparisons(results) if isinstance(one, Comparison) and not one.why]
 
 
 def _powers(most: int) -> list[int]:

@@ -6,7 +6,9 @@ The law with the smallest mean error is the best; laws whose error is larger by 
 are not told apart from it. With fewer than four counts a law of three coefficients would be tested on nothing, and none
 is claimed.
 
-Errors are relative and weigh alike at every count. `misfit` is what the residuals have beyond the noise.
+Errors are relative and weigh alike at every count. `misfit` is what the residuals have beyond the noise. Where even the
+laws that are kept miss the counts they were fitted to (a link that all share and that is full is none of them), nothing
+is said of others.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from analysis.scaling.laws import Law
 from analysis.scaling.nonnegative import solve
 
 FEWEST_COUNTS = 4
+LACK_OF_FIT, MOST_MISFIT = 1e-3, 0.05  # p of the F test, and the relative misfit, from which no law is believed
 TIE = 1e-18  # of a sum of squared relative residuals: what rounding makes of two forms that fit alike
 Vector = NDArray[np.float64]
 
@@ -117,6 +120,26 @@ class Comparison:
     def kept(self) -> tuple[Fitted, ...]:
         """The best and those not told apart from it."""
         return self.fits[: self.alike]
+
+    @property
+    def why(self) -> str:
+        """Why nothing is said of counts that were not run; empty where a law that is kept describes those that were."""
+        if not all(self._misses(one) for one in self.kept):
+            return ""
+        return (
+            f"the best of them, {self.best.law.name}, misses counts that were measured by {100 * self.best.misfit:.0f} "
+            f"%, where a mean is known to ±{100 * self.noise.half_width:.1f} %"
+        )
+
+    def _misses(self, one: Fitted) -> bool:
+        """Whether the residuals of a law are surely not noise (F test for lack of fit), and matter."""
+        freedom = len(self.family.workers) - one.law.coefficients
+        if self.noise.errors is None or freedom < 1 or one.misfit <= MOST_MISFIT:
+            return False
+        from scipy.special import fdtrc
+
+        variance = max(float((self.noise.errors**2).mean()), TIE)
+        return bool(fdtrc(freedom, self.noise.freedom, float(one.curve.squares[0]) / freedom / variance) < LACK_OF_FIT)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from analysis import notes
 from analysis.layout import Listing, number
 from analysis.results import Results
 from analysis.scaling import knee, pareto
-from analysis.scaling.extrapolate import Extrapolated
-from analysis.scaling.fit import Comparison, Declined, comparisons
+from analysis.scaling.extrapolate import Extrapolated, extrapolations
+from analysis.scaling.fit import Comparison, comparisons
 from analysis.scaling.knee import SHARE, Returned
 from analysis.scaling.next import suggestions
 from analysis.scaling.table import MOST_FAMILIES, extrapolated
@@ -35,7 +35,7 @@ def declined(results: Results) -> list[str]:
     """Why families have no law: a sentence for each reason, with the first that it is true of."""
     said: dict[str, list[str]] = {}
     for one in comparisons(results):
-        if isinstance(one, Declined):
+        if one.why:
             said.setdefault(one.why, []).append(f"{one.family.model}, {one.family.label}")
     lines = [
         f"No scaling law of {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {why}."
@@ -96,7 +96,7 @@ def predictions(results: Results) -> Listing | None:
         "`python -m analysis predict` answers from the other end: one worker's steps on a network, simulated gradient "
         "by gradient. Where both are known they should agree.",
     ]
-    if len([one for one in comparisons(results) if isinstance(one, Comparison)]) > MOST_FAMILIES:
+    if len(extrapolations(results)) > MOST_FAMILIES:
         said.append(f"The first {MOST_FAMILIES} families.")
     header = ("family", "workers", "law", "samples/s", "efficiency")
     return _listing("Worker counts that were not run", header, rows, said, results)

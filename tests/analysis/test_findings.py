@@ -44,6 +44,14 @@ def test_where_nothing_was_measured_nothing_is_found(tmp_path: Path, planted: li
     assert findings.check(results.read(plant(tmp_path, planted))) == []
 
 
+def test_what_was_planned_and_not_run_is_a_doubt(tmp_path: Path) -> None:
+    known = [one.trial().configuration for one in (ONE, TWO)]
+    plant(tmp_path, [ONE, TWO], baseline={"framework": "single"}, configurations=[*known, "a", "b", "c", "d"])
+    (one,) = [one for one in findings.check(results.read(tmp_path)) if one.flaw == "unmeasured"]
+    assert one.severity == DOUBT
+    assert one.text.startswith("4 of the 6 configurations of the study have no record that can be read: a; b; c and 1 ")
+
+
 # --- the published flaws, one by one ---
 
 

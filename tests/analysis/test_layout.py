@@ -17,6 +17,11 @@ from analysis.layout import Cell, Listing
         (0.05, 0.01, "0.05 ± 0.01"),
         (109.04, 0.41, "109.0 ± 0.4"),
         (200.0, 0.0, "200 ± 0"),
+        (0.0314, None, "0.031"),
+        (0.00228, 0.00011, "0.0023 ± 0.0001"),
+        (0.0, None, "0.00"),
+        (1.2e-9, 1e-11, "1.2e-09 ± 1.0e-11"),
+        (-3.5e13, None, "-3.5e+13"),
     ],
 )
 def test_numbers_have_the_places_they_deserve(value: float, half: float | None, text: str) -> None:

@@ -14,10 +14,10 @@ import pytest
 from planted import Planted, default_study, plant, plant_gates
 from planted_hostile import CONTROL, WORDS, results_of
 
-from analysis import outputs, results
+from analysis import outputs, results, trials
 from analysis.__main__ import main
 from analysis.report import assemble, content, html, markdown, origins
-from analysis.report.content import BEST, Card, Cards, Cell, Code, Grid, Listing, Report, Section, Text
+from analysis.report.content import BEST, WORST, Card, Cards, Cell, Code, Grid, Listing, Report, Section, Text
 from analysis.report.material import Material
 from scaling_study import records
 
@@ -75,6 +75,57 @@ def test_nothing_is_claimed_of_a_single_repeat(tmp_path: Path) -> None:
     report = made(tmp_path, [one, replace(one, framework="horovod", workers=2, allreduce="fp32", speed=150.0)])
     fastest = next(part for part in report.sections[0].parts if isinstance(part, Cards)).cards[0]
     assert fastest.interval == "no interval: n = 1" and "nothing is claimed" in fastest.note
+    said = report.sections[0].lead
+    assert said.startswith("resnet18 measured highest with **horovod") and "fastest with" not in said
+    assert said.endswith("(n = 1, too few repeats to call it the fastest).")
+
+
+def test_the_fastest_of_some_says_whom_it_leaves_aside(tmp_path: Path) -> None:
+    one = Planted("single", noise=0.001)
+    other = replace(one, framework="horovod", workers=2, allreduce="fp32", speed=90.0, repeats=2)
+    report = made(tmp_path, [one, other])
+    assert report.sections[0].lead.endswith(", leaving aside 1 other with fewer than 3 repeats.")
+
+
+def test_no_row_of_single_runs_has_a_surely_slowest(tmp_path: Path) -> None:
+    def marked(folder: Path, repeats: int) -> list[str]:
+        one = Planted("single", repeats=repeats, noise=0.01)
+        others = [
+            replace(one, framework="horovod", workers=2, allreduce=wire, speed=speed)
+            for wire, speed in (("fp32", 150.0), ("fp16", 180.0))
+        ]
+        report = made(folder, [one, *others])
+        grids = [part for part in report.sections[2].parts if isinstance(part, Grid)]
+        return [cell.text for grid in grids for row in grid.rows for cell in row if cell.mark == WORST]
+
+    assert marked(tmp_path / "one", 1) == []
+    assert len(marked(tmp_path / "three", 3)) == 1
+
+
+def test_where_nothing_is_ok_nothing_is_good(tmp_path: Path) -> None:
+    text = text_of(made(tmp_path, [Planted(status="failed", speed=None)]))
+    assert "No trial is ok, so there are no numbers." in text and "Nothing was measured that could be compared" in text
+    assert "Nothing was found that speaks against" not in text and "may be compared with each other" not in text
+
+
+def test_what_could_not_be_read_and_what_was_not_run_is_counted_and_doubted(tmp_path: Path) -> None:
+    one, two = Planted("single"), Planted("horovod", workers=2, allreduce="fp32", speed=900.0)
+    ids = [each.trial().configuration for each in (one, two)]
+    plant(tmp_path, [one, two], configurations=ids)
+    for path in tmp_path.glob("trials/horovod*/record.json"):
+        path.write_text("{")
+    with pytest.warns(trials.SkippedRecord):
+        text = text_of(assemble.report(Material(results.read(tmp_path), "r", {})))
+    assert "1 of 2 configurations measured" in text
+    assert "Records that cannot be read; Configurations that were not run" in text.split("## Can you trust it")[0]
+    assert "3 records could not be read. 1 configuration of the study not run." in text
+    assert f"have no record that can be read: {ids[1]}." in text.replace("has no", "have no")
+    assert "Every trial that could run is ok" not in text
+    for path in tmp_path.glob("trials/*/record.json"):
+        path.write_text("{")
+    with pytest.warns(trials.SkippedRecord):
+        text = text_of(assemble.report(Material(results.read(tmp_path), "r", {})))
+    assert "There is none: none of 6 records could be read." in text and "6 records could not be read." in text
 
 
 def test_a_price_makes_the_cheapest_a_sum_of_money(tmp_path: Path) -> None:

@@ -87,6 +87,20 @@ def test_nothing_is_superlinear() -> None:
     assert made.best.misfit > 0.1 and all(one.error > 0.1 for one in made.fits)
 
 
+def test_where_no_law_describes_what_was_measured_nothing_is_said_of_more() -> None:
+    """A link that all share is full from 4 workers on: no sum of terms in the worker count bends so sharply."""
+    made = compare(family(lambda n: 640.0 * min(n, 4), (1, 2, 4, 8, 16), noise=0.01))
+    assert isinstance(made, Comparison)
+    assert re.fullmatch(r"the best of them, [\w-]+, misses counts that were measured by \d+ %, .* ±[\d.]+ %", made.why)
+    assert not compared("ring", noise=0.01).why and not compared("USL", noise=0.03).why
+    assert not compared("ring", repeats=1).why, "of single runs nobody knows the noise"
+
+
+def test_a_law_that_is_right_is_believed() -> None:
+    doubted = sum(bool(compared(name, noise=0.02, seed=seed).why) for name in WEAK for seed in range(20))
+    assert doubted == 0
+
+
 def test_held_out_errors_are_of_counts_that_were_not_seen() -> None:
     spent = COUNTS / np.array([WEAK["ring"](count) for count in COUNTS])
     off = spent.copy()

@@ -150,6 +150,10 @@ def test_unreadable_records_are_skipped_and_named(
         "no-ranks": None,
         "strange-status": None,
         "wrong-type": None,
+        "0-workers": None,
+        "-2-workers": None,
+        "no-time": None,
+        "back-in-time": None,
     }
     good = record(HOROVOD, HOROVOD.trial(), 640.0, "s", np.random.default_rng(0))
     for name, text in broken.items():
@@ -159,6 +163,12 @@ def test_unreadable_records_are_skipped_and_named(
     write_record(tmp_path / "trials" / "no-ranks", replace(good, ranks=[]))
     write_record(tmp_path / "trials" / "strange-status", replace(good, status="fine"))
     write_record(tmp_path / "trials" / "wrong-type", replace(good, trial={**good.trial, "workers": "two"}))
+    for workers in (0, -2):
+        wrong = replace(good, trial={**good.trial, "workers": workers})
+        write_record(tmp_path / "trials" / f"{workers}-workers", wrong)
+    for name, steps in (("no-time", [1e-320] * 50), ("back-in-time", [-0.1, *[0.1] * 49])):
+        ranks = [replace(rank, step_seconds=steps) for rank in good.ranks]
+        write_record(tmp_path / "trials" / name, replace(good, ranks=ranks))
     with pytest.warns(trials.SkippedRecord) as caught:
         frame, _ = trials.read_whole(tmp_path, processes)
     assert len(frame) == 3

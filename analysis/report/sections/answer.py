@@ -26,7 +26,7 @@ def section(material: Material) -> Section:
     unknown: list[Part] = []
     for model in results.models:
         unknown += material.parts(f"the answer for {model}", partial(_answer, results, model, found))
-    parts = [*material.parts("what speaks against it", lambda: [trust(material.findings)]), *unknown]
+    parts = [*material.parts("what speaks against it", lambda: [trust(material.findings, results)]), *unknown]
     if len(found) <= MOST_CARDS:
         parts += [Cards(model, cards) for model, cards in found.items()]
     else:
@@ -58,15 +58,24 @@ def lead(fastest: dict[str, content.Card]) -> str:
         if not card.value:
             said.append(f"{model}: no answer, {card.note}.")
             continue
+        if not card.interval.startswith("95 %"):
+            said.append(
+                f"{model} measured highest with **{card.name}**: {card.value} ({card.interval.rpartition(': ')[2]}, "
+                "too few repeats to call it the fastest)."
+            )
+            continue
         bounds = card.interval.removeprefix("95 %: ").rpartition(",")[0].replace(" to ", ", ")
-        sure = f" [{bounds}]" if card.interval.startswith("95 %") else ""
-        alike = "" if not card.alike else ", though others cannot be told from it"
-        said.append(f"{model} is fastest with **{card.name}**: {card.value}{sure}{alike}.")
+        others = f"{card.untested} other{'s' * (card.untested != 1)} with fewer than 3 repeats"
+        alike = ", though others cannot be told from it" if card.alike else ""
+        alike = alike or (f", leaving aside {others}" if card.untested else "")
+        said.append(f"{model} is fastest with **{card.name}**: {card.value} [{bounds}]{alike}.")
     return " ".join([*said, f"{len(fastest) - 3} more models below."] if len(fastest) > 3 else said)
 
 
-def trust(found: list[Finding]) -> Text:
+def trust(found: list[Finding], results: Results) -> Text:
     """What speaks against the numbers, in a line that leads to the next section."""
+    if not (results.configurations.n > 0).any():
+        return Text("No trial is ok, so there are no numbers. The next section says why.", content.WRONG)
     severities = [one.severity for one in found]
     wrong, doubts = severities.count(WRONG), severities.count(DOUBT)
     titles = list(dict.fromkeys(one.title for one in found if one.severity in (WRONG, DOUBT) or not wrong + doubts))

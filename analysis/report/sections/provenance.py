@@ -87,8 +87,8 @@ def _samples(origins: Origins) -> Iterator[Part]:
     if origins.samples:
         yield Text(
             f"{SAMPLES} beside this page has all {origins.samples:,} step times of every rank, in seconds: "
-            f'`numpy.load("{SAMPLES}")["<trial id>"]` is an array of (ranks, steps). Everything else of a trial is in '
-            "trials/<trial id>/record.json."
+            f'`numpy.load("{SAMPLES}")["ID OF A TRIAL"]` is an array of (ranks, steps). Everything else of one is in '
+            "trials/ID/record.json."
         )
     else:
         yield missing("Raw samples", "no trial is ok")

@@ -41,11 +41,16 @@ def lead(found: list[Finding], results: Results) -> str:
     said = ", ".join(count(number, kind) for kind, number in counts.items() if number and kind != "wrong")
     wrong = f"{counts['wrong']} wrong" if counts["wrong"] else ""
     warnings = f"Warnings: {', '.join(filter(None, (wrong, said)))}." if found else "No warnings."
+    return f"{warnings} {parity_text(results)} {trials_text(results)}"
+
+
+def trials_text(results: Results) -> str:
+    """How many trials are not ok, and of how many nothing is known."""
     bad = results.runs[(results.runs.status != "ok") & (results.runs.status != "unsupported")]
-    trials = (
-        f"{len(bad)} of {len(results.runs)} trials are not ok." if len(bad) else "Every trial that could run is ok."
-    )
-    return f"{warnings} {parity_text(results)} {trials}"
+    said = [f"{len(bad)} of {len(results.runs)} trials are not ok."] if len(bad) else []
+    said += [f"{count(len(results.skipped), 'record')} could not be read."] if results.skipped else []
+    said += [f"{count(len(results.unseen), 'configuration')} of the study not run."] if results.unseen else []
+    return " ".join(said) or ("Every trial that could run is ok." if len(results.runs) else "No trial was run.")
 
 
 def parity_text(results: Results) -> str:
@@ -152,6 +157,8 @@ def _compared(results: Results) -> Iterator[Part]:
         said.append(
             f"{count(results.older, 'configuration')} measured earlier and no longer in the study: in results.csv only."
         )
+    if not (rows.n > 0).any():
+        said.append("Nothing was measured that could be compared.")
     yield Bullets(tuple(said)) if said else Text("All that was measured may be compared with each other.", GOOD)
 
 
