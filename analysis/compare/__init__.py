@@ -5,6 +5,7 @@ be told; and first, whether they may be compared at all.
 
     pairs.py         which configuration of the one is which of the other
     origins.py       what a record says of where and with what it was measured
+    missing.py       what A measured and B should hold, and does not
     differences.py   in what two results differ beside their numbers, and whether that matters
     verdicts.py      the ratio of each pair with its interval, and which changes survive correction
     listing.py       all of that as a table and in sentences

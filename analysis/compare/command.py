@@ -1,7 +1,8 @@
 """python -m analysis compare results/A results/B: what became slower or faster, configuration by configuration.
 
-Exit codes, for CI: 0 no regression; 1 a regression was found; 2 refused, or no results to compare; 3 nothing could be
-tested, since no pair has 3 repeats on both sides: a check that could never fail is none.
+Exit codes, for CI: 0 no regression; 1 a regression was found; 2 refused, or no results to compare; 3 it cannot be
+told: nothing could be tested, since no pair has 3 repeats on both sides, or what A measured is missing in B. A check
+that could never fail is none.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-NO_REGRESSION, REGRESSION, REFUSED, NOTHING_TESTED = 0, 1, 2, 3
+NO_REGRESSION, REGRESSION, REFUSED, CANNOT_TELL = 0, 1, 2, 3
 EXIT_CODES = (
-    "exit codes: 0 no regression; 1 a regression was found (slower, no longer runs, or now fails parity); 2 refused, "
-    "or no results to compare; 3 nothing could be tested: no pair has 3 repeats on both sides"
+    "exit codes: 0 no regression; 1 a regression was found (slower, no longer runs, or now fails parity); "
+    "2 refused, or no results to compare; 3 nothing could be tested (no pair has 3 repeats on both sides), or a "
+    "configuration that A measured is missing in B: planned there without a record, or its records cannot be read"
 )
 EXPECTABLE = ("machine", "driver", "versions", "commit", "environment", "window", "backend", "data")  # for --help
 THRESHOLD = "1%"
@@ -84,10 +86,13 @@ def run(asked: argparse.Namespace) -> int:
         return REFUSED
     if not asked.json:
         report.to_terminal(made, Console(highlight=False))
-    if made.says_nothing and not made.regressed:
+    if made.regressed:
+        return REGRESSION
+    if made.says_nothing:
         print("nothing was tested: no pair has repeats enough on both sides", file=sys.stderr)
-        return NOTHING_TESTED
-    return REGRESSION if made.regressed else NO_REGRESSION
+    if made.missing:
+        print(f"not all was tested: {len(made.missing)} of A missing in B", file=sys.stderr)
+    return CANNOT_TELL if made.says_nothing or made.missing else NO_REGRESSION
 
 
 def _share(text: str) -> float:

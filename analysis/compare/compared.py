@@ -8,8 +8,9 @@ from pathlib import Path
 
 from analysis import forked, results
 from analysis.as_rows import as_rows
-from analysis.compare import differences, origins, pairs, verdicts
+from analysis.compare import differences, missing, origins, pairs, verdicts
 from analysis.compare.differences import Difference
+from analysis.compare.missing import Missing
 from analysis.compare.pairs import Pairing, Row
 from analysis.compare.verdicts import REGRESSIONS, SAYS_NOTHING, Verdicts
 from analysis.results import Results
@@ -25,7 +26,10 @@ class NothingToCompare(Exception):
 
 @dataclass(frozen=True)
 class Comparison:
-    """`refused`: the differences that matter and were not expected; empty with `anyway`, where all were."""
+    """`refused`: the differences that matter and were not expected; empty with `anyway`, where all were.
+
+    `missing`: what A measured and B should hold, and does not.
+    """
 
     a: Results
     b: Results
@@ -35,6 +39,7 @@ class Comparison:
     verdicts: Verdicts
     threshold: float
     doubts: tuple[str, ...]
+    missing: tuple[Missing, ...] = ()
 
     @property
     def regressed(self) -> bool:
@@ -68,7 +73,8 @@ def compare(a: Path, b: Path, threshold: float, expected: Sequence[str] = (), an
     said += _the_same_runs(read_a, read_b)
     said += [*differences.doubts(pairing.pairs, from_a, from_b), *_disturbed("A", read_a), *_disturbed("B", read_b)]
     judged = verdicts.judge(pairing.pairs, threshold)
-    return Comparison(read_a, read_b, pairing, found, refused, judged, threshold, tuple(said))
+    lost = tuple(missing.find(pairing, read_b))
+    return Comparison(read_a, read_b, pairing, found, refused, judged, threshold, tuple(said), lost)
 
 
 def window(row: Row, known: origins.Origins) -> frozenset[tuple[str, frozenset[str]]]:
@@ -84,7 +90,7 @@ def left_over(pairing: Pairing) -> list[str]:
 
 
 def _left(side: str, left: Sequence[Row], others: Sequence[Row]) -> str:
-    names = [f"{row['model']}, {row['series']}, batch {row['batch']}" for row in left[:MOST_NAMES]]
+    names = [missing.label(row) for row in left[:MOST_NAMES]]
     more = f" and {len(left) - MOST_NAMES} more" if len(left) > MOST_NAMES else ""
     near = [f"{count} but for {key}" for key, count in pairs.nearly(left, others).most_common(MOST_NAMES)]
     counterpart = f" They would have a counterpart: {', '.join(near)}." if near else ""

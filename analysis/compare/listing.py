@@ -6,7 +6,8 @@ from typing import Any
 
 from analysis.as_rows import as_rows
 from analysis.baseline import known
-from analysis.compare.compared import Comparison, left_over
+from analysis.compare import missing
+from analysis.compare.compared import MOST_NAMES, Comparison, left_over
 from analysis.compare.verdicts import (
     BROKEN,
     FASTER,
@@ -67,19 +68,25 @@ def probability(p: float) -> str:
 
 
 def headline(made: Comparison) -> str:
-    """`2 of 16 configurations slower, 1 faster; 13 not resolved`."""
+    """`2 of 16 configurations slower, 1 faster; 13 not resolved; 1 of A MISSING in B`."""
     counts = made.verdicts.table.verdict.value_counts()
     total = len(made.verdicts.table)
     first = f"{counts.get(SLOWER, 0)} of {total} configurations slower, {counts.get(FASTER, 0)} faster"
     others = [
         f"{counts[name]} {COUNTED.get(name, name)}" for name in ORDER if name in counts and name not in (SLOWER, FASTER)
     ]
-    return "; ".join([first, *others])
+    gone = [f"{len(made.missing)} of A MISSING in B"] if made.missing else []
+    return "; ".join([first, *others, *gone])
 
 
 def sentences(made: Comparison) -> list[str]:
     """What stands under the table."""
-    return [*overall(made), *_how(made), *different(made), *made.doubts, *left_over(made.pairing)]
+    return [*absent(made), *overall(made), *_how(made), *different(made), *made.doubts, *left_over(made.pairing)]
+
+
+def absent(made: Comparison) -> list[str]:
+    """What A measured and B should hold, and does not."""
+    return list(missing.sentences(made.missing, MOST_NAMES))
 
 
 def overall(made: Comparison) -> list[str]:

@@ -64,7 +64,7 @@ def to_markdown(made: Comparison) -> str:
         )
     whole = listing.listing(made)
     changed = listing.listing(made, listing.WORTH_SHOWING).rows
-    said = (*listing.overall(made), *listing.detectable(made))
+    said = (*listing.absent(made), *listing.overall(made), *listing.detectable(made))
     short = Listing(f"{listing.headline(made)}: {title}", whole.header, changed, said)
     opened = f"<details><summary>All {len(whole.rows)} pairs</summary>"
     shown = _commented(short, MOST_OF_A_COMMENT // 2)
@@ -73,18 +73,20 @@ def to_markdown(made: Comparison) -> str:
 
 
 def to_json(made: Comparison) -> str:
-    """One object: `refused`, `regressed`, `differences`, `overall`, `pairs` (verdicts.COLUMNS), `only_a`, `only_b`."""
+    """One object: `headline`, `refused`, `regressed`, `differences`, `overall`, `pairs` (verdicts.COLUMNS), `missing`,
+    `only_a`, `only_b`."""
     overall, table = made.verdicts.overall, made.verdicts.table.astype(object)
     pairs: list[dict[str, Any]] = [
         {str(key): value for key, value in row.items()} for row in as_rows(table.where(table.notna(), None))
     ]
     said = {
-        "a": made.a.study.name, "b": made.b.study.name, "threshold": made.threshold, "refused": bool(made.refused),
+        "a": made.a.study.name, "b": made.b.study.name, "headline": listing.headline(made),
+        "threshold": made.threshold, "refused": bool(made.refused),
         "regressed": made.regressed, "regressions": len(made.verdicts.having(*REGRESSIONS)),
         "gains": len(made.verdicts.having(*GAINS)), "noise": made.verdicts.noise,
         "detectable": made.verdicts.detectable, "says_nothing": made.says_nothing,
         "overall": None if overall is None else vars(overall), "differences": [vars(one) for one in made.differences],
-        "doubts": list(made.doubts), "pairs": pairs,
+        "doubts": list(made.doubts), "pairs": pairs, "missing": [vars(one) for one in made.missing],
         "only_a": [str(row["configuration"]) for row in made.pairing.only_a],
         "only_b": [str(row["configuration"]) for row in made.pairing.only_b],
     }  # fmt: skip

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from planted import Planted, default_study, plant, plant_gates
 
 from analysis.__main__ import main
-from analysis.compare import command, compared, differences, listing, report, verdicts
+from analysis.compare import command, compared, differences, listing, missing, report, verdicts
 from analysis.compare.compared import Comparison, NothingToCompare
 from analysis.compare.verdicts import (
     BROKEN,
@@ -203,6 +203,72 @@ def test_configurations_that_differ_in_their_window_only_are_paired_by_it(tmp_pa
     made = compared.compare(*folders, 0.01)
     assert sorted(made.verdicts.table.ratio.round(1)) == [1.0, 1.0]
     assert made.differences == []
+
+
+# --- what A measured and B should hold ---
+
+
+def planned(folder: Path, configurations: Iterable[Planted]) -> Path:
+    """The study in `folder`, saying that it plans these."""
+    about = json.loads((folder / "study.json").read_text())
+    about["configurations"] = [one.trial().configuration for one in configurations]
+    (folder / "study.json").write_text(json.dumps(about))
+    return folder
+
+
+def test_what_is_deleted_in_b_though_it_is_planned_is_no_pass(
+    example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = example("a"), example("b")
+    for folder in (b / "trials").glob("horovod-resnet18-b64-fp16-*"):
+        shutil.rmtree(folder)
+    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == command.CANNOT_TELL
+    said = capsys.readouterr()
+    assert "15 not resolved; 1 of A MISSING in B" in said.out
+    assert "resnet18, horovod, 2 workers, fp16, batch 64 (planned, and without a record)" in " ".join(said.out.split())
+    assert said.err == "not all was tested: 1 of A missing in B\n"
+    shown, _, _ = (b / "comment.md").read_text().partition("<details>")
+    assert "1 of A MISSING in B" in shown and "(planned, and without a record)" in shown
+    assert main(["compare", str(a), str(b), "--json"]) == command.CANNOT_TELL
+    (one,) = (said := json.loads(capsys.readouterr().out))["missing"]
+    assert one["configuration"].startswith("horovod-resnet18-b64-fp16-") and one["why"] == missing.ABSENT
+    assert "1 of A MISSING in B" in said["headline"]
+    assert main(["compare", str(b), str(a)]) == command.NO_REGRESSION, "what is new has nothing to be compared with"
+    changed(b, scaled(0.5), only="resnet8")
+    assert main(["compare", str(a), str(b)]) == command.REGRESSION, "what is known comes first"
+
+
+def test_what_b_no_longer_plans_was_taken_out_and_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = replace(TWO, batch_per_worker=64)
+    a, b = two(tmp_path, [TWO, other], [TWO])
+    assert main(["compare", str(a), str(planned(b, [TWO]))]) == command.NO_REGRESSION
+    said = capsys.readouterr().out
+    assert "Only in A: 1 configuration" in said and "issing" not in said
+    assert main(["compare", str(a), str(planned(b, [TWO, other]))]) == command.CANNOT_TELL
+    elsewhere = replace(other, keys=(("machine", "other"),))  # another id for the same
+    assert main(["compare", str(a), str(planned(b, [TWO, elsewhere]))]) == command.CANNOT_TELL
+    (b / "study.json").write_text(json.dumps({"schema": 1, "study": "planted"}))
+    assert [one.why for one in compared.compare(a, b, 0.01).missing] == [missing.UNSAID]
+
+
+def test_what_never_ran_in_a_is_not_missing(tmp_path: Path) -> None:
+    never = replace(TWO, batch_per_worker=64, status="oom", speed=None)
+    a, b = two(tmp_path, [TWO, never], [TWO])
+    assert compared.compare(a, planned(b, [TWO, never]), 0.01).missing == ()
+
+
+@pytest.mark.parametrize(("broken", "why"), [(5, missing.UNREADABLE), (3, missing.FEW), (2, "")])
+def test_what_cannot_be_read_in_b_is_no_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], broken: int, why: str
+) -> None:
+    """Of five repeats, as long as three are left it can be tested."""
+    other = replace(TWO, batch_per_worker=64)
+    a, b = two(tmp_path, [TWO, other], [TWO, other])
+    for path in sorted((planned(b, [TWO, other]) / "trials").glob("*-b64-*/record.json"))[:broken]:
+        path.write_text('{"half": ')
+    assert main(["compare", str(a), str(b)]) == (command.CANNOT_TELL if why else command.NO_REGRESSION)
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"batch 64 ({why})" in said if why else "issing" not in said
 
 
 # --- what differs ---
@@ -412,7 +478,7 @@ def test_where_nothing_can_be_read_that_is_said(tmp_path: Path, capsys: pytest.C
 def test_a_check_that_could_never_fail_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     once = replace(TWO, repeats=1)
     a, b = two(tmp_path, [once], [replace(once, speed=50.0)])
-    assert main(["compare", str(a), str(b)]) == command.NOTHING_TESTED
+    assert main(["compare", str(a), str(b)]) == command.CANNOT_TELL
     said = capsys.readouterr()
     assert "0 of 1 configurations slower, 0 faster; 1 without an interval" in said.out
     assert said.err == "nothing was tested: no pair has repeats enough on both sides\n"
