@@ -15,9 +15,9 @@ from pathlib import Path
 
 NO_REGRESSION, REGRESSION, REFUSED, CANNOT_TELL = 0, 1, 2, 3
 EXIT_CODES = (
-    "exit codes: 0 no regression; 1 a regression was found (slower, no longer runs, or now fails parity); "
-    "2 refused, or no results to compare; 3 nothing could be tested (no pair has 3 repeats on both sides), or a "
-    "configuration that A measured is missing in B: planned there without a record, or its records cannot be read"
+    "exit codes: 0 no regression; 1 a regression was found (slower, no longer runs, runs that fail now, or now fails "
+    "parity); 2 refused, or no results to compare; 3 nothing could be tested (no pair has 3 repeats on both sides), "
+    "or a configuration that A measured is missing in B: planned there without a record, or its records cannot be read"
 )
 EXPECTABLE = ("machine", "driver", "versions", "commit", "environment", "window", "backend", "data")  # for --help
 THRESHOLD = "1%"

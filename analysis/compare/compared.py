@@ -8,7 +8,7 @@ from pathlib import Path
 
 from analysis import forked, results
 from analysis.as_rows import as_rows
-from analysis.compare import differences, missing, origins, pairs, verdicts
+from analysis.compare import differences, failing, missing, origins, pairs, verdicts
 from analysis.compare.differences import Difference
 from analysis.compare.missing import Missing
 from analysis.compare.pairs import Pairing, Row
@@ -73,6 +73,7 @@ def compare(a: Path, b: Path, threshold: float, expected: Sequence[str] = (), an
     said += _the_same_runs(read_a, read_b)
     said += [*differences.doubts(pairing.pairs, from_a, from_b), *_disturbed("A", read_a), *_disturbed("B", read_b)]
     judged = verdicts.judge(pairing.pairs, threshold)
+    judged = failing.judged(judged, pairing.pairs, failing.of(read_a.runs), failing.of(read_b.runs))
     lost = tuple(missing.find(pairing, read_b))
     return Comparison(read_a, read_b, pairing, found, refused, judged, threshold, tuple(said), lost)
 

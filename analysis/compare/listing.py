@@ -10,6 +10,7 @@ from analysis.compare import missing
 from analysis.compare.compared import MOST_NAMES, Comparison, left_over
 from analysis.compare.verdicts import (
     BROKEN,
+    FAILING,
     FASTER,
     FOUND,
     LOST,
@@ -26,13 +27,14 @@ from analysis.layout import Listing, number
 from scaling_study.intervals import FEWEST_REPEATS
 
 HEADER = ("configuration", "batch", "A samples/s", "B samples/s", "B / A [95 %]", "p, corrected", "verdict")
-ORDER = (BROKEN, SLOWER, LOST, FASTER, FOUND, SMALL, UNRESOLVED, SAME, NO_INTERVAL, NOT_COMPARABLE, NEITHER)
+ORDER = (BROKEN, SLOWER, LOST, FAILING, FASTER, FOUND, SMALL, UNRESOLVED, SAME, NO_INTERVAL, NOT_COMPARABLE, NEITHER)
 MOST_DIFFERENCES = 20  # that are listed
-WORTH_SHOWING = (BROKEN, SLOWER, LOST, FASTER, FOUND)
+WORTH_SHOWING = (BROKEN, SLOWER, LOST, FAILING, FASTER, FOUND)
 COUNTED = {
     SAME: "unchanged to within the threshold",
     SMALL: "changed by less than the threshold",
     LOST: "no longer run",
+    FAILING: "with runs that fail now",
     BROKEN: "now fail parity",
 }
 COUNTED |= {FOUND: "run now", NO_INTERVAL: "without an interval"}

@@ -33,9 +33,10 @@ FALSE_ALARMS, CONFIDENCE = 0.05, 0.95
 MOST = 0.75  # of all pairs, that go one way
 POWER = 0.9  # with which a change is found that is said to be detectable
 SLOWER, FASTER, LOST, FOUND, BROKEN = "slower", "faster", "no longer runs", "runs now", "now fails parity"
+FAILING = "runs fail now"  # some of its repeats: failing.py
 SMALL, SAME, UNRESOLVED = "below the threshold", "unchanged", "not resolved"
 NO_INTERVAL, NOT_COMPARABLE, NEITHER = "no interval", "not comparable", "ran in neither"
-REGRESSIONS, GAINS = (SLOWER, LOST, BROKEN), (FASTER, FOUND)
+REGRESSIONS, GAINS = (SLOWER, LOST, BROKEN, FAILING), (FASTER, FOUND)
 SAYS_NOTHING = (NO_INTERVAL, NOT_COMPARABLE, NEITHER)
 COLUMNS = (
     *("configuration_a", "configuration_b", "model", "series", "batch", "n_a", "n_b", "samples_per_second_a"),

@@ -21,6 +21,7 @@ from analysis.compare import command, compared, differences, listing, missing, r
 from analysis.compare.compared import Comparison, NothingToCompare
 from analysis.compare.verdicts import (
     BROKEN,
+    FAILING,
     FASTER,
     FOUND,
     LOST,
@@ -384,6 +385,52 @@ def test_a_configuration_that_no_longer_runs_is_a_regression(tmp_path: Path) -> 
     made = compared.compare(a, b, 0.01)
     assert made.regressed and verdict(made) == [LOST]
     assert report.to_markdown(made).startswith("# 0 of 1 configurations slower, 0 faster; 1 no longer run")
+
+
+def broken(folder: Path, repeats: Iterable[int], status: str, reason: str) -> Path:
+    """These repeats of everything in `folder`, as runs that were not ok."""
+
+    def change(record: dict[str, Any]) -> None:
+        if record["trial"]["repeat"] in repeats:
+            record.update(status=status, reason=reason, ranks=[])
+
+    return changed(folder, change)
+
+
+@pytest.mark.parametrize("failed", [(2,), (2, 3), (2, 3, 4, 5)])
+def test_runs_that_fail_now_are_a_regression_with_their_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], failed: tuple[int, ...]
+) -> None:
+    a, b = two(tmp_path, [TWO], [TWO])
+    broken(b, failed, "failed", "rank 1 died")
+    assert main(["compare", str(a), str(b), "--json"]) == command.REGRESSION
+    said = json.loads(capsys.readouterr().out)
+    assert said["headline"].endswith("1 with runs that fail now") and said["regressions"] == 1
+    (pair,) = said["pairs"]
+    assert (pair["verdict"], pair["reason"]) == (
+        FAILING, f"A: 5 of 5 ok, B: {5 - len(failed)} of 5 ok; failed: rank 1 died"
+    )  # fmt: skip
+    assert (pair["ratio_low"] is None) == (5 - len(failed) < 3), "what can be tested still has its interval"
+    assert "| runs fail now (A: 5 of 5 ok" in report.to_markdown(compared.compare(a, b, 0.01)).partition("<details>")[0]
+    assert main(["compare", str(b), str(a)]) != command.REGRESSION, "the other way round nothing fails"
+
+
+def test_what_is_slower_and_fails_is_told_both(tmp_path: Path) -> None:
+    a, b = two(tmp_path, [replace(TWO, noise=0.001)], [replace(TWO, noise=0.001, speed=80.0)])
+    made = compared.compare(a, broken(b, [1], "timeout", "no step within 60 s"), 0.01)
+    assert verdict(made) == [SLOWER]
+    assert made.verdicts.table.reason[0] == "A: 5 of 5 ok, B: 4 of 5 ok; timeout: no step within 60 s"
+
+
+def test_what_was_cancelled_or_failed_as_before_does_not_fail_now(tmp_path: Path) -> None:
+    a, b = two(tmp_path, [TWO], [TWO])
+    assert verdict(compared.compare(a, broken(b, [1, 2, 3], "cancelled", "interrupted"), 0.01)) == [NO_INTERVAL]
+    c, d = two(tmp_path / "flaky", [TWO], [TWO])
+    broken(c, [5], "failed", "x")
+    assert verdict(compared.compare(c, broken(d, [4, 5], "failed", "x"), 0.01)) == [UNRESOLVED]
+    assert verdict(compared.compare(c, broken(d, [1, 2], "oom", "oom"), 0.01)) == [FAILING], "too few are left"
+    (reason,) = compared.compare(c, d, 0.01).verdicts.table.reason
+    assert reason == "A: 4 of 5 ok, B: 1 of 5 ok; oom and failed: x"
 
 
 def test_a_change_that_all_share_may_be_the_machines(tmp_path: Path) -> None:
