@@ -70,7 +70,7 @@ def probability(p: float) -> str:
 
 
 def headline(made: Comparison) -> str:
-    """`2 of 16 configurations slower, 1 faster; 13 not resolved; 1 of A MISSING in B`."""
+    """`2 of 16 configurations slower, 1 faster; 13 not resolved; 1 of A MISSING in B`, and what all share."""
     counts = made.verdicts.table.verdict.value_counts()
     total = len(made.verdicts.table)
     first = f"{counts.get(SLOWER, 0)} of {total} configurations slower, {counts.get(FASTER, 0)} faster"
@@ -78,7 +78,25 @@ def headline(made: Comparison) -> str:
         f"{counts[name]} {COUNTED.get(name, name)}" for name in ORDER if name in counts and name not in (SLOWER, FASTER)
     ]
     gone = [f"{len(made.missing)} of A MISSING in B"] if made.missing else []
-    return "; ".join([first, *others, *gone])
+    return "; ".join([first, *others, *gone, *_all_together(made)])
+
+
+def _all_together(made: Comparison) -> list[str]:
+    """`all together 5.0 % slower (95 %: 2.4 to 7.5), ...`: a change of the mean beyond chance and the threshold.
+
+    Where it is those of a few pairs that are named already, it is left to the sentence under the table.
+    """
+    one = made.verdicts.overall
+    if one is None or one.low <= 1 <= one.high or abs(one.ratio - 1) < made.threshold:
+        return []
+    tested = made.verdicts.table[made.verdicts.table.p_value.notna()]
+    common = one.shared and abs(float(tested.ratio.median()) - 1) >= made.threshold  # half of them at least, by so much
+    if not common and len(made.verdicts.having(SLOWER, FASTER)):
+        return []
+    low, high = sorted(100 * abs(bound - 1) for bound in (one.low, one.high))
+    said = f"all together {100 * abs(one.ratio - 1):.1f} % {'slower' if one.ratio < 1 else 'faster'}"
+    whose = "a change of all, or the machine on another day" if common else "though not most of them"
+    return [f"{said} (95 %: {low:.1f} to {high:.1f}), {whose}"]
 
 
 def sentences(made: Comparison) -> list[str]:

@@ -101,6 +101,18 @@ def test_what_became_slower_is_a_regression(example: Callable[[str], Path], caps
     assert "0 of 16 configurations slower, 4 faster" in capsys.readouterr().out
 
 
+def test_what_all_share_is_in_the_headline_and_no_regression_of_any(
+    example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = example("a"), changed(example("b"), scaled(0.95))
+    assert main(["compare", str(a), str(b)]) == command.NO_REGRESSION
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "0 of 16 configurations slower, 0 faster; 16 not resolved; all together 5.0 % slower (95 %: 2.4 to 7.5), a "
+        in said
+    )
+
+
 def test_another_machine_is_refused_and_named(
     example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -440,6 +452,23 @@ def test_a_change_that_all_share_may_be_the_machines(tmp_path: Path) -> None:
     overall = made.verdicts.overall
     assert overall is not None and overall.shared and overall.high < 1
     assert "What all share may be the machine's" in " ".join(listing.overall(made))
+    shift = f"all together {100 * (1 - overall.ratio):.1f} % slower (95 %: {100 * (1 - overall.high):.1f} to "
+    said = f"{shift}{100 * (1 - overall.low):.1f}), a change of all, or the machine on another day"
+    assert listing.headline(made).endswith(said)
+    assert said in report.to_markdown(made).splitlines()[0] and json.loads(report.to_json(made))["headline"].endswith(
+        said
+    )
+    assert " % faster (95 %: " in listing.headline(compared.compare(b, a, 0.01))
+    assert "all together" not in listing.headline(compared.compare(a, b, 0.2)), "below the threshold"
+
+
+def test_a_headline_says_nothing_of_all_where_a_few_are_named_or_nothing_changed(tmp_path: Path) -> None:
+    quiet = [replace(TWO, batch_per_worker=batch, noise=0.001) for batch in (16, 32, 64, 128)]
+    a, b = two(tmp_path, quiet, [replace(quiet[0], speed=100.0), *quiet[1:]])
+    made = compared.compare(a, b, 0.01)
+    assert made.verdicts.overall is not None and made.verdicts.overall.high < 0.99
+    assert listing.headline(made) == "1 of 4 configurations slower, 0 faster; 3 unchanged to within the threshold"
+    assert "all together" not in listing.headline(compared.compare(a, a, 0.0))
 
 
 def test_a_threshold_passes_over_what_is_of_no_interest(tmp_path: Path) -> None:
