@@ -79,14 +79,19 @@ def _of_pair(pair: Pair, a: Origins, b: Origins) -> Iterator[tuple[Fact, str, st
         if kind == VERSIONS and name not in _used(pair.a):
             continue
         values = [_text(side, fact) for side in (left, right)]
-        if values[0] != values[1]:
+        if values[0] != values[1] and not _left_by_a_failure(pair, values):
             yield fact, values[0], values[1]
     yield from (
         ((KIND_OF_KEY.get(key, WINDOW), key), _value(pair.a, key), _value(pair.b, key)) for key in pair.differing
     )
     sources = [_source(row) for row in (pair.a, pair.b)]
-    if sources[0] != sources[1] and "data" not in pair.differing:
+    if sources[0] != sources[1] and "data" not in pair.differing and not _left_by_a_failure(pair, sources):
         yield (DATA, "data"), sources[0], sources[1]
+
+
+def _left_by_a_failure(pair: Pair, values: Sequence[str]) -> bool:
+    """Whether one side does not know a value because nothing of it ran to its end: that is no difference of origin."""
+    return any(value == UNKNOWN and not row["n"] for value, row in zip(values, (pair.a, pair.b), strict=True))
 
 
 def _facts(origins: Origins, row: Row) -> Mapping[Fact, frozenset[str]]:

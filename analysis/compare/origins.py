@@ -2,7 +2,8 @@
 
     Origins = configuration -> fact -> every value that its trials have
 
-Most studies have one value of each. Where a sweep went on after an upgrade there are two, and both are told.
+Most studies have one value of each. Where a sweep went on after an upgrade there are two, and both are told. Of a
+configuration of which no trial is ok it is what the others hold: without the words of its processes, which left none.
 """
 
 from __future__ import annotations
@@ -26,20 +27,26 @@ LONGEST = 120
 
 
 def read(folder: Path, wanted: Iterable[str]) -> Origins:
-    """Of the trials that are ok of the configurations `wanted` (ids). What cannot be read was told of already."""
+    """Of the configurations `wanted` (ids): of their trials that are ok, or of all where none is.
+
+    What cannot be read was told of already.
+    """
     keep = set(wanted)
-    found: dict[str, dict[Fact, set[str]]] = {}
+    measured: dict[str, dict[Fact, set[str]]] = {}
+    failed: dict[str, dict[Fact, set[str]]] = {}
     for path in sorted((folder / "trials").glob("*/record.json")):
         try:
             record = records.read_trial(path.parent)
         except UnreadableRecord:
             continue
         name = printable(record.configuration)
-        if name in keep and record.status == "ok":
-            ours = found.setdefault(name, {})
+        if name in keep:
+            ours = (measured if record.status == "ok" else failed).setdefault(name, {})
             for kind, fact, value in facts(record):
                 ours.setdefault((kind, fact), set()).add(shortened(printable(value), LONGEST))
-    return {name: {fact: frozenset(values) for fact, values in ours.items()} for name, ours in found.items()}
+    return {
+        name: {fact: frozenset(values) for fact, values in ours.items()} for name, ours in (failed | measured).items()
+    }
 
 
 def facts(record: Record) -> Iterator[tuple[str, str, str]]:

@@ -337,6 +337,30 @@ def test_several_values_and_some_pairs_are_said(tmp_path: Path) -> None:
     assert str(only) == "commit: one in A, c0 and c1 in B (1 of 2 pairs)"
 
 
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_what_failed_differs_only_in_what_its_records_say(example: Callable[[str], Path], side: str) -> None:
+    folders = {name: example(name) for name in "ab"}
+    changed(folders[side], lambda r: r.update(status="oom", reason="oom", ranks=[]), only="resnet18-b64-fp16")
+    made = compared.compare(folders["a"], folders["b"], 0.01)
+    assert made.differences == []
+    assert sum(made.verdicts.table.verdict.isin([LOST, FOUND])) == 1
+    changed(folders[side], lambda r: r.update(commit="other"), only="resnet18-b64-fp16")
+    (only,) = compared.compare(folders["a"], folders["b"], 0.01).refused
+    assert only.name == "commit" and (only.a if side == "a" else only.b) == "other" and only.pairs == 1
+
+
+def test_of_what_ran_the_failed_repeats_say_nothing(tmp_path: Path) -> None:
+    a, b = two(tmp_path, [TWO], [TWO])
+    for folder in (a, b):
+        changed(folder, lambda record: record.update(commit="one"))
+
+    def failed(record: dict[str, Any]) -> None:
+        if record["trial"]["repeat"] == 5:
+            record.update(status="failed", ranks=[], commit="two")
+
+    assert compared.compare(a, changed(b, failed), 0.01).differences == []
+
+
 # --- what is said of a pair ---
 
 
