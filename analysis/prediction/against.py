@@ -17,6 +17,7 @@ from analysis.configurations import over
 from analysis.prediction.predict import Prediction
 from analysis.prediction.probed import hosts_of
 from analysis.prediction.targets import ALIKE, KNOBS
+from analysis.study import workers_text
 
 Row = Mapping[Any, Any]
 TOGETHER = ("framework", "controller", *KNOBS)
@@ -80,12 +81,39 @@ def measurements(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
 
 
 def summary(checked: Sequence[Checked]) -> str:
-    """`median error 3.1 % of 4 configurations, 0.4 % beyond the noise`; empty for nothing."""
+    """`median error 3.1 % of 4 configurations, 0.4 % beyond the noise; 1 of 4 beyond it; worst: ...`; empty for none.
+
+    A median near nothing says little of the configurations above it, so they are counted and the worst is named.
+    """
     if not checked:
         return ""
     errors, beyond = median(abs(c.error) for c in checked), median(c.beyond_noise for c in checked)
     count = len({c.configuration for c in checked})
     return (
         f"median error {100 * errors:.1f} % of {count} configuration{'s' * (count != 1)}, "
-        f"{100 * beyond:.1f} % beyond the noise"
+        f"{100 * beyond:.1f} % beyond the noise; {_counted(checked, count)}; worst: {_worst(checked)}"
     )
+
+
+def _counted(checked: Sequence[Checked], count: int) -> str:
+    """`3 of 8 beyond it`, of those whose noise is known; how many have none that is."""
+    known = [c for c in checked if c.noise is not None]
+    unknown = count - len({c.configuration for c in known})
+    beyond = len({c.configuration for c in known if c.beyond_noise > 0})
+    said = f"{beyond} of {count - unknown} beyond it" if known else ""
+    without = f"the noise of {unknown} is unknown (fewer than 3 repeats)" if unknown else ""
+    return ", ".join(filter(None, (said, without)))
+
+
+def _worst(checked: Sequence[Checked]) -> str:
+    """`horovod, batch 32, fp32, 2 workers, +41.0 % (28.4 points beyond the noise)`: of those with a noise, if any."""
+    fit = [c for c in checked if c.noise is not None] or checked
+    worst = max(fit, key=lambda c: (c.beyond_noise, abs(c.error)))
+    one, models = worst.prediction, {c.prediction.target.row["model"] for c in checked}
+    model = [str(one.target.row["model"])] if len(models) > 1 else []
+    name = ", ".join([*model, one.target.label, one.allreduce, workers_text(one.workers)])
+    points = 100 * worst.beyond_noise
+    noise = (
+        "noise unknown" if worst.noise is None else f"{points:.1f} points beyond the noise" if points else "within it"
+    )
+    return f"{name}, {100 * worst.error:+.1f} % ({noise})"

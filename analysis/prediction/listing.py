@@ -18,6 +18,11 @@ HEADER = (
     *("configuration", "allreduce", "algorithm", "workers", "samples/s", "efficiency", "step ms"),
     *("exposed ms", "waiting ms", "on the wire ms"),
 )
+BRACKETS = "Brackets: 95 %"  # where the table shows them; the terminal's does not (command.py)
+INTERVALS = (
+    ", from the spread between the repeats of the one-worker run and the fit of the network. They do not hold how "
+    "wrong the model may be."
+)
 MEASURED = ("measured samples/s", "error", "noise")
 
 
@@ -49,10 +54,7 @@ def sentences(made: Forecast) -> list[str]:
         "slowest worker; on the wire: seconds of a step in which a collective was under way."
     )
     if any(target.one.repeats >= 3 for target in targets):
-        lines.append(
-            "Brackets: 95 %, from the spread between the repeats of the one-worker run and the fit of the network. "
-            "They do not hold how wrong the model may be."
-        )
+        lines.append(f"{BRACKETS}{INTERVALS}")
     if few := [target.label for target in targets if target.one.repeats < 3]:
         lines.append(f"No interval with fewer than 3 repeats of one worker: {'; '.join(dict.fromkeys(few))}.")
     if guessed := [target.label for target in targets if not target.one.noted]:

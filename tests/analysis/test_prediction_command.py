@@ -18,7 +18,7 @@ from planted_networks import ALPHA, BETA, BUSY, plant_probe
 from analysis import results
 from analysis.__main__ import main
 from analysis.figures import prediction as figure
-from analysis.prediction import collectives, command, table
+from analysis.prediction import against, collectives, command, table
 from analysis.prediction.forecast import Asked, forecast
 from analysis.prediction.network import Link, Network
 from scaling_study.settings import CHECKOUT
@@ -90,6 +90,48 @@ def test_what_was_measured_stands_beside_it(tmp_path: Path, capsys: pytest.Captu
     assert frame[frame.workers == 4].measured_samples_per_second.isna().all()
     header = (folder / "tables" / "prediction.md").read_text().splitlines()[2]
     assert header.endswith("| measured samples/s | error | noise |")
+
+
+def test_the_errors_behind_a_median_are_counted_and_the_worst_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four of five as predicted, one measured at half of it."""
+    quiet = [replace(one, noise=0.002, batch_per_worker=b) for one in (ONE, TWO) for b in (16, 32, 64, 128, 256)]
+    slow = [replace(one, speed=320.0) if one.workers == 2 and one.batch_per_worker == 64 else one for one in quiet]
+    folder = plant(tmp_path, [one if one.workers == 1 else replace(one, noise=0.08) for one in slow])
+    assert main(["predict", str(folder), "--workers", "2", *LINK, "--algorithm", "ring", "--check"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        " % of 5 configurations, 0.0 % beyond the noise; 1 of 5 beyond it; worst: horovod, batch 64, fp32, 2 " in said
+    )
+    made = forecast(
+        results.read(folder), folder, Asked((2,), ("ring",), network=Network(Link(5e-6, 8 / 25e9)), check=True)
+    )
+    (worst,) = [one for one in made.checked if one.beyond_noise]
+    points = f"{100 * worst.error:+.1f} % ({100 * worst.beyond_noise:.1f} points beyond the noise)"
+    assert f"2 workers, {points}" in against.summary(made.checked)
+
+
+def test_an_error_without_a_noise_is_not_called_beyond_it(tmp_path: Path) -> None:
+    folder = plant(tmp_path, [ONE, replace(TWO, repeats=2)])
+    made = forecast(
+        results.read(folder), folder, Asked((2,), ("ring",), network=Network(Link(5e-6, 1e-10)), check=True)
+    )
+    said = against.summary(made.checked)
+    assert "; the noise of 1 is unknown (fewer than 3 repeats); worst: horovod, batch 32, fp32, 2 workers, " in said
+    assert said.endswith("(noise unknown)") and "beyond it" not in said
+    assert against.summary([]) == ""
+
+
+def test_a_note_of_brackets_stands_only_where_the_table_has_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = plant(tmp_path, [ONE])
+    assert predicted(folder, *LINK) == 0
+    said, text = capsys.readouterr().out, (folder / "tables" / "prediction.md").read_text()
+    assert "Brackets" not in said and "[" not in said.replace("[/", "")
+    assert "Intervals are in tables/prediction.md and .csv: 95 %, from the spread" in " ".join(said.split())
+    assert "Brackets: 95 %, from the spread between the repeats" in text and " [" in text
 
 
 def test_a_network_that_the_study_probed_needs_no_flags(tmp_path: Path) -> None:
