@@ -53,10 +53,7 @@ def _why(row: Row, unmeasured: Sequence[str] | None, b: Results) -> str:
 
 def _unmeasured(b: Results) -> list[str] | None:
     """The ids that B's study plans and has no record of; None where it does not say what it plans."""
-    if b.study.configurations is None:
-        return None
-    have = set(b.trials.configuration)
-    return [name for name in b.study.configurations if name not in have]
+    return None if b.study.configurations is None else list(b.unseen)
 
 
 def _kind(configuration: str) -> str:
