@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 STEP = ["repeat", "replica", "step"]  # what one makespan is measured over
+RANK = ["configuration", "repeat", "rank"]
 COLUMNS = (*STEP, "makespan_seconds", "busy_seconds", "bubble")
 
 
@@ -39,6 +40,24 @@ def of_steps(events: pd.DataFrame, workers: int) -> pd.DataFrame:
         idle = 1 - busy / (workers * makespan) if makespan > 0 else 0.0
         made.append((*(key if isinstance(key, tuple) else (key,)), makespan, busy, idle))
     return pd.DataFrame(made, columns=list(COLUMNS))
+
+
+def idle_seconds(events: pd.DataFrame) -> pd.Series[float]:
+    """RANK -> seconds of a step's makespan in which its workers did nothing: mean over its workers and over the steps.
+
+    `events` (events.COLUMNS) of any configurations. Of each the sum over the ranks is that of `of_steps`.
+    """
+    step = ["configuration", *STEP]
+    worker = [*step, "worker", "rank"]
+    ordered = events.sort_values([*worker, "start_seconds"], kind="stable")
+    ordered["until"] = ordered.groupby(worker).end_seconds.cummax()
+    before = ordered.groupby(worker).until.shift(fill_value=-math.inf)  # busy_seconds(), of all workers at once
+    ordered["busy"] = (ordered.end_seconds - ordered.start_seconds.clip(lower=before)).clip(lower=0.0)
+    spans = ordered.groupby(step, as_index=False).agg(start=("start_seconds", "min"), end=("end_seconds", "max"))
+    each = ordered.groupby(worker, as_index=False).busy.sum().merge(spans, on=step)
+    each["idle"] = each.end - each.start - each.busy
+    made: pd.Series[float] = each.groupby(RANK).idle.mean()
+    return made
 
 
 def mean(steps: pd.DataFrame) -> Bubble:

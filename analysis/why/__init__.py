@@ -2,6 +2,7 @@
 
     ranks.py         what each rank's record says, a row a rank
     steps.py         a configuration's mean step, phase by phase, as long as its timed steps were
+    idle.py          what ranks of a pipeline wait for other stages, taken out of the phases they stood in
     kernels.py       how much longer the same computing takes beside others, and what of it no batch size changes
     attribution.py   where each lost percent of efficiency went: parts that add up to the whole
     bottleneck.py    what takes most of a step, with the numbers that say so

@@ -3,7 +3,8 @@
     lost = 1 - efficiency = (ours - baseline) / ours       in worker-seconds of a sample (steps.py)
          = sum over phases of (ours - baseline) / ours     since phases add up to the step, on both sides
 
-So each phase's growth is a part as it stands. Two more things are known of it:
+So each phase's growth is a part as it stands, as is that of a pipeline's idle time, which lies in no phase (idle.py).
+Two more things are known:
 
     collectives that run under computing    what backward grew beyond what forward did, which only computes (kernels.py)
     the slowest rank                        of what the others wait, as much as it is behind in what waits for nobody
@@ -130,7 +131,8 @@ def parts(ours: Mean, base: Mean, evidence: Evidence) -> Vector:
     grown = np.array([ours.spent(phase) - base.spent(phase) for phase in range(len(ours.shares))])
     lost = np.zeros(len(PARTS))
     lost[INPUT], lost[EXPOSED] = grown[DATA], grown[COMMUNICATION]
-    lost[BUBBLE if _idles(row) else UNKNOWN] = grown[UNATTRIBUTED]
+    lost[BUBBLE] = ours.idle * ours.worker_seconds - base.idle * base.worker_seconds
+    lost[UNKNOWN] = grown[UNATTRIBUTED]
     busy = steps.communicates_in(row)
     lost[WITHIN if OPTIMIZER in busy else UPDATE] = grown[OPTIMIZER]
     slower = evidence.slower or (kernels.slower(ours, base) if kernels.clean(row) else None)
@@ -168,11 +170,6 @@ def _at_once(row: Mapping[Any, Any]) -> float:
     return float(row["batch_per_worker"]) / math.prod(parts)
 
 
-def _idles(row: Mapping[Any, Any]) -> bool:
-    """Whether what no phase covers is time in which a stage had nothing to do."""
-    return steps.cut(row) and not steps.one_process(row)
-
-
 def _possible(ours: Steps, base: Steps, evidence: Evidence) -> set[int]:
     """Which parts are shown though nothing was lost there: of these the phases were measured."""
     several = int(ours.row["workers"]) > 1
@@ -180,7 +177,7 @@ def _possible(ours: Steps, base: Steps, evidence: Evidence) -> set[int]:
     can |= {INPUT} if ours.exposed[DATA] else set()
     can |= {EXPOSED} if several and ours.exposed[COMMUNICATION] else set()
     can |= {STRAGGLERS} if several and not (steps.cut(ours.row) or steps.one_process(ours.row)) else set()
-    return can - ({UNKNOWN} if _idles(ours.row) else set())
+    return can | ({BUBBLE} if ours.idle is not None else set())
 
 
 def _bounds(

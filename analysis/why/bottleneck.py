@@ -6,7 +6,7 @@
     input           waiting for the batch
     memory          updating the weights, which is moving them; and computing, where memory is its lower roof
                     (utilisation.py); and whatever was out of memory
-    pipeline bubble stages with nothing to do
+    pipeline bubble stages with nothing to do, wherever they stood meanwhile (idle.py)
 
 The rule is plain: the bottleneck is whichever takes the largest share of the step. Where forward and backward hold both
 computing and communication, and nothing tells them apart, it is named only if it is the same whichever of the two all
@@ -78,18 +78,19 @@ def shares(ours: Steps, lost: Attribution | None = None, line: Fixed | None = No
 
     `lost` says what of computing is communication, `line` what of it is launching.
     """
-    mean = ours.mean().shares
+    step = ours.mean()
+    mean = step.shares
     made = dict.fromkeys(SHARES, 0.0)
     made[INPUT], made[COMMUNICATE], made[MEMORY] = (float(mean[at]) for at in (DATA, COMMUNICATION, OPTIMIZER))
-    made[BUBBLE if steps.cut(ours.row) and not steps.one_process(ours.row) else OTHER] = float(mean[UNATTRIBUTED])
+    made[BUBBLE], made[OTHER] = step.idle, float(mean[UNATTRIBUTED])
     busy = steps.communicates_in(ours.row)
     apart = lost is not None and not lost.part("mixed") and not lost.why
     for phase in COMPUTING:
         hides = (phase in busy or steps.one_process(ours.row)) and not apart
         made[MIXED if hides else COMPUTE] += float(mean[phase])
     if lost is not None and apart:
-        _move(made, lost.part("within"), MEMORY if OPTIMIZER in busy and not busy & set(COMPUTING) else COMPUTE)
-    elif OPTIMIZER in busy and not steps.cut(ours.row):
+        _move(made, lost.part("within"))
+    elif OPTIMIZER in busy:
         made[MIXED], made[MEMORY] = made[MIXED] + made[MEMORY], 0.0
     if line is not None and made[COMPUTE] > 0:
         of = sum(float(mean[phase]) for phase in line.phases)
@@ -98,10 +99,10 @@ def shares(ours: Steps, lost: Attribution | None = None, line: Fixed | None = No
     return {name: share for name, share in made.items() if share > 0}
 
 
-def _move(made: dict[str, float], share: float, place: str) -> None:
-    """What collectives add to another phase is communication."""
-    taken = min(max(0.0, share), made[place])
-    made[place], made[COMMUNICATE] = made[place] - taken, made[COMMUNICATE] + taken
+def _move(made: dict[str, float], share: float) -> None:
+    """What collectives add to computing is communication."""
+    taken = min(max(0.0, share), made[COMPUTE])
+    made[COMPUTE], made[COMMUNICATE] = made[COMPUTE] - taken, made[COMMUNICATE] + taken
 
 
 def named(shares: Mapping[str, float]) -> str | None:

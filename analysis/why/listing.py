@@ -14,6 +14,7 @@ from analysis.why.attribution import DISTURBED, NAMES, PARTS, Part, attributions
 from analysis.why.bottleneck import bottlenecks, percent
 from analysis.why.frontier import families
 from analysis.why.remedies import HALVE, Remedy, remedies
+from analysis.why.steps import steps
 from analysis.why.utilisation import NOT_COUNTED, utilisations
 from scaling_study.alpha_beta import three_digits
 
@@ -27,7 +28,7 @@ MEANINGS = {
     "within": "what backward (and an update in which it communicates) grew beyond what forward did: collectives that "
               "run beside computing, or are waited for inside it",
     "stragglers": "waiting for ranks that were behind over the whole window; at least this much",
-    "bubble": "stages with nothing to do",
+    "bubble": "stages with nothing to do, wherever they stood meanwhile",
     "mixed": "forward and backward of a framework that communicates in both; nothing measured tells the two apart",
     "unattributed": "what no phase covers",
 }  # fmt: skip
@@ -72,10 +73,22 @@ def attribution(results: Results) -> Listing | None:
             f"Of {len(disturbed)} of {len(every)} rows instrumented steps differed from timed ones by more than "
             f"{100 * DISTURBED:.0f} %, at most {100 * (worst.disturbance or 0.0):+.0f} %: their parts are less sure."
         )
+    said += untimed(results)
     for why in dict.fromkeys(one.why for one in every if one.why):
         said.append(f"All not attributed, because {why}: {sum(one.why == why for one in every)} rows.")
     header = ("configuration", "batch", "efficiency", "lost", *(name_of(part, results) for part in present))
     return _listing("Where each lost percent of efficiency went", header, rows, said, results)
+
+
+def untimed(results: Results) -> list[str]:
+    """That some pipelines' bubbles are less sure, if so."""
+    count = sum(not one.timed and one.idle is not None for one in steps(results).values())
+    if not count:
+        return []
+    return [
+        f"{count} pipelines have no timeline: their bubble is what no phase covers, and what a rank's update took "
+        "longer than the shortest of its pipeline, which may be waiting or a larger update."
+    ]
 
 
 def name_of(part: str, results: Results) -> str:
@@ -93,6 +106,7 @@ def bottleneck(results: Results) -> Listing | None:
         "The bottleneck is whichever takes the largest share of a step. Memory: updating the weights, computing whose "
         "lower roof is memory, or out of memory. Launch: what of forward and backward no batch size changes, by the "
         "line through the batch sizes that were run; on a CPU that is mostly reading the weights.",
+        *untimed(results),
     ]
     return _listing("Bottlenecks", ("configuration", "batch", "bottleneck", "evidence"), rows, said, results)
 

@@ -5,6 +5,9 @@ a machine is not equally fast for a minute. So phases are taken as shares of the
 of a repeat add up to 1, and as `samples_per_second` says how long a timed step is, to all of that. `disturbance` says
 how much longer instrumented steps took: where it is large the shares are less sure.
 
+In a pipeline a rank waits for other stages wherever it happens to stand: between its events, and behind the last one in
+what comes next, as the update does with the norm of all gradients. `idle` is all of that, in no phase (idle.py).
+
 Time is counted in worker-seconds a sample: workers / samples_per_second. Twice as many workers that are twice as fast
 spend as many, whatever is held fixed: their loss of efficiency is what they spend more.
 """
@@ -22,7 +25,10 @@ from numpy.typing import NDArray
 from analysis.configurations import values
 from analysis.once import once
 from analysis.over_ranks import PHASES
+from analysis.pipeline import shape
+from analysis.pipeline.bubble import RANK, idle_seconds
 from analysis.results import Results
+from analysis.why.idle import apart, beyond_shortest
 from analysis.why.ranks import PHASE_COLUMNS
 from scaling_study.frameworks import FRAMEWORKS
 
@@ -33,11 +39,12 @@ COMPUTING = (FORWARD, BACKWARD)
 
 @dataclass(frozen=True)
 class Mean:
-    """Over repeats. `shares`: (phases,) of the step, adding up to 1."""
+    """Over repeats. `shares`: (phases,) of the step, adding up to 1 - idle."""
 
     worker_seconds: float  # of a sample
     shares: Vector
     lag: float  # what ranks wait for the slowest in phases that wait for nobody, as a share of the step
+    idle: float = 0.0  # share of the step in which stages wait for each other
 
     def spent(self, phase: int) -> float:
         """Worker-seconds of a sample in this phase."""
@@ -54,6 +61,8 @@ class Steps:
     exposed: NDArray[np.bool_]  # (phases,) whether the framework shows it
     lags: Vector  # (repeats,) see Mean
     disturbance: float  # instrumented / timed step - 1
+    idle: Vector | None = None  # (repeats,) of the step, see Mean; None: not a pipeline, or nothing says
+    timed: bool = True  # False: `idle` is by phases alone, without a timeline
 
     @property
     def step_seconds(self) -> Vector:
@@ -65,20 +74,22 @@ class Steps:
         kept = np.arange(len(self.rates)) != without
         workers = float(self.row["workers"])
         rate, lag = float(self.rates[kept].mean()), float(self.lags[kept].mean())
-        return Mean(workers / rate, self.shares[kept].mean(axis=0), lag)
+        idle = 0.0 if self.idle is None else float(self.idle[kept].mean())
+        return Mean(workers / rate, self.shares[kept].mean(axis=0), lag, idle)
 
 
 def communicates_in(row: Mapping[Any, Any]) -> frozenset[int]:
     """The phases, beside communication, in which collectives of this configuration are under way; none of one worker.
 
-    Of a framework that is not in the table all that could be.
+    Of a framework that is not in the table all that could be. A pipeline's update is not among them: the norm that it
+    reduces has 4 bytes, and what is waited in it for other stages is `idle`.
     """
     table = FRAMEWORKS.get(str(row["framework"]))
     if int(row["workers"]) == 1:
         return frozenset()
     if table is None:
         return frozenset((FORWARD, BACKWARD, OPTIMIZER))
-    said = {PHASES.index(name) for name in table.communicates_in}
+    said = {PHASES.index(name) for name in table.communicates_in} - ({OPTIMIZER} if table.cuts_model else set())
     return frozenset(said | ({FORWARD} if _gathers(row) else set()))
 
 
@@ -106,32 +117,71 @@ def steps(results: Results) -> dict[str, Steps]:
     good = results.trials.loc[results.trials.status == "ok", ["configuration", "repeat"]]
     ranks = results.details.ranks.merge(good)
     known = ranks[(ranks.instrumented_seconds > 0) & (ranks.step_seconds > 0)]
-    known = known.sort_values(["configuration", "repeat", "rank"], kind="stable")
+    known = known.sort_values(RANK, kind="stable")
     places = dict(known.groupby("configuration", sort=False).indices)
     numbers = known[["step_seconds", "instrumented_seconds", *PHASE_COLUMNS]].to_numpy(dtype=float)
-    repeats = known["repeat"].to_numpy()
+    repeats, ranked = known["repeat"].to_numpy(), known["rank"].to_numpy()
+    idle = idle_seconds(results.details.events).reindex(pd.MultiIndex.from_frame(known[RANK]))
+    waited = np.asarray(idle, dtype=np.float64)
+    stages = results.details.stages
+    shared = set(stages.configuration[stages.shared_parameters > 0])
     made = {}
     for row in results.rows:
         at = places.get(row["configuration"])
         if row["n"] and at is not None and len(found := np.unique(repeats[at])) == row["n"]:
             if not (np.nansum(numbers[at, 2:], axis=1) > 0).all():
                 continue  # phases that say nothing
-            made[str(row["configuration"])] = _steps(row, numbers[at], np.searchsorted(found, repeats[at]))
+            repeat = np.searchsorted(found, repeats[at])
+            pipeline = Waited(waited[at], ranked[at], row["configuration"] in shared) if cut(row) else None
+            made[str(row["configuration"])] = _steps(row, numbers[at], repeat, pipeline)
     return made
 
 
-def _steps(row: Mapping[Any, Any], numbers: Vector, repeat: NDArray[np.int64]) -> Steps:
+@dataclass(frozen=True)
+class Waited:
+    """What is known of a pipeline's waiting beside its phases; (ranks of all repeats,)."""
+
+    seconds: Vector  # by the timeline; NaN without one
+    rank: NDArray[np.int64]
+    shared: bool  # whether stages share weights, whose gradients they add up under `communication`
+
+    @property
+    def timed(self) -> bool:
+        return not np.isnan(self.seconds).any()
+
+
+def _steps(row: Mapping[Any, Any], numbers: Vector, repeat: NDArray[np.int64], waited: Waited | None) -> Steps:
     """`numbers`: (ranks of all repeats, 2 + phases) seconds; `repeat`: whose they are, from 0."""
     timed, instrumented, phases = numbers[:, 0], numbers[:, 1], numbers[:, 2:]
     exposed = np.asarray(~np.isnan(phases).all(axis=0))
     phases = np.nan_to_num(phases)
+    says = waited is not None and (waited.timed or not one_process(row))
+    phases, idle = _idle(row, phases, repeat, waited) if waited and says else (phases, np.zeros(len(phases)))
     count = int(repeat.max()) + 1
     each = np.bincount(repeat, minlength=count)
-    summed = np.stack([np.bincount(repeat, column, count) for column in phases.T], axis=1)
+    summed = np.stack([np.bincount(repeat, column, count) for column in (*phases.T, idle)], axis=1)
+    whole = summed.sum(axis=1)
+    shares = summed / whole[:, None]
     return Steps(
-        row, np.array(values(row)), summed / summed.sum(axis=1, keepdims=True), exposed,
-        _lags(row, phases, repeat, summed.sum(axis=1) / each), float(instrumented.mean() / timed.mean() - 1),
+        row, np.array(values(row)), shares[:, :-1], exposed, _lags(row, phases, repeat, whole / each),
+        float(instrumented.mean() / timed.mean() - 1), shares[:, -1] if says else None,
+        waited is None or waited.timed,
     )  # fmt: skip
+
+
+def _idle(row: Mapping[Any, Any], phases: Vector, repeat: NDArray[np.int64], waited: Waited) -> tuple[Vector, Vector]:
+    """The phases without what was waited in them for other stages, and that: (ranks of all repeats,) seconds.
+
+    A rank stands between its events, or in what comes first after them of what needs all stages.
+    """
+    if one_process(row):
+        return apart(phases, waited.seconds, ((FORWARD, BACKWARD),))
+    needs_all = (COMMUNICATION, OPTIMIZER) if waited.shared else (OPTIMIZER,)
+    places = (UNATTRIBUTED, *needs_all)
+    if waited.timed:
+        return apart(phases, waited.seconds, [(at,) for at in places])
+    longer = beyond_shortest(phases[:, needs_all].sum(axis=1), repeat, waited.rank // shape.workers(row))
+    return apart(phases, phases[:, UNATTRIBUTED] + longer, [(at,) for at in places])
 
 
 def _lags(row: Mapping[Any, Any], phases: Vector, repeat: NDArray[np.int64], whole: Vector) -> Vector:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from planted import Planted, plant, record
 
-from scaling_study.records import RankReport, Record, write_record
+from scaling_study.records import Phases, RankReport, Record, write_record
 
 Event = tuple[str, int, int]  # kind, stage, micro-batch
 Order = dict[int, list[Event]]
@@ -103,6 +103,11 @@ class Pipeline:
     steps: int = 3  # instrumented
     notes: tuple[str, ...] = ()
     keys: tuple[tuple[str, Any], ...] = ()
+    update: float | None = None  # seconds of each rank's; with it phases are those of the timeline, which see
+    waits_in: str | None = (
+        "optimizer"  # phase of what needs all stages; None: nothing does, and nobody waits in a phase
+    )
+    timed: bool = True  # whether its records have timelines
 
     @property
     def order(self) -> Order:
@@ -145,16 +150,37 @@ def report(one: Pipeline, rank: RankReport) -> RankReport:
             "of": one.p * one.v,
             "layers": [f"layers.{s}"],
             "parameters": 100 * (s + 1),
-            "shared_parameters": 0,
+            "shared_parameters": 10 if one.waits_in == "communication" else 0,
         }
         for s in mine
     ]
     last = one.p * one.v - 1 in mine
+    if one.update is not None:
+        rank = replace(rank, phases=phases_of(one, worker, ran))
     return replace(
-        rank, stages=stages, timeline=timeline, memory={"activations": 1_000_000 * (worker + 1)}, notes=list(one.notes),
+        rank, stages=stages, timeline=timeline if one.timed else [],
+        memory={"activations": 1_000_000 * (worker + 1)}, notes=list(one.notes),
         samples_per_step=rank.samples_per_step * last, samples_seen=rank.samples_seen * last,
         tokens_seen=35 * rank.samples_seen * last, communication_bytes={"send": 4_000_000},
     )  # fmt: skip
+
+
+def phases_of(one: Pipeline, worker: int, ran: Mapping[tuple[int, Event], tuple[float, float]]) -> Phases:
+    """A worker's: its events, waiting between them in no phase, and behind its last one in `waits_in`."""
+    update = one.update or 0.0
+    step = max(end for _, end in ran.values()) + update
+    alone = one.framework == "fairscale_pipe"
+    mine = {event: span for (w, event), span in ran.items() if w == worker}
+    took = [sum(end - start for (kind, *_), (start, end) in mine.items() if (kind == F) is so) for so in (True, False)]
+    if alone:  # one process that waits for its devices: all of it is forward or backward
+        turn = max(end for (_, (kind, *_)), (_, end) in ran.items() if kind == F)
+        took = [turn, step - update - turn]
+    tail = step - update - max(end for _, end in mine.values())
+    waited = {one.waits_in: tail} if one.waits_in and not alone else {}
+    spent = {"optimizer": update + waited.pop("optimizer", 0.0), "communication": waited.pop("communication", 0.0)}
+    rest = step - sum(took) - sum(spent.values())
+    seconds = {f"{name}_seconds": value for name, value in spent.items()}
+    return Phases(4, step, 0.0, *took, unattributed_seconds=rest, **seconds)
 
 
 def pipeline_record(one: Pipeline, repeat: int, rng: np.random.Generator) -> Record:

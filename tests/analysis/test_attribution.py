@@ -102,12 +102,16 @@ def test_smaller_batches_pay_the_fixed_cost_more_often(tmp_path: Path) -> None:
 
 
 def test_a_pipelines_idle_stages_are_its_bubble(tmp_path: Path) -> None:
-    planted = [Pipeline("gpipe", p=2, m=4, batch=32)]
+    planted = [Pipeline("gpipe", p=2, m=4, batch=32, update=0.0, waits_in=None)]
     read = results.read(plant_pipelines(tmp_path, planted, [Planted("single", "transformer_lm", 32, speed=80.0)],
                                         baseline={"framework": "single"}))  # fmt: skip
     made = [one for one in attributions(read) if one.row["framework"] == "torch_pipeline"]
     assert made and all(sum(part.lost for part in one.parts) == pytest.approx(one.lost) for one in made)
-    assert not any(part.name in ("unattributed", "stragglers") for one in made for part in one.parts)
+    assert not any(part.name in ("within", "stragglers") for one in made for part in one.parts)
+    # 1 / (4 + 1) of the makespan, which here is all of the step; the baseline's own tenth is no gain of the bubble's
+    assert [one.part("bubble") for one in made] == [pytest.approx(0.2)]
+    before = 100 / 80 / 2  # of the pipeline's two workers' seconds, the baseline's
+    assert [one.part("unattributed") for one in made] == [pytest.approx(-0.1 * before, rel=0.02)]
 
 
 def test_phases_that_are_all_nothing_are_not_phases(tmp_path: Path) -> None:
