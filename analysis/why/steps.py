@@ -78,6 +78,19 @@ class Steps:
         return Mean(workers / rate, self.shares[kept].mean(axis=0), lag, idle)
 
 
+@dataclass(frozen=True)
+class Waited:
+    """What is known of a pipeline's waiting beside its phases; (ranks of all repeats,)."""
+
+    seconds: Vector  # by the timeline; NaN without one
+    rank: NDArray[np.int64]
+    shared: bool  # whether stages share weights, whose gradients they add up under `communication`
+
+    @property
+    def timed(self) -> bool:
+        return not np.isnan(self.seconds).any()
+
+
 def communicates_in(row: Mapping[Any, Any]) -> frozenset[int]:
     """The phases, beside communication, in which collectives of this configuration are under way; none of one worker.
 
@@ -137,19 +150,6 @@ def steps(results: Results) -> dict[str, Steps]:
     return made
 
 
-@dataclass(frozen=True)
-class Waited:
-    """What is known of a pipeline's waiting beside its phases; (ranks of all repeats,)."""
-
-    seconds: Vector  # by the timeline; NaN without one
-    rank: NDArray[np.int64]
-    shared: bool  # whether stages share weights, whose gradients they add up under `communication`
-
-    @property
-    def timed(self) -> bool:
-        return not np.isnan(self.seconds).any()
-
-
 def _steps(row: Mapping[Any, Any], numbers: Vector, repeat: NDArray[np.int64], waited: Waited | None) -> Steps:
     """`numbers`: (ranks of all repeats, 2 + phases) seconds; `repeat`: whose they are, from 0."""
     timed, instrumented, phases = numbers[:, 0], numbers[:, 1], numbers[:, 2:]
@@ -172,7 +172,7 @@ def _steps(row: Mapping[Any, Any], numbers: Vector, repeat: NDArray[np.int64], w
 def _idle(row: Mapping[Any, Any], phases: Vector, repeat: NDArray[np.int64], waited: Waited) -> tuple[Vector, Vector]:
     """The phases without what was waited in them for other stages, and that: (ranks of all repeats,) seconds.
 
-    A rank stands between its events, or in what comes first after them of what needs all stages.
+    A rank waits between its events, in no phase, and behind them in whatever needs all stages first.
     """
     if one_process(row):
         return apart(phases, waited.seconds, ((FORWARD, BACKWARD),))
