@@ -14,6 +14,7 @@ next: no lock that a process could die with, and nobody waits for a process that
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -56,7 +57,7 @@ def done(task: Callable[[int], Made], order: Sequence[int], processes: int) -> d
             for _ in range(min(processes, len(order))):
                 ours, theirs = context.Pipe(duplex=False)
                 with theirs:
-                    process = context.Process(target=work, args=(theirs,), daemon=True)
+                    process = context.Process(target=work, args=(theirs, [*working, ours]), daemon=True)
                     try:
                         process.start()
                     except OSError:  # no room for another process: those that there are do the work
@@ -86,11 +87,19 @@ def _heard(ours: list[Connection]) -> Iterator[tuple[int, Any]]:
                 ours.remove(one)
 
 
-def _work(task: Callable[[int], Any], queue: RawIOBase, theirs: Connection) -> None:
-    """What a forked process does: one task after the other, as long as there are some."""
+def _work(task: Callable[[int], Any], queue: RawIOBase, theirs: Connection, ours: Sequence[Connection]) -> None:
+    """What a forked process does: one task after the other, as long as there are some and somebody listens."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who began it ends it
-    while taken := queue.read(1):
-        try:
-            theirs.send((taken[0], task(taken[0])))
-        except Exception as error:
-            theirs.send((taken[0], error))
+    for end in ours:  # an end that we held too would never break, and we would write to nobody for ever
+        end.close()
+    with contextlib.suppress(BrokenPipeError):
+        while taken := queue.read(1):
+            theirs.send((taken[0], _tried(task, taken[0])))
+
+
+def _tried(task: Callable[[int], Any], number: int) -> Any:
+    """What it made, or what it raised."""
+    try:
+        return task(number)
+    except Exception as error:
+        return error

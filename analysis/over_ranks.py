@@ -45,7 +45,7 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
     samples = sum(rank.samples_seen for rank in ranks)
     if samples <= 0:
         raise ValueError("no rank saw a sample in the timed window")
-    if not math.isfinite(samples / window_seconds):
+    if not 0 < samples / window_seconds < math.inf:
         raise ValueError(f"{samples} samples in {window_seconds:.2g} s are no speed")
     if min(min(rank.step_seconds) for rank in ranks) < 0:
         raise ValueError("a step took less than no time")

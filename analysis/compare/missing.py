@@ -6,7 +6,9 @@ be read. What B's study no longer plans was taken out by somebody, and is told a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from analysis.compare.pairs import Pair, Pairing, Row
@@ -15,6 +17,8 @@ from scaling_study.intervals import FEWEST_REPEATS
 
 UNREADABLE, FEW = "its records cannot be read", "some of its records cannot be read"
 ABSENT, UNSAID = "planned, and without a record", "without a record, and B's study does not say what it plans"
+PERHAPS = "B plans one of its kind that is without a record"
+FOLDER = re.compile(r"/([^/]+)\.r\d+/")  # of a trial
 
 
 @dataclass(frozen=True)
@@ -31,10 +35,11 @@ class Missing:
 
 def find(pairing: Pairing, b: Results) -> list[Missing]:
     """In the order of A; those that are paired last. Only what was measured in A can be missed."""
-    unmeasured = _unmeasured(b)
-    found = [(row, _why(row, unmeasured, b)) for row in pairing.only_a if row["n"]]
-    found += [(pair.a, FEW) for pair in pairing.pairs if _untested(pair, b)]
-    return [Missing(str(row["configuration"]), label(row), why) for row, why in found if why]
+    broken, why = _unreadable(b), _reasons(pairing, b)
+    found = [(row, why(str(row["configuration"]))) for row in pairing.only_a if row["n"]]
+    found = [(row, UNREADABLE if said and _id(row) in broken else said) for row, said in found]
+    found += [(pair.a, FEW) for pair in pairing.pairs if _untested(pair, broken)]
+    return [Missing(_id(row), label(row), said) for row, said in found if said]
 
 
 def label(row: Row) -> str:
@@ -42,33 +47,44 @@ def label(row: Row) -> str:
     return f"{row['model']}, {row['series']}, batch {row['batch']}"
 
 
-def _why(row: Row, unmeasured: Sequence[str] | None, b: Results) -> str:
-    """Why B has nothing of this configuration of A; empty where B's study does not plan it."""
-    name = str(row["configuration"])
-    meant = [name] if unmeasured is None else [one for one in unmeasured if _kind(one) == _kind(name)]
-    if any(_unreadable(one, b) for one in meant):
-        return UNREADABLE
-    return "" if not meant else UNSAID if unmeasured is None else ABSENT
+def _id(row: Row) -> str:
+    return str(row["configuration"])
 
 
-def _unmeasured(b: Results) -> list[str] | None:
-    """The ids that B's study plans and has no record of; None where it does not say what it plans."""
-    return None if b.study.configurations is None else list(b.unseen)
+def _reasons(pairing: Pairing, b: Results) -> Callable[[str], str]:
+    """An id of A -> why B has nothing of it; empty where B's study does not plan it.
+
+    Where B plans some of A's ids, ids say what it plans. Where it plans none (another machine, another window), they
+    agree at most but for their digests, and each of B's that is without a record stands for one of A's.
+    """
+    planned = b.study.configurations
+    if planned is None:
+        return lambda name: UNSAID
+    unseen, ids = set(b.unseen), {_id(row) for row in (*(pair.a for pair in pairing.pairs), *pairing.only_a)}
+    if ids & set(planned):
+        return lambda name: ABSENT if name in unseen else ""
+    left = Counter(_kind(name) for name in unseen)
+
+    def perhaps(name: str) -> str:
+        left[_kind(name)] -= 1
+        return PERHAPS if left[_kind(name)] >= 0 else ""
+
+    return perhaps
 
 
 def _kind(configuration: str) -> str:
-    """An id without its digits, which hold the machine and the window too and so are others elsewhere."""
+    """An id without its digest, which holds the machine and the window too and so is another one elsewhere."""
     return configuration.rpartition("-")[0]
 
 
-def _untested(pair: Pair, b: Results) -> bool:
+def _untested(pair: Pair, broken: Set[str]) -> bool:
     """Whether it could have been tested, had all of its records in B been readable."""
-    return pair.a["n"] >= FEWEST_REPEATS > pair.b["n"] > 0 and _unreadable(str(pair.b["configuration"]), b)
+    return pair.a["n"] >= FEWEST_REPEATS > pair.b["n"] > 0 and _id(pair.b) in broken
 
 
-def _unreadable(configuration: str, read: Results) -> bool:
-    """Whether a record that could not be read lies in the folder of one of its trials."""
-    return any(f"/{configuration}.r" in line for line in read.skipped)
+def _unreadable(read: Results) -> set[str]:
+    """The configurations in the folders of whose trials a record could not be read."""
+    return {found for line in read.skipped for found in FOLDER.findall(line)}
 
 
 def sentences(found: Sequence[Missing], most: int) -> Iterator[str]:

@@ -28,4 +28,4 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"{'; '.join(unseen[:MOST_NAMES])}{more}. The fastest may be among them; the sweep goes on where it "
             "stopped."
         )
-        yield Finding("unmeasured", "Configurations that were not run", text, DOUBT)
+        yield Finding("unmeasured", "Configurations without a record", text, DOUBT)

@@ -87,11 +87,12 @@ def summary(checked: Sequence[Checked]) -> str:
     """
     if not checked:
         return ""
-    errors, beyond = median(abs(c.error) for c in checked), median(c.beyond_noise for c in checked)
+    errors, beyond = median(abs(c.error) for c in checked), [c.beyond_noise for c in checked if c.noise is not None]
     count = len({c.configuration for c in checked})
     return (
-        f"median error {100 * errors:.1f} % of {count} configuration{'s' * (count != 1)}, "
-        f"{100 * beyond:.1f} % beyond the noise; {_counted(checked, count)}; worst: {_worst(checked)}"
+        f"median error {100 * errors:.1f} % of {count} configuration{'s' * (count != 1)}"
+        + (f", {100 * median(beyond):.1f} % beyond the noise" if beyond else "")
+        + f"; {_counted(checked, count)}; worst: {_worst(checked)}"
     )
 
 

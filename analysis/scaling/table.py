@@ -55,7 +55,7 @@ def laws(results: Results) -> pd.DataFrame:
             made.append(_of(one.family) | {
                 "law": fit.law.name, "best": place == 0, "not_told_apart": place < one.alike,
                 "held_out_error": fit.error, "held_out_largest": float(fit.held_out[-1]), "misfit": fit.misfit,
-                "noise": one.noise.half_width, "formula": fit.formula,
+                "noise": one.noise.half_width, "formula": fit.formula, "why": one.why,
             })  # fmt: skip
     return pd.DataFrame(made, columns=[*FAMILY, *columns], dtype=object)
 

@@ -86,8 +86,8 @@ def untimed(results: Results) -> list[str]:
     if not count:
         return []
     return [
-        f"{count} pipelines have no timeline: their bubble is what no phase covers, and what a rank's update took "
-        "longer than the shortest of its pipeline, which may be waiting or a larger update."
+        f"Without a timeline: {count} pipeline{'s' * (count != 1)}. The bubble there is what no phase covers, and what "
+        "a rank's update took longer than the shortest of its pipeline, which may be waiting or a larger update."
     ]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,6 +13,7 @@ import psutil
 import pytest
 
 from analysis import forked
+from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="one process does it all there")
 
@@ -20,7 +23,8 @@ HERE = os.getpid()
 def test_every_task_is_done_once_by_more_than_one_process(tmp_path: Path) -> None:
     def task(number: int) -> tuple[int, int]:
         (tmp_path / str(os.getpid())).touch()
-        while len(list(tmp_path.iterdir())) < 2:  # nobody is done before both have begun
+        deadline = time.monotonic() + 30
+        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:  # none is done before both have begun
             time.sleep(0.01)
         return number * number, os.getpid()
 
@@ -66,6 +70,29 @@ def test_what_one_raises_is_raised_and_nobody_works_on() -> None:
     with pytest.raises(OSError, match="No space left"):
         forked.done(task, range(4), 2)
     assert psutil.Process().children() == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nobody_outlives_who_began_it(tmp_path: Path, number: signal.Signals) -> None:
+    """Not even who has more to say than a pipe holds, to nobody."""
+    code = (
+        "import os, sys, time; from pathlib import Path; from analysis import forked\n"
+        "def task(number):\n"
+        "    Path(sys.argv[1], str(os.getpid())).touch()\n"
+        "    time.sleep(0.5)\n"
+        "    return bytes(5_000_000)\n"
+        "forked.done(task, range(200), 3)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=CHECKOUT)
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.iterdir())) < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    below = [psutil.Process(int(path.name)) for path in tmp_path.iterdir()]
+    assert len(below) == 3
+    parent.send_signal(number)
+    assert parent.wait(30) == -number
+    _, alive = psutil.wait_procs(below, timeout=30)
+    assert not alive
 
 
 def test_more_than_a_pipe_holds_comes_back_whole() -> None:

@@ -92,9 +92,9 @@ def test_without_a_timeline_it_is_what_updates_took_longer_than_the_shortest_and
     assert spent.shares["pipeline bubble"] == pytest.approx(truth) == lost.part("bubble")
     assert "communication" not in spent.shares
     for table in (listing.attribution(done), listing.bottleneck(done)):
-        assert table and any("1 pipelines have no timeline" in note for note in table.notes)
+        assert table and any("Without a timeline: 1 pipeline." in note for note in table.notes)
     timed = listing.bottleneck(read(tmp_path / "timed", one))
-    assert timed and not any("no timeline" in note for note in timed.notes)
+    assert timed and not any("timeline" in note for note in timed.notes)
 
 
 def test_one_process_waits_inside_forward_and_backward_and_only_its_timeline_says_so(tmp_path: Path) -> None:

@@ -117,8 +117,8 @@ def test_what_could_not_be_read_and_what_was_not_run_is_counted_and_doubted(tmp_
     with pytest.warns(trials.SkippedRecord):
         text = text_of(assemble.report(Material(results.read(tmp_path), "r", {})))
     assert "1 of 2 configurations measured" in text
-    assert "Records that cannot be read; Configurations that were not run" in text.split("## Can you trust it")[0]
-    assert "3 records could not be read. 1 configuration of the study not run." in text
+    assert "Records that cannot be read; Configurations without a record" in text.split("## Can you trust it")[0]
+    assert "3 records could not be read. 1 configuration of the study without a record." in text
     assert f"have no record that can be read: {ids[1]}." in text.replace("has no", "have no")
     assert "Every trial that could run is ok" not in text
     for path in tmp_path.glob("trials/*/record.json"):

@@ -153,6 +153,7 @@ def test_unreadable_records_are_skipped_and_named(
         "0-workers": None,
         "-2-workers": None,
         "no-time": None,
+        "for-ever": None,
         "back-in-time": None,
     }
     good = record(HOROVOD, HOROVOD.trial(), 640.0, "s", np.random.default_rng(0))
@@ -166,7 +167,8 @@ def test_unreadable_records_are_skipped_and_named(
     for workers in (0, -2):
         wrong = replace(good, trial={**good.trial, "workers": workers})
         write_record(tmp_path / "trials" / f"{workers}-workers", wrong)
-    for name, steps in (("no-time", [1e-320] * 50), ("back-in-time", [-0.1, *[0.1] * 49])):
+    unlikely = {"no-time": [1e-320] * 50, "for-ever": [1e308] * 50, "back-in-time": [-0.1, *[0.1] * 49]}
+    for name, steps in unlikely.items():
         ranks = [replace(rank, step_seconds=steps) for rank in good.ranks]
         write_record(tmp_path / "trials" / name, replace(good, ranks=ranks))
     with pytest.warns(trials.SkippedRecord) as caught:

@@ -49,7 +49,7 @@ def trials_text(results: Results) -> str:
     bad = results.runs[(results.runs.status != "ok") & (results.runs.status != "unsupported")]
     said = [f"{len(bad)} of {len(results.runs)} trials are not ok."] if len(bad) else []
     said += [f"{count(len(results.skipped), 'record')} could not be read."] if results.skipped else []
-    said += [f"{count(len(results.unseen), 'configuration')} of the study not run."] if results.unseen else []
+    said += [f"{count(len(results.unseen), 'configuration')} of the study without a record."] if results.unseen else []
     return " ".join(said) or ("Every trial that could run is ok." if len(results.runs) else "No trial was run.")
 
 
