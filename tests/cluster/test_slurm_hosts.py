@@ -19,8 +19,9 @@ from scaling_study.settings import CHECKOUT
 
 WHY_NOT = slurm_daemons.why_not()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
-BY_SRUN = {
-    "srun torch": f"{{framework: torch_ddp, launcher: srun, {TWO}}}",
+NO_PMIX = slurm_daemons.why_no_pmix()
+BY_SRUN = {"srun torch": f"{{framework: torch_ddp, launcher: srun, {TWO}}}"}
+BY_SRUN_WITH_PMIX = {
     "srun horovod": f"{{framework: horovod, launcher: srun, {TWO}}}",
     "srun mpi4py": f"{{framework: mpi_allreduce, launcher: srun, {TWO}}}",
 }
@@ -70,17 +71,26 @@ class Study:
 
 
 def test_a_whole_study_over_the_hosts_of_its_job(network, slurm):
-    study = Study(network.shared / "whole", network, slurm, list(WITHOUT_SSH.values()))
+    runs_over_both(Study(network.shared / "whole", network, slurm, list(WITHOUT_SSH.values())), len(WITHOUT_SSH))
+    until(lambda: all(process.name().startswith("slurm") for host in network for process in host.processes()), 10)
+
+
+@pytest.mark.skipif(bool(NO_PMIX), reason=NO_PMIX)
+def test_srun_starts_the_ranks_of_mpi_over_both_hosts(network, slurm):
+    sweeps = list(BY_SRUN_WITH_PMIX.values())
+    runs_over_both(Study(network.shared / "pmix", network, slurm, sweeps), len(sweeps))
+
+
+def runs_over_both(study: Study, count: int) -> None:
     study.run("--slurm", "nodes=2,ntasks_per_node=1")
     study.end()
     found = list(study.records())
     assert [record.reason for record in found if record.status != "ok"] == [], study.said()
-    assert len(found) == len(WITHOUT_SSH)
+    assert len(found) == count
     for record in found:
         assert [rank.host for rank in record.ranks] == ["h1", "h2"], record.id
         assert record.hosts == ["h1:1", "h2:1"] and record.job["hosts"] == ["h1", "h2"]
     assert "s3cret" not in study.said()
-    until(lambda: all(process.name().startswith("slurm") for host in network for process in host.processes()), 10)
 
 
 def test_a_trial_over_two_hosts_in_a_job_of_its_own(network, slurm):
