@@ -114,9 +114,7 @@ def one_batch(made: pd.DataFrame) -> pd.DataFrame:
 
 
 def megabytes(size: Any) -> str:
-    if not known(size):
-        return ""
-    return number(size / 1e6) if size == 0 or size >= 10_000 else f"{size / 1e6:.1g}"  # never "0.00" of something
+    return number(size / 1e6) if known(size) else ""
 
 
 def percent(share: Any) -> str:

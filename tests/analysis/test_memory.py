@@ -107,7 +107,7 @@ def test_where_memory_was_not_counted_there_is_no_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(44_726_568, "44.7"), (38_560, "0.04"), (1_300, "0.001"), (0, "0.00"), (None, ""), (pd.NA, "")]
+    ("size", "text"), [(44_726_568, "44.7"), (38_560, "0.039"), (1_300, "0.0013"), (0, "0.00"), (None, ""), (pd.NA, "")]
 )
 def test_megabytes(size: object, text: str) -> None:
     assert memory.megabytes(size) == text
