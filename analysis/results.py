@@ -91,8 +91,7 @@ class Results:
             return ""
         done = f": {len(self.gates)} parity gates, nothing to draw yet" if len(self.gates) else ""
         if self.skipped and self.trials.empty:
-            several = f"none of {len(self.skipped)} records" if len(self.skipped) > 1 else "its only record cannot"
-            return f"{several} could be read" if len(self.skipped) > 1 else f"{several} be read"
+            return f"none could be read of {len(self.skipped)} record{'s' * (len(self.skipped) != 1)}"
         return f"no finished trial yet{done}" if self.probes.empty else ""
 
     @cached_property

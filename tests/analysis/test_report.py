@@ -125,7 +125,7 @@ def test_what_could_not_be_read_and_what_was_not_run_is_counted_and_doubted(tmp_
         path.write_text("{")
     with pytest.warns(trials.SkippedRecord):
         text = text_of(assemble.report(Material(results.read(tmp_path), "r", {})))
-    assert "There is none: none of 6 records could be read." in text and "6 records could not be read." in text
+    assert "There is none: none could be read of 6 records." in text and "6 records could not be read." in text
 
 
 def test_a_price_makes_the_cheapest_a_sum_of_money(tmp_path: Path) -> None:

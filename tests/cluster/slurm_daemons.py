@@ -13,7 +13,6 @@ ends whatever is in the namespace: daemons, jobs, and what a job left behind.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
 import signal
@@ -83,15 +82,6 @@ def why_not() -> str:
         return "only root may start slurmd here"
     tried = subprocess.run([*NAMESPACE, "true"], capture_output=True, text=True, check=False)
     return "" if tried.returncode == 0 else f"no process namespaces here: {tried.stderr.strip()}"
-
-
-def why_no_pmix() -> str:
-    """Why srun cannot start MPI's ranks, though its plugin is there; empty: it can."""
-    try:
-        ctypes.CDLL("libpmix.so")  # by this name the plugin opens it
-    except OSError:
-        return "Slurm's PMIx plugin finds no libpmix.so (Debian: apt-get install libpmix-dev)"
-    return ""
 
 
 class Slurm:

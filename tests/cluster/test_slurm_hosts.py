@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Iterator
@@ -17,9 +18,19 @@ from scaling_study import records
 from scaling_study.records import Record
 from scaling_study.settings import CHECKOUT
 
+
+def why_no_pmix() -> str:
+    """Why srun cannot start MPI's ranks, though its plugin is there; empty: it can."""
+    try:
+        ctypes.CDLL("libpmix.so")  # by this name the plugin opens it
+    except OSError:
+        return "Slurm's PMIx plugin finds no libpmix.so (Debian: apt-get install libpmix-dev)"
+    return ""
+
+
 WHY_NOT = slurm_daemons.why_not()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
-NO_PMIX = slurm_daemons.why_no_pmix()
+NO_PMIX = why_no_pmix()
 BY_SRUN = {"srun torch": f"{{framework: torch_ddp, launcher: srun, {TWO}}}"}
 BY_SRUN_WITH_PMIX = {
     "srun horovod": f"{{framework: horovod, launcher: srun, {TWO}}}",
