@@ -46,7 +46,7 @@ def plan(
     *scripts: str, batches: tuple[int, ...] = (32,), unsupported: str = "", name: str = "planted", **measure: float
 ) -> Plan:
     """A plan of planted scripts that are in the table; without `measure`, one repeat of each."""
-    settings = Measure.model_validate({"repeats": 1, "max_repeats": 1, "timeout_seconds": 30.0, **measure})
+    settings = Measure.model_validate({"repeats": 1, "max_repeats": 1, "timeout_seconds": 300.0, **measure})
     trials = [
         Trial(framework=script, device="cpu", allreduce="none", batch_per_worker=batch)
         for script in scripts

@@ -48,7 +48,7 @@ def test_one_script_and_one_entry_are_enough(tmp_path: Path) -> None:
 
     done = subprocess.run(
         [sys.executable, "run_sweep.py", "study.yaml", "--json"],
-        cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True, timeout=240, check=False,
+        cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     said = json.loads(done.stdout)

@@ -258,7 +258,7 @@ def test_planning_looks_at_no_clock_process_or_network() -> None:
 def fresh_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(
-        [sys.executable, *arguments], cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, *arguments], cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=600, check=False
     )
 
 

@@ -116,7 +116,7 @@ def read_bombs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[floa
     for path, (content, _) in zip(paths.values(), BOMBS.values(), strict=True):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     program = [sys.executable, "-c", READ_ALL, str(MOST_MIB * MIB), *map(str, paths.values())]
-    done = subprocess.run(program, cwd=CHECKOUT, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(program, cwd=CHECKOUT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, f"{done.stdout[-200:]}{done.stderr[-2000:]}"
     lines = map(json.loads, done.stdout.splitlines())
     return {name: (seconds, said) for name, (_, seconds, said) in zip(BOMBS, lines, strict=True)}

@@ -35,7 +35,7 @@ def run(trial: Trial, folder: Path) -> list[RankReport]:
     """The trial's reports, after it has exited with 0."""
     records.write_json(folder / "trial.json", {**trial.to_dict(), "window": asdict(trial.window)})
     command = launchers.command(trial, record=folder)
-    done = subprocess.run(command.argv, env={**os.environ, **command.env}, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command.argv, env={**os.environ, **command.env}, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return records.read_ranks(folder, trial.workers)
 
@@ -44,7 +44,7 @@ def judged(trial: Trial, folder: Path) -> tuple[list[RankReport], str]:
     """The reports of a parity trial, and what the gate says of it."""
     reports = run(trial, folder)
     check = [sys.executable, "-m", "scaling_study.parity.check", str(folder)]
-    subprocess.run(check, cwd=CHECKOUT, capture_output=True, check=True, timeout=240)
+    subprocess.run(check, cwd=CHECKOUT, capture_output=True, check=True, timeout=600)
     return reports, str(records.load(folder / "parity.json")["verdict"])
 
 
@@ -98,7 +98,7 @@ def test_the_bare_command_works_from_elsewhere_and_means_stage_2(tmp_path: Path)
     argv = [str(Path(sys.executable).parent / "deepspeed"), "--num_gpus", "2", str(CHECKOUT / "fsdp/deepspeed_zero.py")]
     flags = ["--model", "resnet8", "--batch-per-worker", "8", "--data", "synthetic", "--steps", "2", "--device", "cpu"]
     record = ["--record", str(tmp_path)]
-    done = subprocess.run([*argv, *flags, *record], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    done = subprocess.run([*argv, *flags, *record], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Total images/sec on 2 worker(s)" in done.stdout
     reports = records.read_ranks(tmp_path, 2)

@@ -216,7 +216,7 @@ def test_a_stream_without_an_end_is_refused() -> None:
         "try:\n    read(Path('/dev/zero'))\n"
         "except Problems as wrong:\n    print(*wrong.problems)\n"
     )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=CHECKOUT, timeout=60)
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=CHECKOUT, timeout=600)
     assert (said.stdout.startswith("/dev/zero: "), said.stderr) == (True, "")
 
 

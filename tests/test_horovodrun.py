@@ -61,7 +61,7 @@ def launched(script: Callable[..., Path]) -> Launch:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
+            timeout=600,
         )
         assert ended.returncode == 0, ended.stdout
         said = [json.loads(file.read_text()) for file in sorted(path.parent.glob("rank*.json"))]
@@ -188,7 +188,7 @@ def test_gloo_uses_its_interface_whatever_the_host_is_called(launched: Launch) -
 
 def test_bf16_is_refused_in_words(script: Callable[..., Path]) -> None:
     path = script("hvd.allreduce(torch.ones(1, dtype=torch.bfloat16))")
-    ended = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=600)
     assert "Tensor type torch.BFloat16Tensor is not supported" in ended.stderr
 
 
@@ -212,7 +212,7 @@ def test_one_process_registers_no_hooks(launched: Launch, workers: int, hooks: i
 @pytest.mark.parametrize("controller", ["--gloo", "--mpi"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_no_rank_survives_its_launcher(script: Callable[..., Path], controller: str, number: signal.Signals) -> None:
-    path = script("print('joined', flush=True); time.sleep(120)")
+    path = script("print('joined', flush=True); time.sleep(3600)")
     argv = [*HOROVODRUN, controller, sys.executable, path]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as launcher:
         assert launcher.stdout
@@ -221,7 +221,7 @@ def test_no_rank_survives_its_launcher(script: Callable[..., Path], controller: 
             joined += line.count("joined")
         ranks = psutil.Process(launcher.pid).children(recursive=True)
         launcher.send_signal(number)
-        _, alive = psutil.wait_procs(ranks, timeout=30)
+        _, alive = psutil.wait_procs(ranks, timeout=120)
         for process in alive:
             process.kill()
-    assert joined == 2 and not alive, f"{len(alive)} processes live on 30 s after {number.name}"
+    assert joined == 2 and not alive, f"{len(alive)} processes live on 120 s after {number.name}"

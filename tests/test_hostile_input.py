@@ -337,7 +337,7 @@ def test_what_trains_comes_from_installed_packages_alone(study_file: Callable[..
 def test_a_command_line_is_quoted_short_and_printable(tmp_path: Path, arguments: list[str], said: str) -> None:
     (tmp_path / "a.yaml").write_text("study: a\nparity: false\nsweeps: [{framework: single, data: synthetic}]\n")
     argv = [sys.executable, str(CHECKOUT / "run_sweep.py"), "a.yaml", *arguments]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode in (1, 2) and "Traceback" not in done.stderr
     (line,) = filter(None, done.stderr.splitlines())
     assert said in line and line.isprintable() and len(line) < 3000
@@ -346,7 +346,7 @@ def test_a_command_line_is_quoted_short_and_printable(tmp_path: Path, arguments:
 def test_a_results_folder_may_have_any_name(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("study: a\nsweeps: [{framework: single}]\n")
     argv = [sys.executable, str(CHECKOUT / "run_sweep.py"), "a.yaml", "--dry-run", "--results", "x[/] [red]y"]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0 and "x[/] [red]y/a" in done.stdout, done.stderr
 
 

@@ -48,7 +48,7 @@ def a_trial(framework: str, **keys: object) -> Trial:
 
 def run(line: Command) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **line.env, "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(line.argv, env=env, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(line.argv, env=env, capture_output=True, text=True, timeout=600, check=False)
 
 
 def on_cpu(line: Command, folder: Path) -> Command:

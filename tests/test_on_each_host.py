@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-m", "scaling_study.on_each_host"]
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(CHECKOUT), **environment}
-    return subprocess.run([*COMMAND, *words], env=env, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([*COMMAND, *words], env=env, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_each_host_gets_its_number_and_the_same_hostfile() -> None:
@@ -77,10 +77,10 @@ def test_nothing_outlives_it(number: signal.Signals, tmp_path: Path) -> None:
     )
     while not (tmp_path / "deaf").exists():
         time.sleep(0.02)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while len(below := psutil.Process(started.pid).children(recursive=True)) < 6:
         assert time.monotonic() < deadline, f"they did not all begin: {below}"
         time.sleep(0.02)
     started.send_signal(number)
-    assert started.wait(30) == 128 + number
+    assert started.wait(300) == 128 + number
     assert not [process for process in below if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]

@@ -69,7 +69,7 @@ def profiled(folder: Path, study: str, asked: str) -> tuple[subprocess.Completed
     (folder / "small.yaml").write_text(study)
     command = [sys.executable, str(CHECKOUT / "run_sweep.py"), "small.yaml", "--profile", asked]
     done = subprocess.run(
-        command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, timeout=240, check=False
+        command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, timeout=600, check=False
     )
     return done, folder / "results" / "small"
 

@@ -107,7 +107,7 @@ def on_a_small_disk(program: str, tmp_path: Path) -> subprocess.CompletedProcess
     mount = f'mount -t tmpfs -o size=4m none "{disk}" && exec "$@"'
     command = ["unshare", "-m", "sh", "-c", mount, "sh", sys.executable, "-c", program, str(disk)]
     try:
-        done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=100, check=False)
+        done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=600, check=False)
     except FileNotFoundError:
         pytest.skip("no unshare on this machine")
     if "unshare" in done.stderr or "mount:" in done.stderr:

@@ -23,7 +23,7 @@ HOROVOD, SINGLE = str(CHECKOUT / "horovod_runs/resnet_cifar10.py"), str(CHECKOUT
 
 def run(argv: list[str], cwd: Path = CHECKOUT) -> str:
     env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

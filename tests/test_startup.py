@@ -39,7 +39,7 @@ LINE = re.compile(r"import time:\s+(\d+) \|\s+\d+ \| \s*(\S+)")
 def imported(arguments: list[str]) -> dict[str, float]:
     """Seconds of each module's own import, without those that it imports."""
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", *arguments], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-X", "importtime", *arguments], capture_output=True, text=True, check=False, timeout=600
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return {name: int(micro) / 1e6 for micro, name in LINE.findall(done.stderr)}

@@ -361,8 +361,8 @@ def test_the_driver_keeps_no_samples(plan_for, tmp_path):
 
 def test_how_a_study_was_edited_is_known_before_it_runs(plan_for, tmp_path):
     run(plan_for("take_a_second", batches=(32,)), tmp_path)
-    _, job = run(plan_for("take_a_second", batches=(64,), timeout_seconds=20.0), tmp_path)
-    assert job.edits[0].endswith("timeout_seconds 30.0 -> 20.0.")
+    _, job = run(plan_for("take_a_second", batches=(64,), timeout_seconds=200.0), tmp_path)
+    assert job.edits[0].endswith("timeout_seconds 300.0 -> 200.0.")
     assert job.edits[2:] == [
         "1 configuration is new since the last run.",
         "1 configuration is no longer in the study: the records of 1 of them stay, and stand in no table.",

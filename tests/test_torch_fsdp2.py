@@ -30,7 +30,7 @@ def run(trial: Trial, folder: Path) -> list[RankReport]:
     """The trial's reports, after it has exited with 0."""
     records.write_json(folder / "trial.json", {**trial.to_dict(), "window": asdict(trial.window)})
     command = launchers.command(trial, record=folder)
-    done = subprocess.run(command.argv, env={**os.environ, **command.env}, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command.argv, env={**os.environ, **command.env}, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return records.read_ranks(folder, trial.workers)
 
@@ -39,7 +39,7 @@ def judged(trial: Trial, folder: Path) -> tuple[list[RankReport], str]:
     """The reports of a parity trial, and what the gate says of it."""
     reports = run(trial, folder)
     check = [sys.executable, "-m", "scaling_study.parity.check", str(folder)]
-    subprocess.run(check, cwd=CHECKOUT, capture_output=True, check=True, timeout=240)
+    subprocess.run(check, cwd=CHECKOUT, capture_output=True, check=True, timeout=600)
     return reports, str(records.load(folder / "parity.json")["verdict"])
 
 

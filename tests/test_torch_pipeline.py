@@ -29,7 +29,7 @@ EDGE = 2 * 8 * 200 * 4  # bytes of one micro-batch between two stages: (2, 8, 20
 
 def run(argv: list[str] | tuple[str, ...], returncode: int = 0) -> str:
     whole = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    done = subprocess.run(argv, env=whole, cwd=CHECKOUT, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(argv, env=whole, cwd=CHECKOUT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == returncode, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout + done.stderr
 

@@ -141,7 +141,7 @@ def kind_of(tmp_path: Path, does: str, **env: str) -> tuple[str, str]:
     """(what it is taken for, what the rank said) of a rank that does this."""
     done = subprocess.run(
         [sys.executable, "-c", RANK.replace("{does}", does), str(tmp_path)], env={**os.environ, **env}, cwd=CHECKOUT,
-        capture_output=True, timeout=100, check=False,
+        capture_output=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode != 0
     said = outcome.errors(tmp_path)

@@ -38,7 +38,7 @@ def test_a_pasted_command_is_one_command_whatever_its_values_are(tmp_path: Path)
         command = launchers.Command(("printf", r"%s\0", word, f"--record={word}"), {"A_B": word})
         assert shlex.split(command.shell()) == [f"A_B={word}", *command.argv]
         line = f"{command.shell()}; printf '%s\\0' \"$A_B\""
-        said = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, timeout=10, check=True).stdout
+        said = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, timeout=600, check=True).stdout
         assert said.decode().split("\0")[:2] == [word, f"--record={word}"]
     assert not list(tmp_path.iterdir())
 
@@ -62,7 +62,7 @@ def test_no_launcher_hands_a_value_to_a_shell(
     )
     command = launchers.command(trial, record=folder)
     env = {**os.environ, **attempts.environment(command), "RANKS": str(tmp_path / "ranks")}
-    done = subprocess.run(command.argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command.argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     said = [json.loads(path.read_text()) for path in (tmp_path / "ranks").iterdir()]
     assert len(said) == trial.workers, done.stderr[-2000:]
     meant = [*trial.to_argv(), "--record", str(folder)]

@@ -41,7 +41,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
     source = shutil.copytree(CHECKOUT / "examples" / "workload_package", folder / "source")  # builds leave traces
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*pip, "--target", str(folder / "site"), str(source)], check=True, timeout=120)
+    subprocess.run([*pip, "--target", str(folder / "site"), str(source)], check=True, timeout=600)
     return folder / "site"
 
 
@@ -52,7 +52,7 @@ def run(site: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     env = {**os.environ, "PYTHONPATH": path, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
 
     def started(argv: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=240, check=False)
+        done = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done
 

@@ -17,7 +17,7 @@ FLAGS = ["--model=resnet8", "--data=synthetic", "--batch-per-worker=1000", "--co
 def report(folder, *flags: str) -> records.RankReport:
     argv = [sys.executable, str(CHECKOUT / "data_parallel/single.py"), *FLAGS, "--warmup-steps=1", *flags]
     whole = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    subprocess.run([*argv, "--record", str(folder)], env=whole, cwd=CHECKOUT, check=True, timeout=200)
+    subprocess.run([*argv, "--record", str(folder)], env=whole, cwd=CHECKOUT, check=True, timeout=600)
     (found,) = records.read_ranks(folder, 1)
     return found
 

@@ -97,12 +97,12 @@ def run(folder: Path, text: str, term_once: str = "") -> tuple[int, words.Word |
     env = {**os.environ, "SLURM_JOB_ID": "41", "SLURMD_NODENAME": "node1"}
     job = subprocess.Popen(["bash", str(folder / "job.sh")], env=env, stdout=subprocess.PIPE, start_new_session=True)
     if term_once:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 300
         while not (folder / term_once).exists():
             assert time.monotonic() < deadline, "it never came so far"
             time.sleep(0.02)
         os.killpg(job.pid, signal.SIGTERM)  # as Slurm does it: to all of the job at once
-    job.communicate(timeout=20)
+    job.communicate(timeout=600)
     return job.returncode, words.read(folder, "41")
 
 

@@ -243,7 +243,7 @@ def test_the_published_study_in_small_is_estimated_at_under_10_minutes_on_2_core
 
 def started(argv: list[str]) -> str:
     env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(argv, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(argv, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -191,7 +191,7 @@ def test_a_batch_that_is_passed_over_is_called_off() -> None:
     def job(id: int) -> None:
         if id == 1:  # the only thread stands in this batch: those after it wait to be begun
             begun.set()
-            goes_on.wait(30)
+            goes_on.wait(300)
         done.append(id)
 
     with ThreadPoolExecutor(1) as pool:
@@ -200,7 +200,7 @@ def test_a_batch_that_is_passed_over_is_called_off() -> None:
         )
         feed = Feed(order, lambda ids: (order.take(ids),))
         next(feed)
-        assert begun.wait(30)
+        assert begun.wait(300)
         assert [int(feed.skip()) for _ in range(3)] == [1, 2, 3]
         goes_on.set()
     assert done == [0, 1]
