@@ -79,9 +79,9 @@ def test_nobody_outlives_who_began_it(tmp_path: Path, number: signal.Signals) ->
         "import os, sys, time; from pathlib import Path; from analysis import forked\n"
         "def task(number):\n"
         "    Path(sys.argv[1], str(os.getpid())).touch()\n"
-        "    time.sleep(0.5)\n"
+        "    time.sleep(2)\n"
         "    return bytes(5_000_000)\n"
-        "forked.done(task, range(20_000), 3)"
+        "forked.done(task, range(250), 3)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=CHECKOUT)
     deadline = time.monotonic() + 300
