@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from scaling_study import gates, launchers, records
 from scaling_study.settings import CHECKOUT
@@ -37,78 +39,55 @@ def trained(folder: Path, *flags: str, workers: int = 2, model: str = "resnet8")
     return records.read_ranks(folder, workers)
 
 
-# --- without a launcher: the script's own parts, in a process that loads MPI and does not start it ---
-
-PARTS = """
-import json, runpy, sys
-import torch
-from torch import nn
-script = runpy.run_path(sys.argv[1])
-fused, Average, adding, Trial = (script[name] for name in ("fused", "Average", "adding", "Trial"))
-
-def parameters(*sizes):
-    return [nn.Parameter(torch.arange(float(size))) for size in sizes]
-
-def sizes(limit, dtype=None):
-    return [[p.numel() for p in group] for group in fused(parameters(10, 20, 5, 100, 5), dtype, limit)]
-
-def added_rightly(dtype):  # over all exponents; bit by bit, subnormals, infinities and all
-    generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randint(-(2**15), 2**15, (100_000,), generator=generator).to(torch.int16).view(dtype) for _ in "ab")
-    right = (a.float() + b.float()).to(dtype)
-    theirs, ours = a.view(torch.int16).numpy().tobytes(), bytearray(b.view(torch.int16).numpy().tobytes())
-    adding(dtype)(bytearray(theirs), ours, None)
-    got, numbers = torch.frombuffer(ours, dtype=dtype), ~right.isnan()
-    same = torch.equal(got[numbers].view(torch.int16), right[numbers].view(torch.int16))
-    return [same, torch.equal(got.isnan(), right.isnan()), int(numbers.sum())]
-
-mixed = [*parameters(3), nn.Parameter(torch.zeros(3, dtype=torch.float64)), *parameters(3)]
-two, one = Trial(framework="mpi_allreduce", workers=2), Trial(framework="mpi_allreduce", allreduce="none")
-print("SAID", json.dumps({
-    "sizes": [sizes(10**6), sizes(140), sizes(140, torch.bfloat16), sizes(280, torch.bfloat16), sizes(1)],
-    "mixed": [len(group) for group in fused(mixed, None, 10**6)],
-    "dtypes": [str(buffer.dtype) for buffer in Average(mixed, two).buffers],
-    "alone": Average(parameters(3), one).buffers,
-    "fp16": added_rightly(torch.float16),
-    "bf16": added_rightly(torch.bfloat16),
-}))
-"""
+# --- without a launcher: the script's own parts ---
 
 
 @pytest.fixture(scope="module")
-def parts() -> dict[str, Any]:
-    """What the script's parts do. In a process of its own, as everything else here: a library that hooks into memory
-    and signals, as UCX below MPI does, is nothing for the process that runs all the other tests."""
-    env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    program = [sys.executable, "-c", PARTS, str(SCRIPT)]
-    done = subprocess.run(program, env=env, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return json.loads(done.stdout.rpartition("SAID ")[2])
+def script() -> dict:
+    """The script's names; MPI is loaded and not started."""
+    return runpy.run_path(str(SCRIPT))
 
 
-def test_tensors_share_buffers_of_at_most_fusion_bytes(parts):
-    assert parts["sizes"] == [
-        [[10, 20, 5, 100, 5]],  # at most 1 MB
-        [[10, 20, 5], [100], [5]],  # 140 bytes are 35 fp32 values; 100 travel by themselves
-        [[10, 20, 5], [100], [5]],  # 70 in bf16
-        [[10, 20, 5, 100, 5]],  # 140 in bf16
-        [[10], [20], [5], [100], [5]],
-    ]
+def parameters(*sizes: int) -> list[nn.Parameter]:
+    return [nn.Parameter(torch.arange(float(size))) for size in sizes]
 
 
-def test_gradients_of_another_dtype_have_a_buffer_of_their_own(parts):
-    assert parts["mixed"] == [1, 1, 1]
-    assert parts["dtypes"] == ["torch.float32", "torch.float64", "torch.float32"]
+def test_tensors_share_buffers_of_at_most_fusion_bytes(script):
+    def sizes(limit: int, dtype: torch.dtype | None = None) -> list[list[int]]:
+        return [[p.numel() for p in group] for group in script["fused"](parameters(10, 20, 5, 100, 5), dtype, limit)]
+
+    assert sizes(10**6) == [[10, 20, 5, 100, 5]]
+    assert sizes(140) == [[10, 20, 5], [100], [5]]  # 140 bytes are 35 fp32 values; 100 travel by themselves
+    assert sizes(140, torch.bfloat16) == [[10, 20, 5], [100], [5]]
+    assert sizes(280, torch.bfloat16) == [[10, 20, 5, 100, 5]]
+    assert sizes(1) == [[10], [20], [5], [100], [5]]
 
 
-def test_one_worker_has_nothing_to_send(parts):
-    assert parts["alone"] == []
+def test_gradients_of_another_dtype_have_a_buffer_of_their_own(script):
+    mixed = [*parameters(3), nn.Parameter(torch.zeros(3, dtype=torch.float64)), *parameters(3)]
+    assert [len(group) for group in script["fused"](mixed, None, 10**6)] == [1, 1, 1]
+    average = script["Average"](mixed, Trial(framework="mpi_allreduce", workers=2))
+    assert [buffer.dtype for buffer in average.buffers] == [torch.float32, torch.float64, torch.float32]
 
 
-@pytest.mark.parametrize("format", ["fp16", "bf16"])
-def test_16_bit_values_are_added_in_fp32_and_rounded_once(parts, format):
-    same, not_a_number_where_it_is, numbers = parts[format]
-    assert same and not_a_number_where_it_is and numbers > 90_000
+def test_one_worker_has_nothing_to_send(script):
+    assert script["Average"](parameters(3), Trial(framework="mpi_allreduce", allreduce="none")).buffers == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_16_bit_values_are_added_in_fp32_and_rounded_once(script, dtype):
+    """Over all exponents; bit by bit the same as the rounded fp32 sum, subnormals, infinities and all."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = (
+        torch.randint(-(2**15), 2**15, (100_000,), generator=generator).to(torch.int16).view(dtype) for _ in range(2)
+    )
+    right = (a.float() + b.float()).to(dtype)
+    theirs, ours = a.view(torch.int16).numpy().tobytes(), bytearray(b.view(torch.int16).numpy().tobytes())
+    script["adding"](dtype)(bytearray(theirs), ours, None)
+    got = torch.frombuffer(ours, dtype=dtype)
+    numbers = ~right.isnan()
+    assert torch.equal(got.isnan(), right.isnan())
+    assert torch.equal(got[numbers].view(torch.int16), right[numbers].view(torch.int16))
 
 
 # --- real processes ---

@@ -36,7 +36,7 @@ class Missing:
 def find(pairing: Pairing, b: Results) -> list[Missing]:
     """In the order of A; those that are paired last. Only what was measured in A can be missed."""
     broken, why = _unreadable(b), _reasons(pairing, b)
-    found = [(row, why(str(row["configuration"]))) for row in pairing.only_a if row["n"]]
+    found = [(row, why(_id(row))) for row in pairing.only_a if row["n"]]
     found = [(row, UNREADABLE if said and _id(row) in broken else said) for row, said in found]
     found += [(pair.a, FEW) for pair in pairing.pairs if _untested(pair, broken)]
     return [Missing(_id(row), label(row), said) for row, said in found if said]

@@ -14,10 +14,10 @@ from analysis import layout
 from analysis.as_rows import as_rows
 from analysis.compare import listing
 from analysis.compare.compared import Comparison
-from analysis.compare.verdicts import BROKEN, FAILING, FASTER, FOUND, GAINS, LOST, REGRESSIONS, SLOWER
+from analysis.compare.verdicts import GAINS, REGRESSIONS
 from analysis.layout import Listing
 
-STYLES = dict.fromkeys((SLOWER, LOST, BROKEN, FAILING), "bold red") | dict.fromkeys((FASTER, FOUND), "bold green")
+STYLES = dict.fromkeys(REGRESSIONS, "bold red") | dict.fromkeys(GAINS, "bold green")
 P_VALUE = listing.HEADER.index("p, corrected")
 WIDE = 110  # characters, from which on there is room for it
 NO_MENTION = "@&#8203;"  # an @ that tells nobody

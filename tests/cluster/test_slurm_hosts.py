@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,17 +20,19 @@ from scaling_study.settings import CHECKOUT
 
 
 def why_no_pmix() -> str:
-    """Why srun cannot start MPI's ranks, though its plugin is there; empty: it can."""
-    try:
-        ctypes.CDLL("libpmix.so")  # by this name the plugin opens it
-    except OSError:
+    """Why srun cannot start MPI's ranks, though its plugin is there; empty: it can.
+
+    Another process tries: this one may load an Open MPI later, whose own libpmix has the same soname and other symbols.
+    """
+    trial = "import ctypes; ctypes.CDLL('libpmix.so')"  # by this name the plugin opens it
+    if subprocess.run([sys.executable, "-c", trial], capture_output=True, check=False).returncode:
         return "Slurm's PMIx plugin finds no libpmix.so (Debian: apt-get install libpmix-dev)"
     return ""
 
 
 WHY_NOT = slurm_daemons.why_not()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
-NO_PMIX = why_no_pmix()
+NO_PMIX = WHY_NOT or why_no_pmix()
 BY_SRUN = {"srun torch": f"{{framework: torch_ddp, launcher: srun, {TWO}}}"}
 BY_SRUN_WITH_PMIX = {
     "srun horovod": f"{{framework: horovod, launcher: srun, {TWO}}}",
