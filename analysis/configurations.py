@@ -16,8 +16,8 @@ from analysis.as_rows import as_rows
 from analysis.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASES
 from analysis.study import StudyInfo
 from analysis.trials import INTEGERS, TRIAL_KEYS
-from scaling_study.intervals import FEWEST_REPEATS, TOO_SHORT, Interval, between_repeats, ratio, repeats_needed
-from scaling_study.records import STATUSES
+from scaling_study.records.store import STATUSES
+from scaling_study.stats.intervals import FEWEST_REPEATS, TOO_SHORT, Interval, between_repeats, ratio, repeats_needed
 
 KEYS = tuple(key for key in TRIAL_KEYS if key != "repeat")
 MEANS = (

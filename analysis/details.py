@@ -17,7 +17,7 @@ from analysis.pipeline import events
 from analysis.pipeline.events import Row
 from analysis.why import ranks
 from scaling_study.quoting import printable
-from scaling_study.records import Record
+from scaling_study.records.store import Record
 
 EPOCH_COLUMNS = (
     *("configuration", "repeat", "rank", "warmup", "steps", "samples"),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from analysis.configurations import values
 from analysis.spread import Spread, believed
-from scaling_study.intervals import FEWEST_REPEATS, first_stage
+from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 
 Row = Mapping[Any, Any]
 Values = NDArray[np.float64]

@@ -8,7 +8,7 @@ from analysis import comparable
 from analysis.baseline import is_pipeline
 from analysis.once import once
 from analysis.results import Results, unit
-from scaling_study.records import BUSY_CORES
+from scaling_study.records.store import BUSY_CORES
 
 MOST_REASONS = 6  # lines of reasons under one table; the rest are counted
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.baseline import known
-from scaling_study import records
+from scaling_study.records import store
 
 IMPLIED = "oom (implied)"
 
@@ -19,7 +19,7 @@ def word(row: Mapping[Any, Any]) -> str:
 
 
 def implied(row: Mapping[Any, Any]) -> bool:
-    return records.implied(str(row["status"]), str(row["reason"]) if known(row["reason"]) else "")
+    return store.implied(str(row["status"]), str(row["reason"]) if known(row["reason"]) else "")
 
 
 def words(rows: pd.DataFrame) -> pd.Series[str]:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scaling_study import records
-from scaling_study.intervals import throughput, within_runs
 from scaling_study.models import NO_MODEL
-from scaling_study.records import RankReport, Record
+from scaling_study.records import store
+from scaling_study.records.store import RankReport, Record
+from scaling_study.stats.intervals import throughput, within_runs
 
 PHASES = ("data", "forward", "backward", "communication", "optimizer", "unattributed")
 MEMORY = ("parameters", "gradients", "optimizer", "buffers", "activations", "resident")
@@ -37,7 +37,7 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
     (intervals). Of a probe: that it was alone."""
     ranks = record.ranks
     if record.trial.get("model") == NO_MODEL:
-        return {"busy_elsewhere_cores": records.busy_elsewhere_cores(ranks)}, None
+        return {"busy_elsewhere_cores": store.busy_elsewhere_cores(ranks)}, None
     slowest = max(ranks, key=lambda rank: rank.window_seconds)
     window_seconds = slowest.window_seconds
     if window_seconds <= 0:
@@ -53,7 +53,7 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
     tokens = over(sum, (rank.tokens_seen for rank in ranks))
     sent = [kinds for rank in ranks if (kinds := communication(rank)) is not None]
     made = {
-        "busy_elsewhere_cores": records.busy_elsewhere_cores(ranks),
+        "busy_elsewhere_cores": store.busy_elsewhere_cores(ranks),
         "samples_per_second": samples / window_seconds,
         "tokens_per_second": None if tokens is None else tokens / window_seconds,
         "steps": len(steps),

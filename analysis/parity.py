@@ -1,7 +1,7 @@
 """What the gates behind a trial say of it: `passed`, the first fault, or `not checked`.
 
-A gate (scaling_study/gates.py) is a trial with a record of its own. It measures nothing: it is a row of results.csv and
-of nothing else, and its verdict is a column of every trial whose numbers stand or fall with it.
+A gate (scaling_study/study/gates.py) is a trial with a record of its own. It measures nothing: it is a row of
+results.csv and of nothing else, and its verdict is a column of every trial whose numbers stand or fall with it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from scaling_study import gates
-from scaling_study.records import Record
+from scaling_study.records.store import Record
+from scaling_study.study import gates
 from scaling_study.trial import Trial, Window
 
 PASSED, NOT_CHECKED = "passed", "not checked"

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from scaling_study.quoting import printable
-from scaling_study.records import Record
+from scaling_study.records.store import Record
 
 QUANTILES = {"least": 0.0, "p5": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p99": 0.99, "most": 1.0}
 COLUMNS = ("configuration", "repeat", "steps", *(f"{name}_seconds" for name in QUANTILES))

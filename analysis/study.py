@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scaling_study import records
 from scaling_study.quoting import printable, quoted
+from scaling_study.records import store
 
 SCHEMA = 1
 
@@ -68,8 +68,8 @@ def read(results: Path) -> StudyInfo:
     if not path.exists():
         raise NotResults(f"{results} is not a results folder: it has no study.json")
     try:
-        value = _printable(records.load(path))
-    except records.UnreadableRecord as error:
+        value = _printable(store.load(path))
+    except store.UnreadableRecord as error:
         raise NotResults(str(error)) from error
     if not isinstance(value, dict) or value.get("schema") != SCHEMA or not isinstance(value.get("study"), str):
         raise NotResults(f"{path} is not a study.json of schema {SCHEMA}")

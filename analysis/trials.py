@@ -19,10 +19,10 @@ import pandas as pd
 from analysis import details, forked, over_ranks, parity
 from analysis.details import Details
 from analysis.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASES, Timed
-from scaling_study import records
 from scaling_study.quoting import printable
-from scaling_study.reading import MissingRecord, UnreadableRecord
-from scaling_study.records import Record
+from scaling_study.records import store
+from scaling_study.records.reading import MissingRecord, UnreadableRecord
+from scaling_study.records.store import Record
 from scaling_study.trial import Trial
 
 TRIAL_KEYS = tuple(Trial().to_dict())
@@ -111,7 +111,7 @@ def _part(folders: Iterable[Path]) -> _Part:
     made, timed = _Part(), dict[str, Timed]()
     for folder in folders:
         try:
-            record, name = records.read_trial(folder), folder.name
+            record, name = store.read_trial(folder), folder.name
             row, window = _row(record)
             if row["find"] != parity.GATE:
                 made.beside.append(details.of(record))
@@ -181,8 +181,8 @@ def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
     result["max_batch"] = record.found.get("max_batch")
     if result["find"] == parity.GATE:
         result["parity"] = parity.own(record)
-    if record.status not in records.STATUSES:
-        raise ValueError(f"status {record.status!r} is none of {', '.join(records.STATUSES)}")
+    if record.status not in store.STATUSES:
+        raise ValueError(f"status {record.status!r} is none of {', '.join(store.STATUSES)}")
     for key in ("workers", "batch_per_worker"):
         if isinstance(value := result[key], int) and value < 1:
             raise ValueError(f"{key} is {value}")

@@ -19,8 +19,8 @@ from rich.console import Console
 from benchmarks import publish
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Finding
-from scaling_study.intervals import Interval
 from scaling_study.settings import CHECKOUT
+from scaling_study.stats.intervals import Interval
 
 NAMES = (
     *("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "pipelines", "prediction"),

@@ -27,15 +27,18 @@ from unittest import mock
 
 from benchmarks.options import Options
 from benchmarks.paired import Bar, Finding, alternate, difference
-from scaling_study import launchers, process, records, sweep
-from scaling_study.documents import Document
+from scaling_study import sweep
 from scaling_study.frameworks import FRAMEWORKS, Framework
+from scaling_study.launch import launchers
 from scaling_study.machine import this_machine
-from scaling_study.plan import Plan, Planned
+from scaling_study.processes import process
+from scaling_study.records import store
+from scaling_study.records.summary import Summary
 from scaling_study.settings import CHECKOUT
-from scaling_study.study import Study
-from scaling_study.study_schema import Measure
-from scaling_study.summary import Summary
+from scaling_study.study.documents import Document
+from scaling_study.study.plan import Plan, Planned
+from scaling_study.study.schema import Measure
+from scaling_study.study.study import Study
 from scaling_study.trial import Trial
 
 TRIALS = 50  # over which the claim is made
@@ -140,11 +143,11 @@ class Driver:
 
     def fill(self, count: int) -> None:
         """`count` more finished configurations, as copies of the one that really ran."""
-        pattern = next(records.read_study(self.results))
+        pattern = next(store.read_study(self.results))
         for first in configurations(self.done, count):
             for trial in (replace(first, repeat=n + 1) for n in range(MEASURE.repeats)):
                 folder = self.results / "trials" / trial.id
-                records.write_json(folder / "trial.json", {**trial.to_dict(), "window": asdict(trial.window)})
+                store.write_json(folder / "trial.json", {**trial.to_dict(), "window": asdict(trial.window)})
                 copy = replace(pattern, id=trial.id, configuration=trial.configuration, trial=trial.to_dict())
-                records.write_record(folder, copy)
+                store.write_record(folder, copy)
         self.done += count

@@ -21,7 +21,7 @@ from benchmarks.horovod_synthetic import compare
 from benchmarks.options import Options
 from benchmarks.paired import Finding, alternate, ratio
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.records import read_ranks
+from scaling_study.records.store import read_ranks
 from scaling_study.settings import CHECKOUT
 
 MODEL = "resnet18"

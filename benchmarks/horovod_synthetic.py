@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks import horovod_example, jobs
 from benchmarks.options import Options
 from benchmarks.paired import Bar, Finding, ratio
-from scaling_study.records import load
+from scaling_study.records.store import load
 
 UNVERIFIED = "no claim: not the file that Horovod released"
 

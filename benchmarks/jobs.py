@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.options import Unavailable
-from scaling_study import attempts, outcome, process
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.launchers import LAUNCHERS, USUAL_PORT, Command
+from scaling_study.launch import attempts
+from scaling_study.launch.launchers import LAUNCHERS, USUAL_PORT, Command
 from scaling_study.machine import installed
+from scaling_study.processes import process
+from scaling_study.records import outcome
 from scaling_study.trial import Trial
 
 

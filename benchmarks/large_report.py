@@ -25,8 +25,8 @@ from typing import Any
 
 from benchmarks.options import Options
 from benchmarks.paired import NO_CLAIM, Bar, Finding, verdict
-from scaling_study.intervals import Interval, between_repeats
 from scaling_study.settings import CHECKOUT
+from scaling_study.stats.intervals import Interval, between_repeats
 
 PLANTER = CHECKOUT / "tests" / "analysis" / "planted_large.py"
 QUICK_CONFIGURATIONS = 60

@@ -21,9 +21,9 @@ from pathlib import Path
 from benchmarks import links_figure, over_links
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Finding
-from scaling_study import records, summary
-from scaling_study.intervals import ratio
+from scaling_study.records import store, summary
 from scaling_study.settings import CACHE
+from scaling_study.stats.intervals import ratio
 from tests.cluster.network import Network, why_not
 
 KEPT = CACHE / "benchmarks" / "links"
@@ -53,7 +53,7 @@ def run(options: Options) -> list[Finding]:
 def gains(folder: Path, rate: str | None) -> Iterator[Finding]:
     """Of each model and batch in a study's results."""
     found: Rates = {}
-    for record in records.read_study(folder):
+    for record in store.read_study(folder):
         if record.trial["framework"] == "horovod" and record.trial["workers"] > 1:
             wires = found.setdefault((record.trial["model"], record.trial["batch_per_worker"]), {})
             wires.setdefault(record.trial["allreduce"], []).append(summary.throughput(record))

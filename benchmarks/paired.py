@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from scaling_study.intervals import TOO_FEW, Interval, between_repeats
+from scaling_study.stats.intervals import TOO_FEW, Interval, between_repeats
 
 FEWEST_PAIRS = 10
 MET, MISSED, NOT_RESOLVED, NO_CLAIM = "met", "missed", "not resolved", "quick form: no claim"

@@ -24,7 +24,7 @@ from scaling_study import workloads
 from scaling_study.measure import collector
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.ranks import Ranks, leave_torch
-from scaling_study.records import write_json
+from scaling_study.records.store import write_json
 from scaling_study.stages import Cut, as_pipelined, cut
 from scaling_study.trial import Trial
 from scaling_study.workloads.clipping import ClippedSGD

@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks import jobs
 from benchmarks.options import Options
 from benchmarks.paired import Bar, Finding, ratio
-from scaling_study.records import load
+from scaling_study.records.store import load
 
 MICRO_BATCHES = (4, 10)
 

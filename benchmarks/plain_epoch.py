@@ -26,7 +26,7 @@ from torchvision import datasets, transforms
 
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.ranks import Ranks, claim_cores, claim_device
-from scaling_study.records import write_json
+from scaling_study.records.store import write_json
 from scaling_study.settings import data_root
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10

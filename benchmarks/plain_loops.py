@@ -19,8 +19,8 @@ from benchmarks import jobs
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Bar, Finding, ratio
 from benchmarks.plain_names import FRAMEWORKS_WITH_A_LOOP
-from scaling_study.intervals import Interval
-from scaling_study.records import load
+from scaling_study.records.store import load
+from scaling_study.stats.intervals import Interval
 
 
 def run(options: Options) -> list[Finding]:

@@ -24,7 +24,7 @@ from benchmarks.plain_names import FRAMEWORKS_WITH_A_LOOP
 from scaling_study.measure import collector
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.ranks import leave_torch
-from scaling_study.records import write_json
+from scaling_study.records.store import write_json
 from scaling_study.trial import Trial
 from scaling_study.workloads.resnet_cifar10 import MOMENTUM, Block, network
 

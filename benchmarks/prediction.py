@@ -34,7 +34,7 @@ from benchmarks import links, over_links, paired, published_512
 from benchmarks.options import Options
 from benchmarks.paired import Bar, Finding
 from benchmarks.prediction_on_clusters import Case, case, drawn_for
-from scaling_study.intervals import Interval
+from scaling_study.stats.intervals import Interval
 
 CLUSTERS, QUICK_CLUSTERS = 140, 7
 NORMAL_95 = 1.96

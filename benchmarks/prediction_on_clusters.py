@@ -21,8 +21,8 @@ from analysis.prediction.network import Link, Network
 from analysis.prediction.predict import Prediction, predict
 from analysis.prediction.targets import Target
 from benchmarks.simulated_cluster import Cluster, Run, Wire, alone, true_step
-from scaling_study import alpha_beta
-from scaling_study.records import Phases, RankReport
+from scaling_study.records.store import Phases, RankReport
+from scaling_study.stats import alpha_beta
 
 REPEATS, STEPS, INSTRUMENTED = 3, 60, 10
 TRUE_STEPS = 240

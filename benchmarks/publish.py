@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.paired import Bar, Finding
-from scaling_study.intervals import Interval
 from scaling_study.machine import installed, this_machine
 from scaling_study.provenance import commit, utc_now
-from scaling_study.records import load, write_json
+from scaling_study.records.store import load, write_json
 from scaling_study.settings import CACHE
+from scaling_study.stats.intervals import Interval
 
 RESULTS = Path(__file__).with_name("results")
 QUICK_RESULTS = CACHE / "benchmarks" / "quick"  # a plumbing check never overwrites a measurement

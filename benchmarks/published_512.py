@@ -31,7 +31,7 @@ from analysis.prediction import stragglers
 from analysis.prediction.fusion import CYCLES, MIB, Fusion
 from analysis.prediction.network import Link, Network
 from analysis.prediction.simulate import Step, simulate
-from scaling_study.intervals import Interval
+from scaling_study.stats.intervals import Interval
 
 LAYERS = Path(__file__).with_name("published_layers.csv")
 BATCH, GPUS_PER_SERVER = 64, 4

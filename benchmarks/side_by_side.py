@@ -29,7 +29,7 @@ from benchmarks import horovod_example
 from benchmarks.built import Built, build
 from benchmarks.paired import alternate
 from scaling_study.measure import collector
-from scaling_study.records import write_json
+from scaling_study.records.store import write_json
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
 

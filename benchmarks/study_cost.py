@@ -28,9 +28,9 @@ from typing import Any
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Bar, Finding, median_deviation, ratio
 from benchmarks.study_runs import Study, plain
-from scaling_study.intervals import Interval
-from scaling_study.plan import Planned
 from scaling_study.settings import CACHE, CHECKOUT
+from scaling_study.stats.intervals import Interval
+from scaling_study.study.plan import Planned
 from scaling_study.workloads.cifar10 import SAMPLES
 
 WORK = CACHE / "benchmarks" / "study_cost"

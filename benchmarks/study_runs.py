@@ -13,9 +13,12 @@ from typing import Any
 
 from benchmarks import jobs
 from benchmarks.options import Unavailable
-from scaling_study import datasets, plan, process, records, study, summary
+from scaling_study import datasets
 from scaling_study.machine import this_machine
+from scaling_study.processes import process
+from scaling_study.records import store, summary
 from scaling_study.settings import CHECKOUT
+from scaling_study.study import plan, study
 from scaling_study.trial import Trial
 
 LEAST_STEPS = 8  # of the plain script: its first steps, and enough to tell the others' mean
@@ -35,11 +38,11 @@ class Study:
         self.once = len(made.configurations) - len(self.configurations) + len(made.gates)  # not of every round
         self.results = work / "results" / asked.name
         self.log = work / "calls.json"
-        self.calls: list[dict[str, float]] = records.load(self.log) if self.log.exists() else []
+        self.calls: list[dict[str, float]] = store.load(self.log) if self.log.exists() else []
 
-    def finished(self) -> list[records.Record]:
+    def finished(self) -> list[store.Record]:
         """Every timed trial that ran, by the time at which it began."""
-        found = records.read_study(self.results) if self.results.exists() else []
+        found = store.read_study(self.results) if self.results.exists() else []
         timed = (r for r in found if r.status != "unsupported" and r.trial.get("find") is None)
         return sorted(timed, key=lambda r: r.started_at)
 
@@ -61,7 +64,7 @@ class Study:
         with process.listening() as interruption:
             ended = process.run(argv, {}, output, 12 * HOURS, interruption)
         self.calls.append({"seconds": time.monotonic() - start, "trials": len(self.finished()) - before})
-        records.write_json(self.log, self.calls)
+        store.write_json(self.log, self.calls)
         if ended.interrupted:
             raise KeyboardInterrupt
         if not self.calls[-1]["trials"]:
@@ -89,6 +92,6 @@ def plain(work: Path, trial: Trial, loader: str, number: int, fraction: float) -
         half = out.with_suffix(".half")
         argv = ["-m", "benchmarks.plain_epoch", *flags, "--fraction", str(fraction), "--out", str(half)]
         seconds = jobs.horovodrun(argv, trial.workers, HOURS)
-        records.write_json(out, {**records.load(half), "seconds": seconds})
+        store.write_json(out, {**store.load(half), "seconds": seconds})
         half.unlink()
-    return dict(records.load(out))
+    return dict(store.load(out))

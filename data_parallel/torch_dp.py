@@ -19,9 +19,9 @@ from torch import nn
 from scaling_study import workloads
 from scaling_study.measure import Phase, Wire, measure
 from scaling_study.ranks import Ranks, as_launched, claim_cores, claim_device, wants_gpu
-from scaling_study.records import RankReport
-from scaling_study.script import run
+from scaling_study.records.store import RankReport
 from scaling_study.trial import Trial
+from scaling_study.worker.script import run
 from scaling_study.workloads.workload import autocast
 
 

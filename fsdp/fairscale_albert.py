@@ -10,9 +10,9 @@ FairScale reduces as they were computed; in a Horovod study the word means the s
 import argparse
 import os
 
-from scaling_study.launchers import command
+from scaling_study.launch.launchers import command
 from scaling_study.machine import this_machine
-from scaling_study.plan import unsupported
+from scaling_study.study.plan import unsupported
 from scaling_study.trial import Trial
 
 

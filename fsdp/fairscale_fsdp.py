@@ -15,7 +15,7 @@ One step without accumulation hands over, for B parameters in blocks and R outsi
 
 FairScale has no precision of the wire by itself. With `--precision fp16` weights are gathered, and compute, in fp16 (2
 bytes above); BatchNorms stay fp32, in units of their own. Then, and only then, gradients can travel as fp16 too. bf16
-is torch's autocast over fp32 weights. With no GPU its streams are stubbed (scaling_study/fairscale_on_cpu.py).
+is torch's autocast over fp32 weights. With no GPU its streams are stubbed (scaling_study/worker/fairscale_on_cpu.py).
 """
 
 from contextlib import nullcontext
@@ -28,12 +28,13 @@ from fairscale.nn.data_parallel import fully_sharded_data_parallel
 from fairscale.optim.grad_scaler import ShardedGradScaler
 from torch import nn
 
-from scaling_study import fairscale_on_cpu, workloads
+from scaling_study import workloads
 from scaling_study.measure import Phase, Wire, measure
 from scaling_study.ranks import as_launched, join_torch
-from scaling_study.records import RankReport
-from scaling_study.script import run
+from scaling_study.records.store import RankReport
 from scaling_study.trial import Trial
+from scaling_study.worker import fairscale_on_cpu
+from scaling_study.worker.script import run
 
 KEEP_FP32 = {"mixed_precision": False, "fp32_reduce_scatter": False, "reshard_after_forward": False}
 

@@ -27,9 +27,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from scaling_study import workloads
 from scaling_study.measure import Phase, Wire, measure
 from scaling_study.ranks import as_launched, join_torch
-from scaling_study.records import RankReport
-from scaling_study.script import run
+from scaling_study.records.store import RankReport
 from scaling_study.trial import Trial
+from scaling_study.worker.script import run
 
 # 32-true casts nothing, so it is right for fp64 too; 64-true hands the output back rounded to fp32.
 PRECISION = {"fp32": "32-true", "fp64": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}

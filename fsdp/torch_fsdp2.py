@@ -30,9 +30,9 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from scaling_study import workloads
 from scaling_study.measure import Phase, Wire, measure
 from scaling_study.ranks import Ranks, as_launched, join_torch
-from scaling_study.records import RankReport
-from scaling_study.script import run
+from scaling_study.records.store import RankReport
 from scaling_study.trial import Trial
+from scaling_study.worker.script import run
 
 SIXTEEN_BIT = {"fp16": torch.float16, "bf16": torch.bfloat16}
 

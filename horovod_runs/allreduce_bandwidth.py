@@ -4,8 +4,8 @@
     horovodrun -np 2 python horovod_runs/allreduce_bandwidth.py                       Horovod's
     torchrun --standalone --nproc-per-node 2 horovod_runs/allreduce_bandwidth.py      torch.distributed's
 
-The launcher says whose collectives are measured, in place where they can. Sizes, bandwidths and the table are those of
-nccl-tests (scaling_study/collectives.py). Nothing is trained: the siblings send gradients through these very calls.
+The launcher says whose collectives are measured, in place where they can. Sizes, bandwidths and the table are those
+of nccl-tests (scaling_study/stats/collectives.py). Nothing is trained: the siblings send gradients through these calls.
 """
 
 import os
@@ -15,9 +15,9 @@ import torch.distributed as dist
 
 from scaling_study.measure.network import probe
 from scaling_study.ranks import Ranks, as_launched, claim_cores, claim_device, join_torch, started_by
-from scaling_study.records import RankReport
-from scaling_study.script import run
+from scaling_study.records.store import RankReport
 from scaling_study.trial import Trial
+from scaling_study.worker.script import run
 
 
 def main(trial: Trial, record: str | None = None) -> RankReport:

@@ -19,9 +19,9 @@ from torch.nn import Parameter
 from scaling_study import workloads
 from scaling_study.measure import Phase, Wire, measure
 from scaling_study.ranks import Ranks, as_launched, claim_cores, claim_device
-from scaling_study.records import RankReport
-from scaling_study.script import run
+from scaling_study.records.store import RankReport
 from scaling_study.trial import Trial
+from scaling_study.worker.script import run
 
 mpi4py.rc(initialize=False, finalize=False)  # else the import starts MPI; main does, once the cores are claimed
 from mpi4py import MPI  # noqa: E402

@@ -16,9 +16,9 @@ import torch
 from scaling_study import workloads
 from scaling_study.measure import Phase, Wire, measure
 from scaling_study.ranks import Ranks, as_launched, claim_cores, claim_device
-from scaling_study.records import RankReport
-from scaling_study.script import run
+from scaling_study.records.store import RankReport
 from scaling_study.trial import Trial
+from scaling_study.worker.script import run
 
 # Compression of gradients on the wire only; compute keeps its own precision (F7).
 COMPRESSION = {"none": hvd.Compression.none, "fp32": hvd.Compression.none, "fp16": hvd.Compression.fp16}

@@ -20,10 +20,10 @@ from torch import nn
 from scaling_study import workloads
 from scaling_study.measure import Phase, Wire, measure
 from scaling_study.ranks import Ranks, as_launched, claim_cores, claim_device, wants_gpu
-from scaling_study.records import RankReport
-from scaling_study.script import run
+from scaling_study.records.store import RankReport
 from scaling_study.stages import as_pipelined, cut, micro_batches
 from scaling_study.trial import Trial
+from scaling_study.worker.script import run
 
 
 def main(trial: Trial, record: str | None = None) -> RankReport:

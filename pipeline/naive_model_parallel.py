@@ -17,11 +17,11 @@ import torch.distributed as dist
 from scaling_study import workloads
 from scaling_study.measure import Phase, Timeline, Wire, measure
 from scaling_study.ranks import as_launched, join_torch
-from scaling_study.records import RankReport
-from scaling_study.script import run
+from scaling_study.records.store import RankReport
 from scaling_study.stages import Place, as_pipelined, cut
 from scaling_study.stages.replicas import add_up
 from scaling_study.trial import Trial
+from scaling_study.worker.script import run
 
 
 def main(trial: Trial, record: str | None = None) -> RankReport:

@@ -16,35 +16,23 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from scaling_study import (
-    allocation,
-    datasets,
-    detached,
-    exported,
-    inspection,
-    machine_file,
-    models,
-    plan,
-    process,
-    profiling,
-    progress,
-    records,
-    report,
-    study,
-    sweep,
-    trial,
-)
-from scaling_study import hosts as host_names
-from scaling_study import results as results_folder
-from scaling_study.cluster import ALONE, Cluster, allocated
-from scaling_study.errors import Problems, Trouble
+from scaling_study import datasets, models, profiling, progress, report, sweep, trial
+from scaling_study.errors import HostError, StudyError
 from scaling_study.estimate import Estimate
+from scaling_study.hosts import allocation, exported
+from scaling_study.hosts import hosts as host_names
+from scaling_study.launch import detached, inspection
 from scaling_study.machine import Machine, this_machine
-from scaling_study.machine_file import MachineFile
+from scaling_study.processes import process
 from scaling_study.quoting import shown_in_any_locale
+from scaling_study.records import results as results_folder
+from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 from scaling_study.slurm import front as sweep_on_slurm
 from scaling_study.slurm import status as jobs_shown
+from scaling_study.study import machine_file, plan, study
+from scaling_study.study.cluster import ALONE, Cluster, allocated
+from scaling_study.study.machine_file import MachineFile
 
 OK, SOME_FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -89,7 +77,7 @@ def run(
     try:
         if slurm is not None or slurm_print or status or collect:
             if detach or dry_run or profile:
-                raise Problems(["--detach, --dry-run and --profile do not go with --slurm (see --slurm-print)"])
+                raise StudyError(["--detach, --dry-run and --profile do not go with --slurm (see --slurm-print)"])
             asked = sweep_on_slurm.Asked(slurm or "", per_trial, slurm_print, status, collect, machine)
             cluster = _cluster(hosts, hostfile, machine)
             code = _on_slurm(study_file, asked, small, as_json, where, retry, results, max_trials, cluster)
@@ -104,9 +92,9 @@ def run(
             code = _sweep(
                 study_file, dry_run, small, as_json, where, retry, results, max_trials, no_prune, quiet, cluster
             )
-    except Problems as wrong:
+    except StudyError as wrong:
         code = say_wrong(wrong.problems)
-    except Trouble as trouble:
+    except HostError as trouble:
         code = say_wrong(trouble.lines, SOME_FAILED)
     except OSError as error:
         if error.errno == errno.EIO and not error.filename:  # the terminal is closed: nobody is left to be told
@@ -183,16 +171,16 @@ def _collect(console: Console, folder: Path) -> int:
 
 
 def _wanted(job: sweep.Run, where: str) -> list[tuple[trial.Trial, plan.Planned]]:
-    """The certain trials that --where leaves. Raises Problems if it leaves none."""
+    """The certain trials that --where leaves. Raises StudyError if it leaves none."""
     if wanted := [(t, p) for t, p in job.plan.trials() if job.wanted(t.to_dict())]:
         return wanted
-    raise Problems([f"--where {where} matches no trial of {job.plan.study.document.path}"])
+    raise StudyError([f"--where {where} matches no trial of {job.plan.study.document.path}"])
 
 
 def _cluster(hosts: str, hostfile: Path | None, machine: str) -> Cluster:
-    """What the options say of hosts and machine file. Raises Problems."""
+    """What the options say of hosts and machine file. Raises StudyError."""
     if hosts and hostfile:
-        raise Problems(["--hosts and --hostfile say the same thing; give one"])
+        raise StudyError(["--hosts and --hostfile say the same thing; give one"])
     named = host_names.option(hosts) if hosts else host_names.read_file(hostfile) if hostfile else ()
     file = machine_file.load(machine_file.find(machine)) if machine else MachineFile()
     job = allocation.current()
@@ -202,7 +190,7 @@ def _cluster(hosts: str, hostfile: Path | None, machine: str) -> Cluster:
 def planned_study(
     study_file: Path, small: bool, dry_run: bool, machine: Machine | None = None, cluster: Cluster = ALONE
 ) -> plan.Plan:
-    """The study on this machine, `data: auto` resolved once for all of it. Raises Problems or Trouble."""
+    """The study on this machine, `data: auto` resolved once for all of it. Raises StudyError or HostError."""
     asked, machine = study.load(study_file, small), machine or this_machine()
     cluster = replace(cluster, hosts=cluster.hosts or asked.hosts)
     planned = plan.make(asked, machine, cluster=cluster)
@@ -214,7 +202,7 @@ def planned_study(
     data = datasets.prepare(sorted(filter(None, needed)))
     for name, one in data.items():
         if name in asks_for and one.name != name:
-            raise Trouble(f"{study_file} insists on data: {name}, but {one.why}")
+            raise HostError(f"{study_file} insists on data: {name}, but {one.why}")
     return plan.make(asked, machine, data, cluster)
 
 
@@ -255,14 +243,14 @@ def _this_command() -> str:
 
 
 def _where(text: str) -> dict[str, Any]:
-    """`framework=horovod,workers=2` -> {"framework": "horovod", "workers": 2}. Raises Problems."""
+    """`framework=horovod,workers=2` -> {"framework": "horovod", "workers": 2}. Raises StudyError."""
     known, chosen = trial.Trial().to_dict(), {}
     for part in filter(None, text.split(",")):
         key, equals, value = (word.strip() for word in part.partition("="))
         if not equals or key not in known:
-            raise Problems([f"--where {part}: expected key=value with a trial key{study.nearest(key, list(known))}"])
+            raise StudyError([f"--where {part}: expected key=value with a trial key{study.nearest(key, list(known))}"])
         if key in chosen:
-            raise Problems([f"--where: {key} is given twice"])
+            raise StudyError([f"--where: {key} is given twice"])
         chosen[key] = _typed(value)
     return chosen
 
@@ -277,8 +265,8 @@ def _typed(word: str) -> Any:
 
 def _statuses(text: str) -> frozenset[str]:
     asked = frozenset(filter(None, text.split(",")))
-    if unknown := asked - set(records.STATUSES):
-        raise Problems([f"--retry {', '.join(sorted(unknown))}: a status is one of {', '.join(records.STATUSES)}"])
+    if unknown := asked - set(store.STATUSES):
+        raise StudyError([f"--retry {', '.join(sorted(unknown))}: a status is one of {', '.join(store.STATUSES)}"])
     return asked
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaling_study.errors import Trouble
+from scaling_study.errors import HostError
 from scaling_study.settings import CACHE, data_path, data_root
 
 CIFAR10_FOLDER = "cifar-10-batches-py"
@@ -101,7 +101,7 @@ def found() -> dict[str, Data]:
 def prepare(names: Sequence[str]) -> dict[str, Data]:
     """Make data ready before any clock runs: verify and pack it once, download it if it is not there.
 
-    Raises Trouble. A subprocess does it, so that the driver never imports torch.
+    Raises HostError. A subprocess does it, so that the driver never imports torch.
     """
     if "images" in names and data_path() is None:
         ready = prepare([name for name in names if name not in ("images", "cifar10")] + ["cifar10"])
@@ -117,7 +117,7 @@ def prepare(names: Sequence[str]) -> dict[str, Data]:
         )  # fmt: skip
         if done.returncode != 0:
             said = done.stderr.strip().splitlines()
-            raise Trouble(said[-1] if said else f"preparing {' and '.join(open_)} failed")
+            raise HostError(said[-1] if said else f"preparing {' and '.join(open_)} failed")
         answer = json.loads(done.stdout.splitlines()[-1])
         for name, one in answer.items():
             ready[name] = Data(one["data"], one.get("why", f"in {data_path() if name == 'images' else data_root()}"))

@@ -16,12 +16,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from scaling_study import attempts, datasets, launchers, outcome, process
+from scaling_study import datasets
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.launch import attempts, launchers
 from scaling_study.machine import Machine, this_machine
 from scaling_study.models import NO_MODEL
-from scaling_study.plan import unsupported
+from scaling_study.processes import process
+from scaling_study.records import outcome
 from scaling_study.settings import data_root
+from scaling_study.study.plan import unsupported
 from scaling_study.trial import Trial, Window
 
 TIMEOUT_SECONDS = 120.0

@@ -13,7 +13,7 @@ MOST_PROBLEMS = 100  # that are said one by one
 MOST_CHARACTERS = 2000  # of one; the path of a file may be long
 
 
-class Problems(Exception):
+class StudyError(Exception):
     """Everything that is wrong with a study or a command line, as lines `file:line: what, and what would be right`.
 
     `more` counts those that the caller did not even put into words.
@@ -26,7 +26,7 @@ class Problems(Exception):
         super().__init__("\n".join(self.problems))
 
 
-class Trouble(Exception):
+class HostError(Exception):
     """Something on this machine or another is in the way: a folder, a disk, data, a host. The study may be right."""
 
     def __init__(self, *said: str) -> None:

@@ -11,8 +11,8 @@ from statistics import median
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS
-from scaling_study.plan import Planned
-from scaling_study.summary import Summary
+from scaling_study.records.summary import Summary
+from scaling_study.study.plan import Planned
 from scaling_study.trial import Trial
 
 # Seconds from starting to the first step, as seen on two cores: importing torch, launching, joining.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from scaling_study.collectives import COLLECTIVES
 from scaling_study.models import MODELS
+from scaling_study.stats.collectives import COLLECTIVES
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from scaling_study.attempts import Attempts
-from scaling_study.errors import Problems
-from scaling_study.guardian import Watch
-from scaling_study.outcome import Outcome
-from scaling_study.plan import Plan, Planned
-from scaling_study.process import Interruption, listening
-from scaling_study.results import locked
+from scaling_study.errors import StudyError
+from scaling_study.launch.attempts import Attempts
+from scaling_study.launch.supervisor import Watch
+from scaling_study.processes.process import Interruption, listening
+from scaling_study.records.outcome import Outcome
+from scaling_study.records.results import locked
 from scaling_study.settings import PROFILE
+from scaling_study.study.plan import Plan, Planned
 from scaling_study.sweep import Run
 from scaling_study.trial import Trial
 
@@ -38,7 +38,7 @@ OK, FAILED, INTERRUPTED = 0, 1, 130  # exit codes
 
 
 def front(planned: Plan, results: Path, asked: str) -> int:
-    """Run one trial for its traces, and say where they are; the exit code. Raises Problems or Trouble."""
+    """Run one trial for its traces, and say where they are; the exit code. Raises StudyError or HostError."""
     console = Console(highlight=False, soft_wrap=True)
     job = Run(planned, results / planned.study.name)
     trial, how = chosen(asked, planned.trials())
@@ -56,7 +56,7 @@ def front(planned: Plan, results: Path, asked: str) -> int:
 def chosen(asked: str, trials: Iterable[tuple[Trial, Planned]]) -> tuple[Trial, Planned]:
     """The trial whose id this is, or the first repeat of the one configuration in whose id it stands.
 
-    Raises Problems where there is none, where there are several, and for one that cannot run here.
+    Raises StudyError where there is none, where there are several, and for one that cannot run here.
     """
     every = list(trials)
     named = [pair for pair in every if pair[0].id == asked]
@@ -64,12 +64,12 @@ def chosen(asked: str, trials: Iterable[tuple[Trial, Planned]]) -> tuple[Trial, 
     ids = list(dict.fromkeys(trial.configuration for trial, _ in found or every))
     some = ", ".join(ids[:MOST_NAMED]) + (f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else "")
     if not found:
-        raise Problems([f"--profile {asked}: no trial of this study; there are {some}"])
+        raise StudyError([f"--profile {asked}: no trial of this study; there are {some}"])
     if len(ids) > 1:
-        raise Problems([f"--profile {asked}: which of {len(ids)}? {some}"])
+        raise StudyError([f"--profile {asked}: which of {len(ids)}? {some}"])
     trial, planned = min(found, key=lambda pair: pair[0].repeat)
     if planned.unsupported:
-        raise Problems([f"--profile {asked}: cannot run here: {planned.unsupported}"])
+        raise StudyError([f"--profile {asked}: cannot run here: {planned.unsupported}"])
     return trial, planned
 
 

@@ -17,11 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from scaling_study.estimate import Estimate
-from scaling_study.intervals import between_repeats
 from scaling_study.models import NO_MODEL
-from scaling_study.plan import Plan, Planned
-from scaling_study.records import BUSY_CORES
-from scaling_study.summary import Summary
+from scaling_study.records.store import BUSY_CORES
+from scaling_study.records.summary import Summary
+from scaling_study.stats.intervals import between_repeats
+from scaling_study.study.plan import Plan, Planned
 from scaling_study.trial import Trial
 
 COLOURS: Mapping[str, str] = {

@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from scaling_study import launchers
 from scaling_study.estimate import Estimate
+from scaling_study.launch import launchers
 from scaling_study.models import NO_MODEL
-from scaling_study.plan import Plan, Planned
-from scaling_study.process import Interruption
+from scaling_study.processes.process import Interruption
 from scaling_study.progress import clock, describe
-from scaling_study.summary import Summary
+from scaling_study.records.summary import Summary
+from scaling_study.study.plan import Plan, Planned
 from scaling_study.sweep import Run
 from scaling_study.trial import Trial
 

@@ -16,27 +16,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from scaling_study import (
-    allocation,
-    launchers,
-    outcome,
-    process,
-    provenance,
-    records,
-    results,
-    room,
-    summary,
-    unwritable,
-)
-from scaling_study.attempts import Attempts
-from scaling_study.guardian import Watch
-from scaling_study.intervals import FEWEST_REPEATS, repeats_for
-from scaling_study.outcome import Outcome
-from scaling_study.plan import Plan, Planned
-from scaling_study.pruning import Limits
-from scaling_study.records import Record
+from scaling_study import provenance
+from scaling_study.hosts import allocation
+from scaling_study.launch import launchers
+from scaling_study.launch.attempts import Attempts
+from scaling_study.launch.pruning import Limits
+from scaling_study.launch.supervisor import Watch
+from scaling_study.processes import process
+from scaling_study.records import outcome, reservation, results, summary, unwritable
+from scaling_study.records import store as records
+from scaling_study.records.outcome import Outcome
+from scaling_study.records.store import Record
+from scaling_study.records.summary import Summary
 from scaling_study.settings import CHECKOUT
-from scaling_study.summary import Summary
+from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_for
+from scaling_study.study.plan import Plan, Planned
 from scaling_study.trial import Trial
 
 
@@ -64,7 +58,7 @@ class Run:
     _largest: int = 0  # bytes of a record
 
     def open(self) -> None:
-        """Make or reopen the results folder, and read what is finished. Raises Trouble where it does not fit."""
+        """Make or reopen the results folder, and read what is finished. Raises HostError where it does not fit."""
         opened = results.open_results(self.folder, self.plan)
         self.records, self.edits, self._largest = opened.records, opened.edits, opened.largest
         for known in self.records.values():
@@ -74,7 +68,7 @@ class Run:
     def run(self, display: Display, interruption: process.Interruption) -> None:
         """Run what is not finished. Returns early when interrupted or after max_trials.
 
-        Raises Trouble when the results can no longer be written: the running trial then stays unfinished.
+        Raises HostError when the results can no longer be written: the running trial then stays unfinished.
         """
         with Watch(self.folder, interruption) as watch:
             attempts = Attempts(watch, self.plan.cluster)
@@ -148,9 +142,9 @@ class Run:
 
     def one(self, trial: Trial, planned: Planned, attempts: Attempts) -> Summary | None:
         """Run one trial to its record; None if it was interrupted."""
-        folder, size = self.folder / "trials" / trial.id, room.bytes_for(self._largest)
+        folder, size = self.folder / "trials" / trial.id, reservation.bytes_for(self._largest)
         try:
-            with results.cleared(folder), room.reserved(folder / "record.json", size) as place:
+            with results.cleared(folder), reservation.reserved(folder / "record.json", size) as place:
                 record = self._outcome(trial, planned, folder, attempts)
                 if record is None:
                     return None

@@ -13,12 +13,12 @@ import planted_sweeps
 import pytest
 from hypothesis import HealthCheck, settings
 
-from scaling_study import plan, study
-from scaling_study.errors import Problems
+from scaling_study.errors import StudyError
 from scaling_study.machine import Machine
-from scaling_study.plan import Plan
-from scaling_study.records import Phases, RankReport
-from scaling_study.study import Study
+from scaling_study.records.store import Phases, RankReport
+from scaling_study.study import plan, study
+from scaling_study.study.plan import Plan
+from scaling_study.study.study import Study
 
 # The same examples in every run; HYPOTHESIS_PROFILE=explore looks for new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -94,7 +94,7 @@ def problems_of(plan_of: Callable[..., Plan], study_file: Callable[[str | bytes]
         folder = f"{study_file(text).parent}{os.sep}"
         try:
             plan_of(text, small=small)
-        except Problems as wrong:
+        except StudyError as wrong:
             return [problem.replace(folder, "") for problem in wrong.problems]
         return []
 

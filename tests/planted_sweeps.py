@@ -6,14 +6,15 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any, cast
 
-from scaling_study import process, sweep
-from scaling_study.documents import Document
+from scaling_study import sweep
 from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.machine import Machine
-from scaling_study.plan import Plan, Planned
-from scaling_study.study import Study
-from scaling_study.study_schema import Measure
-from scaling_study.summary import Summary
+from scaling_study.processes import process
+from scaling_study.records.summary import Summary
+from scaling_study.study.documents import Document
+from scaling_study.study.plan import Plan, Planned
+from scaling_study.study.schema import Measure
+from scaling_study.study.study import Study
 from scaling_study.trial import Trial
 
 HERE = Path(__file__).parent

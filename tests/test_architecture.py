@@ -6,6 +6,7 @@ Read from the source itself, and where only running shows it, from a fresh inter
 from __future__ import annotations
 
 import ast
+import graphlib
 import io
 import os
 import re
@@ -21,70 +22,47 @@ from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.models import OURS
 from scaling_study.settings import CHECKOUT
 
-# The library without torch: a module imports only from the layers above its own.
-LAYERS = [
-    {"quoting"},
-    {"capped_log", "collectives", "errors", "hostlist", "intervals", "largest", "leftovers", "models", "ports",
-     "reading", "room", "sentinel", "settings", "ssh", "transient"},
-    {"allocation", "alpha_beta", "frameworks", "hosts", "process", "records", "unwritable"},
-    {"datasets", "documents", "machine", "pipelines", "provenance", "reach", "summary", "trial"},
-    {"contradictions", "edits", "exported", "gates", "gpu_memory", "pruning", "study_schema", "warden"},
-    {"line", "outcome", "study"},
-    {"lines", "machine_file", "on_each_host"},
-    {"cluster", "guardian"},
-    {"launchers"},
-    {"attempts"},
-    {"matrix"},
-    {"plan"},
-    {"inspection", "results"},
-    {"estimate", "sweep"},
-    {"profiling", "progress", "slurm"},
-    {"detached", "doctor", "report"},
-    {"cli"},
-]  # fmt: skip
-# The library with torch: what scripts are made of. Of the above it sees the words, never the driver.
-TORCH_LAYERS = [{"fairscale_on_cpu", "ranks"}, {"script", "workloads"}, {"measure"}, {"parity", "stages"}]
-WORDS = {
-    "alpha_beta", "collectives", "datasets", "errors", "frameworks", "intervals", "machine", "models", "pipelines",
-    "records", "settings", "trial",
-}  # fmt: skip
-
-PURE = {
-    "allocation",
-    "alpha_beta",
-    "cluster",
-    "collectives",
-    "contradictions",
-    "documents",
-    "edits",
-    "estimate",
-    "exported",
-    "frameworks",
-    "hostlist",
-    "hosts",
-    "intervals",
-    "launchers",
-    "matrix",
-    "pipelines",
-    "plan",
-    "pruning",
-    "quoting",
-    "reach",
-    "sentinel",
-    "ssh",
-    "study",
-    "study_schema",
-    "transient",
-    "trial",
+# The rooms of the library: a folder, or modules at the root. A room imports only from the rooms above its own.
+ROOMS = {
+    "stats": {"stats"},
+    "shared": {"datasets", "errors", "frameworks", "machine", "models", "provenance", "quoting", "settings", "trial"},
+    "processes": {"processes"},
+    "hosts": {"hosts"},
+    "study": {"study"},
+    "records": {"records"},
+    "launch": {"launch"},
+    "sweep": {"estimate", "sweep"},
+    "slurm": {"slurm"},
+    "commands": {"cli", "doctor", "profiling", "progress", "report"},
 }
+# The rooms with torch, which run inside a trial's ranks. Of the above they see what is described, never the driver.
+TORCH_ROOMS = {
+    "ranks": {"ranks"},
+    "workloads": {"workloads"},
+    "measure": {"measure"},
+    "models in parts": {"parity", "stages"},
+    "worker": {"worker"},
+}
+DESCRIPTIONS = {"stats", *ROOMS["shared"], "study", "records"}
+# Driver modules that a rank never loads, in rooms that it does.
+DRIVER_ONLY = {"scaling_study.study.plan", "scaling_study.study.matrix", "scaling_study.records.results"}
+
+# What plans: no clock, no process, no network. Folders whole, and single modules of the others.
+PURE = {
+    "scaling_study/stats/", "scaling_study/study/", "scaling_study/frameworks.py", "scaling_study/trial.py",
+    "scaling_study/quoting.py", "scaling_study/estimate.py", "scaling_study/hosts/allocation.py",
+    "scaling_study/hosts/exported.py", "scaling_study/hosts/hostlist.py", "scaling_study/hosts/hosts.py",
+    "scaling_study/hosts/reach.py", "scaling_study/hosts/ssh.py", "scaling_study/launch/launchers.py",
+    "scaling_study/launch/pruning.py", "scaling_study/launch/transient.py", "scaling_study/records/validation.py",
+}  # fmt: skip
 STARTS_PROCESSES = {
-    "process",  # every trial
-    "guardian",  # and the process that runs them for a driver
-    "datasets",  # prepares the data, so that the driver never imports torch
-    "provenance",  # asks git for the commit
-    "line",  # ssh to another host
-    "slurm",  # asks Slurm, in controller.py alone
-    "on_each_host",  # a launcher
+    "processes/process": "every trial",
+    "launch/supervisor": "and the process that runs them for a driver",
+    "datasets": "prepares the data, so that the driver never imports torch",
+    "provenance": "asks git for the commit",
+    "hosts/connection": "ssh to another host",
+    "hosts/on_each_host": "a launcher",
+    "slurm/controller": "asks Slurm",
 }
 OPTIONAL = {
     "horovod",
@@ -143,25 +121,35 @@ def library() -> Iterator[tuple[str, str]]:
 # --- who imports whom ---
 
 
-def test_every_module_of_the_library_has_its_layer() -> None:
-    placed = [part for layer in [*LAYERS, *TORCH_LAYERS] for part in layer]
-    assert sorted(placed) == sorted({part for part, _ in library()}), "a new module is given its layer here"
+def test_every_module_of_the_library_is_in_a_room() -> None:
+    placed = [part for room in [*ROOMS.values(), *TORCH_ROOMS.values()] for part in room]
+    assert sorted(placed) == sorted({part for part, _ in library()}), "a new folder or module is given its room here"
 
 
-@pytest.mark.parametrize("layers", [LAYERS, TORCH_LAYERS], ids=["without torch", "with torch"])
-def test_a_module_imports_only_from_the_layers_above_its_own(layers: list[set[str]]) -> None:
-    inside = set().union(*layers)
-    for part, name in library():
-        if part in inside:
-            level = next(i for i, layer in enumerate(layers) if part in layer)
-            if name == "scaling_study/parity/__main__.py":  # a front door, like cli
-                continue
-            allowed = set().union(*layers[:level], {part}, WORDS if layers is TORCH_LAYERS else set())
-            assert library_parts(name) <= allowed, f"{name} imports from below"
+@pytest.mark.parametrize("rooms", [ROOMS, TORCH_ROOMS], ids=["without torch", "with torch"])
+def test_a_room_imports_only_from_the_rooms_above_its_own(rooms: dict[str, set[str]]) -> None:
+    above = set(DESCRIPTIONS) if rooms is TORCH_ROOMS else set()
+    for room in rooms.values():
+        above |= room
+        for part, name in library():
+            if part in room and name != "scaling_study/parity/__main__.py":  # a front door, like cli
+                assert library_parts(name) <= above, f"{name} imports from below"
+                assert rooms is ROOMS or not imports(name) & DRIVER_ONLY, f"{name} loads the driver into a rank"
+
+
+@pytest.mark.parametrize("package", ["scaling_study"])
+def test_imports_go_nowhere_in_circles(package: str) -> None:
+    module_of = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name for name in SOURCES}
+    graph = {
+        module: {other for other in imports(name) & set(module_of) if not f"{module}.".startswith(f"{other}.")}
+        for module, name in module_of.items()
+        if module.startswith(f"{package}.")
+    }
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
 def test_torch_is_imported_only_where_it_is_marked() -> None:
-    with_torch = set().union(*TORCH_LAYERS)
+    with_torch = set().union(*TORCH_ROOMS.values())
     for part, name in library():
         marked = "[torch]" in (ast.get_docstring(SOURCES[name]) or "").split("\n")[0]
         if packages(name) & TORCH:
@@ -197,16 +185,15 @@ def test_frameworks_are_imported_at_the_top_of_a_script() -> None:
 
 def test_scripts_see_only_what_scripts_are_made_of() -> None:
     for name in SCRIPTS:
-        adapters = {"fairscale_on_cpu"} if "fairscale" in packages(name) else set()
         stages = {"stages"} if name.startswith("pipeline/") else set()
-        seen = {"measure", "ranks", "records", "script", "trial", "workloads"}
-        assert library_parts(name) <= seen | adapters | stages, name
+        seen = {"measure", "ranks", "records", "trial", "worker", "workloads"}
+        assert library_parts(name) <= seen | stages, name
         assert not packages(name) & {"analysis", "benchmarks", "environment"}, name
 
 
 def test_an_entry_point_only_becomes_the_command_of_a_framework() -> None:
     for name in ENTRY_POINTS:
-        assert library_parts(name) == {"launchers", "machine", "plan", "trial"}, f"{name} does something of its own"
+        assert library_parts(name) == {"launch", "machine", "study", "trial"}, f"{name} does something of its own"
         assert not packages(name) & (TORCH | OPTIONAL), f"{name} starts slowly"
 
 
@@ -220,9 +207,8 @@ def test_analysis_reads_records_and_starts_nothing() -> None:
     forking = [name for name in ours if "multiprocessing" in packages(name)]
     assert forking == ["analysis/forked.py"], "itself, to read and draw with several cores"
     for name in ours:
-        known = {"errors", "frameworks", "gates", "intervals", "models", "quoting", "records", "settings", "trial"}
-        known |= {"alpha_beta", "collectives", "reading"}
-        assert library_parts(name) <= known, name
+        assert library_parts(name) <= {"stats", "study", "records", *ROOMS["shared"]}, name
+        assert not imports(name) & DRIVER_ONLY, name
         assert not packages(name) & (TORCH | {"subprocess", "concurrent", "psutil", "pynvml"}), name
 
 
@@ -237,8 +223,8 @@ def test_the_library_knows_neither_tests_nor_benchmarks_nor_the_setting_up() -> 
 
 
 def test_processes_are_started_in_one_place() -> None:
-    starters = {part for part, name in library() if packages(name) & {"subprocess", "multiprocessing", "pty"}}
-    assert starters == STARTS_PROCESSES
+    starters = {name for _, name in library() if packages(name) & {"subprocess", "multiprocessing", "pty"}}
+    assert starters == {f"scaling_study/{part}.py" for part in STARTS_PROCESSES}
     for _, name in library():
         for node in ast.walk(SOURCES[name]):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
@@ -247,8 +233,8 @@ def test_processes_are_started_in_one_place() -> None:
 
 def test_planning_looks_at_no_clock_process_or_network() -> None:
     impure = {"subprocess", "multiprocessing", "threading", "time", "datetime", "socket", "psutil", "signal", "secrets"}
-    for part, name in library():
-        if part in PURE:
+    for _, name in library():
+        if name in PURE or f"{Path(name).parent}/" in PURE:
             assert not packages(name) & impure, name
 
 
@@ -267,7 +253,11 @@ def test_everything_but_training_imports_on_a_laptop_without_torch() -> None:
         name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         for name in SOURCES
         if name.startswith("analysis/") and not name.endswith("__main__.py")
-    ] + [f"scaling_study.{part}" for layer in LAYERS for part in layer]
+    ] + [
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for part, name in library()
+        if part in set().union(*ROOMS.values())
+    ]
     program = (
         "import importlib, sys\n"
         "class NotInstalled:\n"

@@ -17,10 +17,11 @@ from benchmarks import horovod_example, paired, publish, study_cost
 from benchmarks.__main__ import NAMES, main
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import MET, MISSED, NO_BAR, NO_CLAIM, NOT_RESOLVED, Bar, Finding
-from scaling_study import datasets, plan, study
-from scaling_study.intervals import Interval
+from scaling_study import datasets
 from scaling_study.machine import Machine
 from scaling_study.settings import CHECKOUT
+from scaling_study.stats.intervals import Interval
+from scaling_study.study import plan, study
 from tests.cluster import network
 
 STAND_IN = """

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from scaling_study import errors, matrix, plan, study
+from scaling_study import errors
 from scaling_study.machine import Machine
 from scaling_study.settings import CHECKOUT
+from scaling_study.study import matrix, plan, study
 
 SECONDS = 5.0  # of CPU time
 LAUGHS = "a0: &a0 [x, y]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 60))
@@ -90,8 +91,8 @@ MIB, MOST_MIB = 2**20, 300
 READ_ALL = """
 import json, resource, sys, time
 from pathlib import Path
-from scaling_study import plan, study
-from scaling_study.errors import Problems
+from scaling_study.study import plan, study
+from scaling_study.errors import StudyError
 from scaling_study.machine import Machine
 
 machine = Machine(2, "", 8 << 30, (), {"torch": "2", "torchvision": "1", "horovod": "0"})
@@ -102,7 +103,7 @@ for path in map(Path, sys.argv[2:]):
     try:
         plan.make(study.load(path), machine)
         said = []
-    except Problems as wrong:
+    except StudyError as wrong:
         said = wrong.problems
     print(json.dumps([path.stem, time.process_time() - start, said]))
 """

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from scaling_study.estimate import LAUNCH_SECONDS, STEP_SECONDS_PER_SAMPLE, Estimate
-from scaling_study.launchers import LAUNCHERS
-from scaling_study.plan import Planned
-from scaling_study.records import Record
-from scaling_study.study_schema import Measure
+from scaling_study.launch.launchers import LAUNCHERS
+from scaling_study.records.store import Record
+from scaling_study.study.plan import Planned
+from scaling_study.study.schema import Measure
 from scaling_study.trial import Trial
 
 TRIAL = Trial(model="resnet18", batch_per_worker=100, device="cpu", allreduce="none")

@@ -25,17 +25,20 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study import errors, launchers, outcome, plan, study, summary
-from scaling_study.errors import Problems
+from scaling_study import errors
+from scaling_study.errors import StudyError
 from scaling_study.estimate import Estimate
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.launch import launchers
 from scaling_study.machine import Machine
 from scaling_study.models import MODELS
 from scaling_study.progress import clock, describe
-from scaling_study.records import Record
-from scaling_study.results import about
+from scaling_study.records import outcome, summary
+from scaling_study.records.results import about
+from scaling_study.records.store import Record
 from scaling_study.settings import CHECKOUT
-from scaling_study.study_schema import KEYS, Measure
+from scaling_study.study import plan, study
+from scaling_study.study.schema import KEYS, Measure
 from scaling_study.trial import Trial
 
 SHIPPED = sorted([CHECKOUT / "sweeps.yaml", *(CHECKOUT / "studies").glob("*.yaml")])
@@ -49,7 +52,7 @@ def answer(path: Path, machine: Machine, small: bool = False) -> list[str]:
     start = time.process_time()
     try:
         made = plan.make(study.load(path, small), machine)
-    except Problems as wrong:
+    except StudyError as wrong:
         said = wrong.problems
         assert said and len(said) <= errors.MOST_PROBLEMS + 1
         assert all(line.startswith((f"{path}:", "... and ")) for line in said), "each names the file"
@@ -243,12 +246,12 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
             "round.yaml": "cannot be read: Too many levels of symbolic links",
             ".": "cannot be read: Is a directory",
         }.items():
-            with pytest.raises(Problems) as wrong:
+            with pytest.raises(StudyError) as wrong:
                 study.load(tmp_path / name)
             assert wrong.value.problems == [f"{tmp_path / name}: {said}"]
     for device in ("/dev/zero", "/dev/null", "/dev/tty", "/dev/random"):
         if os.path.exists(device):
-            with pytest.raises(Problems, match="a pipe or device; a study is a file"):
+            with pytest.raises(StudyError, match="a pipe or device; a study is a file"):
                 study.load(Path(device))
 
 
@@ -258,7 +261,7 @@ def test_a_name_that_a_terminal_would_obey_is_written_out(tmp_path: Path) -> Non
         for is_there in (False, True):
             if is_there:
                 (tmp_path / name).write_text("study: [")
-            with pytest.raises(Problems) as wrong:
+            with pytest.raises(StudyError) as wrong:
                 study.load(tmp_path / name)
             (line,) = wrong.value.problems
             assert line.isprintable() and line.isascii() and str(wrong.value) == line
@@ -277,7 +280,7 @@ def test_a_study_is_named_like_a_folder_that_can_be_nowhere_else(study_file: Cal
     text = dumped({"study": name, "sweeps": [{"framework": "single"}]})
     try:
         made = study.load(study_file(text)).name
-    except Problems as wrong:
+    except StudyError as wrong:
         assert not SAFE.fullmatch(name)
         assert len(wrong.problems) == 1, "the name and nothing else"
     else:
@@ -310,14 +313,14 @@ def test_a_study_names_no_variable_no_file_and_no_program(
         if place in ("exclude", "include"):
             sweep[place] = [around]
     around[key] = ["x"] if place == "matrix" else "x"
-    with pytest.raises(Problems) as wrong:
+    with pytest.raises(StudyError) as wrong:
         study.load(study_file(dumped(value)))
     assert any(f"unknown key {key!r}" in line for line in wrong.value.problems)
 
 
 def test_what_trains_comes_from_installed_packages_alone(study_file: Callable[..., Path]) -> None:
     for name in ("os:system", "scaling_study.workloads.cifar10:load", "../evil", "evil.py", "__import__('os')"):
-        with pytest.raises(Problems, match="is not right: input should be"):
+        with pytest.raises(StudyError, match="is not right: input should be"):
             study.load(study_file(dumped({"study": "a", "sweeps": [{"framework": "single", "model": name}]})))
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from scaling_study import profiling
-from scaling_study.errors import Problems
+from scaling_study.errors import StudyError
 from scaling_study.machine import installed
-from scaling_study.plan import Plan
 from scaling_study.settings import CHECKOUT
+from scaling_study.study.plan import Plan
 
 STUDY = """
 study: small
@@ -52,7 +52,7 @@ def test_what_names_no_trial_or_several_is_told_which_there_are(
     plan_of: Callable[..., Plan], asked: str, said: str
 ) -> None:
     trials = list(plan_of(STUDY).trials())
-    with pytest.raises(Problems) as wrong:
+    with pytest.raises(StudyError) as wrong:
         profiling.chosen(asked, trials)
     (line,) = wrong.value.problems
     assert line.startswith(f"--profile {asked}: {said}") and all(one.configuration in line for one, _ in trials)
@@ -61,7 +61,7 @@ def test_what_names_no_trial_or_several_is_told_which_there_are(
 def test_what_cannot_run_here_is_not_tried(plan_of: Callable[..., Plan], machine: Callable[..., object]) -> None:
     trials = list(plan_of(STUDY + HOROVOD, machine(without="horovod")).trials())
     asked = next(trial.id for trial, _ in trials if trial.framework == "horovod")
-    with pytest.raises(Problems, match=r"cannot run here: .*horovod"):
+    with pytest.raises(StudyError, match=r"cannot run here: .*horovod"):
         profiling.chosen(asked, trials)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.errors import MOST_CHARACTERS, MOST_PROBLEMS, Problems, Trouble
+from scaling_study.errors import MOST_CHARACTERS, MOST_PROBLEMS, HostError, StudyError
 from scaling_study.quoting import MOST_SHOWN, printable, quoted, shortened
 from scaling_study.settings import CHECKOUT
 
@@ -48,11 +48,11 @@ def test_what_is_long_is_cut() -> None:
 
 
 def test_a_refusal_can_be_read_however_much_is_wrong() -> None:
-    wrong = Problems([f"a.yaml:{n}: \x1b[2J{'x' * 5000}" for n in range(1000)], more=23)
+    wrong = StudyError([f"a.yaml:{n}: \x1b[2J{'x' * 5000}" for n in range(1000)], more=23)
     assert len(wrong.problems) == MOST_PROBLEMS + 1 and wrong.problems[-1] == "... and 923 more problems"
     assert all(len(line) <= MOST_CHARACTERS and line.isprintable() for line in wrong.problems)
-    assert Problems(["one"]).problems == ["one"] and str(Problems(["one", "two"])) == "one\ntwo"
-    assert str(Trouble("a\x1b[2J\nb")) == r"a\x1b[2J\nb"
+    assert StudyError(["one"]).problems == ["one"] and str(StudyError(["one", "two"])) == "one\ntwo"
+    assert str(HostError("a\x1b[2J\nb")) == r"a\x1b[2J\nb"
 
 
 def test_what_a_terminal_has_no_sign_for_ends_nothing() -> None:

@@ -12,16 +12,18 @@ import psutil
 import pytest
 from planted_sweeps import MACHINE, Seen, run
 
-from scaling_study import process, records, results, summary, sweep
-from scaling_study.errors import Trouble
-from scaling_study.plan import Plan
-from scaling_study.records import Record
+from scaling_study import sweep
+from scaling_study.errors import HostError
+from scaling_study.processes import process
+from scaling_study.records import results, store, summary
+from scaling_study.records.store import Record
+from scaling_study.study.plan import Plan
 
 
 def outcome_of(plan: Plan, tmp_path: Path) -> Record:
     seen, _ = run(plan, tmp_path / "results")
     (ended,) = seen.ended
-    record = records.read_trial(tmp_path / "results" / "trials" / ended.id)
+    record = store.read_trial(tmp_path / "results" / "trials" / ended.id)
     assert summary.of(record) == ended
     return record
 
@@ -225,24 +227,24 @@ def test_another_study_or_machine_is_refused_with_the_difference(plan_for, tmp_p
     plan = plan_for("take_a_second")
     results.open_results(tmp_path, plan)
     other = dataclasses.replace(plan, study=dataclasses.replace(plan.study, name="other"))
-    with pytest.raises(Trouble, match="holds study 'planted', not 'other': choose another --results"):
+    with pytest.raises(HostError, match="holds study 'planted', not 'other': choose another --results"):
         results.open_results(tmp_path, other)
     bigger = dataclasses.replace(plan, machine=dataclasses.replace(MACHINE, cores=64))
     results.open_results(tmp_path, bigger)  # of a study that was only looked at, nothing can be mixed
     results.open_results(tmp_path, plan)
     (tmp_path / "trials" / "one").mkdir()
     (tmp_path / "trials" / "one" / "record.json").write_text("{}")
-    with pytest.raises(Trouble, match=r"measured on another machine \(cores 2 then, 64 now\)"):
+    with pytest.raises(HostError, match=r"measured on another machine \(cores 2 then, 64 now\)"):
         results.open_results(tmp_path, bigger)
     shares = dataclasses.replace(plan.configurations[0].trial, cores_per_worker=2)
     wider = dataclasses.replace(plan, configurations=(dataclasses.replace(plan.configurations[0], trial=shares),))
-    with pytest.raises(Trouble, match="measured with 1 core"):
+    with pytest.raises(HostError, match="measured with 1 core"):
         results.open_results(tmp_path, wider)
 
 
 def test_two_drivers_on_one_folder_the_second_names_the_first(tmp_path):
     named = rf"in use by another run \(process {os.getpid()} since "
-    with results.locked(tmp_path), pytest.raises(Trouble, match=named), results.locked(tmp_path):
+    with results.locked(tmp_path), pytest.raises(HostError, match=named), results.locked(tmp_path):
         pass
     with results.locked(tmp_path):
         pass
@@ -264,7 +266,7 @@ def test_larger_batches_than_one_that_really_ran_out_of_memory_are_not_run(plan_
         for repeat in (1, 2):
             known = job.records[dataclasses.replace(by_batch[batch], repeat=repeat).id]
             assert (known.status, known.implied) == (status, implied), (batch, repeat)
-            record = records.read_trial(tmp_path / "trials" / known.id)
+            record = store.read_trial(tmp_path / "trials" / known.id)
             assert (record.reason == reason, record.exit_code is None) == (implied, implied)
             assert (tmp_path / "trials" / known.id / "log.txt").exists() != implied
     again, _ = run(plan, tmp_path)
@@ -329,7 +331,7 @@ def test_a_record_that_cannot_be_believed_is_measured_again(plan_for, tmp_path, 
     spoil(path)
     again, _ = run(plan, tmp_path)
     assert [r.status for r in again.ended] == ["ok"] and again.started == first.started
-    assert not path.is_symlink() and records.read_trial(path.parent).status == "ok"
+    assert not path.is_symlink() and store.read_trial(path.parent).status == "ok"
 
 
 def test_a_record_in_the_folder_of_another_trial_is_not_its(plan_for, tmp_path):
@@ -345,7 +347,7 @@ def test_a_study_json_that_is_none_is_one_sentence(plan_for, tmp_path):
     plan = plan_for("take_a_second")
     for text in ("{", "[]", "null", '{"machine": 3}', '{"study": "planted", "machine": NaN}'):
         (tmp_path / "study.json").write_text(text)
-        with pytest.raises(Trouble, match=r"study\.json .*; move it away, or choose another folder"):
+        with pytest.raises(HostError, match=r"study\.json .*; move it away, or choose another folder"):
             results.open_results(tmp_path, plan)
 
 

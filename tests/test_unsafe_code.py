@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from scaling_study import attempts, launchers
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.launch import attempts, launchers
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 

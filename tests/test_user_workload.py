@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from scaling_study import records
+from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.slow
@@ -89,7 +89,7 @@ def left_in(folder: Path, workers: int) -> list[dict]:
 
 @pytest.mark.parametrize(("framework", "workers"), [("single", 1), ("horovod", 2), ("torch_ddp", 2)])
 def test_each_framework_trains_all_of_it_on_samples_of_its_own(trained, framework, workers):
-    ranks = records.read_ranks(trained(framework), workers)
+    ranks = store.read_ranks(trained(framework), workers)
     assert [rank.parameters for rank in ranks] == [PARAMETERS] * workers
     assert [rank.samples_seen for rank in ranks] == [STEPS * BATCH] * workers
     assert {rank.data_source for rank in ranks} == {"sine"}

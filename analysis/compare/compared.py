@@ -14,7 +14,7 @@ from analysis.compare.missing import Missing
 from analysis.compare.pairs import Pairing, Row
 from analysis.compare.verdicts import REGRESSIONS, SAYS_NOTHING, Verdicts
 from analysis.results import Results
-from scaling_study.records import BUSY_CORES
+from scaling_study.records.store import BUSY_CORES
 
 MOST_NAMES = 3
 RUN = ["trial", "started_at", "samples_per_second"]  # alike in two results: it is the same run

@@ -17,7 +17,7 @@ from analysis.as_rows import as_rows
 from analysis.baseline import known
 from analysis.compare.pairs import Pair, Row
 from analysis.compare.verdicts import BROKEN, FAILING, SLOWER, Verdicts
-from scaling_study.intervals import FEWEST_REPEATS
+from scaling_study.stats.intervals import FEWEST_REPEATS
 
 NO_FAULT = ("ok", "cancelled", outcomes.IMPLIED)
 Trials = Sequence[Mapping[Any, Any]]  # of one configuration, that failed: status, reason, repeat

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from analysis.compare.pairs import Pair, Pairing, Row
 from analysis.results import Results
-from scaling_study.intervals import FEWEST_REPEATS
+from scaling_study.stats.intervals import FEWEST_REPEATS
 
 UNREADABLE, FEW = "its records cannot be read", "some of its records cannot be read"
 ABSENT, UNSAID = "planned, and without a record", "without a record, and B's study does not say what it plans"

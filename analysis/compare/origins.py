@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from scaling_study import records
 from scaling_study.quoting import printable, shortened
-from scaling_study.records import Record, UnreadableRecord
+from scaling_study.records import store
+from scaling_study.records.store import Record, UnreadableRecord
 
 Fact = tuple[str, str]  # its kind, one of KINDS, and its name
 Origins = Mapping[str, Mapping[Fact, frozenset[str]]]
@@ -36,7 +36,7 @@ def read(folder: Path, wanted: Iterable[str]) -> Origins:
     failed: dict[str, dict[Fact, set[str]]] = {}
     for path in sorted((folder / "trials").glob("*/record.json")):
         try:
-            record = records.read_trial(path.parent)
+            record = store.read_trial(path.parent)
         except UnreadableRecord:
             continue
         name = printable(record.configuration)

@@ -26,7 +26,7 @@ from analysis.baseline import known
 from analysis.compare.pairs import Pair, Row
 from analysis.configurations import values
 from analysis.spread import Spread, believed
-from scaling_study.intervals import FEWEST_REPEATS, first_stage
+from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 
 Values = NDArray[np.float64]
 FALSE_ALARMS, CONFIDENCE = 0.05, 0.95

@@ -12,8 +12,8 @@ from analysis import baseline
 from analysis.epochs import faults
 from analysis.epochs.faults import Row
 from analysis.results import Results
-from scaling_study.intervals import ratio
 from scaling_study.models import MODELS
+from scaling_study.stats.intervals import ratio
 
 SECONDS = ("data_seconds", "training_seconds", "running_seconds")
 COLUMNS = (

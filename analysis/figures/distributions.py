@@ -22,7 +22,7 @@ from analysis.figures import style
 from analysis.names import file_name
 from analysis.once import once
 from analysis.results import Results
-from scaling_study.alpha_beta import three_digits
+from scaling_study.stats.alpha_beta import three_digits
 
 MOST_ROWS, MOST_REPEATS = 40, 10
 REPEAT, ROW = 0.065, 0.2  # inches: a repeat, and what a row has at least

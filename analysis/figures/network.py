@@ -22,8 +22,8 @@ from analysis.figures.marks import EndLabel
 from analysis.network import fit, listing, table
 from analysis.network.listing import duration_text, rate_text, size_text
 from analysis.results import Results
-from scaling_study.alpha_beta import AlphaBeta
-from scaling_study.collectives import COLLECTIVES, bus_factor
+from scaling_study.stats.alpha_beta import AlphaBeta
+from scaling_study.stats.collectives import COLLECTIVES, bus_factor
 
 MOST_PROBES = len(style.PALETTE)
 Values = NDArray[np.float64]

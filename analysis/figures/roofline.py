@@ -17,7 +17,7 @@ from analysis.figures import looks, marks, style
 from analysis.figures.marks import EndLabel
 from analysis.results import Results
 from analysis.why.utilisation import DEVICE, Utilisation, utilisations
-from scaling_study.alpha_beta import three_digits
+from scaling_study.stats.alpha_beta import three_digits
 
 MOST_LABELS, MOST_COLUMNS = 14, 2
 FEW_DECADES = 300  # end over beginning of an axis, below which powers of ten alone would be too few ticks

@@ -25,7 +25,7 @@ from analysis.why.bottleneck import (
     Bottleneck,
     bottlenecks,
 )
-from scaling_study.alpha_beta import three_digits
+from scaling_study.stats.alpha_beta import three_digits
 
 ROW = 0.2  # inches
 WIDTH = 3.6

@@ -17,7 +17,7 @@ from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped, over, simultaneous
 from analysis.findings.finding import DOUBT, NOTE, Finding, Row
 from analysis.over_ranks import PHASES
-from scaling_study.intervals import FEWEST_REPEATS
+from scaling_study.stats.intervals import FEWEST_REPEATS
 
 CLIFF = 0.9  # of the throughput at the next smaller batch
 WITHOUT_INTERVAL = 0.75  # likewise, where there are too few repeats for an interval

@@ -13,7 +13,7 @@ from analysis.as_rows import as_rows
 from analysis.configurations import values
 from analysis.findings.finding import Row
 from analysis.results import Results
-from scaling_study.intervals import Interval, ratio
+from scaling_study.stats.intervals import Interval, ratio
 
 RUN_COLUMNS = (
     *("trial", "configuration", "model", "find", "repeat", "status", "started_at", "samples_per_second"),

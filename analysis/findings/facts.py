@@ -14,7 +14,7 @@ import pandas as pd
 
 from analysis.findings.training import Training
 from scaling_study.quoting import printable
-from scaling_study.records import Record
+from scaling_study.records.store import Record
 
 COLUMNS = (
     *("configuration", "repeat", "warmup_steps", "first_step", "cores", "threads", "learning_rate"),

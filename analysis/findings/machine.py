@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence
 from analysis.findings.finding import DOUBT, NOTE, Finding
-from scaling_study.records import BUSY_CORES
+from scaling_study.records.store import BUSY_CORES
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """The machine itself: how much two runs of one thing differ, and whether it became slower or faster over the sweep.
 
 floor    relative spread between repeats: of the sentinel, the one configuration that is repeated through the whole
-         sweep (scaling_study/sentinel.py), or pooled over all where the study has none. Said to be too much only
+         sweep (scaling_study/study/sentinel.py), or pooled over all where the study has none. Said to be too much only
          where its whole interval is above the study's target
 drift    do later repeats of a configuration tend to be slower, or faster, than its earlier ones? Kendall's test,
          configuration by configuration and added up (Hirsch, Slack and Smith, Water Resour. Res. 18, 1982, whose

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence
 from analysis.findings.finding import DOUBT, WRONG, Finding
-from scaling_study.intervals import FEWEST_REPEATS
+from scaling_study.stats.intervals import FEWEST_REPEATS
 
 STILL_WARMING = 2.0  # of the usual step: a first one as slow as this belongs to the warm-up
 NOT_FINITE = "the loss is not finite"

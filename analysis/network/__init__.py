@@ -8,5 +8,5 @@
     from analysis.network import fit
     fit.fit(results)[("allreduce", False)].seconds(bytes=25 << 20)
 
-The picture is analysis/figures/network.py; how a fit is made, scaling_study/alpha_beta.py.
+The picture is analysis/figures/network.py; how a fit is made, scaling_study/stats/alpha_beta.py.
 """

@@ -3,7 +3,7 @@
     fit(results)[("allreduce", False)]  ->  AlphaBeta: alpha_seconds, beta_seconds_per_byte, intervals, seconds(bytes)
 
 Bytes are sizes as nccl-tests has them, and alpha and beta are those of the collective on as many workers as the probe
-had: for a ring of other n, take them apart by its formula (scaling_study/collectives.py has the factors).
+had: for a ring of other n, take them apart by its formula (scaling_study/stats/collectives.py has the factors).
 
 The intervals are the wider of two: of the line through the means, where sizes are off it (alpha_beta.py), and, with
 three repeats or more, of the repeats' own lines, since processes that are started again find another network.
@@ -18,9 +18,9 @@ import pandas as pd
 
 from analysis.network import table
 from analysis.results import Results
-from scaling_study.alpha_beta import AlphaBeta, Point
-from scaling_study.alpha_beta import fit as line
-from scaling_study.intervals import FEWEST_REPEATS, between_repeats
+from scaling_study.stats.alpha_beta import AlphaBeta, Point
+from scaling_study.stats.alpha_beta import fit as line
+from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
 
 Key = tuple[str, bool]  # (collective, cores busy)
 

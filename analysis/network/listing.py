@@ -12,9 +12,9 @@ from analysis.network import fit
 from analysis.network.fit import Probe
 from analysis.network.table import table
 from analysis.results import Results
-from scaling_study.alpha_beta import AlphaBeta, bounded, three_digits
-from scaling_study.collectives import bus_factor
-from scaling_study.records import BUSY_CORES
+from scaling_study.records.store import BUSY_CORES
+from scaling_study.stats.alpha_beta import AlphaBeta, bounded, three_digits
+from scaling_study.stats.collectives import bus_factor
 
 STRAIGHT = 0.1  # sizes further off the line than this are said to be no line
 HEADER = (

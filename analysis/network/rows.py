@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from scaling_study.collectives import COLLECTIVES
-from scaling_study.intervals import within_run
 from scaling_study.quoting import printable
-from scaling_study.records import Record
+from scaling_study.records.store import Record
+from scaling_study.stats.collectives import COLLECTIVES
+from scaling_study.stats.intervals import within_run
 
 Row = tuple[object, ...]
 SECONDS = ("seconds", "seconds_low", "seconds_high", "seconds_min", "seconds_max")

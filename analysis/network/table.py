@@ -10,8 +10,8 @@ import pandas as pd
 from analysis.as_rows import as_rows
 from analysis.baseline import known
 from analysis.results import Results
-from scaling_study.collectives import COLLECTIVES, bus_factor
-from scaling_study.intervals import FEWEST_REPEATS, between_repeats
+from scaling_study.stats.collectives import COLLECTIVES, bus_factor
+from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
 
 BETWEEN, WITHIN = "between repeats", "within the run"
 LIBRARIES: Mapping[str, str] = {"torchrun": "torch.distributed", "horovodrun": "Horovod", "mpirun": "mpi4py"}

@@ -15,7 +15,7 @@ import pandas as pd
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.quoting import printable
-from scaling_study.records import RankReport, Record
+from scaling_study.records.store import RankReport, Record
 
 FORWARD, BACKWARD, INPUT, WEIGHT = KINDS = ("forward", "backward", "backward_input", "backward_weight")
 WHOSE = ("configuration", "repeat", "replica", "worker", "rank")

@@ -21,8 +21,8 @@ import pandas as pd
 from analysis.baseline import known
 from analysis.prediction.fusion import Gradient
 from analysis.prediction.simulate import Step
-from scaling_study import records
-from scaling_study.records import RankReport, UnreadableRecord
+from scaling_study.records import store
+from scaling_study.records.store import RankReport, UnreadableRecord
 
 EVEN_PARTS = 64  # of a backward whose gradients nobody noted
 Row = Mapping[Any, Any]
@@ -105,6 +105,6 @@ def arrivals(reports: Sequence[RankReport]) -> tuple[list[Gradient], bool]:
 
 def _report(trial: Path) -> RankReport | None:
     try:
-        return records.read_trial(trial).ranks[0]
+        return store.read_trial(trial).ranks[0]
     except (UnreadableRecord, IndexError):
         return None

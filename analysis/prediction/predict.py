@@ -22,7 +22,7 @@ from analysis.prediction.measured import OneWorker
 from analysis.prediction.network import Network
 from analysis.prediction.simulate import Outcome, simulate
 from analysis.prediction.targets import Target
-from scaling_study.intervals import FEWEST_REPEATS
+from scaling_study.stats.intervals import FEWEST_REPEATS
 
 FLAT = ("ring", "tree")  # hierarchical is the ring there, and halving and doubling nearly
 DRAWS, SEED = 160, 0

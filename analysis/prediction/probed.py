@@ -20,7 +20,7 @@ from analysis.network.fit import Probe
 from analysis.prediction.fusion import HOROVOD
 from analysis.prediction.network import Link, Network
 from analysis.results import Results
-from scaling_study.alpha_beta import AlphaBeta
+from scaling_study.stats.alpha_beta import AlphaBeta
 
 IDLE, BUSY = ("allreduce", False), ("allreduce", True)
 LAUNCHER = {  # whose collectives a framework calls -> the probe that called the same

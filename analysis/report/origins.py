@@ -16,10 +16,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from scaling_study import records
 from scaling_study.quoting import printable
-from scaling_study.reading import UnreadableRecord, contents
-from scaling_study.records import RankReport, Record
+from scaling_study.records import store
+from scaling_study.records.reading import UnreadableRecord, contents
+from scaling_study.records.store import RankReport, Record
 
 SAMPLES = "samples.npz"
 STUDY_FILE = "study.yaml"
@@ -81,7 +81,7 @@ def gather(folder: Path, samples: IO[bytes] | None = None) -> Origins:
 def _records(folder: Path) -> Iterator[Record]:
     for place in sorted((folder / "trials").glob("*")):
         try:
-            yield records.read_trial(place)
+            yield store.read_trial(place)
         except UnreadableRecord:
             continue
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from analysis.scaling.extrapolate import Extrapolation
 from analysis.scaling.families import Family
-from scaling_study.intervals import FEWEST_REPEATS
+from scaling_study.stats.intervals import FEWEST_REPEATS
 
 SHARE = 0.5
 FARTHEST = 16  # times the largest count measured

@@ -26,7 +26,7 @@ from analysis.results import Results
 from analysis.scaling.extrapolate import FARTHEST, Extrapolation, extrapolations
 from analysis.scaling.families import Family, Row
 from analysis.scaling.fit import FEWEST_COUNTS, Comparison, Declined
-from scaling_study.intervals import FEWEST_REPEATS
+from scaling_study.stats.intervals import FEWEST_REPEATS
 
 MOST_REPEATS = 30
 WINNER, LAW, FIRST_LAW = "the winner", "the law", "a law at all"

@@ -34,7 +34,7 @@ from analysis.results import Results
 from analysis.why import kernels, steps
 from analysis.why.kernels import Fixed, Neighbours
 from analysis.why.steps import COMMUNICATION, COMPUTING, DATA, OPTIMIZER, UNATTRIBUTED, Mean, Steps, Vector
-from scaling_study.intervals import FEWEST_REPEATS
+from scaling_study.stats.intervals import FEWEST_REPEATS
 
 PARTS = (
     *("input", "fixed", "kernels", "optimizer", "exposed", "within", "stragglers", "bubble", "mixed", "unattributed"),

@@ -29,7 +29,7 @@ from analysis.why.attribution import Attribution
 from analysis.why.kernels import Fixed
 from analysis.why.steps import COMMUNICATION, COMPUTING, DATA, OPTIMIZER, UNATTRIBUTED, Steps
 from analysis.why.utilisation import Utilisation, utilisations
-from scaling_study.alpha_beta import three_digits
+from scaling_study.stats.alpha_beta import three_digits
 
 COMPUTE, LAUNCH, COMMUNICATE, INPUT, MEMORY, BUBBLE = KINDS = (
     "compute", "launch", "communication", "input", "memory", "pipeline bubble",

@@ -24,7 +24,7 @@ from analysis.baseline import BATCH_KEYS, known, same
 from analysis.configurations import KEYS, over
 from analysis.once import once
 from analysis.results import Results
-from scaling_study.intervals import Interval
+from scaling_study.stats.intervals import Interval
 
 OOM, FIND_MAX = "oom", "max_batch"
 ALIKE = tuple(key for key in KEYS if key not in (*BATCH_KEYS, "find"))

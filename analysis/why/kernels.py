@@ -25,7 +25,7 @@ from analysis.once import once
 from analysis.results import Results
 from analysis.why import steps
 from analysis.why.steps import COMPUTING, FORWARD, Mean, Steps, communicates_in, cut, one_process
-from scaling_study.alpha_beta import Point, fit
+from scaling_study.stats.alpha_beta import Point, fit
 
 Row = Mapping[Any, Any]
 LEAST_RANGE = 1.5  # of batch sizes, largest over smallest: below, a line says nothing of where it begins

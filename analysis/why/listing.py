@@ -16,7 +16,7 @@ from analysis.why.frontier import families
 from analysis.why.remedies import HALVE, Remedy, remedies
 from analysis.why.steps import steps
 from analysis.why.utilisation import NOT_COUNTED, utilisations
-from scaling_study.alpha_beta import three_digits
+from scaling_study.stats.alpha_beta import three_digits
 
 MOST_REMEDIES = 3  # of a configuration, in a table
 MEANINGS = {

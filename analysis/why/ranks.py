@@ -16,7 +16,7 @@ import pandas as pd
 
 from analysis.over_ranks import PHASES
 from scaling_study.quoting import printable
-from scaling_study.records import Record
+from scaling_study.records.store import Record
 
 PHASE_COLUMNS = tuple(f"{name}_seconds" for name in PHASES)
 NUMBERS = (

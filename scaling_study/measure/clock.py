@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from scaling_study import records
 from scaling_study.machine import cpu_model
 from scaling_study.measure import collector, console
 from scaling_study.measure.arrivals import Arrivals, watchable
@@ -31,7 +30,8 @@ from scaling_study.measure.window import next_block
 from scaling_study.measure.wire import Wire
 from scaling_study.measure.witness import Weights, Witness
 from scaling_study.ranks import Ranks
-from scaling_study.records import RankReport
+from scaling_study.records import store
+from scaling_study.records.store import RankReport
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.workload import Batch
@@ -163,7 +163,7 @@ def measure(
     if record and witness:
         witness.leave(Path(record))
     if record:
-        records.write_rank(Path(record), report)
+        store.write_rank(Path(record), report)
     say.result(report)
     return report
 
@@ -176,7 +176,7 @@ def census(step: Step, workload: Workload, memory: Memory, wire: Wire) -> Loss:
 
 def instrument(
     step: Step, workload: Workload, phase: Phase, steps: int, device: torch.device, timeline: Timeline | None
-) -> records.Phases:
+) -> store.Phases:
     """`steps` more steps with every phase timed."""
     phase.on = True
     start = now(device)

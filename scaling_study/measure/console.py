@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaling_study.ranks import Ranks
-from scaling_study.records import RankReport
+from scaling_study.records.store import RankReport
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 
@@ -36,7 +36,7 @@ class Voice:
         """The line with throughput and the interval that this one run supports."""
         if self.ranks.rank != 0:
             return
-        from scaling_study.intervals import throughput, within_run  # scipy: not before the clock has stopped
+        from scaling_study.stats.intervals import throughput, within_run  # scipy: not before the clock has stopped
 
         speed = throughput(within_run(report.step_seconds), self.trial.batch_per_worker)
         n, shares = self.trial.workers, self.trial.data_parallel

@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 
-from scaling_study import collectives, records
 from scaling_study.measure import collector
 from scaling_study.measure.busy import cores_busy
 from scaling_study.measure.calls import MOST_CALLS, Budget, Call, Calls
@@ -29,7 +28,9 @@ from scaling_study.measure.payload import Payload, pattern
 from scaling_study.measure.quiet import QuietMeter
 from scaling_study.measure.versions import versions
 from scaling_study.ranks import Ranks
-from scaling_study.records import RankReport
+from scaling_study.records import store
+from scaling_study.records.store import RankReport
+from scaling_study.stats import collectives
 from scaling_study.trial import Trial, Window
 
 
@@ -64,7 +65,7 @@ def probe(call: Call, barrier: Callable[[], None], trial: Trial, ranks: Ranks, r
     quiet.stop()
     report = reported(rows, row_seconds, first_step_at, quiet, ranks)
     if record:
-        records.write_rank(Path(record), report)
+        store.write_rank(Path(record), report)
     return report
 
 

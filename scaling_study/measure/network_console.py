@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import mean
 
-from scaling_study.alpha_beta import Point, summary
-from scaling_study.collectives import bus_bandwidth, table_header, table_row
-from scaling_study.intervals import within_run
 from scaling_study.ranks import Ranks
+from scaling_study.stats.alpha_beta import Point, summary
+from scaling_study.stats.collectives import bus_bandwidth, table_header, table_row
+from scaling_study.stats.intervals import within_run
 
 
 class Table:

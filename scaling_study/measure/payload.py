@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from scaling_study.collectives import ALL_GATHER, ALLREDUCE, BROADCAST, REDUCE_SCATTER, part_elements, whole_bytes
+from scaling_study.stats.collectives import ALL_GATHER, ALLREDUCE, BROADCAST, REDUCE_SCATTER, part_elements, whole_bytes
 
 PERIOD = 251  # a prime: no two parts of a buffer begin alike
 NOTHING = -1.0  # what a result holds before the call: no right answer has it

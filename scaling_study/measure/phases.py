@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
-from scaling_study import records
+from scaling_study.records import store
 
 NAMES = ("data", "forward", "backward", "communication", "optimizer")
 NOTHING = nullcontext()
@@ -46,11 +46,11 @@ class Phase:
             torch.cuda.current_stream(self.device).synchronize()
         return time.perf_counter()
 
-    def means(self, steps: int, seconds: float) -> records.Phases:
+    def means(self, steps: int, seconds: float) -> store.Phases:
         """Means over `steps` instrumented steps that took `seconds` in all. Unmarked phases are None."""
         means = {f"{name}_seconds": self.seconds[name] / steps for name in NAMES if name in self.seconds}
         rest = (seconds - sum(self.seconds.values())) / steps
-        return records.Phases(steps=steps, step_seconds=seconds / steps, unattributed_seconds=rest, **means)
+        return store.Phases(steps=steps, step_seconds=seconds / steps, unattributed_seconds=rest, **means)
 
 
 def now(device: torch.device) -> float:

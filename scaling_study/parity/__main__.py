@@ -15,17 +15,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from scaling_study import cli, process, records, results, sweep
-from scaling_study.errors import Problems, Trouble
-from scaling_study.plan import Plan, Planned
+from scaling_study import cli, sweep
+from scaling_study.errors import HostError, StudyError
+from scaling_study.processes import process
 from scaling_study.progress import describe
-from scaling_study.summary import Summary
+from scaling_study.records import results, store
+from scaling_study.records.summary import Summary
+from scaling_study.study.plan import Plan, Planned
 from scaling_study.trial import Trial
 
 USUAL = ("framework", "model", "workers", "allreduce", "precision")
 TELLING = (*USUAL, "launcher", "controller", "zero_stage", "accumulation", "device")
 WIDTH = 150  # in a log file
-AGAIN = frozenset(records.STATUSES) - {"ok", "unsupported"}
+AGAIN = frozenset(store.STATUSES) - {"ok", "unsupported"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,11 +41,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         plan = cli.planned_study(asked.study, asked.small, False)
         if not plan.gates:
-            raise Problems([f"{asked.study} has no gates: it says parity: false, or nothing in it can run here"])
+            raise StudyError([f"{asked.study} has no gates: it says parity: false, or nothing in it can run here"])
         return gates(console, plan, asked.results / plan.study.name)
-    except Problems as wrong:
+    except StudyError as wrong:
         return cli.say_wrong(wrong.problems)
-    except Trouble as trouble:
+    except HostError as trouble:
         return cli.say_wrong([str(trouble)], cli.SOME_FAILED)
 
 
@@ -96,9 +98,9 @@ def verdict(folder: Path, record: Summary | None) -> tuple[bool, str, str]:
     if record.status == "unsupported":
         return False, "unsupported", record.reason
     try:
-        checks = records.load(folder / "trials" / record.id / "parity.json")["checks"]
+        checks = store.load(folder / "trials" / record.id / "parity.json")["checks"]
         deciding = next((check for check in checks if not check["ok"]), checks[-1])
-    except (records.UnreadableRecord, IndexError):  # the trial itself failed, or could not be judged
+    except (store.UnreadableRecord, IndexError):  # the trial itself failed, or could not be judged
         return False, record.status, record.reason
     passed = record.parity == "passed"
     return passed, "passed" if passed else "failed", f"{deciding['name']}: {deciding['detail']}"

@@ -17,24 +17,24 @@ from typing import Any
 
 import torch
 
-from scaling_study import records
 from scaling_study.parity import reference
 from scaling_study.parity.compare import checks
 from scaling_study.parity.reference import Testimony
+from scaling_study.records import store
 from scaling_study.trial import Trial
 
 right = functools.lru_cache(maxsize=1)(reference.run)  # for several trials of one kind, trained once
 
 
 def main(folder: Path) -> None:
-    trial = Trial.from_dict(records.load(folder / "trial.json"))
+    trial = Trial.from_dict(store.load(folder / "trial.json"))
     torch.set_num_threads(trial.cores_per_worker or 1)  # as a rank had: layers this small gain little from more
     asked = trial if trial.precision == "fp64" else replace(trial, precision="fp32", allreduce="fp32")
     seen = testimony(folder, trial.processes)
     answers = list(checks(trial, seen, right(asked, len(seen.losses[0]))))
     wrong = next((check for check in answers if not check.ok), None)
     verdict = f"{wrong.name}: {wrong.detail}" if wrong else "passed"
-    records.write_json(folder / "parity.json", {"verdict": verdict, "checks": [asdict(check) for check in answers]})
+    store.write_json(folder / "parity.json", {"verdict": verdict, "checks": [asdict(check) for check in answers]})
     if not wrong:
         shutil.rmtree(folder / "parity")
 
@@ -57,7 +57,7 @@ def testimony(folder: Path, processes: int) -> Testimony:
 def could_not(folder: Path, error: Exception) -> None:
     """The driver reads parity.json, and a gate that could not be judged has not passed."""
     said = f"could not be judged: {type(error).__name__}: {error}"
-    records.write_json(folder / "parity.json", {"verdict": said, "checks": []})
+    store.write_json(folder / "parity.json", {"verdict": said, "checks": []})
 
 
 if __name__ == "__main__":

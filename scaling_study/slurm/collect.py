@@ -17,9 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaling_study import contradictions, provenance, records, results
-from scaling_study.outcome import Outcome
-from scaling_study.records import Record
+from scaling_study import provenance
+from scaling_study.records import results, store, validation
+from scaling_study.records.outcome import Outcome
+from scaling_study.records.store import Record
 from scaling_study.slurm import controller, jobs, verdict
 from scaling_study.slurm.jobs import Job
 from scaling_study.slurm.states import State
@@ -51,7 +52,7 @@ def look(folder: Path) -> list[Seen]:
 
 
 def collect(folder: Path) -> list[Record]:
-    """Make records of what has ended; returns those that are new, and those that jobs have left. Raises Trouble."""
+    """Make records of what has ended; returns those that are new, and those that jobs have left. Raises HostError."""
     if not any(seen.ended for seen in look(folder)):
         return []
     with results.locked(folder):
@@ -65,8 +66,8 @@ def collect(folder: Path) -> list[Record]:
 
 def _read(folder: Path, trials: Sequence[str]) -> Iterator[Record]:
     for trial in trials:
-        with contextlib.suppress(records.UnreadableRecord):  # not believed: the next run does it again
-            yield records.read_trial(folder / "trials" / trial)
+        with contextlib.suppress(store.UnreadableRecord):  # not believed: the next run does it again
+            yield store.read_trial(folder / "trials" / trial)
 
 
 def _numbered(folder: Path, job: Job) -> Job:
@@ -124,7 +125,7 @@ def _record(folder: Path, one: Open, seen: Seen) -> Record | None:
         error=result.error, notes=list(result.notes), ranks=list(result.ranks),
     )  # fmt: skip
     one.folder.mkdir(parents=True, exist_ok=True)
-    records.write_record(one.folder, record)
+    store.write_record(one.folder, record)
     return record
 
 
@@ -132,9 +133,9 @@ def _measured(one: Open) -> Outcome | None:
     """All ranks' whole reports, of a job that ended between the measurement and its record."""
     try:
         trial = Trial.from_dict({**one.begun.trial, "window": one.begun.window})
-        ranks = tuple(records.read_ranks(one.folder, trial.processes))
-    except (records.UnreadableRecord, KeyError, TypeError):
+        ranks = tuple(store.read_ranks(one.folder, trial.processes))
+    except (store.UnreadableRecord, KeyError, TypeError):
         return None
-    if trial.find or contradictions.first(trial, ranks):  # a gate, or a search, is more than its last measurement
+    if trial.find or validation.first(trial, ranks):  # a gate, or a search, is more than its last measurement
         return None
     return Outcome("ok", ranks=ranks, notes=("complete; its job ended before it was recorded",))

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from scaling_study.errors import Trouble
+from scaling_study.errors import HostError
 from scaling_study.slurm import states
 from scaling_study.slurm.states import State
 
@@ -16,12 +16,12 @@ AT_ONCE = 500  # jobs in one question: command lines have an end
 OF_A_JOB = ("SLURM_CONF", "SLURM_CLUSTERS")  # variables beginning with SLURM_ that are not the surrounding job's own
 
 
-class NoAnswer(Trouble):
+class NoAnswer(HostError):
     """Slurm, or its command, is not there."""
 
 
 def submit(script: Path) -> str:
-    """Hand a script to sbatch; Slurm's number of the job. Raises Trouble with Slurm's own words."""
+    """Hand a script to sbatch; Slurm's number of the job. Raises HostError with Slurm's own words."""
     return _asked("sbatch", "--parsable", str(script)).strip().partition(";")[0]
 
 

@@ -11,15 +11,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from scaling_study import allocation, results
-from scaling_study.errors import Trouble
-from scaling_study.hosts import Host
+from scaling_study.errors import HostError
+from scaling_study.hosts import allocation
+from scaling_study.hosts.hosts import Host
 from scaling_study.machine import Machine
-from scaling_study.machine_file import MachineFile
+from scaling_study.records import results
 from scaling_study.slurm import collect, controller, jobs, nodes, submit
 from scaling_study.slurm import options as slurm_options
 from scaling_study.slurm.controller import NoAnswer
 from scaling_study.slurm.submit import Request
+from scaling_study.study.machine_file import MachineFile
 from scaling_study.sweep import Run
 
 NOT_FOR_JOBS = ("--per-trial", "--json", "--slurm-print")  # of the command line: what is only said to the submitter
@@ -38,13 +39,13 @@ class Asked:
     machine: str = ""  # the machine file, as it was named
 
     def request(self, results: Path, file: MachineFile) -> Request:
-        """Raises Problems for options that Slurm would not take, or not as they are meant."""
+        """Raises StudyError for options that Slurm would not take, or not as they are meant."""
         options = slurm_options.parse(self.options, file.slurm, f"--machine {self.machine}")
         words = ("--machine", self.machine) if self.machine else ()
         return Request(results.name, results, options, file.setup, file.words_before, words)
 
     def nodes(self, options: slurm_options.Options, here: Machine) -> tuple[Machine, tuple[Host, ...]]:
-        """What a node of the partition is, and all of them; for what is only shown also this one. Raises Trouble."""
+        """What a node of the partition is, and all of them; for what is only shown also this one. Raises HostError."""
         try:
             found = nodes.read(controller.nodes(options.get("nodelist", "")), options.get("partition", ""))
         except NoAnswer:
@@ -93,13 +94,13 @@ def words_for_job(argv: Sequence[str]) -> list[str]:
 
 
 def refuse_live(folder: Path) -> None:
-    """Raises Trouble if jobs of this folder wait or run, but for the one that this process runs in."""
+    """Raises HostError if jobs of this folder wait or run, but for the one that this process runs in."""
     open_, mine = list(jobs.open_ones(folder)), allocation.current()
     if not open_ or (mine and mine.name in {job.name for job in open_}):  # there was no other when it was submitted
         return
     if live := [seen.job.id for seen in collect.look(folder) if not seen.ended]:
         some = ", ".join(live[:5]) + (", ..." if len(live) > 5 else "")
-        raise Trouble(
+        raise HostError(
             f"{folder}: {len(live)} of its Slurm jobs wait or run ({some}); --status shows them, --collect records "
             "what has ended, and scancel ends them"
         )

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scaling_study import outcome, reading, records
-from scaling_study.errors import Trouble
-from scaling_study.records import Record
+from scaling_study.errors import HostError
+from scaling_study.records import outcome, reading, store
+from scaling_study.records.store import Record
 from scaling_study.slurm import words
 
 FOLDER = "slurm"  # in results/<study>
@@ -58,7 +58,7 @@ def place(results: Path, job: Job) -> Path:
 
 
 def write(results: Path, job: Job) -> None:
-    records.write_json(place(results, job) / FILE, dataclasses.asdict(job))
+    store.write_json(place(results, job) / FILE, dataclasses.asdict(job))
 
 
 def prepare(results: Path, job: Job, script: str) -> Path:
@@ -75,8 +75,8 @@ def prepare(results: Path, job: Job, script: str) -> Path:
 def begun(folder: Path) -> Record | None:
     """The record of a trial, but for what came of it, as its driver or its submitter left it; None if there is none."""
     try:
-        return records.read_record(folder / BEGUN)
-    except records.UnreadableRecord:
+        return store.read_record(folder / BEGUN)
+    except store.UnreadableRecord:
         return None
 
 
@@ -92,11 +92,11 @@ def read(path: Path) -> Job:
 
 
 def all_of(results: Path) -> list[Job]:
-    """Every job of a results folder, the oldest first. Raises Trouble for one that is broken."""
+    """Every job of a results folder, the oldest first. Raises HostError for one that is broken."""
     try:
         found = [read(path) for path in (results / FOLDER).glob(f"*/{FILE}")]
     except reading.UnreadableRecord as error:
-        raise Trouble(f"{error}; move its folder away, squeue --me shows what of it lives") from error
+        raise HostError(f"{error}; move its folder away, squeue --me shows what of it lives") from error
     return sorted(found, key=lambda job: (job.submitted_at, job.folder))
 
 

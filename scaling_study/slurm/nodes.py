@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scaling_study.errors import Problems
+from scaling_study.errors import StudyError
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
 from scaling_study.slurm import options as slurm_options
@@ -46,14 +46,14 @@ def read(text: str, partition: str = "") -> list[Node]:
 
 
 def machine(found: Sequence[Node], options: Options, here: Machine) -> Machine:
-    """The machine that every one of these nodes is. Raises Problems where there are none, or they differ."""
+    """The machine that every one of these nodes is. Raises StudyError where there are none, or they differ."""
     where = f"partition {options['partition']}" if "partition" in options else "the default partition"
     kinds = sorted({(node.cores, node.gpus): node for node in found}.values())
     if not kinds:
-        raise Problems([f"--slurm: {where} has no nodes that sinfo shows"])
+        raise StudyError([f"--slurm: {where} has no nodes that sinfo shows"])
     if len(kinds) > 1:
         said = "; ".join(map(str, kinds))
-        raise Problems([f"--slurm: nodes of {where} differ ({said}), and no study mixes them: choose with nodelist="])
+        raise StudyError([f"--slurm: nodes of {where} differ ({said}), and no study mixes them: choose with nodelist="])
     asked = slurm_options.gpus(options)
     gpus = kinds[0].gpus[:asked] if asked else ()  # a job sees no GPU that it did not ask for
     gpus += ("GPU",) * (asked - len(gpus))

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scaling_study import plan, process, records, sweep
-from scaling_study.attempts import Attempts
-from scaling_study.cluster import Cluster
-from scaling_study.documents import Document
-from scaling_study.guardian import Watch
+from scaling_study import sweep
+from scaling_study.launch.attempts import Attempts
+from scaling_study.launch.supervisor import Watch
 from scaling_study.machine import this_machine
-from scaling_study.plan import Plan, Planned
+from scaling_study.processes import process
+from scaling_study.records import store
 from scaling_study.slurm import jobs
-from scaling_study.study import Study
-from scaling_study.study_schema import Measure
+from scaling_study.study import plan
+from scaling_study.study.cluster import Cluster
+from scaling_study.study.documents import Document
+from scaling_study.study.plan import Plan, Planned
+from scaling_study.study.schema import Measure
+from scaling_study.study.study import Study
 from scaling_study.trial import Trial
 
 INTERRUPTED = 130
@@ -26,7 +29,7 @@ INTERRUPTED = 130
 def run(folder: Path, cluster: Cluster) -> int:
     """Run the trial of the job whose folder this is; the exit code."""
     results = folder.parent.parent
-    job, begun = jobs.read(folder / jobs.FILE), records.read_record(folder / jobs.BEGUN)
+    job, begun = jobs.read(folder / jobs.FILE), store.read_record(folder / jobs.BEGUN)
     trial = Trial.from_dict({**begun.trial, "window": begun.window})
     measure, machine = Measure.model_validate(job.measure), this_machine()
     planned = Planned(trial, measure, plan.unsupported(trial, machine, cluster))  # on what it was really given

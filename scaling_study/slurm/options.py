@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scaling_study.errors import Problems
+from scaling_study.errors import StudyError
 from scaling_study.quoting import quoted
-from scaling_study.study import nearest
+from scaling_study.study.study import nearest
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ Options = Mapping[str, str]
 
 
 def parse(text: str, defaults: Mapping[str, object] | None = None, file: str = "") -> dict[str, str]:
-    """What --slurm asks for, over the machine file's `defaults`, which come from `file`. Raises Problems."""
+    """What --slurm asks for, over the machine file's `defaults`, which come from `file`. Raises StudyError."""
     given: dict[str, str] = {}
     problems = []
     for part in filter(None, BETWEEN.split(text)):
@@ -77,7 +77,7 @@ def parse(text: str, defaults: Mapping[str, object] | None = None, file: str = "
     usual = {key: _written(value) for key, value in (defaults or {}).items()}
     problems += [f"--slurm {wrong}" for wrong in _wrong(given)] + [f"{file}: slurm: {wrong}" for wrong in _wrong(usual)]
     if problems:
-        raise Problems(problems)
+        raise StudyError(problems)
     return {key: value for key, value in {**usual, **given}.items() if (KEYS[key], value) != (YES, "no")}
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaling_study.errors import Problems
+from scaling_study.errors import StudyError
 from scaling_study.quoting import quoted
 from scaling_study.slurm.options import Options, directives
 
@@ -36,10 +36,10 @@ class Job:
 
 
 def text(job: Job) -> str:
-    """The whole script. Raises Problems where a path cannot stand in a directive."""
+    """The whole script. Raises StudyError where a path cannot stand in a directive."""
     output = job.files / "output.txt"
     if UNSPEAKABLE.search(str(output)):
-        raise Problems([f"Slurm would misread the path {quoted(str(output))}: choose --results with plain letters"])
+        raise StudyError([f"Slurm would misread the path {quoted(str(output))}: choose --results with plain letters"])
     mine = [f"--job-name={job.name}", f'--output="{output}"', "--open-mode=append", "--no-requeue"]
     made: str = _template().render(
         title=" ".join(job.title.split()),

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from scaling_study import records
-from scaling_study.records import Record
+from scaling_study.records import store
+from scaling_study.records.store import Record
 from scaling_study.slurm import collect, jobs
 from scaling_study.slurm.collect import Seen
 from scaling_study.slurm.controller import NoAnswer
@@ -83,8 +83,8 @@ def _row(folder: Path, job: jobs.Job, seen: Seen | None) -> dict[str, object]:
 
 def _recorded_status(folder: Path, job: jobs.Job) -> str:
     try:
-        return records.read_trial(folder / "trials" / job.trial).status if job.trial else ""
-    except records.UnreadableRecord:
+        return store.read_trial(folder / "trials" / job.trial).status if job.trial else ""
+    except store.UnreadableRecord:
         return ""
 
 

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaling_study import provenance, records
-from scaling_study.errors import Trouble
-from scaling_study.plan import Planned
-from scaling_study.records import Record
+from scaling_study import provenance
+from scaling_study.errors import HostError
+from scaling_study.records import store
+from scaling_study.records.store import Record
 from scaling_study.settings import CHECKOUT
 from scaling_study.slurm import controller, jobs, nodes, script
 from scaling_study.slurm.jobs import Job
 from scaling_study.slurm.options import Options
+from scaling_study.study.plan import Planned
 from scaling_study.sweep import Run
 from scaling_study.trial import Trial
 
@@ -65,26 +66,26 @@ def open_trials(run: Run) -> list[tuple[Trial, Planned]]:
         if run.kept(trial) or trial.id in there:
             continue
         if planned.unsupported:
-            records.write_record(run.folder / "trials" / trial.id, run.begun(trial, planned))
+            store.write_record(run.folder / "trials" / trial.id, run.begun(trial, planned))
         else:
             wanted.append((trial, planned))
     return wanted[: run.max_trials]
 
 
 def hand_over(results: Path, job: Job, text: str, begun: Record | None = None) -> Job:
-    """Submit one job. Raises Trouble with Slurm's words, and then leaves nothing of it.
+    """Submit one job. Raises HostError with Slurm's words, and then leaves nothing of it.
 
     `begun`: of a job of one trial, its record but for what comes of it. An earlier one is kept until there is another.
     """
     path, finished = jobs.prepare(results, job, text), results / "trials" / job.trial
     earlier = path.with_name(jobs.BEFORE)
     if begun:
-        records.write_json(path.with_name(jobs.BEGUN), dataclasses.asdict(begun))
+        store.write_json(path.with_name(jobs.BEGUN), dataclasses.asdict(begun))
         if _worth_keeping(finished):
             finished.rename(earlier)
     try:
         job = dataclasses.replace(job, id=controller.submit(path))
-    except Trouble:
+    except HostError:
         if earlier.exists():
             earlier.rename(finished)
         shutil.rmtree(path.parent)
@@ -96,6 +97,6 @@ def hand_over(results: Path, job: Job, text: str, begun: Record | None = None) -
 def _worth_keeping(finished: Path) -> bool:
     """Whether a trial's folder holds a result of it."""
     try:
-        return records.read_trial(finished).status != "cancelled"
-    except records.UnreadableRecord:
+        return store.read_trial(finished).status != "cancelled"
+    except store.UnreadableRecord:
         return False

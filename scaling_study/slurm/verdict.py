@@ -6,7 +6,7 @@ has to do, and when there is none either, that is what is said.
 
 from __future__ import annotations
 
-from scaling_study.outcome import Outcome
+from scaling_study.records.outcome import Outcome
 from scaling_study.slurm.states import State
 from scaling_study.slurm.words import Word
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaling_study import reading
+from scaling_study.records import reading
 
 FILE = "exit.json"
 

@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from scaling_study import pipelines
 from scaling_study.ranks import Ranks
 from scaling_study.stages.cut import stages_of
+from scaling_study.study import pipelines
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.clipping import ClippedSGD

@@ -22,9 +22,9 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from scaling_study import pipelines
 from scaling_study.stages import timing
 from scaling_study.stages.cut import even, shared_out
+from scaling_study.study import pipelines
 from scaling_study.trial import Trial
 from scaling_study.workloads import Batch, Workload
 from scaling_study.workloads.chain import Chain

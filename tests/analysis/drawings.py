@@ -20,7 +20,7 @@ from planted_pipelines import Pipeline, plant_pipelines
 from analysis import figures, results
 from analysis.figures import style
 from analysis.results import Results
-from scaling_study import records
+from scaling_study.records import store
 
 Study = tuple[list[Planted], Any]
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def implied(study: Study) -> Study:
     made = []
     for one in planted:
         first = least.get((one.framework, one.model, one.workers, one.allreduce), one.batch_per_worker)
-        reason = f"{records.IMPLIED}batch_per_worker={first} was out of memory (the trial)"
+        reason = f"{store.IMPLIED}batch_per_worker={first} was out of memory (the trial)"
         lost = {"status": "oom", "speed": None, "repeats": 1, "reason": reason}
         made.append(replace(one, **lost) if one.batch_per_worker > first else one)
     return made, about

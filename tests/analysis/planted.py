@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from analysis import memory
-from scaling_study import gates
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.records import Phases, RankReport, Record, write_record
+from scaling_study.records.store import Phases, RankReport, Record, write_record
+from scaling_study.study import gates
 from scaling_study.trial import Trial
 
 MACHINE = {"cores": 2, "cpu": "Intel(R) Xeon(R) CPU @ 2.20GHz", "gpus": [], "memory_bytes": 8 << 30}

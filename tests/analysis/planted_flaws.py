@@ -15,7 +15,7 @@ from planted_pipelines import Pipeline, pipeline_record
 from analysis import findings, results
 from analysis.findings.finding import Finding
 from analysis.results import Results
-from scaling_study.records import RankReport, Record, write_record
+from scaling_study.records.store import RankReport, Record, write_record
 
 Change = Callable[[RankReport], Mapping[str, Any]]
 SINGLE = {"baseline": {"framework": "single"}}

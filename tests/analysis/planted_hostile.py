@@ -8,7 +8,7 @@ from pathlib import Path
 
 from planted import Planted, plant
 
-from scaling_study import records
+from scaling_study.records import store
 
 XML = "XML's"
 WORDS = {
@@ -37,9 +37,9 @@ def results_of(folder: Path, words: str) -> Path:
     machine = {"cores": 2, "cpu": words, "gpus": [words], "memory_bytes": 8 << 30, "fingerprint": "abcd1234"}
     plant(folder, planted, study=words, machine=machine, baseline={"framework": "single", "data": "cifar10"})
     for path in (folder / "trials").glob("*/record.json"):
-        record = records.read_record(path)
+        record = store.read_record(path)
         if path.parent.name.startswith("mpi"):  # a framework that this version does not know
             record = replace(record, trial={**record.trial, "framework": words, "schedule": words})
         ranks = [replace(rank, notes=[words], data_source=words, device_name=words) for rank in record.ranks]
-        records.write_record(path.parent, replace(record, error=words, notes=[words], ranks=ranks))
+        store.write_record(path.parent, replace(record, error=words, notes=[words], ranks=ranks))
     return folder

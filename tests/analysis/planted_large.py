@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from planted import MACHINE, Planted, record
 
-from scaling_study.records import encoded
+from scaling_study.records.store import encoded
 
 MODELS, BATCHES = 10, (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 FRAMEWORKS = ("horovod", "torch_ddp", "mpi_allreduce", "fairscale_oss", "fairscale_fsdp", "torch_fsdp2")

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from planted import MACHINE, rank_report
 
-from scaling_study.collectives import COLLECTIVES, sizes
 from scaling_study.models import NO_MODEL
-from scaling_study.records import Record, write_record
+from scaling_study.records.store import Record, write_record
+from scaling_study.stats.collectives import COLLECTIVES, sizes
 from scaling_study.trial import Trial
 
 ALPHA, BETA = 50e-6, 0.5e-9  # 50 us, 2 GB/s

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from planted import Planted, plant, record
 
-from scaling_study.records import Phases, RankReport, Record, write_record
+from scaling_study.records.store import Phases, RankReport, Record, write_record
 
 Event = tuple[str, int, int]  # kind, stage, micro-batch
 Order = dict[int, list[Event]]

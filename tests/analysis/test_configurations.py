@@ -13,7 +13,7 @@ from planted import MACHINE, Planted, default_study, plant
 
 from analysis import gain, notes, results
 from analysis.results import Results
-from scaling_study.intervals import between_repeats
+from scaling_study.stats.intervals import between_repeats
 
 SINGLE = Planted("single", speed=100.0)
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)

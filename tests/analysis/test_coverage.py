@@ -16,7 +16,7 @@ from simulations import Seen, times
 
 from analysis import configurations, trials
 from analysis.study import StudyInfo
-from scaling_study.intervals import ratio, repeats_for
+from scaling_study.stats.intervals import ratio, repeats_for
 
 PAIRS, AT_ONCE = times(800, 10_000), 40
 TRUE, SPEEDUP, WORKERS = 400.0, 1.62, 2

@@ -18,7 +18,7 @@ from analysis.epochs import listing, table
 from analysis.findings import epochs
 from analysis.findings.evidence import Evidence
 from analysis.results import Results
-from scaling_study.records import write_record
+from scaling_study.records.store import write_record
 
 FOUR = {"machine": MACHINE | {"cores": 4}}
 SINGLE = {"baseline": {"framework": "single"}}

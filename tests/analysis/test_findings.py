@@ -23,7 +23,7 @@ from analysis.findings.evidence import Evidence
 from analysis.findings.finding import DOUBT, NOTE, WRONG, Finding
 from analysis.findings.training import Training
 from analysis.results import Results
-from scaling_study.records import Phases
+from scaling_study.records.store import Phases
 from scaling_study.settings import CHECKOUT
 
 ONE = Planted()

@@ -22,8 +22,8 @@ from analysis import figures, findings, results
 from analysis.figures import drift as figure
 from analysis.findings import listing, noise
 from analysis.results import Results
-from scaling_study.intervals import repeats_for
-from scaling_study.records import write_record
+from scaling_study.records.store import write_record
+from scaling_study.stats.intervals import repeats_for
 
 ONE = Planted()
 

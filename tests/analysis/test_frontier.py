@@ -14,8 +14,8 @@ from analysis import results
 from analysis.figures import frontier
 from analysis.why import listing
 from analysis.why.frontier import Family, families
-from scaling_study import records
-from scaling_study.records import write_record
+from scaling_study.records import store
+from scaling_study.records.store import write_record
 
 ONE = Planted("single", counted=True, speed=100.0)
 STATE = 3 * 4 * PARAMETERS["resnet18"] + 38_560
@@ -26,7 +26,7 @@ def sizes(*batches: int) -> list[Planted]:
 
 
 def out(batch: int, implied_by: int | None = None) -> Planted:
-    reason = f"{records.IMPLIED}batch_per_worker={implied_by} was out of memory" if implied_by else "CUDA out of memory"
+    reason = f"{store.IMPLIED}batch_per_worker={implied_by} was out of memory" if implied_by else "CUDA out of memory"
     return replace(ONE, batch_per_worker=batch, status="oom", speed=None, repeats=1, reason=reason)
 
 

@@ -21,7 +21,7 @@ from analysis.network import fit, listing, table
 from analysis.network.listing import duration_text, rate_text, size_text
 from analysis.results import Results
 from analysis.trials import SkippedRecord
-from scaling_study.collectives import COLLECTIVES
+from scaling_study.stats.collectives import COLLECTIVES
 
 
 @pytest.fixture

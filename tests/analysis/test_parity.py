@@ -18,8 +18,8 @@ from rich.console import Console
 import analysis
 from analysis import comparable, gain, layout, memory, parity, results, tables, trials
 from analysis.results import Results
-from scaling_study import gates
-from scaling_study.records import Record, read_record, write_record
+from scaling_study.records.store import Record, read_record, write_record
+from scaling_study.study import gates
 
 SINGLE = Planted("single", speed=100.0)
 DDP = Planted("torch_ddp", workers=2, allreduce="fp32", speed=180.0)

@@ -20,8 +20,8 @@ from analysis.prediction.measured import OneWorker
 from analysis.prediction.network import CannotPredict, Link, Network
 from analysis.prediction.predict import predict
 from analysis.prediction.targets import Target
-from scaling_study.alpha_beta import AlphaBeta
-from scaling_study.records import Phases, read_record, write_record
+from scaling_study.records.store import Phases, read_record, write_record
+from scaling_study.stats.alpha_beta import AlphaBeta
 
 GIVEN = Network(Link(5e-6, 1 / 3.125e9))
 ONE, TWO = Planted("horovod", speed=320.0), Planted("horovod", workers=2, allreduce="fp32", speed=600.0)

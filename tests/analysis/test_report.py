@@ -19,7 +19,7 @@ from analysis.__main__ import main
 from analysis.report import assemble, content, html, markdown, origins
 from analysis.report.content import BEST, WORST, Card, Cards, Cell, Code, Grid, Listing, Report, Section, Text
 from analysis.report.material import Material
-from scaling_study import records
+from scaling_study.records import store
 
 TITLES = (
     *("The answer", "Can you trust it", "Tables", "Figures", "Why", "What next"),
@@ -131,8 +131,8 @@ def test_what_could_not_be_read_and_what_was_not_run_is_counted_and_doubted(tmp_
 def test_a_price_makes_the_cheapest_a_sum_of_money(tmp_path: Path) -> None:
     plant(tmp_path, [Planted(speed=100.0, noise=0.001)])
     for path in (tmp_path / "trials").glob("*"):
-        record = records.read_record(path / "record.json")
-        records.write_record(path, replace(record, machine_file={"name": "m", "price_per_worker_hour": 3.6}))
+        record = store.read_record(path / "record.json")
+        store.write_record(path, replace(record, machine_file={"name": "m", "price_per_worker_hour": 3.6}))
     report = assemble.report(Material(results.read(tmp_path), "r", {}))
     cheapest = next(part for part in report.sections[0].parts if isinstance(part, Cards)).cards[1]
     assert cheapest.value == "10.0" and "at 3.60 a worker-hour" in cheapest.note
@@ -194,7 +194,7 @@ def test_every_raw_sample_is_beside_the_page(tmp_path: Path) -> None:
     with np.load(folder / "samples.npz", allow_pickle=False) as samples:
         assert set(samples) == {two.trial(repeat).id for repeat in (1, 2, 3)}
         for name in samples:
-            ranks = records.read_trial(folder / "trials" / name).ranks
+            ranks = store.read_trial(folder / "trials" / name).ranks
             assert samples[name].tolist() == [rank.step_seconds for rank in ranks]
 
 
@@ -391,8 +391,8 @@ def test_origins_say_what_trials_differ_in(tmp_path: Path) -> None:
     plant(tmp_path, [Planted(repeats=2)])
     first, second = sorted((tmp_path / "trials").glob("*"))
     for place, commit in ((first, "aaa"), (second, "bbb")):
-        record = records.read_trial(place)
-        records.write_record(place, replace(record, commit=commit, environment={"OMP_NUM_THREADS": "1"}))
+        record = store.read_trial(place)
+        store.write_record(place, replace(record, commit=commit, environment={"OMP_NUM_THREADS": "1"}))
     found = origins.gather(tmp_path)
     assert found.trials == 2 and found.about["program"] == {"aaa": 1, "bbb": 1}
     assert found.environment == {"OMP_NUM_THREADS": {"1": 2}} and len(found.commands) == 1

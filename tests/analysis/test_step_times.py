@@ -14,7 +14,7 @@ from planted import Planted, plant, rank_report, record
 
 from analysis import figures, results, step_times
 from analysis.figures import distributions
-from scaling_study.records import Record
+from scaling_study.records.store import Record
 
 
 def a_record(*steps: list[float]) -> Record:

@@ -13,7 +13,7 @@ from planted import Planted, default_study, plant, published_study, ten_framewor
 from rich.console import Console
 
 from analysis import layout, print_tables, results, tables
-from scaling_study.records import IMPLIED
+from scaling_study.records.store import IMPLIED
 
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
 HALF = replace(TWO, allreduce="fp16", speed=200.0)

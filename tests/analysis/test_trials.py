@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from planted import Planted, default_study, plant, rank_report, record
 
 from analysis import trials
-from scaling_study.records import Record, write_record
+from scaling_study.records.store import Record, write_record
 from scaling_study.trial import Trial
 
 HOROVOD = Planted("horovod", workers=2, allreduce="fp16", speed=640.0, noise=0.0)

@@ -12,8 +12,8 @@ from pathlib import Path
 import yaml
 from network import PATH, Host
 
-from scaling_study import records
-from scaling_study.records import Record
+from scaling_study.records import store
+from scaling_study.records.store import Record
 from scaling_study.settings import CHECKOUT
 
 BIN = Path(sys.executable).parent
@@ -65,7 +65,7 @@ class Sweep:
         return (self.folder / "said.txt").read_text(encoding="utf-8")
 
     def records(self) -> list[Record]:
-        return [records.read_record(path) for path in sorted(self.folder.glob("over/trials/*/record.json"))]
+        return [store.read_record(path) for path in sorted(self.folder.glob("over/trials/*/record.json"))]
 
     def logs(self) -> str:
         return "\n".join(path.read_text(errors="replace")[-3000:] for path in self.folder.glob("over/trials/*/log.txt"))

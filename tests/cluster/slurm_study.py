@@ -13,8 +13,8 @@ from typing import Any
 
 from slurm_daemons import Slurm
 
-from scaling_study import records
-from scaling_study.records import Record
+from scaling_study.records import store
+from scaling_study.records.store import Record
 
 STUDY = """
 study: tiny
@@ -76,7 +76,7 @@ class Study:
 
     def records(self) -> list[Record]:
         """What is on record, in the order of the seeds and repeats."""
-        found = records.read_study(self.results)
+        found = store.read_study(self.results)
         return sorted(found, key=lambda record: (record.trial["seed"], record.trial["repeat"]))
 
     def outcomes(self) -> list[tuple[str, str]]:

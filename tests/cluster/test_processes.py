@@ -35,16 +35,16 @@ class Running:
         (driver,) = (p for p in self.hosts["h1"].processes() if "run_sweep.py" in " ".join(words(p)))
         return driver
 
-    def guardian(self) -> psutil.Process:
-        (guardian,) = (p for p in self.hosts["h1"].processes() if "guardian.main" in " ".join(words(p)))
-        return guardian
+    def supervisor(self) -> psutil.Process:
+        (supervisor,) = (p for p in self.hosts["h1"].processes() if "supervisor.main" in " ".join(words(p)))
+        return supervisor
 
     def ranks(self, host: str) -> list[psutil.Process]:
         return [p for p in self.hosts[host].processes() if "--record" in words(p) and "--model" in words(p)]
 
-    def warden(self) -> psutil.Process:
-        (warden,) = (p for p in self.hosts["h2"].processes() if "warden.main" in " ".join(words(p)))
-        return warden
+    def agent(self) -> psutil.Process:
+        (agent,) = (p for p in self.hosts["h2"].processes() if "agent.main" in " ".join(words(p)))
+        return agent
 
     def gone(self, *names: str, seconds: float = DEAD_SECONDS) -> float:
         return until(lambda: not any(self.left(name) for name in names), seconds, lambda: [*map(self.left, names)])
@@ -92,14 +92,14 @@ def test_a_stopped_rank_on_another_host_ends_with_its_driver(running: Callable[[
 
 
 @pytest.mark.parametrize("launcher", ["horovodrun --gloo", "mpirun"])
-def test_ranks_elsewhere_end_even_if_driver_and_guardian_are_killed(
+def test_ranks_elsewhere_end_even_if_driver_and_supervisor_are_killed(
     running: Callable[[str], Running], launcher: str
 ) -> None:
     made = running(launcher)
-    guardian, driver = made.guardian(), made.driver()
-    guardian.suspend()  # it must not see the driver die
+    supervisor, driver = made.supervisor(), made.driver()
+    supervisor.suspend()  # it must not see the driver die
     driver.kill()
-    guardian.kill()
+    supervisor.kill()
     made.gone("h2")
 
 
@@ -132,9 +132,9 @@ def test_a_host_whose_cable_is_pulled_ends_its_ranks_by_itself(running: Callable
     assert made.left("h1") == []
 
 
-def test_a_killed_warden_costs_its_trial_and_leaves_nothing(running: Callable[[str], Running]) -> None:
+def test_a_killed_agent_costs_its_trial_and_leaves_nothing(running: Callable[[str], Running]) -> None:
     made = running("torchrun")
-    made.warden().kill()
+    made.agent().kill()
     assert made.ends() == 1
     (record,) = made.sweep.records()
     assert record.status == "failed" and record.reason.startswith("node_failed: h2: "), record.reason

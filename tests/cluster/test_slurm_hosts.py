@@ -14,8 +14,8 @@ from network import PATH, Network
 from over_hosts import BIN, OVER_HOSTS, QUICK, TWO, until
 from slurm_daemons import SlurmOnHosts
 
-from scaling_study import records
-from scaling_study.records import Record
+from scaling_study.records import store
+from scaling_study.records.store import Record
 from scaling_study.settings import CHECKOUT
 
 
@@ -81,7 +81,7 @@ class Study:
         return "\n".join(path.read_text(errors="replace")[-3000:] for path in paths)
 
     def records(self) -> Iterator[Record]:
-        return records.read_study(self.folder / "results" / "over")
+        return store.read_study(self.folder / "results" / "over")
 
 
 def test_a_whole_study_over_the_hosts_of_its_job(network, slurm):

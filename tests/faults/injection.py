@@ -27,7 +27,7 @@ from ledger import Ledger, Row
 from planted_rank import STEP_SECONDS
 from sweeping import Driver, Sweep
 
-from scaling_study import records
+from scaling_study.records import store
 
 WITHIN_SECONDS = 10.0
 SHARED_MEMORY = Path("/dev/shm")
@@ -102,8 +102,8 @@ class Injection:
         found = {}
         for path in self.sweep.results.glob("trials/[!.]*/record.json"):
             try:
-                found[path.parent.name] = records.read_record(path)
-            except records.UnreadableRecord as error:
+                found[path.parent.name] = store.read_record(path)
+            except store.UnreadableRecord as error:
                 self.row.half_written.append(str(error))
         self.expect(len(found) == trials, f"{len(found)} records instead of {trials}")
         for id, record in found.items():

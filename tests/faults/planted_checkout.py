@@ -3,7 +3,7 @@
     copy/run_sweep.py, scaling_study/, analysis/       as they are
     copy/data_parallel/single.py, fsdp/..., ...        planted_rank.py, under each script's own name
 
-So `python run_sweep.py study.yaml` is what a user calls, with the real table, plan, launchers, guardian and records.
+So `python run_sweep.py study.yaml` is what a user calls, with the real table, plan, launchers, supervisor and records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The trial that runs now, as seen from outside: its launcher, its ranks, and everything below the guardian."""
+"""The trial that runs now, as seen from outside: its launcher, its ranks, and everything below the supervisor."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Running:
         return time.monotonic() - self.since
 
     def processes(self) -> list[psutil.Process]:
-        """The launcher and all below it, without driver and guardian."""
+        """The launcher and all below it, without driver and supervisor."""
         found = self.sweep.processes()
-        others = {self.driver.pid, *(p.pid for p in survivors.guardians(found))}
+        others = {self.driver.pid, *(p.pid for p in survivors.supervisors(found))}
         return [p for p in found if p.pid not in others]
 
     def names(self, process: psutil.Process) -> bool:

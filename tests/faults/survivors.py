@@ -71,14 +71,14 @@ def described(process: psutil.Process) -> str:
 # --- who is who
 
 
-def guardians(processes: list[psutil.Process]) -> list[psutil.Process]:
+def supervisors(processes: list[psutil.Process]) -> list[psutil.Process]:
     """The process that watches over the trials of a sweep."""
-    return [p for p in processes if "guardian.main()" in _words(p)]
+    return [p for p in processes if "supervisor.main()" in _words(p)]
 
 
 def launchers(processes: list[psutil.Process], trial: str) -> list[psutil.Process]:
-    """What the guardian started for this trial."""
-    watching = {p.pid for p in guardians(processes)}
+    """What the supervisor started for this trial."""
+    watching = {p.pid for p in supervisors(processes)}
     return [p for p in processes if _parent(p) in watching and trial in _words(p)]
 
 

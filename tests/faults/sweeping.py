@@ -24,7 +24,7 @@ import psutil
 from namespace import Namespace
 from survivors import MARK, of_sweep
 
-from scaling_study import records
+from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 
 BIN = Path(sys.executable).parent
@@ -91,17 +91,17 @@ class Sweep:
         """Every record that is whole, as it lies there, by trial id; those that are set aside while run again too."""
         found = {}
         for path in sorted(self.results.glob("trials/*/record.json")):  # .<id>.before comes before <id>
-            with contextlib.suppress(records.UnreadableRecord, OSError):
-                records.read_record(path)
+            with contextlib.suppress(store.UnreadableRecord, OSError):
+                store.read_record(path)
                 found[path.parent.name.removeprefix(".").removesuffix(".before")] = path.read_bytes()
         return found
 
-    def outcomes(self) -> dict[str, records.Record]:
+    def outcomes(self) -> dict[str, store.Record]:
         """The same, read."""
         found = {}
         for path in sorted(self.results.glob("trials/[!.]*/record.json")):
-            with contextlib.suppress(records.UnreadableRecord):
-                found[path.parent.name] = records.read_record(path)
+            with contextlib.suppress(store.UnreadableRecord):
+                found[path.parent.name] = store.read_record(path)
         return found
 
     def starts(self) -> Counter[str]:

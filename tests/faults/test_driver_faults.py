@@ -126,23 +126,23 @@ def start(sweep: Sweep, fault: Fault, moment: float) -> tuple[Driver, float]:
         moment /= 2
 
 
-def test_the_guardian_dies_and_the_driver_ends_what_it_watched_over(
+def test_the_supervisor_dies_and_the_driver_ends_what_it_watched_over(
     sweep_of: Callable[..., Sweep], ledger: Ledger
 ) -> None:
-    """The trial that it watched over failed, and says so; the next has a guardian again."""
+    """The trial that it watched over failed, and says so; the next has a supervisor again."""
     repeats = TIMES + 1
     sweep = sweep_of(studies.quick(0, repeats, under_mpi=1), PLANTED_SECONDS="1.0")
     driver, seen, hits = sweep.start(), set[str](), list[Injection]()
-    for moment in moments(TIMES, 0.0, 0.9, "guardian"):
+    for moment in moments(TIMES, 0.0, 0.9, "supervisor"):
         assert sweep.until(lambda: set(sweep.starts()) - seen, driver=driver), driver.said()
         (trial,) = set(sweep.starts()) - seen
         seen.add(trial)
         time.sleep(moment)
         everything = sweep.processes()
-        (guardian,) = survivors.guardians(everything)
-        with injection(ledger, sweep, "kill -9 of the guardian", moment=moment) as hit:
+        (supervisor,) = survivors.supervisors(everything)
+        with injection(ledger, sweep, "kill -9 of the supervisor", moment=moment) as hit:
             hits.append(hit)
-            guardian.kill()
+            supervisor.kill()
             hit.all_gone([p for p in everything if p.pid != driver.pid])
             sweep.until(lambda trial=trial: trial in sweep.finished(), 10)
             hit.kept()

@@ -22,7 +22,7 @@ from ledger import Ledger
 from running import Running, each_trial
 from sweeping import Sweep
 
-from scaling_study.records import Record
+from scaling_study.records.store import Record
 from scaling_study.settings import CHECKOUT
 
 PLANTED_SECONDS = 0.8

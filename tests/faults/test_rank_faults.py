@@ -22,7 +22,7 @@ from planted_rank import KINDS_OF_GARBAGE
 from running import Running, each_trial
 from sweeping import Sweep
 
-from scaling_study.records import Record
+from scaling_study.records.store import Record
 
 GIB, MIB = 2**30, 2**20
 FLOOD_BYTES = 2 * GIB if TIMES > 1 else GIB

@@ -33,7 +33,7 @@ class Sample:
     trials: int  # finished by then
     resident_bytes: int  # of the driver
     driver_files: int  # open ones
-    guardian_files: int
+    supervisor_files: int
 
 
 def test_nothing_grows_with_the_number_of_trials(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
@@ -47,13 +47,13 @@ def test_nothing_grows_with_the_number_of_trials(sweep_of: Callable[..., Sweep],
     slope = stats.theilslopes(own, alpha=0.95)  # of medians: a neighbour's moment on the machine does not bend it
     early = median(s.resident_bytes for s in samples if EARLY <= s.trials <= 1.4 * EARLY)
     late = median(s.resident_bytes for s in samples if 0.96 * LATE <= s.trials < LATE)
-    files = {name: open_files(samples, name) for name in ("driver_files", "guardian_files")}
+    files = {name: open_files(samples, name) for name in ("driver_files", "supervisor_files")}
     ledger.soak = {
         "trials": TRIALS,
         f"driver's_memory_in_MiB_at_trial_{EARLY}": early / MIB,
         f"driver's_memory_in_MiB_at_trial_{LATE}": late / MIB,
         "most_files_open_in_the_driver,_first_and_last_fifth": [max(fifth) for fifth in files["driver_files"]],
-        "most_files_open_in_the_guardian,_first_and_last_fifth": [max(fifth) for fifth in files["guardian_files"]],
+        "most_files_open_in_the_supervisor,_first_and_last_fifth": [max(fifth) for fifth in files["supervisor_files"]],
         "driver's_own_ms_a_trial,_mean_of_the_first_and_last_fifth": [
             1e3 * mean(own[:part]), 1e3 * mean(own[-part:]),
         ],
@@ -72,15 +72,15 @@ def test_nothing_grows_with_the_number_of_trials(sweep_of: Callable[..., Sweep],
 def observed(sweep: Sweep, driver: Driver) -> list[Sample]:
     """Samples until the driver ends, some a second."""
     samples: list[Sample] = []
-    process, guardian, trials = psutil.Process(driver.pid), None, 0
+    process, supervisor, trials = psutil.Process(driver.pid), None, 0
     while driver.code is None:
         try:
-            if guardian is None:
-                guardian = next(iter(survivors.guardians(sweep.processes())), None)
+            if supervisor is None:
+                supervisor = next(iter(survivors.supervisors(sweep.processes())), None)
             trials = sum(1 for _ in sweep.results.glob("trials/*/record.json"))
-            if guardian and trials < TRIALS:  # then it draws figures
+            if supervisor and trials < TRIALS:  # then it draws figures
                 memory = process.memory_info().rss
-                samples.append(Sample(trials, memory, process.num_fds(), guardian.num_fds()))
+                samples.append(Sample(trials, memory, process.num_fds(), supervisor.num_fds()))
         except psutil.Error:
             break
         time.sleep(0.1)

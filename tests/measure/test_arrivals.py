@@ -13,11 +13,12 @@ import torch
 from test_measure import toy
 from torch import nn
 
-from scaling_study import launchers, records
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.launch import launchers
 from scaling_study.measure import Phase, Wire, measure
 from scaling_study.measure.arrivals import Arrivals, watchable
 from scaling_study.ranks import Ranks
+from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial, Window
 
@@ -100,7 +101,7 @@ def test_nothing_that_is_timed_or_counted_runs_under_watch(tmp_path):
     )  # fmt: skip
     assert watched_steps == [False] * (3 + 20 + 5) + [True]
     assert [size for size, _ in report.gradients] == [10 * 5 * 4]
-    assert records.read_ranks(tmp_path, 1) == [report]
+    assert store.read_ranks(tmp_path, 1) == [report]
     assert report.phases is not None and report.phases.steps == 5
 
 
@@ -131,7 +132,7 @@ def test_every_framework_leaves_a_timeline_of_its_gradients(tmp_path, framework,
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    for rank in records.read_ranks(tmp_path, workers):
+    for rank in store.read_ranks(tmp_path, workers):
         assert sum(size for size, _ in rank.gradients) == 78_042 * 4
         seconds = [seconds for _, seconds in rank.gradients]
         assert seconds == sorted(seconds) and seconds[0] > 0

@@ -13,7 +13,7 @@ from scaling_study.measure import Phase, Wire, measure
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.ranks import Ranks
-from scaling_study.records import read_ranks
+from scaling_study.records.store import read_ranks
 from scaling_study.trial import Trial, Window
 from scaling_study.workloads import Workload
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scaling_study.collectives import COLLECTIVES
 from scaling_study.measure.payload import Payload, pattern, weight
+from scaling_study.stats.collectives import COLLECTIVES
 
 CPU = torch.device("cpu")
 

@@ -12,7 +12,7 @@ import torch
 
 from scaling_study.measure import peak
 from scaling_study.measure.peak import Peak, copy, fastest, matrix_product, measure_peak
-from scaling_study.records import read_ranks
+from scaling_study.records.store import read_ranks
 from scaling_study.settings import CHECKOUT
 
 CPU = torch.device("cpu")

@@ -8,17 +8,17 @@ import sys
 
 import pytest
 
-from scaling_study import records
+from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 
 FLAGS = ["--model=resnet8", "--data=synthetic", "--batch-per-worker=1000", "--cores-per-worker=1", "--device=cpu"]
 
 
-def report(folder, *flags: str) -> records.RankReport:
+def report(folder, *flags: str) -> store.RankReport:
     argv = [sys.executable, str(CHECKOUT / "data_parallel/single.py"), *FLAGS, "--warmup-steps=1", *flags]
     whole = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     subprocess.run([*argv, "--record", str(folder)], env=whole, cwd=CHECKOUT, check=True, timeout=600)
-    (found,) = records.read_ranks(folder, 1)
+    (found,) = store.read_ranks(folder, 1)
     return found
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study import gates, pipelines
 from scaling_study.frameworks import FRAMEWORKS, SCHEDULES
 from scaling_study.models import OURS, SMOOTH_IMAGES
+from scaling_study.study import gates, pipelines
 from scaling_study.trial import Trial, Window
 
 RUNNABLE = sorted(name for name, table in FRAMEWORKS.items() if "model" in table.axes)

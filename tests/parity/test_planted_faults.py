@@ -16,9 +16,12 @@ from types import MappingProxyType
 
 import pytest
 
-from scaling_study import frameworks, gates, launchers, records
+from scaling_study import frameworks
+from scaling_study.launch import launchers
 from scaling_study.parity import __main__ as parity
+from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
+from scaling_study.study import gates
 from scaling_study.trial import Trial
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # eleven trials before the first answer
@@ -45,7 +48,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
     """Every script's parity.json. They are trials of one kind, so one reference serves all."""
     folders = {name: tmp_path_factory.mktemp(name) for name in ["train_rightly", *PLANTED]}
     for name, folder in folders.items():
-        records.write_json(folder / "trial.json", {**GATE.to_dict(), "window": asdict(GATE.window)})
+        store.write_json(folder / "trial.json", {**GATE.to_dict(), "window": asdict(GATE.window)})
         program = [sys.executable, str(SCRIPTS / f"{name}.py"), *GATE.to_argv(), "--record", str(folder)]
         started = time.monotonic()
         run(launchers.torchrun(GATE, program, Path(sys.executable).parent).argv)

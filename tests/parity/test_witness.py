@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from scaling_study import gates
 from scaling_study.measure.witness import Witness, coming_epochs
 from scaling_study.parity import check
+from scaling_study.study import gates
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.feed import Feed

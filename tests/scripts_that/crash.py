@@ -1,6 +1,6 @@
 """Fails like a script with a bug: an exception on the first step."""
 
-from scaling_study.script import run
+from scaling_study.worker.script import run
 
 
 def main(trial, record):

@@ -5,7 +5,7 @@ import runpy
 import socket
 from pathlib import Path
 
-from scaling_study.script import run
+from scaling_study.worker.script import run
 
 
 def main(trial, record):

@@ -5,8 +5,8 @@ import torch.distributed as dist
 
 from scaling_study.measure.network import probe
 from scaling_study.ranks import as_launched, join_torch
-from scaling_study.script import run
 from scaling_study.trial import Trial
+from scaling_study.worker.script import run
 
 calls = 0
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from scaling_study.script import run
+from scaling_study.worker.script import run
 
 
 def main(trial, record):

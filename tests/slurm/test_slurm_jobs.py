@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from scaling_study import records
-from scaling_study.errors import Trouble
-from scaling_study.reading import UnreadableRecord
-from scaling_study.records import Record
+from scaling_study.errors import HostError
+from scaling_study.records import store
+from scaling_study.records.reading import UnreadableRecord
+from scaling_study.records.store import Record
 from scaling_study.slurm import front, jobs
 from scaling_study.slurm.jobs import Job
 
@@ -56,7 +56,7 @@ def test_what_is_no_job_of_ours_is_refused(tmp_path, changes):
 def test_a_broken_job_json_is_one_clear_line(tmp_path):
     path = jobs.prepare(tmp_path, JOB, "").with_name("job.json")
     path.write_text("{")
-    with pytest.raises(Trouble, match=r"job\.json cannot be read.*; move its folder away"):
+    with pytest.raises(HostError, match=r"job\.json cannot be read.*; move its folder away"):
         jobs.all_of(tmp_path)
 
 
@@ -65,7 +65,7 @@ def test_a_trial_that_was_begun_is_a_whole_record_or_none(tmp_path):
     (tmp_path / "begun.json").write_text('{"schema": 1, "status": "cancelled"}')
     assert jobs.begun(tmp_path) is None
     whole = Record("tiny", "x.r1", "x", {"repeat": 1}, {}, "cancelled", job={"job": "41"})
-    (tmp_path / "begun.json").write_bytes(records.encoded(dataclasses.asdict(whole)))
+    (tmp_path / "begun.json").write_bytes(store.encoded(dataclasses.asdict(whole)))
     assert jobs.begun(tmp_path) == whole
 
 

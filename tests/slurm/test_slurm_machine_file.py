@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from scaling_study import machine_file
-from scaling_study.errors import Problems
+from scaling_study.errors import StudyError
 from scaling_study.settings import CHECKOUT
 from scaling_study.slurm.front import Asked
+from scaling_study.study import machine_file
 
 RESULTS = Path("/results/tiny")
 
@@ -20,7 +20,7 @@ def load(tmp_path: Path, text: str) -> machine_file.MachineFile:
 
 
 def problems(tmp_path: Path, text: str) -> str:
-    with pytest.raises(Problems) as wrong:
+    with pytest.raises(StudyError) as wrong:
         load(tmp_path, text)
     return str(wrong.value).replace(f"{tmp_path}/", "")
 
@@ -59,7 +59,7 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path, text, said):
 
 def test_options_in_it_are_checked_like_those_on_the_command_line(tmp_path):
     file = load(tmp_path, "slurm: {partiton: gpu}\n")
-    with pytest.raises(Problems, match=r"--machine mine: slurm: 'partiton' is no option of Slurm .* 'partition'"):
+    with pytest.raises(StudyError, match=r"--machine mine: slurm: 'partiton' is no option of Slurm .* 'partition'"):
         Asked(machine="mine").request(RESULTS, file)
 
 

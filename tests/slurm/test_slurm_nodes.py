@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from scaling_study.errors import Problems
+from scaling_study.errors import StudyError
 from scaling_study.machine import Machine
 from scaling_study.slurm.nodes import Node, machine, read, resources
 from scaling_study.trial import Trial
@@ -48,9 +48,9 @@ def test_a_job_sees_only_gpus_that_it_asks_for():
 
 
 def test_unlike_nodes_are_not_mixed():
-    with pytest.raises(Problems, match=r"differ \(1 core; 16 cores and 2 x GPU\), and no study mixes them"):
+    with pytest.raises(StudyError, match=r"differ \(1 core; 16 cores and 2 x GPU\), and no study mixes them"):
         machine(read(SINFO, "mixed"), {"partition": "mixed"}, HERE)
-    with pytest.raises(Problems, match="partition nothing has no nodes"):
+    with pytest.raises(StudyError, match="partition nothing has no nodes"):
         machine([], {"partition": "nothing"}, HERE)
 
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.errors import Problems
+from scaling_study.errors import StudyError
 from scaling_study.slurm.options import KEYS, directives, gpus, parse
 
 
 def problems(text: str, **defaults: object) -> list[str]:
-    with pytest.raises(Problems) as wrong:
+    with pytest.raises(StudyError) as wrong:
         parse(text, defaults, "machines/x.yaml")
     return wrong.value.problems
 

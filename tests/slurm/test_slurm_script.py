@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.errors import Problems
+from scaling_study.errors import StudyError
 from scaling_study.slurm import script, words
 from scaling_study.slurm.script import Job
 
@@ -80,7 +80,7 @@ def test_every_letter():
 
 @pytest.mark.parametrize("name", ['a"b', "a'b", "a\\b", "100%", "a\nb", "a\x1bb"])
 def test_a_folder_that_slurm_would_misread_is_refused(name):
-    with pytest.raises(Problems, match="Slurm would misread the path"):
+    with pytest.raises(StudyError, match="Slurm would misread the path"):
         script.text(a_job(Path("/x") / name, "true"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaling_study import records
+from scaling_study.records import store
 from scaling_study.slurm import verdict
 from scaling_study.slurm.states import RUNNING, WAITING, State
 from scaling_study.slurm.words import Word
@@ -28,7 +28,7 @@ def word(code: int = 0, asked: str = "", stage: str = "study") -> Word:
 
 def said(state: State | None, word: Word | None = None, output: str = "", own: bool = True) -> tuple[str, str]:
     outcome = verdict.of("41", state, word, output, own)
-    assert outcome.status in records.STATUSES
+    assert outcome.status in store.STATUSES
     return outcome.status, outcome.reason
 
 

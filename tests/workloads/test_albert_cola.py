@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from scaling_study import plan, records, study
 from scaling_study.datasets import NoData
 from scaling_study.estimate import Estimate
 from scaling_study.machine import Machine
 from scaling_study.ranks import Ranks
+from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
+from scaling_study.study import plan, study
 from scaling_study.trial import Trial, Window
 from scaling_study.workloads import albert_cola, cola, load
 
@@ -277,13 +278,13 @@ def test_every_gate_of_albert_is_passed(tmp_path, framework, precision, allreduc
         window=Window(0, steps, 0.0, None, steps),
     )  # fmt: skip
     asked = {**trial.to_dict(), "window": vars(trial.window)}
-    records.write_json(tmp_path / "trial.json", asked)
+    store.write_json(tmp_path / "trial.json", asked)
     started([*program, *trial.to_argv(), "--record", str(tmp_path)])
     started([sys.executable, "-m", "scaling_study.parity.check", str(tmp_path)])
-    judged = records.load(tmp_path / "parity.json")
+    judged = store.load(tmp_path / "parity.json")
     assert judged["verdict"] == "passed", judged
     print([f"{check['name']}: {check['detail']}" for check in judged["checks"] if "off by" in check["detail"]])
-    ranks = records.read_ranks(tmp_path, workers)
+    ranks = store.read_ranks(tmp_path, workers)
     each = {"none": 0, "fp32": 8, "fp16": 2, "bf16": 2}[allreduce]  # bytes of a value on the wire; float64 as it is
     assert {rank.allreduce_bytes for rank in ranks} == {each * 1_016_386}
     assert all(0 < rank.tokens_seen <= 8 * 32 * steps for rank in ranks)

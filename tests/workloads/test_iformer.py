@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from scaling_study.datasets import Data
-from scaling_study.plan import Plan
 from scaling_study.ranks import Ranks
+from scaling_study.study.plan import Plan
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload, load
 from scaling_study.workloads.inception_transformer import Block

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from scaling_study import datasets, settings
-from scaling_study.errors import Trouble
+from scaling_study.errors import HostError
 from scaling_study.measure.witness import coming_epochs
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
@@ -249,7 +249,7 @@ def test_what_a_plan_is_told(a_tree: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert datasets.prepare(["images"]) == {"images": datasets.Data("images", f"in {a_tree}")}
     for file in (a_tree / "train" / "bee").glob("*.jpg"):
         file.unlink()
-    with pytest.raises(Trouble, match=f"^{a_tree}/train/bee holds no images"):
+    with pytest.raises(HostError, match=f"^{a_tree}/train/bee holds no images"):
         datasets.prepare(["images"])
 
 

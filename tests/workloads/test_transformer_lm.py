@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from scaling_study import datasets, records, settings
+from scaling_study import datasets, settings
 from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
+from scaling_study.records import store
 from scaling_study.trial import Trial, Window
 from scaling_study.workloads import load, wikitext2
 
@@ -240,10 +241,10 @@ def test_every_gate_is_passed(tmp_path, framework, model, precision, allreduce):
         batch_per_worker=4, sequence_length=8, device="cpu", cores_per_worker=1, find="parity", data="synthetic",
         window=Window(0, steps, 0.0, None, steps),
     )  # fmt: skip
-    records.write_json(tmp_path / "trial.json", {**trial.to_dict(), "window": vars(trial.window)})
+    store.write_json(tmp_path / "trial.json", {**trial.to_dict(), "window": vars(trial.window)})
     started([*program, *trial.to_argv(), "--record", str(tmp_path)])
     started([sys.executable, "-m", "scaling_study.parity.check", str(tmp_path)])
-    judged = records.load(tmp_path / "parity.json")
+    judged = store.load(tmp_path / "parity.json")
     assert judged["verdict"] == "passed", judged
     print([f"{check['name']}: {check['detail']}" for check in judged["checks"] if "off by" in check["detail"]])
-    assert {rank.tokens_seen for rank in records.read_ranks(tmp_path, workers)} == {4 * 8 * steps}
+    assert {rank.tokens_seen for rank in store.read_ranks(tmp_path, workers)} == {4 * 8 * steps}

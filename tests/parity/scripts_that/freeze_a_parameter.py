@@ -5,7 +5,7 @@ from functools import partial
 from train_rightly import train
 
 from scaling_study import workloads
-from scaling_study.script import run
+from scaling_study.worker.script import run
 
 
 def frozen(trial, ranks):

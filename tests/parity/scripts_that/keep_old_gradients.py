@@ -4,6 +4,6 @@ from functools import partial
 
 from train_rightly import train
 
-from scaling_study.script import run
+from scaling_study.worker.script import run
 
 run("torch_ddp", partial(train, forget=lambda optimizer: None))

@@ -6,7 +6,7 @@ from itertools import repeat
 from train_rightly import train
 
 from scaling_study import workloads
-from scaling_study.script import run
+from scaling_study.worker.script import run
 from scaling_study.workloads.cifar10 import SAMPLES
 from scaling_study.workloads.sampling import shard
 

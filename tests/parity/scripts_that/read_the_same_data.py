@@ -6,6 +6,6 @@ from functools import partial
 from train_rightly import train
 
 from scaling_study import workloads
-from scaling_study.script import run
+from scaling_study.worker.script import run
 
 run("torch_ddp", partial(train, load=lambda trial, ranks: workloads.load(trial, replace(ranks, rank=0))))

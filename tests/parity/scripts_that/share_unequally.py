@@ -7,7 +7,7 @@ import torch
 from train_rightly import train
 
 from scaling_study import workloads
-from scaling_study.script import run
+from scaling_study.worker.script import run
 from scaling_study.workloads.cifar10 import SAMPLES
 
 

@@ -6,7 +6,7 @@ import torch
 from train_rightly import average, train
 
 from scaling_study import workloads
-from scaling_study.script import run
+from scaling_study.worker.script import run
 
 
 def drawn_apart(trial, ranks):

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from train_rightly import train
 
-from scaling_study.script import run
+from scaling_study.worker.script import run
 
 
 def summed(model):

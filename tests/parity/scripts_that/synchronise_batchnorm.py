@@ -13,7 +13,7 @@ from torch.autograd import Function
 from train_rightly import average, train
 
 from scaling_study import workloads
-from scaling_study.script import run
+from scaling_study.worker.script import run
 
 
 class SumOfAll(Function):

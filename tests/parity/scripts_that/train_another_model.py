@@ -6,7 +6,7 @@ from functools import partial
 from train_rightly import train
 
 from scaling_study import workloads
-from scaling_study.script import run
+from scaling_study.worker.script import run
 
 ANOTHER = "resnet8_groupnorm"
 run("torch_ddp", partial(train, load=lambda trial, ranks: workloads.load(replace(trial, model=ANOTHER), ranks)))

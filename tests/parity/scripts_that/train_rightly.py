@@ -12,9 +12,9 @@ from torch.nn.parallel import DistributedDataParallel
 from scaling_study import workloads
 from scaling_study.measure import Phase, Wire, measure
 from scaling_study.ranks import as_launched, join_torch
-from scaling_study.records import RankReport
-from scaling_study.script import run
+from scaling_study.records.store import RankReport
 from scaling_study.trial import Trial
+from scaling_study.worker.script import run
 
 
 def train(

@@ -1,0 +1,1 @@
+"""Other machines: which may be used, how each is reached, and the agents that keep order there."""

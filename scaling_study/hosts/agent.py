@@ -1,0 +1,134 @@
+"""What keeps order on another host while a sweep runs trials there: started there by ssh, and told what to do.
+
+    supervisor --- ssh --- agent         the trial's ranks on that host, started by whatever launcher
+                  |         |  begin    ends what an earlier sweep left, makes the trial's temporary folder
+                  |         |  end      ends every process that carries the sweep's mark, removes what they left
+                  X  EOF,   |
+                  or silence|  ends them too, and itself
+
+So ranks die with their driver on every host: if driver and supervisor are killed the line is closed, and if the network
+fails nothing more is heard on it. Launchers could not do it: a stopped rank, or one whose launcher was killed, stays.
+
+One request a line, as JSON, and one answer; an empty line only says that somebody is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import select
+import shutil
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scaling_study.processes import leftovers
+
+SILENCE_SECONDS = 8.0  # until a line on which nothing is heard counts as cut
+ENTRY = (  # what ranks would import is looked up before our own place on the path hides it
+    "import importlib.util as u; found = u.find_spec('scaling_study'); import sys; sys.path.insert(0, {checkout!r}); "
+    "from scaling_study.hosts import agent; agent.main(found.origin if found else '')"
+)
+CODE = ("scaling_study", "data_parallel", "horovod_runs", "fsdp", "pipeline", "decentralized")
+
+
+@dataclass
+class Agent:
+    """This host, as far as one sweep is concerned."""
+
+    found: str  # the file that `import scaling_study` finds, as a rank would
+    mark: str = ""  # of the sweep whose trial is running
+    temporary: str = ""
+    since: float = field(default_factory=leftovers.clock)
+
+    def answer(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Do what is asked."""
+        asked: Mapping[str, Callable[..., Mapping[str, Any]]] = {
+            "clock": self.clock, "about": self.about, "begin": self.begin, "end": self.end,
+        }  # fmt: skip
+        return asked[request["ask"]](**{key: value for key, value in request.items() if key != "ask"})
+
+    def clock(self) -> Mapping[str, Any]:
+        return {"clock": time.time()}
+
+    def begin(self, mark: str, temporary: str) -> Mapping[str, Any]:
+        """A trial of the sweep with this mark is about to start."""
+        ended = leftovers.end_marked(mark)
+        self.mark, self.temporary, self.since = mark, temporary, leftovers.clock()
+        for old in Path(temporary).parent.glob(f"{Path(temporary).name.rpartition('-')[0]}-*"):
+            shutil.rmtree(old, ignore_errors=True)
+        Path(temporary).mkdir(parents=True, exist_ok=True)
+        return {"ended": ended}
+
+    def end(self) -> Mapping[str, Any]:
+        """The trial is over: nothing of it may live on."""
+        ended = leftovers.end_marked(self.mark) if self.mark else []
+        if self.temporary:
+            shutil.rmtree(self.temporary, ignore_errors=True)
+        leftovers.remove_segments(self.since)
+        self.mark = self.temporary = ""
+        return {"ended": ended}
+
+    def about(self, checkout: str, paths: Sequence[str]) -> Mapping[str, Any]:
+        """What this host is, to be held against the others (inspection.py), and which of the paths it does not see."""
+        from scaling_study.machine import this_machine
+        from scaling_study.provenance import commit
+
+        name = socket.gethostname()
+        return {
+            "name": name, "found": self.found, "python": platform.python_version(), "commit": commit(),
+            "machine": this_machine().to_dict(), "code": digests(Path(checkout)), "interfaces": interfaces(),
+            "unseen": [path for path in paths if not Path(path).exists()], "own_address": _address(name),
+        }  # fmt: skip
+
+
+def main(found: str) -> None:
+    """Serve one line until it is cut; then end whatever still runs."""
+    agent = Agent(found)
+    try:
+        with contextlib.suppress(OSError, ValueError):
+            _serve(agent)
+    finally:
+        agent.end()
+
+
+def _serve(agent: Agent) -> None:
+    heard = b""
+    while select.select([0], [], [], SILENCE_SECONDS)[0]:
+        if not (data := os.read(0, 65536)):
+            return
+        *lines, heard = (heard + data).split(b"\n")
+        for line in filter(None, lines):
+            os.write(1, json.dumps(agent.answer(json.loads(line))).encode() + b"\n")
+
+
+def digests(checkout: Path) -> dict[str, str]:
+    """File -> digest of all that a trial runs of this project."""
+    files = [path for folder in CODE for path in sorted((checkout / folder).rglob("*.py"))]
+    return {str(path.relative_to(checkout)): hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in files}
+
+
+def interfaces() -> dict[str, str]:
+    """Network interface -> its IPv4 address, of those that are up."""
+    import psutil
+
+    up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
+    return {
+        name: one.address
+        for name, addresses in psutil.net_if_addrs().items()
+        for one in addresses
+        if name in up and one.family == socket.AF_INET
+    }
+
+
+def _address(name: str) -> str:
+    """What a name means here; empty if nothing."""
+    with contextlib.suppress(OSError):
+        return socket.gethostbyname(name)
+    return ""

@@ -1,0 +1,174 @@
+"""Trial -> command line and environment, one small pure function per launcher.
+
+    on this machine       horovodrun -np 2 --gloo python script.py --model resnet18
+    over hosts            horovodrun -np 2 -H h1:1,h2:1 --network-interface eth0 --gloo python script.py ...
+    by agents             python -m scaling_study.hosts.on_each_host h1:1,h2:1 torchrun --node-rank {node} ... script.py
+
+Nothing is started here (process.py does) and nothing is looked up but what the arguments say, so the tests
+compare literals. A new launcher is one function and one entry in LAUNCHERS.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.hosts.hosts import Host
+from scaling_study.settings import CHECKOUT
+from scaling_study.study.cluster import ALONE, Cluster
+from scaling_study.trial import Trial
+
+PORTS = range(20_000, 30_000)  # below the ephemeral ones, of which any connection may take any
+LOOPBACK = "127.0.0.1"
+USUAL_PORT = 29_500  # torch's and DeepSpeed's own default
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to execute, and the environment variables to set for it."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def shell(self, folder: Path | None = None) -> str:
+        """One line that works when pasted into a shell, with paths under `folder` shortened to it."""
+
+        def shown(word: str) -> str:
+            return os.path.relpath(word, folder) if folder and word.startswith(f"{folder}{os.sep}") else word
+
+        words = [f"{key}={shlex.quote(value)}" for key, value in self.env.items()]
+        return " ".join([*words, *(shlex.quote(shown(word)) for word in self.argv)])
+
+
+def python(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
+    """One process, started as itself."""
+    return Command(tuple(program))
+
+
+def horovodrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
+    """Horovod's launcher, which takes MPI unless told --gloo; we always say which."""
+    over = _listed("-H", cluster.of(trial))
+    interface = cluster.interface(trial)
+    argv = (
+        str(bin / "horovodrun"), "-np", str(trial.workers), *over,
+        *(["--network-interface", interface] if interface else []), f"--{trial.controller}",
+        *cluster.flags("horovodrun"), *program,
+    )  # fmt: skip
+    return Command(argv)
+
+
+def mpirun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
+    """Plain Open MPI. Ranks pin themselves (ranks.py); a waiting rank yields its core instead of spinning on it."""
+    here = bin / "mpirun"  # the environment's own, where the machine has none
+    over: list[str] = _listed("--host", cluster.of(trial))
+    if interface := cluster.interface(trial):
+        over += ["--mca", "btl_tcp_if_include", interface, "--mca", "oob_tcp_if_include", interface]
+    if over:  # ranks elsewhere get no variable that is not named
+        over += [word for name in cluster.exported(trial) for word in ("-x", name)]
+    argv = (
+        str(here) if here.exists() else "mpirun", "-np", str(trial.workers), *over, "--allow-run-as-root",
+        "--bind-to", "none", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", *cluster.flags("mpirun"), *program,
+    )  # fmt: skip
+    return Command(argv)
+
+
+def torchrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
+    """torch's launcher, on a free port of its own choice on the loopback. It starts its own interpreter, which is ours.
+
+    Over hosts it is started on each of them; the first listens on the port.
+    """
+    if over := cluster.of(trial):
+        nodes = ["--nnodes", str(len(over)), "--node-rank", "{node}", "--rdzv-endpoint", f"{over[0].name}:{port}"]
+    else:
+        nodes = ["--standalone", "--local-addr", LOOPBACK]  # or ranks ask for this host by its name, which may mislead
+    each = str(over[0].slots if over else trial.workers)
+    argv = (
+        *_agents(trial, cluster), str(bin / "torchrun"), *nodes, "--nproc-per-node", each,
+        *cluster.flags("torchrun"), *program[1:],
+    )  # fmt: skip
+    return Command(argv)
+
+
+def deepspeed(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
+    """DeepSpeed's launcher; its default port is the same for everybody, so it is told one.
+
+    Over hosts it is started on each of them (--no_ssh): by itself it asks for pdsh, and gives what it starts to nobody.
+    """
+    if over := cluster.of(trial):
+        nodes = ["--hostfile", "{hostfile}", "--no_ssh", "--node_rank", "{node}", "--master_addr", over[0].name]
+    else:
+        nodes = ["--num_gpus", str(trial.workers)]
+    argv = (
+        *_agents(trial, cluster), str(bin / "deepspeed"), *nodes, "--master_port", str(port),
+        *cluster.flags("deepspeed"), *program[1:],
+    )  # fmt: skip
+    return Command(argv)
+
+
+def srun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
+    """Slurm's own, inside a job. MPI's ranks find each other by PMIx; torch's at the port of the first host.
+
+    Ranks choose their cores themselves (ranks.py), which Slurm would else do first; the agents' steps share them.
+    """
+    over = cluster.of(trial)
+    nodes = len(over) or 1
+    mpi = not {"horovod", "mpi4py"}.isdisjoint(FRAMEWORKS[trial.framework].needs)
+    argv = (
+        "srun", "--ntasks", str(trial.workers), "--nodes", str(nodes), "--ntasks-per-node", str(trial.workers // nodes),
+        *(["--nodelist", ",".join(host.name for host in over)] if over else []), "--overlap", "--cpu-bind=none",
+        "--mem=0", "--kill-on-bad-exit=1", *(["--overcommit"] if trial.oversubscribe else []),
+        f"--mpi={'pmix' if mpi else 'none'}", *cluster.flags("srun"), *program,
+    )  # fmt: skip
+    meet = {"MASTER_ADDR": over[0].name if over else LOOPBACK, "MASTER_PORT": str(port)}
+    return Command(argv, {"OMPI_MCA_mpi_yield_when_idle": "1"} if mpi else meet)
+
+
+def _listed(option: str, over: Sequence[Host]) -> list[str]:
+    return [option, ",".join(map(str, over))] if over else []
+
+
+def _agents(trial: Trial, cluster: Cluster) -> list[str]:
+    """What stands before a command that is to run once on each host of the trial (on_each_host.py)."""
+    if not (over := cluster.of(trial)):
+        return []
+    also = [word for name in sorted(cluster.environment(trial)) for word in ("-x", name)]
+    return [sys.executable, "-m", "scaling_study.hosts.on_each_host", *also, ",".join(map(str, over))]
+
+
+LAUNCHERS: Mapping[str, Callable[[Trial, Sequence[str], Path, int, Cluster], Command]] = {
+    "python": python,
+    "horovodrun": horovodrun,
+    "mpirun": mpirun,
+    "torchrun": torchrun,
+    "deepspeed": deepspeed,
+    "srun": srun,
+}
+
+
+TOLD_THEIR_PORT = ("deepspeed", "srun")  # of the others, horovodrun and torchrun take a free one, the rest needs none
+TOLD_OVER_HOSTS = ("deepspeed", "srun", "torchrun")
+
+
+def preferred_port(trial: Trial, attempt: int = 1) -> int:
+    """The port of a configuration where nobody else has it: the same each time, and seldom that of another.
+
+    Each attempt has its own: that of a host far away is found to be taken only by trying.
+    """
+    return PORTS[(int(trial.configuration[-4:], 16) + attempt - 1) % len(PORTS)]
+
+
+def command(trial: Trial, record: Path | None = None, port: int | None = None, cluster: Cluster = ALONE) -> Command:
+    """The command line that runs this trial from anywhere, leaving the ranks' reports in `record`.
+
+    `port`: one that is free now, for a launcher that must be told; without it, the preferred one.
+    """
+    script = CHECKOUT / FRAMEWORKS[trial.framework].script
+    program = [sys.executable, str(script), *trial.to_argv(), *(["--record", str(record)] if record else [])]
+    launch = LAUNCHERS[trial.launcher]
+    made = launch(trial, program, Path(sys.executable).parent, port or preferred_port(trial), cluster)
+    return replace(made, env={**cluster.environment(trial), **made.env})

@@ -1,0 +1,139 @@
+"""What a killed trial leaves outside its folder, and how it is found: processes, temporary files, shared memory.
+
+    processes        carry the results folder in their environment, so that the next driver on that folder knows
+                     them as its own, also when neither driver nor supervisor lived to end them
+    temporary files  lie in a folder of the trial's own (TMPDIR): torchrun never removes its own, and Open MPI does
+                     not start where it finds those of a killed mpirun of the same process number
+    shared memory    has names that its libraries chose; what is newer than the trial and nobody's goes
+
+The last two are looked after on this host only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+MARK = "SCALING_STUDY_RESULTS"  # in the environment of every process of a sweep
+SHARED_MEMORY = Path("/dev/shm")  # Linux; elsewhere there is nothing to look at
+SEGMENTS = ("sm_segment.", "vader_segment.", "nccl-", "torch_", "psm_", "psm2_shm.", "ucx_shm_posix_", "sem.mp-")
+FIRST_IPC, FIRST_PID = "ipc:[4026531839]", "pid:[4026531836]"  # the kernel's own namespaces (linux/proc_ns.h)
+
+
+def temporary_folder(results: Path) -> Path:
+    """Make a folder for what one trial writes beside its results."""
+    return Path(tempfile.mkdtemp(prefix=_prefix(results)))
+
+
+def environment(results: Path, temporary: Path) -> dict[str, str]:
+    """The variables that mark a trial's processes and send their temporary files where they can be removed."""
+    user = re.sub(r'[\\/:*?"<>|]', "_", _user())
+    kernels = os.path.join(tempfile.gettempdir(), f"torchinductor_{user}")  # where torch keeps them without a TMPDIR:
+    home = os.path.expanduser("~")  # Horovod and Open MPI write there; some services' accounts have none
+    return {  # what one trial has compiled, the next need not
+        MARK: str(results.resolve()),
+        "TMPDIR": str(temporary),
+        "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR", kernels),
+        **({} if os.path.isdir(home) else {"HOME": str(temporary)}),
+    }
+
+
+def clean(results: Path) -> list[str]:
+    """End the processes and remove the temporary files that earlier sweeps into this folder left; names of the former.
+
+    Only for who holds the folder's lock: there is no other sweep then whose these could be.
+    """
+    ended = end_marked(str(results.resolve()))
+    for folder in Path(tempfile.gettempdir()).glob(f"{_prefix(results)}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+    return ended
+
+
+def end_marked(mark: str) -> list[str]:
+    """End every process with this mark on this host, but for this one and its ancestors; their names."""
+    ended = []
+    while found := list(_marked(mark)):  # a process may have forked while we looked
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                ended.append(f"{process.name()} (process {process.pid})")
+                process.kill()
+        psutil.wait_procs(found, timeout=3.0)
+    return ended
+
+
+def remove_segments(since: float) -> None:
+    """Remove this user's shared memory that libraries made after `since` (Unix time) and no process uses."""
+    with contextlib.suppress(OSError):
+        made = [
+            entry
+            for entry in os.scandir(SHARED_MEMORY)
+            if entry.name.startswith(SEGMENTS) and entry.stat().st_uid == os.getuid() and entry.stat().st_ctime >= since
+        ]
+        if made and not _others_are_hidden():
+            used = set(_mapped())
+            for entry in made:
+                if entry.path not in used and (entry.stat().st_dev, entry.inode()) not in used:
+                    Path(entry.path).unlink(missing_ok=True)
+
+
+def _marked(results: str) -> Iterator[psutil.Process]:
+    """Processes of earlier sweeps into this folder: those that carry the mark, less this one and its ancestors."""
+    mine = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if (
+                process.pid not in mine
+                and process.environ().get(MARK) == results
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
+                yield process
+
+
+def _others_are_hidden() -> bool:
+    """Whether this is a container with the memory, but not with the processes, of its host: `docker run --ipc=host`.
+    Of other ways to share memory with processes that are not to be seen nothing tells."""
+    ours = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("ipc", "pid")]
+    return ours[0] == FIRST_IPC and ours[1] != FIRST_PID
+
+
+def _mapped() -> Iterator[str | tuple[int, int]]:
+    """Path, and (device, inode), of every file under /dev/shm that a process of ours has mapped.
+
+    The path is not enough: a semaphore is made under another name, which stays in the maps of the process that made it
+    ("/dev/shm/sem.qzr2yt (deleted)"), and other namespaces may have the same memory elsewhere.
+    """
+    device = os.stat(SHARED_MEMORY).st_dev
+    on_it = f" {os.major(device):02x}:{os.minor(device):02x} "  # 7f5e-7f5f rw-s 00000000 00:1b 33927    /dev/shm/...
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            for line in maps.read_text(errors="replace").split("\n"):
+                if on_it in line:
+                    yield device, int(line.split(on_it)[1].split()[0])
+                if f" {SHARED_MEMORY}/" in line:
+                    yield line[line.index(f"{SHARED_MEMORY}/") :]
+
+
+def _prefix(results: Path) -> str:
+    return f"scaling-study-{hashlib.sha256(os.fsencode(results.resolve())).hexdigest()[:10]}-"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user number without a name, as in containers
+        return str(os.getuid())
+
+
+def clock() -> float:
+    """Now, as the kernel stamps files: a tick behind the clock that Python reads."""
+    return time.time() - 0.01

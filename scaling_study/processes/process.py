@@ -1,0 +1,227 @@
+"""The one place where the processes of a trial are started, watched and ended.
+
+    supervisor (child subreaper) --- launcher --- shell --- mpirun --- rank 0
+                                                              \\---- rank 1   each in a session of its own
+
+Launchers put their ranks into sessions of their own, so killing a process group misses them. Whoever calls `run`
+is made the subreaper of everything below it (Linux): a process whose parent dies becomes its child, so whatever a
+trial left behind can be found, and is ended before the next trial starts. In a sweep that is the supervisor
+(supervisor.py), which outlives the driver by the few seconds that this takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+from scaling_study.processes.capped_log import CappedLog
+
+PR_SET_CHILD_SUBREAPER = 36
+GRACE_SECONDS = 3.0  # between asking a process to end and ending it
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a command ended."""
+
+    code: int | None  # the launcher's exit code, negative for a signal; None: it never started
+    seconds: float
+    timed_out: bool = False
+    interrupted: bool = False
+    killed_for_memory: bool = False  # the kernel killed some process for memory meanwhile
+    error: str = ""  # why it never started
+    lost: str = ""  # how the process that watched over it ended, if that ended first
+    node: str = ""  # the host that failed meanwhile, and how
+
+
+class Stop(Protocol):
+    """What can end a trial before its time: a signal to the driver, or the driver's death."""
+
+    def fileno(self) -> int: ...  # readable once the trial is to be ended
+
+
+class Interruption:
+    """Ctrl-C, TERM and HUP, turned from a traceback into a fact that can be waited for.
+
+    The running trial is ended, what is finished is kept; another signal meanwhile changes nothing.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self._read, self._write = os.pipe()
+
+    def __enter__(self) -> Interruption:
+        heard = [s for s in self.SIGNALS if signal.getsignal(s) != signal.SIG_IGN]  # nohup stays what it means
+        self._before = {s: signal.signal(s, self._note) for s in heard}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._read)
+        os.close(self._write)
+
+    def _note(self, number: int, _: object) -> None:
+        if self.signal is None:
+            os.write(self._write, b"x")
+        self.signal = signal.Signals(number)
+        if number == signal.SIGHUP:
+            fall_silent()
+
+    def fileno(self) -> int:
+        """Readable once a signal has come."""
+        return self._read
+
+
+def run(argv: Sequence[str], env: Mapping[str, str], log: Path, timeout_seconds: float, stop: Stop) -> Exit:
+    """Run a command to its end, its output in `log`; on return nothing that it started is alive."""
+    adopt_orphans()
+    not_ours = {process.pid for process in psutil.Process().children(recursive=True)}
+    kills_before = _memory_kills()
+    start = time.monotonic()
+    with CappedLog(log) as output:
+        try:
+            child = subprocess.Popen(
+                argv, env={**os.environ, **env}, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=output.fileno(), stderr=output.fileno(),
+            )  # fmt: skip
+        except OSError as error:
+            return Exit(None, 0.0, error=f"{argv[0]}: {error.strerror}")
+        how = _wait(child.pid, timeout_seconds, stop)
+        if how == "ended":
+            child.wait()
+        seconds = time.monotonic() - start
+        end_descendants(child, not_ours)
+    return Exit(
+        child.wait(), seconds,
+        timed_out=how == "timed out",
+        interrupted=how == "stopped",
+        killed_for_memory=_memory_kills() > kills_before,
+    )  # fmt: skip
+
+
+def _wait(pid: int, timeout_seconds: float, stop: Stop) -> str:
+    """`ended`, `stopped` or `timed out`, whichever comes first. Wakes at once, without polling."""
+    handle = os.pidfd_open(pid)
+    try:
+        ready, _, _ = select.select([handle, stop.fileno()], [], [], timeout_seconds)
+    finally:
+        os.close(handle)
+    if handle in ready:
+        return "ended"
+    return "stopped" if ready else "timed out"
+
+
+def fall_silent() -> None:
+    """Write to a terminal that is closed no more: each word would be an error of its own, the last of them at exit."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    null = os.fstat(nowhere).st_rdev
+    for stream in (0, 1, 2):
+        with contextlib.suppress(OSError):
+            about = os.fstat(stream)
+            if stat.S_ISCHR(about.st_mode) and about.st_rdev != null:  # of a closed one isatty says that it is none
+                os.dup2(nowhere, stream)
+    os.close(nowhere)
+
+
+def start_detached(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own, which no closing terminal reaches; its output is added to `log`."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )  # fmt: skip
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies. Linux only; elsewhere it changes nothing."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_descendants(child: subprocess.Popen[bytes] | None = None, not_ours: Set[int] = frozenset()) -> None:
+    """End every process that descends from `child`: TERM, a moment to obey, then KILL until none is left.
+
+    All descendants of this process but `not_ours` count as such: an orphan's line of descent is lost. The code of
+    `child` itself is left to whoever started it.
+    """
+    found = _descendants(child, not_ours)
+    for process in found:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+            process.resume()  # a stopped process sees the TERM only once it goes on
+    if found:
+        _gone(found, GRACE_SECONDS)
+    while found := _descendants(child, not_ours):  # a process may have forked while we looked
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        _gone(found, GRACE_SECONDS)
+
+
+def _descendants(child: subprocess.Popen[bytes] | None, not_ours: Set[int]) -> list[psutil.Process]:
+    """Those alive; adopted zombies are collected on the way, so that a long sweep does not fill the process table."""
+    alive = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, ChildProcessError):
+            if process.pid in not_ours:
+                continue
+            if process.status() != psutil.STATUS_ZOMBIE:
+                alive.append(process)
+            elif process.ppid() == os.getpid() and not (child and process.pid == child.pid):  # whose code is Popen's
+                os.waitpid(process.pid, os.WNOHANG)
+    return alive
+
+
+def _gone(processes: Sequence[psutil.Process], seconds: float) -> None:
+    """Wait until all have ended, at most `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and any(_alive(p) for p in processes):
+        time.sleep(0.02)
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _memory_kills() -> int:
+    """How often a process was killed for memory, or 0 where the kernel does not say: in this control group and those
+    below it, where they are counted (others' on a shared machine do not concern us), else on the whole machine."""
+    for counts in (_control_group() / "memory.events", Path("/proc/vmstat")):
+        with contextlib.suppress(OSError):
+            for line in counts.read_text().splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    return 0
+
+
+def _control_group() -> Path:
+    """This process's, of version 2. Version 1 does not count what happens in groups below, where Slurm puts ranks."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            if line.startswith("0::"):
+                return Path(f"/sys/fs/cgroup{line.removeprefix('0::')}")
+    return Path("/sys/fs/cgroup")
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[Interruption]:
+    """An Interruption for the time of a sweep."""
+    with Interruption() as interruption:
+        yield interruption

@@ -1,0 +1,187 @@
+"""The folder results/<study>: opened for one study on one machine, held by one driver at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scaling_study.errors import HostError
+from scaling_study.provenance import utc_now
+from scaling_study.records import store as records
+from scaling_study.records import summary, unwritable
+from scaling_study.records.summary import Summary
+from scaling_study.study import edits
+from scaling_study.study.plan import Plan
+
+HALF_WRITTEN = re.compile(r"\..+\.(json|csv|md|png|svg|html)\.[a-z0-9_]{8}")  # as tempfile.mkstemp names it
+
+
+@dataclass
+class Opened:
+    """What a results folder held when it was opened."""
+
+    records: dict[str, Summary] = field(default_factory=dict)  # of finished trials, by their ids
+    edits: list[str] = field(default_factory=list)  # how the study was another one when it was last run here
+    largest: int = 0  # bytes of the largest record
+
+
+def open_results(results: Path, plan: Plan) -> Opened:
+    """Make or reopen the folder, and read what is finished. Raises HostError where it does not fit the plan."""
+    now, before = about(plan), None
+    try:
+        (results / "trials").mkdir(parents=True, exist_ok=True)
+        if (results / "study.json").exists():
+            before = _same(results, plan)
+        records.write_json(results / "study.json", now)
+        (results / "study.yaml").write_text(plan.study.document.text, encoding="utf-8")
+        _remove_halves(results)
+        for aside in (results / "trials").glob(".*.before"):  # a retry that a killed driver did not finish
+            restore(aside)
+    except OSError as error:
+        raise unwritable.never(results, error) from error
+    opened = Opened()
+    for path in sorted((results / "trials").glob("*/record.json")):
+        with contextlib.suppress(records.UnreadableRecord):  # not believed, so it is run again
+            known = summary.of(records.read_trial(path.parent))
+            opened.records[known.id] = known
+            opened.largest = max(opened.largest, path.stat().st_size)
+    if before is not None:
+        opened.edits = edits.between(before, now, {known.configuration for known in opened.records.values()})
+    return opened
+
+
+def about(plan: Plan) -> dict[str, Any]:
+    """study.json: what an analysis must know that no single record holds."""
+    return {
+        "schema": records.SCHEMA,
+        "study": plan.study.name,
+        "scaling": plan.study.scaling,
+        "baseline": plan.study.baseline,
+        "machine": plan.machine.to_dict(),
+        "cores_per_worker": plan.cores_per_worker,
+        "order_seed": plan.study.order_seed,
+        "sentinel": plan.sentinel or None,  # its configuration
+        "target_interval": plan.study.measure.target_interval,
+        "measure": _measures(plan),
+        # The study as it is now: records of what it once was stay, but share no table with these.
+        "configurations": [planned.trial.configuration for planned in plan.configurations],
+    }
+
+
+def _measures(plan: Plan) -> dict[str, list[Any]]:
+    """Every key of `measure` with its values, of which there are several where sweeps have their own."""
+    ordinary = [p for p in plan.configurations if p.trial.configuration != plan.sentinel]
+    given = [planned.measure.model_dump() for planned in ordinary] or [plan.study.measure.model_dump()]
+    return {key: sorted({one[key] for one in given}, key=lambda value: (value is None, value)) for key in given[0]}
+
+
+@contextlib.contextmanager
+def cleared(folder: Path) -> Iterator[None]:
+    """An empty folder for a trial. If no record comes to be in it, a finished one that was there before is back."""
+    aside = set_aside(folder)
+    try:
+        folder.mkdir()
+        yield
+    finally:
+        if aside:
+            with contextlib.suppress(OSError):  # the next driver does it where this one cannot
+                restore(aside)
+
+
+def set_aside(folder: Path) -> Path | None:
+    """Make room for a trial: a finished one is kept under another name until its successor is finished."""
+    if folder.is_symlink() or folder.is_file():  # never ours
+        folder.unlink()
+    if not folder.exists():
+        return None
+    if not (folder / "record.json").exists():  # an earlier try that never finished
+        shutil.rmtree(folder)
+        return None
+    aside = aside_of(folder)
+    shutil.rmtree(aside, ignore_errors=True)
+    return folder.rename(aside)
+
+
+def _remove_halves(results: Path) -> None:
+    """Remove what was being written, beside its place, when a driver or the machine died."""
+    for folder in (results, results / "tables", results / "figures"):
+        for path in folder.glob(".*.????????"):
+            if HALF_WRITTEN.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+
+
+def aside_of(folder: Path) -> Path:
+    """Where a trial's folder is while it is run again."""
+    return folder.with_name(f".{folder.name}.before")
+
+
+def restore(aside: Path) -> None:
+    """Put a trial back that was set aside, unless its successor was finished."""
+    folder = aside.with_name(aside.name.removeprefix(".").removesuffix(".before"))
+    if (folder / "record.json").exists():
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        aside.rename(folder)
+
+
+def _same(results: Path, plan: Plan) -> Mapping[str, Any]:
+    """study.json as it is. Raises HostError if the folder belongs to another study, or to unlike hardware or shares."""
+    try:
+        before = records.load(results / "study.json")
+        if not isinstance(before, dict) or not isinstance(before.get("machine"), dict):
+            raise records.UnreadableRecord(f"{results / 'study.json'} is not whole")
+    except records.UnreadableRecord as error:
+        raise HostError(f"{error}; move it away, or choose another folder with --results") from error
+    if before.get("study") != plan.study.name:
+        raise HostError(
+            f"{results} holds study {before.get('study')!r}, not {plan.study.name!r}: choose another --results"
+        )
+    if not any((results / "trials").glob("*/record.json")):
+        return before  # nothing was measured: a study that was looked at here may be run elsewhere
+    was, now = before["machine"], plan.machine.to_dict()
+    if was.get("fingerprint") != now["fingerprint"]:
+        hardware = [key for key in now if key not in ("fingerprint", "libraries") and was.get(key) != now[key]]
+        unlike = "; ".join(f"{key} {was.get(key)} then, {now[key]} now" for key in hardware)
+        raise HostError(f"{results} was measured on another machine ({unlike}): choose another --results")
+    if before.get("cores_per_worker") != plan.cores_per_worker:
+        raise HostError(
+            f"{results} was measured with {before.get('cores_per_worker')} core(s) a worker, the study now gives "
+            f"{plan.cores_per_worker} (the cores over its largest worker count): choose another --results"
+        )
+    return before
+
+
+def holder(results: Path) -> int | None:
+    """The process number of the driver that holds the folder, or did last."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int((results / ".driver").read_text(encoding="utf-8").split()[1])
+    return None
+
+
+@contextlib.contextmanager
+def locked(results: Path) -> Iterator[None]:
+    """Hold the results folder. Raises HostError, naming the holder, if another driver has it."""
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        file = (results / ".driver").open("a+", encoding="utf-8")
+    except OSError as error:
+        raise unwritable.never(results, error) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = file.read().strip()
+            raise HostError(f"{results} is in use by another run ({holder}); wait for it, or stop it") from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()} since {utc_now()}\n")
+        file.flush()
+        yield

@@ -1,0 +1,64 @@
+"""What the driver keeps in memory of a finished trial: its record without the seconds of every step.
+
+A sweep of a thousand trials, or one of a hundred thousand steps, needs no more memory than its plan; whatever needs
+the raw samples (the analysis) reads them from the disk.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from scaling_study.models import NO_MODEL
+from scaling_study.quoting import printable
+from scaling_study.records import store
+from scaling_study.records.store import Record, UnreadableRecord, busy_elsewhere_cores
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One finished trial; the fields are the record's, but for what is worked out from its ranks."""
+
+    id: str
+    configuration: str
+    trial: dict[str, Any]
+    window: dict[str, Any]
+    status: str
+    reason: str
+    parity: str
+    total_seconds: float | None
+    samples_per_second: float | None  # None unless ok, and where nothing is trained
+    busy_elsewhere_cores: float | None
+
+    @property
+    def implied(self) -> bool:
+        return store.implied(self.status, self.reason)
+
+
+def of(record: Record) -> Summary:
+    """Raises UnreadableRecord for a record that contradicts itself."""
+    ok = record.status == "ok"
+    try:
+        speed = throughput(record) if ok and record.trial.get("model") != NO_MODEL else None
+    except (ValueError, ArithmeticError) as error:
+        raise UnreadableRecord(f"{record.id}: ok, but not every rank has timed steps") from error
+    whole = record.status in store.STATUSES and record.id == f"{record.configuration}.r{record.trial.get('repeat')}"
+    if not whole or (speed is not None and not 0 < speed < math.inf):
+        raise UnreadableRecord(f"{record.id}: status {record.status!r}, throughput {speed} cannot be")
+    reason, parity = printable(record.reason), printable(record.parity)
+    return Summary(
+        record.id, record.configuration, _shared(record.trial), _shared(record.window), record.status, reason,
+        parity, record.total_seconds, speed, busy_elsewhere_cores(record.ranks) if ok else None,
+    )  # fmt: skip
+
+
+def throughput(record: Record) -> float:
+    """Samples per second over all workers: samples in the timed window over the slowest rank's seconds."""
+    return sum(r.samples_seen for r in record.ranks) / max(r.window_seconds for r in record.ranks)
+
+
+def _shared(keys: dict[str, Any]) -> dict[str, Any]:
+    """The same words for all trials, once in memory: JSON makes new ones for each file."""
+    return {sys.intern(k): sys.intern(v) if isinstance(v, str) else v for k, v in keys.items()}

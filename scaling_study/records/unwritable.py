@@ -1,0 +1,67 @@
+"""What to say where results cannot be written: what is in the way, how much is needed, what becomes of the rest.
+
+A sweep stops there. The next trial would fail in the same way, and the one after it, and each would be recorded as a
+failure that it is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scaling_study.errors import HostError
+from scaling_study.records.reservation import FULL, LEAST_BYTES, free_bytes
+
+SAID_FULL = ("No space left on device", "Disk quota exceeded")  # Linux's words, in a rank's message
+OF_FOLDERS = (
+    errno.ENOENT, errno.ENOTDIR, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ENOTCONN,
+)  # fmt: skip
+
+
+def never(results: Path, error: OSError) -> HostError:
+    """Where not even the first file could be written."""
+    if error.errno in FULL:
+        return full(results, LEAST_BYTES)
+    return HostError(f"{results}: cannot write results there: {error.strerror}; choose another with --results")
+
+
+def later(results: Path, size: int, error: OSError) -> HostError:
+    """Where it could once; `size` bytes were needed. An error that is not the folder's is raised as it is."""
+    goes_on = "what was finished is kept, and the same command goes on once it is back"
+    if error.errno in FULL:
+        return full(results, size)
+    if not (results / "study.json").exists():
+        return HostError(f"{results} is gone ({error.strerror}): somebody moved or removed it; {goes_on}")
+    if error.errno in OF_FOLDERS:
+        return HostError(f"{results} can no longer be written to ({error.strerror}); {goes_on}")
+    raise error
+
+
+def check(results: Path, size: int, errors: Sequence[Mapping[str, Any]]) -> None:
+    """Raises HostError where a trial's failure is not its own.
+
+    So it is where `errors` of its ranks say that a disk is full, where another record of `size` bytes would not fit,
+    and where the folder is gone.
+    """
+    for error in errors:
+        if any(words in error["message"] for words in SAID_FULL):
+            raise full(results, size, f"rank {error['rank']}: {error['message'].strip()}")
+    if not (results / "study.json").exists():
+        raise later(results, size, FileNotFoundError(errno.ENOENT, "No such file or directory"))
+    if free_bytes(results) < size:
+        raise full(results, size)
+
+
+def full(results: Path, size: int, why: str = "") -> HostError:
+    """No room on the disk: for a record of `size` bytes, or for what `why` says."""
+    with contextlib.suppress(OSError):
+        why = why or f"{_shown(free_bytes(results))} free, {_shown(size)} needed for the next record"
+    kept = "what was finished is kept: make room, and the same command goes on"
+    return HostError(f"{results}: no room left on the disk{f' ({why})' if why else ''}; {kept}")
+
+
+def _shown(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB" if size < 10 << 30 else f"{size / 2**30:.0f} GiB"

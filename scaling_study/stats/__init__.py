@@ -1,0 +1,1 @@
+"""Statistics of measurements: intervals, and the cost model of a network. Pure."""

@@ -1,0 +1,275 @@
+"""How sure a number is: 95 % intervals within a run, between repeats, and of a ratio of two configurations.
+
+Within a run the steps are autocorrelated (a clock that drifts, a neighbour that comes and goes), so s/sqrt(n)
+is too short. The long-run variance is estimated by the equal-weighted cosine estimator (Mueller, J. Econometrics
+141, 2007; Lazarus, Lewis, Stock and Watson, "HAR Inference: Recommendations for Practice", J. Bus. Econ. Stat.
+36(4), 2018): the mean square of the first B type-II cosine coefficients of the series. Under it the studentised
+mean is Student t with B degrees of freedom: exactly for white Gaussian noise, and in the limit for any
+short-memory series. What it misses of a very persistent one is put back by the series' lag-one autocorrelation.
+
+What is claimed of a configuration is always the interval between its repeats, never the one within a run:
+fresh processes differ by more than the steps of one process do.
+
+Pure functions of numbers; imports numpy, and scipy only when one is called.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+TOO_SHORT = "too short"
+TOO_FEW = "too few repeats"
+SHORTEST_SERIES = 50  # steps; below, coverage is not kept at phi = 0.5
+FEWEST_REPEATS = 3
+LEAST_COVERAGE = 0.92  # a series is labelled too short when its 95 % would be less than this without correction
+PHI_LIMIT = 0.97  # of the estimated lag-one autocorrelation, so that no interval is infinite
+MOST_REPEATS = 1_000_000  # where repeats_needed stops counting
+Row = np.ndarray[Any, np.dtype[np.float64]]  # (n,), or one value a run
+Rows = np.ndarray[Any, np.dtype[np.float64]]  # (runs, n)
+Values = TypeVar("Values", Row, list[float])
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and its confidence interval, both in the unit of what was averaged.
+
+    `low` and `high` are None where no interval is claimed. `n` counts the values; `effective_n` is how many
+    independent ones say as much. `verdict` is empty, or why the interval should not be relied on.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+    effective_n: float
+    verdict: str = ""
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of high - low, or None."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+    @property
+    def relative_half_width(self) -> float | None:
+        """half_width over the mean (0.02: +-2 %), to hold against a study's target_interval; None if unknown."""
+        half = self.half_width
+        return None if half is None or self.mean == 0 else half / abs(self.mean)
+
+
+def within_run(step_seconds: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Interval of the mean of one run's step seconds, honest about their autocorrelation.
+
+    `step_seconds`: (n,) seconds, in the order of the steps. The verdict is "too short" when coverage cannot be
+    relied on: n < 50, or steps so persistent that they hardly vary within their own run. Coverage is measured in
+    tests/stats/test_intervals.py, the stopping rule of the window included.
+    No interval for n < 2. Raises ValueError for an empty or non-finite series.
+    """
+    return within_runs([step_seconds], confidence)[0]
+
+
+def within_runs(many: Sequence[ArrayLike], confidence: float = 0.95) -> list[Interval]:
+    """within_run() of each: those of one length are worked out at once, which ten thousand trials need."""
+    series = [np.asarray(steps, dtype=np.float64) for steps in many]
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for place, x in enumerate(series):
+        alike.setdefault(x.shape, []).append(place)
+    made: dict[int, Interval] = {}
+    for places in alike.values():
+        rows = _finite_rows([series[place] for place in places])
+        made |= zip(places, _within(rows, confidence), strict=True)
+    return [made[place] for place in range(len(series))]
+
+
+def _within(x: Rows, confidence: float) -> list[Interval]:
+    """Of each row of `x`, (runs, n) seconds."""
+    from scipy.fft import dct
+
+    n, means = x.shape[1], x.mean(axis=1)
+    if n < 2:
+        return [Interval(float(mean), None, None, n, float(n), TOO_SHORT) for mean in means]
+    # Few coefficients: low frequencies only, where even a persistent series has its long-run variance; the price
+    # is the wider t quantile. 0.6 sqrt(n) was chosen by simulation over AR(1) phi <= 0.9, ARMA(1,1) and gamma noise.
+    coefficients = min(n - 1, max(3, int(0.6 * math.sqrt(n))))
+    low_frequencies = dct(x - means[:, None], type=2, norm="ortho", axis=1)[:, 1 : coefficients + 1]
+    phi = _lag_one(x)
+    seen = _share_seen(phi, n, coefficients)
+    variances = (low_frequencies**2).mean(axis=1) / np.minimum(1.0, seen)  # only widened: phi < 0 needs no help
+    halves = _t_quantile(confidence, coefficients) * np.sqrt(variances / n)
+    short = (n < SHORTEST_SERIES) | (_coverage_if(seen, coefficients) < LEAST_COVERAGE)
+    effective = n * np.minimum(1.0, (1 - phi) / (1 + phi))
+    columns = (column.tolist() for column in (means, halves, effective, short))
+    return [
+        Interval(mean, mean - half, mean + half, n, worth, TOO_SHORT if is_short else "")
+        for mean, half, worth, is_short in zip(*columns, strict=True)
+    ]
+
+
+def throughput(step_seconds: Interval, samples_per_step: float) -> Interval:
+    """Samples per second from an interval of step seconds and the samples of all workers in one step.
+
+    Seconds and samples per second are each other's reciprocal, so the bounds swap and the interval is not quite
+    symmetric. An interval of seconds that reaches 0 bounds no throughput from above: then none is claimed.
+    """
+    s = step_seconds
+    bounded = s.low is not None and s.high is not None and s.low > 0
+    low, high = (samples_per_step / s.high, samples_per_step / s.low) if bounded else (None, None)  # type: ignore[operator]
+    return Interval(samples_per_step / s.mean, low, high, s.n, s.effective_n, s.verdict)
+
+
+def between_repeats(values: ArrayLike, confidence: float = 0.95, first: int | None = None) -> Interval:
+    """Student t interval of the mean over repeats; `values`: (n,), one mean of each repeat, in any unit.
+
+    `first`: how many repeats were planned before any was seen. Where more were added because of their spread, the
+    interval rests on the spread of the first ones alone (Stein, Ann. Math. Stat. 16, 1945): the later number was
+    chosen by it, and using all would cover less than it says.
+    With fewer than 3 repeats no interval is claimed. Raises ValueError for empty or non-finite values.
+    """
+    x = _finite(values, "values")
+    n, mean = len(x), float(np.mean(x))
+    if n < FEWEST_REPEATS:
+        return Interval(mean, None, None, n, float(n), TOO_FEW)
+    stage = first_stage(x, first)
+    half = _t_quantile(confidence, len(stage) - 1) * float(np.std(stage, ddof=1)) / math.sqrt(n)
+    return Interval(mean, mean - half, mean + half, n, float(n))
+
+
+def repeats_for(first: ArrayLike, target: float, confidence: float = 0.95) -> int:
+    """How many repeats in all bring between_repeats(..., first=len(first)) to +-`target` of the mean (0.02: 2 %).
+
+    Stein's second stage, decided once from the first repeats, (n,) with n >= 2. At least n.
+    """
+    x = _finite(first, "first")
+    half = _t_quantile(confidence, len(x) - 1) * float(np.std(x, ddof=1))
+    return max(len(x), math.ceil((half / (target * abs(float(np.mean(x))))) ** 2))
+
+
+def ratio(
+    numerator: ArrayLike,
+    denominator: ArrayLike,
+    confidence: float = 0.95,
+    first: tuple[int | None, int | None] = (None, None),
+) -> Interval:
+    """Interval of the ratio of two independent means over repeats: a speed-up, or the gain of fp16 over fp32.
+
+    Both (n,), positive, same unit. Taken on the logarithm with the delta method, so that a/b and b/a tell the same
+    story, with the degrees of freedom of Welch (Biometrika 34, 1947), as the two spreads and counts may differ.
+    `first`: how many repeats of each were planned before any was seen, as in between_repeats.
+    With fewer than 3 repeats on either side no interval is claimed. `n` is the smaller count.
+    Raises ValueError for empty, non-finite or non-positive values.
+    """
+    a, b = _finite(numerator, "numerator").tolist(), _finite(denominator, "denominator").tolist()
+    if min(min(a), min(b)) <= 0:
+        raise ValueError("a ratio of throughputs needs positive values")
+    (mean_a, mean_b), n = (sum(x) / len(x) for x in (a, b)), min(len(a), len(b))
+    mean = mean_a / mean_b
+    if n < FEWEST_REPEATS:
+        return Interval(mean, None, None, n, float(n), TOO_FEW)
+    stages = [first_stage(x, planned) for x, planned in zip((a, b), first, strict=True)]
+    sides = zip(stages, (len(a), len(b)), (mean_a, mean_b), strict=True)
+    variances = [_relative_variance(stage, average) / count for stage, count, average in sides]  # of each log mean
+    total = sum(variances)
+    if total == 0:
+        return Interval(mean, mean, mean, n, float(n))
+    freedom = total**2 / sum(v**2 / (len(stage) - 1) for v, stage in zip(variances, stages, strict=True))
+    factor = math.exp(_t_quantile(confidence, freedom) * math.sqrt(total))
+    return Interval(mean, mean / factor, mean * factor, n, freedom + 1)
+
+
+def repeats_needed(values: Sequence[float], target: float, confidence: float = 0.95) -> int | None:
+    """How many repeats with the spread of these would bring the interval between repeats to +-`target` (0.02: 2 %).
+
+    At least 3. None if it cannot be said: fewer than 2 values, a mean of 0, or more than a million.
+    At 5 % noise, +-2 % needs 27. Raises ValueError for a target that is not positive.
+    """
+    if not target > 0:
+        raise ValueError(f"target must be above 0, not {target}")
+    x = _finite(values, "values")
+    mean = float(np.mean(x))
+    if len(x) < 2 or mean == 0:
+        return None
+    spread = float(np.std(x, ddof=1)) / abs(mean)
+
+    def reached(n: int) -> bool:
+        return _t_quantile(confidence, n - 1) * spread / math.sqrt(n) <= target
+
+    low, high = FEWEST_REPEATS - 1, FEWEST_REPEATS
+    while not reached(high):
+        low, high = high, 2 * high
+        if low > MOST_REPEATS:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return high
+
+
+def first_stage(values: Values, first: int | None) -> Values:
+    """The repeats whose spread may be believed: those that were planned, where more were added because of it."""
+    return values[:first] if first and FEWEST_REPEATS <= first < len(values) else values
+
+
+def _finite(values: ArrayLike, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    x = np.asarray(values, dtype=np.float64)
+    if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all():
+        raise ValueError(f"{name} must be one or more finite numbers in a row")
+    return x
+
+
+def _relative_variance(values: Sequence[float], mean: float) -> float:
+    """Of the population that `values` are drawn from, over the square of `mean`. They are few, and for a few numbers
+    Python is faster than numpy."""
+    shares = [value / mean for value in values]  # or the square of a large one would be infinite
+    centre = sum(shares) / len(shares)
+    return sum((share - centre) ** 2 for share in shares) / (len(shares) - 1)
+
+
+def _t_quantile(confidence: float, freedom: float) -> float:
+    """Two-sided Student t quantile. From scipy.special: scipy.stats takes half a second to import."""
+    from scipy.special import stdtrit
+
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be between 0 and 1, not {confidence}")
+    return float(stdtrit(freedom, 0.5 + confidence / 2))
+
+
+def _finite_rows(rows: list[Row]) -> Rows:
+    stacked = np.stack(rows)
+    if stacked.ndim != 2 or stacked.shape[1] == 0 or not np.isfinite(stacked).all():
+        raise ValueError("step_seconds must be one or more finite numbers in a row")
+    return stacked
+
+
+def _lag_one(x: Rows) -> Row:
+    """Lag-one autocorrelation of each row without its bias, E[r] = phi - (1 + 3 phi)/n (Kendall, Biometrika 41,
+    1954)."""
+    n, means = x.shape[1], x.mean(axis=1)
+    centred = x - means[:, None]
+    power = (centred**2).sum(axis=1)
+    equal = power <= 1e-24 * n * means**2  # all steps, to within rounding
+    r = (centred[:, 1:] * centred[:, :-1]).sum(axis=1) / np.where(equal, 1.0, power)
+    unbiased = (n * r + 1) / (n - 3) if n > 3 else r
+    return np.where(equal, 0.0, np.clip(unbiased, -PHI_LIMIT, PHI_LIMIT))
+
+
+def _share_seen(phi: Row, n: int, coefficients: int) -> Row:
+    """The long-run variance that the estimator sees of AR(1) series with these phi, as a share of the true one.
+
+    It averages the spectrum over its frequencies pi j / n, j = 1..B, but the variance of the mean is the spectrum
+    at 0: what it misses is the whole of its bias, and is put back as in prewhitening (Andrews and Monahan 1992).
+    """
+    cosines = np.cos(math.pi * np.arange(1, coefficients + 1) / n)
+    each = (1 - phi[:, None]) ** 2 / (1 + phi[:, None] ** 2 - 2 * phi[:, None] * cosines)
+    return np.asarray(each.mean(axis=1), dtype=np.float64)
+
+
+def _coverage_if(seen: Row, coefficients: int) -> Row:
+    """Coverage of nominal 95 % intervals whose variances are `seen` times the true ones."""
+    from scipy.special import stdtr
+
+    return np.asarray(1 - 2 * stdtr(coefficients, -_t_quantile(0.95, coefficients) * np.sqrt(seen)))

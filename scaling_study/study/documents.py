@@ -1,0 +1,161 @@
+"""YAML -> plain values, with the line on which each stands, and nothing that a hostile file could abuse.
+
+Only the tags of plain values are built; duplicate keys are refused (YAML would silently keep the last). Size,
+depth and the number of values are bounded while the text is read and again with aliases followed, so a bomb of
+nested aliases is an error and not a full memory. What a message quotes is short: an alias may repeat a megabyte.
+"""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from scaling_study.errors import StudyError
+from scaling_study.quoting import quoted, shortened
+
+# Read in about a second: PyYAML takes some 20 microseconds for each value and each key.
+MAX_BYTES, MAX_DEPTH, MAX_VALUES = 1_000_000, 20, 50_000
+MAX_DIGITS = 100  # of a number or date; in base 60, as YAML has it, a megabyte of them takes a minute
+YAML = "tag:yaml.org,2002:"
+MAPPING, SEQUENCE = f"{YAML}map", f"{YAML}seq"
+MEASURED = tuple(f"{YAML}{kind}" for kind in ("int", "float", "timestamp"))
+PLAIN = (*MEASURED, *(f"{YAML}{kind}" for kind in ("null", "bool", "str")))
+NOTHING = object()
+Place = tuple[str | int, ...]  # ("sweeps", 1, "matrix", "workers")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file's value, and where each part of it stands."""
+
+    path: Path
+    text: str
+    value: Any
+    lines: dict[Place, int]
+
+    def at(self, place: Place) -> str:
+        """`sweeps.yaml:14` for a place, or for the nearest thing around it that the file does contain."""
+        return f"{self.path}:{self.line(place)}"
+
+    def line(self, place: Place) -> int:
+        while place and place not in self.lines:
+            place = place[:-1]
+        return self.lines.get(place, 1)
+
+
+def read(path: Path) -> Document:
+    """Read a YAML file. Raises StudyError with one clear line."""
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # a pipe would be waited for, a device has no end
+            raise StudyError([f"{path}: a pipe or device; a study is a file"])
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise StudyError([f"{path}: larger than {MAX_BYTES:,} bytes; a study file is a page or two"])
+        text = data.decode()
+        node = _Composer(text, path).get_single_node()
+    except FileNotFoundError as error:
+        raise StudyError([f"{path}: no such file"]) from error
+    except OSError as error:
+        raise StudyError([f"{path}: cannot be read: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise StudyError([f"{path}: not UTF-8 text (byte {error.start})"]) from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise StudyError([f"{path}:{line}: not YAML: {chr(error.character)!r} may not stand in a text"]) from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise StudyError([f"{path}:{line}: not YAML: {shortened(str(error.problem or error.context), 200)}"]) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise StudyError([f"{path}: not YAML: {shortened(str(error), 200)}"]) from error
+    if node is None:
+        raise StudyError([f"{path}: empty; a study needs at least `study:` and `sweeps:`"])
+    builder = _Builder(path)
+    value = builder.build(node, ())
+    if builder.problems:
+        raise StudyError(builder.problems)
+    return Document(path, text, value, builder.lines)
+
+
+class _Composer(yaml.SafeLoader):
+    """Text -> nodes, giving up as soon as there are too many: PyYAML alone would first read them all."""
+
+    def __init__(self, text: str, path: Path) -> None:
+        super().__init__(text)
+        self.path, self.nodes, self.depth = path, 0, 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.nodes, self.depth = self.nodes + 1, self.depth + 1
+        if wrong := _beyond(self.depth - 1, self.nodes):
+            raise StudyError([f"{self.path}:{self.peek_event().start_mark.line + 1}: {wrong}"])
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+class _Builder:
+    """Nodes -> values, depth first, noting lines."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines: dict[Place, int] = {}
+        self.problems: list[str] = []
+        self._values = 0
+        self._scalars = yaml.SafeLoader("")
+
+    def build(self, node: yaml.Node, place: Place) -> Any:
+        line = node.start_mark.line + 1
+        self.lines.setdefault(place, line)
+        self._count(len(place), line)
+        if node.tag not in (PLAIN if isinstance(node, yaml.ScalarNode) else (MAPPING, SEQUENCE)):
+            self.problems.append(f"{self.path}:{line}: tag {quoted(node.tag)} is not allowed here")
+            return None
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, place)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(item, (*place, index)) for index, item in enumerate(node.value)]
+        value = self._scalar(node)
+        if value is NOTHING or (isinstance(value, int) and value.bit_length() > 63):
+            self.problems.append(f"{self.path}:{line}: {quoted(node.value)} cannot be read as {node.tag}")
+            return None
+        return value
+
+    def _count(self, depth: int, line: int) -> None:
+        self._values += 1
+        if wrong := _beyond(depth, self._values):
+            raise StudyError([f"{self.path}:{line}: {wrong}"])
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        if node.tag in MEASURED and len(node.value) > MAX_DIGITS:
+            return NOTHING
+        try:
+            return self._scalars.construct_object(node)
+        except (yaml.YAMLError, ValueError, OverflowError, LookupError, AttributeError):  # the tags' own checks are few
+            return NOTHING
+
+    def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key, line = str(key_node.value), key_node.start_mark.line + 1
+            self._count(len(place), line)
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.problems.append(f"{self.path}:{line}: a key must be a plain word")
+            elif key in result:
+                first = self.lines[(*place, key)]
+                self.problems.append(f"{self.path}:{line}: {quoted(key)} is given twice (first on line {first})")
+            else:
+                self.lines[(*place, key)] = line
+                result[key] = self.build(value_node, (*place, key))
+        return result
+
+
+def _beyond(depth: int, values: int) -> str:
+    """Which limit is passed; empty if none is."""
+    if depth > MAX_DEPTH:
+        return "nested too deeply"
+    return f"more than {MAX_VALUES:,} values (keys and aliases count)" if values > MAX_VALUES else ""

@@ -1,0 +1,138 @@
+"""machines/*.yaml -> MachineFile: what a cluster needs to be told, kept out of the study file.
+
+    python run_sweep.py sweeps.yaml --machine example          machines/example.yaml
+    python run_sweep.py sweeps.yaml --machine ../mine.yaml     any file
+
+The same study then runs on another cluster with another machine file. What decides speed here is part of the id of
+each trial: results of one network interface are never taken for those of another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+
+from scaling_study.errors import StudyError
+from scaling_study.quoting import quoted
+from scaling_study.settings import CHECKOUT
+from scaling_study.study import documents
+from scaling_study.study.schema import Strict
+from scaling_study.study.study import by_line, nearest
+from scaling_study.trial import LAUNCHERS
+
+FOLDER = "machines"
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Of each rank, or of each trial: who sets them for all would set them wrong.
+NOT_FOR_ALL = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "TMPDIR",
+    "SCALING_STUDY_RESULTS",
+)  # fmt: skip
+ONE_LINE = r"^[^\x00-\x08\x0a-\x1f\x7f]*$"
+FLAGGED = tuple(name for name in LAUNCHERS if name != "python")  # launchers that take words of their own
+DECIDE_SPEED = ("interface", "environment", "flags")  # keys: another value is another machine
+
+Text = Annotated[str, Field(pattern=ONE_LINE, max_length=4000)]
+
+
+class MachineFile(Strict):
+    """The keys of a machine file. None of them must be given."""
+
+    description: str | None = None
+    interface: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$")  # network, like ib0
+    environment: Mapping[str, Text] = Field(default_factory=dict)  # of every process of a trial, on every host
+    flags: Mapping[Literal[FLAGGED], list[Text]] = Field(default_factory=dict)  # type: ignore[valid-type]
+    price_per_worker_hour: float | None = Field(default=None, ge=0, le=1e6)  # in any currency
+    slurm: Mapping[Text, Text | int | bool] = Field(default_factory=dict)  # what --slurm need not say each time
+    setup: list[Text] = Field(default_factory=list)  # shell lines of a batch script, before anything is started
+    container: Text | None = None  # what stands before a job's command, like `apptainer exec --nv image.sif`
+
+    @field_validator("environment", mode="before")
+    @classmethod
+    def _names_and_numbers(cls, value: Any) -> Any:
+        """Numbers stand for their text; a name must be one that every shell takes."""
+        if not isinstance(value, dict):
+            return value
+        for name in value:
+            if not NAME.fullmatch(name):
+                raise ValueError(f"{quoted(name)} is no name of a variable: letters, digits and _, no digit first")
+            if name in NOT_FOR_ALL:
+                raise ValueError(f"{name} is set for each trial or rank; it cannot be the same for all")
+        return {name: str(one) if type(one) in (int, float) else one for name, one in value.items()}
+
+    @field_validator("slurm")
+    @classmethod
+    def _time_is_text(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        if isinstance(time := value.get("time"), int):  # YAML takes 2:00:00 for a number of base 60
+            raise ValueError(f'time is {time}, a number to YAML; with quotes it is a time: "2:00:00"')
+        return value
+
+    @field_validator("container")
+    @classmethod
+    def _words(cls, value: str | None) -> str | None:
+        shlex.split(value or "")  # which says what is wrong with it
+        return value
+
+    @property
+    def words_before(self) -> list[str]:
+        """The container's command, word by word."""
+        return shlex.split(self.container or "")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names what here decides speed; empty where nothing does."""
+        said = {key: value for key in DECIDE_SPEED if (value := getattr(self, key))}
+        text = json.dumps({key: dict(v) if isinstance(v, Mapping) else v for key, v in said.items()}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8] if said else ""
+
+
+def find(word: str) -> Path:
+    """The file that `--machine word` means. Raises StudyError, naming those there are."""
+    if "/" in word or word.endswith((".yaml", ".yml")):
+        return Path(word)
+    folders = dict.fromkeys((Path(FOLDER).resolve(), CHECKOUT / FOLDER))
+    for folder in folders:
+        if (path := folder / f"{word}.yaml").is_file():
+            return path
+    known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
+    hint = nearest(word, known) or _have(known)
+    raise StudyError([f"--machine {quoted(word)}: there is no {FOLDER}/{word}.yaml{hint}"])
+
+
+def load(path: Path) -> MachineFile:
+    """Read and validate. Raises StudyError with file and line."""
+    document = documents.read(path)
+    if not isinstance(document.value, dict):
+        raise StudyError([f"{path}:1: a machine file is a mapping; machines/example.yaml shows its keys"])
+    try:
+        return MachineFile.model_validate(document.value)
+    except ValidationError as error:
+        said = {_explained(document, one) for one in error.errors(include_url=False)}
+        raise StudyError(sorted(said, key=by_line)) from error
+
+
+def _explained(document: documents.Document, error: Any) -> str:
+    """One of pydantic's errors as `file:line: key: what is wrong`."""
+    place = tuple(part for part in error["loc"] if part != "[key]")
+    where, key = document.at(place), ".".join(map(str, place))
+    if error["type"] == "extra_forbidden":
+        return f"{where}: unknown key {quoted(place[-1])}{nearest(str(place[-1]), list(MachineFile.model_fields))}"
+    if error["type"] == "value_error":
+        return f"{where}: {key}: {error['ctx']['error']}"
+    message = error["msg"][0].lower() + error["msg"][1:]
+    if error["type"] == "string_pattern_mismatch":
+        like = "is no name of an interface, like eth0 (`ip link` lists them)"
+        message = like if key == "interface" else "may hold no line break or other control character"
+    given = "" if isinstance(error["input"], dict | list) else f"{quoted(error['input'])}: "
+    return f"{where}: {key}: {given}{message}"
+
+
+def _have(known: list[str]) -> str:
+    return f"; there are {', '.join(known)}" if known else ""

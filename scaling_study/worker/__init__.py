@@ -1,0 +1,1 @@
+"""What every script runs inside its ranks.                                                              [torch]"""

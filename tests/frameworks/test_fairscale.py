@@ -1,0 +1,189 @@
+"""FairScale for real: two CPU processes, what they hand over and hold, and that they train what one process would."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from scaling_study.launch.launchers import Command, command
+from scaling_study.machine import installed
+from scaling_study.parity import check
+from scaling_study.records import store
+from scaling_study.records.store import RankReport
+from scaling_study.settings import CHECKOUT
+from scaling_study.study import gates
+from scaling_study.trial import Trial, Window
+from scaling_study.worker import fairscale_on_cpu
+
+pytestmark = pytest.mark.skipif(not installed("fairscale"), reason="fairscale is not installed")
+PARAMETERS = 78_042  # of resnet8: three blocks, and the stem and classifier outside them
+OUTSIDE = 1_114
+BLOCKS = PARAMETERS - OUTSIDE
+BUFFERS = 336 * 2 * 4 + 9 * 8  # of its BatchNorms: two statistics of 336 channels, nine counters
+OWNED = [196_160, 116_008]  # bytes of parameters by owner: dealt out in order, each to who has least
+QUICK = Window(1, 2, 0.0, None, 2)  # four steps in all: one to warm up, two timed, one instrumented
+
+COUNTING = """
+import runpy, sys
+from fairscale.nn import FullyShardedDataParallel as Wrapper
+calls, hook = [], Wrapper._post_backward_hook
+Wrapper._post_backward_hook = lambda *given: calls.append(given) or hook(*given)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+print("hooks called:", len(calls))
+"""
+
+
+def a_trial(framework: str, **keys: object) -> Trial:
+    keys = {"model": "resnet8", "batch_per_worker": 8, "data": "synthetic", "window": QUICK, **keys}
+    return Trial(framework=framework, workers=2, launcher="torchrun", device="cpu", cores_per_worker=1, **keys)  # type: ignore[arg-type]
+
+
+def run(line: Command) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, **line.env, "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(line.argv, env=env, capture_output=True, text=True, timeout=600, check=False)
+
+
+def ranks_of(trial: Trial, folder: Path) -> list[RankReport]:
+    done = run(command(trial, folder))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return store.read_ranks(folder, 2)
+
+
+def verdict(trial: Trial, folder: Path) -> str:
+    """What the parity gate says of a finished gate's trial."""
+    store.write_json(folder / "trial.json", {**trial.to_dict(), "window": asdict(trial.window)})
+    done = run(command(trial, folder))
+    assert done.returncode == 0, done.stderr[-3000:]
+    check.main(folder)
+    return str(json.loads((folder / "parity.json").read_text())["verdict"])
+
+
+# --- the fully sharded wrapper ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("stage", "gathered"), [(3, 2 * BLOCKS + OUTSIDE), (2, PARAMETERS)])
+def test_fsdp_gathers_blocks_twice_or_once_and_reduces_into_shards(tmp_path: Path, stage: int, gathered: int) -> None:
+    for rank in ranks_of(a_trial("fairscale_fsdp", zero_stage=stage), tmp_path):
+        assert rank.communication_bytes == {"all_gather": 4 * gathered, "reduce_scatter": 4 * PARAMETERS}
+        assert rank.allreduce_bytes == 4 * PARAMETERS
+        assert rank.parameters == PARAMETERS
+        assert [rank.memory[kind] for kind in ("parameters", "gradients", "optimizer")] == [2 * PARAMETERS] * 3
+        assert rank.backend["units"] == 4, "three blocks and what is left"
+        assert rank.backend["cpu adapter"] is True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("allreduce", "bytes_a_gradient"), [("fp16", 2), ("fp32", 4)])
+def test_fsdp_computing_in_fp16_gathers_fp16_and_may_reduce_it(
+    tmp_path: Path, allreduce: str, bytes_a_gradient: int
+) -> None:
+    trial = a_trial("fairscale_fsdp", model="resnet8_groupnorm", precision="fp16", allreduce=allreduce)
+    for rank in ranks_of(trial, tmp_path):
+        assert rank.communication_bytes == {
+            "all_gather": 2 * (2 * BLOCKS + OUTSIDE), "reduce_scatter": bytes_a_gradient * PARAMETERS,
+        }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_fsdp_refuses_fp16_gradients_of_fp32_compute(tmp_path: Path) -> None:
+    done = run(command(a_trial("fairscale_fsdp", allreduce="fp16"), tmp_path))
+    assert done.returncode != 0 and "FairScale reduces gradients as they were computed" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", [{"zero_stage": 3}, {"zero_stage": 2, "accumulation": 2}])
+def test_fsdp_trains_in_fp64_what_one_process_would(tmp_path: Path, keys: dict[str, int]) -> None:
+    gate = next(gates.of(a_trial("fairscale_fsdp", **keys)))
+    assert gate.precision == "fp64"
+    assert verdict(gate, tmp_path) == "passed"
+
+
+@pytest.mark.slow
+def test_fsdp_steps_do_not_grow_longer_with_every_step(tmp_path: Path) -> None:
+    """FairScale leaves its hooks on the parameters: without our care four steps of four units call 4 + 8 + 12 + 16."""
+    line = command(replace(a_trial("fairscale_fsdp"), workers=1, allreduce="none", launcher="python"))
+    (tmp_path / "counting.py").write_text(COUNTING)
+    done = run(Command((line.argv[0], str(tmp_path / "counting.py"), *line.argv[1:])))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.endswith("hooks called: 16\n")
+
+
+# --- the sharded optimiser ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("allreduce", "bytes_a_gradient"), [("fp32", 4), ("fp16", 2)])
+def test_oss_reduces_to_owners_and_broadcasts_weights(tmp_path: Path, allreduce: str, bytes_a_gradient: int) -> None:
+    ranks = ranks_of(a_trial("fairscale_oss", allreduce=allreduce), tmp_path)
+    for rank in ranks:
+        assert rank.communication_bytes == {
+            "reduce": bytes_a_gradient * PARAMETERS, "broadcast": 4 * PARAMETERS + BUFFERS,
+        }  # fmt: skip
+        assert rank.allreduce_bytes == bytes_a_gradient * PARAMETERS
+        assert rank.memory["parameters"] == 4 * PARAMETERS, "every worker has them all"
+    for kind in ("gradients", "optimizer"):
+        assert [rank.memory[kind] for rank in ranks] == OWNED, "each has one owner"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", [{}, {"accumulation": 2}, {"allreduce": "fp16"}], ids=str)
+def test_oss_trains_what_one_process_would(tmp_path: Path, keys: dict[str, object]) -> None:
+    *_, gate = gates.of(a_trial("fairscale_oss", **keys))
+    assert (gate.precision, gate.allreduce) == (("fp32", "fp16") if "allreduce" in keys else ("fp64", "fp32"))
+    assert verdict(gate, tmp_path) == "passed"
+
+
+# --- the adapter ---
+
+
+def test_the_adapter_changes_two_modules_and_one_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "record_stream", torch.Tensor.record_stream)  # put back afterwards
+    wrapper, bucketer, cuda = ModuleType("wrapper"), ModuleType("bucketer"), torch.cuda
+    fairscale_on_cpu.adapt(wrapper, bucketer)
+    theirs = wrapper.torch
+    assert theirs.Tensor is torch.Tensor and theirs.float32 is torch.float32, "all else is torch"
+    assert torch.cuda is cuda and theirs.cuda is not cuda, "nobody else sees it"
+    assert theirs.cuda.is_available()
+    stream = theirs.cuda.Stream()
+    with theirs.cuda.stream(stream):
+        assert theirs.cuda.current_stream() is stream, "the wrapper asserts on which stream it is"
+    assert theirs.cuda.current_stream() is not stream
+    assert bucketer.enable_nccl_base_collectives is False
+    torch.ones(1).record_stream(stream)  # type: ignore[arg-type]
+
+
+# --- the commands of their own ---
+
+
+def entry_point(name: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    return run(Command((sys.executable, str(CHECKOUT / "fsdp" / f"{name}.py"), *flags)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fairscale_resnet", "fairscale_albert"])
+def test_a_command_of_its_own_explains_itself_and_refuses_fp16_on_a_cpu(name: str) -> None:
+    assert "--gpus" in entry_point(name, "--help").stdout
+    done = entry_point(name, "--fp16", "--gpus", "2")
+    assert done.returncode == 1
+    assert "fp16 compute on a CPU is some 20 times slower" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_command_of_its_own_becomes_the_frameworks_script(tmp_path: Path) -> None:
+    further = ["--batch-per-worker", "2", "--data", "synthetic", "--steps", "1", "--warmup-steps", "1"]
+    done = entry_point("fairscale_resnet", "--resnet", "18", "--gpus", "2", *further, "--record", str(tmp_path))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.startswith("no GPU here: --gpus 2 is 2 worker(s) on the CPU\n")
+    ranks = store.read_ranks(tmp_path, 2)
+    assert [rank.parameters for rank in ranks] == [11_181_642] * 2
+    assert ranks[0].backend["units"] == 9, "eight blocks and what is left"

@@ -1,0 +1,286 @@
+"""The network probe for real: two ranks by every launcher, a wrong result, and a study from its file to its figure."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pandas as pd
+import pytest
+
+from analysis import results as analysis_results
+from analysis.network import fit
+from scaling_study import cli
+from scaling_study.frameworks import FRAMEWORKS, ONE_RANK_HAS_NO_NETWORK
+from scaling_study.launch import launchers
+from scaling_study.machine import installed
+from scaling_study.models import NO_MODEL
+from scaling_study.ranks import started_by
+from scaling_study.records import store, validation
+from scaling_study.settings import CHECKOUT
+from scaling_study.stats.collectives import COLLECTIVES
+from scaling_study.study import gates, plan
+from scaling_study.trial import Trial
+
+BIN = Path(sys.executable).parent
+SCRIPT = "horovod_runs/allreduce_bandwidth.py"
+QUICK = ["--max-bytes=16384", "--max-seconds=2", "--min-steps=3", "--warmup-steps=1", "--cores-per-worker=1"]
+BY_HAND = {  # as the launchers' own users start it
+    "torchrun": ["torchrun", "--standalone", "--nproc-per-node", "2"],
+    "mpirun": ["mpirun", "-np", "2", "--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "python"],
+    "horovodrun": ["horovodrun", "-np", "2", "python"],
+    "horovodrun --gloo": ["horovodrun", "-np", "2", "--gloo", "python"],
+}
+NEEDS = {"mpirun": "mpi4py", "horovodrun": "horovod", "horovodrun --gloo": "horovod", "torchrun": "torch"}
+REPORTS = {
+    "torchrun": {"backend": "gloo"},
+    "mpirun": {"library": "Open MPI"},
+    "horovodrun": {"controller": "mpi", "operations": "host"},
+    "horovodrun --gloo": {"controller": "gloo", "operations": "host"},
+}
+
+
+def started(launcher: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    path = {"PYTHONPATH": str(CHECKOUT), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    program, *rest = BY_HAND[launcher]
+    return subprocess.run(
+        [str(BIN / program), *rest, SCRIPT, *QUICK, *flags],
+        env={**os.environ, **path}, cwd=CHECKOUT, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+
+
+# --- by hand ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", BY_HAND)
+def test_a_person_gets_the_table_they_know_and_every_rank_its_report(launcher: str, tmp_path: Path) -> None:
+    if not installed(NEEDS[launcher]):
+        pytest.skip(f"{NEEDS[launcher]} is not installed")
+    done = started(launcher, "--record", str(tmp_path))
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    for name in COLLECTIVES:
+        assert done.stdout.count(f"# {name}, cores idle") == done.stdout.count(f"# {name}, cores busy") == 1
+    assert done.stdout.count("#       size        count    type  redop  root     time   algbw   busbw #wrong") == 8
+    assert done.stdout.count("# Out of bounds values : 0 OK") == 8
+    assert done.stdout.count("# latency ") == 8, "a fit for each"
+    ranks = store.read_ranks(tmp_path, 2)
+    trial = Trial(framework="network_probe", workers=2, device="cpu", model=NO_MODEL)
+    assert validation.first(trial, ranks) == ""
+    for key, value in REPORTS[launcher].items():
+        assert str(ranks[0].backend[key]).startswith(value)
+    asked = [(busy, name, size) for busy in (False, True) for name in COLLECTIVES for size in (1024, 4096, 16384)]
+    for rank in ranks:
+        assert [(row["busy"], row["collective"], row["bytes"]) for row in rank.network] == asked
+        assert all(row["correct"] and len(row["seconds"]) >= 3 for row in rank.network)
+        assert len(rank.step_seconds) == len(asked) and rank.cores and rank.samples_seen == 0
+    assert not set(ranks[0].cores) & set(ranks[1].cores) or os.cpu_count() == 1
+
+
+@pytest.mark.slow
+def test_one_rank_and_no_size_are_refused_in_one_line() -> None:
+    alone = subprocess.run(
+        [sys.executable, SCRIPT], cwd=CHECKOUT, env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert alone.returncode == 1
+    assert alone.stderr.strip() == (
+        "a network takes two ranks or more, and this is one: start it by mpirun -np 2, for example"
+    )
+    none = started("torchrun", "--min-bytes", "32768")
+    assert none.returncode != 0 and "min_bytes=32768 is more than max_bytes=16384" in none.stderr
+
+
+OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "0", "PMIX_RANK": "0"}
+THEIR_FLAGS = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "^openib"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "launcher"),
+    [
+        ({}, "torchrun"),
+        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "h1"}, "torchrun"),
+        (OPEN_MPI, "mpirun"),
+        ({"PMI_RANK": "0"}, "mpirun"),
+        ({**OPEN_MPI, **THEIR_FLAGS}, "horovodrun"),
+        ({**OPEN_MPI, **THEIR_FLAGS, "OMPI_MCA_btl": "^openib,ofi"}, "horovodrun"),
+        ({**OPEN_MPI, "OMPI_MCA_pml": "ob1"}, "mpirun"),
+        ({"HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1", "HOROVOD_RANK": "0"}, "horovodrun"),
+        ({**OPEN_MPI, "RANK": "0", "MASTER_ADDR": "h1"}, "torchrun"),  # mpirun that starts torch's own processes
+    ],
+)
+def test_a_launcher_is_known_by_what_it_leaves(environment: dict[str, str], launcher: str) -> None:
+    assert started_by(environment) == launcher
+
+
+# --- in the plan ---
+
+STUDY = """
+study: probed
+measure: {repeats: 1, warmup_steps: 1, min_steps: 2, max_steps: 4, min_seconds: 0, max_seconds: 5, timeout_seconds: 600}
+sweeps:
+  - {framework: single, model: resnet8, data: synthetic, batch_per_worker: 4}
+  - framework: network_probe
+    workers: 2
+    max_bytes: 16384
+    matrix: {launcher: [torchrun]}
+parity: false
+"""
+
+
+def test_a_probe_has_no_model_no_gate_and_no_controller_but_horovods(plan_of) -> None:
+    made = plan_of(STUDY.replace("[torchrun]", "[torchrun, mpirun, horovodrun]").replace("parity: false", ""))
+    probes = [p for p in made.configurations if p.trial.framework == "network_probe"]
+    assert {(p.trial.launcher, p.trial.controller) for p in probes} == {
+        ("torchrun", None), ("mpirun", None), ("horovodrun", "mpi"),
+    }  # fmt: skip
+    assert all(p.trial.model == NO_MODEL and p.trial.configuration.startswith("network_probe-") for p in probes)
+    assert {gate.trial.framework for gate in made.gates} == {"single"}
+    assert gates.behind(probes[0].trial) == []
+    needed = {p.trial.launcher: p.unsupported for p in probes}
+    assert needed == {"torchrun": "", "mpirun": "mpi4py is not installed", "horovodrun": ""}, "only by its launcher"
+
+
+def test_what_cannot_be_is_said_with_its_line(problems_of) -> None:
+    said = problems_of(STUDY.replace("max_bytes: 16384", "max_bytes: 16384\n    min_bytes: 65536"))
+    assert said == ["study.yaml:8: min_bytes=65536 is more than max_bytes=16384"]
+    said = problems_of(STUDY.replace("max_bytes: 16384", "controller: gloo"))
+    assert said == [
+        "study.yaml:8: framework network_probe has 'controller' with launcher=horovodrun only, not with torchrun"
+    ]
+    said = problems_of(STUDY.replace("max_bytes: 16384", "batch_per_worker: 32"))
+    assert len(said) == 1 and said[0].startswith("study.yaml:8: framework network_probe has no 'batch_per_worker'")
+
+
+def test_one_worker_is_unsupported_with_its_reason(plan_of) -> None:
+    made = plan_of(STUDY.replace("workers: 2", "workers: 1"))
+    assert ONE_RANK_HAS_NO_NETWORK in {p.unsupported for p in made.configurations}
+
+
+def test_the_script_is_told_its_launcher() -> None:
+    for launcher in FRAMEWORKS["network_probe"].launchers:
+        trial = Trial(framework="network_probe", workers=2, launcher=launcher, max_bytes=4096)
+        argv = launchers.command(trial).argv
+        assert argv[argv.index("--launcher") + 1] == launcher and "--max-bytes" in argv
+        assert not {"--model", "--batch-per-worker", "--allreduce", "--data"} & set(argv)
+
+
+# --- reports against each other ---
+
+
+def reports(rank_report, change=lambda rank, rows: rows) -> list[store.RankReport]:
+    rows = [
+        {"collective": "allreduce", "bytes": size, "busy": False, "seconds": [1e-5, 2e-5], "correct": True}
+        for size in (1024, 4096)
+    ]
+    return [
+        rank_report(
+            rank=rank, world_size=2, device="cpu", samples_per_step=0, samples_seen=0, allreduce_bytes=None,
+            communication_bytes={}, network=change(rank, [dict(row) for row in rows]),
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+
+
+def changed(index: int, **keys):
+    """On rank 1 only."""
+
+    def change(rank, rows):
+        rows[index] |= keys if rank == 1 else {}
+        return rows
+
+    return change
+
+
+PROBE = Trial(framework="network_probe", workers=2, device="cpu", model=NO_MODEL)
+
+
+def test_whole_reports_of_a_network_contradict_nothing(rank_report) -> None:
+    assert validation.first(PROBE, reports(rank_report)) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (changed(1, correct=False), "rank 1: allreduce of 4096 bytes gave a wrong result"),
+        (changed(1, correct="yes"), "rank 1: allreduce of 4096 bytes gave a wrong result"),
+        (changed(0, bytes=1000), "rank 1 measured another row of the network than rank 0"),
+        (changed(0, busy=True), "rank 1 measured another row of the network than rank 0"),
+        (changed(0, seconds=[1e-5]), "rank 1 timed another number of calls of allreduce of 1024 bytes than rank 0"),
+        (changed(0, seconds=[1e-5, -1.0]), "rank 1 reports seconds of allreduce of 1024 bytes that are not positive"),
+        (lambda rank, rows: rows[: 2 - rank], "rank 1 has 1 rows of the network, rank 0 2"),
+        (lambda rank, rows: [], "rank 0 has 0 rows of the network, rank 0 0"),
+    ],
+)
+def test_reports_of_a_network_that_contradict_each_other_are_a_failure(rank_report, change, said: str) -> None:
+    assert validation.first(PROBE, reports(rank_report, change)).startswith(said)
+
+
+# --- the whole way ---
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "study.yaml").write_text(STUDY)
+    return tmp_path / "study.yaml"
+
+
+def swept(file: Path) -> int:
+    with pytest.raises(SystemExit) as end:
+        cli.run(file, results=file.parent / "results", where="", retry="", max_trials=None)
+    return int(end.value.code or 0)
+
+
+@pytest.mark.slow
+def test_a_study_holds_the_network_it_ran_on(file: Path, capsys) -> None:
+    """From the study file through the real launcher to table, figure and fit; and the probe is nobody's competitor."""
+    assert swept(file) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "network_probe by torchrun, 2 workers" in out and "The network (probed)" in out
+    folder = file.parent / "results" / "probed"
+    assert {path.name for path in (folder / "figures").iterdir()} >= {"network.png", "network.svg"}
+    sizes = pd.read_csv(folder / "tables" / "network.csv")
+    assert len(sizes) == 2 * 4 * 3 and set(sizes.bytes) == {1024, 4096, 16384} and (sizes.seconds > 0).all()
+    assert "torch.distributed (Gloo), 2 workers" in (folder / "tables" / "network.md").read_text()
+    for path in (folder / "tables").glob("throughput-*"):
+        assert "network" not in path.read_text(), path
+    assert list(pd.read_csv(folder / "configurations.csv").framework) == ["single"]
+    rows = pd.read_csv(folder / "results.csv").set_index("framework")
+    assert rows.status.to_dict() == {"single": "ok", "network_probe": "ok"}
+    assert pd.isna(rows.samples_per_second.network_probe) and rows.model.network_probe == NO_MODEL
+    read = analysis_results.read(folder)
+    fits = fit.fit(read)
+    assert set(fits) == {(name, busy) for name in COLLECTIVES for busy in (False, True)}
+    assert fits["allreduce", False].seconds(1024) > 0
+
+    assert swept(file) == 0, "a second run keeps what is finished"
+    assert "2 of 2 trials are finished already" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.slow
+def test_a_wrong_result_is_a_failed_trial_and_no_figure(file: Path, capsys, monkeypatch) -> None:
+    wrong = replace(FRAMEWORKS["network_probe"], script="tests/scripts_that/reduce_wrongly.py")
+    monkeypatch.setattr(launchers, "FRAMEWORKS", MappingProxyType({**FRAMEWORKS, "network_probe": wrong}))
+    file.write_text(STUDY.replace("max_bytes: 16384", "max_bytes: 16384\n    collective: allreduce"))
+    assert swept(file) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "rank 1: allreduce of 1024 bytes gave a wrong result" in out
+    folder = file.parent / "results" / "probed"
+    (record,) = (r for r in store.read_study(folder) if r.trial["framework"] == "network_probe")
+    assert record.status == "failed" and [row["correct"] for row in record.ranks[1].network] == [False] + [True] * 5
+    assert all(row["correct"] for row in record.ranks[0].network)
+    assert "failed: rank 1: allreduce of 1024 bytes gave a wrong result" in (folder / "tables/network.md").read_text()
+    assert not (folder / "figures" / "network.png").exists() and not fit.fit(analysis_results.read(folder))
+
+
+def test_the_shipped_study_plans_every_library(machine) -> None:
+    from scaling_study.study import study
+
+    for small in (False, True):
+        made = plan.make(study.load(CHECKOUT / "studies/network.yaml", small), machine())
+        assert [p.trial.launcher for p in made.configurations].count("horovodrun") == 2
+        assert {p.trial.framework for p in made.configurations} == {"network_probe"} and not made.gates

@@ -1,0 +1,210 @@
+"""Trials that are started again, and those that are not: real processes, real ports."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scaling_study.frameworks import FRAMEWORKS, Framework
+from scaling_study.launch import attempts, launchers, transient
+from scaling_study.launch.attempts import Attempt, Attempts
+from scaling_study.launch.supervisor import Watch
+from scaling_study.processes import process
+from scaling_study.processes.process import Exit
+from scaling_study.records import outcome
+from scaling_study.records.outcome import Outcome
+from scaling_study.records.store import RankReport
+from scaling_study.study.schema import Measure
+from scaling_study.trial import Trial
+
+HERE = Path(__file__).parents[1]
+MEASURE = Measure(timeout_seconds=600.0)
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Attempt]]:
+    """running("crash", retries=1): what came of a planted script; its folder is tmp_path / "trial"."""
+    monkeypatch.setenv("SECONDS", "0")
+    folder = tmp_path / "trial"
+    folder.mkdir()
+
+    def run(script: str, **measure: int) -> Attempt:
+        path = str(HERE / "scripts_that" / f"{script}.py")
+        table = Framework(script, path, ("python",), (), FRAMEWORKS["single"].axes)
+        monkeypatch.setitem(FRAMEWORKS, script, table)  # type: ignore[arg-type]
+        trial = Trial(framework=script, device="cpu", allreduce="none")
+        with process.listening() as interruption, Watch(tmp_path, interruption) as watch:
+            return Attempts(watch).lasting(trial, folder, MEASURE.model_copy(update=measure))
+
+    yield run
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A port that is taken, which the script `listen` wants."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("PORT", str(server.getsockname()[1]))
+        yield server
+
+
+def test_a_good_trial_is_started_once(running: Callable[..., Attempt]) -> None:
+    made = running("take_a_second")
+    assert (made.outcome.status, made.number, made.said) == ("ok", 1, [])
+
+
+def test_what_fails_of_itself_is_started_once(running: Callable[..., Attempt], tmp_path: Path) -> None:
+    for script in ("crash", "say_nothing", "run_out_of_memory"):
+        made = running(script)
+        assert made.outcome.status in ("failed", "oom") and made.number == 1, script
+        assert not (tmp_path / "trial" / "attempts").exists()
+        (tmp_path / "trial" / "ranks" / "error-0.json").unlink(missing_ok=True)
+
+
+@pytest.mark.slow
+def test_a_port_that_is_given_back_meanwhile(
+    running: Callable[..., Attempt], held: socket.socket, tmp_path: Path
+) -> None:
+    def soon() -> None:
+        while not (tmp_path / "trial" / "attempts" / "1").exists():  # the first attempt is over
+            time.sleep(0.05)
+        held.close()
+
+    threading.Thread(target=soon).start()
+    made = running("listen")
+    assert (made.outcome.status, made.number) == ("ok", 2)
+    assert made.said == ["tried again after: port: rank 0: [Errno 98] Address already in use"]
+    assert made.launch_seconds is not None and 0 <= made.launch_seconds <= made.exit.seconds, "of the last attempt"
+    first = tmp_path / "trial" / "attempts" / "1"
+    assert (first / "ranks" / "error-0.json").exists() and "Errno 98" in (first / "log.txt").read_text()
+
+
+@pytest.mark.slow
+def test_a_port_that_stays_taken_fails_with_its_kind_after_the_retries(
+    running: Callable[..., Attempt], held: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transient, "BACK_OFF_SECONDS", (0.1, 0.2))
+    made = running("listen", retries=1)
+    assert (made.outcome.status, made.number) == ("failed", 2)
+    assert made.outcome.reason == "port: rank 0: [Errno 98] Address already in use"
+    assert made.said == [f"tried again after: {made.outcome.reason}"]
+    assert running("listen", retries=0).outcome.reason == made.outcome.reason
+
+
+@pytest.mark.slow
+def test_who_asks_the_sweep_to_end_is_not_kept_waiting(
+    running: Callable[..., Attempt], held: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transient, "BACK_OFF_SECONDS", (60.0,))
+
+    def soon() -> None:
+        while not (tmp_path / "trial" / "ranks" / "error-0.json").exists():
+            time.sleep(0.05)
+        time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=soon).start()
+    start = time.monotonic()
+    made = running("listen")
+    assert made.outcome.status == "cancelled" and time.monotonic() - start < 30
+
+
+def test_a_launcher_is_told_a_port_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted launcher prints what it is told, and its own port is taken."""
+    table = Framework("told", str(HERE / "scripts_that" / "crash.py"), ("told",), (), FRAMEWORKS["single"].axes)
+    monkeypatch.setitem(FRAMEWORKS, "told", table)  # type: ignore[arg-type]
+    monkeypatch.setitem(
+        launchers.LAUNCHERS, "told", lambda trial, program, bin, port, *over: launchers.Command(("echo", str(port)))
+    )  # type: ignore[index]
+    monkeypatch.setattr(launchers, "TOLD_THEIR_PORT", ("told",))
+    monkeypatch.setattr("scaling_study.processes.ports.WAIT_SECONDS", 0.5)
+    trial = Trial(framework="told", launcher="told", device="cpu", allreduce="none")
+    own = launchers.preferred_port(trial)
+    with process.listening() as interruption, Watch(tmp_path, interruption) as watch:
+        with socket.create_server(("", own)):
+            made = Attempts(watch).once(trial, tmp_path, 30.0)
+        told = int((tmp_path / "log.txt").read_text())
+        assert told != own and told in launchers.PORTS
+        assert len(made.notes) == 1 and made.notes[0].startswith(f"port {own} is held by process {os.getpid()} (")
+        (tmp_path / "log.txt").unlink()
+        made = Attempts(watch).once(trial, tmp_path, 30.0)
+    assert (int((tmp_path / "log.txt").read_text()), made.notes) == (own, ())
+
+
+def test_a_clock_that_is_stepped_makes_the_launch_unknown_and_says_so(rank_report: Callable[..., RankReport]) -> None:
+    report = rank_report(first_step_at=1000.0)
+    made = Attempt(Exit(0, 10.0), Outcome("ok", ranks=(report,)), started_at=995.5)
+    assert (made.launch_seconds, made.said) == (4.5, [])
+    for started_at in (1000.1, 5000.0, 985.0, 0.0):  # back by 0.1 s and more, on by 5 s and more
+        stepped = replace(made, started_at=started_at)
+        assert stepped.launch_seconds is None
+        assert stepped.said == ["the clock was stepped while it was starting: launch_seconds is not known"]
+    nothing = Attempt(Exit(1, 10.0), Outcome("failed", "a bug"), started_at=995.5)
+    assert (nothing.launch_seconds, nothing.said) == (None, [])
+
+
+def test_the_path_begins_with_the_environments_own_programs() -> None:
+    made = attempts.environment(launchers.Command((sys.executable, "x.py"), {"A": "1"}))
+    assert made["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent) and made["A"] == "1"
+
+
+# --- what launchers say before any rank could speak ---
+
+
+def launched(tmp_path: Path, *argv: str, **env: str) -> tuple[str, str]:
+    """(what is made of it, what it said) of a command that dies at once, as an attempt makes it."""
+    with process.listening() as interruption, Watch(tmp_path, interruption) as watch:
+        ended = watch.run(argv, env, tmp_path / "log.txt", 600.0)
+        said = (tmp_path / "log.txt").read_text()
+        assert ended.code not in (0, None), f"{ended}: {said}"
+        made = Attempt(ended, outcome.judge(Trial(device="cpu"), tmp_path, ended), 0.0)
+        return Attempts(watch).passing(made, tmp_path), said
+
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (BIN / "mpirun").exists(), reason="no mpirun of Open MPI 5 here")
+def test_what_mpirun_says_where_another_has_left_its_folder(tmp_path: Path) -> None:
+    stale = tmp_path / "stale"
+    with subprocess.Popen(["true"]) as newest:
+        pass
+    for number in range(newest.pid, newest.pid + 400):
+        (stale / f"ompi.{number}").mkdir(parents=True)
+        for name in ("", f".{number}"):
+            (stale / f"ompi.{number}" / f"pmix.{os.uname().nodename}.tool{name}").write_text("stale\n")
+    command = f'TMPDIR="{stale}" exec "{BIN}/mpirun" --allow-run-as-root -np 1 true'
+    kind, said = launched(tmp_path, "sh", "-c", command)
+    assert kind == "rendezvous", said
+
+
+@pytest.mark.slow
+def test_what_torchrun_says_where_its_port_is_taken(tmp_path: Path, held: socket.socket) -> None:
+    port = os.environ["PORT"]
+    argv = (str(BIN / "torchrun"), "--nproc-per-node", "1", "--master-port", port, str(HERE / "scripts_that/crash.py"))
+    kind, said = launched(tmp_path, *argv)
+    assert kind == "port", said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("horovod"), reason="no Horovod here")
+def test_what_horovod_says_where_its_launcher_does_not_answer(tmp_path: Path) -> None:
+    places = {"RANK": 1, "SIZE": 2, "LOCAL_RANK": 1, "LOCAL_SIZE": 2, "CROSS_RANK": 0, "CROSS_SIZE": 1}
+    env = {f"HOROVOD_{name}": str(value) for name, value in places.items()}
+    env |= {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo", "HOROVOD_GLOO_IFACE": "lo"}
+    env |= {"HOROVOD_HOSTNAME": "localhost", "HOROVOD_GLOO_TIMEOUT_SECONDS": "2"}
+    env |= {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT": "1"}
+    program = "import horovod.torch as hvd; hvd.init()"
+    kind, said = launched(tmp_path, sys.executable, "-c", program, **env)
+    assert kind == "rendezvous", said

@@ -1,0 +1,173 @@
+"""Command lines, as literals: nothing is started to compare them."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.hosts import hosts
+from scaling_study.launch import launchers
+from scaling_study.launch.launchers import LAUNCHERS, Command, command
+from scaling_study.settings import CHECKOUT
+from scaling_study.study.cluster import Cluster
+from scaling_study.trial import Trial
+
+BIN = Path("/venv/bin")
+PROGRAM = ("/venv/bin/python", "/repo/x.py", "--model", "resnet8")
+HERE = str(Path(sys.executable).parent)
+
+
+def trial(**keys: Any) -> Trial:
+    return Trial(**{"framework": "horovod", "workers": 2, "launcher": "horovodrun", "controller": "mpi", **keys})
+
+
+@pytest.mark.parametrize(
+    ("launcher", "keys", "argv"),
+    [
+        ("python", {"framework": "single", "workers": 1}, [*PROGRAM]),
+        ("horovodrun", {"controller": "mpi"}, ["/venv/bin/horovodrun", "-np", "2", "--mpi", *PROGRAM]),
+        ("horovodrun", {"controller": "gloo"}, ["/venv/bin/horovodrun", "-np", "2", "--gloo", *PROGRAM]),
+        ("horovodrun", {"workers": 1}, ["/venv/bin/horovodrun", "-np", "1", "--mpi", *PROGRAM]),
+        (
+            "mpirun",
+            {"workers": 4},
+            ["mpirun", "-np", "4", "--allow-run-as-root", "--bind-to", "none", "--oversubscribe",
+             "--mca", "mpi_yield_when_idle", "1", *PROGRAM],
+        ),
+        (
+            "torchrun",
+            {"framework": "torch_ddp"},
+            ["/venv/bin/torchrun", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2", *PROGRAM[1:]],
+        ),
+        (
+            "deepspeed",
+            {"framework": "deepspeed_zero"},
+            ["/venv/bin/deepspeed", "--num_gpus", "2", "--master_port", "23456", *PROGRAM[1:]],
+        ),
+    ],
+)  # fmt: skip
+def test_each_launchers_command_line(launcher: str, keys: dict[str, Any], argv: list[str]) -> None:
+    assert LAUNCHERS[launcher](trial(**keys), PROGRAM, BIN, 23456) == Command(tuple(argv), {})
+
+
+STEP = ["--overlap", "--cpu-bind=none", "--mem=0", "--kill-on-bad-exit=1"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "over", "argv", "env"),
+    [
+        (
+            {"framework": "torch_ddp"}, "",
+            ["--nodes", "1", "--ntasks-per-node", "2", *STEP, "--mpi=none"],
+            {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "23456"},
+        ),
+        (
+            {"framework": "torch_ddp", "hosts": 2}, "node1:4,node2:4",
+            ["--nodes", "2", "--ntasks-per-node", "1", "--nodelist", "node1,node2", *STEP, "--mpi=none"],
+            {"MASTER_ADDR": "node1", "MASTER_PORT": "23456"},
+        ),
+        (
+            {"oversubscribe": True}, "",
+            ["--nodes", "1", "--ntasks-per-node", "2", *STEP, "--overcommit", "--mpi=pmix"],
+            {"OMPI_MCA_mpi_yield_when_idle": "1"},
+        ),
+    ],
+)  # fmt: skip
+def test_srun_says_where_ranks_are_and_how_they_meet(
+    keys: dict[str, Any], over: str, argv: list[str], env: dict[str, str]
+) -> None:
+    cluster = Cluster(hosts.option(over) if over else ())
+    made = launchers.srun(trial(launcher="srun", **keys), PROGRAM, BIN, 23456, cluster)
+    assert made == Command(("srun", "--ntasks", "2", *argv, *PROGRAM), env)
+
+
+def test_the_environments_own_mpirun_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "mpirun").touch()
+    assert launchers.mpirun(trial(), PROGRAM, tmp_path, 0).argv[0] == str(tmp_path / "mpirun")
+
+
+def test_the_whole_command_of_the_baseline() -> None:
+    made = command(Trial(framework="single", model="resnet8", device="cpu", cores_per_worker=1, data="cifar10"))
+    assert made == Command(
+        (
+            sys.executable, str(CHECKOUT / "data_parallel" / "single.py"), "--model", "resnet8",
+            "--batch-per-worker", "32", "--device", "cpu", "--cores-per-worker", "1", "--data", "cifar10",
+        ),
+        {},
+    )  # fmt: skip
+
+
+def test_the_whole_command_of_a_horovod_trial_with_its_record() -> None:
+    asked = trial(model="resnet50", batch_per_worker=1024, allreduce="fp16", device="cuda", controller="gloo", repeat=3)
+    assert command(asked, record=Path("/results/a b")) == Command(
+        (
+            f"{HERE}/horovodrun", "-np", "2", "--gloo",
+            sys.executable, str(CHECKOUT / "horovod_runs" / "resnet_cifar10.py"), "--model", "resnet50",
+            "--batch-per-worker", "1024", "--allreduce", "fp16", "--device", "cuda", "--data", "auto",
+            "--record", "/results/a b",
+        ),
+        {},
+    )  # fmt: skip
+
+
+def test_a_launcher_that_must_be_told_gets_the_port_that_is_free_now_or_the_configurations_own() -> None:
+    asked = trial(framework="deepspeed_zero", launcher="deepspeed")
+    own = launchers.preferred_port(asked)
+    assert own in launchers.PORTS
+    assert own == launchers.preferred_port(replace(asked, repeat=2))
+    assert f"--master_port {own} " in command(asked).shell()
+    assert "--master_port 21000 " in command(asked, port=21_000).shell()
+
+
+@given(st.integers(1, 10_000))
+def test_every_configuration_has_a_port_of_the_range(batch: int) -> None:
+    assert launchers.preferred_port(trial(batch_per_worker=batch)) in launchers.PORTS
+
+
+def test_every_launcher_of_the_table_is_known_and_every_known_one_is_used() -> None:
+    assert {name for framework in FRAMEWORKS.values() for name in framework.launchers} == set(LAUNCHERS)
+
+
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+def test_every_launcher_starts_the_frameworks_own_script_with_flags_that_it_understands(framework: str) -> None:
+    table = FRAMEWORKS[framework]
+    for launcher in table.launchers:
+        asked = Trial(framework=framework, launcher=launcher, controller="mpi", cores_per_worker=64)
+        argv = list(command(asked).argv)
+        at = argv.index(str(CHECKOUT / table.script))
+        # torch's and DeepSpeed's launchers bring the interpreter that they were started with
+        assert argv[at - 1] == sys.executable or argv[0].startswith(str(Path(sys.executable).parent))
+        assert Trial.from_argv(framework, argv[at + 1 :])[0].cores_per_worker == 64
+
+
+@pytest.mark.parametrize(
+    ("made", "line"),
+    [
+        (Command(("python", "x.py")), "python x.py"),
+        (Command(("python", "a b.py", "--note", "it's; $HOME")), """python 'a b.py' --note 'it'"'"'s; $HOME'"""),
+        (Command(("python",), {"A": "1", "B": "two words"}), "A=1 B='two words' python"),
+    ],
+)
+def test_a_command_as_a_shell_line(made: Command, line: str) -> None:
+    assert made.shell() == line
+
+
+def test_paths_under_a_folder_are_shortened_to_it() -> None:
+    made = Command(("/repo/.venv/bin/python", "/repo/x/y.py", "/repository/z", "/repo", "--out=/repo/a"))
+    assert made.shell(Path("/repo")) == ".venv/bin/python x/y.py /repository/z /repo --out=/repo/a"
+
+
+words = st.text(min_size=1).filter(lambda word: "\0" not in word)
+
+
+@given(st.lists(words, min_size=1))
+def test_a_shell_reads_back_what_was_meant(argv: list[str]) -> None:
+    assert shlex.split(Command(tuple(argv)).shell()) == argv

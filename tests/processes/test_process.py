@@ -1,0 +1,147 @@
+"""Processes are really started and really killed here."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from scaling_study.processes import process
+
+SPAWN_IN_A_SESSION_OF_ITS_OWN = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {grandchild!r}], start_new_session=True)
+print(child.pid, flush=True)
+{then}
+"""
+SLEEP = "import time; time.sleep(600)"
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    def start(code: str, timeout: float = 60.0, then: Callable[[], None] | None = None) -> tuple[process.Exit, str]:
+        """Run `code`, and do something `then`: as soon as it has printed a line."""
+        log = tmp_path / "log.txt"
+        log.unlink(missing_ok=True)
+
+        def once_it_runs() -> None:
+            while not (log.exists() and log.read_text().endswith("\n")):
+                time.sleep(0.02)
+            then()
+
+        with process.listening() as interruption:
+            if then:
+                threading.Thread(target=once_it_runs, daemon=True).start()
+            ended = process.run([sys.executable, "-c", code], {"MARK": "1"}, log, timeout, interruption)
+        return ended, log.read_text()
+
+    return start
+
+
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_exit_code_output_and_environment(run):
+    ended, log = run("import os, sys; print(os.environ['MARK']); print('err', file=sys.stderr); sys.exit(3)")
+    assert (ended.code, ended.timed_out, ended.interrupted) == (3, False, False)
+    assert sorted(log.split()) == ["1", "err"]
+
+
+def test_a_signal_is_a_negative_code(run):
+    assert run("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")[0].code == -signal.SIGSEGV
+
+
+def test_what_cannot_be_started_says_why(tmp_path):
+    with process.listening() as interruption:
+        ended = process.run(["/no/such/launcher"], {}, tmp_path / "log.txt", 5, interruption)
+    assert ended.code is None
+    assert ended.error == "/no/such/launcher: No such file or directory"
+
+
+def test_the_end_is_noticed_at_once(run):
+    assert min(run("pass")[0].seconds for _ in range(3)) < 1.0
+
+
+@pytest.mark.parametrize("grandchild", [SLEEP, DEAF], ids=["plain", "ignores TERM"])
+def test_time_out_ends_the_whole_tree_across_sessions(run, grandchild):
+    start = time.monotonic()
+    ended, log = run(SPAWN_IN_A_SESSION_OF_ITS_OWN.format(grandchild=grandchild, then=SLEEP), timeout=3.0)
+    assert ended.timed_out and ended.code != 0
+    assert not alive(int(log))
+    assert time.monotonic() - start < 10
+
+
+def test_a_stopped_grandchild_is_ended_too(run):
+    stop_itself = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
+    ended, log = run(SPAWN_IN_A_SESSION_OF_ITS_OWN.format(grandchild=stop_itself, then=SLEEP), timeout=3.0)
+    assert ended.timed_out and not alive(int(log))
+
+
+def test_what_a_finished_command_leaves_behind_is_ended(run):
+    ended, log = run(SPAWN_IN_A_SESSION_OF_ITS_OWN.format(grandchild=SLEEP, then=""))
+    assert ended.code == 0 and not ended.timed_out
+    assert not alive(int(log))
+
+
+def test_orphans_of_a_killed_launcher_are_ended(run):
+    then = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    ended, log = run(SPAWN_IN_A_SESSION_OF_ITS_OWN.format(grandchild=DEAF, then=then))
+    assert ended.code == -signal.SIGKILL and not alive(int(log))
+
+
+def test_processes_of_somebody_else_are_left_alone(run):
+    other = subprocess.Popen([sys.executable, "-c", SLEEP])
+    try:
+        run(SLEEP, timeout=0.5)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+@pytest.mark.parametrize("number", process.Interruption.SIGNALS)
+def test_a_signal_to_the_driver_ends_the_command(run, number):
+    spawn = SPAWN_IN_A_SESSION_OF_ITS_OWN.format(grandchild=SLEEP, then=SLEEP)
+    ended, log = run(spawn, then=lambda: os.kill(os.getpid(), number))
+    assert ended.interrupted and not ended.timed_out
+    assert not alive(int(log))
+
+
+def test_handlers_are_put_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with process.listening():
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_words_that_a_closed_terminal_still_had_to_come_change_no_exit_code() -> None:
+    """They lie in Python's buffer and go out at its end: into an error, and exit code 120, if nobody took the terminal
+    away."""
+    code = (
+        "import os, select, sys; from scaling_study.processes import process\n"
+        "with process.Interruption() as stop:\n"
+        "    sys.stdout.write('words'); os.write(1, b'ready')\n"
+        "    select.select([stop], [], [], 20)\n"
+        "sys.exit(130)"
+    )
+    master, slave = pty.openpty()
+    own_terminal = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n{code}"
+    child = subprocess.Popen(
+        [sys.executable, "-c", own_terminal], stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+    )  # fmt: skip
+    os.close(slave)
+    assert os.read(master, 5) == b"ready"
+    os.close(master)
+    assert child.wait(timeout=600) == 130

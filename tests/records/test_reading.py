@@ -1,0 +1,125 @@
+"""Whatever lies where JSON should: a value, or one sentence with the file's name."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling_study.records import reading
+from scaling_study.records.reading import MissingRecord, UnreadableRecord, load, misfit
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One field of each kind that records have."""
+
+    count: int
+    seconds: float
+    name: str
+    on: bool
+    steps: list[float]
+    sizes: dict[str, int]
+    maybe: float | None
+    anything: Any
+    rows: list[dict[str, Any]]
+    events: list[list[Any]]
+
+
+WHOLE = Shape(1, 0.5, "a", True, [1, 0.5], {"a": 1}, None, object(), [{"a": None}], [[1, "b"]])
+
+
+def unreadable(path: Path) -> str:
+    with pytest.raises(UnreadableRecord) as wrong:
+        load(path)
+    assert str(path) in str(wrong.value)
+    return str(wrong.value)
+
+
+def test_what_is_missing_is_told_from_what_is_broken(tmp_path: Path) -> None:
+    with pytest.raises(MissingRecord, match="is missing"):
+        load(tmp_path / "record.json")
+    (tmp_path / "record.json").write_text("{")
+    with pytest.raises(UnreadableRecord) as wrong:
+        load(tmp_path / "record.json")
+    assert not isinstance(wrong.value, MissingRecord)
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "1" * 30, "-" + "9" * 4000])
+def test_what_is_no_number_or_too_large_is_unreadable(tmp_path: Path, word: str) -> None:
+    (tmp_path / "a.json").write_text(f'{{"a": [{word}]}}')
+    assert "number" in unreadable(tmp_path / "a.json")
+
+
+def test_the_largest_numbers_that_tables_hold_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(f"[{2**63 - 1}, {-(2**63) + 1}, 1.7e308, 5e-324]")
+    assert load(tmp_path / "a.json") == [2**63 - 1, -(2**63) + 1, 1.7e308, 5e-324]
+
+
+def test_a_link_is_not_followed_wherever_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("{}")
+    for target in ("other.json", "nowhere", "/dev/zero", "."):
+        link = tmp_path / "a.json"
+        link.symlink_to(target)
+        assert unreadable(link).endswith("it is a link")
+        link.unlink()
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    assert "it is no file" in unreadable(tmp_path / "pipe.json")
+    (tmp_path / "folder.json").mkdir()
+    unreadable(tmp_path / "folder.json")
+
+
+def test_a_file_that_no_memory_could_hold_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "a.json").open("wb") as sparse:
+        sparse.truncate(reading.MOST_BYTES + 1)
+    assert "bytes" in unreadable(tmp_path / "a.json")
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
+def test_any_bytes_at_all(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "bytes.json"
+    path.write_bytes(data)
+    try:
+        value = load(path)
+    except UnreadableRecord as error:
+        assert str(path) in str(error)
+    else:
+        json.dumps(value, allow_nan=False)
+
+
+def test_a_whole_one_fits() -> None:
+    assert misfit(WHOLE) == ""
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("count", [True, 1.0, "1", None, [], {}]),
+        ("seconds", [True, "0.5", None, [0.5]]),
+        ("name", [1, None, b"a"]),
+        ("on", [0, 1, "true", None]),
+        ("steps", [None, 0.5, (0.5,), [True], ["0.5"], [None], [0.5, [0.5]]]),
+        ("sizes", [None, [], {"a": 1.5}, {"a": True}, {"a": None}]),
+        ("maybe", ["", True, []]),
+        ("rows", [None, {}, [None], [[]]]),
+        ("events", [None, [{}], [1]]),
+    ],
+)
+def test_each_wrong_type_is_named_by_its_field(field: str, values: list[Any]) -> None:
+    for value in values:
+        assert misfit(replace(WHOLE, **{field: value})).startswith(f"{field} is no "), value
+
+
+@given(st.sampled_from(sorted(WHOLE.__dataclass_fields__)), st.none() | st.booleans() | st.integers() | st.text()
+       | st.lists(st.integers()) | st.dictionaries(st.text(), st.integers()))  # fmt: skip
+def test_any_value_fits_or_is_named(field: str, value: Any) -> None:
+    assert misfit(replace(WHOLE, **{field: value})) == "" or field in misfit(replace(WHOLE, **{field: value}))

@@ -1,0 +1,290 @@
+"""The record on disk: either it is whole, or there is none."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import MISSING, asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling_study.records import reading, store
+from scaling_study.records.store import (
+    Phases,
+    RankReport,
+    Record,
+    UnreadableRecord,
+    busy_elsewhere_cores,
+    read_ranks,
+    read_record,
+    read_study,
+    write_json,
+    write_rank,
+    write_record,
+)
+from scaling_study.settings import CHECKOUT
+from scaling_study.trial import Trial
+
+Report = Callable[..., RankReport]
+
+
+def a_record(**changes: Any) -> Record:
+    trial = Trial()
+    said: dict[str, Any] = {
+        "study": "a", "id": trial.id, "configuration": trial.configuration, "trial": trial.to_dict(),
+        "window": asdict(trial.window), "status": "ok", "started_at": "2026-01-31T10:00:00+00:00",
+        "launch_seconds": 2.5, "total_seconds": 10.25, "exit_code": 0, "command": "python 'x y.py'",
+        "commit": "abc+changes", "machine": {"cores": 2}, "notes": ["one"],
+    }  # fmt: skip
+    return Record(**{**said, **changes})
+
+
+def test_a_record_is_read_back_as_it_was_written(tmp_path: Path, rank_report: Report) -> None:
+    made = a_record(ranks=[rank_report(), rank_report(rank=1, phases=None, loss_last=None)], error="Zeile\n\u2028 ü")
+    write_record(tmp_path, made)
+    assert read_record(tmp_path / "record.json") == made
+    assert os.listdir(tmp_path) == ["record.json"], "no temporary file is left"
+
+
+def test_a_failed_trials_record_needs_no_ranks(tmp_path: Path) -> None:
+    made = a_record(status="oom", reason="CUDA out of memory", exit_code=-9, launch_seconds=None)
+    write_record(tmp_path, made)
+    assert read_record(tmp_path / "record.json") == made
+
+
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+whole_numbers = st.integers(1 - reading.MOST, reading.MOST - 1)
+
+
+@given(
+    steps=st.lists(numbers, max_size=20),
+    loss=st.none() | numbers,
+    error=st.text(st.characters(exclude_categories=["Cs"])),
+    backend=st.dictionaries(st.text(max_size=3), st.none() | whole_numbers | st.text(max_size=3), max_size=3),
+)
+def test_any_numbers_and_words_survive(
+    tmp_path_factory: pytest.TempPathFactory, rank_report: Report, steps: list[float], loss: float | None, error: str,
+    backend: dict[str, Any],
+) -> None:  # fmt: skip
+    folder = tmp_path_factory.getbasetemp() / "survive"
+    made = a_record(ranks=[rank_report(step_seconds=steps, loss_first=loss, backend=backend)], error=error)
+    write_record(folder, made)
+    assert read_record(folder / "record.json") == made
+
+
+def test_ranks_are_read_by_rank(tmp_path: Path, rank_report: Report) -> None:
+    made = [rank_report(rank=rank, world_size=11) for rank in range(11)]
+    for report in reversed(made):
+        write_rank(tmp_path, report)
+    assert read_ranks(tmp_path, 11) == made
+    assert (tmp_path / "ranks" / "rank-10.json").exists()
+
+
+def test_a_missing_rank_is_named(tmp_path: Path, rank_report: Report) -> None:
+    write_rank(tmp_path, rank_report())
+    with pytest.raises(UnreadableRecord, match=r"ranks/rank-1\.json is missing$"):
+        read_ranks(tmp_path, 2)
+
+
+def test_a_study_is_read_by_trial_id_and_unfinished_trials_are_passed_over(tmp_path: Path) -> None:
+    for id in ("b", "a", "c"):
+        write_record(tmp_path / "trials" / id, a_record(id=id))
+    (tmp_path / "trials" / "unfinished").mkdir()
+    (tmp_path / "trials" / "crashed").mkdir()
+    (tmp_path / "trials" / "crashed" / ".record.json.x1y2").write_text("{")
+    assert [record.id for record in read_study(tmp_path)] == ["a", "b", "c"]
+    assert list(read_study(tmp_path / "absent")) == []
+
+
+# --- what is not a whole record of ours ---
+
+
+def whole(rank_report: Report) -> dict[str, Any]:
+    return asdict(a_record(ranks=[rank_report()]))
+
+
+def unreadable(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    with pytest.raises(UnreadableRecord) as wrong:
+        read_record(path)
+    assert str(path) in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"null", b"3", b"[]", b'"record"', b"{}", b'{"schema": 1}', b'{"schema": 2}', b"\x00" * 4096,
+     b"\xff\xfe{}", b'{"schema": 1, "study": "a"}', b"[" * 200_000, b"{'schema': 1}"],
+    ids=["empty", "open", "null", "number", "list", "word", "no keys", "only a schema", "another schema", "zeros",
+         "not UTF-8", "too few keys", "deep", "not JSON"],
+)  # fmt: skip
+def test_garbage_is_unreadable_and_the_file_is_named(tmp_path: Path, data: bytes) -> None:
+    unreadable(tmp_path / "record.json", data)
+
+
+def test_a_record_cut_off_anywhere_is_unreadable(tmp_path: Path, rank_report: Report) -> None:
+    text = json.dumps(whole(rank_report), indent=1).encode()
+    for length in {*range(0, len(text), 37), len(text) - 1}:
+        unreadable(tmp_path / "record.json", text[:length])
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
+def test_a_record_with_what_is_no_number_is_unreadable(tmp_path: Path, rank_report: Report, word: str) -> None:
+    text = json.dumps(whole(rank_report))
+    assert "10.25" in text
+    unreadable(tmp_path / "record.json", text.replace("10.25", word).encode())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"ranks": None}, {"ranks": 3}, {"ranks": [None]}, {"ranks": [[]]}, {"ranks": ["rank"]}, {"ranks": [{}]},
+     {"schema": "1"}, {"schema": None}],
+    ids=str,
+)  # fmt: skip
+def test_a_record_whose_parts_are_not_records_is_unreadable(
+    tmp_path: Path, rank_report: Report, change: dict[str, Any]
+) -> None:
+    unreadable(tmp_path / "record.json", json.dumps({**whole(rank_report), **change}).encode())
+
+
+@pytest.mark.parametrize(
+    "name", [f.name for f in fields(RankReport) if f.default is MISSING and f.default_factory is MISSING]
+)
+def test_a_rank_without_one_of_its_fields_is_unreadable(tmp_path: Path, rank_report: Report, name: str) -> None:
+    record = whole(rank_report)
+    del record["ranks"][0][name]
+    unreadable(tmp_path / "record.json", json.dumps(record).encode())
+
+
+def test_phases_that_are_not_ours_are_unreadable(tmp_path: Path, rank_report: Report) -> None:
+    for phases in ({"steps": 3}, {**asdict(Phases(1, 0.5)), "lunch_seconds": 1}, [1], "abc", 3):
+        record = whole(rank_report)
+        record["ranks"][0]["phases"] = phases
+        unreadable(tmp_path / "record.json", json.dumps(record).encode())
+
+
+def test_keys_that_a_later_version_added_are_passed_over(tmp_path: Path, rank_report: Report) -> None:
+    record = whole(rank_report)
+    (tmp_path / "record.json").write_text(json.dumps({**record, "later": 1}))
+    assert read_record(tmp_path / "record.json") == a_record(ranks=[rank_report()])
+
+
+def test_a_folder_in_its_place_is_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "record.json").mkdir()
+    with pytest.raises(UnreadableRecord, match=r"record\.json cannot be read"):
+        read_record(tmp_path / "record.json")
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=3), lambda v: st.lists(v, max_size=3)
+       | st.dictionaries(st.sampled_from([f.name for f in fields(Record)]), v, max_size=6), max_leaves=10))  # fmt: skip
+def test_any_json_is_a_record_or_unreadable(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    path.write_text(json.dumps({"schema": 1, **value} if isinstance(value, dict) else value))
+    try:
+        read_record(path)
+    except UnreadableRecord as error:
+        assert str(path) in str(error)
+
+
+# --- crashes while writing ---
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "ctrl-c"])
+def test_a_failure_while_writing_leaves_neither_a_record_nor_a_temporary_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, error: BaseException
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(store.os, name, fail)
+    with pytest.raises(type(error)):
+        write_record(tmp_path, a_record())
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_failure_while_writing_leaves_the_record_before_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_record(tmp_path, a_record())
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_record(tmp_path, a_record(status="failed"))
+    assert read_record(tmp_path / "record.json") == a_record()
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_never_written(tmp_path: Path, number: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_record(tmp_path, a_record(total_seconds=number))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_record_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = []
+    sync, rename = os.fsync, os.replace
+    monkeypatch.setattr(store.os, "fsync", lambda handle: (said.append("fsync"), sync(handle))[1])
+    monkeypatch.setattr(store.os, "replace", lambda a, b: (said.append("rename"), rename(a, b))[1])
+    write_json(tmp_path / "record.json", {})
+    assert said == ["fsync", "rename", "fsync"], "the file, its name, the folder"
+
+
+WRITES_UNTIL_KILLED = """
+import sys
+from pathlib import Path
+from scaling_study.records.store import Record, write_record
+folder, n = Path(sys.argv[1]), 0
+record = Record(study="a", id="", configuration="", trial={"x": "y" * 20000}, window={}, status="ok")
+print("writing", flush=True)
+while True:
+    write_record(folder / str(n % 5), record)  # new records, and records that replace one
+    n += 1
+"""
+
+
+def test_a_writer_killed_at_any_moment_leaves_whole_records_or_none(tmp_path: Path) -> None:
+    moments, found = random.Random(0), 0
+    for turn in range(10):
+        folder = tmp_path / str(turn)
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITES_UNTIL_KILLED, str(folder)], stdout=subprocess.PIPE, cwd=CHECKOUT
+        )
+        assert writer.stdout and writer.stdout.readline() == b"writing\n"
+        time.sleep(moments.uniform(0, 0.02))
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        for path in folder.glob("*/record.json"):
+            assert read_record(path).trial == {"x": "y" * 20000}
+            found += 1
+    assert found, "some were finished, or this shows nothing"
+
+
+def test_the_statuses_are_the_six_of_the_design() -> None:
+    assert store.STATUSES == ("ok", "oom", "timeout", "failed", "unsupported", "cancelled")
+
+
+def test_cores_that_others_kept_busy(rank_report: Report) -> None:
+    """Two ranks used 10 + 9 s of CPU in a window of 10 s; their host was busy for 24 s: half a core was others'."""
+    window = [1.0] * 10
+    first = replace(rank_report(), step_seconds=window, own_cpu_seconds=10.0, host_cpu_seconds=24.0)
+    second = replace(first, rank=1, own_cpu_seconds=9.0)
+    assert busy_elsewhere_cores([first, second]) == pytest.approx(0.5)
+    quiet_host = replace(second, host="other", host_cpu_seconds=9.0)
+    assert busy_elsewhere_cores([first, quiet_host]) == pytest.approx(1.4)
+    assert busy_elsewhere_cores([first, replace(second, own_cpu_seconds=None)]) is None
+    assert busy_elsewhere_cores([]) is None

@@ -1,0 +1,223 @@
+"""Results that can no longer be written: full, gone or read-only disks in the middle of a sweep, all of them real.
+
+The fault suite (faults/test_disk_faults.py) does the same to whole sweeps from outside.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from planted_sweeps import run
+from test_reservation import on_a_small_disk
+
+from scaling_study.errors import HostError
+from scaling_study.processes import process
+from scaling_study.records import results, store, unwritable
+from scaling_study.study.plan import Plan
+
+PlanFor = Callable[..., Plan]
+
+
+def started(folder: Path, count: int) -> None:
+    """Wait until so many trials have a log."""
+    while len(list(folder.glob("trials/*/log.txt"))) < count:
+        time.sleep(0.02)
+
+
+def test_a_folder_that_vanishes_ends_the_sweep_with_one_sentence(
+    plan_for: PlanFor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECONDS", "1")
+    folder = tmp_path / "results"
+
+    def soon(interruption: process.Interruption) -> None:
+        threading.Thread(target=lambda: (started(folder, 2), shutil.rmtree(folder, ignore_errors=True))).start()
+
+    with pytest.raises(HostError, match=r"results is gone \(No such file or directory\): somebody moved or removed it"):
+        run(plan_for("take_a_second", repeats=3, max_repeats=3), folder, after=soon)
+    assert not list(folder.glob("trials/*/record.json"))
+
+
+def test_a_folder_that_was_moved_goes_on_from_its_new_place(
+    plan_for: PlanFor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECONDS", "1")
+    folder, moved = tmp_path / "results", tmp_path / "moved"
+    plan = plan_for("take_a_second", repeats=3, max_repeats=3)
+
+    def soon(interruption: process.Interruption) -> None:
+        threading.Thread(target=lambda: (started(folder, 2), folder.rename(moved))).start()
+
+    with pytest.raises(HostError, match="what was finished is kept"):
+        run(plan, folder, after=soon)
+    assert len(list(moved.glob("trials/*/record.json"))) == 1
+    monkeypatch.setenv("SECONDS", "0")
+    rest, _ = run(plan, moved)
+    assert (len(rest.kept), len(rest.ended)) == (1, 2)
+
+
+@pytest.mark.parametrize("said", ["[Errno 28] No space left on device: '/tmp/x'", "[Errno 122] Disk quota exceeded"])
+def test_a_rank_that_found_the_disk_full_has_not_failed(plan_for: PlanFor, tmp_path: Path, said: str) -> None:
+    plan = plan_for("take_a_second")
+    results.open_results(tmp_path, plan)
+    with pytest.raises(HostError) as stopped:
+        unwritable.check(tmp_path, 1 << 20, [{"rank": 3, "message": said}])
+    assert f"no room left on the disk (rank 3: {said}); what was finished is kept" in str(stopped.value)
+    unwritable.check(tmp_path, 1 << 20, [{"rank": 3, "message": "the planted bug"}])
+
+
+def test_less_room_than_a_record_needs_is_said_with_both_sizes(plan_for: PlanFor, tmp_path: Path) -> None:
+    results.open_results(tmp_path, plan_for("take_a_second"))
+    with pytest.raises(HostError, match=r"no room left on the disk \([0-9]+ GiB free, 4096000 GiB needed"):
+        unwritable.check(tmp_path, 4_096_000 << 30, [])
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(errno.EROFS, "Read-only file system"), (errno.EIO, "Input/output error"), (errno.ESTALE, "Stale file handle")],
+)
+def test_each_way_of_not_being_written_is_said(plan_for: PlanFor, tmp_path: Path, number: int, said: str) -> None:
+    results.open_results(tmp_path, plan_for("take_a_second"))
+    error = OSError(number, os.strerror(number), "somewhere")
+    assert f"{tmp_path} can no longer be written to ({said}); what was finished" in str(
+        unwritable.later(tmp_path, 1, error)
+    )
+
+
+def test_an_error_that_is_not_the_folders_stays_what_it_is(plan_for: PlanFor, tmp_path: Path) -> None:
+    results.open_results(tmp_path, plan_for("take_a_second"))
+    with pytest.raises(OSError, match="Too many open files"):
+        raise unwritable.later(tmp_path, 1, OSError(errno.EMFILE, "Too many open files"))
+
+
+SWEEP = """
+import json, os, sys, threading, time
+from pathlib import Path
+sys.path.insert(0, "tests")
+import planted_sweeps as planted
+from scaling_study.errors import HostError
+disk = Path(sys.argv[1])
+os.environ["SECONDS"] = "1"
+for script in ("take_a_second", "crash_when_full"):
+    planted.TABLE[script] = planted.framework(script)
+
+def sweep(plan, after=None):
+    seen, said = planted.Seen(), ""
+    job = planted.sweep.Run(plan, disk / "results")
+    try:
+        job.open()
+        with planted.process.listening() as interruption:
+            if after:
+                threading.Thread(target=after, daemon=True).start()
+            job.run(seen, interruption)
+    except HostError as trouble:
+        said = str(trouble)
+    return {"said": said, "ended": [r.status for r in seen.ended], "kept": len(seen.kept)}
+
+def started(count):
+    while len(list(disk.glob("results/trials/*/log.txt"))) < count:
+        time.sleep(0.02)
+
+def fill():
+    started(2)
+    with (disk / "flood").open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            pass
+"""
+
+FULL = (
+    SWEEP
+    + """
+plan = planted.plan("take_a_second", repeats=4, max_repeats=4)
+full, still = sweep(plan, fill), sweep(plan)
+(disk / "flood").unlink()
+print(json.dumps([full, still, sweep(plan)]))
+"""
+)
+
+FAILS = (
+    SWEEP
+    + """
+plan = planted.plan("crash_when_full", repeats=3, max_repeats=3)
+os.environ["FLOOD"] = str(disk / "flood")
+full = sweep(plan)
+(disk / "flood").unlink()
+del os.environ["FLOOD"]
+print(json.dumps([full, sweep(plan)]))
+"""
+)
+
+READ_ONLY = (
+    SWEEP
+    + """
+import subprocess
+plan = planted.plan("take_a_second", repeats=3, max_repeats=3)
+
+def remount():
+    started(2)
+    while subprocess.run(["mount", "-o", "remount,ro", str(disk)], capture_output=True).returncode:
+        pass
+
+read_only = sweep(plan, remount)
+subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+print(json.dumps([read_only, sweep(plan)]))
+"""
+)
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_costs_at_most_the_running_trial(tmp_path: Path) -> None:
+    full, still, goes_on = json.loads(on_a_small_disk(FULL, tmp_path).stdout)
+    assert "no room left on the disk" in full["said"] and "1.0 MiB needed for the next record" in full["said"]
+    assert set(full["ended"]) == {"ok"} and 1 <= len(full["ended"]) <= 2
+    assert still == {"said": still["said"], "ended": [], "kept": still["kept"]} and "no room left" in still["said"]
+    assert goes_on["said"] == "" and goes_on["kept"] == len(full["ended"])
+    assert goes_on["ended"] == ["ok"] * (4 - goes_on["kept"])
+
+
+@pytest.mark.slow
+def test_a_trial_that_fails_because_the_disk_is_full_is_not_recorded_as_failed(tmp_path: Path) -> None:
+    full, goes_on = json.loads(on_a_small_disk(FAILS, tmp_path).stdout)
+    assert "no room left on the disk" in full["said"] and full["ended"] == []
+    assert goes_on == {"said": "", "ended": ["failed"] * 3, "kept": 0}
+
+
+@pytest.mark.slow
+def test_a_disk_that_becomes_read_only_ends_the_sweep_with_one_sentence(tmp_path: Path) -> None:
+    read_only, goes_on = json.loads(on_a_small_disk(READ_ONLY, tmp_path).stdout)
+    assert "can no longer be written to (Read-only file system); what was finished is kept" in read_only["said"]
+    assert goes_on["said"] == "" and goes_on["kept"] + len(goes_on["ended"]) == 3
+
+
+def test_a_first_file_that_cannot_be_written_asks_for_another_place(tmp_path: Path) -> None:
+    said = str(unwritable.never(tmp_path, OSError(errno.EACCES, "Permission denied")))
+    assert said == f"{tmp_path}: cannot write results there: Permission denied; choose another with --results"
+    assert "no room left on the disk" in str(unwritable.never(tmp_path, OSError(errno.ENOSPC, "full")))
+
+
+def test_a_failed_write_of_a_record_leaves_the_trial_open_and_an_earlier_one_in_place(
+    plan_for: PlanFor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_for("take_a_second")
+    first, _ = run(plan, tmp_path)
+    before = store.read_trial(tmp_path / "trials" / first.started[0])
+
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched, pytest.raises(HostError, match="Input/output error"):
+        patched.setattr("scaling_study.records.reservation.Room.fill", broken)
+        run(plan, tmp_path, retry=frozenset({"ok"}))
+    assert store.read_trial(tmp_path / "trials" / first.started[0]) == before
+    assert run(plan, tmp_path)[0].kept == first.started

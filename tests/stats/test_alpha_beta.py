@@ -1,0 +1,135 @@
+"""The fit of latency and bandwidth: exact where the network is a line, honest where it is not or is noisy."""
+
+from __future__ import annotations
+
+from math import inf, isclose
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling_study.stats.alpha_beta import AlphaBeta, Point, bounded, fit, summary, three_digits
+from scaling_study.stats.collectives import sizes
+
+SIZES = list(sizes())
+ALPHA, BETA = 100e-6, 1e-9  # 100 us, 1 GB/s
+MANY_TO_FEW = [300] * 6 + [50, 20, 10, 10]  # calls of each size, as a time bound leaves them
+
+
+def simulated(rng: np.random.Generator, calls: list[int], noise: float, off: float = 0.0) -> list[Point]:
+    """A network of known latency and bandwidth: gamma noise in every call, and each size off the line by `off`."""
+    points = []
+    for size, count in zip(SIZES, calls, strict=True):
+        mean = (ALPHA + BETA * size) * np.exp(off * rng.normal())
+        seconds = rng.gamma(1 / noise**2, mean * noise**2, count)
+        points.append(Point(size, float(seconds.mean()), float(seconds.std(ddof=1) / count**0.5)))
+    return points
+
+
+@given(st.floats(1e-7, 1e-2), st.floats(1e-12, 1e-6), st.lists(st.integers(1, 1 << 30), min_size=2, unique=True))
+def test_a_line_is_found_exactly(alpha: float, beta: float, sizes: list[int]) -> None:
+    made = fit([Point(size, alpha + beta * size, 1e-3 * alpha) for size in sizes])
+    for size in (min(sizes), max(sizes)):
+        assert isclose(made.seconds(size), alpha + beta * size, rel_tol=1e-6)
+    assert made.misfit < 1e-6 and abs(made.worst) < 1e-6
+    assert (made.sizes, made.min_bytes, made.max_bytes) == (len(sizes), min(sizes), max(sizes))
+
+
+def test_latency_and_bandwidth_come_back_in_their_units() -> None:
+    made = fit([Point(size, ALPHA + BETA * size) for size in SIZES])
+    assert isclose(made.alpha_seconds, ALPHA, rel_tol=1e-6) and isclose(made.bytes_per_second, 1e9, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("noise", "off", "least"), [(0.3, 0.0, 0.92), (0.3, 0.05, 0.91), (0.3, 0.2, 0.92)], ids=["line", "near", "crooked"]
+)
+def test_intervals_cover_the_truth_as_often_as_they_say(noise: float, off: float, least: float) -> None:
+    """95 % of them, over simulated networks; 300 can tell 95 from 91."""
+    rng = np.random.default_rng(0)
+    fits = [fit(simulated(rng, MANY_TO_FEW, noise, off)) for _ in range(300)]
+    for low, high, truth in (("alpha_low", "alpha_high", ALPHA), ("beta_low", "beta_high", BETA)):
+        assert np.mean([getattr(f, low) <= truth <= getattr(f, high) for f in fits]) >= least
+    widths = [((f.alpha_high or inf) - (f.alpha_low or 0.0)) / ALPHA for f in fits]
+    assert np.median(widths) < {0.0: 0.12, 0.05: 0.25, 0.2: 0.8}[off], "an interval that says nothing covers too"
+
+
+def test_the_misfit_is_what_the_noise_does_not_explain() -> None:
+    rng = np.random.default_rng(1)
+    for off in (0.0, 0.05, 0.2):
+        found = np.median([fit(simulated(rng, MANY_TO_FEW, 0.2, off)).misfit for _ in range(50)])
+        assert abs(found - off) < 0.03
+
+
+def test_a_kink_between_two_protocols_is_said_by_the_residual() -> None:
+    """Above 64 KiB another protocol, ten times the latency: no line, and the fit says where it is worst."""
+    seconds = [(1e-5 if size <= 1 << 16 else 1e-4) + 1e-10 * size for size in SIZES]
+    made = fit([Point(size, s, 0.01 * s) for size, s in zip(SIZES, seconds, strict=True)])
+    assert made.misfit > 0.3 and made.worst > 0.5 and made.worst_bytes == 1 << 18
+    assert made.alpha_high is not None and made.alpha_low is not None
+    assert made.alpha_high - made.alpha_low > 0.5 * made.alpha_seconds, "what does not fit is not claimed narrowly"
+    assert "beyond their noise, at most by +" in made.residuals and made.residuals.endswith("% at 262144 B")
+
+
+def test_errors_are_relative() -> None:
+    """10 % more at 256 MiB, where it is milliseconds, moves the latency no more than 10 % at 1 KiB would."""
+    points = [Point(size, ALPHA + BETA * size, 1e-3 * (ALPHA + BETA * size)) for size in SIZES]
+    points[-1] = Point(SIZES[-1], 1.1 * points[-1].seconds, 1e-4)
+    assert isclose(fit(points).alpha_seconds, ALPHA, rel_tol=0.05)
+
+
+def test_a_size_that_is_not_known_well_counts_less() -> None:
+    points = [Point(size, ALPHA + BETA * size, 1e-3 * ALPHA) for size in SIZES]
+    points[3] = Point(SIZES[3], 3 * points[3].seconds, 3 * points[3].seconds)
+    assert isclose(fit(points).alpha_seconds, ALPHA, rel_tol=0.01)
+
+
+def test_two_sizes_make_a_line_and_no_interval() -> None:
+    made = fit([Point(1024, 2e-6, 1e-8), Point(1 << 20, 1e-3, 1e-5)])
+    assert (made.alpha_low, made.alpha_high, made.beta_low, made.beta_high) == (None,) * 4
+    assert made.bytes_per_second_bounds is None and made.misfit == 0
+    assert made.alpha_seconds > 0
+
+
+def test_a_slope_or_latency_below_zero_is_none() -> None:
+    falling = fit([Point(size, 1e-3 / (index + 1), 1e-5) for index, size in enumerate(SIZES)])
+    assert falling.beta_seconds_per_byte == 0 and falling.bytes_per_second == inf
+    assert falling.bytes_per_second_bounds is not None and falling.bytes_per_second_bounds[1] == inf
+    steep = fit([Point(size, 1e-12 * size**1.3, 1e-14 * size**1.3) for size in SIZES])
+    assert steep.alpha_seconds == 0 and steep.alpha_low == 0 and steep.beta_seconds_per_byte > 0
+
+
+@pytest.mark.parametrize("points", [[], [Point(1024, 1.0)], [Point(1024, 1.0), Point(1024, 2.0)]])
+def test_one_size_is_no_line(points: list[Point]) -> None:
+    with pytest.raises(ValueError, match="at least two sizes"):
+        fit(points)
+    assert summary(points).startswith("no fit")
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), inf])
+def test_seconds_are_positive_numbers(seconds: float) -> None:
+    with pytest.raises(ValueError, match="positive seconds"):
+        fit([Point(1, 1.0), Point(2, seconds)])
+
+
+def test_the_point_of_a_series_knows_how_sure_it_is() -> None:
+    rng = np.random.default_rng(2)
+    errors = [Point.of(1024, list(1 + 0.1 * rng.normal(size=200))).standard_error for _ in range(50)]
+    assert isclose(float(np.median([e for e in errors if e])), 0.1 / 200**0.5, rel_tol=0.25)
+    assert Point.of(1024, [1.0]).standard_error is None
+
+
+def test_a_person_reads_microseconds_and_gigabytes() -> None:
+    points = [Point(size, ALPHA + BETA * size, 1e-6 * ALPHA) for size in SIZES]
+    said = (
+        "latency 100 [100, 100] us, bandwidth 1 [1, 1] GB/s [95 %]; sizes are off the line by no more than their noise"
+    )
+    assert summary(points).startswith(f"{said}, at most by ")
+    assert [three_digits(v) for v in (4838.2, 31.24, 0.05731, inf, 0.0)] == ["4,840", "31.2", "0.0573", "inf", "0"]
+    assert bounded(4.84e-3, (3.3e-3, 6.37e-3), 1e6) == "4,840 [3,300, 6,370]" and bounded(1.0, None, 1.0) == "1"
+
+
+def test_the_interface_that_predictions_read() -> None:
+    made = AlphaBeta(1e-5, 0.9e-5, 1.1e-5, 1e-9, 0.5e-9, 2e-9, 0.0, 0.1, 1024, 10, 1024, 1 << 28)
+    assert made.seconds(1000) == 1e-5 + 1e-6
+    assert made.bytes_per_second_bounds == pytest.approx((5e8, 2e9))

@@ -1,0 +1,299 @@
+"""Reading YAML: values with their lines, and nothing that a hostile or broken file could do to us."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling_study.errors import StudyError
+from scaling_study.settings import CHECKOUT
+from scaling_study.study import documents
+from scaling_study.study.documents import Document, read
+
+
+@pytest.fixture(scope="session")
+def complaint(study_file: Callable[[str | bytes], Path]) -> Callable[[str | bytes], str]:
+    """The one line that a text is refused with, with the file's folder cut off."""
+
+    def refused(text: str | bytes) -> str:
+        path = study_file(text)
+        with pytest.raises(StudyError) as wrong:
+            read(path)
+        assert len(wrong.value.problems) == 1
+        line = wrong.value.problems[0].replace(f"{path.parent}{os.sep}", "")
+        assert "\n" not in line and len(line) < 500, "one clear line"
+        return line
+
+    return refused
+
+
+@pytest.fixture(scope="session")
+def document(study_file: Callable[[str | bytes], Path]) -> Callable[[str | bytes], Document]:
+    return lambda text: read(study_file(text))
+
+
+def test_values_come_with_the_line_on_which_each_stands(document: Callable[[str], Document]) -> None:
+    made = document(
+        "study: a\n"  # 1
+        "\n"
+        "sweeps:\n"  # 3
+        "  - framework: single\n"  # 4
+        "    matrix:\n"  # 5
+        "      workers: [1,\n"  # 6
+        "        2]\n"  # 7
+        "  # a comment\n"
+        "  - {framework: horovod}\n"  # 9
+    )
+    assert made.value == {
+        "study": "a",
+        "sweeps": [{"framework": "single", "matrix": {"workers": [1, 2]}}, {"framework": "horovod"}],
+    }
+    assert made.lines == {
+        (): 1,
+        ("study",): 1,
+        ("sweeps",): 3,
+        ("sweeps", 0): 4,
+        ("sweeps", 0, "framework"): 4,
+        ("sweeps", 0, "matrix"): 5,
+        ("sweeps", 0, "matrix", "workers"): 6,
+        ("sweeps", 0, "matrix", "workers", 0): 6,
+        ("sweeps", 0, "matrix", "workers", 1): 7,
+        ("sweeps", 1): 9,
+        ("sweeps", 1, "framework"): 9,
+    }
+
+
+def test_a_place_that_is_not_in_the_file_is_shown_as_what_surrounds_it(document: Callable[[str], Document]) -> None:
+    made = document("study: a\nmeasure:\n  repeats: 3\n")
+    assert made.at(("measure", "repeats")) == f"{made.path}:3"
+    assert made.at(("measure", "repeets", "x")) == f"{made.path}:2"
+    assert made.at(("sweeps", 0)) == f"{made.path}:1"
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 5)), min_size=1, max_size=30))
+def test_every_keys_line_is_right_whatever_stands_between(
+    study_file: Callable[[str | bytes], Path], entries: list[tuple[int, int]]
+) -> None:
+    lines: list[str] = []
+    expected = {(): 1}
+    for index, (blank, value) in enumerate(entries):
+        lines += ["# nothing"] * blank
+        lines.append(f"key{index}: {value}")
+        expected[(f"key{index}",)] = len(lines)
+    expected[()] = expected[("key0",)]
+    assert read(study_file("\n".join(lines))).lines == expected
+
+
+def test_duplicate_keys_are_refused_with_both_lines(study_file: Callable[[str], Path]) -> None:
+    path = study_file("a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\na: 2\n'a': 3\n")
+    with pytest.raises(StudyError) as wrong:
+        read(path)
+    assert wrong.value.problems == [
+        f"{path}:5: 'c' is given twice (first on line 3)",
+        f"{path}:6: 'a' is given twice (first on line 1)",
+        f"{path}:7: 'a' is given twice (first on line 1)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "study.yaml: empty; a study needs at least `study:` and `sweeps:`"),
+        (b"# only a comment\n", "study.yaml: empty; a study needs at least `study:` and `sweeps:`"),
+        (b"study: \xe9t\xe9\n", "study.yaml: not UTF-8 text (byte 7)"),
+        ("study: a\n".encode("utf-16"), "study.yaml: not UTF-8 text (byte 0)"),
+        (b"study: a\n\tsweeps: []\n", "study.yaml:2: not YAML: found character '\\t' that cannot start any token"),
+        (b"a: 1\nb: [1, 2\n", "study.yaml:3: not YAML: expected ',' or ']', but got '<stream end>'"),
+        (b"a: 1\n---\nb: 2\n", "study.yaml:2: not YAML: but found another document"),
+        (b"a: *nowhere\n", "study.yaml:1: not YAML: found undefined alias 'nowhere'"),
+        (b"a: 1\n? [b, c]\n: 2\n", "study.yaml:2: a key must be a plain word"),
+        (b"a: 1\nb: 2001-02-30\n", "study.yaml:2: '2001-02-30' cannot be read as tag:yaml.org,2002:timestamp"),
+    ],
+)
+def test_what_is_not_yaml_is_one_clear_line(complaint: Callable[[bytes], str], text: bytes, said: str) -> None:
+    assert complaint(text) == said
+
+
+@pytest.mark.parametrize("text", ["a: \0", "a: 1\nb: \x1b[31m"])
+def test_control_characters_are_one_clear_line(complaint: Callable[[str], str], text: str) -> None:
+    assert complaint(text).startswith("study.yaml")
+
+
+@pytest.mark.parametrize("word", ["!!timestamp soon", "!!bool perhaps", "!!int ''", "!!float ''", "!!int one"])
+def test_a_tag_that_does_not_fit_its_value_is_a_problem_and_no_crash(
+    complaint: Callable[[str], str], word: str
+) -> None:
+    assert complaint(f"a: 1\nb: {word}\n").startswith("study.yaml:2: ")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key(document: Callable[[bytes], Document]) -> None:
+    assert document(b"\xef\xbb\xbfstudy: a\n").value == {"study": "a"}
+
+
+def test_numbers_too_large_to_print_are_refused(complaint: Callable[[str], str]) -> None:
+    assert complaint("a: 0x" + "f" * 5000).startswith("study.yaml:1: ")
+    assert complaint("a: " + "9" * 5000).startswith("study.yaml:1: ")
+
+
+@pytest.mark.parametrize(
+    "tagged",
+    [
+        "!!python/object/apply:os.system ['touch {marker}']",
+        "!!python/object/new:os.system ['touch {marker}']",
+        "!!python/object:os.path.join {{a: 1}}",
+        "!!python/name:os.system",
+        "!!python/module:os",
+        "!!python/tuple [1, 2]",
+        "!mine [1]",
+        "!mine {{a: 1}}",
+        "!mine word",
+    ],
+)
+def test_tags_beyond_plain_yaml_are_refused_and_nothing_is_executed(
+    complaint: Callable[[str], str], tmp_path: Path, tagged: str
+) -> None:
+    marker = tmp_path / "executed"
+    assert complaint(f"study: a\nsweeps: {tagged.format(marker=marker)}\n").startswith("study.yaml:2: ")
+    assert not marker.exists()
+
+
+def nest(open: str, close: str, depth: int) -> str:
+    return open * depth + close * depth
+
+
+LAUGHS = "a0: &a0 [lol, lol]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 60))
+LAUGHING_KEYS = "a0: &a0 {x: 1, y: 2}\n" + "".join(
+    f"a{i}: &a{i} {{{', '.join(f'k{j}: *a{i - 1}' for j in range(9))}}}\n" for i in range(1, 60)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (LAUGHS, "more than 50,000 values (keys and aliases count)"),
+        (LAUGHING_KEYS, "more than 50,000 values (keys and aliases count)"),
+        ("a: &a [*a]\n", "nested too deeply"),
+        ("a: &a {b: *a}\n", "nested too deeply"),
+        ("&all [*all, *all]\n", "nested too deeply"),
+        (nest("[", "]", 30), "nested too deeply"),
+        (nest("[", "]", 100_000), "nested too deeply"),
+        (nest("{a: ", "}", 100_000), "nested too deeply"),
+        ("- " * 200_000, "nested too deeply"),
+        ("? " * 200_000, "nested too deeply"),
+        ("[" * 400_000, "nested too deeply"),
+    ],
+    ids=["laughs", "laughing keys", "list of itself", "map of itself", "twice itself", "30 lists", "100000 lists",
+         "100000 maps", "dashes", "question marks", "never closed"],
+)  # fmt: skip
+def test_bombs_are_refused_fast(complaint: Callable[[str], str], text: str, said: str) -> None:
+    start = time.monotonic()
+    assert complaint(text).endswith(said)
+    assert time.monotonic() - start < 5
+
+
+def test_a_big_file_is_refused_unread(study_file: Callable[[bytes], Path]) -> None:
+    path = study_file(b"a: 1 # ")
+    os.truncate(path, 1 << 40)  # a terabyte of nothing, which takes no room and fits into no memory
+    with pytest.raises(StudyError, match=r"study.yaml: larger than 1,000,000 bytes; a study file is a page or two$"):
+        read(path)
+
+
+def test_a_stream_without_an_end_is_refused() -> None:
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
+        "from pathlib import Path\n"
+        "from scaling_study.study.documents import StudyError, read\n"
+        "try:\n    read(Path('/dev/zero'))\n"
+        "except StudyError as wrong:\n    print(*wrong.problems)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=CHECKOUT, timeout=600)
+    assert (said.stdout.startswith("/dev/zero: "), said.stderr) == (True, "")
+
+
+def test_a_missing_file_a_folder_and_a_file_used_as_one_are_said_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("a: 1")
+    for path, said in [
+        (tmp_path / "absent.yaml", "no such file"),
+        (tmp_path, "cannot be read: Is a directory"),
+        (file / "study.yaml", "cannot be read: Not a directory"),
+        (tmp_path / ("x" * 300), "cannot be read: File name too long"),
+    ]:
+        with pytest.raises(StudyError) as wrong:
+            read(path)
+        assert wrong.value.problems == [f"{path}: {said}"]
+
+
+def test_a_file_without_permission_is_said_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "secret.yaml"
+    path.write_text("a: 1")
+
+    def refuse(*_: Any, **__: Any) -> Any:  # root may read anything, so the refusal is planted
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(StudyError) as wrong:
+        read(path)
+    assert wrong.value.problems == [f"{path}: cannot be read: Permission denied"]
+
+
+def test_aliases_within_reason_are_fine(document: Callable[[str], Document]) -> None:
+    assert document("a: &models [resnet8]\nb: *models\n").value == {"a": ["resnet8"], "b": ["resnet8"]}
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(min_size=1, max_size=5), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(plain)
+def test_plain_data_is_read_back_as_it_was_written(study_file: Callable[[str], Path], value: Any) -> None:
+    text = yaml.safe_dump(value)
+    if value is None:
+        assert read(study_file(text)).value is None
+    else:
+        made = read(study_file(text))
+        assert made.value == value and type(made.value) is type(value)
+        assert max(made.lines.values()) <= text.count("\n") + 1
+
+
+pieces = st.sampled_from(
+    ["a", "b", ": ", ":", "- ", "\n", "\n  ", "  ", "[", "]", "{", "}", ",", "&x ", "*x", "!!int ", "!!bool ", "!!set ",
+     "!!binary ", "!!timestamp ", "!!float ", "!!null ", "!!seq ", "!!map ", "!!str ", "!t ", "? ", "| ", "> ", "'",
+     '"', "#", "%", "---\n", "...\n", "<<: ", "1", "0x_", ".inf", "~", "1:30", "2001-01-01", "\t", "\0", "é", "\ufeff"]
+)  # fmt: skip
+
+
+@given(st.text(max_size=60) | st.lists(pieces, max_size=40).map("".join))
+def test_any_text_gives_a_document_or_problems(study_file: Callable[[bytes], Path], text: str) -> None:
+    try:
+        made = read(study_file(text.encode("utf-8", "surrogatepass")))
+    except StudyError as wrong:
+        assert wrong.problems and all(isinstance(problem, str) for problem in wrong.problems)
+    else:
+        assert made.lines[()] >= 1
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_give_a_document_or_problems(study_file: Callable[[bytes], Path], data: bytes) -> None:
+    try:
+        read(study_file(data))
+    except StudyError as wrong:
+        assert wrong.problems
+
+
+def test_the_limits_are_what_the_messages_say() -> None:
+    assert (documents.MAX_BYTES, documents.MAX_DEPTH, documents.MAX_VALUES) == (1_000_000, 20, 50_000)

@@ -1,0 +1,110 @@
+"""Machine files: what they may say, and what is refused with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling_study.errors import StudyError
+from scaling_study.settings import CHECKOUT
+from scaling_study.study import machine_file
+from scaling_study.study.machine_file import MachineFile
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Callable[[str], list[str]]:
+    def problems(text: str) -> list[str]:
+        (tmp_path / "m.yaml").write_text(text, encoding="utf-8")
+        with pytest.raises(StudyError) as wrong:
+            machine_file.load(tmp_path / "m.yaml")
+        return [problem.replace(f"{tmp_path}/", "") for problem in wrong.value.problems]
+
+    return problems
+
+
+def test_the_example_says_everything_that_can_be_said_of_hosts() -> None:
+    example = machine_file.load(CHECKOUT / "machines" / "example.yaml")
+    assert example.interface == "eth0"
+    assert example.environment == {"OMP_WAIT_POLICY": "passive", "NCCL_DEBUG": "WARN"}
+    assert example.flags == {"mpirun": ["--mca", "btl_tcp_links", "4"]}
+    assert example.price_per_worker_hour == 1.2
+
+
+def test_numbers_stand_for_their_text(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text('environment: {A: 1, B: "1", C: 0.5, D: two words}\n')
+    assert machine_file.load(tmp_path / "m.yaml").environment == {"A": "1", "B": "1", "C": "0.5", "D": "two words"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("interfce: eth0\n", "m.yaml:1: unknown key 'interfce'; did you mean 'interface'?"),
+        ("description: x\ninterface: eth 0\n", "m.yaml:2: interface: 'eth 0': is no name of an interface, like eth0"),
+        ("interface: -i\n", "m.yaml:1: interface: '-i': is no name of an interface"),
+        ("environment:\n  1A: x\n", "m.yaml:1: environment: '1A' is no name of a variable: letters, digits and _"),
+        ("environment:\n  'A B': x\n", "m.yaml:1: environment: 'A B' is no name of a variable"),
+        ("environment: {RANK: 0}\n", "m.yaml:1: environment: RANK is set for each trial or rank"),
+        ("environment: {SCALING_STUDY_RESULTS: x}\n", "m.yaml:1: environment: SCALING_STUDY_RESULTS is set for each"),
+        ('environment:\n  A: x\n  B: "a\\nb"\n', "m.yaml:3: environment.B: 'a\\nb': may hold no line break"),
+        ('environment: {B: "a\\0b"}\n', "m.yaml:1: environment.B: 'a\\x00b': may hold no line break"),
+        ("environment: {B: true}\n", "m.yaml:1: environment.B: True: input should be a valid string"),
+        ("environment: [A]\n", "m.yaml:1: environment: input should be a valid dictionary"),
+        ("flags: {mpi: [x]}\n", "m.yaml:1: flags.mpi: 'mpi': input should be 'torchrun', 'srun', 'horovodrun'"),
+        ("flags: {mpirun: -v}\n", "m.yaml:1: flags.mpirun: '-v': input should be a valid list"),
+        ("price_per_worker_hour: -1\n", "m.yaml:1: price_per_worker_hour: -1: input should be greater than or equal"),
+        ("- interface\n", "m.yaml:1: a machine file is a mapping"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(refused: Callable[[str], list[str]], text: str, said: str) -> None:
+    (problem,) = refused(text)
+    assert problem.startswith(said)
+
+
+def test_every_problem_is_said_at_once_in_the_order_of_the_lines(refused: Callable[[str], list[str]]) -> None:
+    lines = [problem.split(":")[1] for problem in refused("interface: 3\nprice_per_worker_hour: x\nfoo: 1\n")]
+    assert lines == ["1", "2", "3"]
+
+
+@given(st.dictionaries(st.text(max_size=8), st.one_of(st.text(max_size=8), st.integers(), st.none()), max_size=3))
+def test_whatever_stands_in_an_environment_can_be_put_into_one(said: dict[str, object]) -> None:
+    try:
+        kept = MachineFile.model_validate({"environment": said}).environment
+    except ValueError:
+        return
+    for name, value in kept.items():
+        assert name.isascii() and name.isidentifier() and not {"\0", "\n", "\r"} & set(value)
+
+
+# --- what decides speed is another machine ---
+
+
+def test_only_what_decides_speed_changes_the_fingerprint() -> None:
+    assert MachineFile().fingerprint == ""
+    assert MachineFile(description="x", price_per_worker_hour=2.0).fingerprint == ""
+    eth0, ib0 = MachineFile(interface="eth0"), MachineFile(interface="ib0")
+    assert len({eth0.fingerprint, ib0.fingerprint, MachineFile(environment={"A": "1"}).fingerprint}) == 3
+    assert eth0.fingerprint == MachineFile(interface="eth0", price_per_worker_hour=2.0).fingerprint
+
+
+# --- which file is meant ---
+
+
+def test_a_name_means_a_file_of_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert machine_file.find("example") == CHECKOUT / "machines" / "example.yaml"
+    (tmp_path / "machines").mkdir()
+    (tmp_path / "machines" / "example.yaml").touch()
+    assert machine_file.find("example") == tmp_path / "machines" / "example.yaml", "one's own comes first"
+    assert machine_file.find("here/mine") == Path("here/mine")
+    assert machine_file.find("mine.yaml") == Path("mine.yaml")
+
+
+def test_an_unknown_name_is_refused_with_those_there_are() -> None:
+    with pytest.raises(StudyError, match=r"--machine 'exmple': there is no .*; did you mean 'example'\?"):
+        machine_file.find("exmple")
+    with pytest.raises(StudyError, match=r"; there are .*example"):
+        machine_file.find("cluster-of-ours")

@@ -1,0 +1,522 @@
+"""The plan: what a study expands to, in which order, and what a machine cannot run of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from scaling_study.datasets import Data
+from scaling_study.errors import StudyError
+from scaling_study.estimate import Estimate
+from scaling_study.machine import Machine
+from scaling_study.settings import CHECKOUT
+from scaling_study.study import plan, study
+from scaling_study.study.plan import Plan
+from scaling_study.study.study import Study
+from scaling_study.trial import Trial, Window
+
+DEFAULT_STUDY = CHECKOUT / "sweeps.yaml"
+PUBLISHED_STUDY = CHECKOUT / "studies" / "distributed_dl_horovod.yaml"
+HOROVOD = "study: a\nsweeps:\n  - framework: horovod\n    matrix: {model: [resnet8], "
+
+
+def timed(made: Plan) -> list[Trial]:
+    """The trials of a plan, its gates apart."""
+    return [trial for trial, _ in made.trials() if trial.find is None]
+
+
+def rows(made: Plan) -> list[tuple[Any, ...]]:
+    return [
+        (t.framework, t.model, t.batch_per_worker, t.allreduce, t.workers)
+        for t in (p.trial for p in made.configurations)
+    ]
+
+
+def unsupported(made: Plan) -> Counter[str]:
+    return Counter(p.unsupported for p in made.configurations if p.unsupported)
+
+
+# --- resolution ---
+
+
+def test_a_trial_is_resolved_in_full(plan_of: Callable[..., Plan], machine: Callable[..., Machine]) -> None:
+    here = machine(cores=8)
+    made = plan_of(
+        "study: a\n"
+        "measure: {warmup_steps: 1, min_steps: 2, min_seconds: 3, max_seconds: 4, max_steps: 5}\n"
+        "sweeps:\n"
+        "  - framework: horovod\n"
+        "    matrix: {model: [resnet50], batch_per_worker: [128], allreduce: [fp16], workers: [2]}\n",
+        here,
+        data={"cifar10": Data("cifar10", "in /data")},
+    )
+    (planned,) = made.configurations
+    assert planned.trial == Trial(
+        framework="horovod", model="resnet50", batch_per_worker=128, allreduce="fp16", precision="fp32", workers=2,
+        launcher="horovodrun", controller="mpi", device="cpu", cores_per_worker=4, oversubscribe=False,
+        data="cifar10", image_size=None, memory_format="contiguous", learning_rate=None, seed=42, epochs=None,
+        machine=here.fingerprint, repeat=1,
+        window=Window(warmup_steps=1, min_steps=2, min_seconds=3.0, max_seconds=4.0, max_steps=5),
+    )  # fmt: skip
+    assert (planned.unsupported, made.notes) == ("", ())
+
+
+def test_one_worker_reduces_nothing_and_runs_once(plan_of: Callable[..., Plan]) -> None:
+    made = plan_of(f"{HOROVOD}allreduce: [fp32, fp16], workers: [1, 2]}}\n")
+    assert rows(made) == [
+        ("horovod", "resnet8", 32, "none", 1),
+        ("horovod", "resnet8", 32, "fp32", 2),
+        ("horovod", "resnet8", 32, "fp16", 2),
+    ]
+    assert made.notes == (
+        "1 combination(s) mean the same as another and run once "
+        "(with one worker nothing is reduced, so its allreduce is none)",
+    )
+
+
+def test_an_included_trial_that_is_there_already_runs_once(plan_of: Callable[..., Plan]) -> None:
+    made = plan_of(f"{HOROVOD}workers: [2]}}\n    include: [{{model: resnet8, workers: 2, allreduce: fp32}}]\n")
+    assert rows(made) == [("horovod", "resnet8", 32, "fp32", 2)]
+
+
+def test_exclude_matches_partially_and_include_adds_whole_trials(plan_of: Callable[..., Plan]) -> None:
+    made = plan_of(
+        "study: a\nsweeps:\n  - framework: horovod\n"
+        "    matrix: {model: [resnet8, resnet50], batch_per_worker: [32, 64], workers: [2]}\n"
+        "    exclude: [{model: resnet50, batch_per_worker: 64}]\n"
+        "    include: [{model: resnet50, batch_per_worker: 64, workers: 4, allreduce: fp16}, {model: resnet18}]\n"
+    )
+    assert rows(made) == [
+        ("horovod", "resnet8", 32, "fp32", 2),
+        ("horovod", "resnet8", 64, "fp32", 2),
+        ("horovod", "resnet50", 32, "fp32", 2),
+        ("horovod", "resnet50", 64, "fp16", 4),
+        ("horovod", "resnet18", 32, "none", 1),
+    ]
+
+
+def test_a_sweep_of_whole_trials_only_has_just_them(plan_of: Callable[..., Plan]) -> None:
+    made = plan_of("study: a\nsweeps:\n  - framework: single\n    seed: 1\n    include: [{model: resnet8}]\n")
+    assert rows(made) == [("single", "resnet8", 32, "none", 1)]
+    assert made.configurations[0].trial.seed == 1
+
+
+def test_a_global_batch_is_shared_out(plan_of: Callable[..., Plan]) -> None:
+    made = plan_of(f"{HOROVOD}global_batch: [64, 96], workers: [1, 2, 4]}}\n")
+    assert [(t.batch_per_worker, t.workers, t.global_batch) for t in (p.trial for p in made.configurations)] == [
+        (64, 1, 64), (32, 2, 64), (16, 4, 64), (96, 1, 96), (48, 2, 96), (24, 4, 96),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("launcher", "controller"), [("horovodrun", "mpi"), ("mpirun", "mpi")])
+def test_horovod_speaks_mpi_unless_told_otherwise(plan_of: Callable[..., Plan], launcher: str, controller: str) -> None:
+    trial = plan_of(f"{HOROVOD}workers: [2], launcher: [{launcher}]}}\n").configurations[0].trial
+    assert (trial.launcher, trial.controller) == (launcher, controller)
+
+
+def test_single_has_no_controller(plan_of: Callable[..., Plan]) -> None:
+    trial = plan_of("study: a\nsweeps:\n  - framework: single\n").configurations[0].trial
+    assert (trial.launcher, trial.controller, trial.allreduce) == ("python", None, "none")
+
+
+def test_a_number_may_be_written_as_an_integer_or_not(plan_of: Callable[..., Plan]) -> None:
+    text = "study: a\nsweeps:\n  - framework: single\n    learning_rate: {}\n    min_seconds: {}\n"
+    whole, decimal = plan_of(text.format(1, 3)), plan_of(text.format(1.0, 3.0))
+    assert whole.configurations[0].trial.id == decimal.configurations[0].trial.id
+
+
+@pytest.mark.parametrize(
+    ("asked", "data", "planned", "notes"),
+    [
+        ("auto", {"cifar10": Data("cifar10", "in /data")}, "cifar10", ()),
+        ("auto", {"cifar10": Data("synthetic", "no network")}, "synthetic", ("SYNTHETIC DATA: no network",)),
+        ("auto", {"cola": Data("cola", "in /data")}, "auto", ()),
+        ("auto", None, "auto", ()),
+        ("synthetic", {"cifar10": Data("cifar10", "in /data")}, "synthetic", ()),
+        ("cifar10", {"cifar10": Data("synthetic", "no network")}, "cifar10", ()),
+    ],
+)
+def test_auto_data_becomes_what_this_machine_has(
+    plan_of: Callable[..., Plan], asked: str, data: dict[str, Data] | None, planned: str, notes: tuple[str, ...]
+) -> None:
+    made = plan_of(f"study: a\nsweeps:\n  - framework: single\n    data: {asked}\n", data=data)
+    assert (made.configurations[0].trial.data, made.notes) == (planned, notes)
+
+
+# --- machines ---
+
+
+@pytest.mark.parametrize(("cores", "share"), [(1, 1), (2, 1), (3, 1), (4, 1), (8, 2), (64, 16)])
+def test_every_worker_of_a_study_has_the_same_share_of_the_cores(
+    plan_of: Callable[..., Plan], machine: Callable[..., Machine], cores: int, share: int
+) -> None:
+    made = plan_of(
+        "study: a\nsweeps:\n"
+        "  - framework: single\n    matrix: {model: [resnet8]}\n"
+        "  - framework: horovod\n    matrix: {model: [resnet8], workers: [1, 2]}\n"
+        "  - framework: horovod\n    include: [{model: resnet8, workers: 4}]\n",
+        machine(cores=cores),
+    )
+    assert [(p.trial.workers, p.trial.cores_per_worker) for p in made.configurations] == [
+        (1, share), (1, share), (2, share), (4, share),
+    ]  # fmt: skip
+
+
+def test_a_share_that_is_asked_for_is_kept(plan_of: Callable[..., Plan], machine: Callable[..., Machine]) -> None:
+    made = plan_of(f"{HOROVOD}workers: [1, 2], cores_per_worker: [3]}}\n", machine(cores=4))
+    assert [(p.trial.cores_per_worker, p.unsupported) for p in made.configurations] == [
+        (3, ""),
+        (3, "2 workers of 3 cores each need 6 cores, this machine has 4"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpus", "reasons"),
+    [
+        (1, 0, {"2 workers need 2 cores, this machine has 1": 1, "4 workers need 4 cores, this machine has 1": 1}),
+        (2, 0, {"4 workers need 4 cores, this machine has 2": 1}),
+        (4, 0, {}),
+        (64, 1, {"2 workers need 2 GPUs, this machine has 1": 1, "4 workers need 4 GPUs, this machine has 1": 1}),
+        (1, 2, {"4 workers need 4 GPUs, this machine has 2": 1}),
+        (1, 4, {}),
+        (1, 8, {}),
+    ],
+)
+def test_more_workers_than_cores_or_gpus_are_unsupported(
+    plan_of: Callable[..., Plan], machine: Callable[..., Machine], cores: int, gpus: int, reasons: dict[str, int]
+) -> None:
+    made = plan_of(f"{HOROVOD}workers: [1, 2, 4]}}\n", machine(cores=cores, gpus=gpus))
+    assert unsupported(made) == reasons
+    assert {p.trial.device for p in made.configurations} == {"cuda" if gpus else "cpu"}
+
+
+@pytest.mark.parametrize(("cores", "gpus"), [(1, 0), (2, 0), (2, 1)])
+def test_oversubscribing_on_purpose_is_supported(
+    plan_of: Callable[..., Plan], machine: Callable[..., Machine], cores: int, gpus: int
+) -> None:
+    made = plan_of(f"{HOROVOD}workers: [4], oversubscribe: [true]}}\n", machine(cores=cores, gpus=gpus))
+    assert not unsupported(made)
+    assert made.configurations[0].trial.oversubscribe
+
+
+def test_the_cpu_can_be_asked_for_on_a_machine_with_gpus(
+    plan_of: Callable[..., Plan], machine: Callable[..., Machine]
+) -> None:
+    made = plan_of(f"{HOROVOD}workers: [2], device: [cpu, cuda, auto]}}\n", machine(cores=2, gpus=2))
+    assert [p.trial.device for p in made.configurations] == ["cpu", "cuda"], "auto means cuda here, and runs once"
+    assert not unsupported(made)
+
+
+@pytest.mark.parametrize(
+    ("keys", "gpus", "reason"),
+    [
+        ("device: cuda", 0, "device cuda: no GPU on this machine"),
+        (
+            "precision: fp16",
+            0,
+            "fp16 compute on a CPU is some 20 times slower than bf16 and says nothing; bf16 works",
+        ),
+        ("precision: fp16", 2, ""),
+        ("precision: bf16", 0, ""),
+        (
+            "allreduce: bf16",
+            2,
+            "Horovod 0.28.1 cannot reduce bf16 (Tensor type torch.BFloat16Tensor is not supported)",
+        ),
+    ],
+)
+def test_what_only_this_machine_or_framework_lacks_is_a_reason_and_no_error(
+    plan_of: Callable[..., Plan], machine: Callable[..., Machine], keys: str, gpus: int, reason: str
+) -> None:
+    text = f"study: a\nsweeps:\n  - framework: horovod\n    workers: 2\n    {keys}\n"
+    assert [p.unsupported for p in plan_of(text, machine(gpus=gpus)).configurations] == [reason]
+
+
+def test_bf16_with_one_worker_is_no_reduction_and_so_supported(plan_of: Callable[..., Plan]) -> None:
+    made = plan_of(f"{HOROVOD}allreduce: [bf16], workers: [1]}}\n")
+    assert (rows(made), unsupported(made)) == ([("horovod", "resnet8", 32, "none", 1)], {})
+
+
+def test_a_missing_library_is_named(plan_of: Callable[..., Plan], machine: Callable[..., Machine]) -> None:
+    text = f"{HOROVOD}workers: [1, 2]}}\n  - framework: single\n    matrix: {{model: [resnet8]}}\n"
+    assert unsupported(plan_of(text, machine(without="horovod"))) == {"horovod is not installed": 2}
+    assert unsupported(plan_of(text, machine(without="torch"))) == {"torch is not installed": 3}
+
+
+def test_what_cannot_run_is_planned_once_and_not_repeated(
+    plan_of: Callable[..., Plan], machine: Callable[..., Machine]
+) -> None:
+    made = plan_of(f"{HOROVOD}workers: [1, 2]}}\n", machine(cores=1))
+    assert Counter(t.workers for t in timed(made)) == {1: 3, 2: 1}
+
+
+# --- the studies that are shipped ---
+
+DEFAULT_ROWS = [
+    *[("single", m, b, "none", 1) for m in ("resnet8", "resnet18") for b in (32, 64)],
+    *[
+        ("horovod", m, b, allreduce, workers)
+        for m in ("resnet8", "resnet18")
+        for b in (32, 64)
+        for allreduce, workers in (("none", 1), ("fp32", 2), ("fp16", 2))
+    ],
+]
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpus", "without", "device", "reasons"),
+    [
+        (2, 0, "", "cpu", {}),
+        (16, 0, "", "cpu", {}),
+        (1, 0, "", "cpu", {"2 workers need 2 cores, this machine has 1": 8}),
+        (2, 0, "horovod", "cpu", {"horovod is not installed": 12}),
+        (8, 1, "", "cuda", {"2 workers need 2 GPUs, this machine has 1": 8}),
+        (8, 2, "", "cuda", {}),
+        (96, 8, "", "cuda", {}),
+    ],
+)
+def test_the_default_study_is_right_on_every_machine(
+    machine: Callable[..., Machine], cores: int, gpus: int, without: str, device: str, reasons: dict[str, int]
+) -> None:
+    made = plan.make(study.load(DEFAULT_STUDY), machine(cores, gpus, without), {"cifar10": Data("cifar10", "in /data")})
+    assert rows(made) == DEFAULT_ROWS
+    assert unsupported(made) == reasons
+    assert {p.trial.device for p in made.configurations} == {device}
+    assert {p.trial.cores_per_worker for p in made.configurations} == {max(1, cores // 2)}
+    assert {p.trial.data for p in made.configurations} == {"cifar10"}
+    assert len(timed(made)) == 3 * (16 - sum(reasons.values())) + sum(reasons.values())
+
+
+def test_the_default_study_means_something_in_under_6_minutes_on_2_cores(machine: Callable[..., Machine]) -> None:
+    made = plan.make(study.load(DEFAULT_STUDY), machine())
+    estimate = Estimate()
+    assert sum(estimate(trial, planned) for trial, planned in made.trials()) < 360
+
+
+PUBLISHED = [  # model, batch_per_worker, allreduce, workers of the 36 published rows
+    ("resnet18", 32, "none", 1), ("resnet18", 64, "none", 1), ("resnet18", 128, "none", 1),
+    ("resnet18", 256, "none", 1), ("resnet18", 512, "none", 1), ("resnet18", 1024, "none", 1),
+    ("resnet18", 32, "fp32", 2), ("resnet18", 64, "fp32", 2), ("resnet18", 128, "fp32", 2),
+    ("resnet18", 256, "fp32", 2), ("resnet18", 512, "fp32", 2), ("resnet18", 1024, "fp32", 2),
+    ("resnet18", 32, "fp16", 2), ("resnet18", 64, "fp16", 2), ("resnet18", 128, "fp16", 2),
+    ("resnet18", 256, "fp16", 2), ("resnet18", 512, "fp16", 2), ("resnet18", 1024, "fp16", 2),
+    ("resnet50", 32, "none", 1), ("resnet50", 64, "none", 1), ("resnet50", 128, "none", 1),
+    ("resnet50", 256, "none", 1), ("resnet50", 512, "none", 1), ("resnet50", 1024, "none", 1),
+    ("resnet50", 32, "fp32", 2), ("resnet50", 64, "fp32", 2), ("resnet50", 128, "fp32", 2),
+    ("resnet50", 256, "fp32", 2), ("resnet50", 512, "fp32", 2), ("resnet50", 1024, "fp32", 2),
+    ("resnet50", 32, "fp16", 2), ("resnet50", 64, "fp16", 2), ("resnet50", 128, "fp16", 2),
+    ("resnet50", 256, "fp16", 2), ("resnet50", 512, "fp16", 2), ("resnet50", 1024, "fp16", 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_the_published_study_has_exactly_the_36_published_configurations(
+    machine: Callable[..., Machine], small: bool
+) -> None:
+    made = plan.make(study.load(PUBLISHED_STUDY, small), machine(gpus=2))
+    assert len(made.configurations) == 36
+    assert sorted(rows(made)) == sorted(("horovod", *row) for row in PUBLISHED)
+    assert {(p.trial.precision, p.trial.seed, p.trial.image_size) for p in made.configurations} == {("fp32", 42, None)}
+    assert made.study.baseline == {"framework": "horovod", "workers": 1}
+    assert min(p.measure.repeats for p in made.configurations) >= 3
+    assert not unsupported(made)
+
+
+def test_the_published_study_in_small_takes_well_under_an_hour_on_2_cores(machine: Callable[..., Machine]) -> None:
+    made = plan.make(study.load(PUBLISHED_STUDY, small=True), machine())
+    assert not unsupported(made)
+    assert len(timed(made)) == 108
+    estimate = Estimate()
+    assert sum(estimate(trial, planned) for trial, planned in made.trials()) < 40 * 60
+
+
+# --- order ---
+
+
+def test_the_order_is_a_literal(plan_of: Callable[..., Plan]) -> None:
+    """A resumed study, and another machine, meet the same order: change it, and old studies lose their design."""
+    made = plan_of(f"order_seed: 1\nmeasure: {{repeats: 2}}\n{HOROVOD}batch_per_worker: [1, 2, 3, 4], workers: [2]}}\n")
+    assert [(t.batch_per_worker, t.repeat) for t in timed(made)] == ORDER
+
+
+ORDER = [(2, 1), (3, 1), (1, 1), (4, 1), (4, 2), (3, 2), (2, 2), (1, 2)]
+
+
+def test_the_order_differs_from_seed_to_seed_and_from_repeat_to_repeat(plan_of: Callable[..., Plan]) -> None:
+    def orders(seed: int) -> list[tuple[int, ...]]:
+        batches = list(range(1, 21))
+        made = plan_of(f"order_seed: {seed}\n{HOROVOD}batch_per_worker: {batches}, workers: [2]}}\n")
+        return [tuple(t.batch_per_worker for t, _ in made.round(repeat)) for repeat in (1, 2, 3)]
+
+    seen = [order for seed in range(3) for order in orders(seed)]
+    assert len(set(seen)) == 9
+    assert all(sorted(order) == list(range(1, 21)) for order in seen)
+    assert orders(1) == orders(1)
+
+
+def test_the_order_does_not_depend_on_the_machine(
+    plan_of: Callable[..., Plan], machine: Callable[..., Machine]
+) -> None:
+    text = f"{HOROVOD}batch_per_worker: [1, 2, 3, 4, 5, 6], workers: [1, 2]}}\n"
+    orders = [
+        [(t.batch_per_worker, t.workers) for t in timed(plan_of(text, here))]
+        for here in (machine(cores=2), machine(cores=64), machine(gpus=8))
+    ]
+    assert orders[0] == orders[1] == orders[2]
+
+
+def test_a_sweep_with_more_repeats_goes_on_alone(plan_of: Callable[..., Plan]) -> None:
+    made = plan_of(
+        "study: a\nmeasure: {repeats: 1}\nsweeps:\n"
+        "  - {framework: single, model: resnet8}\n"
+        "  - {framework: single, model: resnet18, repeats: 3}\n"
+    )
+    assert sorted((t.repeat, t.model) for t in timed(made)) == [
+        (1, "resnet18"), (1, "resnet8"), (2, "resnet18"), (3, "resnet18"),
+    ]  # fmt: skip
+
+
+# --- any valid study ---
+
+MODELS, FLOATS = ["resnet8", "resnet18", "resnet50"], [0.1, 0.5, 1.0]
+CHOICES: dict[str, list[Any]] = {
+    "model": MODELS,
+    "batch_per_worker": [1, 8, 32, 33],
+    "precision": ["fp32", "bf16", "fp16"],
+    "image_size": [32, 64],
+    "seed": [1, 42],
+    "learning_rate": FLOATS,
+    "memory_format": ["contiguous", "channels_last"],
+    "device": ["auto", "cpu", "cuda"],
+    "data": ["auto", "cifar10", "synthetic"],
+    "cores_per_worker": [1, 2],
+}
+HOROVOD_CHOICES = {
+    **CHOICES,
+    "allreduce": ["fp32", "fp16", "bf16"],
+    "workers": [1, 2, 3, 8],
+    "controller": ["mpi", "gloo"],
+    "oversubscribe": [True, False],
+}
+
+
+@st.composite
+def sweeps(draw: st.DrawFn) -> dict[str, Any]:
+    framework = draw(st.sampled_from(["single", "horovod"]))
+    choices = HOROVOD_CHOICES if framework == "horovod" else CHOICES
+    crossed = draw(st.lists(st.sampled_from(sorted(choices)), min_size=1, max_size=4, unique=True))
+    made: dict[str, Any] = {
+        "framework": framework,
+        "matrix": {k: draw(st.lists(st.sampled_from(choices[k]), min_size=1, max_size=4)) for k in crossed},
+    }
+    fixed = draw(st.lists(st.sampled_from(sorted(set(choices) - set(crossed))), max_size=2, unique=True))
+    made |= {key: draw(st.sampled_from(choices[key])) for key in fixed}
+    made |= draw(st.fixed_dictionaries({}, optional={"repeats": st.integers(1, 4), "min_steps": st.integers(1, 3)}))
+    combinations = product(made["matrix"])
+    picked = draw(st.lists(st.sampled_from(combinations), max_size=2))
+    made["exclude"] = [{k: c[k] for k in draw(st.sets(st.sampled_from(crossed), min_size=1))} for c in picked]
+    included = draw(st.lists(st.sets(st.sampled_from(sorted(choices)), min_size=1, max_size=4), max_size=2))
+    made["include"] = [{k: draw(st.sampled_from(choices[k])) for k in sorted(keys)} for keys in included]
+    return made
+
+
+def product(matrix: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(matrix, values, strict=True)) for values in itertools.product(*matrix.values())]
+
+
+def partly_equal(keys: dict[str, Any], part: dict[str, Any]) -> bool:
+    return part.items() <= keys.items()
+
+
+studies = st.fixed_dictionaries(
+    {"study": st.just("any"), "sweeps": st.lists(sweeps(), min_size=1, max_size=3)},
+    optional={
+        "order_seed": st.integers(0, 5),
+        "measure": st.fixed_dictionaries({}, optional={"repeats": st.integers(1, 3), "min_seconds": st.just(1)}),
+    },
+)
+machines = st.builds(
+    Machine,
+    cores=st.integers(1, 16),
+    cpu=st.just("Xeon"),
+    memory_bytes=st.just(8 << 30),
+    gpus=st.sampled_from([(), ("T4",), ("T4", "T4")]),
+    libraries=st.sampled_from([{"torch": "2", "torchvision": "1"}, {"torch": "2", "torchvision": "1", "horovod": "0"}]),
+)
+
+
+def planned(asked: Study, machine: Machine) -> Plan:
+    try:
+        return plan.make(asked, machine)
+    except StudyError as wrong:
+        # The one thing that may be wrong with a generated study: it excludes all of itself.
+        assert all("has no trials left" in problem for problem in wrong.problems), wrong.problems
+        assume(False)
+        raise
+
+
+@given(studies, machines)
+def test_any_valid_study_expands_to_what_it_asks_for(
+    study_of: Callable[[str], Study], value: dict[str, Any], machine: Machine
+) -> None:
+    made = planned(study_of(yaml.safe_dump(value)), machine)
+    trials = [p.trial for p in made.configurations]
+
+    assert len({t.configuration for t in trials}) == len(set(trials)) == len(trials), "no configuration twice"
+    assert all((t.allreduce == "none") == (t.workers == 1) for t in trials), "one worker, and no other, reduces nothing"
+    assert all(t.machine == machine.fingerprint and t.device != "auto" for t in trials)
+
+    asked, largest = [], 1
+    for sweep in value["sweeps"]:
+        fixed = {k: v for k, v in sweep.items() if k in HOROVOD_CHOICES}
+        kept = [c for c in product(sweep["matrix"]) if not any(partly_equal(c, e) for e in sweep["exclude"])]
+        whole = [{"framework": sweep["framework"], **fixed, **c} for c in [*kept, *sweep["include"]]]
+        largest = max([largest, *(keys.get("workers", 1) for keys in whole)])
+        asked += whole
+    share = max(1, machine.cores // largest)
+
+    def answers(trial: Trial, keys: dict[str, Any]) -> bool:
+        said = trial.to_dict()
+        expected = {"workers": 1, "model": "resnet18", "batch_per_worker": 32, "cores_per_worker": share, **keys}
+        if expected["workers"] == 1:
+            expected["allreduce"] = "none"
+        if expected.get("device", "auto") == "auto":
+            expected["device"] = machine.device
+        return partly_equal(said, expected)
+
+    assert all(any(answers(t, keys) for keys in asked) for t in trials), "nothing that was not asked for"
+    assert all(any(answers(t, keys) for t in trials) for keys in asked), "everything that was asked for"
+
+
+@given(studies, machines, machines)
+def test_any_plan_is_repeatable_and_its_repeats_are_interleaved(
+    study_of: Callable[[str], Study], value: dict[str, Any], machine: Machine, other: Machine
+) -> None:
+    asked = study_of(yaml.safe_dump(value))
+    made = planned(asked, machine)
+    trials = timed(made)
+    assert trials == timed(planned(asked, machine)), "the same every time"
+    assert len({t.id for t in trials}) == len(trials)
+
+    repeats = [t.repeat for t in trials]
+    assert repeats == sorted(repeats), "every configuration's r-th before any (r+1)-th"
+    due = {p.trial.configuration: 1 if p.unsupported else p.measure.repeats for p in made.configurations}
+    seen: dict[str, list[int]] = {}
+    for trial in trials:
+        seen.setdefault(trial.configuration, []).append(trial.repeat)
+    assert seen == {c: list(range(1, n + 1)) for c, n in due.items()}
+
+    elsewhere = planned(asked, other)
+    if len(elsewhere.configurations) == len(made.configurations):
+        position = {id(p): i for i, p in enumerate(made.configurations)}
+        there = {id(p): i for i, p in enumerate(elsewhere.configurations)}
+        for repeat in (1, 2):
+            here = [position[id(p)] for p in made.shuffled(repeat)]
+            assert here == [there[id(p)] for p in elsewhere.shuffled(repeat)], "the order depends on the seed alone"

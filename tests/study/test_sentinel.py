@@ -1,0 +1,143 @@
+"""The sentinel of a sweep: where it stands, how often, and that nothing else of the study is changed by it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import planted_sweeps
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.text import Text
+
+from analysis import figures
+from analysis import results as analysis_results
+from analysis.findings import noise
+from scaling_study.errors import StudyError
+from scaling_study.records import results, store
+from scaling_study.study import plan, sentinel, study
+from scaling_study.study.plan import Plan
+
+HOROVOD = "study: a\nsweeps:\n  - framework: horovod\n    matrix: {model: [resnet8], "
+MANY = f"{HOROVOD}batch_per_worker: [1, 2, 3, 4, 5, 6, 7, 8], workers: [1, 2]}}\n"
+REAL = """
+study: a
+baseline: {framework: single}
+sentinel: {framework: single}
+parity: false
+measure: {warmup_steps: 1, min_steps: 5, min_seconds: 0, repeats: 2, max_repeats: 2}
+sweeps:
+  - {framework: single, model: resnet8, batch_per_worker: 4, data: synthetic}
+  - {framework: torch_ddp, model: resnet8, batch_per_worker: 4, workers: 2, data: synthetic}
+"""
+WATCHED = f"sentinel: {{workers: 1, batch_per_worker: 4}}\n{MANY}"
+
+
+def order(made: Plan) -> list[tuple[int, int, int]]:
+    return [(t.batch_per_worker, t.workers, t.repeat) for t, _ in made.trials() if t.find is None]
+
+
+def places(made: Plan) -> list[int]:
+    return [index for index, (batch, workers, _) in enumerate(order(made)) if (batch, workers) == (4, 1)]
+
+
+@given(st.integers(0, 400), st.integers(0, 30))
+def test_it_stands_at_equal_distances_first_and_last(others: int, runs: int) -> None:
+    spread = list(sentinel.spread([("other", i) for i in range(others)], [("S", i) for i in range(runs)]))
+    assert [one for one in spread if one[0] == "S"] == [("S", i) for i in range(runs)]
+    assert [one for one in spread if one[0] == "other"] == [("other", i) for i in range(others)]
+    if runs > 1:
+        assert spread[0][0] == spread[-1][0] == "S"
+        at = [i for i, one in enumerate(spread) if one[0] == "S"]
+        gaps = [b - a for a, b in itertools.pairwise(at)]
+        assert max(gaps) - min(gaps) <= 1
+
+
+@given(st.integers(1, 1000), st.integers(0, 200_000))
+def test_it_costs_at_most_a_tenth(planned: int, others: int) -> None:
+    total = sentinel.repeats(planned, others)
+    assert planned <= total <= max(planned, sentinel.MOST) and total - planned <= others / 10
+
+
+def test_it_is_repeated_through_the_whole_sweep(plan_of: Callable[..., Plan]) -> None:
+    made = plan_of(WATCHED)
+    assert made.sentinel.startswith("horovod-resnet8-b4-none-w1-")
+    assert len(places(made)) == 3 + 45 // 10 and len(order(made)) == 45 + 7
+    assert places(made)[0] == 0 and places(made)[-1] == len(order(made)) - 1
+    repeats = [repeat for batch, workers, repeat in order(made) if (batch, workers) == (4, 1)]
+    assert repeats == list(range(1, 8)), "its repeats are ordinary ones, in the order in which they run"
+    assert any("has 7 repeats, at equal distances" in note for note in made.notes)
+
+
+def test_nothing_else_is_changed_by_it(plan_of: Callable[..., Plan]) -> None:
+    plain, watched = plan_of(MANY), plan_of(WATCHED)
+    assert {t.id for t, _ in plain.trials()} < {t.id for t, _ in watched.trials()}
+    others = [one for one in order(watched) if one[:2] != (4, 1)]
+    assert others == [one for one in order(plain) if one[:2] != (4, 1)], "the same order, too"
+    assert plain.sentinel == "" and results.about(plain)["sentinel"] is None
+    assert results.about(watched)["sentinel"] == watched.sentinel
+    assert results.about(watched)["measure"] == results.about(plain)["measure"]
+
+
+def test_of_several_that_match_the_first_that_can_run_here_is_taken(plan_of: Callable[..., Plan]) -> None:
+    assert plan_of(f"sentinel: {{model: resnet8}}\n{MANY}").sentinel.startswith("horovod-resnet8-b1-none-w1-")
+    sixteen = MANY.replace("workers: [1, 2]", "workers: [16, 2]")
+    assert plan_of(f"sentinel: {{model: resnet8}}\n{sixteen}").sentinel.startswith("horovod-resnet8-b1-fp32-w2-")
+    assert plan_of(f"sentinel: {{workers: 16}}\n{sixteen}").sentinel == "", "none of these can run here"
+
+
+def test_a_probe_of_the_network_is_none(plan_of: Callable[..., Plan]) -> None:
+    probe = "study: a\nsentinel: {workers: 2}\nsweeps:\n  - {framework: network_probe, workers: 2}\n"
+    assert plan_of(probe).sentinel == ""
+
+
+def test_one_that_matches_nothing_is_refused_with_its_line(plan_of: Callable[..., Plan]) -> None:
+    with pytest.raises(StudyError, match=r"study.yaml:1: sentinel workers=3 matches no trial of this study"):
+        plan_of(f"sentinel: {{workers: 3}}\n{MANY}")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [("{}", "it is empty"), ("~", "it is empty"), ("{worker: 1}", "did you mean 'workers'?")]
+)
+def test_one_that_says_nothing_is_refused(given: str, said: str, study_file: Callable[[str], Path]) -> None:
+    with pytest.raises(StudyError) as refused:
+        study.load(study_file(f"{MANY}sentinel: {given}\n"))
+    assert "study.yaml:5: " in str(refused.value) and said in str(refused.value)
+
+
+def test_small_can_have_another(study_file: Callable[[str], Path]) -> None:
+    path = study_file(f"{WATCHED}small:\n  sentinel: {{batch_per_worker: 2}}\n")
+    assert study.load(path, small=True).sentinel == {"workers": 1, "batch_per_worker": 2}
+
+
+def test_the_driver_runs_it_as_planned_and_records_how_often_it_was_meant_to(
+    plan_for: Callable[..., Plan], tmp_path: Path
+) -> None:
+    plain = plan_for("take_a_second", batches=tuple(range(1, 22)))
+    made = plan._watched(replace(plain, study=replace(plain.study, sentinel={"batch_per_worker": 4})))
+    seen, _ = planted_sweeps.run(made, tmp_path)
+    ran = [id for id in seen.started if id.startswith(made.sentinel)]
+    assert ran == [f"{made.sentinel}.r{repeat}" for repeat in (1, 2, 3)] and len(seen.started) == 20 + 3
+    assert seen.started[0] == ran[0] and seen.started[-1] == ran[-1]
+    assert {store.read_trial(tmp_path / "trials" / id).planned_repeats for id in ran} == {3}
+    assert store.load(tmp_path / "study.json")["sentinel"] == made.sentinel
+
+
+@pytest.mark.slow
+def test_a_short_real_study_shows_the_floor_of_its_sentinel(
+    plan_of: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One process, and two under torchrun, really trained; one more repeat for each of the others instead of ten."""
+    monkeypatch.setattr(sentinel, "EVERY", 1)
+    made = plan_of(REAL)
+    seen, _ = planted_sweeps.run(made, tmp_path)
+    ours = [place for place, id in enumerate(seen.started) if id.startswith(made.sentinel)]
+    assert [record.status for record in seen.ended] == ["ok"] * 6 and ours == [0, 2, 3, 5]
+    done = analysis_results.read(tmp_path)
+    least = noise.floor(noise.table(done))
+    assert least is not None and (least.sentinel, least.repeats) == (True, 4) and 0 < least.low < least.spread
+    words = " ".join(text.get_text() for text in figures.draw(done)["drift"].findobj(Text))
+    assert "one standard deviation between repeats of the sentinel" in words.replace("\n", " ")
