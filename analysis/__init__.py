@@ -18,8 +18,8 @@ def write(results: Path, processes: int = 1) -> list[Path]:
     """Write results.csv, configurations.csv, tables/ and figures/ into `results`; return their paths.
 
     `processes`: how many may read and draw at once, of many trials (forked.processes() says what there are).
-    Raises analysis.study.NotResults if `results` is no results folder, OSError if it cannot be written to.
-    Warns analysis.trials.SkippedRecord, with its name, of each record that cannot be read.
+    Raises analysis.frames.study.NotResults if `results` is no results folder, OSError if it cannot be written to.
+    Warns analysis.frames.trials.SkippedRecord, with its name, of each record that cannot be read.
     """
     from analysis import outputs
 
@@ -30,7 +30,7 @@ def print_tables(results: Path, console: Console | None = None) -> None:
     """Print the throughput and speed-up tables of every model. Raises and warns as write() does."""
     from rich.console import Console
 
-    from analysis import results as reading
-    from analysis import terminal
+    from analysis.frames import results as reading
+    from analysis.tables import terminal
 
     terminal.show(reading.read(results), console or Console())

@@ -1,9 +1,9 @@
 """python -m analysis RESULTS: the tables in the terminal, tables and figures on disk.
 
-python -m analysis predict RESULTS --workers 4,8,64: what more workers would give (prediction/command.py).
-python -m analysis compare A B: what became slower or faster from one to the other (compare/command.py).
-python -m analysis report RESULTS: the page that explains them (report/command.py).
-python -m analysis export RESULTS --tensorboard DIR: the numbers for other tools (export/command.py).
+python -m analysis predict RESULTS --workers 4,8,64: what more workers would give (commands/predict.py).
+python -m analysis compare A B: what became slower or faster from one to the other (commands/compare.py).
+python -m analysis report RESULTS: the page that explains them (commands/report.py).
+python -m analysis export RESULTS --tensorboard DIR: the numbers for other tools (commands/export.py).
 
 Exit codes: 0 done; 1 but for a part that could not be made, which it names; 2 not a results folder,
 or one that cannot be written to.
@@ -22,10 +22,10 @@ import analysis
 from scaling_study.quoting import shown_in_any_locale
 
 COMMANDS = {  # the first word of a command line -> the module whose main() runs the rest
-    "predict": "analysis.prediction.command",
-    "compare": "analysis.compare.command",
-    "export": "analysis.export.command",
-    "report": "analysis.report.command",
+    "predict": "analysis.commands.predict",
+    "compare": "analysis.commands.compare",
+    "export": "analysis.commands.export",
+    "report": "analysis.commands.report",
 }
 
 
@@ -42,16 +42,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("-q", "--quiet", action="store_true", help="write the files, print no table")
     asked = parser.parse_args(words)
 
-    from analysis import forked
-    from analysis.salvage import LostPart
-    from analysis.study import NotResults
-    from analysis.trials import SkippedRecord
+    from analysis.execution import process_pool
+    from analysis.execution.lost_parts import LostPart
+    from analysis.frames.study import NotResults
+    from analysis.frames.trials import SkippedRecord
 
     with warnings.catch_warnings(record=True) as caught:
         for kind in (SkippedRecord, LostPart):
             warnings.simplefilter("always", kind)
         try:
-            made = analysis.write(asked.results, processes=forked.processes())
+            made = analysis.write(asked.results, processes=process_pool.processes())
         except NotResults as error:
             print(f"error: {error}", file=sys.stderr)
             return 2

@@ -1,7 +1,7 @@
 """Results folder -> results.csv, configurations.csv, tables/ and figures/, replacing what an earlier run left.
 
-A reader never meets half a file (files.py). Files of ours that this run no longer makes (a model taken out of the
-study) are deleted; anybody else's are left alone.
+A reader never meets half a file (execution/atomic_files.py). Files of ours that this run no longer makes (a model taken
+out of the study) are deleted; anybody else's are left alone.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import communication, drawing, gain, garbage, layout, memory, results, tables
-from analysis.epochs import listing as epochs
-from analysis.files import write_csv, write_text
-from analysis.names import file_name
-from analysis.network import listing as networks
-from analysis.pipeline import listing as pipelines
-from analysis.results import Results
-from analysis.salvage import NOTHING, LostPart, Salvage
-from analysis.scaling import listing as scaling
-from analysis.scaling import table as scaling_table
-from analysis.why import listing as why
-from analysis.why import table as why_table
+from analysis.execution import garbage_collection
+from analysis.execution.atomic_files import write_csv, write_text
+from analysis.execution.lost_parts import NOTHING, LostPart, Salvage
+from analysis.figures import drawing
+from analysis.frames import results
+from analysis.frames.results import Results
+from analysis.scaling import frame as scaling_table
+from analysis.statistics import allreduce_gain
+from analysis.tables import communication, epochs, layout, memory, scaling, throughput
+from analysis.tables import network as networks
+from analysis.tables import pipeline as pipelines
+from analysis.tables import reasons as why
+from analysis.text.file_names import file_name
+from analysis.why import frame as why_table
 
 MOST_TRIALS = 500  # whose report a sweep writes at its end
 OURS = re.compile(
@@ -54,7 +56,7 @@ def write(folder: Path, page: bool | None = None, processes: int = 1) -> list[Pa
     drawn = drawing.write(read, folder / "figures", salvage, processes)
     made += drawing.paths(drawn)
     if page or (page is None and len(read.trials) <= MOST_TRIALS):
-        from analysis.report import write as report  # it writes files as this module does
+        from analysis.report import write as report
 
         made += report.write(read, folder, drawn, salvage)
     for place in ("tables", "figures"):
@@ -69,7 +71,7 @@ def write(folder: Path, page: bool | None = None, processes: int = 1) -> list[Pa
 def write_tables(read: Results, folder: Path, salvage: Salvage = NOTHING) -> list[Path]:
     """throughput-<model>, speedup-<model> where there is a baseline, memory-<model> and communication-<model> where
     they were counted, pipeline and epochs where there were some, and so on: in Markdown, the numbers in CSV."""
-    with garbage.ignored():
+    with garbage_collection.ignored():
         return _write_tables(read, folder, salvage)
 
 
@@ -103,9 +105,9 @@ def _kinds(read: Results) -> Iterator[tuple[str, Callable[[], Iterable[Made]]]]:
 
 def _speeds(read: Results, model: str) -> Iterator[Made]:
     name = file_name(model)
-    yield f"throughput-{name}", tables.throughput(read, model), tables.long(read, model)
+    yield f"throughput-{name}", throughput.throughput(read, model), throughput.long(read, model)
     if read.study.baseline is not None:
-        yield f"speedup-{name}", tables.speedup(read, model), None
+        yield f"speedup-{name}", throughput.speedup(read, model), None
 
 
 def _of_model(read: Results, model: str, kind: str, part: Any) -> Iterator[Made]:
@@ -124,6 +126,6 @@ def _named(said: Mapping[str, layout.Listing], numbers: Mapping[str, pd.DataFram
 
 
 def _gains(read: Results) -> Iterator[Made]:
-    pairs = gain.of(read)
+    pairs = allreduce_gain.of(read)
     if len(pairs):
         yield "allreduce-gain", None, pairs

@@ -1,6 +1,6 @@
 """A study of 10,000 trials of 200 steps each: read in 3 s, tables and figures in 20 s, a page of at most 15 MB.
 
-Claimed: (1) analysis.results.read takes at most 3 s; (2) every table and figure is worked out and written in at most
+Claimed: (1) frames.results.read takes at most 3 s; (2) every table and figure is worked out and written in at most
 20 s more, by as many processes as there are cores; (3) report.html is at most 15 MB; (4) where there is a Chromium, the
 page answers a filter over all 10,000 rows, and a sort of them, within 0.2 s each.
 

@@ -23,13 +23,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from analysis import results
-from analysis.names import file_name
-from analysis.prediction import crowding
+from analysis.frames import results
+from analysis.frames.results import Results
+from analysis.prediction import contention
 from analysis.prediction.against import Checked
 from analysis.prediction.forecast import Asked, forecast
 from analysis.prediction.network import CannotPredict
-from analysis.results import Results
+from analysis.text.file_names import file_name
 from benchmarks import links, over_links, paired, published_512
 from benchmarks.options import Options
 from benchmarks.paired import Bar, Finding
@@ -120,7 +120,7 @@ def crowding_of_one_host(folders: Sequence[Path]) -> float | None:
     """What two workers on this machine do to each other's computing, from the study that ran both on one host."""
     for folder in folders:
         if folder.name == f"links-{over_links.ONE_HOST}":
-            return crowding.factor(crowding.pairs(results.read(folder).configurations.to_dict("records"), 2))
+            return contention.factor(contention.pairs(results.read(folder).configurations.to_dict("records"), 2))
     return None
 
 

@@ -35,6 +35,21 @@ ROOMS = {
     "slurm": {"slurm"},
     "commands": {"cli", "doctor", "profiling", "progress", "report"},
 }
+# The same for the analysis, with its front doors last.
+ANALYSIS_ROOMS = {
+    "how work is run, and text": {"execution", "text"},
+    "records to frames": {"frames"},
+    "statistics": {"statistics"},
+    "what interprets": {
+        *("resources", "network", "pipeline", "epochs", "scaling", "prediction", "why"),
+        *("findings", "published"),
+    },
+    "tables": {"tables"},
+    "figures": {"figures"},
+    "report": {"report"},
+    "other results, other tools": {"compare", "export"},
+    "commands": {"outputs", "commands", "__main__"},
+}
 # The rooms with torch, which run inside a trial's ranks. Of the above they see what is described, never the driver.
 TORCH_ROOMS = {
     "ranks": {"ranks"},
@@ -137,7 +152,18 @@ def test_a_room_imports_only_from_the_rooms_above_its_own(rooms: dict[str, set[s
                 assert rooms is ROOMS or not imports(name) & DRIVER_ONLY, f"{name} loads the driver into a rank"
 
 
-@pytest.mark.parametrize("package", ["scaling_study"])
+def test_a_room_of_the_analysis_imports_only_from_the_rooms_above_its_own() -> None:
+    part_of = {name: name.split("/")[1].removesuffix(".py") for name in SOURCES if name.startswith("analysis/")}
+    assert set(part_of.values()) == set().union(*ANALYSIS_ROOMS.values()) | {"__init__"}, "a new folder gets its room"
+    above: set[str] = set()
+    for room in ANALYSIS_ROOMS.values():
+        above |= room
+        for name in (name for name, part in part_of.items() if part in room):
+            seen = {module.split(".")[1] for module in imports(name) if module.startswith("analysis.")}
+            assert seen & set(part_of.values()) <= above, f"{name} imports from below: {sorted(seen - above)}"
+
+
+@pytest.mark.parametrize("package", ["scaling_study", "analysis"])
 def test_imports_go_nowhere_in_circles(package: str) -> None:
     module_of = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name for name in SOURCES}
     graph = {
@@ -205,7 +231,7 @@ def test_nothing_imports_a_script() -> None:
 def test_analysis_reads_records_and_starts_nothing() -> None:
     ours = [name for name in SOURCES if name.startswith("analysis/")]
     forking = [name for name in ours if "multiprocessing" in packages(name)]
-    assert forking == ["analysis/forked.py"], "itself, to read and draw with several cores"
+    assert forking == ["analysis/execution/process_pool.py"], "itself, to read and draw with several cores"
     for name in ours:
         assert library_parts(name) <= {"stats", "study", "records", *ROOMS["shared"]}, name
         assert not imports(name) & DRIVER_ONLY, name

@@ -9,7 +9,6 @@ be told; and first, whether they may be compared at all.
     differences.py   in what two results differ beside their numbers, and whether that matters
     verdicts.py      the ratio of each pair with its interval, and which changes survive correction
     failing.py       whose runs fail now, some of them
-    listing.py       all of that as a table and in sentences
+    tables.py        all of that as a table and in sentences
     report.py        for the terminal, a pull request, or a program
-    command.py       the command line, and its exit code for CI
 """

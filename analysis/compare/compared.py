@@ -1,4 +1,4 @@
-"""Everything that is to be said of two results, worked out once: listing.py and report.py only put it into words."""
+"""Everything that is to be said of two results, worked out once: tables.py and report.py only put it into words."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis import forked, results
-from analysis.as_rows import as_rows
 from analysis.compare import differences, failing, missing, origins, pairs, verdicts
 from analysis.compare.differences import Difference
 from analysis.compare.missing import Missing
 from analysis.compare.pairs import Pairing, Row
 from analysis.compare.verdicts import REGRESSIONS, SAYS_NOTHING, Verdicts
-from analysis.results import Results
+from analysis.execution import process_pool
+from analysis.frames import results
+from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
 from scaling_study.records.store import BUSY_CORES
 
 MOST_NAMES = 3
@@ -56,7 +57,7 @@ def compare(a: Path, b: Path, threshold: float, expected: Sequence[str] = (), an
 
     Raises NotResults for a folder that is none, NothingToCompare; warns SkippedRecord.
     """
-    read_a, read_b = (results.read(folder, forked.processes()) for folder in (a, b))
+    read_a, read_b = (results.read(folder, process_pool.processes()) for folder in (a, b))
     rows: list[list[Row]] = [list(as_rows(read.configurations)) for read in (read_a, read_b)]
     from_a, from_b = (
         origins.read(folder, (str(row["configuration"]) for row in side))

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.baseline import known
 from analysis.compare.origins import COMMIT, ENVIRONMENT, HOSTS, KINDS, MACHINE, VERSIONS, WINDOW, Fact, Origins
 from analysis.compare.pairs import Pair, Row
+from analysis.frames.baseline import known
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS
 

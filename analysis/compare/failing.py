@@ -12,11 +12,11 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import outcomes
-from analysis.as_rows import as_rows
-from analysis.baseline import known
 from analysis.compare.pairs import Pair, Row
 from analysis.compare.verdicts import BROKEN, FAILING, SLOWER, Verdicts
+from analysis.frames import outcomes
+from analysis.frames.baseline import known
+from analysis.frames.rows import as_rows
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 NO_FAULT = ("ok", "cancelled", outcomes.IMPLIED)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from analysis.compare.pairs import Pair, Pairing, Row
-from analysis.results import Results
+from analysis.frames.results import Results
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 UNREADABLE, FEW = "its records cannot be read", "some of its records cannot be read"

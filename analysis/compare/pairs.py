@@ -16,8 +16,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.baseline import known, same
-from analysis.configurations import KEYS
+from analysis.frames.baseline import known, same
+from analysis.frames.configurations import KEYS
 
 Row = Mapping[Any, Any]  # a configuration: the columns of configurations.csv
 OF_THE_MACHINE = ("machine", "device", "cores_per_worker", "data")  # what a plan resolves by looking at one

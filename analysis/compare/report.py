@@ -10,15 +10,15 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from analysis import layout
-from analysis.as_rows import as_rows
-from analysis.compare import listing
+from analysis.compare import tables
 from analysis.compare.compared import Comparison
 from analysis.compare.verdicts import GAINS, REGRESSIONS
-from analysis.layout import Listing
+from analysis.frames.rows import as_rows
+from analysis.tables import layout
+from analysis.tables.layout import Listing
 
 STYLES = dict.fromkeys(REGRESSIONS, "bold red") | dict.fromkeys(GAINS, "bold green")
-P_VALUE = listing.HEADER.index("p, corrected")
+P_VALUE = tables.HEADER.index("p, corrected")
 WIDE = 110  # characters, from which on there is room for it
 NO_MENTION = "@&#8203;"  # an @ that tells nobody
 MOST_OF_A_COMMENT = 60_000  # characters; GitHub takes 65,536
@@ -29,8 +29,8 @@ def refusal(made: Comparison) -> str:
     if not made.refused:
         return ""
     lines = ["not compared: A and B differ in what decides speed"]
-    lines += [f"  {one.kind}: {one}" for one in made.refused[: listing.MOST_DIFFERENCES]]
-    if (more := len(made.refused) - listing.MOST_DIFFERENCES) > 0:
+    lines += [f"  {one.kind}: {one}" for one in made.refused[: tables.MOST_DIFFERENCES]]
+    if (more := len(made.refused) - tables.MOST_DIFFERENCES) > 0:
         lines.append(f"  and {more} more")
     kinds = ",".join(dict.fromkeys(one.kind for one in made.refused))
     lines.append(f"--expect {kinds} if that is what the comparison is about; --anyway to go on whatever differs")
@@ -39,7 +39,7 @@ def refusal(made: Comparison) -> str:
 
 def to_terminal(made: Comparison, console: Console) -> None:
     """The table, what came out of it, and what it rests on."""
-    said = listing.listing(made)
+    said = tables.listing(made)
     shown = [index for index in range(len(said.header)) if index != P_VALUE or console.width >= WIDE]
     table = Table(title=escape(said.title), title_justify="left", title_style="bold", box=None)
     for index in shown:
@@ -49,23 +49,23 @@ def to_terminal(made: Comparison, console: Console) -> None:
         style = next((style for verdict, style in STYLES.items() if row[-1].startswith(verdict)), "")
         table.add_row(*(escape(row[index]) for index in shown), style=style)
     console.print(table)
-    console.print(Text(listing.headline(made), style="bold"))
+    console.print(Text(tables.headline(made), style="bold"))
     for sentence in said.notes:
         console.print(Text(f"  {sentence.replace('**', '')}", style="dim"))
 
 
 def to_markdown(made: Comparison) -> str:
     """A comment for a pull request: what changed, and all the rest folded away."""
-    title = listing.title(made)
+    title = tables.title(made)
     if made.refused:
         differs = tuple((one.kind, one.name, one.a, one.b) for one in made.refused)
         return _commented(
             Listing(f"Not compared: {title}", ("differs", "in", "A", "B"), differs, ()), MOST_OF_A_COMMENT
         )
-    whole = listing.listing(made)
-    changed = listing.listing(made, listing.WORTH_SHOWING).rows
-    said = (*listing.absent(made), *listing.overall(made), *listing.detectable(made))
-    short = Listing(f"{listing.headline(made)}: {title}", whole.header, changed, said)
+    whole = tables.listing(made)
+    changed = tables.listing(made, tables.WORTH_SHOWING).rows
+    said = (*tables.absent(made), *tables.overall(made), *tables.detectable(made))
+    short = Listing(f"{tables.headline(made)}: {title}", whole.header, changed, said)
     opened = f"<details><summary>All {len(whole.rows)} pairs</summary>"
     shown = _commented(short, MOST_OF_A_COMMENT // 2)
     folded = _commented(Listing("All pairs", whole.header, whole.rows, whole.notes), MOST_OF_A_COMMENT - len(shown))
@@ -80,7 +80,7 @@ def to_json(made: Comparison) -> str:
         {str(key): value for key, value in row.items()} for row in as_rows(table.where(table.notna(), None))
     ]
     said = {
-        "a": made.a.study.name, "b": made.b.study.name, "headline": listing.headline(made),
+        "a": made.a.study.name, "b": made.b.study.name, "headline": tables.headline(made),
         "threshold": made.threshold, "refused": bool(made.refused),
         "regressed": made.regressed, "regressions": len(made.verdicts.having(*REGRESSIONS)),
         "gains": len(made.verdicts.having(*GAINS)), "noise": made.verdicts.noise,

@@ -1,6 +1,6 @@
 """The ratio of each pair, B over A, and which changes are more than chance among so many.
 
-Three to five repeats say too little about their own spread. So the spread is believed as analysis/spread.py has it,
+Three to five repeats say too little about their own spread. So the spread is believed as statistics/spread.py has it,
 from both sides of a pair together and as far as all pairs look alike from them. Of the p-values Holm's procedure takes
 those that hold together (Scand. J. Stat. 6, 1979): whatever the number of pairs and however they depend on each
 other, with nothing changed the chance of one false alarm or more is at most 5 %. A false discovery rate would find more
@@ -21,11 +21,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from analysis import comparable, outcomes
-from analysis.baseline import known
 from analysis.compare.pairs import Pair, Row
-from analysis.configurations import values
-from analysis.spread import Spread, believed
+from analysis.frames import comparability, outcomes
+from analysis.frames.baseline import known
+from analysis.frames.configurations import values
+from analysis.statistics.spread import Spread, believed
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 
 Values = NDArray[np.float64]
@@ -144,7 +144,7 @@ def _without_a_test(a: Row, b: Row) -> tuple[str, str]:
     if not a["n"] or not b["n"]:
         words = f"A: {outcomes.word(a)}, B: {outcomes.word(b)}"
         return (LOST if a["n"] else FOUND if b["n"] else NEITHER), words
-    if comparable.failed(b) and not comparable.failed(a):
+    if comparability.failed(b) and not comparability.failed(a):
         return BROKEN, " ".join(str(b["parity"]).split())
     for side, row in (("A", a), ("B", b)):
         if known(row["not_comparable"]) and row["not_comparable"]:

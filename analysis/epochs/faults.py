@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.baseline import known
-from analysis.layout import number
+from analysis.frames.baseline import known
+from analysis.text.number_formats import number
 from scaling_study.models import MODELS
 
 UNEQUAL_WORK, OTHER_MODEL, OTHER_STEPS, LOADING, UNSTEADY = "F9", "F10", "F13", "F17", "≠"

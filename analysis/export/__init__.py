@@ -4,7 +4,6 @@
 
     runs.py         a configuration as such tools know it: a run with parameters, metrics, and a point a repeat
     tensorboard.py, mlflow.py, wandb.py      each tool's own library, imported only where it is asked for
-    command.py      the command line
 
 The libraries are optional: `pip install 'scaling-study[export]'`.
 """

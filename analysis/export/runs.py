@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from analysis.as_rows import as_rows
-from analysis.baseline import known
-from analysis.configurations import KEYS, MAXIMA, MEANS
-from analysis.over_ranks import PHASES
-from analysis.results import Results
+from analysis.frames.baseline import known
+from analysis.frames.configurations import KEYS, MAXIMA, MEANS
+from analysis.frames.over_ranks import PHASES
+from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
 
 Row = Mapping[Any, Any]
 Number = int | float

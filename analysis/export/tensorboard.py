@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from analysis.export.runs import AlreadyThere, Missing, Number, Run
-from analysis.names import file_name
+from analysis.text.file_names import file_name
 
 NEEDS = ("tensorboard",)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.export.runs import AlreadyThere, Missing, Run
-from analysis.names import file_name
+from analysis.text.file_names import file_name
 from scaling_study.quoting import shortened
 
 NEEDS = ("wandb",)

@@ -7,6 +7,7 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
+from analysis.execution.lost_parts import NOTHING, Salvage
 from analysis.figures import (
     captions,
     distributions,
@@ -25,9 +26,8 @@ from analysis.figures import (
     timeline,
     waterfall,
 )
-from analysis.names import file_name
-from analysis.results import Results
-from analysis.salvage import NOTHING, Salvage
+from analysis.frames.results import Results
+from analysis.text.file_names import file_name
 
 Made = Mapping[str, Figure] | Figure | None
 

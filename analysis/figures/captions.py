@@ -5,9 +5,10 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import comparable, notes, outcomes
 from analysis.figures import style
-from analysis.results import Results
+from analysis.frames import comparability, outcomes
+from analysis.frames.results import Results
+from analysis.tables import notes
 
 MEAN, RATIO = "mean", "ratio of means"  # what a point is
 
@@ -28,7 +29,7 @@ def footnote(
         lines.append("Crosses: not measured, with the reason at the right.")
     if (outcomes.words(rows) == outcomes.IMPLIED).any():
         lines.append("Hollow crosses: not run, as a smaller batch was out of memory.")
-    marked = comparable.sentences(rows)
+    marked = comparability.sentences(rows)
     if marked and drawn:
         lines.append(drawn)
     return [" ".join(line for line in lines if line), *marked, f"{notes.source(results)}."]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analysis import outcomes, series
-from analysis.as_rows import as_rows
 from analysis.figures import style
-from analysis.figures.looks import DASHES, Look
+from analysis.figures.series_styles import DASHES, Look
+from analysis.frames import outcomes, series
+from analysis.frames.rows import as_rows
 
 SHOWN = (
     *("configuration", "baseline", "framework", "allreduce", "workers", "batch", "status", "reason", "oversubscribed"),

@@ -16,12 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from analysis import notes
-from analysis.as_rows import as_rows
 from analysis.figures import style
-from analysis.names import file_name
-from analysis.once import once
-from analysis.results import Results
+from analysis.frames.cache import once
+from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
+from analysis.tables import notes
+from analysis.text.file_names import file_name
 from scaling_study.stats.alpha_beta import three_digits
 
 MOST_ROWS, MOST_REPEATS = 40, 10

@@ -12,13 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from analysis import notes
 from analysis.figures import marks, style
 from analysis.figures.marks import EndLabel
 from analysis.findings import noise
-from analysis.findings.listing import drift_text, floor_text
 from analysis.findings.noise import Drift, Floor
-from analysis.results import Results
+from analysis.frames.results import Results
+from analysis.tables import notes
+from analysis.tables.findings import drift_text, floor_text
 
 SHORT = 2.0  # hours; below, the axis is in minutes
 SENTINEL = "the sentinel"

@@ -7,14 +7,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from analysis import comparable, outcomes
-from analysis.as_rows import as_rows
-from analysis.baseline import known
 from analysis.figures import captions, marks, style
 from analysis.figures.captions import MEAN
-from analysis.layout import number
-from analysis.results import Results, unit
-from analysis.series import ALLREDUCE_ORDER
+from analysis.frames import comparability, outcomes
+from analysis.frames.baseline import known
+from analysis.frames.results import Results, unit
+from analysis.frames.rows import as_rows
+from analysis.frames.series import ALLREDUCE_ORDER
+from analysis.text.number_formats import number
 
 FEWEST = 3  # frameworks of a model, below which the figure would say nothing that the others do not
 ROW = 0.19  # inches
@@ -66,7 +66,7 @@ def _rows(data: pd.DataFrame) -> pd.DataFrame:
     count = data[data.n > 0].groupby("batch").series.nunique()
     rows: pd.DataFrame = data[data.batch == max(count.index, key=lambda batch: (count[batch], batch))]
     said = as_rows(rows)
-    signs = [comparable.sign(row) for row in said]
+    signs = [comparability.sign(row) for row in said]
     rows = rows.assign(
         sign=signs,
         name=[f"{row['series']} {sign}".rstrip() for row, sign in zip(said, signs, strict=True)],

@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from analysis import notes
-from analysis.figures import looks, marks, style
-from analysis.figures.looks import Look
+from analysis.figures import marks, series_styles, style
 from analysis.figures.marks import EndLabel, Failure
-from analysis.results import Results
+from analysis.figures.series_styles import Look
+from analysis.frames.results import Results
+from analysis.tables import notes
 from analysis.why.frontier import Family, families
 
 MOST_LABELS, MOST_COLUMNS = 16, 2
@@ -31,7 +31,7 @@ def draw(results: Results) -> Figure | None:
     }  # fmt: skip
     if not every:
         return None
-    look = looks.of(results.configurations)
+    look = series_styles.of(results.configurations)
     panels = list(every.items())
     columns = min(len(panels), MOST_COLUMNS)
     failed = [_failures(found, look) for _, found in panels]

@@ -11,13 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from analysis import comparable, gain, outcomes, series
-from analysis.as_rows import as_rows
 from analysis.figures import captions, marks, style
 from analysis.figures.captions import RATIO
-from analysis.gain import FASTER, NO_DIFFERENCE, NO_INTERVAL, NOT_COMPARABLE, SLOWER
-from analysis.results import Results
-from analysis.study import workers_text
+from analysis.frames import comparability, outcomes, series
+from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
+from analysis.frames.study import workers_text
+from analysis.statistics import allreduce_gain
+from analysis.statistics.allreduce_gain import FASTER, NO_DIFFERENCE, NO_INTERVAL, NOT_COMPARABLE, SLOWER
 
 ROW = 0.23  # inches
 MOST_ROWS = 40
@@ -27,10 +28,10 @@ STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0)
 
 def draw(results: Results) -> Figure | None:
     """The figure, or None where the study measured no pair that differs in allreduce precision only."""
-    pairs = gain.of(results)
+    pairs = allreduce_gain.of(results)
     if pairs.gain.isna().all():
         return None
-    signs = {row["configuration"]: comparable.sign(row) for row in results.rows}
+    signs = {row["configuration"]: comparability.sign(row) for row in results.rows}
     names = _names(pairs, results)
     pairs = pairs.assign(name=names, text=[_text(pair, signs) for pair in as_rows(pairs)])
     models = [model for model in results.models if (pairs.model == model).any()]

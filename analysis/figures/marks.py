@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
 from analysis.figures import style
-from analysis.figures.looks import Look
+from analysis.figures.series_styles import Look
 
 GAP = style.SMALL * 1.45 / 72  # inches between two labels
 STRIP_ROW = 0.165  # inches

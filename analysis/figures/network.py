@@ -16,12 +16,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 from numpy.typing import NDArray
 
-from analysis import notes
 from analysis.figures import marks, style
 from analysis.figures.marks import EndLabel
-from analysis.network import fit, listing, table
-from analysis.network.listing import duration_text, rate_text, size_text
-from analysis.results import Results
+from analysis.frames.results import Results
+from analysis.network import fit, frame
+from analysis.tables import network, notes
+from analysis.tables.network import duration_text, rate_text, size_text
 from scaling_study.stats.alpha_beta import AlphaBeta
 from scaling_study.stats.collectives import COLLECTIVES, bus_factor
 
@@ -53,7 +53,7 @@ class Line:
 
 def draw(results: Results) -> dict[str, Figure]:
     """`network`, where the study probed one."""
-    sizes, probes = table.table(results), fit.probes(results)[:MOST_PROBES]
+    sizes, probes = frame.table(results), fit.probes(results)[:MOST_PROBES]
     present = [name for name in COLLECTIVES if (sizes.collective == name).any()]
     if not present:
         return {}
@@ -78,7 +78,7 @@ def _lines(sizes: pd.DataFrame, probes: Sequence[fit.Probe]) -> list[Line]:
         for busy in (False, True):
             ours = sizes[(sizes.configuration == probe.configuration) & (sizes.busy == busy)]
             if len(ours):
-                state = listing.state_text(probe, busy)
+                state = network.state_text(probe, busy)
                 name = probe.name + (f", {state}" if state else "")
                 key = (str(ours.collective.iloc[0]), busy)
                 made.append(Line(name, ours, probe.fits.get(key), colour, busy))

@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from analysis import notes
 from analysis.figures import marks, style
 from analysis.figures.marks import EndLabel
-from analysis.results import Results
+from analysis.frames.results import Results
 from analysis.scaling.pareto import BEATEN, ON, PERHAPS, Point, points
+from analysis.tables import notes
 
 MOST_LABELS, MOST_COLUMNS = 14, 2
 ROOM = 6  # names, beyond which lines to them would cross

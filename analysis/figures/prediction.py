@@ -11,15 +11,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from analysis import notes
 from analysis.figures import marks, style
 from analysis.figures.marks import EndLabel
-from analysis.names import file_name
+from analysis.frames.results import Results
 from analysis.prediction.against import Checked
 from analysis.prediction.forecast import Forecast
-from analysis.prediction.listing import networks
 from analysis.prediction.predict import Bounds, Prediction
-from analysis.results import Results
+from analysis.tables import notes
+from analysis.tables.prediction import networks
+from analysis.text.file_names import file_name
 
 ACROSS, MOST_COLUMNS = 3, 9  # panels of a row; of a model: tables/prediction.md has all
 EFFICIENCY, EXPOSED = "efficiency", "exposed share of a step"

@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from analysis import notes
-from analysis.figures import looks, marks, style
+from analysis.figures import marks, series_styles, style
 from analysis.figures.marks import EndLabel
-from analysis.results import Results
+from analysis.frames.results import Results
+from analysis.tables import notes
 from analysis.why.utilisation import DEVICE, Utilisation, utilisations
 from scaling_study.stats.alpha_beta import three_digits
 
@@ -29,7 +29,7 @@ def draw(results: Results) -> Figure | None:
     models = [model for model in results.models if any(one.row["model"] == model for one in every)]
     if not models:
         return None
-    look = looks.of(results.configurations)
+    look = series_styles.of(results.configurations)
     panels = [[one for one in every if one.row["model"] == model] for model in models]
     columns = min(len(models), MOST_COLUMNS)
     labels = [_labels(panel) for panel in panels]
@@ -68,7 +68,7 @@ def _labels(panel: Sequence[Utilisation]) -> list[str]:
     return names if len(names) <= MOST_LABELS else [names[0], names[-1]]
 
 
-def _panel(axis: Axes, panel: Sequence[Utilisation], look: dict[str, looks.Look], layout: style.Layout) -> None:
+def _panel(axis: Axes, panel: Sequence[Utilisation], look: dict[str, series_styles.Look], layout: style.Layout) -> None:
     axis.set_xscale("log")
     axis.set_yscale("log")
     intensities = [one.intensity for one in panel if one.intensity]

@@ -10,16 +10,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from analysis import notes
-from analysis.baseline import known
 from analysis.figures import marks, style
 from analysis.figures.marks import EndLabel
-from analysis.names import file_name
-from analysis.results import Results, unit
+from analysis.frames.baseline import known
+from analysis.frames.results import Results, unit
 from analysis.scaling.extrapolate import FARTHEST, Extrapolation, extrapolations
 from analysis.scaling.fit import Comparison
+from analysis.scaling.frame import extrapolated
 from analysis.scaling.knee import SHARE, Knee
-from analysis.scaling.table import extrapolated
+from analysis.tables import notes
+from analysis.text.file_names import file_name
 
 MOST_PANELS, ACROSS = 9, 3
 WIDTH = 2.3

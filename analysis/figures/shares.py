@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from analysis import notes
 from analysis.figures import marks, style
-from analysis.names import file_name
-from analysis.results import Results
+from analysis.frames.results import Results
+from analysis.tables import notes
+from analysis.text.file_names import file_name
 from analysis.why.bottleneck import (
     BUBBLE,
     COMMUNICATE,

@@ -11,13 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from analysis import outcomes
-from analysis.baseline import is_pipeline
 from analysis.figures import captions, marks, style
 from analysis.figures.captions import RATIO
 from analysis.figures.columns import Line, arrange
 from analysis.figures.marks import EndLabel, Failure
-from analysis.results import Results
+from analysis.frames import outcomes
+from analysis.frames.baseline import is_pipeline
+from analysis.frames.results import Results
 
 MANY = 6  # columns of panels beyond which precisions share them, and four stand side by side instead of three
 MOST_PANELS = 16  # of each kind; a study that varies more shows its first ones here and all in its tables

@@ -11,14 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from analysis import outcomes
-from analysis.as_rows import as_rows
-from analysis.configurations import values
-from analysis.figures import captions, looks, marks, style
+from analysis.figures import captions, marks, series_styles, style
 from analysis.figures.captions import MEAN
-from analysis.figures.looks import Look
 from analysis.figures.marks import EndLabel, Failure
-from analysis.results import Results, unit
+from analysis.figures.series_styles import Look
+from analysis.frames import outcomes
+from analysis.frames.configurations import values
+from analysis.frames.results import Results, unit
+from analysis.frames.rows import as_rows
 
 MANY_PANELS = 4  # beyond, three side by side instead of two
 MOST_PANELS = 24  # a study with more shows its first ones here and all in its tables
@@ -47,8 +47,8 @@ def draw(results: Results) -> Figure:
     """The figure; with no finished trial, one that says so."""
     if results.nothing_yet:
         return captions.empty("Throughput", results.nothing_yet, results)
-    look = looks.of(results.configurations)
-    found = _panels(results, many=len(look) > looks.MOST_COLOURS)
+    look = series_styles.of(results.configurations)
+    found = _panels(results, many=len(look) > series_styles.MOST_COLOURS)
     panels = found[:MOST_PANELS]
     failed = [_failures(panel, look) for panel in panels]
     columns = min(len(panels), 3 if len(panels) > MANY_PANELS else 2)
@@ -103,7 +103,7 @@ def _panels(results: Results, many: bool) -> list[Panel]:
     """
     data = results.configurations[list(SHOWN)]
     every = list(data.sort_values("series_order").framework.unique())
-    frameworks, alone = [f for f in every if not looks.alone(f)], [f for f in every if looks.alone(f)]
+    frameworks, alone = [f for f in every if not series_styles.alone(f)], [f for f in every if series_styles.alone(f)]
     if not many or len(frameworks) < 2:
         return [Panel(model, data[data.model == model]) for model in results.models]
     panels = []

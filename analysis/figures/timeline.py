@@ -18,13 +18,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from analysis import notes
-from analysis.as_rows import as_rows
-from analysis.baseline import known
 from analysis.figures import style
-from analysis.pipeline import bubble, shape, table
-from analysis.pipeline.events import BACKWARD, FORWARD, INPUT, WEIGHT
-from analysis.results import Results
+from analysis.frames.baseline import known
+from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
+from analysis.frames.timeline import BACKWARD, FORWARD, INPUT, WEIGHT
+from analysis.pipeline import bubble, frame, shape
+from analysis.tables import notes
 
 NAMES = {
     FORWARD: "forward", BACKWARD: "backward", INPUT: "backward: input", WEIGHT: "backward: weights",
@@ -81,8 +81,8 @@ def draw(results: Results) -> dict[str, Figure]:
 
 
 def _panels(results: Results) -> list[Panel]:
-    rows = as_rows(table.table(results))
-    shown = [(row, events) for row in rows if not (events := table.events_of(row, results)).empty]
+    rows = as_rows(frame.table(results))
+    shown = [(row, events) for row in rows if not (events := frame.events_of(row, results)).empty]
     names = [shape.file_name(row) for row, _ in shown]
     titles = _titles([row for row, _ in shown])
     panels = []

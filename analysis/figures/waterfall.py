@@ -17,12 +17,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from analysis import notes
 from analysis.figures import marks, style
-from analysis.names import file_name
-from analysis.results import Results
+from analysis.frames.results import Results
+from analysis.tables import notes
+from analysis.tables.reasons import name_of
+from analysis.text.file_names import file_name
 from analysis.why.attribution import PARTS, Attribution, attributions
-from analysis.why.listing import name_of
 
 ROW = 0.2  # inches
 WIDTH = 2.3

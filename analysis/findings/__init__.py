@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from analysis.findings.finding import Finding
-    from analysis.results import Results
+    from analysis.frames.results import Results
 
 
 def check(results: Results) -> list[Finding]:
     """Every finding of a study, the worst first; none where there is nothing to say against it."""
-    from analysis.findings import every  # its detectors import tables that import this package
+    from analysis.findings import every
 
     return every.check(results)

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from analysis.baseline import known
-from analysis.configurations import KEYS
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped, over, simultaneous
 from analysis.findings.finding import DOUBT, NOTE, Finding, Row
-from analysis.over_ranks import PHASES
+from analysis.frames.baseline import known
+from analysis.frames.configurations import KEYS
+from analysis.frames.over_ranks import PHASES
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 CLIFF = 0.9  # of the throughput at the next smaller batch

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.as_rows import as_rows
 from analysis.epochs import faults
-from analysis.epochs.table import table
+from analysis.epochs.frame import table
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence
 from analysis.findings.finding import DOUBT, WRONG, Finding, Row
+from analysis.frames.rows import as_rows
 
 TITLES = {
     faults.UNEQUAL_WORK: ("F9", "Epochs of unlike work", WRONG, "Quote the ratio at equal work."),

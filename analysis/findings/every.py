@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from analysis.execution.lost_parts import Salvage
 from analysis.findings import (
     absent,
     backend,
@@ -25,8 +26,7 @@ from analysis.findings import (
 )
 from analysis.findings.evidence import Evidence
 from analysis.findings.finding import DOUBT, Finding, ordered
-from analysis.results import Results
-from analysis.salvage import Salvage
+from analysis.frames.results import Results
 
 Detector = Callable[[Evidence], Iterator[Finding]]
 DETECTORS: tuple[Detector, ...] = (

@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.as_rows import as_rows
-from analysis.configurations import values
 from analysis.findings.finding import Row
-from analysis.results import Results
+from analysis.frames.configurations import values
+from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
 from scaling_study.stats.intervals import Interval, ratio
 
 RUN_COLUMNS = (

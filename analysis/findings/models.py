@@ -10,12 +10,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from analysis import comparable
-from analysis.baseline import known
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
 from analysis.findings.finding import DOUBT, MOST_NAMES, WRONG, Finding
-from analysis.parity import NOT_CHECKED
+from analysis.frames import comparability
+from analysis.frames.baseline import known
+from analysis.frames.gates import NOT_CHECKED
 from scaling_study.models import MODELS
 
 
@@ -29,7 +29,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _parity(evidence: Evidence) -> Iterator[Finding]:
     """What trains something else, and what nobody has looked at."""
-    failed = [row for row in evidence.rows if comparable.failed(row)]
+    failed = [row for row in evidence.rows if comparability.failed(row)]
     for fault, rows in grouped(failed, lambda row: str(row["parity"])).items():
         said = f"{' '.join(fault.split())} ({finding.who(rows)})"
         text = f"Does not train what one process would: {said}. Compare its speed with nothing."

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from analysis.findings.evidence import Evidence
 from analysis.findings.finding import DOUBT, NOTE, Finding
-from analysis.results import Results
+from analysis.frames.results import Results
 
 FALSE_ALARMS = 0.02  # of studies without drift; the test is exact, so at most so many
 FEWEST = 3  # degrees of freedom; below, a spread says nothing

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.as_rows import as_rows
-from analysis.baseline import known
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
 from analysis.findings.finding import DOUBT, Finding
+from analysis.frames.baseline import known
+from analysis.frames.rows import as_rows
 from analysis.pipeline import shape, shares
-from analysis.pipeline.table import parted, table
+from analysis.pipeline.frame import parted, table
 
 BALANCED = 0.9  # of the ideal: as the table of pipelines has it
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.baseline import known
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
 from analysis.findings.finding import DOUBT, NOTE, WRONG, Finding, Row
+from analysis.frames.baseline import known
 
 TIMED = "Samples per second do not depend on it; compare no losses and no accuracies."
 TRAINED = "Scale the rate with the batch, or hold the global batch."

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence
 from analysis.findings.finding import DOUBT, WRONG, Finding, Row
-from analysis.findings.training import Training
+from analysis.frames.training import Training
 
 TEST = "test"
 RIGHT_MAPS = {"channels": "class", "class": "most likely"}

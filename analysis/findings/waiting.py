@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.baseline import known
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
 from analysis.findings.finding import DOUBT, WRONG, Finding, Row
-from analysis.over_ranks import PHASES
+from analysis.frames.baseline import known
+from analysis.frames.over_ranks import PHASES
 from scaling_study.frameworks import FRAMEWORKS
 
 MOST = 0.1  # of a step spent waiting for its batch; a hair more is still that

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.baseline import known
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
 from analysis.findings.finding import WRONG, Finding, Row
+from analysis.frames.baseline import known
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from analysis.network import table
-from analysis.results import Results
+from analysis.frames.results import Results
+from analysis.network import frame
 from scaling_study.stats.alpha_beta import AlphaBeta, Point
 from scaling_study.stats.alpha_beta import fit as line
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
@@ -40,7 +40,7 @@ class Probe:
 
 def probes(results: Results) -> list[Probe]:
     """Every probe of the study that was measured, in the order of their names."""
-    sizes = table.table(results)
+    sizes = frame.table(results)
     made = []
     for configuration, ours in sizes.groupby("configuration", sort=False):
         about = ours.iloc[0]

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from analysis.pipeline.events import BACKWARD, FORWARD, INPUT, WEIGHT
+from analysis.frames.timeline import BACKWARD, FORWARD, INPUT, WEIGHT
 
 
 class Event(NamedTuple):

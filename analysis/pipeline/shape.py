@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.baseline import known
-from analysis.names import file_name as cleaned
+from analysis.frames.baseline import known
 from analysis.pipeline.theory import NAIVE
+from analysis.text.file_names import file_name as cleaned
 from scaling_study.frameworks import FRAMEWORKS
 
 Row = Mapping[Any, Any]

@@ -13,11 +13,10 @@
     measured.py      a study's one-worker steps, and how much they vary
     targets.py       whose steps, and how their gradients would be shared
     probed.py        the network as the study's own probes measured it
-    crowding.py      what the workers of one host do to each other's computing
+    contention.py    what the workers of one host do to each other's computing
     predict.py       throughput, efficiency, exposed communication, each with its interval
     against.py       predictions beside what was measured
-    forecast.py      all of it for one study; table.py: a row each; listing.py says it to a person
-    command.py       python -m analysis predict
+    forecast.py      all of it for one study; frame.py: a row each
 
-Pure but for measured.py, which reads records, and command.py. The picture is analysis/figures/prediction.py.
+Pure but for measured.py, which reads records. Table and picture: analysis/tables/prediction.py, figures/prediction.py.
 """

@@ -2,7 +2,8 @@
 
 Error: predicted / measured - 1 of the throughput. Noise: half of the 95 % interval of the measured speed-up over the
 one-worker run that the prediction was made from (Welch, on the logarithm): both runs are in the error. A prediction
-that uses measurements of several workers (crowding.py) is made again for its check, without the one it is held against.
+that uses measurements of several workers (contention.py) is made again for its check, without the one it is held
+against.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from analysis.baseline import same
-from analysis.configurations import over
+from analysis.frames.baseline import same
+from analysis.frames.configurations import over
+from analysis.frames.study import workers_text
 from analysis.prediction.predict import Prediction
 from analysis.prediction.probed import hosts_of
 from analysis.prediction.targets import ALIKE, KNOBS
-from analysis.study import workers_text
 
 Row = Mapping[Any, Any]
 TOGETHER = ("framework", "controller", *KNOBS)

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.prediction import against, crowding, predict, probed, targets
+from analysis.frames.results import Results
+from analysis.prediction import against, predict, probed, targets
+from analysis.prediction import contention as crowding
 from analysis.prediction.against import Checked
 from analysis.prediction.fusion import Fusion
 from analysis.prediction.network import CannotPredict, Network
 from analysis.prediction.predict import Prediction
-from analysis.results import Results
 
 NO_NETWORK = (
     "{results} holds no measured network. Give one: --bandwidth 25Gbit --latency 5us; or measure it: add a sweep with "

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.baseline import known
+from analysis.frames.baseline import known
 from analysis.prediction.fusion import Gradient
 from analysis.prediction.simulate import Step
 from scaling_study.records import store

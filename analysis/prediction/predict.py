@@ -71,7 +71,7 @@ def predictions(
 ) -> Iterator[Prediction]:  # fmt: skip
     """In the order of the arguments; without `algorithms`, of all that differ on a target's network.
 
-    `crowding`: of workers that share a host with others (crowding.py).
+    `crowding`: of workers that share a host with others (contention.py).
     """
     for target, network in targets:
         for allreduce in target.wires:

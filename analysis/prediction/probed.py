@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.baseline import known
+from analysis.frames.baseline import known
+from analysis.frames.results import Results
 from analysis.network import fit
 from analysis.network.fit import Probe
 from analysis.prediction.fusion import HOROVOD
 from analysis.prediction.network import Link, Network
-from analysis.results import Results
 from scaling_study.stats.alpha_beta import AlphaBeta
 
 IDLE, BUSY = ("allreduce", False), ("allreduce", True)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analysis import series
-from analysis.baseline import known, same
-from analysis.configurations import KEYS
+from analysis.frames import series
+from analysis.frames.baseline import known, same
+from analysis.frames.configurations import KEYS
+from analysis.frames.results import Results
 from analysis.prediction import fusion
 from analysis.prediction.fusion import Fusion
 from analysis.prediction.measured import OneWorker, one_worker
-from analysis.results import Results
 
 FUSIONS: Mapping[str, Fusion] = {
     "horovod": fusion.HOROVOD,

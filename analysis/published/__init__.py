@@ -7,10 +7,9 @@ Source of each row: the public repository that its column `study` names (distrib
 cifar10deepspeed, lightning_hydra_timm, w251_hw9). Only figures are carried over, none of their code or sentences. Their
 machines: two T4 on one host; four RTX 8000; three RTX 3090; four T4; two hosts.
 
-    reference.py   the figures, and what is wrong with each of them (F1 to F28, docs/methodology.md)
-    claims.py      what they say as ratios: speed-ups, gains of 16 bits, effects of the batch
-    beside.py      the same ratios as measured in a study, where it has them
-    listing.py     both as a table
+    reference.py     the figures, and what is wrong with each of them (F1 to F28, docs/methodology.md)
+    claims.py        what they say as ratios: speed-ups, gains of 16 bits, effects of the batch
+    side_by_side.py  the same ratios as measured in a study, where it has them
 
 Ratios only, never a speed: theirs and ours were measured on unlike hardware, and a ratio of two rates on one machine is
 the most that can be carried from one to another.

@@ -15,7 +15,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from analysis.as_rows import as_rows
+from analysis.frames.rows import as_rows
 from analysis.published import reference
 from analysis.published.reference import flaws_of, outcome
 

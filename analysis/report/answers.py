@@ -10,16 +10,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from analysis import notes, ranking
-from analysis.as_rows import as_rows
-from analysis.baseline import known
-from analysis.layout import number
+from analysis.frames.baseline import known
+from analysis.frames.results import Results, unit
+from analysis.frames.rows import as_rows
 from analysis.report.content import Card
-from analysis.results import Results, unit
 from analysis.scaling import cost, pareto
 from analysis.scaling.fit import Comparison, comparisons
+from analysis.scaling.frame import extrapolated
 from analysis.scaling.knee import SHARE, returns
-from analysis.scaling.table import extrapolated
+from analysis.statistics import ranking
+from analysis.tables import notes
+from analysis.text.number_formats import number
 
 CHEAPEST = "cheapest for a million samples"
 MOST_ALIKE = 4  # names under an answer; the rest are counted

@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import outcomes
+from analysis.frames import outcomes
+from analysis.frames.results import Results
 from analysis.report.content import Listing
-from analysis.results import Results
 
 OF_CONFIGURATIONS = {
     "model": "model", "series": "configuration", "batch": "batch", "workers": "workers", "word": "status", "n": "n",

@@ -8,10 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import layout, tables, work
-from analysis.baseline import known
+from analysis.frames.baseline import known
+from analysis.frames.results import Results
 from analysis.report.content import ALIKE, ASIDE, BEST, FAILED, WORST, Cell, Grid
-from analysis.results import Results
+from analysis.statistics import equal_work
+from analysis.tables import layout, throughput
 
 MOST_COLUMNS = 9  # of a table on a page; beyond, a row for each configuration
 MARKS = {layout.BEST: BEST, layout.ALIKE: ALIKE}
@@ -77,10 +78,10 @@ def _slowest(rows: list[dict[Any, Any]]) -> set[Place]:
     the best of them says that it is slower; of single runs there is none."""
     found = set()
     for batch in {row["batch"] for row in rows}:
-        for ours in work.alike(row for row in rows if row["batch"] == batch and tables.competes(row)):
+        for ours in equal_work.alike(row for row in rows if row["batch"] == batch and throughput.competes(row)):
             last, *others = sorted(ours, key=lambda row: float(row["samples_per_second"]))
             if len(others) >= 2:
-                ratio = tables.over(others[-1], last)
+                ratio = throughput.over(others[-1], last)
                 if ratio.low is not None and ratio.low > 1:
                     found.add(place_of(last))
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
-from analysis.layout import harmless
 from analysis.report.content import (
     ALIKE,
     BEST,
@@ -26,6 +25,7 @@ from analysis.report.content import (
     Report,
     Text,
 )
+from analysis.tables.layout import harmless
 
 MOST_ROWS = 400  # of one table; the rest are in its CSV
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from analysis.execution.lost_parts import NOTHING, Salvage
 from analysis.findings import check
 from analysis.findings.finding import Finding
+from analysis.frames.results import Results
 from analysis.report.content import Part, Picture, lost
 from analysis.report.origins import Origins
-from analysis.results import Results
-from analysis.salvage import NOTHING, Salvage
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import files
-from analysis.drawing import Drawn
+from analysis.execution import atomic_files
+from analysis.execution.lost_parts import NOTHING, Salvage
+from analysis.figures.drawing import Drawn
+from analysis.frames.results import Results
 from analysis.report.assemble import report
 from analysis.report.content import Picture
 from analysis.report.html import html
 from analysis.report.markdown import markdown
 from analysis.report.material import Material
 from analysis.report.origins import SAMPLES, Origins, gather
-from analysis.results import Results
-from analysis.salvage import NOTHING, Salvage
 
 PAGE, WORDS = "report.html", "report.md"
 FONT, WIDE_FONTS = b"font-family: 'DejaVu Sans'", b"font-family: 'DejaVu Sans', Verdana, sans-serif"  # as wide
@@ -25,13 +25,13 @@ def write(results: Results, folder: Path, drawn: Sequence[Drawn], salvage: Salva
     """`drawn`: the figures whose files are in `folder`/figures; `salvage`: what could not be made so far. Returns the
     paths. Raises OSError."""
     found: list[Origins] = []
-    samples = files.replaced(folder / SAMPLES, lambda path: found.append(_gathered(folder, path)))
+    samples = atomic_files.replaced(folder / SAMPLES, lambda path: found.append(_gathered(folder, path)))
     pictures = {one.name: Picture(one.name, one.title, one.text) for one in drawn}
     material = Material(results, str(folder), pictures, found[0], salvage)
     made = report(material)
     images = {name: image(folder / "figures", name) for name in pictures}
-    page = files.write_text(folder / PAGE, html(made, images))
-    return [samples, page, files.write_text(folder / WORDS, markdown(made))]
+    page = atomic_files.write_text(folder / PAGE, html(made, images))
+    return [samples, page, atomic_files.write_text(folder / WORDS, markdown(made))]
 
 
 def image(folder: Path, name: str) -> bytes:

@@ -9,7 +9,7 @@
     cost.py          worker-hours and money for a million samples
     pareto.py        which configurations no other beats in cost and time
     next.py          the configuration most worth measuring
-    listing.py       all of it, said to a person
+    frame.py         all of it, as frames
 
 These laws are fitted to several worker counts that were run. What one worker's steps and a network say of more is
 another question, and another package: analysis/prediction simulates it, gradient by gradient.

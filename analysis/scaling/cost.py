@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.as_rows import as_rows
-from analysis.baseline import known
-from analysis.once import once
-from analysis.results import Results
+from analysis.frames.baseline import known
+from analysis.frames.cache import once
+from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
 
 SAMPLES = 1e6
 NO_PRICE = "no price given"

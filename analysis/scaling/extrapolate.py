@@ -18,8 +18,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.once import once
-from analysis.results import Results
+from analysis.frames.cache import once
+from analysis.frames.results import Results
 from analysis.scaling.fit import Comparison, Curves, comparisons, curves
 
 DRAWS, SEED = 400, 0

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import series
-from analysis.baseline import BATCH_KEYS, known, values_of
-from analysis.configurations import KEYS, values
-from analysis.results import Results
+from analysis.frames import series
+from analysis.frames.baseline import BATCH_KEYS, known, values_of
+from analysis.frames.configurations import KEYS, values
+from analysis.frames.results import Results
 from scaling_study.frameworks import FRAMEWORKS
 
 SPREAD = ("workers", "hosts", "oversubscribe", "launcher", "controller")

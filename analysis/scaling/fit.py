@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.once import once
-from analysis.results import Results
+from analysis.frames.cache import once
+from analysis.frames.results import Results
 from analysis.scaling import laws
 from analysis.scaling.families import Family, families
 from analysis.scaling.laws import Law

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from analysis import work
-from analysis.configurations import over, values
-from analysis.results import Results
+from analysis.frames.configurations import over, values
+from analysis.frames.results import Results
 from analysis.scaling.extrapolate import FARTHEST, Extrapolation, extrapolations
 from analysis.scaling.families import Family, Row
 from analysis.scaling.fit import FEWEST_COUNTS, Comparison, Declined
+from analysis.statistics import equal_work
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 MOST_REPEATS = 30
@@ -55,7 +55,7 @@ def suggestions(results: Results, compared: Sequence[Comparison | Declined]) -> 
 
 def _winner(results: Results, model: str) -> Suggestion | None:
     """Repeats that would tell the fastest from the nearest one that cannot be told from it."""
-    rows = next(iter(work.alike(results.rows_of(model))), [])
+    rows = next(iter(equal_work.alike(results.rows_of(model))), [])
     fit = [row for row in rows if row["n"] >= 2 and not row["oversubscribed"] and not row["not_comparable"]]
     if len(fit) < 2:
         return None

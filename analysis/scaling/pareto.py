@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis import work
-from analysis.configurations import over
-from analysis.results import Results
+from analysis.frames.configurations import over
+from analysis.frames.results import Results
 from analysis.scaling.cost import Cost, costs
+from analysis.statistics import equal_work
 
 ON, PERHAPS, BEATEN = "on the front", "perhaps on the front", "beaten"
 
@@ -36,7 +36,7 @@ class Point:
 def points(results: Results, model: str, price: float | None = None) -> list[Point]:
     """Every configuration of a model, the fastest first; of one that does several kinds of work, the most frequent."""
     ours = {str(one.row["configuration"]): one for one in costs(results, price) if one.row["model"] == model}
-    same = next(iter(work.alike(one.row for one in ours.values())), [])
+    same = next(iter(equal_work.alike(one.row for one in ours.values())), [])
     return placed([ours[str(row["configuration"])] for row in same])
 
 

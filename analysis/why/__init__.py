@@ -1,6 +1,5 @@
 """Why a configuration is as fast as it is: where its steps went, what they lost, and what would help most.
 
-    ranks.py         what each rank's record says, a row a rank
     steps.py         a configuration's mean step, phase by phase, as long as its timed steps were
     idle.py          what ranks of a pipeline wait for other stages, taken out of the phases they stood in
     kernels.py       how much longer the same computing takes beside others, and what of it no batch size changes
@@ -9,7 +8,7 @@
     remedies.py      the most that could be gained, part by part (Amdahl)
     utilisation.py   model FLOP/s against the device's measured peak, and the roofline
     frontier.py      memory against batch, and where it ends
-    listing.py       all of it, said to a person
+    frame.py         all of it, as frames
 
-Pure but for ranks.py, which reads records. The pictures are in analysis/figures/.
+Ranks are read by analysis/frames/ranks.py. The tables: analysis/tables/reasons.py; the pictures: analysis/figures/.
 """

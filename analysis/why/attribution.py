@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from analysis.baseline import known
-from analysis.once import once
-from analysis.results import Results
+from analysis.frames.baseline import known
+from analysis.frames.cache import once
+from analysis.frames.results import Results
 from analysis.why import kernels, steps
 from analysis.why.kernels import Fixed, Neighbours
 from analysis.why.steps import COMMUNICATION, COMPUTING, DATA, OPTIMIZER, UNATTRIBUTED, Mean, Steps, Vector

@@ -19,11 +19,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis import outcomes
-from analysis.baseline import known
-from analysis.layout import number
-from analysis.once import once
-from analysis.results import Results
+from analysis.frames import outcomes
+from analysis.frames.baseline import known
+from analysis.frames.cache import once
+from analysis.frames.results import Results
+from analysis.text.number_formats import number
 from analysis.why import attribution, kernels, steps
 from analysis.why.attribution import Attribution
 from analysis.why.kernels import Fixed

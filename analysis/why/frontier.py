@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from analysis import outcomes
-from analysis.as_rows import as_rows
-from analysis.baseline import BATCH_KEYS, known, same
-from analysis.configurations import KEYS, over
-from analysis.once import once
-from analysis.results import Results
+from analysis.frames import outcomes
+from analysis.frames.baseline import BATCH_KEYS, known, same
+from analysis.frames.cache import once
+from analysis.frames.configurations import KEYS, over
+from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
 from scaling_study.stats.intervals import Interval
 
 OOM, FIND_MAX = "oom", "max_batch"

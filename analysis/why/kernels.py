@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from analysis.baseline import BATCH_KEYS, known
-from analysis.configurations import KEYS
-from analysis.once import once
-from analysis.results import Results
+from analysis.frames.baseline import BATCH_KEYS, known
+from analysis.frames.cache import once
+from analysis.frames.configurations import KEYS
+from analysis.frames.results import Results
 from analysis.why import steps
 from analysis.why.steps import COMPUTING, FORWARD, Mean, Steps, communicates_in, cut, one_process
 from scaling_study.stats.alpha_beta import Point, fit

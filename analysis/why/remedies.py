@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis import gain
-from analysis.as_rows import as_rows
-from analysis.baseline import known
-from analysis.configurations import over
-from analysis.once import once
-from analysis.results import Results
+from analysis.frames.baseline import known
+from analysis.frames.cache import once
+from analysis.frames.configurations import over
+from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
+from analysis.statistics import allreduce_gain as gain
 from analysis.why import attribution, bottleneck
 from analysis.why.attribution import Attribution
 from analysis.why.bottleneck import BUBBLE, COMMUNICATE, COMPUTE, INPUT, LAUNCH, MEMORY, OTHER, Bottleneck, percent

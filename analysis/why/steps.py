@@ -22,14 +22,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.configurations import values
-from analysis.once import once
-from analysis.over_ranks import PHASES
+from analysis.frames.cache import once
+from analysis.frames.configurations import values
+from analysis.frames.over_ranks import PHASES
+from analysis.frames.ranks import PHASE_COLUMNS
+from analysis.frames.results import Results
 from analysis.pipeline import shape
 from analysis.pipeline.bubble import RANK, idle_seconds
-from analysis.results import Results
 from analysis.why.idle import apart, beyond_shortest
-from analysis.why.ranks import PHASE_COLUMNS
 from scaling_study.frameworks import FRAMEWORKS
 
 Vector = NDArray[np.float64]

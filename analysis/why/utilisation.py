@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.as_rows import as_rows
-from analysis.baseline import known
-from analysis.memory import stage_of
-from analysis.once import once
-from analysis.results import Results
+from analysis.frames.baseline import known
+from analysis.frames.cache import once
+from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
+from analysis.resources.memory import stage_of
 from analysis.why.steps import cut
 
 PASSES = 3  # a step's FLOPs over forward's

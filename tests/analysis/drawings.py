@@ -17,9 +17,10 @@ from planted import Planted, default_study, plant_gates, published_study, ten_fr
 from planted_networks import plant_probe
 from planted_pipelines import Pipeline, plant_pipelines
 
-from analysis import figures, results
+from analysis import figures
 from analysis.figures import style
-from analysis.results import Results
+from analysis.frames import results
+from analysis.frames.results import Results
 from scaling_study.records import store
 
 Study = tuple[list[Planted], Any]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis import memory
+from analysis.resources import memory
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records.store import Phases, RankReport, Record, write_record
 from scaling_study.study import gates

@@ -12,9 +12,10 @@ import numpy as np
 from planted import Planted, plant, plant_gates, record
 from planted_pipelines import Pipeline, pipeline_record
 
-from analysis import findings, results
+from analysis import findings
 from analysis.findings.finding import Finding
-from analysis.results import Results
+from analysis.frames import results
+from analysis.frames.results import Results
 from scaling_study.records.store import RankReport, Record, write_record
 
 Change = Callable[[RankReport], Mapping[str, Any]]

@@ -18,7 +18,7 @@ from planted import MACHINE, PARAMETERS, Planted
 from planted_flaws import CUDA, GPUS, TRAINED, Flawed, plant_flawed
 from planted_pipelines import Pipeline
 
-from analysis.results import Results
+from analysis.frames.results import Results
 from scaling_study.records.store import Phases, RankReport
 
 FRAMEWORKS = ("torch_ddp", "horovod", "torch_fsdp2")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.as_rows import as_rows
+from analysis.frames.rows import as_rows
 
 MIXED = pd.DataFrame(
     {

@@ -9,8 +9,9 @@ import pytest
 from planted import Planted, plant
 from planted_phases import STEP, Phased, grown, plant_phased
 
-from analysis import results
-from analysis.why import bottleneck, listing, remedies
+from analysis.frames import results
+from analysis.tables import reasons
+from analysis.why import bottleneck, remedies
 from analysis.why.bottleneck import Bottleneck, bottlenecks
 
 ONE = Planted("single")
@@ -155,7 +156,7 @@ def test_a_bound_stands_beside_what_was_measured(tmp_path: Path) -> None:
         "Halving the bytes of the allreduce (16 bits) would give at most +11 % (fp16 was measured: +11 % [+11, +11])."
         in said
     )
-    table = listing.remedy(read)
+    table = reasons.remedy(read)
     assert table and table.header[-1] == "half the bytes of the allreduce"
     assert "at most +11 % (fp16 was measured: +11 % [+11, +11])" in {line[-1] for line in table.rows}
 

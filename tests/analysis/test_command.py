@@ -13,8 +13,11 @@ import pytest
 from planted import Planted, default_study, plant
 
 import analysis
-from analysis import configurations, drawing, files, names, trials
 from analysis.__main__ import main
+from analysis.execution import atomic_files
+from analysis.figures import drawing
+from analysis.frames import configurations, trials
+from analysis.text import file_names
 
 ONE, TWO = Planted(), Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
 
@@ -54,7 +57,7 @@ def test_a_second_run_replaces_what_the_first_made_and_nothing_else(
 def test_files_can_be_read_by_others(tmp_path: Path) -> None:
     mask = os.umask(0o022)
     try:
-        files.replaced(tmp_path / "a.txt", lambda path: path.write_text("x"))
+        atomic_files.replaced(tmp_path / "a.txt", lambda path: path.write_text("x"))
     finally:
         os.umask(mask)
     assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o644
@@ -69,7 +72,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        files.replaced(path, breaks)
+        atomic_files.replaced(path, breaks)
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
@@ -105,7 +108,7 @@ def test_a_folder_that_cannot_be_written_to_is_exit_2(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(tmp_path))
 
-    monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(atomic_files.tempfile, "mkstemp", refuse)
     assert main([str(tmp_path)]) == 2
     assert "cannot be written to" in capsys.readouterr().err
 
@@ -151,4 +154,4 @@ def test_help_needs_no_pandas_and_tables_need_no_seaborn_or_torch(tmp_path: Path
     [("resnet18", "resnet18"), ("org/model v2", "org-model-v2"), ("../../etc", "etc"), ("…", "model"), (".x", "x")],
 )
 def test_file_names_cannot_leave_their_folder(model: str, name: str) -> None:
-    assert names.file_name(model) == name
+    assert file_names.file_name(model) == name

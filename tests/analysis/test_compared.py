@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from planted import Planted, default_study, plant, plant_gates
 
 from analysis.__main__ import main
-from analysis.compare import command, compared, differences, listing, missing, report, verdicts
+from analysis.commands import compare
+from analysis.compare import compared, differences, missing, report, tables, verdicts
 from analysis.compare.compared import Comparison, NothingToCompare
 from analysis.compare.verdicts import (
     BROKEN,
@@ -32,7 +33,7 @@ from analysis.compare.verdicts import (
     SLOWER,
     SMALL,
     UNRESOLVED,
-)  # fmt: skip
+)
 from scaling_study.settings import CHECKOUT
 
 EXAMPLE = CHECKOUT / "examples" / "results" / "cifar10-scaling"
@@ -78,7 +79,7 @@ def example(tmp_path: Path) -> Callable[[str], Path]:
 def test_results_against_themselves_show_no_regression(
     example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["compare", str(example("a")), str(example("b"))]) == command.NO_REGRESSION
+    assert main(["compare", str(example("a")), str(example("b"))]) == compare.NO_REGRESSION
     said = capsys.readouterr()
     assert "0 of 16 configurations slower, 0 faster; 16 not resolved" in said.out
     assert "48 of the 48 runs of A are in B too: copies, not measured again" in " ".join(said.out.split())
@@ -87,15 +88,15 @@ def test_results_against_themselves_show_no_regression(
 
 def test_what_became_slower_is_a_regression(example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     a, b = example("a"), changed(example("b"), scaled(0.7), only="resnet18-b64")
-    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == command.REGRESSION
+    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == compare.REGRESSION
     assert "4 of 16 configurations slower, 0 faster" in capsys.readouterr().out
     comment = (b / "comment.md").read_text()
     assert comment.startswith("# 4 of 16 configurations slower, 0 faster")
     shown, _, folded = comment.partition("<details>")
     assert shown.count("| slower |") == 4 and "not resolved |" not in shown
     assert folded.count("| not resolved |") == 12
-    assert main(["compare", str(b), str(a)]) == command.NO_REGRESSION, "the other way round it is a gain"
-    assert main(["compare", str(a), str(a), "--markdown", str(b / "same.md")]) == command.NO_REGRESSION
+    assert main(["compare", str(b), str(a)]) == compare.NO_REGRESSION, "the other way round it is a gain"
+    assert main(["compare", str(a), str(a), "--markdown", str(b / "same.md")]) == compare.NO_REGRESSION
     shown, _, folded = (b / "same.md").read_text().partition("<details>")
     assert "|" not in shown and "would be found by 9 of 10" in shown and folded.count("\n| resnet") == 16
     assert "0 of 16 configurations slower, 4 faster" in capsys.readouterr().out
@@ -105,7 +106,7 @@ def test_what_all_share_is_in_the_headline_and_no_regression_of_any(
     example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b = example("a"), changed(example("b"), scaled(0.95))
-    assert main(["compare", str(a), str(b)]) == command.NO_REGRESSION
+    assert main(["compare", str(a), str(b)]) == compare.NO_REGRESSION
     said = " ".join(capsys.readouterr().out.split())
     assert (
         "0 of 16 configurations slower, 0 faster; 16 not resolved; all together 5.0 % slower (95 %: 2.4 to 7.5), a "
@@ -124,7 +125,7 @@ def test_another_machine_is_refused_and_named(
             rank["versions"] |= {"torch": "2.16.0", "transformers": "9.9"}
 
     a, b = example("a"), changed(example("b"), elsewhere)
-    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == command.REFUSED
+    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == compare.REFUSED
     said = capsys.readouterr()
     assert said.out == ""
     for line in (
@@ -136,10 +137,10 @@ def test_another_machine_is_refused_and_named(
     assert "transformers" not in said.err, "no ResNet uses it"
     assert "--expect machine,versions,environment" in said.err and "--anyway" in said.err
     assert "| machine | CPU | AMD EPYC | Intel Xeon |" in (b / "comment.md").read_text()
-    assert main(["compare", str(a), str(b), "--expect", "machine,torch"]) == command.REFUSED
-    assert main(["compare", str(a), str(b), "--expect", "machine,Torch,environment"]) == command.NO_REGRESSION
+    assert main(["compare", str(a), str(b), "--expect", "machine,torch"]) == compare.REFUSED
+    assert main(["compare", str(a), str(b), "--expect", "machine,Torch,environment"]) == compare.NO_REGRESSION
     capsys.readouterr()
-    assert main(["compare", str(a), str(b), "--anyway"]) == command.NO_REGRESSION
+    assert main(["compare", str(a), str(b), "--anyway"]) == compare.NO_REGRESSION
     assert "Differs: machine: CPU: AMD EPYC in A, Intel Xeon in B" in " ".join(capsys.readouterr().out.split())
 
 
@@ -147,21 +148,21 @@ def test_another_commit_is_refused_unless_it_is_what_is_compared(
     example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b = example("a"), changed(example("b"), lambda record: record.update(commit="0123456789ab"))
-    assert main(["compare", str(a), str(b)]) == command.REFUSED
+    assert main(["compare", str(a), str(b)]) == compare.REFUSED
     measured_at = json.loads(next(a.glob("trials/*/record.json")).read_text())["commit"]
     assert f"commit: commit: {measured_at} in A, 0123456789ab in B" in capsys.readouterr().err
-    assert main(["compare", str(a), str(b), "--expect", "commit"]) == command.NO_REGRESSION
+    assert main(["compare", str(a), str(b), "--expect", "commit"]) == compare.NO_REGRESSION
 
 
 def test_json_is_one_object(example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     a, b = example("a"), changed(example("b"), scaled(0.7), only="resnet18-b64")
-    assert main(["compare", str(a), str(b), "--json"]) == command.REGRESSION
+    assert main(["compare", str(a), str(b), "--json"]) == compare.REGRESSION
     said = json.loads(capsys.readouterr().out)
     assert (said["regressed"], said["regressions"], said["gains"], len(said["pairs"])) == (True, 4, 0, 16)
     assert said["pairs"][0].keys() >= set(verdicts.COLUMNS)
     assert said["overall"]["ratio"] == pytest.approx(0.7**0.25, rel=0.01)
     changed(b, lambda record: record.update(commit="other"))
-    assert main(["compare", str(a), str(b), "--json"]) == command.REFUSED
+    assert main(["compare", str(a), str(b), "--json"]) == compare.REFUSED
     said = json.loads(capsys.readouterr().out)
     assert said["refused"] and said["differences"][0]["name"] == "commit"
 
@@ -235,29 +236,29 @@ def test_what_is_deleted_in_b_though_it_is_planned_is_no_pass(
     a, b = example("a"), example("b")
     for folder in (b / "trials").glob("horovod-resnet18-b64-fp16-*"):
         shutil.rmtree(folder)
-    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == command.CANNOT_TELL
+    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == compare.CANNOT_TELL
     said = capsys.readouterr()
     assert "15 not resolved; 1 of A MISSING in B" in said.out
     assert "resnet18, horovod, 2 workers, fp16, batch 64 (planned, and without a record)" in " ".join(said.out.split())
     assert said.err == "not all was tested: 1 of A missing in B\n"
     shown, _, _ = (b / "comment.md").read_text().partition("<details>")
     assert "1 of A MISSING in B" in shown and "(planned, and without a record)" in shown
-    assert main(["compare", str(a), str(b), "--json"]) == command.CANNOT_TELL
+    assert main(["compare", str(a), str(b), "--json"]) == compare.CANNOT_TELL
     (one,) = (said := json.loads(capsys.readouterr().out))["missing"]
     assert one["configuration"].startswith("horovod-resnet18-b64-fp16-") and one["why"] == missing.ABSENT
     assert "1 of A MISSING in B" in said["headline"]
-    assert main(["compare", str(b), str(a)]) == command.NO_REGRESSION, "what is new has nothing to be compared with"
+    assert main(["compare", str(b), str(a)]) == compare.NO_REGRESSION, "what is new has nothing to be compared with"
     changed(b, scaled(0.5), only="resnet8")
-    assert main(["compare", str(a), str(b)]) == command.REGRESSION, "what is known comes first"
+    assert main(["compare", str(a), str(b)]) == compare.REGRESSION, "what is known comes first"
 
 
 def test_what_b_no_longer_plans_was_taken_out_and_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = replace(TWO, batch_per_worker=64)
     a, b = two(tmp_path, [TWO, other], [TWO])
-    assert main(["compare", str(a), str(planned(b, [TWO]))]) == command.NO_REGRESSION
+    assert main(["compare", str(a), str(planned(b, [TWO]))]) == compare.NO_REGRESSION
     said = capsys.readouterr().out
     assert "Only in A: 1 configuration" in said and "issing" not in said
-    assert main(["compare", str(a), str(planned(b, [TWO, other]))]) == command.CANNOT_TELL
+    assert main(["compare", str(a), str(planned(b, [TWO, other]))]) == compare.CANNOT_TELL
     (b / "study.json").write_text(json.dumps({"schema": 1, "study": "planted"}))
     assert [one.why for one in compared.compare(a, b, 0.01).missing] == [missing.UNSAID]
 
@@ -292,7 +293,7 @@ def test_what_cannot_be_read_in_b_is_no_pass(
     a, b = two(tmp_path, [TWO, other], [TWO, other])
     for path in sorted((planned(b, [TWO, other]) / "trials").glob("*-b64-*/record.json"))[:broken]:
         path.write_text('{"half": ')
-    assert main(["compare", str(a), str(b)]) == (command.CANNOT_TELL if why else command.NO_REGRESSION)
+    assert main(["compare", str(a), str(b)]) == (compare.CANNOT_TELL if why else compare.NO_REGRESSION)
     said = " ".join(capsys.readouterr().out.split())
     assert f"batch 64 ({why})" in said if why else "issing" not in said
 
@@ -334,7 +335,7 @@ def test_what_one_side_did_not_record_and_names_of_hosts_are_told_and_refuse_not
     changed(b, lambda record: [rank.update(host="h2") for rank in record["ranks"]])
     made = compared.compare(a, b, 0.01, expected=["comit"])
     assert not made.refused
-    said = " ".join(listing.sentences(made))
+    said = " ".join(tables.sentences(made))
     assert "commit: not recorded in A, abc+changes in B" in said and "host: planted in A, h2 in B" in said
     assert "B was measured from a tree with changes that no commit holds" in said
     assert "comit was expected to differ, and does not" in said
@@ -425,7 +426,7 @@ def test_what_fails_parity_now_is_a_regression_however_fast_it_is(tmp_path: Path
     made = compared.compare(a, b, 0.01)
     assert made.regressed and verdict(made) == [BROKEN]
     assert made.verdicts.table.reason[0] == "gradients: summed" and made.verdicts.table.ratio.isna().all()
-    assert listing.headline(made) == "0 of 1 configurations slower, 0 faster; 1 now fail parity"
+    assert tables.headline(made) == "0 of 1 configurations slower, 0 faster; 1 now fail parity"
     assert verdict(compared.compare(b, a, 0.01)) == [NOT_COMPARABLE]
 
 
@@ -452,7 +453,7 @@ def test_runs_that_fail_now_are_a_regression_with_their_reason(
 ) -> None:
     a, b = two(tmp_path, [TWO], [TWO])
     broken(b, failed, "failed", "rank 1 died")
-    assert main(["compare", str(a), str(b), "--json"]) == command.REGRESSION
+    assert main(["compare", str(a), str(b), "--json"]) == compare.REGRESSION
     said = json.loads(capsys.readouterr().out)
     assert said["headline"].endswith("1 with runs that fail now") and said["regressions"] == 1
     (pair,) = said["pairs"]
@@ -461,7 +462,7 @@ def test_runs_that_fail_now_are_a_regression_with_their_reason(
     )  # fmt: skip
     assert (pair["ratio_low"] is None) == (5 - len(failed) < 3), "what can be tested still has its interval"
     assert "| runs fail now (A: 5 of 5 ok" in report.to_markdown(compared.compare(a, b, 0.01)).partition("<details>")[0]
-    assert main(["compare", str(b), str(a)]) != command.REGRESSION, "the other way round nothing fails"
+    assert main(["compare", str(b), str(a)]) != compare.REGRESSION, "the other way round nothing fails"
 
 
 def test_what_is_slower_and_fails_is_told_both(tmp_path: Path) -> None:
@@ -488,15 +489,15 @@ def test_a_change_that_all_share_may_be_the_machines(tmp_path: Path) -> None:
     made = compared.compare(a, b, 0.01)
     overall = made.verdicts.overall
     assert overall is not None and overall.shared and overall.high < 1
-    assert "What all share may be the machine's" in " ".join(listing.overall(made))
+    assert "What all share may be the machine's" in " ".join(tables.overall(made))
     shift = f"all together {100 * (1 - overall.ratio):.1f} % slower (95 %: {100 * (1 - overall.high):.1f} to "
     said = f"{shift}{100 * (1 - overall.low):.1f}), a change of all, or the machine on another day"
-    assert listing.headline(made).endswith(said)
+    assert tables.headline(made).endswith(said)
     assert said in report.to_markdown(made).splitlines()[0] and json.loads(report.to_json(made))["headline"].endswith(
         said
     )
-    assert " % faster (95 %: " in listing.headline(compared.compare(b, a, 0.01))
-    assert "all together" not in listing.headline(compared.compare(a, b, 0.2)), "below the threshold"
+    assert " % faster (95 %: " in tables.headline(compared.compare(b, a, 0.01))
+    assert "all together" not in tables.headline(compared.compare(a, b, 0.2)), "below the threshold"
 
 
 def test_a_headline_says_nothing_of_all_where_a_few_are_named_or_nothing_changed(tmp_path: Path) -> None:
@@ -504,8 +505,8 @@ def test_a_headline_says_nothing_of_all_where_a_few_are_named_or_nothing_changed
     a, b = two(tmp_path, quiet, [replace(quiet[0], speed=100.0), *quiet[1:]])
     made = compared.compare(a, b, 0.01)
     assert made.verdicts.overall is not None and made.verdicts.overall.high < 0.99
-    assert listing.headline(made) == "1 of 4 configurations slower, 0 faster; 3 unchanged to within the threshold"
-    assert "all together" not in listing.headline(compared.compare(a, a, 0.0))
+    assert tables.headline(made) == "1 of 4 configurations slower, 0 faster; 3 unchanged to within the threshold"
+    assert "all together" not in tables.headline(compared.compare(a, a, 0.0))
 
 
 def test_a_threshold_passes_over_what_is_of_no_interest(tmp_path: Path) -> None:
@@ -522,7 +523,7 @@ def test_what_could_have_been_found_is_said(tmp_path: Path) -> None:
         assert made.verdicts.detectable is not None
         found.append(made.verdicts.detectable)
         text = f"A change of {100 * made.verdicts.detectable:.2g} % in one configuration would be found by 9 of 10"
-        assert text in " ".join(listing.sentences(made))
+        assert text in " ".join(tables.sentences(made))
     assert found[0] > 0.05 and found[1] == 0.01, "never less than the threshold"
 
 
@@ -564,7 +565,7 @@ def test_what_is_no_results_folder_is_one_line_and_exit_2(
 ) -> None:
     (tmp_path / "empty").mkdir()
     places = {"a": str(plant(tmp_path / "a", [TWO])), "empty": str(tmp_path / "empty")}
-    assert main(["compare", *(word.format(**places) for word in arguments)]) == command.REFUSED
+    assert main(["compare", *(word.format(**places) for word in arguments)]) == compare.REFUSED
     error = capsys.readouterr().err
     assert error.startswith("error: ") and said in error and error.count("\n") == 1
 
@@ -575,7 +576,7 @@ def test_what_cannot_be_read_is_warned_of_and_the_rest_compared(
     a, b = two(tmp_path, [TWO], [TWO])
     (b / "trials" / "broken").mkdir()
     (b / "trials" / "broken" / "record.json").write_text("{")
-    assert main(["compare", str(a), str(b)]) == command.NO_REGRESSION
+    assert main(["compare", str(a), str(b)]) == compare.NO_REGRESSION
     assert capsys.readouterr().err.count("warning: skipped: ") == 1
 
 
@@ -583,7 +584,7 @@ def test_where_nothing_can_be_read_that_is_said(tmp_path: Path, capsys: pytest.C
     a, b = two(tmp_path, [TWO], [TWO])
     for path in (b / "trials").glob("*/record.json"):
         path.write_text('{"half": ')
-    assert main(["compare", str(a), str(b)]) == command.REFUSED
+    assert main(["compare", str(a), str(b)]) == compare.REFUSED
     said = capsys.readouterr().err
     assert f"error: {b} has no trial that can be read (5 cannot)\n" in said and said.count("warning: skipped: ") == 5
 
@@ -591,7 +592,7 @@ def test_where_nothing_can_be_read_that_is_said(tmp_path: Path, capsys: pytest.C
 def test_a_check_that_could_never_fail_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     once = replace(TWO, repeats=1)
     a, b = two(tmp_path, [once], [replace(once, speed=50.0)])
-    assert main(["compare", str(a), str(b)]) == command.CANNOT_TELL
+    assert main(["compare", str(a), str(b)]) == compare.CANNOT_TELL
     said = capsys.readouterr()
     assert "0 of 1 configurations slower, 0 faster; 1 without an interval" in said.out
     assert said.err == "nothing was tested: no pair has repeats enough on both sides\n"
@@ -619,7 +620,7 @@ def test_many_differences_are_counted(tmp_path: Path) -> None:
     changed(a, lambda record: record["environment"].update(NCCL_0="1"))
     made = compared.compare(a, b, 0.01)
     assert report.refusal(made).count("\n") < 25 and "  and 29 more" in report.refusal(made)
-    assert listing.different(made)[-1] == "29 more differences are not listed."
+    assert tables.different(made)[-1] == "29 more differences are not listed."
 
 
 @pytest.mark.parametrize("text", ["much", "-1%", "100%", "1.5", "nan"])
@@ -635,20 +636,20 @@ def test_help_names_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
         main(["compare", "--help"])
     assert ended.value.code == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert command.EXIT_CODES in said
+    assert compare.EXIT_CODES in said
     assert "3 nothing could be tested" in said
 
 
 def test_help_names_what_can_be_expected() -> None:
-    assert command.EXPECTABLE == differences.EXPECTABLE
-    assert command._share("2%") == command._share("0.02") == 0.02
+    assert compare.EXPECTABLE == differences.EXPECTABLE
+    assert compare._share("2%") == compare._share("0.02") == 0.02
 
 
 def test_words_of_others_are_only_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evil = "[red]x[/red] <img src=x> | @someone \x1b[2J ](http://x)"
     a, b = two(tmp_path, [replace(TWO, model=evil)], [replace(TWO, model=evil, status="oom", speed=None)], study=evil)
     changed(b, lambda record: record.update(reason=evil))
-    assert main(["compare", str(a), str(b), "--markdown", str(tmp_path / "c.md")]) == command.REGRESSION
+    assert main(["compare", str(a), str(b), "--markdown", str(tmp_path / "c.md")]) == compare.REGRESSION
     shown = capsys.readouterr().out
     assert "\x1b[2J" not in shown and "[red]" in shown
     comment = (tmp_path / "c.md").read_text()

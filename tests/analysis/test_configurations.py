@@ -11,8 +11,10 @@ import pandas as pd
 import pytest
 from planted import MACHINE, Planted, default_study, plant
 
-from analysis import gain, notes, results
-from analysis.results import Results
+from analysis.frames import results
+from analysis.frames.results import Results
+from analysis.statistics import allreduce_gain
+from analysis.tables import notes
 from scaling_study.stats.intervals import between_repeats
 
 SINGLE = Planted("single", speed=100.0)
@@ -171,12 +173,12 @@ def test_gain_pairs_what_differs_in_allreduce_only(tmp_path: Path) -> None:
     lost = [replace(TWO, batch_per_worker=128, status="oom", speed=None), replace(half, batch_per_worker=128)]
     few = [replace(one, batch_per_worker=256, repeats=2) for one in (TWO, half)]
     lone = replace(half, batch_per_worker=512)
-    table = gain.table(read(tmp_path, [TWO, half, *same, *lost, *few, lone]).configurations)
+    table = allreduce_gain.table(read(tmp_path, [TWO, half, *same, *lost, *few, lone]).configurations)
     verdicts = dict(zip(table.batch_per_worker, table.verdict, strict=True))
     assert verdicts == {32: "faster", 64: "no difference", 128: "fp32: oom", 256: "no interval"}
     first = table[table.batch_per_worker == 32].iloc[0]
     assert first.gain_low < 1.25 < first.gain_high
-    slower = gain.table(read(tmp_path / "slower", [TWO, replace(half, speed=120.0)]).configurations)
+    slower = allreduce_gain.table(read(tmp_path / "slower", [TWO, replace(half, speed=120.0)]).configurations)
     assert list(slower.verdict) == ["slower"]
 
 

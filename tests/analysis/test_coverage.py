@@ -1,6 +1,6 @@
 """How often the intervals of configurations.csv hold the truth: throughput, speed-up, efficiency, from end to end.
 
-Simulated studies with known truth through analysis.configurations. How often, and what may be seen: simulations.py.
+Simulated studies with known truth through frames.configurations. How often, and what may be seen: simulations.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from planted import MACHINE, Planted, record
 from simulations import Seen, times
 
-from analysis import configurations, trials
-from analysis.study import StudyInfo
+from analysis.frames import configurations, trials
+from analysis.frames.study import StudyInfo
 from scaling_study.stats.intervals import ratio, repeats_for
 
 PAIRS, AT_ONCE = times(800, 10_000), 40

@@ -17,7 +17,7 @@ from simulations import Seen, bounds, times
 
 from analysis.compare.pairs import Pair
 from analysis.compare.verdicts import FASTER, POWER, SLOWER, found_in, holm, judge, judged
-from analysis.spread import Spread, believed
+from analysis.statistics.spread import Spread, believed
 from scaling_study.stats.intervals import repeats_for
 
 COMPARISONS, CONFIGURATIONS, NOISE, THRESHOLD = times(1000, 20_000), 36, 0.01, 0.01

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from planted import default_study, plant
 
-from analysis import drawing, results
-from analysis.figures import throughput
-from analysis.results import Results
-from analysis.salvage import Salvage
+from analysis.execution.lost_parts import Salvage
+from analysis.figures import drawing, throughput
+from analysis.frames import results
+from analysis.frames.results import Results
 from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drawn by one process there")

@@ -13,11 +13,14 @@ import pandas as pd
 import pytest
 from planted import MACHINE, Planted, plant, plant_gates, record
 
-from analysis import findings, layout, outputs, results, tables
-from analysis.epochs import listing, table
+from analysis import findings, outputs
+from analysis.epochs import frame as table
 from analysis.findings import epochs
 from analysis.findings.evidence import Evidence
-from analysis.results import Results
+from analysis.frames import results
+from analysis.frames.results import Results
+from analysis.tables import epochs as listing
+from analysis.tables import layout, throughput
 from scaling_study.records.store import write_record
 
 FOUR = {"machine": MACHINE | {"cores": 4}}
@@ -150,7 +153,7 @@ def test_a_variant_is_set_beside_its_original_here_and_only_here(tmp_path: Path)
     ordinary = done.configurations[done.configurations.model == "transformer_lm_unmasked"].iloc[0]
     assert pd.isna(ordinary.speedup)
     assert "no baseline trial with framework=single and global_batch=20" in ordinary.speedup_reason
-    assert tables.speedup(done, "transformer_lm_unmasked").cells[20, str(ordinary.series)].text == "no baseline"
+    assert throughput.speedup(done, "transformer_lm_unmasked").cells[20, str(ordinary.series)].text == "no baseline"
 
 
 def test_a_variant_with_a_baseline_of_its_own_is_held_against_that(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from planted import Planted, plant
 
-from analysis import names, results
 from analysis.__main__ import main
-from analysis.export import command, runs
+from analysis.commands import export
+from analysis.export import runs
+from analysis.frames import results
+from analysis.text import file_names
 
 ONE = Planted("single", speed=100.0)
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
@@ -68,7 +70,7 @@ def test_tensorboard_reads_it_back(study: Path, tmp_path: Path, capsys: pytest.C
     from tensorboard.plugins.hparams import metadata
 
     def read(one: Planted) -> Any:
-        events = EventAccumulator(str(folder / "planted" / names.file_name(configuration(one))))
+        events = EventAccumulator(str(folder / "planted" / file_names.file_name(configuration(one))))
         return events.Reload()
 
     two = read(TWO)
@@ -143,7 +145,7 @@ def test_wandb_leaves_offline_runs(study: Path, tmp_path: Path, capsys: pytest.C
     assert b"speedup" in b"".join(path.read_bytes() for path in files)
 
 
-@pytest.mark.parametrize("tool", list(command.TOOLS))
+@pytest.mark.parametrize("tool", list(export.TOOLS))
 def test_the_same_place_twice_is_refused(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: str
 ) -> None:
@@ -154,7 +156,7 @@ def test_the_same_place_twice_is_refused(
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("tool", list(command.TOOLS))
+@pytest.mark.parametrize("tool", list(export.TOOLS))
 def test_names_of_any_length_and_letters_are_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: str
 ) -> None:
@@ -179,7 +181,7 @@ def test_a_file_that_is_no_database_is_one_line(
     assert error.startswith("error: ") and "cannot be written to: " in error and "not a database" in error
 
 
-@pytest.mark.parametrize("tool", list(command.TOOLS))
+@pytest.mark.parametrize("tool", list(export.TOOLS))
 def test_a_library_that_is_missing_is_named(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tool: str
 ) -> None:

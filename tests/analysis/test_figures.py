@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from planted import Planted, plant
 
-from analysis import drawing, figures, results
-from analysis.figures import looks, marks, style
+from analysis import figures
+from analysis.figures import drawing, marks, series_styles, style
+from analysis.frames import results
 
 QUICK = ("default", "baseline failed", "two repeats", "one network")  # the others take minutes together
 
@@ -171,7 +172,7 @@ def test_up_to_twelve_series_have_a_look_of_their_own() -> None:
     with tempfile.TemporaryDirectory() as folder:
         done = results.read(plant(Path(folder), planted, **about))
     free = done.configurations.assign(not_comparable="")
-    made = looks.of(free)
+    made = series_styles.of(free)
     assert len(made) == 12
     assert len({(look.colour, look.dashes) for look in made.values()}) == 12
     assert len({look.marker for look in made.values()}) == 12
@@ -180,7 +181,7 @@ def test_up_to_twelve_series_have_a_look_of_their_own() -> None:
 def test_beyond_that_the_same_role_looks_the_same_in_every_framework() -> None:
     planted, about = STUDIES["many frameworks"]
     with tempfile.TemporaryDirectory() as folder:
-        made = looks.of(results.read(plant(Path(folder), planted, **about)).configurations)
+        made = series_styles.of(results.read(plant(Path(folder), planted, **about)).configurations)
     assert made["horovod, 4 workers, fp16"] == made["torch_ddp, 4 workers, fp16"]
     assert len(set(made.values())) == 6
 

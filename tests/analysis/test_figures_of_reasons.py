@@ -15,13 +15,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from planted_reasons import PEAKS, STUDIES, plant_reasons
 
-from analysis import outputs, results
+from analysis import outputs
 from analysis.figures import frontier, roofline, scaling, shares, waterfall
 from analysis.figures import pareto as pareto_figure
-from analysis.results import Results
+from analysis.frames import results
+from analysis.frames.results import Results
 from analysis.scaling import pareto
 from analysis.scaling.fit import Comparison, comparisons
-from analysis.scaling.table import extrapolated
+from analysis.scaling.frame import extrapolated
 from analysis.why.attribution import attributions
 from analysis.why.bottleneck import bottlenecks
 from analysis.why.frontier import families

@@ -17,12 +17,14 @@ from planted_flaws import CUDA, GPUS, SINGLE, TRAINED, Flawed, flaws, found, pla
 from planted_pipelines import Pipeline, plant_pipelines
 from rich.console import Console
 
-from analysis import findings, results, terminal
+from analysis import findings
 from analysis.findings import backend, every, finding, models
 from analysis.findings.evidence import Evidence
 from analysis.findings.finding import DOUBT, NOTE, WRONG, Finding
-from analysis.findings.training import Training
-from analysis.results import Results
+from analysis.frames import results
+from analysis.frames.results import Results
+from analysis.frames.training import Training
+from analysis.tables import terminal
 from scaling_study.records.store import Phases
 from scaling_study.settings import CHECKOUT
 

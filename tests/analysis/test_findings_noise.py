@@ -18,10 +18,12 @@ from matplotlib.collections import LineCollection
 from planted import Planted, plant, plant_gates, record
 from simulations import Seen
 
-from analysis import figures, findings, results
+from analysis import figures, findings
 from analysis.figures import drift as figure
-from analysis.findings import listing, noise
-from analysis.results import Results
+from analysis.findings import noise
+from analysis.frames import results
+from analysis.frames.results import Results
+from analysis.tables import findings as listing
 from scaling_study.records.store import write_record
 from scaling_study.stats.intervals import repeats_for
 

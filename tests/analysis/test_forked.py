@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from analysis import forked
+from analysis.execution import process_pool
 from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="one process does it all there")
@@ -28,14 +28,14 @@ def test_every_task_is_done_once_by_more_than_one_process(tmp_path: Path) -> Non
             time.sleep(0.01)
         return number * number, os.getpid()
 
-    made = forked.done(task, range(40), 2)
+    made = process_pool.done(task, range(40), 2)
     assert {number: square for number, (square, _) in made.items()} == {n: n * n for n in range(40)}
     assert len({who for _, who in made.values()}) == 2 and HERE not in {who for _, who in made.values()}
 
 
 def test_each_process_keeps_to_the_order_that_is_asked_for() -> None:
     order = [3, 7, 1, 0, 2, 6, 5, 4]
-    made = forked.done(lambda number: (os.getpid(), time.monotonic()), order, 2)
+    made = process_pool.done(lambda number: (os.getpid(), time.monotonic()), order, 2)
     for process in {who for who, _ in made.values()}:
         its = [number for number in order if made[number][0] == process]
         assert its == sorted(its, key=lambda number: made[number][1])
@@ -43,11 +43,11 @@ def test_each_process_keeps_to_the_order_that_is_asked_for() -> None:
 
 @pytest.mark.parametrize("processes", [-1, 0, 1])
 def test_one_process_leaves_all_of_it_to_the_caller(processes: int) -> None:
-    assert forked.done(lambda number: number, range(4), processes) == {}
+    assert process_pool.done(lambda number: number, range(4), processes) == {}
 
 
 def test_nothing_to_do_is_done() -> None:
-    assert forked.done(lambda number: number, [], 2) == {}
+    assert process_pool.done(lambda number: number, [], 2) == {}
 
 
 def test_who_dies_takes_one_task_along() -> None:
@@ -56,7 +56,7 @@ def test_who_dies_takes_one_task_along() -> None:
             os._exit(9)
         return number
 
-    made = forked.done(task, range(10), 3)
+    made = process_pool.done(task, range(10), 3)
     assert made == {number: number for number in range(10) if number != 3}
 
 
@@ -68,7 +68,7 @@ def test_what_one_raises_is_raised_and_nobody_works_on() -> None:
 
     before = psutil.Process().children()
     with pytest.raises(OSError, match="No space left"):
-        forked.done(task, range(4), 2)
+        process_pool.done(task, range(4), 2)
     assert psutil.Process().children() == before
 
 
@@ -96,13 +96,13 @@ def test_nobody_outlives_who_began_it(tmp_path: Path, number: signal.Signals) ->
 
 
 def test_more_than_a_pipe_holds_comes_back_whole() -> None:
-    made = forked.done(lambda number: bytes([number]) * 3_000_000, range(6), 2)
+    made = process_pool.done(lambda number: bytes([number]) * 3_000_000, range(6), 2)
     assert all(made[number] == bytes([number]) * 3_000_000 for number in range(6))
 
 
 def test_as_many_tasks_as_the_queue_takes() -> None:
-    assert len(forked.done(lambda number: number, range(forked.MOST_TASKS), 2)) == forked.MOST_TASKS
+    assert len(process_pool.done(lambda number: number, range(process_pool.MOST_TASKS), 2)) == process_pool.MOST_TASKS
 
 
 def test_processes_are_no_more_than_cores() -> None:
-    assert 1 <= forked.processes() <= min(forked.MOST_PROCESSES, os.cpu_count() or 1)
+    assert 1 <= process_pool.processes() <= min(process_pool.MOST_PROCESSES, os.cpu_count() or 1)

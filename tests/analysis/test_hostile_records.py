@@ -13,8 +13,9 @@ from planted_hostile import CONTROL, WORDS, XML, results_of
 from rich.console import Console
 
 import analysis
-from analysis import outputs, results
+from analysis import outputs
 from analysis.__main__ import main
+from analysis.frames import results
 
 
 @pytest.mark.parametrize("kind", WORDS)

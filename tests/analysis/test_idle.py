@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from planted import Planted
 from planted_pipelines import Pipeline, plant_pipelines
 
-from analysis import results
+from analysis.frames import results
+from analysis.frames.results import Results
 from analysis.pipeline import bubble, shape
-from analysis.pipeline.table import events_of
-from analysis.results import Results
-from analysis.why import listing
+from analysis.pipeline.frame import events_of
+from analysis.tables import reasons
 from analysis.why.attribution import Attribution, attributions
 from analysis.why.bottleneck import MIXED, Bottleneck, bottlenecks
 from analysis.why.idle import apart, beyond_shortest
@@ -91,9 +91,9 @@ def test_without_a_timeline_it_is_what_updates_took_longer_than_the_shortest_and
     lost, spent = said(done)
     assert spent.shares["pipeline bubble"] == pytest.approx(truth) == lost.part("bubble")
     assert "communication" not in spent.shares
-    for table in (listing.attribution(done), listing.bottleneck(done)):
+    for table in (reasons.attribution(done), reasons.bottleneck(done)):
         assert table and any("Without a timeline: 1 pipeline." in note for note in table.notes)
-    timed = listing.bottleneck(read(tmp_path / "timed", one))
+    timed = reasons.bottleneck(read(tmp_path / "timed", one))
     assert timed and not any("timeline" in note for note in timed.notes)
 
 

@@ -14,14 +14,15 @@ from planted import Planted, plant
 from planted_laws import ROOM, WEAK, family, study
 from planted_phases import STEP, Phased, plant_phased
 
-from analysis import results
 from analysis.figures import pareto as drawing
-from analysis.scaling import knee, listing, next, pareto, table
+from analysis.frames import results
+from analysis.scaling import frame, knee, next, pareto
 from analysis.scaling.cost import FREE, NO_PRICE, SEVERAL_PRICES, Cost, cheapest, costs
 from analysis.scaling.extrapolate import Extrapolation
 from analysis.scaling.fit import Comparison, compare, comparisons
 from analysis.scaling.knee import Knee, returns
 from analysis.scaling.next import repeats_apart, suggestions
+from analysis.tables import scaling
 
 COUNTS = (1, 2, 4, 8, 16, 32)
 
@@ -113,7 +114,7 @@ def test_without_a_price_there_is_no_money(tmp_path: Path) -> None:
     made = costs(read)
     assert all(one.money is None and one.why == NO_PRICE for one in made)
     assert cheapest(made) is not None and cheapest(made).row["framework"] == "single"  # type: ignore[union-attr]
-    said = listing.cost(read)
+    said = scaling.cost(read)
     assert said and {row[4] for row in said.rows} == {NO_PRICE}
     assert all(one.money is not None for one in costs(read, price=2.0))
 
@@ -128,7 +129,7 @@ def test_workers_that_cost_nothing_are_counted_in_hours(tmp_path: Path) -> None:
     read = results.read(plant_phased(tmp_path, [Phased(ONE, STEP, price=0.0), Phased(TWO, STEP, price=0.0)]))
     made = costs(read)
     assert all(one.money is None and one.why == FREE for one in made)
-    assert [one.cost for one in pareto.points(read, ONE.model)] and listing.cost(read)
+    assert [one.cost for one in pareto.points(read, ONE.model)] and scaling.cost(read)
 
 
 def test_repeats_at_two_prices_have_none(tmp_path: Path) -> None:
@@ -253,7 +254,7 @@ def test_a_measurement_there_does_take_doubt_off() -> None:
 
 def test_frames_are_whole(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, study(WEAK["ring"], COUNTS), machine=ROOM, baseline={"workers": 1}))
-    made = table.frames(read)
-    assert set(made) <= {*listing.named(read)} | {"extrapolation"}
+    made = frame.frames(read)
+    assert set(made) <= {*scaling.named(read)} | {"extrapolation"}
     assert made["scaling-laws"].best.sum() == 1 and (made["returns"].knee > 0).all()
     assert made["cost"].pareto.isin([pareto.ON, pareto.PERHAPS, pareto.BEATEN]).all()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from analysis import layout
-from analysis.layout import Cell, Listing
+from analysis.tables import layout
+from analysis.tables.layout import Cell, Listing
 
 
 @pytest.mark.parametrize(

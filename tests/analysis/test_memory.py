@@ -9,7 +9,11 @@ import pandas as pd
 import pytest
 from planted import PARAMETERS, Planted, plant, plant_gates
 
-from analysis import layout, memory, outputs, results
+from analysis import outputs
+from analysis.frames import results
+from analysis.resources import memory
+from analysis.tables import layout
+from analysis.tables import memory as memory_table
 
 WHOLE = 4 * PARAMETERS["resnet18"]
 DDP = Planted("torch_ddp", workers=2, allreduce="fp32", counted=True)
@@ -72,7 +76,7 @@ def test_a_framework_that_failed_parity_is_nobodys_reference(tmp_path: Path) -> 
     plant_gates(tmp_path, planted, {"torch_ddp": "another shape of fc.weight"})
     done = results.read(tmp_path)
     assert set(memory.table(done.configurations).reference) == {"horovod"}
-    listing = memory.listing(done, "resnet18")
+    listing = memory_table.listing(done, "resnet18")
     assert listing
     assert [row[0] for row in listing.rows if "†" in row[0]] == ["torch_ddp, 2 workers, fp32 †"]
     assert any("NOT COMPARABLE: parity failed: another shape" in note for note in listing.notes)
@@ -82,7 +86,7 @@ def test_a_framework_that_failed_parity_is_nobodys_reference(tmp_path: Path) -> 
 def test_a_series_stands_once_at_the_batch_that_most_have(tmp_path: Path) -> None:
     lost = replace(FSDP, batch_per_worker=64, status="oom", speed=None)
     done = read(tmp_path, [DDP, replace(DDP, batch_per_worker=64), FSDP, lost])
-    listing = memory.listing(done, "resnet18")
+    listing = memory_table.listing(done, "resnet18")
     assert listing
     header, *_ = layout.markdown(listing).splitlines()[2:]
     assert header == (
@@ -101,7 +105,7 @@ def test_a_series_stands_once_at_the_batch_that_most_have(tmp_path: Path) -> Non
 
 def test_where_memory_was_not_counted_there_is_no_table(tmp_path: Path) -> None:
     done = read(tmp_path, [replace(DDP, counted=False)])
-    assert memory.listing(done, "resnet18") is None
+    assert memory_table.listing(done, "resnet18") is None
     made = outputs.write_tables(done, tmp_path / "tables")
     assert not [path for path in made if path.name.startswith("memory")]
 
@@ -110,4 +114,4 @@ def test_where_memory_was_not_counted_there_is_no_table(tmp_path: Path) -> None:
     ("size", "text"), [(44_726_568, "44.7"), (38_560, "0.039"), (1_300, "0.0013"), (0, "0.00"), (None, ""), (pd.NA, "")]
 )
 def test_megabytes(size: object, text: str) -> None:
-    assert memory.megabytes(size) == text
+    assert memory_table.megabytes(size) == text

@@ -16,11 +16,12 @@ from planted_networks import ALPHA, BETA, BUSY, SIZES, plant_probe
 
 import analysis
 from analysis import figures
-from analysis import results as reading
-from analysis.network import fit, listing, table
-from analysis.network.listing import duration_text, rate_text, size_text
-from analysis.results import Results
-from analysis.trials import SkippedRecord
+from analysis.frames import results as reading
+from analysis.frames.results import Results
+from analysis.frames.trials import SkippedRecord
+from analysis.network import fit, frame
+from analysis.tables import network
+from analysis.tables.network import duration_text, rate_text, size_text
 from scaling_study.stats.collectives import COLLECTIVES
 
 
@@ -30,8 +31,8 @@ def folder(tmp_path: Path) -> Path:
     return plant(tmp_path / "planted", [Planted(), Planted("horovod", workers=2, allreduce="fp32", speed=180.0)])
 
 
-def listed(read: Results) -> listing.Listing:
-    made = listing.listing(read)
+def listed(read: Results) -> network.Listing:
+    made = network.listing(read)
     assert made is not None
     return made
 
@@ -74,7 +75,7 @@ def test_repeats_that_differ_widen_the_intervals(folder: Path) -> None:
 def test_a_kink_is_said_in_the_table(folder: Path) -> None:
     plant_probe(folder, noise=0.01, offset=3 * ALPHA)
     made = fits(folder)["allreduce", False]
-    assert made.misfit > listing.STRAIGHT and made.worst_bytes in (1 << 16, 1 << 18)
+    assert made.misfit > network.STRAIGHT and made.worst_bytes in (1 << 16, 1 << 18)
     notes = listed(reading.read(folder)).notes
     assert notes[0].startswith("**No straight line**: sizes are off it by more than 10 %") and "Gloo" in notes[0]
 
@@ -98,14 +99,14 @@ def test_several_probes_have_to_be_told_apart(folder: Path) -> None:
 
 def test_no_probe_has_no_fit(folder: Path) -> None:
     read = reading.read(folder)
-    assert fit.fit(read) == {} and listing.listing(read) is None and listing.brief(read) is None
-    assert table.table(read).empty
+    assert fit.fit(read) == {} and network.listing(read) is None and network.brief(read) is None
+    assert frame.table(read).empty
 
 
 def test_one_size_has_no_fit_and_is_in_the_table(folder: Path) -> None:
     plant_probe(folder, sizes=[1024])
     read = reading.read(folder)
-    assert fit.fit(read) == {} and len(table.table(read)) == 2 * 4
+    assert fit.fit(read) == {} and len(frame.table(read)) == 2 * 4
     assert "network" in figures.draw(read)
 
 
@@ -115,20 +116,20 @@ def test_one_size_has_no_fit_and_is_in_the_table(folder: Path) -> None:
 @pytest.mark.parametrize(("workers", "factor"), [(2, 1.0), (3, 4 / 3)])
 def test_bandwidths_follow_from_the_seconds(folder: Path, workers: int, factor: float) -> None:
     plant_probe(folder, workers=workers)
-    made = table.table(reading.read(folder))
-    assert len(made) == 2 * 4 * len(SIZES) and list(made.columns) == list(table.COLUMNS)
+    made = frame.table(reading.read(folder))
+    assert len(made) == 2 * 4 * len(SIZES) and list(made.columns) == list(frame.COLUMNS)
     assert np.allclose(made.algorithm_bytes_per_second, made.bytes / made.seconds)
     ours = made[made.collective == "allreduce"]
     assert np.allclose(ours.bus_bytes_per_second, factor * ours.algorithm_bytes_per_second)
     first = made.iloc[0]
     assert (first.collective, first.busy, first.bytes, first.calls) == ("allreduce", False, 1024, 60)
-    assert first.seconds_min <= first.seconds <= first.seconds_max and first.interval == table.WITHIN
+    assert first.seconds_min <= first.seconds <= first.seconds_max and first.interval == frame.WITHIN
 
 
 def test_three_repeats_have_an_interval_between_them(folder: Path) -> None:
     plant_probe(folder, repeats=3, between=0.05)
-    made = table.table(reading.read(folder))
-    assert set(made.interval) == {table.BETWEEN} and (made.repeats == 3).all() and (made.calls == 180).all()
+    made = frame.table(reading.read(folder))
+    assert set(made.interval) == {frame.BETWEEN} and (made.repeats == 3).all() and (made.calls == 180).all()
     assert (made.seconds_low < made.seconds).all() and (made.seconds < made.seconds_high).all()
 
 
@@ -143,7 +144,7 @@ def test_a_person_reads_both_numbers_with_how_sure_they_are(folder: Path) -> Non
     assert row["latency (µs)"].startswith(("49", "50", "51")) and "[" in row["latency (µs)"]
     assert row["bandwidth (GB/s)"].startswith(("1.9", "2", "2.0")) and row["of the bus (GB/s)"].startswith(("1.9", "2"))
     assert made.rows[0][8:] == ("1 KiB", *made.rows[0][9:10], "16 MiB", *made.rows[0][11:])
-    short = listing.brief(reading.read(folder))
+    short = network.brief(reading.read(folder))
     assert short is not None and short.rows[0][0] == "torch.distributed (Gloo), 2 workers, allreduce, idle"
 
 

@@ -16,8 +16,11 @@ from planted import Planted, plant, plant_gates, record
 from rich.console import Console
 
 import analysis
-from analysis import comparable, gain, layout, memory, parity, results, tables, trials
-from analysis.results import Results
+from analysis.frames import comparability, results, trials
+from analysis.frames import gates as parity
+from analysis.frames.results import Results
+from analysis.statistics import allreduce_gain
+from analysis.tables import layout, memory, throughput
 from scaling_study.records.store import Record, read_record, write_record
 from scaling_study.study import gates
 
@@ -79,7 +82,7 @@ def test_without_gates_nothing_is_checked(tmp_path: Path) -> None:
     done = results.read(plant(tmp_path, ALL))
     assert set(done.configurations.parity) == {"not checked"}
     assert set(done.configurations.not_comparable) == {""}
-    text = layout.markdown(tables.throughput(done, "resnet18"))
+    text = layout.markdown(throughput.throughput(done, "resnet18"))
     assert text.count("Parity: not checked.") == 1
 
 
@@ -88,7 +91,7 @@ def test_a_missing_gate_is_not_a_passed_one(tmp_path: Path) -> None:
     plant_gates(tmp_path, [SINGLE, DDP])
     done = results.read(tmp_path)
     assert [row_of(done, one).parity for one in ALL] == ["passed", "passed", "not checked", "not checked"]
-    text = layout.markdown(tables.throughput(done, "resnet18"))
+    text = layout.markdown(throughput.throughput(done, "resnet18"))
     assert "Parity: single; torch_ddp, 2 workers, fp32 passed (2 gates)." in text
     assert "Parity: not checked: horovod; torch_ddp, 2 workers, fp16." in text
 
@@ -139,14 +142,14 @@ def test_a_framework_that_failed_claims_nothing_and_says_so_everywhere(tmp_path:
     assert row.not_comparable == f"NOT COMPARABLE: parity failed: {FAULT}"
     assert row.speedup_reason == row.not_comparable
     assert pd.isna(row.speedup) and pd.isna(row.efficiency)
-    table = tables.throughput(done, "resnet18")
+    table = throughput.throughput(done, "resnet18")
     cell = table.cells[32, "horovod, 2 workers, fp32"]
     assert (cell.sign, cell.mark) == ("†", "")
     assert table.cells[32, "torch_ddp, 2 workers, fp16"].mark == layout.BEST
     assert f"- † NOT COMPARABLE: parity failed: {FAULT} (horovod)." in layout.markdown(table)
     assert "† |" in layout.markdown(table)
-    assert "horovod, 2 workers, fp32 †" in tables.long(done, "resnet18")
-    speedup = tables.speedup(done, "resnet18")
+    assert "horovod, 2 workers, fp32 †" in throughput.long(done, "resnet18")
+    speedup = throughput.speedup(done, "resnet18")
     assert speedup.cells[32, "horovod, 2 workers, fp32"].signed == "not comparable †"
     assert not any("no speed-up: NOT" in note for note in speedup.notes), "said once"
     shown = terminal(tmp_path)
@@ -156,7 +159,7 @@ def test_a_framework_that_failed_claims_nothing_and_says_so_everywhere(tmp_path:
 
 def test_the_row_of_the_fastest_is_one_that_may_be_compared(tmp_path: Path) -> None:
     planted = [SINGLE, DDP, replace(SINGLE, batch_per_worker=64), replace(HOROVOD, batch_per_worker=64, speed=999.0)]
-    assert tables.throughput(study(tmp_path, planted, {"horovod": FAULT}), "resnet18").best_row == 32
+    assert throughput.throughput(study(tmp_path, planted, {"horovod": FAULT}), "resnet18").best_row == 32
 
 
 def test_a_fault_of_one_precision_leaves_the_others_alone(tmp_path: Path) -> None:
@@ -167,9 +170,9 @@ def test_a_fault_of_one_precision_leaves_the_others_alone(tmp_path: Path) -> Non
     write_record(path.parent, replace(read_record(path), parity="the update of step 1: off by 4e-01", status="failed"))
     done = results.read(tmp_path)
     assert row_of(done, HALF).not_comparable and not row_of(done, DDP).not_comparable
-    (said,) = comparable.sentences(done.configurations)
+    (said,) = comparability.sentences(done.configurations)
     assert said.endswith("(torch_ddp, 2 workers, fp16).")
-    pair = gain.table(done.configurations).iloc[0]
+    pair = allreduce_gain.table(done.configurations).iloc[0]
     assert pair.verdict == "not comparable" and pd.isna(pair.gain)
 
 
@@ -183,9 +186,9 @@ def test_speed_that_a_cpu_holds_back_is_shown_and_not_compared(tmp_path: Path) -
     planted = [*ALL, replace(SLOW, counted=True), replace(DDP, counted=True)]
     done = study(tmp_path, planted)
     row = row_of(done, SLOW)
-    assert (row.parity, comparable.sign(row)) == ("passed", "‡")
+    assert (row.parity, comparability.sign(row)) == ("passed", "‡")
     assert row.speedup_reason.startswith("speed not comparable: cpu adapter")
-    table = tables.throughput(done, "resnet18")
+    table = throughput.throughput(done, "resnet18")
     assert table.cells[32, "fairscale_fsdp, 2 workers, fp32"].sign == "‡"
     assert any(note.startswith("‡ speed not comparable: cpu adapter") for note in table.notes)
     assert any(note.startswith("Parity: all frameworks passed (") for note in table.notes)

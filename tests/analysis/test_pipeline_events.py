@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from planted import Planted, plant, record
 from planted_pipelines import Pipeline, pipeline_record, plant_pipelines
 
-from analysis import results, trials
-from analysis.pipeline import bubble, events, theory
+from analysis.frames import results, timeline, trials
+from analysis.pipeline import bubble, theory
 
 RNG = np.random.default_rng(0)
 
 
 def made(one: Pipeline) -> pd.DataFrame:
-    return events.of(pipeline_record(one, 1, RNG))
+    return timeline.of(pipeline_record(one, 1, RNG))
 
 
 def test_ranks_count_along_one_replica_after_the_other() -> None:
     frame = made(Pipeline(p=2, m=3, replicas=2))
-    assert tuple(frame) == events.COLUMNS
+    assert tuple(frame) == timeline.COLUMNS
     places = frame.drop_duplicates("rank").set_index("rank")[["replica", "worker", "stage"]]
     assert places.to_numpy().tolist() == [[0, 0, 0], [0, 1, 1], [1, 0, 0], [1, 1, 1]]
     assert len(frame) == 4 * 3 * (3 + 3)
@@ -53,12 +53,12 @@ def test_a_forward_and_its_loss_are_one_event() -> None:
         pieces += [[*key, start, middle], [*key, middle, end]] if key[1] == "forward" else [event]
     in_pieces = replace(whole, ranks=[whole.ranks[0], replace(rank, timeline=pieces)])
     assert len(pieces) == 6
-    pd.testing.assert_frame_equal(events.of(in_pieces), events.of(whole))
+    pd.testing.assert_frame_equal(timeline.of(in_pieces), timeline.of(whole))
 
 
 def test_stages_say_what_they_hold() -> None:
-    frame = events.stages(pipeline_record(Pipeline(p=2), 1, RNG))
-    assert tuple(frame) == events.STAGE_COLUMNS
+    frame = timeline.stages(pipeline_record(Pipeline(p=2), 1, RNG))
+    assert tuple(frame) == timeline.STAGE_COLUMNS
     assert frame[["stage", "of", "layers", "parameters"]].to_numpy().tolist() == [
         [0, 2, "layers.0", 100], [1, 2, "layers.1", 200],
     ]  # fmt: skip
@@ -67,8 +67,8 @@ def test_stages_say_what_they_hold() -> None:
 
 def test_records_older_than_timelines_read_as_empty(tmp_path: Path) -> None:
     old = record(Planted(), Planted().trial(), 100.0, "s", RNG)
-    assert events.of(old).empty and tuple(events.of(old)) == events.COLUMNS
-    assert events.stages(old).empty
+    assert timeline.of(old).empty and tuple(timeline.of(old)) == timeline.COLUMNS
+    assert timeline.stages(old).empty
     plant(tmp_path, [Planted(repeats=1)])
     (path,) = tmp_path.glob("trials/*/record.json")
     whole = json.loads(path.read_text())

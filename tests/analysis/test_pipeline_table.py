@@ -11,9 +11,12 @@ import pytest
 from planted import Planted
 from planted_pipelines import Pipeline, plant_pipelines
 
-from analysis import layout, outputs, results, tables
-from analysis.pipeline import listing, shares, table
-from analysis.results import Results
+from analysis import outputs
+from analysis.frames import results
+from analysis.frames.results import Results
+from analysis.pipeline import frame as table
+from analysis.pipeline import shares
+from analysis.tables import layout, pipeline, throughput
 
 SINGLE = Planted("single", "transformer_lm", 16, speed=80.0, tokens=35)
 GPIPE = Pipeline("gpipe", p=2, m=4)
@@ -30,7 +33,7 @@ def only(made: Results) -> pd.Series:
 
 
 def said(made: Results) -> str:
-    found = listing.listing(made)
+    found = pipeline.listing(made)
     assert found
     return layout.markdown(found)
 
@@ -104,7 +107,7 @@ def test_frameworks_with_one_order_have_it_filled_in(tmp_path: Path) -> None:
 
 def test_what_was_not_measured_keeps_its_row(tmp_path: Path) -> None:
     made = read(tmp_path, GPIPE, replace(GPIPE, m=8, status="oom", speed=None))
-    found = listing.listing(made)
+    found = pipeline.listing(made)
     assert found and len(found.rows) == 2
     lost = dict(zip(found.header, next(row for row in found.rows if "oom" in row), strict=True))
     assert lost["theory"] == "11.1 %", "it would have been"
@@ -143,16 +146,16 @@ def test_the_legend_cites_the_schedules_that_are_there(tmp_path: Path) -> None:
 
 def test_speed_is_formatted_as_in_other_tables(tmp_path: Path) -> None:
     made = read(tmp_path, GPIPE)
-    found = listing.listing(made)
+    found = pipeline.listing(made)
     assert found
     (row,) = made.configurations[made.configurations.framework == "torch_pipeline"].to_dict("records")
     cells = dict(zip(found.header, found.rows[0], strict=True))
-    assert cells["samples/s"] == tables.throughput_text(row)
+    assert cells["samples/s"] == throughput.throughput_text(row)
     assert cells["speed-up"] == "1.25"
     assert cells["computing"] == f"{table.table(made).computing[0]:.2f}x"
     assert found.rows[0][0] == "torch_pipeline, 2 workers"
     two = replace(GPIPE, model="transformer_lm_deep")
-    both = listing.listing(read(tmp_path, two))
+    both = pipeline.listing(read(tmp_path, two))
     assert both and [row[0] for row in both.rows] == [
         "transformer_lm, torch_pipeline, 2 workers", "transformer_lm_deep, torch_pipeline, 2 workers",
     ]  # fmt: skip
@@ -195,7 +198,7 @@ def test_files_are_written_where_there_are_pipelines_and_nowhere_else(tmp_path: 
     frame = pd.read_csv(tmp_path / "tables" / "pipeline.csv")
     assert list(frame) == list(table.COLUMNS)
     plain = read(tmp_path / "plain", others=(SINGLE,))
-    assert listing.listing(plain) is None
+    assert pipeline.listing(plain) is None
     assert not [p for p in outputs.write_tables(plain, tmp_path / "none") if p.name.startswith("pipeline")]
 
 

@@ -15,10 +15,12 @@ from drawings import texts
 from planted import Planted, plant
 from planted_networks import ALPHA, BETA, BUSY, plant_probe
 
-from analysis import results
 from analysis.__main__ import main
+from analysis.commands import predict
 from analysis.figures import prediction as figure
-from analysis.prediction import against, collectives, command, table
+from analysis.frames import results
+from analysis.prediction import against, collectives
+from analysis.prediction import frame as table
 from analysis.prediction.forecast import Asked, forecast
 from analysis.prediction.network import Link, Network
 from scaling_study.settings import CHECKOUT
@@ -64,7 +66,7 @@ def test_hosts_bring_the_algorithms_that_know_of_them(tmp_path: Path) -> None:
     folder = plant(tmp_path, [ONE])
     assert predicted(folder, *HOSTS, "-q") == 0
     frame = pd.read_csv(folder / "tables" / "prediction.csv")
-    assert set(frame.algorithm) == set(collectives.ALGORITHMS) == set(command.ALGORITHMS)
+    assert set(frame.algorithm) == set(collectives.ALGORITHMS) == set(predict.ALGORITHMS)
     assert set(frame.hosts) == {1, 16, 128}
     assert "within a host of 4 workers 2 us and 80 Gbit/s" in (folder / "tables" / "prediction.md").read_text()
 
@@ -219,7 +221,7 @@ def test_tables_of_the_study_leave_it_alone(tmp_path: Path, monkeypatch: pytest.
 
     folder = plant(tmp_path, [ONE])
     assert predicted(folder, *LINK, "-q") == 0
-    monkeypatch.setattr("analysis.drawing.write", lambda *_: [])
+    monkeypatch.setattr("analysis.figures.drawing.write", lambda *_: [])
     assert main([str(folder), "-q"]) == 0
     assert (folder / "tables" / "prediction.md").exists() and (folder / "figures" / "prediction-resnet18.png").exists()
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from planted import Planted, plant
 
-from analysis import results
+from analysis.frames import results
 from analysis.network.fit import Probe
-from analysis.prediction import crowding, forecast, measured, probed, table
+from analysis.prediction import contention, forecast, measured, probed
+from analysis.prediction import frame as table
 from analysis.prediction import targets as ways
 from analysis.prediction.forecast import Asked
 from analysis.prediction.fusion import AFTERWARDS, BUCKETS, DDP, HOROVOD
@@ -179,12 +180,12 @@ def test_stragglers_and_crowding_slow_all_of_computing() -> None:
 def test_crowding_is_forward_beside_others_over_forward_alone(tmp_path: Path) -> None:
     folder = plant(tmp_path, [replace(ONE, noise=0.0), replace(TWO, noise=0.0)])
     rows = results.read(folder).configurations.to_dict("records")
-    (found,) = crowding.pairs(rows, 2)
+    (found,) = contention.pairs(rows, 2)
     alone, beside = 32 / 320.0, 64 / 600.0  # seconds of a step, of which 0.3 are forward
     assert found == pytest.approx(beside / alone, rel=0.01)
-    assert crowding.pairs(rows, 4) == [] and crowding.factor([]) == 1
-    assert crowding.pairs(rows, 2, without=[row["configuration"] for row in rows]) == []
-    assert crowding.factor([1.1, 1.1 * 1.21]) == pytest.approx(1.1 * 1.1)
+    assert contention.pairs(rows, 4) == [] and contention.factor([]) == 1
+    assert contention.pairs(rows, 2, without=[row["configuration"] for row in rows]) == []
+    assert contention.factor([1.1, 1.1 * 1.21]) == pytest.approx(1.1 * 1.1)
 
 
 # --- probes ---

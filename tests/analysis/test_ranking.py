@@ -13,10 +13,11 @@ import pytest
 from planted import MACHINE, Planted, default_study, plant, plant_gates
 from simulations import Seen, times
 
-from analysis import ranking, results
-from analysis.luck import Luck
-from analysis.ranking import ALIKE, BEST, NO_INTERVAL, WORSE
-from analysis.results import Results
+from analysis.frames import results
+from analysis.frames.results import Results
+from analysis.statistics import ranking
+from analysis.statistics.ranking import ALIKE, BEST, NO_INTERVAL, WORSE
+from analysis.statistics.simultaneous_intervals import Luck
 
 SINGLE = Planted("single", speed=100.0, noise=0.005, repeats=5)
 TWO = replace(SINGLE, framework="horovod", workers=2, allreduce="fp32", speed=160.0)

@@ -14,8 +14,9 @@ import pytest
 from planted import Planted, default_study, plant, plant_gates
 from planted_hostile import CONTROL, WORDS, results_of
 
-from analysis import outputs, results, trials
+from analysis import outputs
 from analysis.__main__ import main
+from analysis.frames import results, trials
 from analysis.report import assemble, content, html, markdown, origins
 from analysis.report.content import BEST, WORST, Card, Cards, Cell, Code, Grid, Listing, Report, Section, Text
 from analysis.report.material import Material
@@ -30,7 +31,7 @@ TITLES = (
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """For what is not about figures: drawing them takes most of the time."""
-    monkeypatch.setattr("analysis.drawing.write", lambda *_: [])
+    monkeypatch.setattr("analysis.figures.drawing.write", lambda *_: [])
 
 
 def made(folder: Path, planted: Sequence[Planted], **about: object) -> Report:
@@ -274,10 +275,10 @@ def breaks(*_: object, **__: object) -> None:
     [
         ("analysis.report.material.check", "warnings"),
         ("analysis.report.answers.fastest", "the answer for resnet8"),
-        ("analysis.report.sections.tables.tables.speedup", "speed-up of resnet18"),
+        ("analysis.report.sections.tables.throughput.speedup", "speed-up of resnet18"),
         ("analysis.report.sections.why.bottlenecks", "the bottlenecks"),
         ("analysis.report.sections.next.suggestions", "what is most worth measuring"),
-        ("analysis.report.sections.published.beside.table", "Published beside measured"),
+        ("analysis.report.sections.published.side_by_side.table", "Published beside measured"),
         ("analysis.report.sections.provenance._samples", "Provenance"),
     ],
 )

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from planted import Planted, plant
 
-from analysis import salvage
 from analysis.__main__ import main
-from analysis.salvage import NOTHING, Salvage
+from analysis.execution import lost_parts
+from analysis.execution.lost_parts import NOTHING, Salvage
 
 
 def breaks() -> str:
@@ -28,8 +28,8 @@ def test_what_fails_is_named_once_with_the_reason_and_the_line() -> None:
 
 
 def test_a_long_reason_is_cut() -> None:
-    assert len(salvage.reason(ValueError("x" * 10_000))) < 400
-    assert salvage.reason(ValueError()) == "ValueError"
+    assert len(lost_parts.reason(ValueError("x" * 10_000))) < 400
+    assert lost_parts.reason(ValueError()) == "ValueError"
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), MemoryError(), KeyboardInterrupt()])

@@ -14,13 +14,14 @@ from planted import Planted, plant
 from planted_laws import ROOM, STRONG, WEAK, family, study
 from scipy.optimize import nnls
 
-from analysis import results
 from analysis.figures import scaling
-from analysis.scaling import fit, laws, listing
+from analysis.frames import results
+from analysis.scaling import fit, laws
 from analysis.scaling.extrapolate import Extrapolation
 from analysis.scaling.families import families
 from analysis.scaling.fit import Comparison, Declined, compare
 from analysis.scaling.nonnegative import solve
+from analysis.tables import scaling as listing
 
 COUNTS = (1, 2, 4, 8, 16, 32)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from planted import Planted, plant, ten_frameworks
 
-from analysis import results
+from analysis.frames import results
 
 DDP = Planted("torch_ddp", workers=2, allreduce="fp32")
 FSDP = replace(DDP, framework="torch_fsdp2", allreduce="fp16", keys=(("zero_stage", 3),))

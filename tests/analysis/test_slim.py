@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 
 from planted import default_study, plant
 
-from analysis import drawing, results
+from analysis.figures import drawing
+from analysis.frames import results
 from analysis.report.slim import slim
 
 SHOWN = ("d", "x", "y", "width", "height", "clip-path", "{http://www.w3.org/1999/xlink}href", "transform")

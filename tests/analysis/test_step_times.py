@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted import Planted, plant, rank_report, record
 
-from analysis import figures, results, step_times
+from analysis import figures
 from analysis.figures import distributions
+from analysis.frames import results, step_times
 from scaling_study.records.store import Record
 
 

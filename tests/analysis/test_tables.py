@@ -12,7 +12,9 @@ import pytest
 from planted import Planted, default_study, plant, published_study, ten_frameworks
 from rich.console import Console
 
-from analysis import layout, print_tables, results, tables
+from analysis import print_tables
+from analysis.frames import results
+from analysis.tables import layout, throughput
 from scaling_study.records.store import IMPLIED
 
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
@@ -28,7 +30,7 @@ def markdown_rows(text: str) -> list[list[str]]:
 def test_rows_are_batches_and_columns_workers_by_precision(tmp_path: Path) -> None:
     planted, about = published_study()
     done = results.read(plant(tmp_path, planted, **about))
-    header, _, *body = markdown_rows(layout.markdown(tables.throughput(done, "resnet50")))
+    header, _, *body = markdown_rows(layout.markdown(throughput.throughput(done, "resnet50")))
     assert header == ["batch per worker", "1 worker", "2 workers, fp32", "2 workers, fp16"]
     assert [row[0] for row in body] == ["32", "64", "128", "256", "★ 512", "1024"]
     assert body[5][1:] == ["*oom*", "*timeout*", "*timeout*"]
@@ -39,21 +41,21 @@ def test_rows_are_batches_and_columns_workers_by_precision(tmp_path: Path) -> No
 def test_the_fastest_is_bold_and_its_equals_are_said(tmp_path: Path) -> None:
     alike = [replace(one, batch_per_worker=64, speed=170.0, noise=0.03) for one in (TWO, HALF)]
     done = results.read(plant(tmp_path, [ONE, TWO, HALF, *alike, replace(ONE, batch_per_worker=64)]))
-    cells = tables.throughput(done, "resnet18").cells
-    assert cells[32, "2 workers, fp16"].mark == tables.BEST
+    cells = throughput.throughput(done, "resnet18").cells
+    assert cells[32, "2 workers, fp16"].mark == throughput.BEST
     assert cells[32, "2 workers, fp32"].mark == ""
-    assert {cells[64, f"2 workers, {p}"].mark for p in ("fp16", "fp32")} == {tables.BEST, tables.ALIKE}
+    assert {cells[64, f"2 workers, {p}"].mark for p in ("fp16", "fp32")} == {throughput.BEST, throughput.ALIKE}
     assert cells[64, "1 worker"].mark == ""
 
 
 def test_a_row_of_one_has_no_winner(tmp_path: Path) -> None:
     done = results.read(plant(tmp_path, [ONE]))
-    assert tables.throughput(done, "resnet18").cells[32, "1 worker"].mark == ""
+    assert throughput.throughput(done, "resnet18").cells[32, "1 worker"].mark == ""
 
 
 def test_a_hole_in_the_plan_is_an_empty_cell(tmp_path: Path) -> None:
     done = results.read(plant(tmp_path, [ONE, replace(TWO, batch_per_worker=64)]))
-    body = markdown_rows(layout.markdown(tables.throughput(done, "resnet18")))[2:]
+    body = markdown_rows(layout.markdown(throughput.throughput(done, "resnet18")))[2:]
     assert body[0][2] == ""
     assert body[1][1] == ""
 
@@ -61,7 +63,7 @@ def test_a_hole_in_the_plan_is_an_empty_cell(tmp_path: Path) -> None:
 def test_notes_say_how_sure_what_failed_and_what_was_trained(tmp_path: Path) -> None:
     lost = replace(HALF, status="oom", speed=None, reason="out of memory", repeats=1)
     short = replace(ONE, steps=12, noise=0.05)
-    text = layout.markdown(tables.throughput(results.read(plant(tmp_path, [short, TWO, lost])), "resnet18"))
+    text = layout.markdown(throughput.throughput(results.read(plant(tmp_path, [short, TWO, lost])), "resnet18"))
     assert "to reach it, this would need" in text
     assert "3 of 6 runs are too short" in text
     assert "oom (out of memory): 2 workers, fp16, batch 32" in text
@@ -74,13 +76,13 @@ def test_what_was_only_implied_is_told_from_what_was_measured(tmp_path: Path) ->
     reason = f"{IMPLIED}batch_per_worker=32 was out of memory ({oom.trial().id})"
     larger = replace(oom, batch_per_worker=64, reason=reason, repeats=3)
     done = results.read(plant(tmp_path, [ONE, oom, larger, replace(ONE, batch_per_worker=64)], baseline={"workers": 1}))
-    for table in (tables.throughput(done, "resnet18"), tables.speedup(done, "resnet18")):
+    for table in (throughput.throughput(done, "resnet18"), throughput.speedup(done, "resnet18")):
         assert table.cells[32, "2 workers, fp16"].text == "oom"
         assert table.cells[64, "2 workers, fp16"].text == "oom (implied)"
-    text = layout.markdown(tables.throughput(done, "resnet18"))
+    text = layout.markdown(throughput.throughput(done, "resnet18"))
     assert "- oom (out of memory): 2 workers, fp16, batch 32." in text
     assert f"- oom ({reason}): 2 workers, fp16, batch 64." in text
-    assert tables.long(done, "resnet18")["2 workers, fp16"].tolist() == ["oom", "oom (implied)"]
+    assert throughput.long(done, "resnet18")["2 workers, fp16"].tolist() == ["oom", "oom (implied)"]
     row = done.configurations.set_index("configuration").loc[larger.trial().configuration]
     assert (row.status, row.failures) == ("oom", "oom (implied): 3")
     assert row.speedup_reason == "not measured: oom (implied)"
@@ -99,29 +101,29 @@ def test_synthetic_data_is_in_every_title(tmp_path: Path) -> None:
     planted, about = default_study(synthetic=True)
     done = results.read(plant(tmp_path, planted, **about))
     for model in done.models:
-        for table in (tables.throughput(done, model), tables.speedup(done, model)):
+        for table in (throughput.throughput(done, model), throughput.speedup(done, model)):
             assert "SYNTHETIC DATA" in table.title
     planted, about = default_study()
     real = results.read(plant(tmp_path / "real", planted, **about))
-    assert "SYNTHETIC" not in layout.markdown(tables.throughput(real, "resnet18"))
+    assert "SYNTHETIC" not in layout.markdown(throughput.throughput(real, "resnet18"))
 
 
 def test_speedup_cells_carry_interval_and_efficiency_or_say_why_not(tmp_path: Path) -> None:
     orphan = replace(TWO, batch_per_worker=64)
     four = replace(TWO, workers=4, keys=(("oversubscribe", True),))
     done = results.read(plant(tmp_path, [ONE, TWO, orphan, four], baseline={"workers": 1}))
-    cells = tables.speedup(done, "resnet18").cells
+    cells = throughput.speedup(done, "resnet18").cells
     assert cells[32, "1 worker"].text == "1 (baseline)"
     assert cells[32, "2 workers, fp32"].text.startswith("1.6")
     assert cells[32, "2 workers, fp32"].text.endswith("%")
     assert cells[64, "2 workers, fp32"].text == "no baseline"
     assert cells[32, "4 workers, fp32, oversubscribed"].text == "oversubscribed"
-    assert "no speed-up: no baseline trial with workers=1" in layout.markdown(tables.speedup(done, "resnet18"))
+    assert "no speed-up: no baseline trial with workers=1" in layout.markdown(throughput.speedup(done, "resnet18"))
 
 
 def test_csv_holds_numbers_half_widths_and_statuses(tmp_path: Path) -> None:
     lost = replace(HALF, status="oom", speed=None)
-    frame = tables.long(results.read(plant(tmp_path, [ONE, TWO, lost])), "resnet18")
+    frame = throughput.long(results.read(plant(tmp_path, [ONE, TWO, lost])), "resnet18")
     again = pd.read_csv(io.StringIO(frame.to_csv(index=False)))
     assert list(again) == [
         "batch_per_worker", "1 worker", "1 worker ±", "2 workers, fp32", "2 workers, fp32 ±",
@@ -133,15 +135,15 @@ def test_csv_holds_numbers_half_widths_and_statuses(tmp_path: Path) -> None:
 
 def test_strong_scaling_has_rows_of_global_batch(tmp_path: Path) -> None:
     done = results.read(plant(tmp_path, [replace(ONE, batch_per_worker=64), TWO], scaling="strong"))
-    table = tables.throughput(done, "resnet18")
+    table = throughput.throughput(done, "resnet18")
     assert (table.row_name, table.rows) == ("global batch", (64,))
-    assert next(iter(tables.long(done, "resnet18"))) == "global_batch"
+    assert next(iter(throughput.long(done, "resnet18"))) == "global_batch"
 
 
 def test_more_columns_than_one_could_read_become_rows(tmp_path: Path) -> None:
     seeds = [replace(ONE, repeats=1, keys=(("seed", seed),)) for seed in range(30)]
     folder = plant(tmp_path, seeds)
-    header, _, *body = markdown_rows(layout.markdown(tables.throughput(results.read(folder), "resnet18")))
+    header, _, *body = markdown_rows(layout.markdown(throughput.throughput(results.read(folder), "resnet18")))
     assert header == ["batch per worker", "configuration", "value"]
     assert [row[1] for row in body[:3]] == ["1 worker, seed 0", "1 worker, seed 1", "1 worker, seed 2"]
     assert len(body) == 30
@@ -172,7 +174,7 @@ def test_the_terminal_says_when_there_is_nothing_yet(tmp_path: Path) -> None:
 def test_a_study_in_which_all_failed_still_has_its_table(tmp_path: Path, status: str) -> None:
     lost = [replace(one, status=status, speed=None, reason="no") for one in (ONE, TWO)]
     folder = plant(tmp_path, lost, baseline={"workers": 1})
-    assert f"{status} (no)" in layout.markdown(tables.throughput(results.read(folder), "resnet18"))
+    assert f"{status} (no)" in layout.markdown(throughput.throughput(results.read(folder), "resnet18"))
     assert status in shown(folder)
 
 
@@ -190,19 +192,19 @@ def test_a_machine_that_was_not_quiet_is_said_under_every_table(tmp_path: Path) 
 def test_text_is_counted_in_sentences_and_tokens(tmp_path: Path) -> None:
     text = Planted("single", "albert_tiny", 8, speed=10.0, tokens=64)
     done = results.read(plant(tmp_path, [text, ONE]))
-    table = tables.throughput(done, "albert_tiny")
+    table = throughput.throughput(done, "albert_tiny")
     assert table.title.startswith("Throughput of albert_tiny in sentences/s")
     mean, _, tokens = table.cells[8, "single"].text.partition("; ")
     assert "±" in mean and tokens.endswith(" tokens/s")
-    assert tables.long(done, "albert_tiny")["single tokens/s"][0] == pytest.approx(640, rel=0.05)
+    assert throughput.long(done, "albert_tiny")["single tokens/s"][0] == pytest.approx(640, rel=0.05)
     assert any("A sample is a sentence" in note for note in table.notes)
-    assert tables.throughput(done, "resnet18").title.startswith("Throughput of resnet18 in samples/s")
-    assert "tokens" not in " ".join(tables.long(done, "resnet18"))
+    assert throughput.throughput(done, "resnet18").title.startswith("Throughput of resnet18 in samples/s")
+    assert "tokens" not in " ".join(throughput.long(done, "resnet18"))
 
 
 def test_running_text_is_counted_in_sequences(tmp_path: Path) -> None:
     done = results.read(plant(tmp_path, [Planted("single", "transformer_lm", 20, speed=10.0, tokens=35)]))
-    table = tables.throughput(done, "transformer_lm")
+    table = throughput.throughput(done, "transformer_lm")
     assert table.title.startswith("Throughput of transformer_lm in sequences/s")
     assert any("A sample is a sequence; tokens/s stands beside it" in note for note in table.notes)
 

@@ -14,9 +14,10 @@ from matplotlib.patches import Rectangle
 from planted import Planted
 from planted_pipelines import Pipeline, plant_pipelines
 
-from analysis import drawing, figures, results
-from analysis.figures import timeline
-from analysis.results import Results
+from analysis import figures
+from analysis.figures import drawing, timeline
+from analysis.frames import results
+from analysis.frames.results import Results
 
 GPIPE = Pipeline("gpipe", p=2, m=4)
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted import Planted, default_study, plant, rank_report, record
 
-from analysis import trials
+from analysis.frames import trials
 from scaling_study.records.store import Record, write_record
 from scaling_study.trial import Trial
 

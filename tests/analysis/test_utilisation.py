@@ -10,9 +10,10 @@ from drawings import drawn_by, shown
 from planted import Planted, plant
 from planted_phases import STEP, Phased, plant_phased
 
-from analysis import results
 from analysis.figures import roofline
-from analysis.why import listing, utilisation
+from analysis.frames import results
+from analysis.tables import reasons
+from analysis.why import utilisation
 from analysis.why.utilisation import utilisations
 
 ONE = Planted("single")
@@ -48,7 +49,7 @@ def test_older_records_have_none(tmp_path: Path) -> None:
     made = utilisations(read)[0]
     assert made.share is None and made.roof is None
     assert made.why == f"{utilisation.NOT_COUNTED} and {utilisation.NOT_MEASURED}"
-    assert listing.utilisation(read) is None
+    assert reasons.utilisation(read) is None
     assert drawn_by(roofline.draw, read) is None
 
 
@@ -74,7 +75,7 @@ def test_bytes_that_were_not_all_counted_make_no_intensity(
 
 def test_more_than_the_peak_is_pointed_out(tmp_path: Path) -> None:
     read = results.read(plant_phased(tmp_path, [Phased(ONE, STEP, report=KNOWN | {"peak_flops_per_second": 1e11})]))
-    said = listing.utilisation(read)
+    said = reasons.utilisation(read)
     assert said and any("1 above their peak" in note for note in said.notes)
 
 

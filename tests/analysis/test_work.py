@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from planted import Planted, plant
 
-from analysis import ranking, results, tables, work
+from analysis.frames import results
+from analysis.frames.results import Results
 from analysis.report.answers import cheapest, fastest
 from analysis.report.material import Material
 from analysis.report.sections.trust import section
-from analysis.results import Results
 from analysis.scaling import pareto
+from analysis.statistics import equal_work, ranking
+from analysis.tables import throughput
 
 LARGE = Planted("single", speed=100.0, noise=0.005, repeats=5, keys=(("image_size", 224),))
 TWO = replace(LARGE, framework="horovod", workers=2, allreduce="fp32", speed=160.0)
@@ -28,12 +30,12 @@ def read(tmp_path: Path) -> Results:
 
 def test_rows_are_alike_in_size_of_images_length_of_text_and_data(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, [LARGE, TWO, SMALL, GENERATED]))
-    groups = work.alike(read.rows)
+    groups = equal_work.alike(read.rows)
     assert [len(ours) for ours in groups] == [2, 1, 1], "the most frequent first"
-    assert "224 px" in work.name(groups[0][0])
-    assert {work.name(ours[0]) for ours in groups[1:]} == {"32 px, cifar10 data", "224 px, synthetic data"}
+    assert "224 px" in equal_work.name(groups[0][0])
+    assert {equal_work.name(ours[0]) for ours in groups[1:]} == {"32 px, cifar10 data", "224 px, synthetic data"}
     longer = [{"image_size": None, "sequence_length": n, "data": "real"} for n in (32, 128, 128)]
-    assert [len(ours) for ours in work.alike(longer)] == [2, 1]
+    assert [len(ours) for ours in equal_work.alike(longer)] == [2, 1]
 
 
 def test_the_fastest_is_the_fastest_of_the_same_work(read: Results) -> None:
@@ -47,9 +49,10 @@ def test_the_fastest_is_the_fastest_of_the_same_work(read: Results) -> None:
 
 
 def test_a_table_marks_the_fastest_of_each_work(read: Results) -> None:
-    cells = {place[1]: cell for place, cell in tables.throughput(read, "resnet18").cells.items()}
-    assert [name for name, cell in cells.items() if cell.mark == tables.BEST] == ["horovod, 2 workers, fp32, 224 px"]
-    assert tables.throughput(read, "resnet18").best_row == 32
+    cells = {place[1]: cell for place, cell in throughput.throughput(read, "resnet18").cells.items()}
+    best = [name for name, cell in cells.items() if cell.mark == throughput.BEST]
+    assert best == ["horovod, 2 workers, fp32, 224 px"]
+    assert throughput.throughput(read, "resnet18").best_row == 32
 
 
 def test_the_page_says_that_work_is_unlike(read: Results) -> None:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import pandas as pd
 import pytest
 
-from analysis import results as analysis_results
+from analysis.frames import results as analysis_results
 from analysis.network import fit
 from scaling_study import cli
 from scaling_study.frameworks import FRAMEWORKS, ONE_RANK_HAS_NO_NETWORK

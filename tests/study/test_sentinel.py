@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 
 from analysis import figures
-from analysis import results as analysis_results
 from analysis.findings import noise
+from analysis.frames import results as analysis_results
 from scaling_study.errors import StudyError
 from scaling_study.records import results, store
 from scaling_study.study import plan, sentinel, study

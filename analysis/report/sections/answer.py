@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from analysis.findings.finding import DOUBT, WRONG, Finding
+from analysis.frames.results import Results
 from analysis.report import answers, content
 from analysis.report.content import Card, Cards, Part, Section, Text
 from analysis.report.grids import of_rows
 from analysis.report.material import Material
-from analysis.results import Results
 
 MOST_TITLES = 4  # of findings, before the next section
 MOST_CARDS = 4  # models with cards of their own; more are rows of a table

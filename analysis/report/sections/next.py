@@ -7,18 +7,19 @@ from functools import partial
 
 import pandas as pd
 
-from analysis.layout import Listing
+from analysis.frames.results import Results
 from analysis.report.content import Bullets, Part, Section, Text, missing
 from analysis.report.grids import of_listing
 from analysis.report.material import Material
-from analysis.results import Results
-from analysis.scaling import listing, table
+from analysis.scaling import frame
 from analysis.scaling.fit import comparisons
 from analysis.scaling.next import suggestions
+from analysis.tables import scaling
+from analysis.tables.layout import Listing
 
 TABLES = {
-    "extrapolation": (listing.predictions, table.predictions), "returns": (listing.returns, table.returns),
-    "cost": (listing.cost, table.cost), "scaling-laws": (listing.laws, table.laws),
+    "extrapolation": (scaling.predictions, frame.predictions), "returns": (scaling.returns, frame.returns),
+    "cost": (scaling.cost, frame.cost), "scaling-laws": (scaling.laws, frame.laws),
 }  # fmt: skip
 
 
@@ -51,5 +52,5 @@ def _table(
     if found is not None:
         yield of_listing(found, f"{name}.csv", behind(results))
     elif name == "extrapolation":
-        why = " ".join(listing.declined(results)) or "nothing was measured with more than one worker."
+        why = " ".join(scaling.declined(results)) or "nothing was measured with more than one worker."
         yield missing("No prediction to worker counts that were not run", why)

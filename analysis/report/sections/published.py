@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from analysis.published import beside, listing
+from analysis.published import side_by_side
 from analysis.report.content import Part, Section, Text
 from analysis.report.grids import of_listing
 from analysis.report.material import Material
+from analysis.tables import published
 
 
 def section(material: Material) -> Section:
-    made = beside.table(material.results)
-    grids = listing.listing(material.results)
+    made = side_by_side.table(material.results)
+    grids = published.listing(material.results)
     parts: list[Part] = [of_listing(one, "published.csv", made) for one in grids if one.rows]
     parts += [Text(note, "note") for one in grids if not one.rows for note in one.notes]
     verdicts = made.verdict.value_counts().to_dict() if len(made) else {}

@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from analysis import communication, memory, tables
-from analysis.epochs import listing as epochs
-from analysis.names import file_name
-from analysis.network import listing as networks
-from analysis.pipeline import listing as pipelines
+from analysis.frames.results import Results
 from analysis.report import everything
 from analysis.report.content import Fold, Heading, Listing, Part, Section, missing
 from analysis.report.grids import of_listing, of_table
 from analysis.report.material import Material
-from analysis.results import Results
+from analysis.tables import communication, epochs, memory, throughput
+from analysis.tables import network as networks
+from analysis.tables import pipeline as pipelines
+from analysis.text.file_names import file_name
 
 
 def section(material: Material) -> Section:
@@ -41,7 +40,7 @@ def section(material: Material) -> Section:
 
 
 def _throughput(results: Results, model: str) -> Iterator[Part]:
-    made, numbers = tables.throughput(results, model), tables.long(results, model)
+    made, numbers = throughput.throughput(results, model), throughput.long(results, model)
     yield of_table(made, results, model, "samples_per_second", numbers, f"throughput-{file_name(model)}.csv")
 
 
@@ -52,7 +51,7 @@ def _speedup(results: Results, model: str) -> Iterator[Part]:
     ours = results.frame_of(model)
     columns = [column for column in ours.columns if column.startswith(("speedup", "efficiency"))]
     behind = ours[["configuration", "series", "batch", *columns]]
-    made = tables.speedup(results, model)
+    made = throughput.speedup(results, model)
     yield of_table(made, results, model, "speedup", behind, f"speedup-{file_name(model)}.csv")
 
 

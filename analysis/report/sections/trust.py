@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from analysis import comparable, outcomes, work
-from analysis.findings import listing as findings
 from analysis.findings.finding import Finding, count
-from analysis.parity import NOT_CHECKED, PASSED
+from analysis.frames import comparability, outcomes
+from analysis.frames.gates import NOT_CHECKED, PASSED
+from analysis.frames.results import Results
 from analysis.report.content import DOUBT, GOOD, WRONG, Bullets, Fold, Heading, Part, Section, Text, missing
 from analysis.report.grids import of_rows
 from analysis.report.material import Material
-from analysis.results import Results
+from analysis.statistics import equal_work
+from analysis.tables import findings
 from scaling_study.quoting import shortened
 
 TONES = {"wrong": WRONG, "doubt": DOUBT, "note": "note"}
@@ -104,7 +105,7 @@ def _parity(results: Results) -> Iterator[Part]:
         for g in gates.sort_values("parity", key=lambda said: said == PASSED, kind="stable").itertuples()
     ]
     header = ("framework", "model", "workers", "allreduce", "precision", "verdict")
-    grid = of_rows("Parity gates", header, rows, tuple(comparable.checked(results.configurations)), "parity.csv")
+    grid = of_rows("Parity gates", header, rows, tuple(comparability.checked(results.configurations)), "parity.csv")
     yield Fold(parity_text(results), (grid,)) if len(rows) > MOST_NAMES else grid
 
 
@@ -144,14 +145,14 @@ def _compared(results: Results) -> Iterator[Part]:
     """Whose speed is set beside nobody's, and what has no speed-up."""
     yield Heading("What is not compared with what")
     rows = results.configurations
-    said = list(comparable.sentences(rows))
+    said = list(comparability.sentences(rows))
     without = rows[(rows.status == "ok") & rows.speedup.isna() & (rows.not_comparable.fillna("") == "")]
     for why, group in without.groupby(without.speedup_reason.fillna("no reason given"), sort=False):
-        said.append(f"No speed-up: {why} ({comparable.names(group, rows)}).")
+        said.append(f"No speed-up: {why} ({comparability.names(group, rows)}).")
     for model in results.models:
-        works = work.alike(row for row in results.rows_of(model) if row["n"])
+        works = equal_work.alike(row for row in results.rows_of(model) if row["n"])
         if len(works) > 1:
-            each = "; ".join(f"{work.name(ours[0])} ({len(ours)})" for ours in works)
+            each = "; ".join(f"{equal_work.name(ours[0])} ({len(ours)})" for ours in works)
             said.append(f"{model} does unlike work: {each}. The fastest is looked for in each by itself.")
     if results.older:
         said.append(

@@ -9,7 +9,8 @@ from functools import partial
 from analysis.report.content import Part, Section, missing
 from analysis.report.grids import of_listing
 from analysis.report.material import Material
-from analysis.why import listing, table
+from analysis.tables import reasons
+from analysis.why import frame
 from analysis.why.bottleneck import bottlenecks
 
 GAPS = {
@@ -20,12 +21,12 @@ GAPS = {
     "frontier": ("Memory against batch", "peak memory was not measured at several batch sizes"),
 }
 TABLES = {
-    "attribution": table.attribution, "bottleneck": table.bottleneck, "remedies": table.remedy,
-    "utilisation": table.utilisation, "frontier": table.frontier,
+    "attribution": frame.attribution, "bottleneck": frame.bottleneck, "remedies": frame.remedy,
+    "utilisation": frame.utilisation, "frontier": frame.frontier,
 }  # fmt: skip
 LISTINGS = {
-    "attribution": listing.attribution, "bottleneck": listing.bottleneck, "remedies": listing.remedy,
-    "utilisation": listing.utilisation, "frontier": listing.frontier,
+    "attribution": reasons.attribution, "bottleneck": reasons.bottleneck, "remedies": reasons.remedy,
+    "utilisation": reasons.utilisation, "frontier": reasons.frontier,
 }  # fmt: skip
 PICTURES = {"bottleneck": ("steps",), "utilisation": ("roofline",)}
 

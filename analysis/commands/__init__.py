@@ -1,0 +1,1 @@
+"""python -m analysis COMMAND: one module each."""

@@ -1,0 +1,158 @@
+"""A comparison as a table, and in sentences: what became of the pairs, and what the reader should doubt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analysis.compare import missing
+from analysis.compare.compared import MOST_NAMES, Comparison, left_over
+from analysis.compare.verdicts import (
+    BROKEN,
+    FAILING,
+    FASTER,
+    FOUND,
+    LOST,
+    NEITHER,
+    NO_INTERVAL,
+    NOT_COMPARABLE,
+    POWER,
+    SAME,
+    SLOWER,
+    SMALL,
+    UNRESOLVED,
+)
+from analysis.frames.baseline import known
+from analysis.frames.rows import as_rows
+from analysis.tables.layout import Listing
+from analysis.text.number_formats import number
+from scaling_study.stats.intervals import FEWEST_REPEATS
+
+HEADER = ("configuration", "batch", "A samples/s", "B samples/s", "B / A [95 %]", "p, corrected", "verdict")
+ORDER = (BROKEN, SLOWER, LOST, FAILING, FASTER, FOUND, SMALL, UNRESOLVED, SAME, NO_INTERVAL, NOT_COMPARABLE, NEITHER)
+MOST_DIFFERENCES = 20  # that are listed
+WORTH_SHOWING = (BROKEN, SLOWER, LOST, FAILING, FASTER, FOUND)
+COUNTED = {
+    SAME: "unchanged to within the threshold",
+    SMALL: "changed by less than the threshold",
+    LOST: "no longer run",
+    FAILING: "with runs that fail now",
+    BROKEN: "now fail parity",
+}
+COUNTED |= {FOUND: "run now", NO_INTERVAL: "without an interval"}
+
+
+def listing(made: Comparison, only: tuple[str, ...] = ORDER) -> Listing:
+    """A row for each pair with one of these verdicts, the worst first."""
+    table = made.verdicts.having(*only)
+    place = table.verdict.map(ORDER.index)
+    table = table.assign(place=place).sort_values(["place", "ratio"], kind="stable")
+    rows = tuple(row(one) for one in as_rows(table))
+    return Listing(title(made), HEADER, rows, tuple(sentences(made)))
+
+
+def title(made: Comparison) -> str:
+    a, b = made.a.heading, made.b.heading
+    return f"{a}, {made.a.dates} (A) and {made.b.dates} (B)" if a == b else f"{a} (A) and {b} (B)"
+
+
+def row(one: dict[Any, Any]) -> tuple[str, ...]:
+    """One pair in the columns of HEADER."""
+    speeds = [number(v) if known(v := one[f"samples_per_second_{side}"]) else "" for side in ("a", "b")]
+    low, high = one["ratio_low"], one["ratio_high"]
+    interval = f" [{low:.3f}, {high:.3f}]" if known(low) else ""
+    ratio = f"{one['ratio']:.3f}{interval}" if known(one["ratio"]) else ""
+    reason = f" ({one['reason']})" if known(one["reason"]) and one["reason"] else ""
+    p = probability(one["p_corrected"]) if known(one["p_corrected"]) else ""
+    return (f"{one['model']}, {one['series']}", str(one["batch"]), *speeds, ratio, p, f"{one['verdict']}{reason}")
+
+
+def probability(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def headline(made: Comparison) -> str:
+    """`2 of 16 configurations slower, 1 faster; 13 not resolved; 1 of A MISSING in B`, and what all share."""
+    counts = made.verdicts.table.verdict.value_counts()
+    total = len(made.verdicts.table)
+    first = f"{counts.get(SLOWER, 0)} of {total} configurations slower, {counts.get(FASTER, 0)} faster"
+    others = [
+        f"{counts[name]} {COUNTED.get(name, name)}" for name in ORDER if name in counts and name not in (SLOWER, FASTER)
+    ]
+    gone = [f"{len(made.missing)} of A MISSING in B"] if made.missing else []
+    return "; ".join([first, *others, *gone, *_all_together(made)])
+
+
+def _all_together(made: Comparison) -> list[str]:
+    """`all together 5.0 % slower (95 %: 2.4 to 7.5), ...`: a change of the mean beyond chance and the threshold.
+
+    Where it is those of a few pairs that are named already, it is left to the sentence under the table.
+    """
+    one = made.verdicts.overall
+    if one is None or one.low <= 1 <= one.high or abs(one.ratio - 1) < made.threshold:
+        return []
+    tested = made.verdicts.table[made.verdicts.table.p_value.notna()]
+    common = one.shared and abs(float(tested.ratio.median()) - 1) >= made.threshold  # half of them at least, by so much
+    if not common and len(made.verdicts.having(SLOWER, FASTER)):
+        return []
+    low, high = sorted(100 * abs(bound - 1) for bound in (one.low, one.high))
+    said = f"all together {100 * abs(one.ratio - 1):.1f} % {'slower' if one.ratio < 1 else 'faster'}"
+    whose = "a change of all, or the machine on another day" if common else "though not most of them"
+    return [f"{said} (95 %: {low:.1f} to {high:.1f}), {whose}"]
+
+
+def sentences(made: Comparison) -> list[str]:
+    """What stands under the table."""
+    return [*absent(made), *overall(made), *_how(made), *different(made), *made.doubts, *left_over(made.pairing)]
+
+
+def absent(made: Comparison) -> list[str]:
+    """What A measured and B should hold, and does not."""
+    return list(missing.sentences(made.missing, MOST_NAMES))
+
+
+def overall(made: Comparison) -> list[str]:
+    """The change that all pairs share: a machine that is slower today slows them all."""
+    one = made.verdicts.overall
+    if one is None:
+        return []
+    text = (
+        f"All together: B / A is {one.ratio:.3f} [{one.low:.3f}, {one.high:.3f}], geometric mean of {one.pairs} pairs."
+    )
+    if one.shared:
+        text += " What all share may be the machine's: the intervals hold the noise of repeats, not that of days."
+    return [text]
+
+
+def different(made: Comparison) -> list[str]:
+    """What differs beside the numbers, those first that matter."""
+    ordered = sorted(made.differences, key=lambda one: not one.matters)
+    shown = [f"{'**Differs**' if one.matters else 'Differs'}: {one.kind}: {one}." for one in ordered[:MOST_DIFFERENCES]]
+    more = len(ordered) - len(shown)
+    return [*shown, f"{more} more differences are not listed."] if more else shown
+
+
+def detectable(made: Comparison) -> list[str]:
+    """What "nothing found" is worth."""
+    if made.verdicts.detectable is None:
+        return []
+    return [
+        f"A change of {100 * made.verdicts.detectable:.2g} % in one configuration would be found by {10 * POWER:g} of "
+        "10 such comparisons; a smaller one is likely to be missed. More repeats find more."
+    ]
+
+
+def _how(made: Comparison) -> list[str]:
+    tested = int(made.verdicts.table.p_value.notna().sum())
+    few = made.verdicts.having(NO_INTERVAL)
+    lines = []
+    if tested:
+        lines.append(
+            f"Each interval is 95 % by itself; verdicts are corrected for {tested} tests (Holm, 5 % in all). Repeats "
+            f"differ by {100 * (made.verdicts.noise or 0):.1f} % typically: of what one configuration's own say too "
+            "little, all together say more."
+        )
+        lines.append(f"Threshold: changes below {100 * made.threshold:g} % are of no interest.")
+    lines += detectable(made)
+    if len(few):
+        lines.append(f"{len(few)} pairs have fewer than {FEWEST_REPEATS} repeats on a side: no verdict.")
+    return lines

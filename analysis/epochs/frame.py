@@ -1,0 +1,95 @@
+"""One row a configuration that ran epochs: its last one, and what it is against the baseline's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.epochs import faults
+from analysis.epochs.faults import Row
+from analysis.frames import baseline
+from analysis.frames.results import Results
+from scaling_study.models import MODELS
+from scaling_study.stats.intervals import ratio
+
+SECONDS = ("data_seconds", "training_seconds", "running_seconds")
+COLUMNS = (
+    *("configuration", "series", "series_order", "model", "framework", "workers", "batch_per_worker", "global_batch"),
+    *("steps", "samples", *SECONDS, "steady_seconds", "unsteady", "epoch_repeats", "samples_per_epoch_second"),
+    *("used_learning_rate", "epoch_baseline", "epoch_ratio", "epoch_ratio_low", "epoch_ratio_high"),
+    *("equal_work_ratio", "same_batch_baseline", "same_batch_ratio", "why_no_ratio", "flags"),
+    *("parity", "not_comparable"),
+)
+NO_RATIO = dict.fromkeys(("epoch_baseline", "epoch_ratio", "equal_work_ratio", "same_batch_ratio"))
+
+
+def table(results: Results) -> pd.DataFrame:
+    """COLUMNS, for every configuration that ran epochs: means over its repeats of the last epoch.
+
+    Samples are summed over the ranks, seconds are of the rank whose epoch lasted longest. `unsteady` is
+    running_seconds / steady_seconds - 1. Ratios are None with the reason in `why_no_ratio`; `same_batch_ratio` is the
+    epoch ratio to a baseline with the same global batch, where the other was chosen by another. `flags`: `F9;F13`.
+    """
+    mine = measured(results)
+    configurations = results.rows
+    rows = [row | mine[row["configuration"]] for row in configurations if row["configuration"] in mine]
+    made = [row | NO_RATIO | _compared(row, rows, results) for row in rows]
+    made = [row | {"flags": ";".join(mark for mark, _ in faults.of(row, made))} for row in made]
+    frame = pd.DataFrame(made, columns=list(COLUMNS), dtype=object)
+    return frame.sort_values(["model", "series_order", "global_batch"], kind="stable", ignore_index=True)
+
+
+def measured(results: Results) -> dict[str, dict[str, Any]]:
+    """Configuration -> what its last epoch took, and `values`: the running seconds of each repeat."""
+    epochs = results.details.epochs
+    steady = results.trials.set_index(["configuration", "repeat"]).step_seconds_mean
+    found: dict[str, dict[str, Any]] = {}
+    for name, ours in epochs[~epochs.warmup].groupby("configuration", sort=False):
+        last = ours.groupby(["repeat", "rank"], as_index=False).last()
+        slowest = last.sort_values("running_seconds").groupby("repeat").last()
+        mean_step = steady.reindex([(name, repeat) for repeat in slowest.index]).to_numpy(dtype=float)
+        means = {key: float(slowest[key].mean()) for key in SECONDS}
+        expected = float(np.mean(slowest.steps.to_numpy() * mean_step))
+        samples = int(last.groupby("repeat").samples.sum().max())
+        found[str(name)] = {
+            "steps": int(slowest.steps.max()), "samples": samples, **means,
+            "steady_seconds": expected, "unsteady": means["running_seconds"] / expected - 1,
+            "epoch_repeats": len(slowest), "samples_per_epoch_second": samples / means["running_seconds"],
+            "used_learning_rate": None if last.learning_rate.isna().all() else float(last.learning_rate.max()),
+            "values": slowest.running_seconds.to_list(),
+        }  # fmt: skip
+    return found
+
+
+def _compared(row: Row, rows: Sequence[Row], results: Results) -> dict[str, Any]:
+    """The ratios of one row to its baseline among `rows`, or why there are none."""
+    found = _baseline(row, rows, results)
+    if isinstance(found, str):
+        return {"why_no_ratio": found}
+    if held := next((one for one in (row, found) if one["not_comparable"] or one["oversubscribed"]), None):
+        return {"why_no_ratio": held["not_comparable"] or "oversubscribed"}
+    said: dict[str, Any] = {"epoch_baseline": found["configuration"], "why_no_ratio": ""}
+    if found is row:
+        return said | {"epoch_ratio": 1.0, "equal_work_ratio": 1.0}
+    gain = ratio(found["values"], row["values"], first=(int(found["planned"]), int(row["planned"])))
+    said |= {"epoch_ratio": gain.mean, "epoch_ratio_low": gain.low, "epoch_ratio_high": gain.high}
+    said |= {"equal_work_ratio": row["samples_per_epoch_second"] / found["samples_per_epoch_second"]}
+    if row["global_batch"] != found["global_batch"]:
+        other = _baseline(row, rows, results, batch="global_batch")
+        if not isinstance(other, str) and not other["not_comparable"]:
+            said |= {"same_batch_baseline": other["configuration"]}
+            said |= {"same_batch_ratio": ratio(other["values"], row["values"]).mean}
+    return said
+
+
+def _baseline(row: Row, rows: Sequence[Row], results: Results, batch: str | None = None) -> Row | str:
+    """Its own model's, or that of the model it is a variant of."""
+    found = baseline.find(row, rows, results.study, batch=batch)
+    like = MODELS[str(row["model"])].like if str(row["model"]) in MODELS else ""
+    if isinstance(found, str) and like:
+        original = baseline.find(row, rows, results.study, model=like, batch=batch)
+        return found if isinstance(original, str) else original
+    return found

@@ -1,0 +1,95 @@
+"""What records hold that no column of results.csv could, as frames: timelines, stages, epochs, notes, step times, ...
+
+Of every trial that is ok and is no gate; each frame begins with the `configuration` and the `repeat` it is of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+import pandas as pd
+
+from analysis.frames import network, ranks, step_times
+from analysis.frames import run_facts as facts
+from analysis.frames import timeline as events
+from analysis.frames.timeline import Row
+from scaling_study.quoting import printable
+from scaling_study.records.store import Record
+
+EPOCH_COLUMNS = (
+    *("configuration", "repeat", "rank", "warmup", "steps", "samples"),
+    *("data_seconds", "training_seconds", "running_seconds", "learning_rate"),
+)
+NOTE_COLUMNS = ("configuration", "repeat", "note")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one record."""
+
+    events: list[Row]
+    stages: list[Row]
+    epochs: list[Row]
+    notes: list[Row]
+    network: list[Row]
+    facts: list[Row]
+    ranks: list[Row]
+    steps: list[Row]
+
+
+@dataclass(frozen=True)
+class Details:
+    """The frames of a study: events.COLUMNS, events.STAGE_COLUMNS, EPOCH_COLUMNS, NOTE_COLUMNS, network.COLUMNS,
+    facts.COLUMNS, why.ranks.COLUMNS, step_times.COLUMNS."""
+
+    events: pd.DataFrame
+    stages: pd.DataFrame
+    epochs: pd.DataFrame
+    notes: pd.DataFrame
+    network: pd.DataFrame
+    facts: pd.DataFrame
+    ranks: pd.DataFrame
+    steps: pd.DataFrame
+
+
+def of(record: Record) -> Rows:
+    """Raises KeyError, TypeError or ValueError for what is not whole."""
+    who = (printable(record.configuration), int(record.trial["repeat"]))
+    epochs: list[Row] = [
+        (
+            *(*who, rank.rank, bool(epoch["warmup"]), int(epoch["steps"]), int(epoch["samples"])),
+            *(float(epoch[f"{part}_seconds"]) for part in ("data", "training", "running")),
+            rank.learning_rate,
+        )
+        for rank in record.ranks
+        for epoch in rank.epochs
+    ]
+    said = dict.fromkeys(note for rank in record.ranks for note in rank.notes)
+    notes: list[Row] = [(*who, printable(note)) for note in said]
+    staged = events.rows(record), events.stage_rows(record)
+    measured = facts.rows(record), ranks.rows(record), step_times.rows(record)
+    return Rows(*staged, epochs, notes, network.rows(record), *measured)
+
+
+def gathered(many: Iterable[Rows]) -> Details:
+    """One frame of each kind, empty where no record has any."""
+    every = list(many)
+    rows = {f.name: [row for one in every for row in getattr(one, f.name)] for f in fields(Rows)}
+    epochs = pd.DataFrame(rows["epochs"], columns=list(EPOCH_COLUMNS))
+    kinds = dict.fromkeys(("repeat", "rank", "steps", "samples"), "int64") | {"warmup": "bool"}
+    kinds |= {name: "float64" for name in EPOCH_COLUMNS[6:]}
+    return Details(
+        events.frame(rows["events"], events.COLUMNS),
+        events.frame(rows["stages"], events.STAGE_COLUMNS),
+        epochs.astype(kinds),
+        pd.DataFrame(rows["notes"], columns=list(NOTE_COLUMNS)),
+        network.frame(rows["network"]),
+        facts.frame(rows["facts"]),
+        ranks.frame(rows["ranks"]),
+        step_times.frame(rows["steps"]),
+    )
+
+
+def none() -> Details:
+    return gathered([])

@@ -1,0 +1,58 @@
+"""What each rank's record says of where its steps went and of what its device can do: one row a rank.
+
+    seconds of its phases, of a timed and of an instrumented step; FLOPs of a sample; its device's measured peaks;
+    what its worker costs
+
+Ranks are kept apart because waiting for the slowest is only seen between them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from analysis.frames.over_ranks import PHASES
+from scaling_study.quoting import printable
+from scaling_study.records.store import Record
+
+PHASE_COLUMNS = tuple(f"{name}_seconds" for name in PHASES)
+NUMBERS = (
+    *("step_seconds", "instrumented_seconds", *PHASE_COLUMNS),
+    *("forward_flops_per_sample", "peak_flops_per_second", "peak_bytes_per_second", "price_per_worker_hour"),
+)
+COLUMNS = ("configuration", "repeat", "rank", *NUMBERS)
+Row = tuple[Any, ...]
+
+
+def rows(record: Record) -> list[Row]:
+    """One row for each rank, in the order of COLUMNS; what is unknown is None.
+
+    `step_seconds`: mean of its timed steps; `instrumented_seconds`: of those whose phases were timed.
+    """
+    who, price = (printable(record.configuration), int(record.trial["repeat"])), _price(record.machine_file)
+    return [
+        (
+            *(*who, rank.rank, rank.window_seconds / len(rank.step_seconds) if rank.step_seconds else None),
+            *((None,) * (1 + len(PHASES)) if rank.phases is None else (
+                rank.phases.step_seconds, *(getattr(rank.phases, name) for name in PHASE_COLUMNS)
+            )),
+            *(rank.forward_flops_per_sample, rank.peak_flops_per_second, rank.peak_bytes_per_second, price),
+        )
+        for rank in record.ranks
+    ]  # fmt: skip
+
+
+def frame(made: Sequence[Row]) -> pd.DataFrame:
+    """COLUMNS, with types that do not depend on which rows there are."""
+    kinds = dict.fromkeys(("repeat", "rank"), "int64") | dict.fromkeys(NUMBERS, "float64")
+    return pd.DataFrame(list(made), columns=list(COLUMNS)).astype(kinds)
+
+
+def _price(machine_file: dict[str, Any]) -> float | None:
+    """What a worker costs for an hour, as its machine file said; None where it said nothing, or nothing usable."""
+    said = machine_file.get("price_per_worker_hour")
+    usable = isinstance(said, int | float) and not isinstance(said, bool) and math.isfinite(said) and said >= 0
+    return float(said) if usable else None  # type: ignore[arg-type]

@@ -1,0 +1,199 @@
+"""Records -> one row a trial: results.csv. Everything here can be derived again from the records at any time.
+
+Throughput of a trial is the samples of all ranks over the window of the slowest rank, never a mean of rates;
+its interval is that of the slowest rank's steps. Means over ranks, sums and maxima are as docs/record.md says.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.execution import process_pool
+from analysis.frames import details, gates, over_ranks
+from analysis.frames.details import Details
+from analysis.frames.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASES, Timed
+from scaling_study.quoting import printable
+from scaling_study.records import store
+from scaling_study.records.reading import MissingRecord, UnreadableRecord
+from scaling_study.records.store import Record
+from scaling_study.trial import Trial
+
+TRIAL_KEYS = tuple(Trial().to_dict())
+LATER_KEYS = {key: value for key, value in Trial().to_dict().items() if key != "global_batch"}  # of older records
+TEXTS = (
+    *("study", "trial", "configuration", "status", "reason", "data_source"),
+    *("parity", "parity_gates", "started_at", "error"),
+)
+INTEGERS = (
+    "planned_repeats",
+    "max_batch",
+    "steps",
+    "parameters",
+    "samples_seen",
+    "allreduce_bytes",
+    "communication_bytes",
+    *COMMUNICATION_COLUMNS,
+    "peak_memory_bytes",
+    *MEMORY_COLUMNS,
+)
+COLUMNS = (
+    *("study", "trial", "configuration", *TRIAL_KEYS, "status", "reason"),
+    *("samples_per_second", "tokens_per_second", "interval_low", "interval_high"),
+    *("steps", "step_seconds_mean", "step_seconds_median", *(f"{phase}_seconds" for phase in PHASES)),
+    *("launch_seconds", "parameters", "samples_seen", "allreduce_bytes", "communication_bytes"),
+    *(*COMMUNICATION_COLUMNS, "peak_memory_bytes", *MEMORY_COLUMNS),
+    *("gpu_utilization_percent", "energy_joules", "loss_first", "loss_last", "data_source", "parity", "parity_gates"),
+    *("started_at", "error", "planned_repeats", "busy_elsewhere_cores", "max_batch"),
+)
+
+
+RECORD = "record.json"
+AT_ONCE = 250  # trials that are read together
+NOT_WHOLE = (TypeError, ValueError, AttributeError, KeyError)  # what a record of the right shape, but wrong, raises
+WORDS = (*TEXTS, *TRIAL_KEYS)  # columns that may hold the words of others
+
+
+class SkippedRecord(UserWarning):
+    """A record that was left out, named, because it could not be read."""
+
+
+@dataclass
+class _Part:
+    """What some of the trials hold, by the names of their folders."""
+
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    training: dict[str, str] = field(default_factory=dict)  # the configurations of those that are no gates
+    firsts: dict[str, Record] = field(default_factory=dict)  # of each configuration, without what its ranks measured
+    beside: list[details.Rows] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)  # why others could not be read
+
+
+def read(results: Path) -> pd.DataFrame:
+    """Every finished trial under `results` as COLUMNS, by id. Warns SkippedRecord of what cannot be read."""
+    return read_whole(results)[0]
+
+
+def read_whole(results: Path, processes: int = 1) -> tuple[pd.DataFrame, Details]:
+    """The same, and what their records hold beside it; of many trials by several processes."""
+    folders = _folders(results / "trials")
+    size = max(AT_ONCE, math.ceil(len(folders) / process_pool.MOST_TASKS))
+    shares = [folders[start : start + size] for start in range(0, len(folders), size)]
+    made = process_pool.done(lambda share: _part(shares[share]), range(len(shares)), min(processes, len(shares)))
+    whole = _Part()
+    for share, ours in enumerate(shares):
+        part = made.pop(share, None) or _part(ours)
+        whole.rows |= part.rows
+        whole.training |= part.training
+        whole.firsts = part.firsts | whole.firsts
+        whole.beside += part.beside
+        for why in part.skipped:
+            warnings.warn(why, SkippedRecord, stacklevel=2)
+    verdicts = {row["trial"]: row["parity"] for name, row in whole.rows.items() if name not in whole.training}
+    said = {configuration: gates.behind(record, verdicts) for configuration, record in whole.firsts.items()}
+    for name, configuration in whole.training.items():
+        whole.rows[name] |= said[configuration]
+    found = details.gathered(whole.beside)
+    try:
+        return frame(whole.rows.values()), found
+    except NOT_WHOLE:  # a value of the wrong type somewhere: find whose, which is too slow to do every time
+        fitting = (row for name, row in whole.rows.items() if _fits(row, results / "trials" / name / RECORD))
+        return frame(fitting), found
+
+
+def _part(folders: Iterable[Path]) -> _Part:
+    made, timed = _Part(), dict[str, Timed]()
+    for folder in folders:
+        try:
+            record, name = store.read_trial(folder), folder.name
+            row, window = _row(record)
+            if row["find"] != gates.GATE:
+                made.beside.append(details.of(record))
+                made.training[name] = record.configuration
+                if record.configuration not in made.firsts:
+                    made.firsts[record.configuration] = replace(record, ranks=[])
+            made.rows[name] = row
+            if window is not None:
+                timed[name] = window
+        except MissingRecord:
+            continue  # not finished
+        except UnreadableRecord as error:
+            made.skipped.append(f"skipped: {error}")
+        except NOT_WHOLE as error:
+            made.skipped.append(f"skipped: {folder / RECORD} is not whole: {error}")
+    found = over_ranks.intervals(list(timed.values()), [made.rows[name]["reason"] for name in timed])
+    for name, columns in zip(timed, found, strict=True):
+        made.rows[name] |= columns
+    return made
+
+
+def _folders(trials: Path) -> list[Path]:
+    """Of every trial, by its id; without looking into them."""
+    try:
+        with os.scandir(trials) as entries:
+            return [trials / name for name in sorted(entry.name for entry in entries if entry.is_dir())]
+    except FileNotFoundError:
+        return []
+
+
+def frame(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """Rows -> COLUMNS with types that do not depend on which trials there are: whole numbers stay whole."""
+    kinds = {f.name: str(f.type).removesuffix(" | None") for f in fields(Trial)}
+    kinds |= {"global_batch": "int"} | dict.fromkeys(INTEGERS, "int") | dict.fromkeys(TEXTS, "str")
+    dtypes = {"int": "Int64", "bool": "boolean", "str": "string", "float": "float64"}
+    columns = pd.DataFrame(list(rows), columns=list(COLUMNS), dtype=object)
+    return columns.astype({name: dtypes[kinds.get(name, "float")] for name in COLUMNS})
+
+
+def _fits(row: dict[str, Any], path: Path) -> bool:
+    try:
+        frame([row])
+    except NOT_WHOLE as error:
+        warnings.warn(f"skipped: {path} is not whole: {error}", SkippedRecord, stacklevel=3)
+        return False
+    return True
+
+
+def row(record: Record) -> dict[str, Any]:
+    """One trial as a mapping of COLUMNS. Raises ValueError if it says ok and holds nothing measured.
+
+    `reason` of a trial that is ok says "too short" where its interval within the run should not be relied on.
+    `parity` is the verdict of a gate itself; of any other trial it takes the records of its gates (read).
+    """
+    made, timed = _row(record)
+    return made | (over_ranks.intervals([timed], [made["reason"]])[0] if timed else {})
+
+
+def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
+    """The row without what its interval says, and what that is worked out from."""
+    known = LATER_KEYS | record.trial
+    result = dict.fromkeys(COLUMNS) | {key: known.get(key) for key in TRIAL_KEYS}
+    result |= {"study": record.study, "trial": record.id, "configuration": record.configuration}
+    result |= {"status": record.status, "reason": record.reason, "error": record.error}
+    result |= {"launch_seconds": record.launch_seconds, "started_at": record.started_at}
+    result |= {"planned_repeats": record.planned_repeats}
+    result["max_batch"] = record.found.get("max_batch")
+    if result["find"] == gates.GATE:
+        result["parity"] = gates.own(record)
+    if record.status not in store.STATUSES:
+        raise ValueError(f"status {record.status!r} is none of {', '.join(store.STATUSES)}")
+    for key in ("workers", "batch_per_worker"):
+        if isinstance(value := result[key], int) and value < 1:
+            raise ValueError(f"{key} is {value}")
+    timed = None
+    if record.status == "ok":
+        if not record.ranks or any(not rank.step_seconds for rank in record.ranks):
+            raise ValueError("status is ok, but not every rank has timed steps")
+        columns, timed = over_ranks.measured(record)
+        result |= columns
+    for key in WORDS:
+        if isinstance(value := result[key], str) and not value.isprintable():
+            result[key] = printable(value, but="\n\t" * (key == "error"))
+    return result, timed

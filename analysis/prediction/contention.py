@@ -1,0 +1,44 @@
+"""What the workers of one host do to each other's computing: they share its memory, its caches and its clock.
+
+A run with one worker has the host to itself. Forward communicates nothing, so where a study ran a configuration with
+one worker and with w on one host, seconds of forward with w over seconds with one is what crowding costs; the geometric
+mean over such pairs is taken for all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.frames.baseline import known, same
+from analysis.prediction.probed import hosts_of
+from analysis.prediction.targets import ALIKE, FUSIONS
+
+Row = Mapping[Any, Any]
+
+
+def pairs(rows: Sequence[Row], workers_per_host: int, without: Sequence[str] = ()) -> list[float]:
+    """Forward with so many workers over forward with one, of each configuration that ran both on one host.
+
+    `without`: configurations to leave out, because it is they that are predicted.
+    """
+    found = []
+    for row in rows:
+        if row["framework"] not in FUSIONS or row["workers"] != workers_per_host or row["configuration"] in without:
+            continue
+        if hosts_of(row) > 1 or not row["n"] or not known(row["forward_seconds"]):
+            continue
+        alone = [
+            one
+            for one in rows
+            if one["workers"] == 1 and one["framework"] == row["framework"] and known(one["forward_seconds"])
+            if all(same(one[key], row[key]) for key in ALIKE)
+        ]
+        found += [float(row["forward_seconds"]) / float(alone[0]["forward_seconds"])] if alone else []
+    return found
+
+
+def factor(found: Sequence[float]) -> float:
+    """The geometric mean; 1 where nothing was found."""
+    return math.exp(sum(map(math.log, found)) / len(found)) if found else 1.0

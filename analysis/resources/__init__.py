@@ -1,0 +1,1 @@
+"""What a worker holds in memory and hands to collectives."""

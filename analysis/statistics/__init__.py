@@ -1,0 +1,1 @@
+"""How sure a number is, and which configurations may be compared: frames -> intervals and ranks."""

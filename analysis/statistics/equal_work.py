@@ -1,0 +1,29 @@
+"""Which configurations of a model do the same work, so that the faster of two is the better one.
+
+A sample of 224 pixels is not one of 32, a sentence of 128 tokens not one of 32, and generated data need no loader.
+Precision is not among these: another precision is another way to the same result, and what it costs is parity's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from analysis.frames import series
+from analysis.frames.baseline import values_of
+
+KEYS = ("image_size", "sequence_length", "data")
+Row = TypeVar("Row", bound=Mapping[Any, Any])
+
+
+def alike(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows of one model by their work; that of most configurations first."""
+    made: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        made.setdefault(values_of(row, KEYS), []).append(row)
+    return sorted(made.values(), key=len, reverse=True)
+
+
+def name(row: Mapping[Any, Any]) -> str:
+    """`224 px, real data`."""
+    return ", ".join(series.words(row, KEYS))

@@ -1,0 +1,135 @@
+"""Which configuration is the best, and which cannot be told from it.
+
+The highest mean of many is partly luck, so "the best" is a set: everything whose distance to the best may be nothing.
+These are multiple comparisons with the best (Hsu, Ann. Stat. 12, 1984): intervals of each configuration's ratio to the
+best of the others, that hold for all of them at once. One whose interval goes beyond 1 may be the best, and the true
+best is among those in at least 95 % of studies; an upper bound of exactly 1 says that it is not the best. Bounds are
+one-sided, each at 5 % over the number of the others (Bonferroni), with the spread of repeats as spread.py
+believes it.
+
+    samples_per_second         the fastest
+    efficiency                 speed-up / workers, of configurations with more than one worker
+    samples_per_worker_second  the cheapest where every worker costs the same
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.frames.baseline import known
+from analysis.frames.cache import once
+from analysis.frames.results import Results
+from analysis.statistics import equal_work
+from analysis.statistics.simultaneous_intervals import Luck
+
+FALSE_ALARMS = 0.05  # of studies, in which the true best is not among what may be the best
+QUANTITIES = ("samples_per_second", "efficiency", "samples_per_worker_second")
+BEST, ALIKE, WORSE, NO_INTERVAL = "best", "indistinguishable", "worse", "no interval"
+NAMES = ("model", "configuration", "series", "batch", "workers", "n")
+COLUMNS = (*NAMES, "work", "place", "value", "ratio", "ratio_low", "ratio_high", "verdict")
+BEST_COLUMNS = (
+    *(*NAMES, "work", "value", "value_low", "value_high", "ratio", "ratio_low", "ratio_high"),
+    *("indistinguishable", "without_interval", "among"),
+)
+Row = Mapping[Any, Any]
+
+
+@once
+def best(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
+    """A row of BEST_COLUMNS for each model that has anything to rank, in the order of their names; for each work of it
+    (equal_work.py) where there are several, that of most configurations first, with what it is in `work`.
+
+    `value` has the interval of the configuration by itself, `ratio` the simultaneous one to the best of the others: its
+    lower bound is 1 where nothing else may be the best. `indistinguishable` are the ids, best first, of those that may
+    be the best instead; `without_interval` of those with fewer than 3 repeats, of which nothing is claimed. Where the
+    highest value has fewer than 3 repeats, it stands there without any interval.
+    """
+    ranked = ranking(results, by)
+    rows = results.configurations.set_index("configuration")
+    made = []
+    for _, ours in ranked.groupby(["model", "work"], sort=False):
+        first, others = ours.iloc[0], ours.iloc[1:]
+        name = "efficiency" if by == "efficiency" else "interval"
+        per = int(first.workers) if by == "samples_per_worker_second" else 1
+        own = {end: rows[f"{name}_{end}"][first.configuration] for end in ("low", "high")}
+        made.append(
+            {key: first[key] for key in BEST_COLUMNS if key in COLUMNS}
+            | {f"value_{end}": float(bound) / per if known(bound) else None for end, bound in own.items()}
+            | {"indistinguishable": tuple(map(str, others.configuration[others.verdict == ALIKE]))}
+            | {"without_interval": tuple(map(str, others.configuration[others.verdict == NO_INTERVAL]))}
+            | {"among": len(ours)}
+        )
+    return pd.DataFrame(made, columns=list(BEST_COLUMNS), dtype=object)
+
+
+def ranking(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
+    """A row of COLUMNS for each configuration that may be ranked, the highest value of each model and work first.
+
+    `ratio` is to the best of the others, with its simultaneous interval. Left out is what failed, failed parity, is
+    held back by this machine or oversubscribed; of efficiency also what has no speed-up.
+    """
+    if by not in QUANTITIES:
+        raise ValueError(f"by is one of {', '.join(QUANTITIES)}, not {by!r}")
+    rows: list[Row] = [row for row in results.rows if row["n"]]
+    luck = Luck.of(rows, over_baselines=by == "efficiency")
+    made: list[dict[str, Any]] = []
+    for ours, said in _alike(results, [row for row in rows if _competes(row, by)]):
+        ours.sort(key=lambda row: -_value(row, by))
+        found = bounds([row for row in ours if luck.knows(row)], by, luck)
+        for index, row in enumerate(ours):
+            low, high = found.get(str(row["configuration"]), (None, None))
+            rival = ours[0 if index else 1] if len(ours) > 1 else None
+            made.append(
+                {key: row[key] for key in NAMES}
+                | {"work": said, "place": index + 1, "value": _value(row, by), "ratio_low": low, "ratio_high": high}
+                | {"ratio": None if rival is None else _value(row, by) / _value(rival, by)}
+                | {"verdict": _verdict(index, high) if luck.knows(row) else NO_INTERVAL}
+            )
+    kinds: dict[str, Any] = dict.fromkeys(("model", "configuration", "series", "work", "verdict"), "string")
+    kinds |= dict.fromkeys(("batch", "workers", "n", "place"), "Int64")
+    frame = pd.DataFrame(made, columns=list(COLUMNS), dtype=object)
+    return frame.astype({name: kinds.get(name, "float64") for name in COLUMNS})
+
+
+def _alike(results: Results, rows: Sequence[Row]) -> Iterator[tuple[list[Row], str]]:
+    """Rows of one model and work, and what that work is where the model has several."""
+    for model in results.models:
+        works = equal_work.alike([row for row in rows if row["model"] == model])
+        yield from ((ours, equal_work.name(ours[0]) if len(works) > 1 else "") for ours in works)
+
+
+def _competes(row: Row, by: str) -> bool:
+    if row["oversubscribed"] or (known(row["not_comparable"]) and row["not_comparable"]):
+        return False
+    return by != "efficiency" or (known(row["speedup"]) and int(row["workers"]) > 1)
+
+
+def _value(row: Row, by: str) -> float:
+    if by == "samples_per_worker_second":
+        return float(row["samples_per_second"]) / int(row["workers"])
+    return float(row[by])
+
+
+def _verdict(index: int, high: float | None) -> str:
+    return BEST if index == 0 else ALIKE if high is None or high > 1 else WORSE
+
+
+def bounds(rows: Sequence[Row], by: str, luck: Luck) -> dict[str, tuple[float, float]]:
+    """Configuration -> bounds of its ratio to the best of the others; none for fewer than two."""
+    if len(rows) < 2:
+        return {}
+    confidence = 1 - 2 * FALSE_ALARMS / (len(rows) - 1)
+    widths = luck.half_widths(rows, confidence)
+    logs = np.log([_value(row, by) for row in rows])
+    ahead = logs[:, None] - logs
+    np.fill_diagonal(ahead, np.inf)  # nothing is its own rival
+    most = (ahead + widths).min(axis=1)
+    rivals = np.broadcast_to(most >= 0, ahead.shape)
+    least = np.where(rivals, ahead - widths, np.inf).min(axis=1)  # infinite: nothing else may be the best
+    lows, highs = np.exp(np.minimum(least, 0.0)), np.exp(np.maximum(most, 0.0))
+    names = (str(row["configuration"]) for row in rows)
+    return {name: (float(low), float(high)) for name, low, high in zip(names, lows, highs, strict=True)}

@@ -1,0 +1,69 @@
+"""How far the configurations of one study may be from their true speed, and two of them from their true ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.frames.configurations import values
+from analysis.statistics.spread import Spread, believed
+from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
+
+Row = Mapping[Any, Any]
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Luck:
+    """`place`: id -> which of the m configurations with enough repeats it is. `counts`: (m,), how many each has.
+
+    With `over_baselines` what is compared are speed-ups: each also has the luck of its baseline.
+    """
+
+    place: Mapping[str, int]
+    spread: Spread | None  # None: there is no such configuration
+    counts: Values
+    over_baselines: bool
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], *, over_baselines: bool) -> Luck:
+        """Of every configuration that was measured: the spreads of all models together say what each one's is."""
+        sure = [row for row in rows if row["n"] >= FEWEST_REPEATS]
+        stages = [np.log(first_stage(np.array(values(row)), int(row["planned"]))) for row in sure]
+        variances, freedoms = [float(np.var(one, ddof=1)) for one in stages], [len(one) - 1 for one in stages]
+        place = {str(row["configuration"]): index for index, row in enumerate(sure)}
+        counts = np.array([float(row["n"]) for row in sure])
+        spread = None
+        if sure:  # the luckiest of many is looked for: of two views of a spread, the wider one
+            found = believed(variances, freedoms)
+            spread = Spread(np.maximum(found.variance, variances), found.freedom, wary=True)
+        return cls(place, spread, counts, over_baselines)
+
+    def knows(self, row: Row) -> bool:
+        """Whether it, and its baseline where that counts, has repeats enough for an interval."""
+        return all(name in self.place for name in self._whose(row))
+
+    def half_widths(self, rows: Sequence[Row], confidence: float) -> Values:
+        """(q, q) of the logarithm of each one's value over each other's; 0 against itself. All must be known."""
+        places = np.array([[self.place[name] for name in self._whose(row)] for row in rows]).T
+        return np.stack([self._against(own, places, confidence) for own in places.T])
+
+    def _against(self, own: NDArray[np.intp], others: NDArray[np.intp], confidence: float) -> Values:
+        """(q,) `own`: (k,), the places of one, and of its baseline where that counts; `others`: (k, q)."""
+        assert self.spread is not None
+        # log value = log speed, less that of the baseline. Whatever stands on both sides cancels.
+        whose = np.concatenate([np.broadcast_to(own[:, None], others.shape), others])
+        signs = np.array([1, -1, -1, 1] if self.over_baselines else [1, -1])[:, None]
+        same = whose[:, None] == whose
+        first = ~np.array([same[index, :index].any(axis=0) for index in range(len(whose))])
+        factors = first * (same * signs).sum(axis=1) ** 2 / self.counts[whose]
+        with np.errstate(invalid="ignore"):  # 0 / 0 where everything cancels
+            return np.nan_to_num(self.spread.half_widths(confidence, *zip(whose, factors, strict=True)))
+
+    def _whose(self, row: Row) -> list[str]:
+        own = str(row["configuration"])
+        return [own, str(row["baseline"])] if self.over_baselines else [own]

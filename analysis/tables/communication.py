@@ -1,0 +1,51 @@
+"""What a worker hands to collectives in one step, by kind, as a table."""
+
+from __future__ import annotations
+
+from analysis.frames import comparability
+from analysis.frames.baseline import known
+from analysis.frames.cache import once
+from analysis.frames.over_ranks import COMMUNICATION_COLUMNS
+from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
+from analysis.resources.communication import measured
+from analysis.resources.memory import one_batch
+from analysis.tables import notes
+from analysis.tables.layout import Listing
+from analysis.tables.memory import megabytes
+
+
+@once
+def listing(results: Results, model: str) -> Listing | None:
+    """A row for each series; None where there is nothing to send."""
+    ours = results.frame_of(model)
+    made = one_batch(measured(results, model))
+    if made.empty or made.communication_bytes.isna().all():
+        return None
+    signs = {row["configuration"]: comparability.sign(row) for row in results.rows_of(model)}
+    kinds = [name for name in COMMUNICATION_COLUMNS if (made[name].fillna(0) > 0).any()]
+    header = ["configuration (MB a worker and step)"]
+    header += [name.removeprefix("communication_").removesuffix("_bytes").replace("_", "-") for name in kinds]
+    rows = [
+        (
+            f"{row['series']} {signs[row['configuration']].replace(comparability.HERE_SIGN, '')}".rstrip(),
+            *(megabytes(row[kind]) if known(row[kind]) and row[kind] else "" for kind in kinds),
+            megabytes(row["communication_bytes"]) or "not counted",
+            f"{row['of_fp32']:.3f}" if known(row["of_fp32"]) else "",
+            f"{row['bytes_per_parameter']:.2f}" if known(row["bytes_per_parameter"]) else "",
+        )
+        for row in as_rows(made)
+    ]
+    legend = [
+        "Whole tensors that a worker hands to collectives in one step, counted at the call. What then crosses the wire "
+        "is another number: a ring of n workers moves 2 (n-1)/n of an allreduce, (n-1)/n of the others.",
+        "Of fp32: against fp32 gradients, otherwise the same. 16-bit gradients make 1/2 of an allreduce; 3/4 where "
+        "fp32 parameters are sent once beside them (ZeRO-1, ZeRO-2, OSS), 5/6 where they are gathered twice (FSDP).",
+    ]
+    if "communication_send_bytes" in kinds:
+        legend.append("Send: a pipeline's activations and their gradients, handed to the neighbouring stage.")
+    said = [*comparability.sentences(ours, comparability.FAILED_SIGN), *comparability.checked(ours), *legend]
+    return Listing(
+        f"Communication of {model} by kind ({results.heading})",
+        (*header, "sum", "of fp32", "bytes per parameter"), tuple(rows), (*said, notes.source(results)),
+    )  # fmt: skip

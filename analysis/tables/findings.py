@@ -1,0 +1,58 @@
+"""Findings as a table, and the noise floor and drift of the machine in a sentence each."""
+
+from __future__ import annotations
+
+from analysis.findings import check, noise
+from analysis.findings.noise import Drift, Floor
+from analysis.frames.results import Results
+from analysis.tables import notes
+from analysis.tables.layout import Listing
+
+HEADER = ("finding", "how bad", "flaw", "what was seen")
+LEGEND = (
+    "Wrong: a comparison that must not be made. Doubt: one that may mislead. Note: to be known. F1 to F28: flaws of "
+    "published studies (docs/methodology.md)."
+)
+
+
+def listing(results: Results) -> list[Listing]:
+    """One table, a row a finding, the worst first; without rows where nothing was found, and then it says so."""
+    rows = tuple((one.title, one.severity, one.flaw, one.text) for one in check(results))
+    measured = bool((results.configurations.n > 0).any())
+    nothing = "Nothing was found that speaks against these numbers." if measured else "Nothing was measured."
+    said = (*(() if rows else (nothing,)), LEGEND, *machine(results), notes.source(results))
+    return [Listing(f"Warnings ({results.heading})", HEADER, rows, said)]
+
+
+def machine(results: Results) -> list[str]:
+    """What repeats say of the machine: its noise floor, and whether it drifted."""
+    runs = noise.table(results)
+    least = noise.floor(runs)
+    floor = [floor_text(least)] if least is not None else ["Noise floor: not known, too few repeats."]
+    return [*floor, drift_text(noise.drift(runs))]
+
+
+def floor_text(least: Floor) -> str:
+    """`Noise floor: ±1.2 %, one standard deviation between repeats of the sentinel (95 % interval 0.9 to 1.8 %).`"""
+    whose = "the sentinel" if least.sentinel else f"{least.configurations} configurations, pooled"
+    return (
+        f"Noise floor: ±{_percent(least.spread)} %, one standard deviation between repeats of {whose} (95 % interval "
+        f"{_percent(least.low)} to {_percent(least.high)} %)."
+    )
+
+
+def drift_text(moved: Drift | None) -> str:
+    """The trend in a sentence, or that none can be known."""
+    if moved is None:
+        return "Drift: too few repeats to tell."
+    seen = "yes" if moved.found else "none that can be told from chance"
+    return (
+        f"Drift: {seen}, {_percent(moved.total, '+')} % from the first run to the last (p = {moved.p:.2g}, Kendall's "
+        f"test within {moved.configurations} configurations)."
+    )
+
+
+def _percent(share: float, sign: str = "") -> str:
+    """Two figures, and never as a power of ten: `0.23`, `6.9`, `121`; with `sign="+"` `+6.9`."""
+    value = 100 * share
+    return f"{value:{sign}.0f}" if abs(value) >= 9.95 else f"{value:{sign}.2g}"

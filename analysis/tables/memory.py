@@ -1,0 +1,61 @@
+"""Memory of a worker by kind, and what sharding saves of it, as a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analysis.frames import comparability
+from analysis.frames.baseline import known
+from analysis.frames.cache import once
+from analysis.frames.over_ranks import MEMORY_COLUMNS
+from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
+from analysis.resources.memory import measured, one_batch
+from analysis.tables import notes
+from analysis.tables.layout import Listing
+from analysis.text.number_formats import number
+
+
+@once
+def listing(results: Results, model: str) -> Listing | None:
+    """A row for each series, at one batch size where it was measured; None where memory was not counted."""
+    ours = results.frame_of(model)
+    made = one_batch(measured(results, model))
+    if made.empty:
+        return None
+    signs = {row["configuration"]: comparability.sign(row) for row in results.rows_of(model)}
+    header = ["configuration (MB a worker)", "batch", *(kind.removesuffix("_bytes") for kind in MEMORY_COLUMNS[:-1])]
+    rows = [
+        (
+            f"{row['series']} {signs[row['configuration']].replace(comparability.HERE_SIGN, '')}".rstrip(),
+            str(row["batch"]),
+            *(megabytes(row[kind]) for kind in MEMORY_COLUMNS[:-1]),
+            megabytes(row["peak_memory_bytes"]),
+            megabytes(row["resident_bytes"]),
+            *(percent(row[name]) for name in ("saved", "theory")),
+        )
+        for row in as_rows(made)
+    ]
+    references = [str(name) for name in made.reference.dropna().unique()]
+    against = f"against {references[0]}" if references else "nothing to compare with was measured"
+    legend = [
+        "Largest over the ranks. Peak: on a GPU the allocator's, on a CPU the sum of the kinds; resident: what the "
+        "process grew by beside them (in older records: all of it, libraries included).",
+        f"Saved: of parameters + gradients + optimiser state, {against}. Theory: with n workers ZeRO-1 holds "
+        "P + G + O/n, ZeRO-2 P + (G + O)/n, ZeRO-3 and FSDP (P + G + O)/n (Rajbhandari et al., arXiv 1910.02054). "
+        "Counted is what is held between steps: what FSDP gathers for a layer (ZeRO-3), or from forward to backward "
+        "(ZeRO-2), comes on top.",
+    ]
+    said = [*comparability.sentences(ours, comparability.FAILED_SIGN), *comparability.checked(ours), *legend]
+    return Listing(
+        f"Memory of {model} by kind ({results.heading})", (*header, "peak", "resident", "saved", "theory"),
+        tuple(rows), (*said, notes.source(results)),
+    )  # fmt: skip
+
+
+def megabytes(size: Any) -> str:
+    return number(size / 1e6) if known(size) else ""
+
+
+def percent(share: Any) -> str:
+    return f"{100 * share:.0f} %".replace("-0 %", "0 %") if known(share) else ""

@@ -1,0 +1,156 @@
+"""The sentences under a table: what the numbers are, how sure, what failed and why, where and when it was measured."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.frames import comparability
+from analysis.frames.baseline import is_pipeline
+from analysis.frames.cache import once
+from analysis.frames.results import Results, unit
+from scaling_study.records.store import BUSY_CORES
+
+MOST_REASONS = 6  # lines of reasons under one table; the rest are counted
+
+
+def of(results: Results, model: str) -> list[str]:
+    """What is particular to one model's throughput table: who may not be compared, how sure, what failed, what was
+    trained."""
+    ours = results.frame_of(model)
+    return [*_compared(ours), *_sure(ours, results), *_failed(ours, "status"), *_trained(ours)]
+
+
+def of_speedup(results: Results, model: str) -> list[str]:
+    """Likewise of its speed-up table: what has no speed-up, and why."""
+    ours = results.frame_of(model)
+    without = ours[(ours.status == "ok") & ours.speedup.isna() & (ours.not_comparable.fillna("") == "")]
+    return [*_compared(ours), *_failed(without, "speedup_reason"), *_failed(ours, "status")]
+
+
+def legend(results: Results) -> list[str]:
+    """How every throughput table of the study is to be read."""
+    return [
+        f"Samples per second over all workers, mean of {results.repeats} ± half of the 95 % interval between "
+        "repeats (Student t); with fewer than 3 repeats no interval is claimed.",
+        "**Bold**: the fastest of its row, among those that do the same work; "
+        "≈: not distinguishable from it at 95 %; ★: the row of the fastest.",
+        *_busy(results),
+        *_older(results),
+        source(results),
+    ]
+
+
+def _busy(results: Results) -> list[str]:
+    """A warning where others used the machine: it is in the numbers, and no statistics on them can tell."""
+    others = results.runs.busy_elsewhere_cores.dropna()
+    busy = others[others > BUSY_CORES]
+    if not len(busy):
+        return []
+    return [
+        f"**The machine was not quiet**: during {len(busy)} of {len(others)} runs other processes kept more than "
+        f"{BUSY_CORES} cores busy, {busy.max():.1f} at most. Those runs measured them too; run again with "
+        "--retry ok when it is quiet."
+    ]
+
+
+def _older(results: Results) -> list[str]:
+    if not results.older:
+        return []
+    return [
+        f"{results.older} configuration(s) that were measured are not in the study as it is now: they stay in "
+        "results.csv and are shown nowhere else."
+    ]
+
+
+def legend_of_speedup(results: Results) -> list[str]:
+    """How every speed-up table of the study is to be read."""
+    pipelines = ", a pipeline's the same global_batch," if _pipelines(results) else ""
+    return [
+        "Speed-up [95 % interval between repeats, Welch], and efficiency = speed-up / workers. The baseline has the "
+        f"same {results.study.batch_key} ({results.study.scaling} scaling){pipelines} and is otherwise the same.",
+        source(results),
+    ]
+
+
+@once
+def _pipelines(results: Results) -> bool:
+    """Whether there are some that are held against another batch than the rest."""
+    rows = results.rows
+    return results.study.batch_key != "global_batch" and any(is_pipeline(row) for row in rows)
+
+
+@once
+def source(results: Results) -> str:
+    """Study, machine, date and data: `cifar10-scaling; 2 cores of Xeon, no GPU; 2026-01-31; SYNTHETIC DATA`."""
+    data = "SYNTHETIC DATA" if results.synthetic else data_names(results)
+    parts = [f"Study {results.study.name}", results.study.machine_text, results.dates, data]
+    return "; ".join(part for part in parts if part)
+
+
+def data_names(results: Results) -> str:
+    """`cifar10 data`; the records also say where it came from."""
+    sources = results.runs.data_source.dropna()
+    names = sorted({str(one).split()[0].rstrip(":;,") for one in sources if one})
+    return f"{' and '.join(names)} data" if names else ""
+
+
+def _sure(ours: pd.DataFrame, results: Results) -> list[str]:
+    """The widest interval against the target, with what the target would cost; and runs too short for their own."""
+    lines = []
+    target = results.study.target_interval
+    wide = ours[ours.relative_half_width > target]
+    if len(wide):
+        worst = wide.sort_values("relative_half_width").iloc[-1]
+        needs = (
+            "" if pd.isna(worst.repeats_needed) else f"; to reach it, this would need {worst.repeats_needed} repeats"
+        )
+        lines.append(
+            f"{len(wide)} of {len(ours[ours.n > 0])} intervals are wider than the target of ±{100 * target:.2g} %. "
+            f"Widest: ±{100 * worst.relative_half_width:.1f} % ({worst.series}, batch {worst.batch}){needs}."
+        )
+    if short := int(ours.too_short.sum()):
+        lines.append(
+            f"{short} of {int(ours.n.sum())} runs are too short for an interval within the run to be relied on "
+            "(results.csv); the intervals above are between repeats and do not use it."
+        )
+    return lines
+
+
+def _compared(ours: pd.DataFrame) -> list[str]:
+    """Whose speed claims nothing, and that the others were shown to train the same thing."""
+    return [*comparability.sentences(ours), *comparability.checked(ours)]
+
+
+def _trained(ours: pd.DataFrame) -> list[str]:
+    """Parameters and gradient bytes beside the numbers: two models that are one, or a half-sent gradient, show here."""
+    counts = [f"{count:,}" for count in sorted(set(ours.parameters.dropna()))]
+    if not counts:
+        return []
+    sent = ours[(ours.allreduce_bytes > 0) & (ours.allreduce != "none")].groupby("allreduce").allreduce_bytes.max()
+    wire = [f"{size / 1e6:,.2f} MB in {precision}" for precision, size in sent.items()]
+    reduced = f"; each worker hands over {', '.join(wire)} to be reduced in one step" if wire else ""
+    kind = unit(ours).removesuffix("s")
+    tokens = f" A sample is a {kind}; tokens/s stands beside it." if kind != "sample" else ""
+    return [
+        ("DIFFERENT parameter counts: " if len(counts) > 1 else "Parameters: ")
+        + " and ".join(counts)
+        + reduced
+        + "."
+        + tokens
+    ]
+
+
+def _failed(ours: pd.DataFrame, column: str) -> list[str]:
+    """One line for each status, or speed-up that is missing, and its reason: with the configurations it befell."""
+    if column == "status":
+        ours = ours[ours.status != "ok"]
+        said = ours.status + ours.reason.fillna("").map(lambda reason: f" ({reason})" if reason else "")
+    else:
+        said = "no speed-up: " + ours[column].fillna("")
+    lines = []
+    for text, group in ours.groupby(said, sort=False):
+        where = [f"{series}, batch {batch}" for series, batch in zip(group.series, group.batch, strict=True)]
+        more = f" and {len(where) - 4} more" if len(where) > 4 else ""
+        lines.append(f"{text}: {'; '.join(where[:4])}{more}.")
+    unsaid = len(lines) - MOST_REASONS
+    return lines[:MOST_REASONS] + ([f"{unsaid} more reasons: see configurations.csv."] if unsaid > 0 else [])

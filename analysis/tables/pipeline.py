@@ -1,0 +1,151 @@
+"""The table of pipelines as a person reads it, with what must be known beside it: who is held back by the cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from analysis.frames import comparability, series
+from analysis.frames.baseline import known
+from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
+from analysis.pipeline import shape, shares, theory
+from analysis.pipeline.frame import KEYS, parted, table
+from analysis.tables import notes
+from analysis.tables.layout import Listing
+from analysis.tables.memory import megabytes
+from analysis.tables.throughput import throughput_text
+
+BALANCED = 0.9  # a cut that allows less than this share of the ideal speed-up is said loudly
+MOST_NOTES = 6
+HEADER = (
+    *("schedule", "stages", "virtual stages", "micro-batches", "replicas", "stage cut", "global batch"),
+    *("samples/s", "bubble measured", "theory", "replay, equal stages", "replay, measured stages"),
+    *("the cut adds", "transfers and overhead add", "computing", "speed-up", "cap of the cut"),
+    *("share of time by stage", "share of parameters", "activations by worker (MB)"),
+)
+
+
+def listing(results: Results) -> Listing | None:
+    """A row a pipeline; None where the study has none."""
+    made = table(results)
+    if made.empty:
+        return None
+    configurations = results.configurations
+    ours = configurations[configurations.configuration.isin(made.configuration)]
+    by_name = {row["configuration"]: row for row in results.rows}
+    names = [key for key in series.keys(configurations) if key not in KEYS]
+    first = [_name(by_name[name], names, made.model.nunique() > 1) for name in made.configuration]
+    said = [
+        *comparability.sentences(ours), *unbalanced(made), *_unplayed(made), *_noted(made, results),
+        *comparability.checked(ours), *_legend(made), notes.source(results),
+    ]  # fmt: skip
+    rows = [(name, *_cells(row, by_name[row["configuration"]])) for name, row in zip(first, as_rows(made), strict=True)]
+    return Listing(f"Pipelines ({results.heading})", ("configuration", *HEADER), tuple(rows), tuple(said))
+
+
+def unbalanced(made: pd.DataFrame) -> list[str]:
+    """One loud sentence for each cut whose busiest worker keeps every schedule below BALANCED of the ideal."""
+    cut = ["model", "framework", "stages", "virtual_stages", "stage_cut", "layers", "busiest_worker"]
+    held = made[(made.most_speedup.astype(float) < BALANCED * made.stages.astype(float)).fillna(False)]
+    lines = []
+    for _, group in held.groupby(cut, sort=False, dropna=False):
+        worst = group.sort_values("most_speedup").iloc[0]
+        lines.append(
+            f"**{_who(worst)} does {100 / worst.most_speedup:.0f} % of the work: no schedule can be faster than "
+            f"{worst.most_speedup:.2f} x one process, see F16** ({worst.model}: {comparability.names(group, made)})."
+        )
+    return lines
+
+
+def _who(row: Any) -> str:
+    p, v = int(row.stages), int(row.virtual_stages)
+    if v == 1:
+        return f"stage {row.busiest_worker} (of 0 to {p - 1})"
+    return f"worker {row.busiest_worker} (of 0 to {p - 1}, {v} stages each)"
+
+
+def _name(row: Mapping[Any, Any], names: list[str], several_models: bool) -> str:
+    label = series.label(row, names, several_frameworks=True)
+    model = f"{row['model']}, " if several_models else ""
+    return f"{model}{label} {comparability.sign(row)}".rstrip()
+
+
+def _cells(row: Mapping[Any, Any], configuration: Mapping[Any, Any]) -> tuple[str, ...]:
+    measured = percent(row["bubble"])
+    if measured:
+        measured += f" ({100 * row['bubble_low']:.1f} to {100 * row['bubble_high']:.1f})"
+    gain = f"{row['speedup']:.2f}" if known(row["speedup"]) else ""
+    cap = f"{row['cap']:.2f} of {row['stages']}" if known(row["cap"]) else ""
+    activations = parted(row["activations_bytes"])
+    shape_of = [row["schedule"], row["stages"], row["virtual_stages"], row["micro_batches"], row["replicas"]]
+    return (
+        *(str(value) if known(value) else "" for value in (*shape_of, row["stage_cut"], row["global_batch"])),
+        throughput_text(configuration),
+        *(measured, *(percent(row[name]) for name in ("theory", "replay_equal", "replay_measured"))),
+        *(points(row[name]) for name in ("added_by_cut", "added_by_transfers")),
+        *(f"{row['computing']:.2f}x" if known(row["computing"]) else "", gain, cap),
+        *(shares.text(parted(row[name])) for name in ("time_shares", "parameter_shares")),
+        " / ".join(megabytes(size) for size in activations),
+    )
+
+
+def percent(share: Any) -> str:
+    """`31.2 %`."""
+    return f"{100 * share:.1f} %" if known(share) else ""
+
+
+def points(difference: Any) -> str:
+    """`+4.1`: points of a percentage."""
+    return f"{100 * difference:+.1f}".replace("-0.0", "+0.0") if known(difference) else ""
+
+
+def _unplayed(made: pd.DataFrame) -> list[str]:
+    """Whose order could not be replayed, and why."""
+    return [
+        f"Not replayed: {why} ({comparability.names(group, made)})."
+        for why, group in made[made.replay_why.notna()].groupby("replay_why", sort=False)
+    ]
+
+
+def _noted(made: pd.DataFrame, results: Results) -> list[str]:
+    """What the ranks themselves said, as of BatchNorm's micro-batches: once, with whom it is of."""
+    ours = results.details.notes
+    ours = ours[ours.configuration.isin(made.configuration)]
+    lines = [
+        f"{note} ({comparability.names(made[made.configuration.isin(group.configuration)], made)})."
+        for note, group in ours.groupby("note", sort=False)
+    ]
+    more = [f"{len(lines) - MOST_NOTES} more notes: see the records."] if len(lines) > MOST_NOTES else []
+    return lines[:MOST_NOTES] + more
+
+
+def _legend(made: pd.DataFrame) -> list[str]:
+    lines = [
+        "Bubble: the share of workers x makespan in which no forward or backward was under way; mean over the "
+        "instrumented steps (smallest to largest). Replay: the order that was run, on paper, with no transfers, first "
+        "with equal stages, then with the seconds that each stage really takes. Measured = the first, and in points of "
+        "it what the cut adds (the second less the first), and what transfers and overhead add (the rest).",
+    ]
+    rows = as_rows(made.drop_duplicates(["schedule", "theory_formula", "theory_why"]))
+    reasons = [f" [none claimed: {row['theory_why']}]" if row["theory_why"] else "" for row in rows]
+    said = [f"{row['schedule']}: {row['theory_formula']}{why}" for row, why in zip(rows, reasons, strict=True)]
+    lines.append(f"Theory, with p workers, v stages each, m micro-batches: {'; '.join(said)}.")
+    if made.computing.notna().any():
+        lines.append(
+            "Computing: the seconds that all workers compute for a sample, of one process's. Above 1, micro-batches "
+            "are less efficient than the whole batch, or workers slow each other down (memory, caches, clock). "
+            "Speed-up = workers x (1 - bubble) / computing, less the batch and the optimiser's step."
+        )
+    if made.cap.notna().any():
+        lines.append(
+            "Cap of the cut: the most over one process that this schedule can gain with these shares of the time s "
+            "(gpipe: m / (1 + (m-1) max s); none can gain more than 1 / max s), of the number of workers (F16)."
+        )
+    if (made.virtual_stages.astype(int) > 1).any():
+        lines.append("Activations are of a worker, all its stages together: worker 0 first.")
+    if any(shape.schedule(row) == theory.NAIVE for row in rows):
+        lines.append("Naive: the whole batch goes from stage to stage, so one worker computes at a time.")
+    return lines

@@ -1,0 +1,235 @@
+"""Why, said to a person: where lost percent went, the bottleneck, what would help, utilisation, memory's end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.frames import comparability
+from analysis.frames.baseline import known
+from analysis.frames.cache import once
+from analysis.frames.results import Results
+from analysis.tables import notes
+from analysis.tables.layout import Listing
+from analysis.text.number_formats import number
+from analysis.why.attribution import DISTURBED, NAMES, PARTS, Part, attributions
+from analysis.why.bottleneck import bottlenecks, percent
+from analysis.why.frontier import families
+from analysis.why.remedies import HALVE, Remedy, remedies
+from analysis.why.steps import steps
+from analysis.why.utilisation import NOT_COUNTED, utilisations
+from scaling_study.stats.alpha_beta import three_digits
+
+MOST_REMEDIES = 3  # of a configuration, in a table
+MEANINGS = {
+    "input": "waiting for batches",
+    "fixed": "what the baseline's own fixed cost of a step (launching kernels) adds when fewer samples share it",
+    "kernels": "forward and backward take longer for a sample, as forward shows, which communicates nothing",
+    "optimizer": "updating the weights",
+    "exposed": "what a step still waits for once backward is over",
+    "within": "what backward (and an update in which it communicates) grew beyond what forward did: collectives that "
+              "run beside computing, or are waited for inside it",
+    "stragglers": "waiting for ranks that were behind over the whole window; at least this much",
+    "bubble": "stages with nothing to do, wherever they stood meanwhile",
+    "mixed": "forward and backward of a framework that communicates in both; nothing measured tells the two apart",
+    "unattributed": "what no phase covers",
+}  # fmt: skip
+
+
+def named(results: Results) -> dict[str, Listing]:
+    """File name -> table; those that this study has nothing to say of are left out."""
+    made = {
+        "attribution": attribution(results), "bottleneck": bottleneck(results), "remedies": remedy(results),
+        "utilisation": utilisation(results), "frontier": frontier(results),
+    }  # fmt: skip
+    return {name: listing for name, listing in made.items() if listing is not None}
+
+
+def listing(results: Results) -> list[Listing]:
+    """All of them, in the order in which they are read."""
+    return list(named(results).values())
+
+
+def attribution(results: Results) -> Listing | None:
+    """A row for each configuration with an efficiency, a column for each part that any of them has."""
+    every = attributions(results)
+    if not every:
+        return None
+    present = [part for part in PARTS if any(part == one.name for found in every for one in found.parts)]
+    rows = []
+    for one in every:
+        parts = {part.name: _part(part) for part in one.parts}
+        cells = [parts.get(part, "") for part in present]
+        rows.append((*_who(one.row, results), f"{100 * one.efficiency:.1f} %", f"{100 * one.lost:.1f} %", *cells))
+    meanings = "; ".join(f"{name_of(part, results)}: {MEANINGS[part]}" for part in present)
+    said = [
+        "Percent of what as many workers as good as the baseline's would do. The parts add up to what is lost; one "
+        "below 0 is a gain. ±: half of the 95 % interval between repeats.",
+        f"{meanings[0].upper()}{meanings[1:]}.",
+        "Phases are shares of instrumented steps, taken as shares of the timed ones.",
+    ]
+    disturbed = [one for one in every if one.disturbance is not None and abs(one.disturbance) > DISTURBED]
+    if disturbed:
+        worst = max(disturbed, key=lambda one: abs(one.disturbance or 0.0))
+        said.append(
+            f"Of {len(disturbed)} of {len(every)} rows instrumented steps differed from timed ones by more than "
+            f"{100 * DISTURBED:.0f} %, at most {100 * (worst.disturbance or 0.0):+.0f} %: their parts are less sure."
+        )
+    said += untimed(results)
+    for why in dict.fromkeys(one.why for one in every if one.why):
+        said.append(f"All not attributed, because {why}: {sum(one.why == why for one in every)} rows.")
+    header = ("configuration", "batch", "efficiency", "lost", *(name_of(part, results) for part in present))
+    return _listing("Where each lost percent of efficiency went", header, rows, said, results)
+
+
+def untimed(results: Results) -> list[str]:
+    """That some pipelines' bubbles are less sure, if so."""
+    count = sum(not one.timed and one.idle is not None for one in steps(results).values())
+    if not count:
+        return []
+    return [
+        f"Without a timeline: {count} pipeline{'s' * (count != 1)}. The bubble there is what no phase covers, and what "
+        "a rank's update took longer than the shortest of its pipeline, which may be waiting or a larger update."
+    ]
+
+
+def name_of(part: str, results: Results) -> str:
+    """A part as it is called: under strong scaling kernels are not slower but smaller."""
+    return "smaller kernels" if part == "kernels" and results.study.scaling == "strong" else NAMES[part]
+
+
+def bottleneck(results: Results) -> Listing | None:
+    """What takes most of each configuration's step."""
+    every = bottlenecks(results)
+    if not any(one.shares for one in every):
+        return None
+    rows = [(*_who(one.row, results), one.kind, one.evidence) for one in every]
+    said = [
+        "The bottleneck is whichever takes the largest share of a step. Memory: updating the weights, computing whose "
+        "lower roof is memory, or out of memory. Launch: what of forward and backward no batch size changes, by the "
+        "line through the batch sizes that were run; on a CPU that is mostly reading the weights.",
+        *untimed(results),
+    ]
+    return _listing("Bottlenecks", ("configuration", "batch", "bottleneck", "evidence"), rows, said, results)
+
+
+def remedy(results: Results) -> Listing | None:
+    """What would help each configuration most."""
+    found = [every for every in remedies(results).values() if every]
+    if not found:
+        return None
+    rows = []
+    for every in found:
+        shown = [one.sentence for one in every[:MOST_REMEDIES]]
+        halved = next((_bound(one) for one in every if one.way == HALVE), "")
+        rows.append((*_who(every[0].row, results), *shown, *[""] * (MOST_REMEDIES - len(shown)), halved))
+    said = [
+        "Upper bounds, each by itself (Amdahl): 1 / (1 - the share of a step that it saves) - 1. Nothing gets worse "
+        "for it, and nothing that was hidden comes to light. In brackets what the study itself measured of it.",
+    ]
+    header = ("configuration", "batch", "most", "second", "third", "half the bytes of the allreduce")
+    return _listing("What would help most", header, rows, said, results)
+
+
+def utilisation(results: Results) -> Listing | None:
+    """Model FLOP/s of each configuration; None where no FLOPs were counted."""
+    every = utilisations(results)
+    counted = [one for one in every if one.flops_per_second is not None]
+    if not counted:
+        return None
+    rows = []
+    for one in counted:
+        peak = "not measured" if one.peak_flops_per_second is None else giga(one.peak_flops_per_second)
+        share = "" if one.share is None else percent(one.share)
+        intensity = "not counted" if one.intensity is None else number(one.intensity)
+        roof = "" if one.roof is None else giga(one.roof) + (" (memory)" if one.under_memory else "")
+        rows.append((*_who(one.row, results), giga(one.flops_per_second or 0.0), peak, share, intensity, roof))
+    said = [
+        "GFLOP/s of one worker: 3 x the forward FLOPs of a sample (matrix products, convolutions, attention; two a "
+        "multiply-add) x its samples a second. Peak: the fastest matrix product in this precision that any run of the "
+        "study measured on such a device, right after its training.",
+        "Intensity: model FLOPs of a step over the bytes it moves if each tensor passes through memory once for each "
+        "use; an estimate, too low where caches hold the model. Roof: the lower of peak and intensity x the measured "
+        "bandwidth of memory.",
+    ]
+    if too_fast := sum(one.share is not None and one.share > 1.0 for one in counted):
+        said.append(
+            f"**{too_fast} above their peak**: the microbenchmark did not reach what training does, or the model needs "
+            "fewer FLOPs than were counted. Their utilisation says nothing."
+        )
+    if missing := len(every) - len(counted):
+        said.append(f"{missing} configurations are left out: {NOT_COUNTED}.")
+    header = ("configuration", "batch", "GFLOP/s", "peak", "utilisation", "FLOP/byte", "roof")
+    return _listing("Model FLOP/s and utilisation", header, rows, said, results)
+
+
+def frontier(results: Results) -> Listing | None:
+    """Memory by batch of each family that has several sizes, or of which something was out of memory."""
+    found = [one for model in results.models for one in families(results, model)]
+    every = [one for one in found if len(one.batches) > 1 or one.out]
+    if not every:
+        return None
+    rows = []
+    for one in every:
+        fixed, slope = (number(part / 1e6) for part in one.line) if one.line else ("", "")
+        out = "none" if one.smallest_out is None else str(one.smallest_out)
+        between = ""
+        if one.smallest_out is not None and one.largest and one.line:
+            low, high = one.bytes_at(one.largest), one.bytes_at(one.smallest_out)
+            between = f"{number((low or 0) / 1e6)} to {number((high or 0) / 1e6)}"
+        grown = ""
+        if one.growth:
+            before, after, ratio = one.growth
+            bounds = (
+                "" if ratio.low is None else f" [{100 * (ratio.low - 1):+.0f}, {100 * ((ratio.high or 0) - 1):+.0f}]"
+            )
+            grown = f"{100 * (ratio.mean - 1):+.0f} %{bounds} from {before} to {after}"
+        name = (f"{one.about['model']}, " if _several(results) else "") + one.series
+        searched = " (searched)" if one.searched and one.searched == one.largest else ""
+        rows.append((name, f"{one.largest or 'none'}{searched}", out, fixed, slope, between, grown))
+    said = [
+        "Peak bytes of one worker = fixed + per sample x batch, by the line through the sizes that were run. What a "
+        "worker's memory can hold lies between the line at the largest batch that fitted and at the smallest that did "
+        "not. Throughput: what the last step up in batch still brought.",
+    ]
+    header = ("configuration", "largest batch that fits", "smallest out of memory", "fixed MB", "MB a sample",
+              "limit, MB", "throughput")  # fmt: skip
+    return _listing("Memory against batch", header, rows, said, results)
+
+
+def giga(value: float) -> str:
+    """FLOP/s as `38.2`, in 1e9."""
+    return three_digits(value / 1e9)
+
+
+def _bound(one: Remedy) -> str:
+    """`at most +4.0 % (fp16 was measured: -10 % [-14, -7])`."""
+    return f"at most +{percent(one.gain)}" + (f" ({one.but})" if one.but else "")
+
+
+def _part(part: Part) -> str:
+    half = None if part.low is None or part.high is None else (part.high - part.low) / 2
+    return f"{100 * part.lost:.1f}".replace("-0.0", "0.0") + ("" if half is None else f" ± {100 * half:.1f}")
+
+
+@once
+def _several(results: Results) -> bool:
+    """Whether rows have to say of which model they are."""
+    return len(results.models) > 1
+
+
+def _who(row: Mapping[Any, Any], results: Results) -> tuple[str, str]:
+    """Series, with the model where there are several, and batch."""
+    model = f"{row['model']}, " if _several(results) else ""
+    sign = comparability.sign(row) if known(row["not_comparable"]) else ""
+    return f"{model}{row['series']} {sign}".rstrip(), str(row["batch"])
+
+
+def _listing(
+    title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], said: list[str], results: Results
+) -> Listing:
+    data = results.configurations
+    return Listing(
+        f"{title} ({results.heading})", header, tuple(rows),
+        (*comparability.sentences(data), *said, f"{notes.source(results)}."),
+    )  # fmt: skip

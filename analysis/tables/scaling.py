@@ -1,0 +1,188 @@
+"""What next, said to a person: the laws, what they say of more workers, the knee, the cost, what to measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analysis.frames.results import Results
+from analysis.scaling import knee, pareto
+from analysis.scaling.extrapolate import Extrapolated, extrapolations
+from analysis.scaling.fit import Comparison, comparisons
+from analysis.scaling.frame import MOST_FAMILIES, extrapolated
+from analysis.scaling.knee import SHARE, Returned
+from analysis.scaling.next import suggestions
+from analysis.tables import notes
+from analysis.tables.layout import Listing
+from analysis.text.number_formats import number
+
+MOST_DECLINED = 6  # sentences; the rest are counted
+
+
+def named(results: Results) -> dict[str, Listing]:
+    """File name -> table; those that this study has nothing to say of are left out."""
+    made = {
+        "scaling-laws": laws(results), "extrapolation": predictions(results), "returns": returns(results),
+        "cost": cost(results), "next": next_ones(results),
+    }  # fmt: skip
+    return {name: listing for name, listing in made.items() if listing is not None}
+
+
+def listing(results: Results) -> list[Listing]:
+    """All of them, in the order in which they are read."""
+    return list(named(results).values())
+
+
+def declined(results: Results) -> list[str]:
+    """Why families have no law: a sentence for each reason, with the first that it is true of."""
+    said: dict[str, list[str]] = {}
+    for one in comparisons(results):
+        if one.why:
+            said.setdefault(one.why, []).append(f"{one.family.model}, {one.family.label}")
+    lines = [
+        f"No scaling law of {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {why}."
+        for why, names in said.items()
+    ]
+    more = len(lines) - MOST_DECLINED
+    return lines[:MOST_DECLINED] + ([f"{more} more reasons: see scaling-laws.csv."] if more > 0 else [])
+
+
+def laws(results: Results) -> Listing | None:
+    """Every law of every family that has four worker counts; without any, the reasons."""
+    every = comparisons(results)
+    if not every:
+        return None
+    rows = []
+    for one in (one for one in every if isinstance(one, Comparison)):
+        for place, fit in enumerate(one.fits):
+            name = f"{one.family.model}, {one.family.label}" if place == 0 else ""
+            verdict = "best" if place == 0 else "not told apart from it" if place < one.alike else ""
+            errors = (f"{100 * fit.error:.1f} %", f"{100 * fit.held_out[-1]:+.1f} %", f"{100 * fit.misfit:.1f} %")
+            counts = ", ".join(f"{count:.0f}" for count in one.family.workers) if place == 0 else ""
+            rows.append((name, counts, fit.law.name, verdict, *errors, fit.formula))
+    said = [
+        "Worker-seconds of a sample as a sum of terms in the worker count n, fitted to relative errors with no "
+        "coefficient below zero. Held-out error: each count in turn predicted from the others (mean of its size; that "
+        "of the largest count, which is an extrapolation). Misfit: what residuals have beyond the noise.",
+        "Not told apart: a held-out error larger by no more than the noise of a measured mean (95 %). alpha-beta: "
+        "compute, and an allreduce of latency and bytes. USL: universal scalability law. Extra-P: one term "
+        "n^i log2(n)^j, chosen anew for each fit.",
+        *declined(results),
+    ]
+    header = (
+        "family",
+        "workers",
+        "law",
+        "verdict",
+        "held-out error",
+        "at the largest",
+        "misfit",
+        "worker-seconds of a sample",
+    )
+    return _listing("Scaling laws", header, rows, said, results)
+
+
+def predictions(results: Results) -> Listing | None:
+    """Throughput and efficiency at counts that were not run."""
+    found = extrapolated(results)
+    rows = [
+        (f"{one.family.model}, {one.family.label}", f"{at.workers:,}", one.best.law.name, _bounded(at), _efficiency(at))
+        for one, every, _ in found for at in every
+    ]  # fmt: skip
+    if not rows:
+        return None
+    said = [
+        "By the best law; brackets: 95 %, over laws that are not told apart, the spread between repeats, and how far "
+        "laws were off counts left out. Beyond the largest count measured it holds only as long as nothing new begins "
+        "there: a second host, a switch that fills up.",
+        "`python -m analysis predict` answers from the other end: one worker's steps on a network, simulated gradient "
+        "by gradient. Where both are known they should agree.",
+    ]
+    if len(extrapolations(results)) > MOST_FAMILIES:
+        said.append(f"The first {MOST_FAMILIES} families.")
+    header = ("family", "workers", "law", "samples/s", "efficiency")
+    return _listing("Worker counts that were not run", header, rows, said, results)
+
+
+def returns(results: Results) -> Listing | None:
+    """What each further worker returned as measured, and the knee where there is a law."""
+    every = comparisons(results)
+    knees = {id(one.family): found for one, _, found in extrapolated(results)}
+    rows = []
+    for one in every:
+        steps = knee.returns(one.family)
+        if steps or id(one.family) in knees:
+            found = knees.get(id(one.family))
+            text = found.text if found else "no law"
+            rows.append((f"{one.family.model}, {one.family.label}", "; ".join(map(_step, steps)), text))
+    if not rows:
+        return None
+    said = [
+        "What each worker between two measured counts added, as a share of the throughput of one alone, with its 95 % "
+        f"interval. Knee: the last count whose last worker returns at least {100 * SHARE:.0f} %, by the laws that are "
+        "not told apart.",
+        *declined(results),
+    ]
+    header = ("family", "returned by each further worker", f"knee at {100 * SHARE:.0f} %")
+    return _listing("What another worker returns", header, rows, said, results)
+
+
+def cost(results: Results) -> Listing | None:
+    """Every comparable configuration, the fastest of each model first."""
+    rows = []
+    priced, several = False, len(results.models) > 1
+    for model in results.models:
+        for point in pareto.points(results, model):
+            one = point.of
+            priced |= one.price is not None
+            hours = number(one.worker_hours) + (
+                "" if one.low is None else f" [{number(one.low)}, {number(one.high or 0.0)}]"
+            )
+            money = number(one.money) if one.money is not None else one.why
+            place = point.place + (f" by {point.by}" if point.by and point.place == pareto.BEATEN else "")
+            name = f"{model}, {one.row['series']}" if several else str(one.row["series"])
+            rows.append((name, str(one.row["batch"]), f"{number(one.seconds)} s", hours, money, place))
+    if not rows:
+        return None
+    said = [
+        "For a million samples. Worker-hours: workers x time, with the 95 % interval between repeats. Beaten: another "
+        "is surely faster and cheaper; perhaps on the front: what beats it cannot be told from it.",
+    ]
+    if not priced:
+        said.append("No price was given (price_per_worker_hour of a machine file): workers are taken to cost the same.")
+    header = ("configuration", "batch", "time", "worker-hours", "money", "cost against time")
+    return _listing("Cost of a million samples", header, rows, said, results)
+
+
+def next_ones(results: Results) -> Listing | None:
+    """What is most worth measuring."""
+    found = suggestions(results, comparisons(results))
+    if not found:
+        return None
+    said = [
+        "First what decides the winner of a model, if at most 30 repeats do; then the worker count that takes most off "
+        "the doubt about four times the largest count measured; where no family has four counts, the next one.",
+    ]
+    rows = [(one.rule, one.sentence) for one in found]
+    return _listing("Most worth measuring next", ("what for", "what"), rows, said, results)
+
+
+def _bounded(at: Extrapolated) -> str:
+    bounds = "" if at.low is None or at.high is None else f" [{number(at.low)}, {number(at.high)}]"
+    return number(at.samples_per_second) + bounds
+
+
+def _efficiency(at: Extrapolated) -> str:
+    low, high = at.efficiency_low, at.efficiency_high
+    bounds = "" if low is None or high is None else f" [{100 * low:.0f}, {100 * high:.0f}]"
+    return f"{100 * at.efficiency:.0f} %{bounds}"
+
+
+def _step(step: Returned) -> str:
+    bounds = "" if step.low is None or step.high is None else f" [{100 * step.low:.0f}, {100 * step.high:.0f}]"
+    return f"{step.before} to {step.after}: {100 * step.share:.0f} %{bounds}"
+
+
+def _listing(
+    title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], said: list[str], results: Results
+) -> Listing:
+    return Listing(f"{title} ({results.heading})", header, tuple(rows), (*said, f"{notes.source(results)}."))

@@ -1,0 +1,1 @@
+"""Numbers and names as text."""
