@@ -28,8 +28,8 @@ from scaling_study.quoting import shown_in_any_locale
 from scaling_study.records import results as results_folder
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
-from scaling_study.slurm import front as sweep_on_slurm
-from scaling_study.slurm import status as jobs_shown
+from scaling_study.slurm import collect as slurm_jobs
+from scaling_study.slurm import submit as slurm_submit
 from scaling_study.study import machine_file, plan, study
 from scaling_study.study.cluster import ALONE, Cluster, allocated
 from scaling_study.study.machine_file import MachineFile
@@ -69,16 +69,16 @@ def run(
 
         raise SystemExit(ward.main(as_json))
     if job:
-        from scaling_study.slurm import one_trial
+        from scaling_study.slurm import trial_job
 
-        raise SystemExit(one_trial.run(job, _cluster(hosts, hostfile, machine)))
+        raise SystemExit(trial_job.run(job, _cluster(hosts, hostfile, machine)))
     if study_file is None:
         raise SystemExit(say_wrong(["which study? For example: python run_sweep.py sweeps.yaml"]))
     try:
         if slurm is not None or slurm_print or status or collect:
             if detach or dry_run or profile:
                 raise StudyError(["--detach, --dry-run and --profile do not go with --slurm (see --slurm-print)"])
-            asked = sweep_on_slurm.Asked(slurm or "", per_trial, slurm_print, status, collect, machine)
+            asked = slurm_submit.SlurmArguments(slurm or "", per_trial, slurm_print, status, collect, machine)
             cluster = _cluster(hosts, hostfile, machine)
             code = _on_slurm(study_file, asked, small, as_json, where, retry, results, max_trials, cluster)
         elif profile and not dry_run:
@@ -117,7 +117,7 @@ def _sweep(
     if dry_run:
         report.plan(console, planned, wanted, folder, as_json)
         return OK
-    sweep_on_slurm.refuse_live(folder)
+    slurm_submit.refuse_live_jobs(folder)
     with results_folder.locked(folder):
         job.open()
         estimate = Estimate(job.records.values())
@@ -135,28 +135,28 @@ def _sweep(
 
 
 def _on_slurm(
-    study_file: Path, asked: sweep_on_slurm.Asked, small: bool, as_json: bool, where: str, retry: str, results: Path,
-    max_trials: int | None, cluster: Cluster,
+    study_file: Path, asked: slurm_submit.SlurmArguments, small: bool, as_json: bool, where: str, retry: str,
+    results: Path, max_trials: int | None, cluster: Cluster,
 ) -> int:  # fmt: skip
     """Submit, look or collect."""
     console = Console(stderr=as_json, highlight=False)
     folder = results / study.load(study_file, small).name
     if asked.status:
-        return OK if jobs_shown.show(console, folder, as_json) else SOME_FAILED
+        return OK if slurm_jobs.show_status(console, folder, as_json) else SOME_FAILED
     if asked.collect:
         return _collect(console, folder)
     request = asked.request(folder, cluster.file)
     if not asked.per_trial:
         planned = planned_study(study_file, small, dry_run=True)
         _wanted(sweep.Run(planned, folder, _where(where), _statuses(retry)), where)
-        sweep_on_slurm.submit_sweep(console, request, sys.argv[1:], asked.shown, as_json)
+        slurm_submit.submit_sweep(console, request, sys.argv[1:], asked.print_only, as_json)
         return OK
     node, over = asked.nodes(request.options, this_machine())
     cluster = replace(cluster, hosts=over, in_job=True)
-    planned = planned_study(study_file, small, asked.shown, node, cluster)
+    planned = planned_study(study_file, small, asked.print_only, node, cluster)
     job = sweep.Run(planned, folder, _where(where), _statuses(retry), max_trials, prune=False)
     _wanted(job, where)
-    sweep_on_slurm.submit_trials(console, request, job, asked.shown, as_json)
+    slurm_submit.submit_trials(console, request, job, asked.print_only, as_json)
     return OK
 
 
@@ -164,7 +164,7 @@ def _collect(console: Console, folder: Path) -> int:
     """Record what has ended, and render tables and figures anew."""
     import analysis
 
-    if not (new := jobs_shown.collected(console, folder)):
+    if not (new := slurm_jobs.show_collected(console, folder)):
         return OK
     analysis.write(folder)
     return OK if all(record.status in ("ok", "unsupported") for record in new) else SOME_FAILED

@@ -1,141 +1,241 @@
-"""Jobs that have ended -> records of the trials that they left without one.
+"""--status and --collect: the state of every job, and records for trials that an ended job left without one.
 
-    trials/<id>/begun.json    a driver inside a job writes it before it starts a trial: the record, but for its end
+    trials/<id>/begun.json    a driver inside a job writes it before it starts a trial: the record without an outcome
     slurm/<id>/begun.json     the same of a trial whose job may never have started
 
-Whoever collects holds the results folder, unless nothing has ended: a sweep that still runs in its job holds it too.
+--collect locks the results folder, unless no job has ended: a sweep that still runs in its job holds it too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from scaling_study import provenance
 from scaling_study.records import results, store, validation
 from scaling_study.records.outcome import Outcome
 from scaling_study.records.store import Record
-from scaling_study.slurm import controller, jobs, verdict
+from scaling_study.slurm import controller, jobs, states
+from scaling_study.slurm.controller import SlurmUnavailable
 from scaling_study.slurm.jobs import Job
-from scaling_study.slurm.states import State
+from scaling_study.slurm.states import JobState
 from scaling_study.trial import Trial
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedJob:
     """A job, and what is known of it now."""
 
     job: Job
-    state: State | None  # None: Slurm has forgotten it, or never knew it
+    state: JobState | None  # None: Slurm has forgotten it, or never knew it
     ended: bool
 
 
 @dataclass(frozen=True)
-class Open:
+class UnrecordedTrial:
     """A trial that was begun, or was to be, and has no record."""
 
     folder: Path
     begun: Record
 
 
-def look(folder: Path) -> list[Seen]:
-    """Every job that is not collected yet, as Slurm and its own last word have it. Raises NoAnswer."""
-    known = [job if job.id else _numbered(folder, job) for job in jobs.open_ones(folder)]
-    states = controller.look([job.id for job in known if job.id])
-    return [_seen(folder, job, states) for job in known]
+def observe_jobs(folder: Path) -> list[ObservedJob]:
+    """Every job that is not collected yet, with its state now. Raises SlurmUnavailable."""
+    pending = [job if job.id else _with_number(folder, job) for job in jobs.uncollected(folder)]
+    reported = controller.job_states([job.id for job in pending if job.id])
+    return [_observed(folder, job, reported) for job in pending]
 
 
-def collect(folder: Path) -> list[Record]:
-    """Make records of what has ended; returns those that are new, and those that jobs have left. Raises HostError."""
-    if not any(seen.ended for seen in look(folder)):
+def record_ended_jobs(folder: Path) -> list[Record]:
+    """Write records for what has ended; returns these, and those that jobs have left themselves. Raises HostError."""
+    if not any(observed.ended for observed in observe_jobs(folder)):
         return []
     with results.locked(folder):
-        ended = [seen for seen in look(folder) if seen.ended]  # again: somebody may have been submitting just now
-        left = [seen.job.trial for seen in ended if seen.job.trial and _finished(folder / "trials" / seen.job.trial)]
-        new = [_record(folder, one, seen) for seen in ended for one in _open(folder, seen.job)]
-        for seen in ended:
-            jobs.write(folder, dataclasses.replace(seen.job, collected_at=provenance.utc_now()))
-    return [*_read(folder, left), *filter(None, new)]
+        ended = [observed for observed in observe_jobs(folder) if observed.ended]  # again: one may just be submitted
+        trials = [folder / "trials" / observed.job.trial for observed in ended if observed.job.trial]
+        recorded = [trial for trial in trials if _has_record(trial)]
+        new = [
+            _write_record(folder, unrecorded, observed)
+            for observed in ended
+            for unrecorded in _unrecorded_trials(folder, observed.job)
+        ]
+        for observed in ended:
+            jobs.write(folder, dataclasses.replace(observed.job, collected_at=provenance.utc_now()))
+    return [*_readable(recorded), *filter(None, new)]
 
 
-def _read(folder: Path, trials: Sequence[str]) -> Iterator[Record]:
+def _readable(trials: Sequence[Path]) -> Iterator[Record]:
     for trial in trials:
-        with contextlib.suppress(store.UnreadableRecord):  # not believed: the next run does it again
-            yield store.read_trial(folder / "trials" / trial)
+        with contextlib.suppress(store.UnreadableRecord):  # not believed: the next run repeats it
+            yield store.read_trial(trial)
 
 
-def _numbered(folder: Path, job: Job) -> Job:
+def _with_number(folder: Path, job: Job) -> Job:
     """A job whose submitter died before it could write down its number."""
-    if number := controller.number(job.name):
+    if number := controller.job_number(job.name):
         job = dataclasses.replace(job, id=number)
         jobs.write(folder, job)
     return job
 
 
-def _seen(folder: Path, job: Job, states: Mapping[str, State]) -> Seen:
-    state = states.get(job.id)
+def _observed(folder: Path, job: Job, reported: Mapping[str, JobState]) -> ObservedJob:
+    state = reported.get(job.id)
     if state and state.name != job.name:  # a controller that lost its memory has given the number again
         state = None
-    return Seen(job, state, verdict.ended(state, jobs.word(folder, job), time.time()))
+    return ObservedJob(job, state, states.has_ended(state, jobs.script_exit(folder, job), time.time()))
 
 
-def _open(folder: Path, job: Job) -> Iterator[Open]:
+def _unrecorded_trials(folder: Path, job: Job) -> Iterator[UnrecordedTrial]:
     """The trials that this job has left without a record."""
     trials = folder / "trials"
     if job.trial:
-        found = [(trials / job.trial, jobs.begun(trials / job.trial) or jobs.begun(jobs.place(folder, job)))]
+        own = trials / job.trial
+        candidates = [(own, jobs.begun_record(own) or jobs.begun_record(jobs.folder_of(folder, job)))]
     else:
-        begun_ones = ((path.parent, jobs.begun(path.parent)) for path in sorted(trials.glob("*/begun.json")))
-        found = [(there, one) for there, one in begun_ones if one and _in_job(one, job)]
-    for there, begun in found:
-        if begun and begun.id == there.name and not _finished(there):
-            yield Open(there, begun)
+        every = ((path.parent, jobs.begun_record(path.parent)) for path in sorted(trials.glob("*/begun.json")))
+        candidates = [(trial, begun) for trial, begun in every if begun and _ran_in(job, begun)]
+    for trial, begun in candidates:
+        if begun and begun.id == trial.name and not _has_record(trial):
+            yield UnrecordedTrial(trial, begun)
 
 
-def _in_job(begun: Record, job: Job) -> bool:
+def _ran_in(job: Job, begun: Record) -> bool:
     return (begun.job.get("job"), begun.job.get("name")) == (job.id, job.name)
 
 
-def _finished(folder: Path) -> bool:
-    """Whether it has a record. A folder that is shared over a network is only sure to be seen anew when listed."""
+def _has_record(folder: Path) -> bool:
+    """Whether the trial has a record. Only a listing is sure to show a folder on a network file system as it is."""
     try:
         return "record.json" in os.listdir(folder)
     except OSError:
         return False
 
 
-def _record(folder: Path, one: Open, seen: Seen) -> Record | None:
-    """Finish a trial that nobody else will; None where an earlier result of it takes its place again."""
-    job = seen.job
-    word, output = jobs.word(folder, job), jobs.output(folder, job)
-    result = _measured(one) or verdict.of(job.id or job.name, seen.state, word, output, own=bool(job.trial))
-    for earlier in (jobs.place(folder, job) / jobs.BEFORE, results.aside_of(one.folder)):
-        if result.status == "cancelled" and _finished(earlier):
-            shutil.rmtree(one.folder, ignore_errors=True)
-            earlier.rename(one.folder)
+def _write_record(folder: Path, trial: UnrecordedTrial, observed: ObservedJob) -> Record | None:
+    """Finish a trial whose job has ended; None where an earlier result of it takes its place again."""
+    job, begun = observed.job, trial.begun
+    result = _complete_measurement(trial) or states.trial_outcome(
+        job.id or job.name, observed.state, jobs.script_exit(folder, job), jobs.output_tail(folder, job),
+        single_trial=bool(job.trial),
+    )  # fmt: skip
+    for earlier in (jobs.folder_of(folder, job) / jobs.BEFORE, results.aside_of(trial.folder)):
+        if result.status == "cancelled" and _has_record(earlier):
+            shutil.rmtree(trial.folder, ignore_errors=True)
+            earlier.rename(trial.folder)
             return None
     record = dataclasses.replace(
-        one.begun, job=one.begun.job or {"job": job.id, "name": job.name}, status=result.status, reason=result.reason,
+        begun, job=begun.job or {"job": job.id, "name": job.name}, status=result.status, reason=result.reason,
         error=result.error, notes=list(result.notes), ranks=list(result.ranks),
     )  # fmt: skip
-    one.folder.mkdir(parents=True, exist_ok=True)
-    store.write_record(one.folder, record)
+    trial.folder.mkdir(parents=True, exist_ok=True)
+    store.write_record(trial.folder, record)
     return record
 
 
-def _measured(one: Open) -> Outcome | None:
+def _complete_measurement(unrecorded: UnrecordedTrial) -> Outcome | None:
     """All ranks' whole reports, of a job that ended between the measurement and its record."""
     try:
-        trial = Trial.from_dict({**one.begun.trial, "window": one.begun.window})
-        ranks = tuple(store.read_ranks(one.folder, trial.processes))
+        trial = Trial.from_dict({**unrecorded.begun.trial, "window": unrecorded.begun.window})
+        ranks = tuple(store.read_ranks(unrecorded.folder, trial.processes))
     except (store.UnreadableRecord, KeyError, TypeError):
         return None
     if trial.find or validation.first(trial, ranks):  # a gate, or a search, is more than its last measurement
         return None
     return Outcome("ok", ranks=ranks, notes=("complete; its job ended before it was recorded",))
+
+
+# --- for a person
+
+
+def show_status(console: Console, folder: Path, as_json: bool) -> bool:
+    """Show every job; False where Slurm did not answer, so that its part is missing."""
+    observed, unavailable = {}, ""
+    try:
+        observed = {known.job.name: known for known in observe_jobs(folder)}
+    except SlurmUnavailable as error:
+        unavailable = str(error)
+    rows = [_status_row(folder, job, observed.get(job.name)) for job in jobs.all_jobs(folder)]
+    if as_json:
+        print(json.dumps(rows))
+        return not unavailable
+    if not rows:
+        console.print(f"No Slurm job was submitted into {escape(str(folder))}.")
+        return True
+    _print_table(console, [row for row in rows if not row["collected"]])
+    if statuses := Counter(row["status"] for row in rows if row["collected"] and row["trial"]):
+        console.print(f"Collected: {', '.join(f'{count} {status}' for status, count in statuses.items())}.")
+    if finished := len(list((folder / "trials").glob("*/record.json"))):
+        console.print(f"Finished in {escape(str(folder))}: {_count_of_trials(finished)}.")
+    if unavailable:
+        console.print(f"[bold red]Slurm does not report their state:[/] {escape(unavailable)}", soft_wrap=True)
+    elif any(str(row["state"]).startswith("ended") for row in rows):
+        console.print("To record the jobs that have ended: the same command with --collect instead of --status.")
+    return not unavailable
+
+
+def show_collected(console: Console, folder: Path) -> list[Record]:
+    """Record what has ended, and show it."""
+    new = record_ended_jobs(folder)
+    for record in new:
+        job = record.job.get("job", "")
+        reason = f": {record.reason}" if record.reason else ""
+        console.print(f"job {job}  {record.id}  {record.status}{escape(reason)}", soft_wrap=True)
+    live = len(list(jobs.uncollected(folder)))
+    waiting = "1 job waits or runs" if live == 1 else f"{live} jobs wait or run"
+    console.print(f"Collected {_count_of_trials(len(new))}; {waiting}." if new or live else "Nothing to collect.")
+    return new
+
+
+def _count_of_trials(count: int) -> str:
+    return "1 trial" if count == 1 else f"{count} trials"
+
+
+def _status_row(folder: Path, job: Job, observed: ObservedJob | None) -> dict[str, object]:
+    """One job, for --json."""
+    state = observed.state if observed else None
+    recorded = bool(job.trial) and (folder / "trials" / job.trial / "record.json").exists()
+    if job.collected_at or recorded:
+        shown = "finished"
+    elif observed is None:
+        shown = "unknown"
+    elif observed.ended:
+        shown = f"ended: {state.state if state and state.ended else 'forgotten'}"
+    else:
+        shown = "queued" if state and state.waits else "running"
+    return {
+        "job": job.id, "name": job.name, "trial": job.trial, "state": shown, "reason": state.reason if state else "",
+        "nodes": state.nodes if state else "", "elapsed": state.elapsed if state else "",
+        "submitted_at": job.submitted_at, "collected": bool(job.collected_at),
+        "status": _recorded_status(folder, job) if job.collected_at else "",
+    }  # fmt: skip
+
+
+def _recorded_status(folder: Path, job: Job) -> str:
+    try:
+        return store.read_trial(folder / "trials" / job.trial).status if job.trial else ""
+    except store.UnreadableRecord:
+        return ""
+
+
+def _print_table(console: Console, rows: Sequence[dict[str, object]]) -> None:
+    table = Table(box=None, header_style="bold")
+    for title in ("job", "state", "reason", "nodes", "time", "trial"):
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        trial = row["trial"] or "the whole study"
+        cells = (row["job"] or "?", row["state"], row["reason"], row["nodes"], row["elapsed"], trial)
+        table.add_row(*(escape(str(cell)) for cell in cells))
+    if rows:
+        console.print(table)

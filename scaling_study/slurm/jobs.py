@@ -1,12 +1,12 @@
-"""What was submitted, on disk: results/<study>/slurm/<name>/, one folder a job.
+"""Submitted jobs on disk: results/<study>/slurm/<name>/, one folder a job.
 
-    job.json     what was submitted (`Job`)     job.sh      the batch script
-    exit.json    its last word (words.py)       output.txt  what setup, driver and Slurm itself printed
-    begun.json   of a job of one trial: its record, but for what came of it
+    job.json     what was submitted (`Job`)      job.sh      the batch script
+    exit.json    how it ended (`ScriptExit`)     output.txt  what setup, driver and Slurm itself printed
+    begun.json   of a job of one trial: its record without an outcome
 
 `name` is the trial's id for a job of one trial, sweep-1, sweep-2, ... for a job that runs a whole sweep. job.json is
-written before sbatch is called and again with the number that Slurm gave: whoever dies in between loses no job, for
-its name in Slurm is like no other.
+written before sbatch is called and again with the number that Slurm gave: a submitter that dies in between loses no
+job, for its name in Slurm is unique.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import Any
 from scaling_study.errors import HostError
 from scaling_study.records import outcome, reading, store
 from scaling_study.records.store import Record
-from scaling_study.slurm import words
+from scaling_study.slurm.states import ScriptExit
 
 FOLDER = "slurm"  # in results/<study>
-OUTPUT, SCRIPT, FILE, BEGUN = "output.txt", "job.sh", "job.json", "begun.json"
-BEFORE = "before"  # in a job's folder: its trial's folder as it was when that was submitted again
+OUTPUT, SCRIPT, FILE, BEGUN, EXIT = "output.txt", "job.sh", "job.json", "begun.json", "exit.json"
+BEFORE = "before"  # in a job's folder: its trial's earlier folder, moved there when the trial was submitted again
 
 
 @dataclass(frozen=True)
 class Job:
     """One submission."""
 
-    name: str  # in Slurm; made once, so a number that Slurm gives again later is not mistaken for ours
+    name: str  # in Slurm; unique, so a number that Slurm gives again later is not mistaken for ours
     folder: str  # name of its folder
     submitted_at: str  # ISO 8601, UTC
     id: str = ""  # Slurm's number; empty: sbatch had not answered
@@ -53,31 +53,23 @@ def next_sweep(results: Path) -> str:
     return next(name for number in range(1, len(taken) + 2) if (name := f"sweep-{number}") not in taken)
 
 
-def place(results: Path, job: Job) -> Path:
+def folder_of(results: Path, job: Job) -> Path:
     return results / FOLDER / job.folder
 
 
 def write(results: Path, job: Job) -> None:
-    store.write_json(place(results, job) / FILE, dataclasses.asdict(job))
+    store.write_json(folder_of(results, job) / FILE, dataclasses.asdict(job))
 
 
 def prepare(results: Path, job: Job, script: str) -> Path:
     """An empty folder with the job's script and job.json; returns the script's path."""
-    folder = place(results, job)
+    folder = folder_of(results, job)
     shutil.rmtree(folder, ignore_errors=True)
     write(results, job)
     path = folder / SCRIPT
     path.write_text(script, encoding="utf-8")
     path.chmod(0o755)
     return path
-
-
-def begun(folder: Path) -> Record | None:
-    """The record of a trial, but for what came of it, as its driver or its submitter left it; None if there is none."""
-    try:
-        return store.read_record(folder / BEGUN)
-    except store.UnreadableRecord:
-        return None
 
 
 def read(path: Path) -> Job:
@@ -91,24 +83,37 @@ def read(path: Path) -> Job:
     return job
 
 
-def all_of(results: Path) -> list[Job]:
+def all_jobs(results: Path) -> list[Job]:
     """Every job of a results folder, the oldest first. Raises HostError for one that is broken."""
     try:
-        found = [read(path) for path in (results / FOLDER).glob(f"*/{FILE}")]
+        jobs = [read(path) for path in (results / FOLDER).glob(f"*/{FILE}")]
     except reading.UnreadableRecord as error:
-        raise HostError(f"{error}; move its folder away, squeue --me shows what of it lives") from error
-    return sorted(found, key=lambda job: (job.submitted_at, job.folder))
+        raise HostError(f"{error}; move its folder away; squeue --me lists the jobs that are still alive") from error
+    return sorted(jobs, key=lambda job: (job.submitted_at, job.folder))
 
 
-def open_ones(results: Path) -> Iterator[Job]:
+def uncollected(results: Path) -> Iterator[Job]:
     """Those of which something may still be learnt."""
-    return (job for job in all_of(results) if not job.collected_at)
+    return (job for job in all_jobs(results) if not job.collected_at)
 
 
-def word(results: Path, job: Job) -> words.Word | None:
-    return words.read(place(results, job), job.id)
+def begun_record(folder: Path) -> Record | None:
+    """A trial's record without an outcome, as its driver or its submitter left it; None if there is none."""
+    try:
+        return store.read_record(folder / BEGUN)
+    except store.UnreadableRecord:
+        return None
 
 
-def output(results: Path, job: Job) -> str:
-    """The end of what the job printed, for a person; Slurm's own lines in it tell a kill for memory from others."""
-    return outcome.tail(place(results, job) / OUTPUT)
+def script_exit(results: Path, job: Job) -> ScriptExit | None:
+    """How the job's batch script ended; None if its exit.json is missing, not whole, or another job's."""
+    try:
+        ended = ScriptExit(**reading.load(folder_of(results, job) / EXIT))
+    except (reading.UnreadableRecord, TypeError):
+        return None
+    return ended if not reading.misfit(ended) and ended.job == job.id else None
+
+
+def output_tail(results: Path, job: Job) -> str:
+    """The end of the job's output, for a person; Slurm's own lines in it tell a kill for memory from others."""
+    return outcome.tail(folder_of(results, job) / OUTPUT)

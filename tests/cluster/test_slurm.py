@@ -83,7 +83,7 @@ def test_what_is_printed_is_what_would_be_submitted(study):
     expected = f"""\
 #!/bin/bash
 # tiny: all of its trials in one job
-# Made by `run_sweep.py --slurm`, which hands it to sbatch. It may be edited, and handed to sbatch by hand.
+# Written by `run_sweep.py --slurm`, which submits it with sbatch. It can also be edited and submitted by hand.
 #SBATCH --job-name=tiny.HEX
 #SBATCH --output="{one.results}/slurm/sweep-1/output.txt"
 #SBATCH --open-mode=append
@@ -312,7 +312,7 @@ def test_preempted(study):
     def urgent(job: str) -> None:
         one.slurm.do("sbatch", "--partition=urgent", "--nodes=4", "--output=/dev/null", "--wrap", "sleep 1")
 
-    assert hit(one, urgent, "PREEMPTED") == ("cancelled", "preempted: job N had to make room after M:SS")
+    assert hit(one, urgent, "PREEMPTED") == ("cancelled", "preempted: job N after M:SS")
 
 
 def test_an_administrator_takes_the_node_away(study):
@@ -353,7 +353,7 @@ def test_more_memory_than_was_asked_for(study, slurm_with):
     (job,) = one.submit("mem=1000M", "--per-trial")
     one.slurm.until(job, "FAILED")
     one.collect()
-    assert one.outcomes() == [("oom", "job 1 used more memory than it was given")]
+    assert one.outcomes() == [("oom", "job 1 exceeded its memory limit")]
     assert "Exceeded job memory limit" in one.records()[0].error
 
 
@@ -433,8 +433,8 @@ def test_slurm_has_forgotten_a_job_altogether(study, slurm_with):
     assert {row["state"] for row in one.status()} == {"ended: forgotten"}
     one.collect()
     assert one.outcomes() == [
-        ("cancelled", "job 1 was asked to end; Slurm no longer says why"),
-        ("failed", "vanished: Slurm has forgotten job 2, and it left no word"),
+        ("cancelled", "job 1 received SIGTERM; Slurm no longer reports why"),
+        ("failed", "vanished: Slurm no longer knows job 2, and its script left no exit status"),
     ]
 
 

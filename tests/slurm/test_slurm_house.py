@@ -9,7 +9,7 @@ import pytest
 from scaling_study.settings import CHECKOUT
 
 PARTS = {path.stem: ast.parse(path.read_text()) for path in (CHECKOUT / "scaling_study" / "slurm").glob("*.py")}
-PURE = ("nodes", "options", "script", "states", "verdict")
+PURE = ("batch_script", "states")
 IMPURE = {"subprocess", "time", "datetime", "socket", "psutil", "signal", "secrets", "shutil", "tempfile", "os"}
 
 

@@ -11,7 +11,7 @@ from scaling_study.errors import HostError
 from scaling_study.records import store
 from scaling_study.records.reading import UnreadableRecord
 from scaling_study.records.store import Record
-from scaling_study.slurm import front, jobs
+from scaling_study.slurm import jobs
 from scaling_study.slurm.jobs import Job
 
 JOB = Job("tiny.0a1b2c3d", "sweep-1", "2026-11-22T02:00:00+00:00", id="41")
@@ -20,9 +20,9 @@ JOB = Job("tiny.0a1b2c3d", "sweep-1", "2026-11-22T02:00:00+00:00", id="41")
 def test_written_and_read_again(tmp_path):
     path = jobs.prepare(tmp_path, JOB, "#!/bin/bash\n")
     assert path.read_text() == "#!/bin/bash\n" and path.stat().st_mode & 0o100
-    assert jobs.all_of(tmp_path) == [JOB] == list(jobs.open_ones(tmp_path))
+    assert jobs.all_jobs(tmp_path) == [JOB] == list(jobs.uncollected(tmp_path))
     jobs.write(tmp_path, dataclasses.replace(JOB, collected_at="2026-11-22T03:00:00+00:00"))
-    assert list(jobs.open_ones(tmp_path)) == []
+    assert list(jobs.uncollected(tmp_path)) == []
 
 
 def test_what_an_earlier_job_of_the_trial_left_is_not_taken_for_the_next_ones(tmp_path):
@@ -57,19 +57,13 @@ def test_a_broken_job_json_is_one_clear_line(tmp_path):
     path = jobs.prepare(tmp_path, JOB, "").with_name("job.json")
     path.write_text("{")
     with pytest.raises(HostError, match=r"job\.json cannot be read.*; move its folder away"):
-        jobs.all_of(tmp_path)
+        jobs.all_jobs(tmp_path)
 
 
 def test_a_trial_that_was_begun_is_a_whole_record_or_none(tmp_path):
-    assert jobs.begun(tmp_path) is None
+    assert jobs.begun_record(tmp_path) is None
     (tmp_path / "begun.json").write_text('{"schema": 1, "status": "cancelled"}')
-    assert jobs.begun(tmp_path) is None
+    assert jobs.begun_record(tmp_path) is None
     whole = Record("tiny", "x.r1", "x", {"repeat": 1}, {}, "cancelled", job={"job": "41"})
     (tmp_path / "begun.json").write_bytes(store.encoded(dataclasses.asdict(whole)))
-    assert jobs.begun(tmp_path) == whole
-
-
-def test_a_job_is_not_told_what_its_submitter_was_to_do():
-    argv = ["s.yaml", "--slurm", "partition=gpu", "--small", "--slurm-print", "--where", "workers=2", "--json", "-q"]
-    assert front.words_for_job(argv) == ["s.yaml", "--small", "--where", "workers=2", "-q"]
-    assert front.words_for_job(["--slurm=nodes=2", "s.yaml", "--per-trial"]) == ["s.yaml"]
+    assert jobs.begun_record(tmp_path) == whole

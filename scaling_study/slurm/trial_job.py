@@ -1,14 +1,13 @@
-"""`run_sweep.py --job results/<study>/slurm/<name>`: what a job of one trial runs. It leaves the trial's record.
+"""`run_sweep.py --job results/<study>/slurm/<name>`: what a job of one trial runs. It writes the trial's record.
 
-The trial is started, watched, timed out and judged by the same code as in a sweep, in the job itself: nobody need be
-there when it ends. Many such jobs share a results folder; each writes to its own trial's folder alone.
+The trial is started, watched, timed out and judged by the same code as in a sweep, in the job itself: no submitter
+need be alive when it ends. Many such jobs share a results folder; each writes to its own trial's folder alone.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from scaling_study import sweep
 from scaling_study.launch.attempts import Attempts
 from scaling_study.launch.supervisor import Watch
 from scaling_study.machine import this_machine
@@ -21,6 +20,7 @@ from scaling_study.study.documents import Document
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.study.schema import Measure
 from scaling_study.study.study import Study
+from scaling_study.sweep import Run
 from scaling_study.trial import Trial
 
 INTERRUPTED = 130
@@ -32,10 +32,10 @@ def run(folder: Path, cluster: Cluster) -> int:
     job, begun = jobs.read(folder / jobs.FILE), store.read_record(folder / jobs.BEGUN)
     trial = Trial.from_dict({**begun.trial, "window": begun.window})
     measure, machine = Measure.model_validate(job.measure), this_machine()
-    planned = Planned(trial, measure, plan.unsupported(trial, machine, cluster))  # on what it was really given
+    planned = Planned(trial, measure, plan.unsupported(trial, machine, cluster))  # on what the job really got
     study = Study(begun.study, "weak", None, 0, measure, (), Document(Path(), "", {}, {}))
-    one = sweep.Run(Plan(study, machine, (planned,), (), cluster=cluster), results, prune=False)
+    sweep = Run(Plan(study, machine, (planned,), (), cluster=cluster), results, prune=False)
     with process.listening() as interruption, Watch(results / "trials" / trial.id, interruption) as watch:
-        done = one.one(trial, planned, Attempts(watch, cluster))
-    print(f"{trial.id}: {done.status} {done.reason}" if done else f"{trial.id}: interrupted", flush=True)
-    return 0 if done else INTERRUPTED
+        record = sweep.one(trial, planned, Attempts(watch, cluster))
+    print(f"{trial.id}: {record.status} {record.reason}" if record else f"{trial.id}: interrupted", flush=True)
+    return 0 if record else INTERRUPTED

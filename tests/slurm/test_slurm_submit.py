@@ -1,4 +1,4 @@
-"""What a machine file says of Slurm, and how it comes into a batch script."""
+"""What is submitted: the machine file's options and lines, and the words that a job is started with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from scaling_study.errors import StudyError
 from scaling_study.settings import CHECKOUT
-from scaling_study.slurm.front import Asked
+from scaling_study.slurm.submit import SlurmArguments, words_for_job
 from scaling_study.study import machine_file
 
 RESULTS = Path("/results/tiny")
@@ -27,14 +27,14 @@ def problems(tmp_path: Path, text: str) -> str:
 
 def test_its_options_are_those_that_need_not_be_said(tmp_path):
     file = load(tmp_path, 'slurm: {partition: gpu, nodes: 2, time: "2:00:00", exclusive: yes}\n')
-    request = Asked("nodes=4,exclusive=no", machine="mine").request(RESULTS, file)
+    request = SlurmArguments("nodes=4,exclusive=no", machine="mine").request(RESULTS, file)
     assert request.options == {"partition": "gpu", "nodes": "4", "time": "2:00:00"}
     assert request.machine == ("--machine", "mine")
 
 
 def test_setup_and_container(tmp_path):
     file = load(tmp_path, "setup: ['module load cuda', 'ulimit -c 0']\ncontainer: apptainer exec '/images/a b.sif'\n")
-    request = Asked().request(RESULTS, file)
+    request = SlurmArguments().request(RESULTS, file)
     assert request.setup == ["module load cuda", "ulimit -c 0"]
     assert request.container == ["apptainer", "exec", "/images/a b.sif"]
 
@@ -59,10 +59,18 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path, text, said):
 
 def test_options_in_it_are_checked_like_those_on_the_command_line(tmp_path):
     file = load(tmp_path, "slurm: {partiton: gpu}\n")
-    with pytest.raises(StudyError, match=r"--machine mine: slurm: 'partiton' is no option of Slurm .* 'partition'"):
-        Asked(machine="mine").request(RESULTS, file)
+    with pytest.raises(
+        StudyError, match=r"--machine mine: slurm: 'partiton' is not a supported Slurm option.* 'partition'"
+    ):
+        SlurmArguments(machine="mine").request(RESULTS, file)
 
 
 def test_the_example_has_every_key_and_is_right():
     file = machine_file.load(CHECKOUT / "machines" / "example.yaml")
-    assert Asked(machine="example").request(RESULTS, file).options["partition"] == "gpu"
+    assert SlurmArguments(machine="example").request(RESULTS, file).options["partition"] == "gpu"
+
+
+def test_a_job_is_not_told_what_its_submitter_was_to_do():
+    argv = ["s.yaml", "--slurm", "partition=gpu", "--small", "--slurm-print", "--where", "workers=2", "--json", "-q"]
+    assert words_for_job(argv) == ["s.yaml", "--small", "--where", "workers=2", "-q"]
+    assert words_for_job(["--slurm=nodes=2", "s.yaml", "--per-trial"]) == ["s.yaml"]
