@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import planted_sweeps
 import pytest
 from hypothesis import HealthCheck, settings
@@ -42,6 +43,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with the most slow tests first: two workers that share out files (make test) then end together."""
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path])  # stable: each file in its own order
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forks_end() -> Iterator[None]:
+    """The process that tests fork ranks from ends with them."""
+    yield
+    forked.template.end()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forks_of_one_file() -> Iterator[None]:
+    """No test file's ranks know what another one's scripts have imported."""
+    yield
+    forked.template.leave_file()
 
 
 LIBRARIES = {"horovod": "0.28.1", "torch": "2.15.0", "torchvision": "0.29.2"}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 
@@ -28,8 +27,7 @@ BUFFERS = 4 * 2 * (3 * 16 + 3 * 32 + 3 * 64) + 8 * 9  # of its nine BatchNorms: 
 
 
 def run(argv: list[str] | tuple[str, ...], **env: str) -> None:
-    whole = {**os.environ, "PYTHONPATH": str(CHECKOUT), **env}
-    done = subprocess.run(argv, env=whole, cwd=CHECKOUT, capture_output=True, text=True, timeout=600, check=False)
+    done = forked.run(argv, env=env)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
 
@@ -135,9 +133,7 @@ def test_compiled_kernels_train_with_two_workers(tmp_path):
 
 @pytest.mark.slow
 def test_dataparallel_without_a_gpu_says_why_in_one_line():
-    env = {**os.environ, "PYTHONPATH": str(CHECKOUT), "CUDA_VISIBLE_DEVICES": ""}
-    argv = [sys.executable, str(DP), "--workers", "2"]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=600, check=False)
+    done = forked.run([sys.executable, DP, "--workers", "2"], env={"CUDA_VISIBLE_DEVICES": ""})
     assert done.returncode == 1
     (said,) = done.stderr.strip().splitlines()
     assert said.startswith("torch's DataParallel splits a batch over GPUs") and "--workers 2 on 0 GPUs" in said
