@@ -6,8 +6,10 @@ Read from the source itself, and where only running shows it, from a fresh inter
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import io
+import json
 import os
 import re
 import subprocess
@@ -15,6 +17,7 @@ import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,20 +107,22 @@ IN_FOLDERS = {name for name in SOURCES if name.split("/")[0] in SCRIPT_FOLDERS a
 SCRIPTS = sorted(IN_FOLDERS - ENTRY_POINTS)
 
 
-def imports(name: str) -> set[str]:
+@functools.cache
+def imports(name: str) -> frozenset[str]:
     """Every module that a source imports, anywhere in it, as dotted names; `from a import b` gives a and a.b."""
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(SOURCES[name]):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name}:{node.lineno}: imports are written in full"
             found |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
-def packages(name: str) -> set[str]:
-    return {module.split(".")[0] for module in imports(name)}
+@functools.cache
+def packages(name: str) -> frozenset[str]:
+    return frozenset(module.split(".")[0] for module in imports(name))
 
 
 def library_parts(name: str) -> set[str]:
@@ -267,53 +272,64 @@ def test_planning_looks_at_no_clock_process_or_network() -> None:
 # --- what only running shows ---
 
 
-def fresh_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+FRONT_DOORS = {"analysis": ["-m", "analysis", "--help"], "help": ["run_sweep.py", "--help"],
+               "dry run": ["run_sweep.py", "sweeps.yaml", "--dry-run"]}  # fmt: skip
+
+
+def dotted(name: str) -> str:
+    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def in_a_fresh_interpreter(**request: Any) -> Any:
+    """What tests/forked_commands.py answers."""
+    program = [sys.executable, str(CHECKOUT / "tests" / "forked_commands.py"), json.dumps(request)]
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=600, check=False
+    done = subprocess.run(program, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def laptop() -> Any:
+    """All but training imported as where torch is not installed; from there the front doors as where it is."""
+    without_torch = set().union(*ROOMS.values())
+    modules = [name for name in SOURCES if name.startswith("analysis/") and not name.endswith("__main__.py")]
+    modules += [name for part, name in library() if part in without_torch]
+    return in_a_fresh_interpreter(
+        modules=[dotted(name) for name in modules],
+        absent=sorted(TORCH | OPTIONAL | {"pynvml", "filelock"}),
+        commands=list(FRONT_DOORS.values()),
     )
 
 
-def test_everything_but_training_imports_on_a_laptop_without_torch() -> None:
-    modules = [
-        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        for name in SOURCES
-        if name.startswith("analysis/") and not name.endswith("__main__.py")
-    ] + [
-        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        for part, name in library()
-        if part in set().union(*ROOMS.values())
-    ]
-    program = (
-        "import importlib, sys\n"
-        "class NotInstalled:\n"
-        "    def find_spec(self, name, *_):\n"
-        f"        if name in {TORCH | OPTIONAL | {'pynvml', 'filelock'}}: raise ModuleNotFoundError(name)\n"
-        "sys.meta_path.insert(0, NotInstalled())\n"
-        f"for name in {modules}: importlib.import_module(name)\n"
-    )
-    done = fresh_python("-c", program)
-    assert done.returncode == 0, done.stderr
+def test_everything_but_training_imports_on_a_laptop_without_torch(laptop: Any) -> None:
+    assert not {module.split(".")[0] for module in laptop["asked"]} & (TORCH | OPTIONAL), "not even where it is caught"
 
 
-@pytest.mark.parametrize("arguments", [["-m", "analysis", "--help"], ["run_sweep.py", "--help"],
-                                       ["run_sweep.py", "sweeps.yaml", "--dry-run"]], ids=" ".join)  # fmt: skip
-def test_the_front_doors_start_without_torch(arguments: list[str]) -> None:
-    done = fresh_python("-X", "importtime", *arguments)
-    assert done.returncode == 0 and done.stdout, done.stderr[-2000:]
-    loaded = {line.rpartition("|")[2].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line}
-    assert "scaling_study" in loaded or "analysis" in loaded, "the list of imports was read"
-    assert not loaded & (TORCH | OPTIONAL)
+@pytest.mark.parametrize("door", FRONT_DOORS)
+def test_the_front_doors_start_without_torch(laptop: Any, door: str) -> None:
+    done = laptop["commands"][list(FRONT_DOORS).index(door)]
+    assert done["code"] == 0 and done["stdout"], done["stderr"][-2000:]
+    assert "scaling_study" in done["loaded"] and not set(done["loaded"]) & (TORCH | OPTIONAL)
+
+
+@pytest.fixture(scope="module")
+def explanations() -> dict[str, Any]:
+    """Script -> how its --help ended, from an interpreter that has loaded what they share."""
+    shared = {module for name in SCRIPTS for module in imports(name)} & {dotted(name) for name in SOURCES}
+    commands = [[script, "--help"] for script in SCRIPTS]
+    answer = in_a_fresh_interpreter(modules=["torch", *sorted(shared)], commands=commands)
+    return dict(zip(SCRIPTS, answer["commands"], strict=True))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_every_script_explains_itself_without_a_gpu(script: str) -> None:
-    done = fresh_python(script, "--help")
-    assert done.returncode == 0, done.stderr
+def test_every_script_explains_itself_without_a_gpu(explanations: dict[str, Any], script: str) -> None:
+    done = explanations[script]
+    assert done["code"] == 0, done["stderr"]
     own = next(framework for framework in FRAMEWORKS.values() if framework.script == script)
     flags = ("--batch-per-worker",) if own.trains else ("--max-bytes",)
-    assert done.stdout.startswith("usage: ") and all(flag in done.stdout for flag in (*flags, "--record"))
+    assert done["stdout"].startswith("usage: ") and all(flag in done["stdout"] for flag in (*flags, "--record"))
 
 
 # --- what a script looks like ---
