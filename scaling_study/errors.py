@@ -20,7 +20,7 @@ class StudyError(Exception):
     """
 
     def __init__(self, problems: Sequence[str], more: int = 0) -> None:
-        self.problems = [_line(problem) for problem in problems[:MOST_PROBLEMS]]
+        self.problems = [_one_line(problem) for problem in problems[:MOST_PROBLEMS]]
         if more := more + len(problems) - len(self.problems):
             self.problems.append(f"... and {more:,} more problems")
         super().__init__("\n".join(self.problems))
@@ -29,10 +29,10 @@ class StudyError(Exception):
 class HostError(Exception):
     """Something on this machine or another is in the way: a folder, a disk, data, a host. The study may be right."""
 
-    def __init__(self, *said: str) -> None:
-        self.lines = [_line(sentence) for sentence in said]
-        super().__init__("\n".join(self.lines))
+    def __init__(self, *problems: str) -> None:
+        self.problems = [_one_line(problem) for problem in problems]
+        super().__init__("\n".join(self.problems))
 
 
-def _line(sentence: str) -> str:
+def _one_line(sentence: str) -> str:
     return shortened(printable(sentence), MOST_CHARACTERS)

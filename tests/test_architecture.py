@@ -36,7 +36,7 @@ ROOMS = {
     "launch": {"launch"},
     "sweep": {"estimate", "sweep"},
     "slurm": {"slurm"},
-    "commands": {"cli", "doctor", "profiling", "progress", "report"},
+    "commands": {"cli", "commands", "doctor", "profiling", "progress", "report"},
 }
 # The same for the analysis, with its front doors last.
 ANALYSIS_ROOMS = {
@@ -244,7 +244,7 @@ def test_analysis_reads_records_and_starts_nothing() -> None:
 
 
 def test_only_the_front_door_knows_the_analysis() -> None:
-    assert [name for _, name in library() if "analysis" in packages(name)] == ["scaling_study/cli.py"]
+    assert [name for _, name in library() if "analysis" in packages(name)] == ["scaling_study/commands/rendering.py"]
 
 
 def test_the_library_knows_neither_tests_nor_benchmarks_nor_the_setting_up() -> None:

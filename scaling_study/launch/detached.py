@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from scaling_study.errors import HostError, StudyError
@@ -18,18 +19,17 @@ LOG = "sweep.log"  # in results/<study>
 PATIENCE_SECONDS = 60.0  # until the other process must have taken the results folder
 
 
-def start(plan: Plan, under: Path, shows: bool) -> int:
+def start(plan: Plan, under: Path, words: Sequence[str], shows: bool) -> int:
     """Start it, see it hold the results folder, and say how to look at it and how to stop it. Returns an exit code.
 
-    `plan` was made here first, so that what is wrong with a study is said to the person and not to a log. Raises
-    StudyError and HostError like a sweep.
+    `words` follow run_sweep.py. `plan` was made here first, so that what is wrong with a study is shown here and not in
+    a log. Raises StudyError and HostError like a sweep.
     """
     if shows:
         raise StudyError(["--detach starts a sweep that nobody sees: leave out --dry-run and --json"])
     folder = under / plan.study.name
     with results.locked(folder):  # another run would be noticed by nobody but the log
         pass
-    words = [word for word in sys.argv[1:] if word != "--detach"]
     log = folder / LOG
     sweep = process.start_detached([sys.executable, str(CHECKOUT / "run_sweep.py"), *words], log)
     deadline = time.monotonic() + PATIENCE_SECONDS

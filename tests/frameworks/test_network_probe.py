@@ -230,9 +230,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def swept(file: Path) -> int:
-    with pytest.raises(SystemExit) as end:
-        cli.run(file, results=file.parent / "results", where="", retry="", max_trials=None)
-    return int(end.value.code or 0)
+    return cli.run_sweep([str(file), "--results", str(file.parent / "results")])
 
 
 @pytest.mark.slow

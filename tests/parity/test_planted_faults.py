@@ -16,9 +16,8 @@ from types import MappingProxyType
 
 import pytest
 
-from scaling_study import frameworks
+from scaling_study import cli, frameworks
 from scaling_study.launch import launchers
-from scaling_study.parity import __main__ as parity
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import gates
@@ -95,13 +94,13 @@ def test_one_command_runs_every_gate_and_fails_with_the_one_that_fails(tmp_path,
     monkeypatch.setattr(launchers, "FRAMEWORKS", planted)
     (tmp_path / "study.yaml").write_text(STUDY)
     asked = ["--study", str(tmp_path / "study.yaml"), "--results", str(tmp_path)]
-    assert parity.main(asked) == 1
+    assert cli.parity(asked) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "single resnet8 1 none fp64 python passed weights after step 10: off by" in out
     assert "torch_ddp resnet8 2 fp32 fp64 torchrun failed weights after step 1: off by" in out
     assert "the update is 2.00 times the right one" in out
 
     monkeypatch.undo()  # the fault is mended: what has passed is kept, what has not is run anew
-    assert parity.main(asked) == 0
+    assert cli.parity(asked) == 0
     out = capsys.readouterr().out
     assert "kept" in out and "failed" not in out

@@ -1,0 +1,1 @@
+"""The commands of `scaling-study`: from the words of a command line to a plan, a sweep and an exit code."""

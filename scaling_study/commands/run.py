@@ -1,0 +1,147 @@
+"""`scaling-study run STUDY`, which is also `python run_sweep.py STUDY`: a sweep, or a look at what it would do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from scaling_study import profiling, progress, report
+from scaling_study.commands import options, planning, rendering
+from scaling_study.commands import slurm as on_slurm
+from scaling_study.commands.exits import INTERRUPTED, OK, SOME_FAILED, exit_code
+from scaling_study.commands.planning import Selection
+from scaling_study.errors import StudyError
+from scaling_study.estimate import Estimate
+from scaling_study.launch import detached, inspection
+from scaling_study.processes import process
+from scaling_study.records import results as results_folder
+from scaling_study.settings import CHECKOUT
+from scaling_study.slurm import submit as slurm_submit
+from scaling_study.study.cluster import Cluster
+from scaling_study.sweep import Run
+
+NOT_AGAIN = ("retry",)  # it would run again what is finished
+NOT_DETACHED = ("detach",)
+NOT_IN_JOB = ("slurm", "per_trial", "slurm_print", "as_json")  # for the process that submits
+
+
+def run(
+    context: typer.Context,
+    study: options.StudyIfAny = None,
+    dry_run: options.DryRun = False,
+    small: options.Small = False,
+    where: options.Where = "",
+    retry: options.Retry = "",
+    max_trials: options.MaxTrials = None,
+    no_prune: options.NoPrune = False,
+    profile: options.Profile = "",
+    hosts: options.Hosts = "",
+    hostfile: options.Hostfile = None,
+    machine: options.MachineFileName = "",
+    detach: options.Detach = False,
+    doctor: options.Doctor = False,
+    results: options.Results = Path("results"),
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    slurm: options.SlurmSubmit = None,
+    per_trial: options.PerTrial = False,
+    slurm_print: options.SlurmPrint = False,
+    status: options.Status = False,
+    collect: options.Collect = False,
+    job: options.JobOfTrial = None,
+) -> int:
+    """Run every trial of STUDY that is not finished yet, then write tables and figures."""
+    if doctor:
+        from scaling_study import doctor as diagnosis
+
+        return diagnosis.main(as_json)
+    selection = Selection(study or Path(), small, where, retry, results, max_trials)
+    in_jobs = slurm is not None or slurm_print or status or collect
+
+    def command() -> int:
+        cluster = planning.cluster_from(hosts, hostfile, machine)
+        if job:
+            from scaling_study.slurm import trial_job
+
+            return trial_job.run(job, cluster)
+        if study is None:
+            raise StudyError(["which study? For example: python run_sweep.py sweeps.yaml"])
+        if in_jobs and (detach or dry_run or profile):
+            raise StudyError(["--detach, --dry-run and --profile do not go with --slurm (see --slurm-print)"])
+        if status:
+            return on_slurm.show_status(selection, as_json)
+        if collect:
+            return on_slurm.collect(selection)
+        if in_jobs:
+            asked = slurm_submit.SlurmArguments(slurm or "", per_trial, slurm_print, status, collect, machine)
+            words = planning.words_again(context, NOT_IN_JOB)
+            return on_slurm.submit(selection, asked, cluster, words, as_json)
+        if profile and not dry_run:
+            planned = planning.planned_study(study, small, dry_run=False, cluster=cluster)
+            return profiling.front(planned, results, profile)
+        if detach:
+            planned = planning.planned_study(study, small, dry_run=True, cluster=cluster)
+            words = planning.words_again(context, NOT_DETACHED)
+            return detached.start(planned, results, words, dry_run or as_json)
+        if dry_run:
+            return show_plan(selection, cluster, as_json)
+        again = planning.shell_line(planning.words_again(context, NOT_AGAIN), CHECKOUT / "run_sweep.py")
+        return sweep(selection, cluster, again, not no_prune, as_json, quiet)
+
+    return exit_code(command)
+
+
+def show_plan(selection: Selection, cluster: Cluster, as_json: bool) -> int:
+    """What a sweep of these trials would do. Raises StudyError."""
+    planned = planning.planned_study(selection.study_file, selection.small, dry_run=True, cluster=cluster)
+    run, selected = selection.of(planned, prune=False)
+    report.plan(Console(stderr=as_json, highlight=False), planned, selected, run.folder, as_json)
+    return OK
+
+
+def sweep(selection: Selection, cluster: Cluster, again: str, prune: bool, as_json: bool, quiet: bool) -> int:
+    """Run what is not finished, then analyse; the exit code. `again`: the command line that continues.
+
+    Raises StudyError or HostError.
+    """
+    console = Console(stderr=as_json, highlight=False)
+    planned = planning.planned_study(selection.study_file, selection.small, dry_run=False, cluster=cluster)
+    run, selected = selection.of(planned, prune)
+    slurm_submit.refuse_live_jobs(run.folder)
+    with results_folder.locked(run.folder):
+        run.open()
+        estimate = Estimate(run.records.values())
+        remote = [t for t, p in selected if planned.cluster.of(t) and not p.unsupported and not run.kept(t)]
+        for note in inspection.check(planned, remote, run.folder) if remote else ():
+            console.print(f"Note: {escape(note)}", soft_wrap=True)
+        if not quiet:
+            report.beforehand(console, planned, selected, run, estimate)
+        with (
+            process.listening() as interruption,
+            progress.Progress(console, planned, selected, estimate, quiet or as_json) as display,
+        ):
+            run.run(display, interruption)
+        return _finish(console, run, [trial.id for trial, _ in selected], interruption, again, as_json, quiet)
+
+
+def _finish(
+    console: Console, run: Run, selected: list[str], interruption: process.Interruption, again: str, as_json: bool,
+    quiet: bool,
+) -> int:  # fmt: skip
+    """Analysis, the last lines, the exit code."""
+    rendering.render(run.folder, None if quiet or as_json else console)
+    current = {p.trial.configuration for p in (*run.plan.configurations, *run.plan.gates)}  # not before an edit
+    records = [r for r in run.records.values() if r.configuration in current and run.wanted(r.trial)]
+    if as_json:
+        rows = [report.row(record) for record in records]
+        gates = [row for row in rows if row["find"] == "parity"]
+        trials = [row for row in rows if row not in gates]
+        print(json.dumps({"results": str(run.folder), "trials": trials, "gates": gates}))
+    report.afterwards(console, run, records, selected, interruption, again, quiet)
+    if interruption.signal is not None:
+        return INTERRUPTED
+    return SOME_FAILED if any(r.status not in ("ok", "unsupported") and not r.implied for r in records) else OK

@@ -1,0 +1,101 @@
+"""`scaling-study slurm submit | status | collect`, which are also run_sweep.py's --slurm, --status and --collect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from scaling_study.commands import options, planning, rendering
+from scaling_study.commands.exits import OK, SOME_FAILED, exit_code
+from scaling_study.commands.planning import Selection
+from scaling_study.machine import this_machine
+from scaling_study.slurm import collect as slurm_jobs
+from scaling_study.slurm import submit as slurm_submit
+from scaling_study.slurm.submit import SlurmArguments
+from scaling_study.study import study as study_files
+from scaling_study.study.cluster import Cluster
+
+app = typer.Typer(help="Submit a study to Slurm, look at its jobs, record what they leave.")
+NOT_IN_JOB = ("sbatch", "per_trial", "print_only", "as_json")  # for the process that submits
+
+
+@app.command("submit")
+def submit_command(
+    context: typer.Context,
+    study: options.Study,
+    sbatch: options.SbatchOptions = "",
+    per_trial: options.PerTrial = False,
+    print_only: options.PrintOnly = False,
+    small: options.Small = False,
+    where: options.Where = "",
+    retry: options.Retry = "",
+    max_trials: options.MaxTrials = None,
+    hosts: options.Hosts = "",
+    hostfile: options.Hostfile = None,
+    machine: options.MachineFileName = "",
+    results: options.Results = Path("results"),
+    as_json: options.Json = False,
+) -> int:
+    """Submit one job that runs the whole study, or one for each trial."""
+    selection = Selection(study, small, where, retry, results, max_trials)
+    asked = SlurmArguments(sbatch, per_trial, print_only, machine=machine)
+    words = planning.words_again(context, NOT_IN_JOB)
+    return exit_code(lambda: submit(selection, asked, planning.cluster_from(hosts, hostfile, machine), words, as_json))
+
+
+@app.command("status")
+def status_command(
+    study: options.Study,
+    small: options.Small = False,
+    results: options.Results = Path("results"),
+    as_json: options.Json = False,
+) -> int:
+    """Show the study's jobs: those that wait, run or have ended."""
+    return exit_code(lambda: show_status(Selection(study, small, results=results), as_json))
+
+
+@app.command("collect")
+def collect_command(
+    study: options.Study, small: options.Small = False, results: options.Results = Path("results")
+) -> int:
+    """Record the trials of jobs that have ended, then write tables and figures."""
+    return exit_code(lambda: collect(Selection(study, small, results=results)))
+
+
+def submit(selection: Selection, asked: SlurmArguments, cluster: Cluster, words: list[str], as_json: bool) -> int:
+    """Submit the study's jobs; `words` follow run_sweep.py in a job of all. Raises StudyError or HostError."""
+    console, folder = Console(stderr=as_json, highlight=False), results_of(selection)
+    request = asked.request(folder, cluster.file)
+    if not asked.per_trial:
+        selection.of(planning.planned_study(selection.study_file, selection.small, dry_run=True), prune=False)
+        slurm_submit.submit_sweep(console, request, words, asked.print_only, as_json)
+        return OK
+    node, nodes = asked.nodes(request.options, this_machine())
+    cluster = replace(cluster, hosts=nodes, in_job=True)
+    planned = planning.planned_study(selection.study_file, selection.small, asked.print_only, node, cluster)
+    run, _ = selection.of(planned, prune=False)
+    slurm_submit.submit_trials(console, request, run, asked.print_only, as_json)
+    return OK
+
+
+def show_status(selection: Selection, as_json: bool) -> int:
+    """Every job of the study; SOME_FAILED where Slurm did not answer. Raises StudyError."""
+    console = Console(stderr=as_json, highlight=False)
+    return OK if slurm_jobs.show_status(console, results_of(selection), as_json) else SOME_FAILED
+
+
+def collect(selection: Selection) -> int:
+    """Record what has ended; SOME_FAILED if a trial did not end well. Raises StudyError or HostError."""
+    folder = results_of(selection)
+    if not (records := slurm_jobs.show_collected(Console(highlight=False), folder)):
+        return OK
+    rendering.render(folder, None)
+    return OK if all(record.status in ("ok", "unsupported") for record in records) else SOME_FAILED
+
+
+def results_of(selection: Selection) -> Path:
+    """results/<study>. Raises StudyError for a study file that is wrong."""
+    return selection.results / study_files.load(selection.study_file, selection.small).name
