@@ -48,7 +48,7 @@ test-export: setup
 	$(RUN) python -m pip install --quiet --no-build-isolation --constraint constraints.txt --editable '.[export]'
 	$(RUN) python -m pytest tests/analysis/test_export.py $(ARGS)
 
-# What the analysis claims of its intervals, its power and its false alarms, simulated in full (docs/methodology.md).
+# What the analysis claims of its intervals, its power and its false alarms, simulated in full (docs/uncertainty.md).
 test-statistics: setup
 	$(RUN) STATISTICS=long python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -rP $(ARGS) \
 	    $(addprefix tests/analysis/test_,findings_simulated.py coverage.py detection.py ranking.py)

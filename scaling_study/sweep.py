@@ -111,7 +111,7 @@ class Run:
         """How many repeats this configuration gets in all, decided once, from its planned ones (Stein's two stages).
 
         Adding one at a time until the interval looks narrow would stop at lucky streaks, and the interval would
-        cover less than it says (docs/methodology.md has the figures).
+        cover less than it says (docs/uncertainty.md has the figures).
         """
         measure = planned.measure
         if planned.unsupported or measure.repeats < FEWEST_REPEATS or not self.wanted(planned.trial.to_dict()):

@@ -5,7 +5,7 @@
                   v
             list[Finding], the worst first
 
-docs/methodology.md has the table: flaw, how it is met, the test that shows it.
+docs/flaws.md has the table: flaw, how it is met, the test that shows it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Source of each row: the public repository that its column `study` names (distrib
 cifar10deepspeed, lightning_hydra_timm, w251_hw9). Only figures are carried over, none of their code or sentences. Their
 machines: two T4 on one host; four RTX 8000; three RTX 3090; four T4; two hosts.
 
-    reference.py     the figures, and what is wrong with each of them (F1 to F28, docs/methodology.md)
+    reference.py     the figures, and what is wrong with each of them (F1 to F28, docs/flaws.md)
     claims.py        what they say as ratios: speed-ups, gains of 16 bits, effects of the batch
     side_by_side.py  the same ratios as measured in a study, where it has them
 

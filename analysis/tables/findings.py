@@ -11,7 +11,7 @@ from analysis.tables.layout import Listing
 HEADER = ("finding", "how bad", "flaw", "what was seen")
 LEGEND = (
     "Wrong: a comparison that must not be made. Doubt: one that may mislead. Note: to be known. F1 to F28: flaws of "
-    "published studies (docs/methodology.md)."
+    "published studies (docs/flaws.md)."
 )
 
 

@@ -42,7 +42,7 @@ def _worth(results: Results) -> Iterator[Part]:
         yield Text("**Most worth measuring next**, first things first:")
         yield Bullets(tuple(worth))
     else:
-        yield missing("Nothing to measure next", "no rule has a suggestion (docs/methodology.md)")
+        yield missing("Nothing to measure next", "no rule has a suggestion (docs/report.md)")
 
 
 def _table(

@@ -70,7 +70,7 @@ def _warnings(found: list[Finding], results: Results) -> Iterator[Part]:
         none = not (results.configurations.n > 0).any()
         said = "Nothing was measured, so nothing was looked for." if none else (
             "Nothing was found. Looked for were 28 flaws of published studies, F1 to F28, and the machine's drift and "
-            "noise (docs/methodology.md)."
+            "noise (docs/flaws.md)."
         )  # fmt: skip
         yield Text(said, "" if none else GOOD)
     names = {str(row["configuration"]): _name(row) for row in results.rows}

@@ -1,0 +1,122 @@
+"""Every link of a document leads somewhere: files, anchors, and the pages and tests that code and prose name."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import html
+import re
+from pathlib import Path
+
+import pytest
+
+from scaling_study.settings import CHECKOUT
+
+ROOT = CHECKOUT.resolve()
+DOCUMENTS = sorted(
+    str(path.relative_to(ROOT))
+    for folder in (".", "docs", "environment", "benchmarks", "benchmarks/results")
+    for path in (ROOT / folder).glob("*.md")
+)
+SOURCES = [
+    str(path.relative_to(ROOT))
+    for pattern in ("{}/**/*.py", "{}/**/*.yaml", "{}/**/*.jinja")
+    for folder in ("scaling_study", "analysis", "benchmarks", "environment", "tests", "studies", "machines")
+    for path in ROOT.glob(pattern.format(folder))
+] + ["Makefile", ".ci/run", "setup.cfg", "constraints.txt", "run_sweep.py", "sweeps.yaml"]  # fmt: skip
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PAGE = re.compile(r"\b((?:docs|environment|benchmarks)/[\w/-]+\.md)(?:#([\w-]+))?")
+FILE = re.compile(
+    r"(?<![\w/.-])((?:scaling_study|analysis|tests|studies|docs|examples|machines|data_parallel|horovod_runs|fsdp|pipeline)"
+    r"/[\w./-]*\w)"
+)
+TO_BE_MADE = {"data_parallel/torch_zero1.py", "machines/NAME.yaml", "docs/reliability/faults.json"}  # by who reads on
+WEB = ("https://", "http://", "mailto:")
+
+
+@functools.cache
+def anchors(path: Path) -> frozenset[str]:
+    """Those of a Markdown file: its headings as GitHub writes them, and `<a id=...>`."""
+    text = path.read_text(encoding="utf-8")
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#{1,6} +(.+?)\s*$", prose, re.MULTILINE)
+    slugs: list[str] = []
+    for heading in headings:
+        plain = html.unescape(LINK.sub(lambda link: link[0][1 : link[0].index("]")], heading))
+        slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        slugs.append(slug if slug not in slugs else f"{slug}-{slugs.count(slug)}")
+    return frozenset(slugs) | frozenset(re.findall(r'<a id="([\w-]+)"', text))
+
+
+def wrong(document: Path, target: str) -> str:
+    """What is wrong with a link of a document; empty: nothing."""
+    if target.startswith(WEB):
+        return ""
+    name, _, anchor = target.partition("#")
+    path = (document.parent / name).resolve() if name else document
+    if not path.exists():
+        return f"{target}: no such file"
+    if anchor and (path.suffix != ".md" or anchor not in anchors(path)):
+        return f"{target}: no such heading"
+    return ""
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_link_of_a_document_leads_somewhere(name: str) -> None:
+    document = ROOT / name
+    text = document.read_text(encoding="utf-8")
+    assert not [fault for target in LINK.findall(text) if (fault := wrong(document, target))]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_files_modules_and_tests_that_a_document_names_are_there(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    files = {path for path in FILE.findall(text) if path not in TO_BE_MADE}
+    assert not [path for path in files if not (ROOT / path).exists()]
+    for module in re.findall(r"python3? -m ((?:scaling_study|analysis|benchmarks|environment)[\w.]*\w)", text):
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
+    assert set(re.findall(r"`(test_\w+)`", text)) <= names_of_tests()
+
+
+@functools.cache
+def names_of_tests() -> frozenset[str]:
+    return frozenset(
+        node.name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+    )
+
+
+def test_every_page_that_code_names_is_there() -> None:
+    for name in SOURCES:
+        for page, anchor in PAGE.findall((ROOT / name).read_text(encoding="utf-8")):
+            assert (ROOT / page).exists(), f"{name} names {page}"
+            assert not anchor or anchor in anchors(ROOT / page), f"{name} names {page}#{anchor}"
+
+
+def test_every_page_can_be_reached_from_the_first_one() -> None:
+    seen, ahead = set(), [ROOT / "README.md"]
+    while ahead:
+        document = ahead.pop()
+        if document not in seen:
+            seen.add(document)
+            targets = {target.partition("#")[0] for target in LINK.findall(document.read_text(encoding="utf-8"))}
+            ahead += [(document.parent / target).resolve() for target in targets if target.endswith(".md")]
+    pages = set((ROOT / "docs").glob("*.md")) - {ROOT / "docs" / "methodology.md"}  # kept for links from elsewhere
+    assert pages <= seen
+
+
+def test_links_that_lead_nowhere_would_be_found() -> None:
+    page = ROOT / "docs" / "methodology.md"
+    assert wrong(page, "nothere.md") == "nothere.md: no such file"
+    assert wrong(page, "record.md#nothere") == "record.md#nothere: no such heading"
+    assert not wrong(page, "record.md#versions") and not wrong(page, "#parity") and not wrong(page, "https://x.org")
+
+
+def test_anchors_of_the_page_that_was_divided_still_lead_somewhere() -> None:
+    """Reports and notes written before the division link to them."""
+    divided = anchors(ROOT / "docs" / "methodology.md")
+    assert {"parity", "pipelines", "the-network", "epochs", "prediction", "why", "what-next", "between-runs"} <= divided
+    assert "flaws-of-published-studies-and-how-each-is-met" in divided

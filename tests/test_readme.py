@@ -1,0 +1,50 @@
+"""What README.md says of the project is what the project is: frameworks, figures, length."""
+
+from __future__ import annotations
+
+import csv
+import re
+
+import pytest
+
+from scaling_study.frameworks import FRAMEWORKS, Framework
+from scaling_study.settings import CHECKOUT
+
+README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+EXAMPLE = CHECKOUT / "examples" / "results" / "cifar10-scaling"
+
+
+def row(name: str, framework: Framework) -> str:
+    """The line of README's table for one framework of scaling_study/frameworks.py."""
+    by_launcher = [f"{', '.join(needs)} for `{by}`" for by, needs in framework.launcher_needs.items()]
+    needs = [library for library in framework.needs if library != "torch"] + by_launcher
+    needs += ["a GPU"] if framework.needs_gpu else []
+    needs += ["a GPU for its speed to be compared"] if framework.not_comparable_on_cpu else []
+    launchers = ", ".join(f"`{launcher}`" for launcher in framework.launchers)
+    return f"| [`{name}`]({framework.script}) | {framework.title} | {launchers} | {', '.join(needs)} |"
+
+
+def test_the_first_page_is_short() -> None:
+    assert len(README.splitlines()) < 120
+
+
+def test_every_framework_is_in_the_table_with_its_launchers_and_needs() -> None:
+    expected = [row(name, framework) for name, framework in FRAMEWORKS.items()]
+    shown = [line for line in README.splitlines() if re.match(r"\| \[?`\w+`", line)]
+    assert shown == expected, "the table should be:\n" + "\n".join(expected)
+
+
+@pytest.mark.parametrize("batch", ["32", "64"])
+def test_the_result_shown_first_is_that_of_the_example(batch: str) -> None:
+    """Throughput with half of its interval, and speed-up with its interval, of each configuration in the row."""
+    (line,) = [line for line in README.splitlines() if line.startswith(f"| {batch} |")]
+    with open(EXAMPLE / "configurations.csv", encoding="utf-8") as file:
+        ours = [one for one in csv.DictReader(file) if one["model"] == "resnet18" and one["batch_per_worker"] == batch]
+    for framework, workers, allreduce in (("single", "1", "none"), ("horovod", "2", "fp32"), ("horovod", "2", "fp16")):
+        key = (framework, workers, allreduce)
+        (one,) = [one for one in ours if (one["framework"], one["workers"], one["allreduce"]) == key]
+        value = {name: float(text) for name, text in one.items() if re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", text)}
+        half = (value["interval_high"] - value["interval_low"]) / 2
+        assert f"{value['samples_per_second']:.0f} ± {half:.0f}" in line
+        if framework != "single":
+            assert f"{value['speedup']:.2f} [{value['speedup_low']:.2f}, {value['speedup_high']:.2f}]" in line
