@@ -33,14 +33,17 @@ QUICK_CONFIGURATIONS = 60
 MEASURED = """
 import json, sys, time
 from pathlib import Path
-from analysis import drawing, files, forked, outputs, results
+from analysis import outputs
+from analysis.execution import atomic_files, process_pool
+from analysis.figures import drawing
+from analysis.frames import results
 from analysis.report import write as report
 folder, times = Path(sys.argv[1]), [time.perf_counter()]
-read = results.read(folder, processes=forked.processes())
+read = results.read(folder, processes=process_pool.processes())
 times.append(time.perf_counter())
-files.write_csv(folder / "results.csv", read.trials)
+atomic_files.write_csv(folder / "results.csv", read.trials)
 outputs.write_tables(read, folder / "tables")
-drawn = drawing.write(read, folder / "figures", processes=forked.processes())
+drawn = drawing.write(read, folder / "figures", processes=process_pool.processes())
 times.append(time.perf_counter())
 report.write(read, folder, drawn)
 times.append(time.perf_counter())

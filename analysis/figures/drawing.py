@@ -63,7 +63,7 @@ def write(results: Results, folder: Path, salvage: Salvage = NOTHING, processes:
 def _at_once(
     results: Results, folder: Path, kinds: Sequence[Kind], strict: bool, processes: int
 ) -> dict[int, tuple[list[Drawn], list[str]]]:
-    """Place in `kinds` -> its figures, and what was lost, by several processes (forked.done)."""
+    """Place in `kinds` -> its figures, and what was lost, by several processes (process_pool)."""
 
     def task(index: int) -> tuple[list[Drawn], list[str]]:
         salvage = Salvage(strict=strict)

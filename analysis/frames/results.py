@@ -143,7 +143,7 @@ def gates_of(rows: pd.DataFrame) -> pd.Series[bool]:
 def read(folder: Path, processes: int = 1) -> Results:
     """Raises study.NotResults for a folder that is none; warns trials.SkippedRecord of unreadable records.
 
-    `processes`: how many may read at once, where there are many records (forked.processes() says what there are).
+    `processes`: how many may read at once, where there are many records (process_pool.processes() says what there are).
     """
     with garbage_collection.ignored():
         return _read(folder, processes)

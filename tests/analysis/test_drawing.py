@@ -123,7 +123,8 @@ def test_it_ends_with_its_processes(tmp_path: Path) -> None:
     """Nothing is left behind by a command that drew with several."""
     planted_study(tmp_path / "study")
     code = (
-        "import sys, psutil; from pathlib import Path; from analysis import drawing, outputs\n"
+        "import sys, psutil; from pathlib import Path; from analysis import outputs\n"
+        "from analysis.figures import drawing\n"
         "drawing.SEVERAL_FROM = 0\n"
         "outputs.write(Path(sys.argv[1]), page=False, processes=2)\n"
         "print(len(psutil.Process().children(recursive=True)))"

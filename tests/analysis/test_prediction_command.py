@@ -227,7 +227,7 @@ def test_tables_of_the_study_leave_it_alone(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_it_starts_without_torch_or_pandas() -> None:
-    code = "import sys; from analysis.prediction import command; command.parser(); print(*sys.modules)"
+    code = "import sys; from analysis.commands import predict; predict.parser(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert not {"torch", "pandas", "matplotlib", "scipy"} & set(done.stdout.split())
 

@@ -76,12 +76,12 @@ def test_what_one_raises_is_raised_and_nobody_works_on() -> None:
 def test_nobody_outlives_who_began_it(tmp_path: Path, number: signal.Signals) -> None:
     """Not even who has more to say than a pipe holds, to nobody."""
     code = (
-        "import os, sys, time; from pathlib import Path; from analysis import forked\n"
+        "import os, sys, time; from pathlib import Path; from analysis.execution import process_pool\n"
         "def task(number):\n"
         "    Path(sys.argv[1], str(os.getpid())).touch()\n"
         "    time.sleep(2)\n"
         "    return bytes(5_000_000)\n"
-        "forked.done(task, range(250), 3)"
+        "process_pool.done(task, range(250), 3)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=CHECKOUT)
     deadline = time.monotonic() + 300
