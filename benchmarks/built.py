@@ -1,35 +1,29 @@
-"""A framework's own script, stopped where it would begin to measure: its step, its workload, its ranks.       [torch]
+"""A framework's own script, joined and built, and not measured: its step, its workload, its ranks.             [torch]
 
-The benchmarks time the very step that a study would, built by the script's own path (join, build, wrap), and not
-one that is written down a second time here.
+The benchmarks time the very step that a study would, built by the script's own `join` and `build`, and not one that is
+written down a second time here.
 """
 
 from __future__ import annotations
 
 import runpy
-from dataclasses import dataclass
-from typing import Any
-from unittest import mock
-
-import torch
+from dataclasses import dataclass, replace
 
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.measure.clock import Step
+from scaling_study.measure import Training
 from scaling_study.measure.stopwatch import Stopwatch
-from scaling_study.ranks import Ranks
+from scaling_study.ranks import Ranks, as_launched
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
-from scaling_study.workloads import Workload
 
 
 @dataclass
 class Built:
     """What a script hands to the clock."""
 
-    step: Step
-    workload: Workload
+    training: Training
+    trial: Trial  # as launched
     ranks: Ranks
-    optimizer: torch.optim.Optimizer
 
     def seconds(self, steps: int) -> float:
         """Time `steps` steps as measure/clock.py does: the batch iterator counts, one lap a step.
@@ -40,23 +34,20 @@ class Built:
         watch = Stopwatch(self.ranks.device)
         watch.start()
         for _ in range(steps):
-            batch = next(self.workload.batches)
-            self.step(batch)
+            batch = next(self.training.workload.batches)
+            self.training.step(batch)
             watch.lap()
         return sum(watch.seconds())
 
     def rate(self, steps: int) -> float:
         """Samples per second of this rank over `steps` steps."""
-        return steps * self.workload.samples_per_step / self.seconds(steps)
+        return steps * self.training.workload.samples_per_step / self.seconds(steps)
 
 
-def build(trial: Trial) -> Built:
-    """Run the trial's script up to its call of `measure`. It pins this process to the trial's cores."""
-    caught: list[Built] = []
-
-    def stop_here(step: Step, workload: Workload, trial: Trial, ranks: Ranks, **given: Any) -> None:
-        caught.append(Built(step, workload, ranks, given["optimizer"]))
-
-    with mock.patch("scaling_study.measure.measure", stop_here):
-        runpy.run_path(str(CHECKOUT / FRAMEWORKS[trial.framework].script))["main"](trial)
-    return caught[0]
+def build(trial: Trial, ranks: Ranks | None = None) -> Built:
+    """Build the trial by its script; join first, which pins this process to the trial's cores, unless `ranks` did."""
+    script = runpy.run_path(str(CHECKOUT / FRAMEWORKS[trial.framework].script))
+    ranks = ranks or script["join"](trial)
+    trial = as_launched(trial, ranks)
+    training = script["build"](trial, ranks)
+    return Built(training, trial, replace(ranks, backend={**ranks.backend, **training.backend}))

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.built import Built, build
+from benchmarks.built import build
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Bar, Finding, Pairs, alternate, ratio
 from scaling_study.measure import collector
@@ -98,7 +98,9 @@ def training(model: str, options: Options) -> Finding:
     trial = Trial(framework="single", model=model, device="cpu", data="cifar10", cores_per_worker=1)
     real = build(trial)
     batches, _ = image_feed(replace(trial, data="synthetic"), Ranks())
-    synthetic = Built(real.step, replace(real.workload, batches=batches), real.ranks, real.optimizer)
+    synthetic = replace(
+        real, training=replace(real.training, workload=replace(real.training.workload, batches=batches))
+    )
     for source in (real, synthetic):
         source.seconds(max(2, steps // 2))  # warm
     with collector.settled():

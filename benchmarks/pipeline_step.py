@@ -25,7 +25,7 @@ from scaling_study.measure import collector
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.ranks import Ranks, leave_torch
 from scaling_study.records.store import write_json
-from scaling_study.stages import Cut, as_pipelined, cut
+from scaling_study.stages import Cut, cut
 from scaling_study.trial import Trial
 from scaling_study.workloads.clipping import ClippedSGD
 
@@ -39,10 +39,10 @@ class Loop:
         self.rank, self.workers, self.parts = dist.get_rank(), dist.get_world_size(), parts
         self.first, self.last = self.rank == 0, self.rank == self.workers - 1
         self.model, self.stage = model, copy.deepcopy(model.stages[self.rank])
-        assert isinstance(ours.optimizer, ClippedSGD)
-        rate, norm = ours.optimizer.param_groups[0]["lr"], ours.optimizer.max_norm
+        assert isinstance(ours.training.optimizer, ClippedSGD)
+        rate, norm = ours.training.optimizer.param_groups[0]["lr"], ours.training.optimizer.max_norm
         self.optimizer = ClippedSGD(self.stage.parameters(), rate, norm)
-        self.optimizer.over = ours.optimizer.over
+        self.optimizer.over = ours.training.optimizer.over
         self.waiting: list[tuple[torch.Tensor, torch.Tensor]] = []  # forward is done, backward is not
         self.sends: list[dist.Work] = []
 
@@ -113,17 +113,22 @@ def main() -> None:
     a(), b()  # warm
     taken = alternate(a, b, asked.pairs)
     if dist.get_rank() == 0:
-        facts = {"workers": dist.get_world_size(), "parameters": ours.workload.parameters, **ours.ranks.backend}
+        facts = {
+            "workers": dist.get_world_size(),
+            "parameters": ours.training.workload.parameters,
+            **ours.ranks.backend,
+        }
         write_json(asked.out, {"samples_per_second": taken, **facts})
     leave_torch()
 
 
 def loop(ours: Built, trial: Trial, steps: int) -> Callable[[], float]:
     """Blocks of the hand-written loop, on copies of the model's stages and the batch that ours reads."""
-    shaped = as_pipelined(Trial(**{**vars(trial), "workers": dist.get_world_size()}))
-    whole = workloads.load(shaped, Ranks())
+    whole = workloads.load(ours.trial, Ranks())
     made = Loop(
-        cut(whole, shaped, ours.ranks.device, ours.ranks.agree).keep([dist.get_rank()]), ours, trial.micro_batches or 1
+        cut(whole, ours.trial, ours.ranks.device, ours.ranks.agree).keep([dist.get_rank()]),
+        ours,
+        trial.micro_batches or 1,
     )
     batch = tuple(tensor.clone() for tensor in next(whole.batches))
 

@@ -117,15 +117,19 @@ def main() -> None:
     )  # fmt: skip
     ours = build(trial)  # first: it joins the group and pins this process
     torch.manual_seed(trial.seed)
-    images, labels = next(ours.workload.batches)
-    step = PLAIN[asked.framework](network(MODEL), ours.optimizer.param_groups[0]["lr"])
+    images, labels = next(ours.training.workload.batches)
+    step = PLAIN[asked.framework](network(MODEL), ours.training.optimizer.param_groups[0]["lr"])
     theirs = partial(block, step, images.clone(), labels.clone(), asked.steps)
     a = partial(rate, partial(ours.seconds, asked.steps), ours, asked.steps)
     b = partial(rate, theirs, ours, asked.steps)
     a(), b()  # warm
     taken = alternate(a, b, asked.pairs)
     if ours.ranks.rank == 0:
-        facts = {"workers": ours.ranks.world_size, "parameters": ours.workload.parameters, **ours.ranks.backend}
+        facts = {
+            "workers": ours.ranks.world_size,
+            "parameters": ours.training.workload.parameters,
+            **ours.ranks.backend,
+        }
         write_json(asked.out, {"samples_per_second": taken, **facts})
     leave_torch()
 
@@ -147,7 +151,7 @@ def rate(seconds: Callable[[], float], like: Built, steps: int) -> float:
         took = torch.tensor([seconds()], dtype=torch.float64)
     if dist.is_initialized():
         dist.all_reduce(took, op=dist.ReduceOp.MAX)
-    return like.workload.samples_per_step * like.ranks.world_size * steps / float(took)
+    return like.training.workload.samples_per_step * like.ranks.world_size * steps / float(took)
 
 
 if __name__ == "__main__":

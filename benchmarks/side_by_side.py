@@ -64,21 +64,23 @@ def main() -> None:
         if side == "theirs":
             block = theirs(trial, reference, asked.steps)
         else:
-            built = reference if side == "ours" else variant(side, trial)
+            built = reference if side == "ours" else variant(side, reference)
             block = partial(built.seconds, asked.steps)  # as a study times it
         sides[side] = partial(rate, block, asked.batch * asked.steps * hvd.size())
         sides[side]()  # warm, and the first negotiation
     taken = alternate(sides[asked.first], sides[asked.second], asked.pairs)
     if hvd.rank() == 0:
         facts = {"cores_per_worker": len(reference.ranks.cores), "workers": hvd.size(), **reference.ranks.backend}
-        write_json(asked.out, {"samples_per_second": taken, "parameters": reference.workload.parameters, **facts})
+        write_json(
+            asked.out, {"samples_per_second": taken, "parameters": reference.training.workload.parameters, **facts}
+        )
 
 
-def variant(name: str, trial: Trial) -> Built:
+def variant(name: str, reference: Built) -> Built:
     """Our script's step with one thing changed."""
     changed = dict(OURS[name])
     with mock.patch("torch.optim.SGD", changed.pop("optimizer", SGD)):
-        return build(replace(trial, **changed))
+        return build(replace(reference.trial, **changed), reference.ranks)
 
 
 def theirs(trial: Trial, like: Built, steps: int) -> Callable[[], float]:
@@ -97,7 +99,7 @@ def theirs(trial: Trial, like: Built, steps: int) -> Callable[[], float]:
     flags = ["--model", trial.model, "--batch-size", str(trial.batch_per_worker), "--num-iters", "1"]
     flags += ["--fp16-allreduce"] if trial.allreduce == "fp16" else []
     flags += ["--no-cuda"] if like.ranks.device.type == "cpu" else []
-    images, labels = next(like.workload.batches)
+    images, labels = next(like.training.workload.batches)
     network = partial(getattr(models, trial.model), num_classes=cifar10.CLASSES)
     with (
         mock.patch.object(sys, "argv", [example, *flags]),
@@ -109,7 +111,7 @@ def theirs(trial: Trial, like: Built, steps: int) -> Callable[[], float]:
     step, scope = caught[0], caught[0].__globals__
     scope["data"], scope["target"] = images.clone(), labels.clone()
     for group in scope["optimizer"].param_groups:
-        group["momentum"] = like.optimizer.param_groups[0]["momentum"]
+        group["momentum"] = like.training.optimizer.param_groups[0]["momentum"]
     if unlike := differences(scope, like):
         raise SystemExit(f"theirs and ours do not train the same: {unlike}")
     return lambda: timeit.timeit(step, number=steps)
@@ -117,7 +119,7 @@ def theirs(trial: Trial, like: Built, steps: int) -> Callable[[], float]:
 
 def differences(scope: dict[str, Any], like: Built) -> str:
     """What differs between the two sides in network, shapes or optimiser; empty if nothing does."""
-    theirs_and_ours = [(scope["model"], scope["optimizer"]), (like.workload.model, like.optimizer)]
+    theirs_and_ours = [(scope["model"], scope["optimizer"]), (like.training.workload.model, like.training.optimizer)]
     a, b = (
         {
             "network": str(model),

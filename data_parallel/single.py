@@ -9,19 +9,19 @@ difference between two frameworks. This one against horovod_runs/resnet_cifar10.
 import torch
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Wire, measure
-from scaling_study.ranks import Ranks, as_launched, claim_cores, claim_device
-from scaling_study.records.store import RankReport
+from scaling_study.measure import Phase, Training, Wire
+from scaling_study.ranks import Ranks, claim_cores, claim_device
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 
 
-def main(trial: Trial, record: str | None = None) -> RankReport:
+def join(trial: Trial) -> Ranks:
     # 1 join: there is nobody to join
     cores = claim_cores(trial)
-    ranks = Ranks(device=claim_device(trial), cores=cores)
-    trial = as_launched(trial, ranks)
+    return Ranks(device=claim_device(trial), cores=cores)
 
+
+def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: the model as it is
     workload = workloads.load(trial, ranks)
     model = workload.model
@@ -45,9 +45,9 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
             optimizer.zero_grad()
         return sum(losses)
 
-    # 4 measure
-    return measure(step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record)
+    return Training(step, workload, optimizer, phase, wire)
 
 
 if __name__ == "__main__":
-    run("single", main)
+    # 4 measure: by the clock that all frameworks share
+    run("single", join, build)

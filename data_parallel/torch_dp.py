@@ -17,34 +17,33 @@ import torch
 from torch import nn
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Wire, measure
-from scaling_study.ranks import Ranks, as_launched, claim_cores, claim_device, wants_gpu
-from scaling_study.records.store import RankReport
+from scaling_study.measure import Phase, Training, Wire
+from scaling_study.ranks import Ranks, claim_cores, claim_device, wants_gpu
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 from scaling_study.workloads.workload import autocast
 
 
-def main(trial: Trial, record: str | None = None) -> RankReport:
+def join(trial: Trial) -> Ranks:
     # 1 join: there is nobody to join; one process drives the GPUs of all its workers
     require_gpus(trial)
     cores = claim_cores(trial)
-    ranks = Ranks(device=claim_device(trial, 0), cores=cores)
-    workers, allreduce = trial.workers, "fp32" if trial.workers > 1 else "none"
-    trial = replace(as_launched(trial, ranks), workers=workers, allreduce=allreduce)
+    return Ranks(device=claim_device(trial, 0), cores=cores)
 
+
+def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: the whole batch is read here, and every GPU takes its part of it
     workload = workloads.load(replace(trial, batch_per_worker=trial.global_batch), ranks)
-    model = nn.DataParallel(InPrecision(workload.model, trial.precision), device_ids=list(range(workers)))
+    model = nn.DataParallel(InPrecision(workload.model, trial.precision), device_ids=list(range(trial.workers)))
     optimizer = workload.optimizer(model.parameters())
     if trial.learning_rate is None:  # the workload's own is that of one process; it grows with the workers
         for group in optimizer.param_groups:
-            group["lr"] *= workers
+            group["lr"] *= trial.workers
     workload.notes.append("utilization, energy and peak memory are those of the first GPU")
 
     # 3 one optimiser step
     phase, wire = Phase(ranks.device), Wire()
-    wire.unknown = workers > 1
+    wire.unknown = trial.workers > 1
     scaler = torch.amp.GradScaler(ranks.device.type, enabled=trial.precision == "fp16")
 
     def step(batch: workloads.Batch) -> torch.Tensor:
@@ -61,8 +60,7 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
             optimizer.zero_grad()
         return sum(losses)
 
-    # 4 measure
-    return measure(step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record)
+    return Training(step, workload, optimizer, phase, wire)
 
 
 class InPrecision(nn.Module):
@@ -79,11 +77,12 @@ class InPrecision(nn.Module):
 
 def require_gpus(trial: Trial) -> None:
     """Raises SystemExit, in one line, where there are not as many GPUs as workers: DataParallel would do without."""
-    found = torch.cuda.device_count() if wants_gpu(trial) else 0
-    if found < trial.workers:
+    gpus = torch.cuda.device_count() if wants_gpu(trial) else 0
+    if gpus < trial.workers:
         why = "torch's DataParallel splits a batch over GPUs; without one it is a plain pass-through"
-        raise SystemExit(f"{why} (--workers {trial.workers} on {found} GPUs)")
+        raise SystemExit(f"{why} (--workers {trial.workers} on {gpus} GPUs)")
 
 
 if __name__ == "__main__":
-    run("torch_dp", main)
+    # 4 measure: by the clock that all frameworks share
+    run("torch_dp", join, build)

@@ -20,7 +20,6 @@ Reductions are inside `backward`, the gathering of new weights inside `optimizer
 
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 
 import torch
 
@@ -31,29 +30,29 @@ from deepspeed.accelerator import set_accelerator
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Wire, measure
-from scaling_study.ranks import as_launched, join_torch
-from scaling_study.records.store import RankReport
+from scaling_study.measure import Phase, Training, Wire
+from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 
 SIXTEEN_BIT = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def main(trial: Trial, record: str | None = None) -> RankReport:
+def join(trial: Trial) -> Ranks:
     # 1 join: the launcher has said who we are and where to meet; DeepSpeed adopts the process group that is there
     ranks = join_torch(trial)
-    trial = as_launched(trial, ranks)
-    stage = 2 if trial.zero_stage is None else trial.zero_stage
     if ranks.device.type == "cpu":
         set_accelerator(CPU_Accelerator())  # also where there is a GPU
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # half a minute to compile, for inference only
+    return ranks
 
+
+def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: the engine flattens the parameters and gives the optimiser this worker's part of them
+    stage = 2 if trial.zero_stage is None else trial.zero_stage
     workload = workloads.load(trial, ranks)
     model, optimizer = workload.model, workload.optimizer(workload.model.parameters())
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings(trial, stage, workload))
-    ranks = replace(ranks, backend={**ranks.backend, "deepspeed": deepspeed.__version__, "zero_stage": stage})
 
     # 3 one optimiser step
     phase, wire = Phase(ranks.device), Wire()
@@ -70,10 +69,9 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
             losses.append(loss.detach())
         return sum(losses)
 
-    # 4 measure
-    return measure(
-        step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record,
-        weights=lambda: whole(model), held=lambda: held(engine, stage),
+    return Training(
+        step, workload, optimizer, phase, wire, weights=lambda: whole(model), held=lambda: held(engine, stage),
+        backend={"deepspeed": deepspeed.__version__, "zero_stage": stage},
     )  # fmt: skip
 
 
@@ -121,10 +119,11 @@ def held(engine: deepspeed.DeepSpeedEngine, stage: int) -> dict[str, Iterable[to
         weights, buckets = zero.fp16_partitioned_groups_flat, [bucket.buffer for bucket in zero.ipg_buckets.values()]
         return {"parameters": weights, "gradients": [zero.grad_partitions_flat_buffer], "buckets": buckets}
     master = zero.single_partition_of_fp32_groups  # a second copy of this worker's part, even of fp32 weights
-    state = [tensor for kept in engine.basic_optimizer.state.values() for tensor in kept.values()]
-    found = {"optimizer": [*master, *state], "buckets": [torch.empty(zero.reduce_bucket_size)]}  # for backward's time
-    return {**found, "gradients": master} if stage == 2 else found  # they are as large as what they belong to
+    state = [tensor for entry in engine.basic_optimizer.state.values() for tensor in entry.values()]
+    kept = {"optimizer": [*master, *state], "buckets": [torch.empty(zero.reduce_bucket_size)]}  # for backward's time
+    return {**kept, "gradients": master} if stage == 2 else kept  # they are as large as what they belong to
 
 
 if __name__ == "__main__":
-    run("deepspeed_zero", main)
+    # 4 measure: by the clock that all frameworks share
+    run("deepspeed_zero", join, build)

@@ -19,7 +19,6 @@ is torch's autocast over fp32 weights. With no GPU its streams are stubbed (scal
 """
 
 from contextlib import nullcontext
-from dataclasses import replace
 
 import torch
 from fairscale.internal import reduce_scatter_bucketer
@@ -29,9 +28,8 @@ from fairscale.optim.grad_scaler import ShardedGradScaler
 from torch import nn
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Wire, measure
-from scaling_study.ranks import as_launched, join_torch
-from scaling_study.records.store import RankReport
+from scaling_study.measure import Phase, Training, Wire
+from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
 from scaling_study.worker import fairscale_on_cpu
 from scaling_study.worker.script import run
@@ -39,19 +37,20 @@ from scaling_study.worker.script import run
 KEEP_FP32 = {"mixed_precision": False, "fp32_reduce_scatter": False, "reshard_after_forward": False}
 
 
-def main(trial: Trial, record: str | None = None) -> RankReport:
+def join(trial: Trial) -> Ranks:
     # 1 join: torchrun has said who we are and where to meet
     ranks = join_torch(trial)
-    trial = as_launched(trial, ranks)
     if ranks.device.type == "cpu":
         fairscale_on_cpu.adapt(fully_sharded_data_parallel, reduce_scatter_bucketer)
+    return ranks
 
+
+def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: block by block, then the rest; only then the optimiser, which is to see shards
     workload = workloads.load(trial, ranks)
     model = sharded(workload, trial, ranks.device)
     optimizer = workload.optimizer(model.parameters())
     units = sum(isinstance(module, FullyShardedDataParallel) for module in model.modules())
-    ranks = replace(ranks, backend={**ranks.backend, "units": units, "cpu adapter": ranks.device.type == "cpu"})
 
     # 3 one optimiser step
     phase, wire = Phase(ranks.device), Wire()
@@ -74,11 +73,11 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
             optimizer.zero_grad()
         return sum(losses)
 
-    # 4 measure
-    return measure(
-        step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record,
+    return Training(
+        step, workload, optimizer, phase, wire,
         weights=model.state_dict,  # gathers: whole tensors, by the plain model's names
         held=lambda: {"parameters": model.parameters()},  # the outermost unit's shard hangs on the wrapper
+        backend={"units": units, "cpu adapter": ranks.device.type == "cpu"},
     )  # fmt: skip
 
 
@@ -115,4 +114,5 @@ def drop_hooks(model: nn.Module) -> None:
 
 
 if __name__ == "__main__":
-    run("fairscale_fsdp", main)
+    # 4 measure: by the clock that all frameworks share
+    run("fairscale_fsdp", join, build)

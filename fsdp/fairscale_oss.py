@@ -26,18 +26,18 @@ from fairscale.optim import OSS
 from fairscale.optim.grad_scaler import ShardedGradScaler
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Wire, measure
-from scaling_study.ranks import as_launched, join_torch
-from scaling_study.records.store import RankReport
+from scaling_study.measure import Phase, Training, Wire
+from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 
 
-def main(trial: Trial, record: str | None = None) -> RankReport:
+def join(trial: Trial) -> Ranks:
     # 1 join: torchrun has said who we are and where to meet
-    ranks = join_torch(trial)
-    trial = as_launched(trial, ranks)
+    return join_torch(trial)
 
+
+def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: the optimiser deals out the parameters, the model then knows where each gradient goes
     workload = workloads.load(trial, ranks)
     optimizer = OSS(workload.model.parameters(), optim=workload.optimizer)
@@ -64,17 +64,15 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
             optimizer.zero_grad()
         return sum(losses)
 
-    # 4 measure
     def held() -> dict[str, list[torch.Tensor]]:
         """What this worker owns: the optimiser inside OSS steps it, and its gradients outlive backward."""
         mine = [p for group in optimizer.partition_parameters()[ranks.rank] for p in group["params"]]
         state = [value for p in mine for value in optimizer.optim.state[p].values()]
         return {"gradients": mine, "optimizer": [value for value in state if isinstance(value, torch.Tensor)]}
 
-    return measure(
-        step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, held=held, record=record
-    )  # fmt: skip
+    return Training(step, workload, optimizer, phase, wire, held=held)
 
 
 if __name__ == "__main__":
-    run("fairscale_oss", main)
+    # 4 measure: by the clock that all frameworks share
+    run("fairscale_oss", join, build)

@@ -25,9 +25,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Wire, measure
-from scaling_study.ranks import as_launched, join_torch
-from scaling_study.records.store import RankReport
+from scaling_study.measure import Phase, Training, Wire
+from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 
@@ -51,14 +50,15 @@ class CompressedDDP(DDPStrategy):
         return model
 
 
-def main(trial: Trial, record: str | None = None) -> RankReport:
+def join(trial: Trial) -> Ranks:
     # 1 join: torchrun has said who we are and where to meet; Fabric finds the process group that is there
-    ranks = join_torch(trial)
-    trial = as_launched(trial, ranks)
+    return join_torch(trial)
+
+
+def build(trial: Trial, ranks: Ranks) -> Training:
+    # 2 build, then wrap: Fabric moves the model, wraps it in DDP, and casts in its forward
     if trial.precision == "fp16" and ranks.device.type == "cpu":
         raise SystemExit("--precision fp16: on a CPU Lightning computes in bf16 instead; ask for bf16")
-
-    # 2 build, then wrap: Fabric moves the model, wraps it in DDP, and casts in its forward
     workload = workloads.load(trial, ranks)
     buckets = {} if trial.bucket_bytes is None else {"bucket_cap_mb": trial.bucket_bytes / MIB}
     here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
@@ -86,9 +86,9 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
             optimizer.zero_grad()
         return sum(losses)
 
-    # 4 measure
-    return measure(step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record)
+    return Training(step, workload, optimizer, phase, wire)
 
 
 if __name__ == "__main__":
-    run("lightning_ddp", main)
+    # 4 measure: by the clock that all frameworks share
+    run("lightning_ddp", join, build)

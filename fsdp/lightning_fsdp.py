@@ -28,9 +28,8 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Wire, measure
-from scaling_study.ranks import as_launched, join_torch
-from scaling_study.records.store import RankReport
+from scaling_study.measure import Phase, Training, Wire
+from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 
@@ -39,11 +38,12 @@ WIRE = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "n
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)  # gathered on rank 0's host
 
 
-def main(trial: Trial, record: str | None = None) -> RankReport:
+def join(trial: Trial) -> Ranks:
     # 1 join: torchrun has said who we are and where to meet; Fabric finds the process group that is there
-    ranks = join_torch(trial)
-    trial = as_launched(trial, ranks)
+    return join_torch(trial)
 
+
+def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: Fabric shards the model block by block; the optimiser's parameters become this worker's shards
     workload = workloads.load(trial, ranks)
     coupled = FSDPPrecision(PRECISION[trial.precision]).mixed_precision_config
@@ -61,7 +61,6 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
     model, optimizer = fabric.setup(workload.model, workload.optimizer(workload.model.parameters()))
     wrapped = model._forward_module  # what Fabric's own wrapper wraps
     units = len(FullyShardedDataParallel.fsdp_modules(wrapped))
-    ranks = replace(ranks, backend={**ranks.backend, "units": units})
 
     # 3 one optimiser step
     phase, wire = Phase(ranks.device), Wire()
@@ -80,12 +79,12 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
             optimizer.zero_grad()
         return sum(losses)
 
-    # 4 measure
-    return measure(
-        step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record,
-        weights=lambda: get_model_state_dict(wrapped, options=WHOLE),
+    return Training(
+        step, workload, optimizer, phase, wire,
+        weights=lambda: get_model_state_dict(wrapped, options=WHOLE), backend={"units": units},
     )  # fmt: skip
 
 
 if __name__ == "__main__":
-    run("lightning_fsdp", main)
+    # 4 measure: by the clock that all frameworks share
+    run("lightning_fsdp", join, build)

@@ -19,8 +19,6 @@ A block that is used L times (ALBERT) is gathered 2 L times at stage 3, and redu
 gathered in 16 bits too; vectors (normalisation, biases) in fp32.
 """
 
-from dataclasses import replace
-
 import torch
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -28,25 +26,24 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Wire, measure
-from scaling_study.ranks import Ranks, as_launched, join_torch
-from scaling_study.records.store import RankReport
+from scaling_study.measure import Phase, Training, Wire
+from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 
 SIXTEEN_BIT = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def main(trial: Trial, record: str | None = None) -> RankReport:
+def join(trial: Trial) -> Ranks:
     # 1 join: torchrun has said who we are and where to meet
-    ranks = join_torch(trial)
-    trial = as_launched(trial, ranks)
+    return join_torch(trial)
 
+
+def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: every parameter becomes a DTensor, of which the optimiser sees this worker's shard
     workload = workloads.load(trial, ranks)
     model = workload.model
     units = shard(model, workload.blocks, trial, ranks)
-    ranks = replace(ranks, backend={**ranks.backend, "units": units})
     optimizer = workload.optimizer(model.parameters())
 
     # 3 one optimiser step
@@ -68,10 +65,8 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
             optimizer.zero_grad()
         return sum(losses)
 
-    # 4 measure
-    return measure(
-        step, workload, trial, ranks,
-        optimizer=optimizer, phase=phase, wire=wire, weights=lambda: whole(model), record=record,
+    return Training(
+        step, workload, optimizer, phase, wire, weights=lambda: whole(model), backend={"units": units}
     )  # fmt: skip
 
 
@@ -103,4 +98,5 @@ def whole(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 if __name__ == "__main__":
-    run("torch_fsdp2", main)
+    # 4 measure: by the clock that all frameworks share
+    run("torch_fsdp2", join, build)

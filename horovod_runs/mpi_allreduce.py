@@ -12,34 +12,26 @@ communication_bytes of one step: allreduce = parameters x 4 (fp32) or x 2 (fp16,
 
 from collections.abc import Callable, Iterable
 
-import mpi4py
 import torch
 from torch.nn import Parameter
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Wire, measure
-from scaling_study.ranks import Ranks, as_launched, claim_cores, claim_device
-from scaling_study.records.store import RankReport
+from scaling_study.measure import Phase, Training, Wire
+from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
-
-mpi4py.rc(initialize=False, finalize=False)  # else the import starts MPI; main does, once the cores are claimed
-from mpi4py import MPI  # noqa: E402
+from scaling_study.worker.with_mpi import MPI, join_mpi
 
 FUSION_BYTES = 64 * 2**20
 SIXTEEN_BIT = {"fp16": torch.float16, "bf16": torch.bfloat16}  # any other allreduce: gradients as they are
 
 
-def main(trial: Trial, record: str | None = None) -> RankReport:
+def join(trial: Trial) -> Ranks:
     # 1 join: mpirun has said who we are; who else shares this host's memory, MPI knows
-    cores = claim_cores(trial)
-    MPI.Init()
-    world, local_rank = MPI.COMM_WORLD, MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED).Get_rank()
-    about = {"version": mpi4py.__version__, "library": MPI.Get_library_version().split(",")[0]}
-    device = claim_device(trial, local_rank)
-    ranks = Ranks(world.Get_rank(), world.Get_size(), local_rank, device, cores, world.bcast, about)
-    trial = as_launched(trial, ranks)
+    return join_mpi(trial)
 
+
+def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: rank 0's weights everywhere, and an average for the gradients
     workload = workloads.load(trial, ranks)
     model = workload.model
@@ -68,10 +60,7 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
             optimizer.zero_grad()
         return sum(losses)
 
-    # 4 measure
-    report = measure(step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record)
-    MPI.Finalize()  # not after an error: it would wait for ranks that wait for us, and mpirun ends those
-    return report
+    return Training(step, workload, optimizer, phase, wire)
 
 
 class Average:
@@ -127,4 +116,5 @@ def broadcast(tensors: Iterable[torch.Tensor]) -> None:
 
 
 if __name__ == "__main__":
-    run("mpi_allreduce", main)
+    # 4 measure: by the clock that all frameworks share
+    run("mpi_allreduce", join, build)

@@ -7,41 +7,29 @@ optimiser. The gradients' reduction starts in backward, tensor by tensor, fused 
 (Sergeev and Del Balso, arXiv 1802.05799); what of it backward does not hide is the phase `communication`.
 """
 
-import os
-
-import horovod
 import horovod.torch as hvd
 import torch
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Wire, measure
-from scaling_study.ranks import Ranks, as_launched, claim_cores, claim_device
-from scaling_study.records.store import RankReport
+from scaling_study.measure import Phase, Training, Wire
+from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
-
-# Compression of gradients on the wire only; compute keeps its own precision (F7).
-COMPRESSION = {"none": hvd.Compression.none, "fp32": hvd.Compression.none, "fp16": hvd.Compression.fp16}
+from scaling_study.worker.with_horovod import compression, dense, join_horovod
 
 
-def main(trial: Trial, record: str | None = None) -> RankReport:
-    # 1 join: before init, so that Horovod's background thread shares this worker's cores
-    cores = claim_cores(trial)
-    tune(trial)
-    hvd.init()
-    device = claim_device(trial, hvd.local_rank())
-    ranks = Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), device, cores, agree, reported(device))
-    trial = as_launched(trial, ranks)
+def join(trial: Trial) -> Ranks:
+    # 1 join: hvd.init() with the trial's knobs, once this worker's cores are claimed
+    return join_horovod(trial)
 
+
+def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: rank 0's weights everywhere, and an optimiser that reduces before it steps
     workload = workloads.load(trial, ranks)
     model = workload.model
-    hvd.broadcast_parameters({name: dense(tensor) for name, tensor in model.state_dict().items()}, root_rank=0)
-    compression = COMPRESSION[trial.allreduce]
-    if trial.memory_format == "channels_last":
-        compression = ChannelsLast(compression)
+    hvd.broadcast_parameters(dense(model.state_dict()), root_rank=0)
     optimizer = hvd.DistributedOptimizer(
-        workload.optimizer(model.parameters()), model.named_parameters(), compression=compression,
+        workload.optimizer(model.parameters()), model.named_parameters(), compression=compression(trial),
         backward_passes_per_step=trial.accumulation,  # hooks reduce in the last micro-batch's backward
     )  # fmt: skip
 
@@ -66,51 +54,9 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
             optimizer.zero_grad()
         return sum(losses)
 
-    # 4 measure
-    return measure(step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record)
-
-
-def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory in the order in which it lies: Horovod refuses a tensor whose channels come last otherwise."""
-    return tensor if tensor.is_contiguous() else tensor.permute(0, 2, 3, 1)
-
-
-class ChannelsLast:
-    """A compression whose tensors may lie channels last."""
-
-    def __init__(self, inner: type) -> None:
-        self.inner = inner
-
-    def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, object]:
-        packed, context = self.inner.compress(dense(tensor))
-        return packed, (context, tensor.is_contiguous())
-
-    def decompress(self, tensor: torch.Tensor, context: tuple[object, bool]) -> torch.Tensor:
-        unpacked = self.inner.decompress(tensor, context[0])
-        return unpacked if context[1] else unpacked.permute(0, 3, 1, 2)
-
-
-def tune(trial: Trial) -> None:
-    """Horovod reads its knobs from the environment when it starts; the launcher's own flags set the same variables."""
-    if trial.fusion_bytes is not None:
-        os.environ["HOROVOD_FUSION_THRESHOLD"] = str(trial.fusion_bytes)
-    if trial.cycle_seconds is not None:
-        os.environ["HOROVOD_CYCLE_TIME"] = str(1000 * trial.cycle_seconds)  # milliseconds
-
-
-def agree(value: float) -> float:
-    """Rank 0's number, on every rank."""
-    return float(hvd.broadcast(torch.tensor([value], dtype=torch.float64), root_rank=0, name="agree").item())
-
-
-def reported(device: torch.device) -> dict[str, object]:
-    """What Horovod itself says of the controller and the operations it runs with."""
-    return {
-        "version": horovod.__version__,
-        "controller": "mpi" if hvd.mpi_enabled() else "gloo" if hvd.gloo_enabled() else "none",
-        "operations": "NCCL" if hvd.nccl_built() and device.type == "cuda" else "host",
-    }
+    return Training(step, workload, optimizer, phase, wire)
 
 
 if __name__ == "__main__":
-    run("horovod", main)
+    # 4 measure: by the clock that all frameworks share
+    run("horovod", join, build)

@@ -11,29 +11,28 @@ a stage does when cannot be seen from outside, so there is no timeline, and no b
 """
 
 import warnings
-from dataclasses import replace
 
 import torch
 from fairscale.nn.pipe import Pipe
 from torch import nn
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Wire, measure
-from scaling_study.ranks import Ranks, as_launched, claim_cores, claim_device, wants_gpu
-from scaling_study.records.store import RankReport
-from scaling_study.stages import as_pipelined, cut, micro_batches
+from scaling_study.measure import Phase, Training, Wire
+from scaling_study.ranks import Ranks, claim_cores, claim_device, wants_gpu
+from scaling_study.stages import cut, micro_batches
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 
 
-def main(trial: Trial, record: str | None = None) -> RankReport:
+def join(trial: Trial) -> Ranks:
     # 1 join: there is nobody to join; one process drives the devices of all its stages
-    devices = of_stages(trial)
     cores = claim_cores(trial)
-    ranks = Ranks(device=claim_device(trial, 0), cores=cores)
-    trial = as_pipelined(replace(as_launched(trial, ranks), workers=trial.workers))
+    return Ranks(device=claim_device(trial, 0), cores=cores)
 
+
+def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then cut: Pipe moves each stage to its device
+    devices = of_stages(trial)
     workload = workloads.load(trial, ranks)
     workload.notes += micro_batches(workload, trial.micro_batches)
     model = cut(workload, trial, ranks.device, ranks.agree)
@@ -60,11 +59,7 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
             optimizer.zero_grad()
         return loss.detach()
 
-    # 4 measure
-    return measure(
-        step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire,
-        weights=model.weights, stages=model.about, record=record,
-    )  # fmt: skip
+    return Training(step, workload, optimizer, phase, wire, weights=model.weights, stages=model.about)
 
 
 def of_stages(trial: Trial) -> list[torch.device]:
@@ -77,4 +72,5 @@ def of_stages(trial: Trial) -> list[torch.device]:
 
 
 if __name__ == "__main__":
-    run("fairscale_pipe", main)
+    # 4 measure: by the clock that all frameworks share
+    run("fairscale_pipe", join, build)

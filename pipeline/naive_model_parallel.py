@@ -15,22 +15,22 @@ import torch
 import torch.distributed as dist
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Timeline, Wire, measure
-from scaling_study.ranks import as_launched, join_torch
-from scaling_study.records.store import RankReport
-from scaling_study.stages import Place, as_pipelined, cut
+from scaling_study.measure import Phase, Timeline, Training, Wire
+from scaling_study.ranks import Ranks, join_torch
+from scaling_study.stages import Place, cut
 from scaling_study.stages.replicas import add_up
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 
 
-def main(trial: Trial, record: str | None = None) -> RankReport:
+def join(trial: Trial) -> Ranks:
     # 1 join: torchrun has said who we are: one stage a worker
-    ranks = join_torch(trial)
-    trial = as_pipelined(as_launched(trial, ranks))
-    place = Place.of(trial, ranks)
+    return join_torch(trial)
 
+
+def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then cut: every rank makes the whole model and keeps its own stage
+    place = Place.of(trial, ranks)
     workload = workloads.load(trial, place.reading())
     model = cut(workload, trial, ranks.device, ranks.agree).keep(place.mine)
     place.hand_over(workload, model.module())
@@ -70,12 +70,12 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
             optimizer.zero_grad()
         return loss.detach() if place.last else None
 
-    # 4 measure
-    return measure(
-        step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, timeline=timeline,
-        weights=lambda: place.gathered(model.weights()), stages=model.about, record=record,
+    return Training(
+        step, workload, optimizer, phase, wire,
+        weights=lambda: place.gathered(model.weights()), timeline=timeline, stages=model.about,
     )  # fmt: skip
 
 
 if __name__ == "__main__":
-    run("naive_model_parallel", main)
+    # 4 measure: by the clock that all frameworks share
+    run("naive_model_parallel", join, build)

@@ -19,10 +19,9 @@ import torch
 from torch.distributed import pipelining
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Timeline, Wire, measure
-from scaling_study.ranks import as_launched, join_torch
-from scaling_study.records.store import RankReport
-from scaling_study.stages import Place, as_pipelined, cut, micro_batches
+from scaling_study.measure import Phase, Timeline, Training, Wire
+from scaling_study.ranks import Ranks, join_torch
+from scaling_study.stages import Place, cut, micro_batches
 from scaling_study.stages.replicas import add_up, average
 from scaling_study.stages.watch import connected, watched
 from scaling_study.trial import Trial
@@ -40,13 +39,14 @@ SCHEDULES = {
 ONE_STAGE = ("gpipe", "1f1b")  # these take a stage, the others a list of them
 
 
-def main(trial: Trial, record: str | None = None) -> RankReport:
+def join(trial: Trial) -> Ranks:
     # 1 join: torchrun has said who we are; stages x replicas say what of
-    ranks = join_torch(trial)
-    trial = as_pipelined(as_launched(trial, ranks))
-    place = Place.of(trial, ranks)
+    return join_torch(trial)
 
+
+def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then cut: every rank makes the whole model and keeps its own stages
+    place = Place.of(trial, ranks)
     workload = workloads.load(trial, place.reading())
     workload.notes += micro_batches(workload, trial.micro_batches)
     model = cut(workload, trial, ranks.device, ranks.agree).keep(place.mine)
@@ -83,12 +83,12 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
             optimizer.zero_grad()
         return torch.stack(losses).sum().detach() if place.last else None
 
-    # 4 measure
-    return measure(
-        step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, timeline=timeline,
-        weights=lambda: place.gathered(model.weights()), stages=model.about, record=record,
+    return Training(
+        step, workload, optimizer, phase, wire,
+        weights=lambda: place.gathered(model.weights()), timeline=timeline, stages=model.about,
     )  # fmt: skip
 
 
 if __name__ == "__main__":
-    run("torch_pipeline", main)
+    # 4 measure: by the clock that all frameworks share
+    run("torch_pipeline", join, build)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import quota_cores, usable_cores
+from scaling_study.study import pipelines
 from scaling_study.trial import Trial
 
 # Every launcher tells its processes their place on this host under a name of its own.
@@ -36,6 +38,7 @@ class Ranks:
     cores: tuple[int, ...] = ()  # that this process is pinned to; empty: not pinned
     agree: Callable[[float], float] = lambda value: value  # rank 0's number, on every rank
     backend: Mapping[str, Any] = field(default_factory=dict)  # what the framework itself reports
+    leave: Callable[[], object] = lambda: None  # its own end, after all is measured; not called after an error
 
 
 def started_by(environment: Mapping[str, str] = os.environ) -> str:
@@ -80,7 +83,7 @@ def claim_device(trial: Trial, local_rank: int | None = None) -> torch.device:
         raise SystemExit("--device cuda: torch sees no GPU here (nvidia-smi lists them; --device cpu needs none)")
     index = _place(LOCAL_RANK, 0) if local_rank is None else local_rank
     mine = torch.device("cuda", index % torch.cuda.device_count())
-    torch.cuda.set_device(mine)  # collectives and new tensors go to the current device, which is GPU 0 until said
+    torch.cuda.set_device(mine)  # collectives and new tensors go to the current device, which is GPU 0 otherwise
     return mine
 
 
@@ -103,9 +106,9 @@ def join_torch(trial: Trial) -> Ranks:
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
 
     def agree(value: float) -> float:
-        said = torch.tensor([value], dtype=torch.float64, device=device)
-        dist.broadcast(said, 0)
-        return float(said.item())
+        agreed = torch.tensor([value], dtype=torch.float64, device=device)
+        dist.broadcast(agreed, 0)
+        return float(agreed.item())
 
     return Ranks(
         dist.get_rank(), dist.get_world_size(), _place(LOCAL_RANK, 0), device, cores, agree,
@@ -133,14 +136,29 @@ def leave_torch() -> None:
 
 def as_launched(trial: Trial, ranks: Ranks) -> Trial:
     """The trial as it really runs: a person at a prompt gives the worker count to the launcher, not to us."""
-    alone = ranks.world_size == 1
-    return replace(
+    framework = FRAMEWORKS[trial.framework]
+    launched = replace(
         trial,
-        workers=ranks.world_size,
+        workers=trial.workers if framework.one_process else ranks.world_size,
         device=ranks.device.type,
-        allreduce="none" if alone else ("fp32" if trial.allreduce == "none" else trial.allreduce),
         cores_per_worker=trial.cores_per_worker or max(1, len(ranks.cores)),
     )
+    return as_pipelined(launched) if framework.cuts_model else _reducing(launched)
+
+
+def as_pipelined(trial: Trial) -> Trial:
+    """The trial with the shape of its pipeline in full, as a plan has it. Raises SystemExit for an impossible one."""
+    asked = {key: value for key, value in asdict(trial).items() if value is not None}
+    faults = list(pipelines.wrong(trial.framework, trial.workers, trial.batch_per_worker, asked))
+    if faults:
+        raise SystemExit("\n".join(f"--{key.replace('_', '-')}: {message}" for key, message in faults))
+    return _reducing(replace(trial, **pipelines.resolved(trial.framework, trial.workers, asked)))
+
+
+def _reducing(trial: Trial) -> Trial:
+    """The trial with the allreduce that really happens: none where nobody else has other samples."""
+    alone = trial.data_parallel == 1
+    return replace(trial, allreduce="none" if alone else ("fp32" if trial.allreduce == "none" else trial.allreduce))
 
 
 def _place(names: Sequence[str], default: int) -> int:

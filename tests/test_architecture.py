@@ -94,6 +94,11 @@ OPTIONAL = {
     "timm",
 }
 TORCH = {"torch", "torchvision"}
+ADAPTERS = {  # where what several scripts of one library share stands -> the only library that it may import
+    "scaling_study/worker/with_horovod.py": "horovod",
+    "scaling_study/worker/with_mpi.py": "mpi4py",
+}
+BECOMES_ITS_LAUNCHER = "scaling_study/launch/short_command.py"
 
 SCRIPT_FOLDERS = sorted({Path(framework.script).parts[0] for framework in FRAMEWORKS.values()})
 SOURCES = {  # "scaling_study/measure/clock.py" -> its tree
@@ -123,6 +128,10 @@ def imports(name: str) -> frozenset[str]:
 @functools.cache
 def packages(name: str) -> frozenset[str]:
     return frozenset(module.split(".")[0] for module in imports(name))
+
+
+def dotted(name: str) -> str:
+    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def library_parts(name: str) -> set[str]:
@@ -194,7 +203,10 @@ def test_optional_frameworks_are_imported_only_by_their_own_scripts() -> None:
             own = next(framework for framework in FRAMEWORKS.values() if framework.script == name)
             needs = {*own.needs, *(name for some in own.launcher_needs.values() for name in some)}
             allowed = {library.replace("-", "_") for library in needs}
-            assert packages(name) & (OPTIONAL | TORCH) <= allowed, f"{name} needs what its framework does not list"
+            adapted = {library for adapter, library in ADAPTERS.items() if dotted(adapter) in imports(name)}
+            assert packages(name) & (OPTIONAL | TORCH) | adapted <= allowed, f"{name} needs what it does not list"
+        elif name in ADAPTERS:
+            assert packages(name) & OPTIONAL == {ADAPTERS[name]}, f"{name} adapts one library"
         elif name.startswith("scaling_study/workloads/"):
             needed = {library for model in OURS.values() for library in model.needs}
             assert packages(name) & OPTIONAL <= needed, f"{name} needs what no model lists"
@@ -202,6 +214,11 @@ def test_optional_frameworks_are_imported_only_by_their_own_scripts() -> None:
             assert not {module.split(".")[0] for module in top} & OPTIONAL, f"{name} makes everybody pay for it"
         elif not name.startswith(("tests/", "benchmarks/")):
             assert not packages(name) & OPTIONAL, f"{name} imports an optional framework"
+
+
+def test_an_adapter_is_loaded_by_scripts_only() -> None:
+    for name in set(SOURCES) - set(SCRIPTS):
+        assert name.startswith("tests/") or not imports(name) & set(map(dotted, ADAPTERS)), name
 
 
 def test_frameworks_are_imported_at_the_top_of_a_script() -> None:
@@ -217,14 +234,14 @@ def test_frameworks_are_imported_at_the_top_of_a_script() -> None:
 def test_scripts_see_only_what_scripts_are_made_of() -> None:
     for name in SCRIPTS:
         stages = {"stages"} if name.startswith("pipeline/") else set()
-        seen = {"measure", "ranks", "records", "trial", "worker", "workloads"}
+        seen = {"measure", "ranks", "trial", "worker", "workloads"}
         assert library_parts(name) <= seen | stages, name
         assert not packages(name) & {"analysis", "benchmarks", "environment"}, name
 
 
 def test_an_entry_point_only_becomes_the_command_of_a_framework() -> None:
     for name in ENTRY_POINTS:
-        assert library_parts(name) == {"launch", "machine", "study", "trial"}, f"{name} does something of its own"
+        assert library_parts(name) == {"launch"}, f"{name} does something of its own"
         assert not packages(name) & (TORCH | OPTIONAL), f"{name} starts slowly"
 
 
@@ -259,7 +276,8 @@ def test_processes_are_started_in_one_place() -> None:
     for _, name in library():
         for node in ast.walk(SOURCES[name]):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
-                assert not re.fullmatch(r"system|popen|fork|forkpty|(exec|spawn|posix_spawn)\w*", node.attr), name
+                started = re.fullmatch(r"system|popen|fork|forkpty|(exec|spawn|posix_spawn)\w*", node.attr)
+                assert not started or (name, node.attr) == (BECOMES_ITS_LAUNCHER, "execvpe"), name
 
 
 def test_planning_looks_at_no_clock_process_or_network() -> None:
@@ -350,22 +368,25 @@ def test_every_script_is_in_the_table_and_its_folder_says_what_it_is() -> None:
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_every_script_has_the_four_movements_in_order(script: str) -> None:
     source = (CHECKOUT / script).read_text(encoding="utf-8")
-    main = next(node for node in SOURCES[script].body if isinstance(node, ast.FunctionDef) and node.name == "main")
-    comments = [
-        token.string
+    functions = {node.name: node for node in SOURCES[script].body if isinstance(node, ast.FunctionDef)}
+    places = [*map(functions.get, ("join", "build", "build")), SOURCES[script].body[-1]]
+    movements = [
+        token
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT and main.lineno <= token.start[0] <= (main.end_lineno or 0)
+        if token.type == tokenize.COMMENT and re.match(r"# \d ", token.string)
     ]
-    movements = [comment for comment in comments if re.match(r"# \d", comment)]
     starts = ["# 1 join", "# 2 build", "# 3 ", "# 4 measure"]
-    assert len(movements) == 4, movements
-    assert all(comment.startswith(start) for comment, start in zip(movements, starts, strict=True)), movements
+    for movement, start, place in zip(movements, starts, places, strict=True):
+        assert movement.string.startswith(start), movement.string
+        assert place and place.lineno <= movement.start[0] <= (place.end_lineno or 0), f"{start} is elsewhere"
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_every_script_ends_by_running_its_own_framework(script: str) -> None:
     own = next(name for name, framework in FRAMEWORKS.items() if framework.script == script)
-    assert ast.unparse(SOURCES[script].body[-1]) == f"if __name__ == '__main__':\n    run('{own}', main)"
+    clock = "" if FRAMEWORKS[own].trains else ", measure=probe"
+    ending = f"if __name__ == '__main__':\n    run('{own}', join, build{clock})"
+    assert ast.unparse(SOURCES[script].body[-1]) == ending
     assert len((CHECKOUT / script).read_text(encoding="utf-8").splitlines()) <= 130, "one file shows one framework"
 
 

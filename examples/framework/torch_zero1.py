@@ -18,9 +18,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Wire, measure
-from scaling_study.ranks import as_launched, join_torch
-from scaling_study.records.store import RankReport
+from scaling_study.measure import Phase, Training, Wire
+from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 
@@ -33,11 +32,12 @@ HOOKS = {
 MIB = 2**20
 
 
-def main(trial: Trial, record: str | None = None) -> RankReport:
+def join(trial: Trial) -> Ranks:
     # 1 join: torchrun has said who we are and where to meet
-    ranks = join_torch(trial)
-    trial = as_launched(trial, ranks)
+    return join_torch(trial)
 
+
+def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: DDP broadcasts rank 0's weights and reduces in backward
     workload = workloads.load(trial, ranks)
     cap = None if trial.bucket_bytes is None else trial.bucket_bytes / MIB
@@ -66,13 +66,12 @@ def main(trial: Trial, record: str | None = None) -> RankReport:
             optimizer.zero_grad()
         return sum(losses)
 
-    # 4 measure
-    return measure(
-        step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire,
-        held=lambda: {"optimizer": [value for state in optimizer.optim.state.values() for value in state.values()]},
-        record=record,
-    )  # fmt: skip
+    def held() -> dict[str, list[torch.Tensor]]:
+        return {"optimizer": [value for state in optimizer.optim.state.values() for value in state.values()]}
+
+    return Training(step, workload, optimizer, phase, wire, held=held)
 
 
 if __name__ == "__main__":
-    run("torch_zero1", main)
+    # 4 measure: by the clock that all frameworks share
+    run("torch_zero1", join, build)

@@ -49,7 +49,7 @@ class Budget:
 class Calls:
     """The calls of one row, on this rank. `barrier` returns once all ranks have come to it."""
 
-    def __init__(self, call: Call, barrier: Callable[[], None], payload: Payload, ranks: Ranks) -> None:
+    def __init__(self, call: Call, barrier: Callable[[], object], payload: Payload, ranks: Ranks) -> None:
         self.call, self.barrier, self.payload, self.ranks = call, barrier, payload, ranks
         self.warmup_seconds: list[float] = []
         self.seconds: list[float] = []

@@ -6,18 +6,19 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from scaling_study.machine import cpu_model
-from scaling_study.measure import collector, console
+from scaling_study.measure import collector
 from scaling_study.measure.arrivals import Arrivals, watchable
+from scaling_study.measure.console import Console
 from scaling_study.measure.epochs import Epochs
 from scaling_study.measure.memory import Memory
+from scaling_study.measure.parity_recorder import ParityRecorder
 from scaling_study.measure.peak import measure_peak
 from scaling_study.measure.phases import Phase, now
 from scaling_study.measure.power import PowerMeter
@@ -25,10 +26,10 @@ from scaling_study.measure.quiet import QuietMeter
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.measure.timeline import Timeline
 from scaling_study.measure.tracing import trace
+from scaling_study.measure.training import Loss, Step, Training
 from scaling_study.measure.versions import versions
 from scaling_study.measure.window import next_block
 from scaling_study.measure.wire import Wire
-from scaling_study.measure.witness import Weights, Witness
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
@@ -36,53 +37,35 @@ from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.workload import Batch
 
-Loss = torch.Tensor | None  # still on the device; None on a pipeline's ranks that have none
-Step = Callable[[Batch], Loss]  # one optimiser step
 
-
-def measure(
-    step: Step,
-    workload: Workload,
-    trial: Trial,
-    ranks: Ranks,
-    *,
-    optimizer: torch.optim.Optimizer,
-    phase: Phase,
-    wire: Wire,
-    weights: Callable[[], Weights] | None = None,
-    held: Callable[[], dict[str, Iterable[torch.Tensor]]] | None = None,
-    timeline: Timeline | None = None,
-    stages: Sequence[dict[str, Any]] = (),
-    record: str | None = None,
-) -> RankReport:
+def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None = None) -> RankReport:
     """Run the trial on this rank and return what it measured; leave it in the folder `record`, if there is one.
-
-    A framework that shards says how its `weights` are gathered (called by all ranks; names and shapes as in the plain
-    model), and one that keeps its state elsewhere than in the model and the optimiser where it is `held` (memory.py).
-    A pipeline notes its events in a `timeline` and says what its `stages` on this rank are.
 
     Every rank calls this with the same trial: how many steps are run is agreed between the ranks, between
     blocks of steps and outside the timed ones. Ranks that stopped by a clock of their own would deadlock.
     """
-    say = console.Voice(trial, ranks, workload)
+    step, workload, optimizer = training.step, training.workload, training.optimizer
+    phase, wire, timeline = training.phase, training.wire, training.timeline
+    ranks = replace(ranks, backend={**ranks.backend, **training.backend})
+    console = Console(trial, ranks, workload)
     window, epochs = trial.window, whole_epochs(trial, workload, ranks.device)
-    memory = Memory(workload.model, optimizer, ranks.device, held)
-    witness = None
+    memory = Memory(workload.model, optimizer, ranks.device, training.held)
+    parity = None
     if trial.find == "parity":
-        witness = Witness(workload, trial, ranks.rank, weights or workload.model.state_dict)
-        step = witness.watching(step)
+        parity = ParityRecorder(workload, trial, ranks.rank, training.weights or workload.model.state_dict)
+        step = parity.recorded(step)
     meter, quiet = PowerMeter(ranks.device.index, ranks.local_rank), QuietMeter()
 
     # 1 warm-up: first-step costs (allocation, autotuning, the first negotiation) stay out of the window (F1).
     # The first step is disturbed anyway, so what is counted rather than timed is counted there.
-    say.warming_up(window.warmup_steps)
+    console.warming_up(window.warmup_steps)
     first_step_at = time.time()
     warmup_seconds: list[float] = []
     first: Loss = None
     for index in range(window.warmup_steps):
         start = now(ranks.device)
         if index == 0:
-            first = census(step, workload, memory, wire)
+            first = counted_step(step, workload, memory, wire)
         else:
             step(next(workload.batches))
         warmup_seconds.append(now(ranks.device) - start)
@@ -113,16 +96,16 @@ def measure(
         if epochs:
             for _ in range(trial.epochs or 0):
                 step_seconds += epochs.run(step, steps, warmup=False)
-                say.block(step_seconds, epochs.steps)
+                console.block(step_seconds, epochs.steps)
         else:
             while block := int(ranks.agree(next_block(len(step_seconds), sum(step_seconds), window, expected))):
                 step_seconds += steps(step, workload.batches, block)
-                say.block(step_seconds, block)
+                console.block(step_seconds, block)
         quiet.stop()
         meter.stop()
     # 3 the instrumented window: a quarter of the timed steps, at most ten.
     if not window.warmup_steps:
-        census(step, workload, memory, wire)
+        counted_step(step, workload, memory, wire)
     if timeline:
         timeline.begin(ranks.agree)
     instrumented = max(1, min(10, len(step_seconds) // 4))
@@ -150,7 +133,8 @@ def measure(
         gpu_utilization_percent=meter.utilization_percent, energy_joules=meter.energy_joules,
         backend=dict(ranks.backend), versions=versions(), notes=notes(workload, last),
         learning_rate=optimizer.param_groups[0]["lr"],
-        stages=list(stages), timeline=timeline.events if timeline else [], epochs=epochs.rows if epochs else [],
+        stages=list(training.stages), timeline=timeline.events if timeline else [],
+        epochs=epochs.rows if epochs else [],
         own_cpu_seconds=quiet.own_cpu_seconds, host_cpu_seconds=quiet.host_cpu_seconds,
         gradients=arrivals.gradients,
         forward_flops_per_sample=workload.forward_flops_per_sample,
@@ -160,15 +144,15 @@ def measure(
         report = replace(
             report, peak_flops_per_second=peak.flops_per_second, peak_bytes_per_second=peak.bytes_per_second
         )
-    if record and witness:
-        witness.leave(Path(record))
     if record:
+        if parity:
+            parity.write(Path(record))
         store.write_rank(Path(record), report)
-    say.result(report)
+    console.result(report)
     return report
 
 
-def census(step: Step, workload: Workload, memory: Memory, wire: Wire) -> Loss:
+def counted_step(step: Step, workload: Workload, memory: Memory, wire: Wire) -> Loss:
     """One step in which bytes on the wire and bytes of memory are counted. Returns its loss."""
     with memory.watching(), wire:
         return step(next(workload.batches))

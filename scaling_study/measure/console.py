@@ -8,8 +8,8 @@ from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 
 
-class Voice:
-    """Speaks on rank 0 only, and never inside a timed block."""
+class Console:
+    """Prints on rank 0 only, and never inside a timed block."""
 
     def __init__(self, trial: Trial, ranks: Ranks, workload: Workload) -> None:
         self.trial, self.ranks, self.workload = trial, ranks, workload
@@ -17,20 +17,20 @@ class Voice:
         self.share = "pipeline" if trial.stages else "worker"  # what batch_per_worker is the batch of
         backend = ", ".join(f"{key} {value}" for key, value in ranks.backend.items())
         cores = f", {len(ranks.cores)} core(s) each" if ranks.cores else ""
-        self._say(f"Model: {trial.model}, {workload.parameters:,} parameters, {trial.precision}")
-        self._say(f"Batch size: {trial.batch_per_worker} per {self.share}, {trial.global_batch} in all")
-        self._say(f"Data: {workload.data_source}")
-        self._say(f"Number of workers: {ranks.world_size} on {ranks.device.type}{cores}; allreduce {trial.allreduce}")
+        self._print(f"Model: {trial.model}, {workload.parameters:,} parameters, {trial.precision}")
+        self._print(f"Batch size: {trial.batch_per_worker} per {self.share}, {trial.global_batch} in all")
+        self._print(f"Data: {workload.data_source}")
+        self._print(f"Number of workers: {ranks.world_size} on {ranks.device.type}{cores}; allreduce {trial.allreduce}")
         if backend:
-            self._say(f"{trial.framework}: {backend}")
+            self._print(f"{trial.framework}: {backend}")
 
     def warming_up(self, steps: int) -> None:
-        self._say(f"Running warm-up ({steps} steps)...")
+        self._print(f"Running warm-up ({steps} steps)...")
 
     def block(self, step_seconds: list[float], block: int) -> None:
         rate = block * self.trial.batch_per_worker / sum(step_seconds[-block:])
         first = len(step_seconds) - block + 1
-        self._say(f"Steps {first}-{len(step_seconds)}: {rate:.1f} {self.unit} per {self.share}")
+        self._print(f"Steps {first}-{len(step_seconds)}: {rate:.1f} {self.unit} per {self.share}")
 
     def result(self, report: RankReport) -> None:
         """The line with throughput and the interval that this one run supports."""
@@ -42,10 +42,10 @@ class Voice:
         n, shares = self.trial.workers, self.trial.data_parallel
         for title, factor in ((f"{self.unit} per {self.share}", 1), (f"Total {self.unit} on {n} worker(s)", shares)):
             spread = f" +-{speed.half_width * factor:.1f}" if speed.half_width is not None else ""
-            self._say(f"{title[0].upper()}{title[1:]}: {speed.mean * factor:.1f}{spread}")
+            self._print(f"{title[0].upper()}{title[1:]}: {speed.mean * factor:.1f}{spread}")
         short = f" ({speed.verdict} to rely on)" if speed.verdict else ""
-        self._say(f"95 % interval within this run of {len(report.step_seconds)} steps{short}")
+        self._print(f"95 % interval within this run of {len(report.step_seconds)} steps{short}")
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         if self.ranks.rank == 0:
             print(line, flush=True)

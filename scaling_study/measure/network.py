@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,16 @@ from scaling_study.stats import collectives
 from scaling_study.trial import Trial, Window
 
 
-def probe(call: Call, barrier: Callable[[], None], trial: Trial, ranks: Ranks, record: str | None = None) -> RankReport:
-    """Measure on this rank; leave the report in the folder `record`, if there is one. All ranks call it alike.
+@dataclass(frozen=True)
+class Network:
+    """A library's collectives."""
 
-    `call` runs a collective, in place where it can; `barrier` returns once every rank has come to it.
-    """
+    call: Call  # runs a collective, in place where it can
+    barrier: Callable[[], object]  # returns once every rank has come to it
+
+
+def probe(network: Network, trial: Trial, ranks: Ranks, record: str | None = None) -> RankReport:
+    """Measure on this rank; leave the report in the folder `record`, if there is one. All ranks call it alike."""
     names = (trial.collective,) if trial.collective else collectives.COLLECTIVES
     sizes = asked_sizes(trial, ranks)
     groups = [(busy, name) for busy in ((False, True) if ranks.device.type == "cpu" else (False,)) for name in names]
@@ -57,7 +62,7 @@ def probe(call: Call, barrier: Callable[[], None], trial: Trial, ranks: Ranks, r
                 begun, share = time.monotonic(), group.share(sum(larger >= size for larger in sizes))
                 payload = Payload(name, size, ranks.rank, ranks.world_size, whole)
                 with cores_busy(busy):
-                    calls = Calls(call, barrier, payload, ranks).run(replace(window, max_seconds=share))
+                    calls = Calls(network.call, network.barrier, payload, ranks).run(replace(window, max_seconds=share))
                 table.row(payload.bytes, *calls.of_all_ranks())
                 rows.append({"collective": name, "bytes": payload.bytes, "busy": busy, **calls.row()})
                 row_seconds.append(time.monotonic() - begun)

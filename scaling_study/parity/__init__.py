@@ -1,6 +1,6 @@
 """The parity gate: does every framework train what one process would?                                  [torch]
 
-    gates.py (pure)      which trials must be shown          measure/witness.py   what their ranks leave
+    gates.py (pure)      which trials must be shown          measure/parity_recorder.py   what their ranks record
     reference.py         the same training in one process    compare.py           the two, check by check
     check.py             `python -m scaling_study.parity.check FOLDER`: judges one finished trial
     __main__.py          `python -m scaling_study.parity --study FILE`: all gates of a study

@@ -19,7 +19,7 @@ import torch
 
 from scaling_study.parity import reference
 from scaling_study.parity.compare import checks
-from scaling_study.parity.reference import Testimony
+from scaling_study.parity.reference import ParityTrace
 from scaling_study.records import store
 from scaling_study.trial import Trial
 
@@ -30,7 +30,7 @@ def main(folder: Path) -> None:
     trial = Trial.from_dict(store.load(folder / "trial.json"))
     torch.set_num_threads(trial.cores_per_worker or 1)  # as a rank had: layers this small gain little from more
     asked = trial if trial.precision == "fp64" else replace(trial, precision="fp32", allreduce="fp32")
-    seen = testimony(folder, trial.processes)
+    seen = read_trace(folder, trial.processes)
     answers = list(checks(trial, seen, right(asked, len(seen.losses[0]))))
     wrong = next((check for check in answers if not check.ok), None)
     verdict = f"{wrong.name}: {wrong.detail}" if wrong else "passed"
@@ -39,13 +39,13 @@ def main(folder: Path) -> None:
         shutil.rmtree(folder / "parity")
 
 
-def testimony(folder: Path, processes: int) -> Testimony:
+def read_trace(folder: Path, processes: int) -> ParityTrace:
     """What the ranks of a trial left, by rank."""
     said: list[dict[str, Any]] = [
         torch.load(folder / "parity" / f"rank-{rank}.pt", weights_only=True) for rank in range(processes)
     ]
     spoke = [rank for rank in said if rank["losses"]]  # of a pipeline's ranks only those with the last stage
-    return Testimony(
+    return ParityTrace(
         losses=[rank["losses"] for rank in spoke],
         ids=[rank["ids"].long() for rank in spoke],
         epochs=[rank["epochs"].long() for rank in spoke],

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
-from scaling_study.measure.witness import Weights
-from scaling_study.parity.reference import Testimony
+from scaling_study.measure.training import Weights
+from scaling_study.parity.reference import ParityTrace
 from scaling_study.trial import Trial
 
 TEN_STEPS_BOUND = 1e-9  # relative, in fp64: rounding comes to some 1e-14 (resnet8: 2e-15), any fault to 1e-6 and more
@@ -42,7 +42,7 @@ class Check:
     detail: str = ""
 
 
-def checks(trial: Trial, seen: Testimony, right: Testimony) -> Iterator[Check]:
+def checks(trial: Trial, seen: ParityTrace, right: ParityTrace) -> Iterator[Check]:
     """Every check that applies to the trial, in order."""
     first, wanted = seen.weights.get("first", {}), right.weights["first"]
     names = same_names(first, wanted)
@@ -77,7 +77,7 @@ def same_names(first: Weights, wanted: Weights) -> Check:
     return Check("names, shapes and number of weights", not said, "; ".join(said) or f"{count:,} values")
 
 
-def samples(seen: Testimony, right: Testimony) -> Iterator[Check]:
+def samples(seen: ParityTrace, right: ParityTrace) -> Iterator[Check]:
     """Who read what: over two whole epochs, then step by step."""
     sizes = [epochs.shape[1] for epochs in seen.epochs]
     yield Check("equally many samples on every rank", len(set(sizes)) == 1, f"{sizes} an epoch")
@@ -113,7 +113,7 @@ def close(name: str, ours: Weights, right: Weights, bound: float) -> Check:
     return Check(name, errors[worst] <= bound, f"off by {errors[worst]:.1e}" + f" ({worst})" * (errors[worst] > 0))
 
 
-def same_losses(name: str, seen: Testimony, right: Testimony, steps: int) -> Check:
+def same_losses(name: str, seen: ParityTrace, right: ParityTrace, steps: int) -> Check:
     """Every rank's loss in each of the first `steps`; names the first that is off, or the one that is off the most."""
     if [len(losses) for losses in seen.losses] != [len(losses) for losses in right.losses]:
         return Check(name, False, f"{[len(losses) for losses in seen.losses]} steps on the ranks")
@@ -126,13 +126,13 @@ def same_losses(name: str, seen: Testimony, right: Testimony, steps: int) -> Che
     return Check(name, off <= TEN_STEPS_BOUND, f"off by {off:.1e} (rank {rank}, step {step})")
 
 
-def same_update(seen: Testimony, right: Testimony) -> Check:
+def same_update(seen: ParityTrace, right: ParityTrace) -> Check:
     """The weights after step 1, in fp64; if they are wrong, by which factor the update is too long or too short."""
     check = close("weights after step 1", seen.weights.get("one", {}), right.weights["one"], TEN_STEPS_BOUND)
     return check if check.ok else Check(check.name, False, check.detail + factor(*updates(seen, right)))
 
 
-def near_update(seen: Testimony, right: Testimony, bound: float) -> Check:
+def near_update(seen: ParityTrace, right: ParityTrace, bound: float) -> Check:
     """The update of step 1 where a format rounds: |ours - right| / |right| over all trained weights."""
     ours, theirs = updates(seen, right)
     off = number((ours - theirs).norm() / theirs.norm())
@@ -140,7 +140,7 @@ def near_update(seen: Testimony, right: Testimony, bound: float) -> Check:
     return Check("the update of step 1", off <= bound, said + ("" if off <= bound else factor(ours, theirs)))
 
 
-def updates(seen: Testimony, right: Testimony) -> tuple[torch.Tensor, torch.Tensor]:
+def updates(seen: ParityTrace, right: ParityTrace) -> tuple[torch.Tensor, torch.Tensor]:
     """What step 1 added to all trained weights, ours and the right one, each as one vector."""
     ours, theirs = (
         torch.cat([(w["one"][name].double() - w["first"][name].double()).reshape(-1) for name in right.trained])

@@ -17,14 +17,15 @@ import torch
 from torch import nn
 
 from scaling_study import workloads
-from scaling_study.measure.witness import Weights, coming_epochs
+from scaling_study.measure.parity_recorder import coming_epochs
+from scaling_study.measure.training import Weights
 from scaling_study.ranks import Ranks, claim_device
 from scaling_study.trial import Trial
 from scaling_study.workloads import PARITY_RATE, Batch, Workload
 
 
 @dataclass
-class Testimony:
+class ParityTrace:
     """What ranks left, or should have: the same shape from a framework and from the reference."""
 
     losses: list[list[float]]  # [rank][step]
@@ -36,7 +37,7 @@ class Testimony:
     reshuffles: bool = True  # whether every epoch should have a new order; of the reference only
 
 
-def run(trial: Trial, steps: int) -> Testimony:
+def run(trial: Trial, steps: int) -> ParityTrace:
     """Train `steps` steps of the trial in this process."""
     device = claim_device(trial)
     readers = min(trial.processes, trial.data_parallel)  # a pipeline's workers share one batch
@@ -60,7 +61,7 @@ def run(trial: Trial, steps: int) -> Testimony:
             weights["one" if step == 1 else "last"] = copied(model)
     names = {kind: [n for n, p in model.named_parameters() if p.requires_grad is kind] for kind in (True, False)}
     epochs = [coming_epochs(shard) for shard in shards]
-    return Testimony(
+    return ParityTrace(
         losses,
         [torch.stack(batches) for batches in ids],
         epochs,

@@ -6,7 +6,7 @@ stage.py   what: one stage as a module, the whole's names and weights, and that 
 place.py   who: this rank's place among stages and replicas
 """
 
-from scaling_study.stages.place import Place, as_pipelined
+from scaling_study.stages.place import Place
 from scaling_study.stages.stage import Cut, cut, micro_batches
 
-__all__ = ["Cut", "Place", "as_pipelined", "cut", "micro_batches"]
+__all__ = ["Cut", "Place", "cut", "micro_batches"]

@@ -7,7 +7,7 @@ replica 1:  4 5 6 7                worker 1: stages 1, 5               worker 1:
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -15,7 +15,6 @@ from torch import nn
 
 from scaling_study.ranks import Ranks
 from scaling_study.stages.cut import stages_of
-from scaling_study.study import pipelines
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.clipping import ClippedSGD
@@ -72,20 +71,7 @@ class Place:
 
     def gathered(self, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The whole model's weights on rank 0, of the first replica; called by all ranks."""
-        said = {name: value.detach().cpu() for name, value in weights.items()} if self.replica == 0 else {}
+        own = {name: value.detach().cpu() for name, value in weights.items()} if self.replica == 0 else {}
         parts: list[dict[str, torch.Tensor]] = [{}] * self.ranks.world_size
-        dist.gather_object(said, parts if self.ranks.rank == 0 else None)
+        dist.gather_object(own, parts if self.ranks.rank == 0 else None)
         return {name: value for part in parts for name, value in part.items()}
-
-
-def as_pipelined(trial: Trial) -> Trial:
-    """The trial with the shape of its pipeline in full, as a plan has it. Raises SystemExit for one that cannot be."""
-    given = {key: value for key, value in asdict(trial).items() if value is not None}
-    said = [f"--{key.replace('_', '-')}: {message}" for key, message in pipelines.wrong(
-        trial.framework, trial.workers, trial.batch_per_worker, given
-    )]  # fmt: skip
-    if said:
-        raise SystemExit("\n".join(said))
-    full = replace(trial, **pipelines.resolved(trial.framework, trial.workers, given))
-    alone = full.data_parallel == 1
-    return replace(full, allreduce="none" if alone else ("fp32" if full.allreduce == "none" else full.allreduce))

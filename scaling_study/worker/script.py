@@ -1,4 +1,4 @@
-"""The last line of every script: run its main on this rank, and leave word if it fails.                [torch]
+"""The last line of every script: join, build and measure on this rank, and record an error if it fails.  [torch]
 
 A rank that fails writes what happened into `<record>/ranks/error-<rank>.json`, with the time: the first to
 fail is the culprit, the others only lost their peer. A launcher's own "first process to fail" often names
@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from scaling_study.ranks import leave_torch
+from scaling_study.measure import measure
+from scaling_study.ranks import Ranks, as_launched, leave_torch
 from scaling_study.records import store
 from scaling_study.trial import Trial
 
@@ -25,36 +26,47 @@ RANK = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCI
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
 
 
-def run(framework: str, main: Callable[[Trial, str | None], Any]) -> None:
-    """Parse the command line and run `main(trial, record)`; the process exits with 1 if it raises."""
+def run(
+    framework: str,
+    join: Callable[[Trial], Ranks],
+    build: Callable[[Trial, Ranks], Any],
+    measure: Callable[[Any, Trial, Ranks, str | None], object] = measure,
+) -> None:
+    """Parse the command line, join, build, and measure what was built; the process exits with 1 if that raises.
+
+    `build` may be called again after one `join`, with another trial: it changes nothing of the process as a whole.
+    """
     trial, record = Trial.from_argv(framework)
     try:
-        main(trial, record)
+        ranks = join(trial)
+        trial = as_launched(trial, ranks)
+        measure(build(trial, ranks), trial, ranks, record)
+        ranks.leave()
         leave_torch()
     except (Exception, SystemExit) as error:
         if record:
-            leave_word(Path(record), error)
+            write_error(Path(record), error)
         raise
 
 
-def clock(frame: FrameType) -> bool:
-    """Whether a frame is one of the shared clock's: whatever fails below it was no matter of joining."""
+def in_clock(frame: FrameType) -> bool:
+    """Whether a frame is one of the shared clock's: whatever fails below it has nothing to do with joining."""
     return str(frame.f_globals.get("__name__", "")).startswith("scaling_study.measure.")
 
 
-def leave_word(record: Path, error: BaseException) -> None:
-    """Write this rank's error. `oom` tells running out of memory, on the host or on the device, from all else;
-    `stepping` what failed once the clock had begun from what failed on the way there."""
+def write_error(record: Path, error: BaseException) -> None:
+    """Write this rank's error. `oom`: it ran out of memory, on the host or on the device; `stepping`: it
+    failed once the clock had begun, and not on the way there."""
     rank = next((int(os.environ[name]) for name in RANK if os.environ.get(name, "").isdigit()), 0)
     message = str(error) or type(error).__name__
     oom = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in message for sign in OUT_OF_MEMORY)
-    said = {
+    entry = {
         "rank": rank,
         "at": time.time(),
         "type": type(error).__name__,
         "message": message[:2000],
         "traceback": "".join(traceback.format_exception(error))[-4000:],
         "oom": oom,
-        "stepping": any(clock(frame) for frame, _ in traceback.walk_tb(error.__traceback__)),
+        "stepping": any(in_clock(frame) for frame, _ in traceback.walk_tb(error.__traceback__)),
     }
-    store.write_json(record / "ranks" / f"error-{rank}.json", said)
+    store.write_json(record / "ranks" / f"error-{rank}.json", entry)

@@ -183,7 +183,7 @@ def load(trial, ranks):
 workloads = script["workloads"]
 original, workloads.load = workloads.load, load
 sys.argv[1:] = sys.argv[2:]
-script["run"]("mpi_allreduce", script["main"])
+script["run"]("mpi_allreduce", script["join"], script["build"])
 """
 
 

@@ -72,11 +72,11 @@ def test_one_worker_sends_nothing_with_torchrun_or_without(tmp_path):
 BUCKETS = """
 import json, runpy, sys
 script = runpy.run_path(sys.argv[1])
-names, original = script["main"].__globals__, script["DistributedDataParallel"]
+names, original = script["build"].__globals__, script["DistributedDataParallel"]
 wrapped = []
 names["DistributedDataParallel"] = lambda *a, **k: wrapped.append(original(*a, **k)) or wrapped[0]
 folder, sys.argv[1:] = sys.argv[2], sys.argv[3:]
-script["run"]("torch_ddp", script["main"])
+script["run"]("torch_ddp", script["join"], script["build"])
 said = wrapped[0]._get_ddp_logging_data()
 if said["rank"] == 0:
     json.dump(said["rebuilt_bucket_sizes"], open(f"{folder}/buckets.json", "w"))
@@ -172,10 +172,10 @@ class OnOneCPU(nn.Module):
         return torch.cat([self.module(first), *outputs])
 
 script["nn"].DataParallel = OnOneCPU
-names = script["main"].__globals__
+names = script["build"].__globals__
 names.update(require_gpus=lambda trial: None, claim_device=lambda trial, rank: torch.device("cpu"))
 sys.argv[1:] = sys.argv[2:]
-script["run"]("torch_dp", script["main"])
+script["run"]("torch_dp", script["join"], script["build"])
 """
 
 

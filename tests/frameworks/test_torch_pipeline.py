@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from scaling_study.launch import launchers
+from scaling_study.ranks import as_pipelined
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
-from scaling_study.stages import as_pipelined
 from scaling_study.study import gates
 from scaling_study.trial import Trial
 

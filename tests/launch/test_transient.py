@@ -130,11 +130,11 @@ import datetime, os, sys
 import torch.distributed as dist
 from scaling_study.worker.script import run
 
-def main(trial, record):
+def join(trial):
     {does}
 
 sys.argv = ["x.py", "--record", sys.argv[1]]
-run("single", main)
+run("single", join, build=None)
 """
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.launch import launchers
-from scaling_study.measure import Phase, Wire, measure
+from scaling_study.measure import Phase, Training, Wire, measure
 from scaling_study.measure.arrivals import Arrivals, watchable
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
@@ -95,10 +95,8 @@ def test_nothing_that_is_timed_or_counted_runs_under_watch(tmp_path):
         return loss.detach()
 
     window = Window(warmup_steps=3, min_steps=20, max_steps=20, min_seconds=0)
-    report = measure(
-        step, workload, Trial(window=window), Ranks(), optimizer=optimizer, phase=phase, wire=Wire(),
-        record=str(tmp_path),
-    )  # fmt: skip
+    training = Training(step, workload, optimizer, phase, Wire())
+    report = measure(training, Trial(window=window), Ranks(), str(tmp_path))
     assert watched_steps == [False] * (3 + 20 + 5) + [True]
     assert [size for size, _ in report.gradients] == [10 * 5 * 4]
     assert store.read_ranks(tmp_path, 1) == [report]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from scaling_study.measure import Phase, Wire, measure
+from scaling_study.measure import Phase, Training, Wire, measure
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.ranks import Ranks
@@ -56,9 +56,7 @@ def run(window: Window, *, sleep: float = 0.0, epochs: int | None = None, ranks:
         return loss.detach()
 
     trial = Trial(window=window, epochs=epochs)
-    report = measure(
-        step, workload, trial, ranks or Ranks(), optimizer=optimizer, phase=phase, wire=wire, record=record
-    )
+    report = measure(Training(step, workload, optimizer, phase, wire), trial, ranks or Ranks(), record)
     return report, calls
 
 
@@ -142,10 +140,9 @@ def test_a_shared_storage_counts_once():
 def test_a_loss_that_is_not_finite_is_noted_and_still_json(tmp_path):
     workload, phase, wire = toy(), Phase(CPU), Wire()
     window = Window(warmup_steps=1, min_steps=1, max_steps=1, min_seconds=0)
-    report = measure(
-        lambda batch: torch.tensor(float("nan")), workload, Trial(window=window), Ranks(),
-        optimizer=workload.optimizer(workload.model.parameters()), phase=phase, wire=wire, record=str(tmp_path),
-    )  # fmt: skip
+    optimizer = workload.optimizer(workload.model.parameters())
+    training = Training(lambda batch: torch.tensor(float("nan")), workload, optimizer, phase, wire)
+    report = measure(training, Trial(window=window), Ranks(), str(tmp_path))
     assert report.loss_last is None and "the loss is not finite" in report.notes
     assert read_ranks(tmp_path, 1) == [report]
 

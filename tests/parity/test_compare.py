@@ -25,7 +25,7 @@ TEN = Trial(framework="torch_ddp", workers=2, precision="fp64", find="parity", d
 HALF = {"weight": (4, 3), "bias": (4,), "mean": (4,)}  # two parameters and a buffer
 
 
-def right() -> reference.Testimony:
+def right() -> reference.ParityTrace:
     """Two ranks, ten steps of two samples, two epochs of six; every number different from every other."""
     generator = torch.Generator().manual_seed(0)
     order = [torch.randperm(12, generator=generator) for _ in range(2)]
@@ -33,7 +33,7 @@ def right() -> reference.Testimony:
         moment: {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in HALF.items()}
         for moment in ("first", "one", "last")
     }
-    return reference.Testimony(
+    return reference.ParityTrace(
         losses=[[2.0 + 0.1 * step + rank for step in range(10)] for rank in range(2)],
         ids=[torch.arange(20).view(10, 2) * 2 + rank for rank in range(2)],
         epochs=[torch.stack([epoch[rank::2] for epoch in order]) for rank in range(2)],
@@ -41,11 +41,11 @@ def right() -> reference.Testimony:
     )  # fmt: skip
 
 
-def faults(seen: reference.Testimony, trial: Trial = TEN) -> list[str]:
+def faults(seen: reference.ParityTrace, trial: Trial = TEN) -> list[str]:
     return [check.name for check in checks(trial, seen, right()) if not check.ok]
 
 
-def fault(change: Callable[[reference.Testimony], object], trial: Trial = TEN) -> compare.Check:
+def fault(change: Callable[[reference.ParityTrace], object], trial: Trial = TEN) -> compare.Check:
     """The first check that fails once the testimony is changed: the one that names the fault."""
     seen = right()
     change(seen)
@@ -189,8 +189,8 @@ def test_an_update_of_the_right_direction_and_the_wrong_length_says_how_long_it_
 def test_the_wire_may_round_and_no_more(keys, bound):
     trial = Trial(framework="torch_ddp", workers=2, device="cpu", **keys)
 
-    def off_by(share: float) -> Callable[[reference.Testimony], None]:
-        def change(seen: reference.Testimony) -> None:
+    def off_by(share: float) -> Callable[[reference.ParityTrace], None]:
+        def change(seen: reference.ParityTrace) -> None:
             names = right().trained
             norm = sum(float((seen.weights["one"][n] - seen.weights["first"][n]).square().sum()) for n in names) ** 0.5
             seen.weights["one"]["bias"][0] += share * norm * compare.WIRE_BOUND[bound]

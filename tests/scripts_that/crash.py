@@ -3,8 +3,8 @@
 from scaling_study.worker.script import run
 
 
-def main(trial, record):
+def join(trial):
     raise ValueError("the planted bug")
 
 
-run("single", main)
+run("single", join, build=None)

@@ -8,7 +8,7 @@ from pathlib import Path
 from scaling_study.worker.script import run
 
 
-def main(trial, record):
+def join(trial):
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(("127.0.0.1", int(os.environ["PORT"])))
@@ -16,4 +16,4 @@ def main(trial, record):
     runpy.run_path(str(Path(__file__).with_name("take_a_second.py")))
 
 
-run("single", main)
+run("single", join, build=None)

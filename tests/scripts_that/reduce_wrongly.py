@@ -3,17 +3,15 @@
 import torch
 import torch.distributed as dist
 
-from scaling_study.measure.network import probe
-from scaling_study.ranks import as_launched, join_torch
+from scaling_study.measure.network import Network, probe
+from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 
 calls = 0
 
 
-def main(trial: Trial, record: str | None = None) -> None:
-    ranks = join_torch(trial)
-
+def build(trial: Trial, ranks: Ranks) -> Network:
     def call(collective: str, given: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
         global calls
         smallest = len(result) == 256  # of 1 KiB
@@ -23,8 +21,8 @@ def main(trial: Trial, record: str | None = None) -> None:
         # The third call: a row has three, however slow the machine. Of this size only: the next rows' must be right.
         return lost if smallest and calls == 3 and ranks.rank == 1 else result
 
-    probe(call, dist.barrier, as_launched(trial, ranks), ranks, record)
+    return Network(call, dist.barrier)
 
 
 if __name__ == "__main__":
-    run("network_probe", main)
+    run("network_probe", join_torch, build, measure=probe)

@@ -5,8 +5,8 @@ import torch
 from scaling_study.worker.script import run
 
 
-def main(trial, record):
+def join(trial):
     torch.empty(1 << 60, dtype=torch.uint8)
 
 
-run("single", main)
+run("single", join, build=None)

@@ -11,9 +11,8 @@ import torch
 from torch import nn
 
 from scaling_study import workloads
-from scaling_study.ranks import Ranks
+from scaling_study.ranks import Ranks, as_pipelined
 from scaling_study.stages import cut, micro_batches
-from scaling_study.stages.place import as_pipelined
 from scaling_study.stages.timing import layer_seconds
 from scaling_study.trial import Trial
 

@@ -1,11 +1,8 @@
 """One weight does not ask for its gradient (F15)."""
 
-from functools import partial
-
-from train_rightly import train
+from train_rightly import train_by
 
 from scaling_study import workloads
-from scaling_study.worker.script import run
 
 
 def frozen(trial, ranks):
@@ -14,4 +11,4 @@ def frozen(trial, ranks):
     return workload
 
 
-run("torch_ddp", partial(train, load=frozen))
+train_by(load=frozen)

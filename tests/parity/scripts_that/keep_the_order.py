@@ -1,12 +1,10 @@
 """A sampler whose epoch nobody sets: the same order in every epoch (F25)."""
 
-from functools import partial
 from itertools import repeat
 
-from train_rightly import train
+from train_rightly import train_by
 
 from scaling_study import workloads
-from scaling_study.worker.script import run
 from scaling_study.workloads.cifar10 import SAMPLES
 from scaling_study.workloads.sampling import shard
 
@@ -18,4 +16,4 @@ def kept(trial, ranks):
     return workload
 
 
-run("torch_ddp", partial(train, load=kept))
+train_by(load=kept)

@@ -1,11 +1,9 @@
 """A sampler that does not know its rank: every worker reads rank 0's shard."""
 
 from dataclasses import replace
-from functools import partial
 
-from train_rightly import train
+from train_rightly import train_by
 
 from scaling_study import workloads
-from scaling_study.worker.script import run
 
-run("torch_ddp", partial(train, load=lambda trial, ranks: workloads.load(trial, replace(ranks, rank=0))))
+train_by(load=lambda trial, ranks: workloads.load(trial, replace(ranks, rank=0)))

@@ -1,13 +1,11 @@
 """Rank 0 takes ten batches more of every epoch than its share, so that somebody waits at every epoch's end (F9)."""
 
-from functools import partial
 from itertools import count
 
 import torch
-from train_rightly import train
+from train_rightly import train_by
 
 from scaling_study import workloads
-from scaling_study.worker.script import run
 from scaling_study.workloads.cifar10 import SAMPLES
 
 
@@ -26,4 +24,4 @@ def unequal(trial, ranks):
     return workload
 
 
-run("torch_ddp", partial(train, load=unequal))
+train_by(load=unequal)

@@ -1,12 +1,9 @@
 """Every rank draws weights of its own, and nobody broadcasts rank 0's."""
 
-from functools import partial
-
 import torch
-from train_rightly import average, train
+from train_rightly import average, train_by
 
 from scaling_study import workloads
-from scaling_study.worker.script import run
 
 
 def drawn_apart(trial, ranks):
@@ -19,4 +16,4 @@ def drawn_apart(trial, ranks):
     return workload
 
 
-run("torch_ddp", partial(train, load=drawn_apart, wrap=lambda model: model, after_backward=average))
+train_by(load=drawn_apart, wrap=lambda model: model, after_backward=average)

@@ -1,12 +1,8 @@
 """The gradients of all workers are added up, and nobody divides."""
 
-from functools import partial
-
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from train_rightly import train
-
-from scaling_study.worker.script import run
+from train_rightly import train_by
 
 
 def summed(model):
@@ -19,4 +15,4 @@ def summed(model):
     return wrapped
 
 
-run("torch_ddp", partial(train, wrap=summed))
+train_by(wrap=summed)

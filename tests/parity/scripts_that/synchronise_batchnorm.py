@@ -4,16 +4,13 @@ By hand, since torch's SyncBatchNorm needs a GPU: sums over all workers forward,
 worker wants of them.
 """
 
-from functools import partial
-
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.autograd import Function
-from train_rightly import average, train
+from train_rightly import average, train_by
 
 from scaling_study import workloads
-from scaling_study.worker.script import run
 
 
 class SumOfAll(Function):
@@ -52,4 +49,4 @@ def synchronised(trial, ranks):
     return workload
 
 
-run("torch_ddp", partial(train, load=synchronised, wrap=lambda model: model, after_backward=average))
+train_by(load=synchronised, wrap=lambda model: model, after_backward=average)

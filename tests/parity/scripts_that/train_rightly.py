@@ -10,38 +10,34 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Wire, measure
-from scaling_study.ranks import as_launched, join_torch
-from scaling_study.records.store import RankReport
+from scaling_study.measure import Phase, Training, Wire
+from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 
 
-def train(
-    trial: Trial,
-    record: str | None = None,
-    *,
+def train_by(
     load: Callable[..., workloads.Workload] = workloads.load,
     wrap: Callable[[nn.Module], Any] = DistributedDataParallel,
     after_backward: Callable[[nn.Module], None] = lambda model: None,
     forget: Callable[[torch.optim.Optimizer], None] = torch.optim.Optimizer.zero_grad,
-) -> RankReport:
-    ranks = join_torch(trial)
-    trial = as_launched(trial, ranks)
-    workload = load(trial, ranks)
-    model = wrap(workload.model)
-    optimizer = workload.optimizer(model.parameters())
-    phase, wire = Phase(ranks.device), Wire()
+) -> None:
+    def build(trial: Trial, ranks: Ranks) -> Training:
+        workload = load(trial, ranks)
+        model = wrap(workload.model)
+        optimizer = workload.optimizer(model.parameters())
 
-    def step(batch: workloads.Batch) -> torch.Tensor:
-        loss = workload.share(model, batch)
-        loss.backward()
-        after_backward(model)
-        optimizer.step()
-        forget(optimizer)
-        return loss.detach()
+        def step(batch: workloads.Batch) -> torch.Tensor:
+            loss = workload.share(model, batch)
+            loss.backward()
+            after_backward(model)
+            optimizer.step()
+            forget(optimizer)
+            return loss.detach()
 
-    return measure(step, workload, trial, ranks, optimizer=optimizer, phase=phase, wire=wire, record=record)
+        return Training(step, workload, optimizer, Phase(ranks.device), Wire())
+
+    run("torch_ddp", join_torch, build)
 
 
 def average(model: nn.Module) -> None:
@@ -52,4 +48,4 @@ def average(model: nn.Module) -> None:
 
 
 if __name__ == "__main__":
-    run("torch_ddp", train)
+    train_by()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from scaling_study.measure.witness import Witness, coming_epochs
+from scaling_study.measure.parity_recorder import ParityRecorder, coming_epochs
 from scaling_study.parity import check
 from scaling_study.study import gates
 from scaling_study.trial import Trial
@@ -32,9 +32,9 @@ def workload(steps_per_epoch: int = 7) -> Workload:
 def left(trial: Trial, folder, ranks: int = 2, steps: int = 13) -> list[dict]:
     for rank in range(ranks):
         mine = workload()
-        witness = Witness(mine, trial, rank, mine.model.state_dict)
+        recorder = ParityRecorder(mine, trial, rank, mine.model.state_dict)
 
-        @witness.watching
+        @recorder.recorded
         def step(batch, mine=mine):
             with torch.no_grad():
                 mine.model.weight += 1
@@ -42,7 +42,7 @@ def left(trial: Trial, folder, ranks: int = 2, steps: int = 13) -> list[dict]:
 
         for _ in range(steps):  # the clock runs some more, to time phases
             step(next(mine.batches))
-        witness.leave(folder)
+        recorder.write(folder)
     return [torch.load(folder / f"parity/rank-{rank}.pt", weights_only=True) for rank in range(ranks)]
 
 
@@ -71,11 +71,11 @@ def test_the_epochs_are_the_next_whole_ones(taken):
 
 def test_the_judge_reads_what_every_rank_left(tmp_path):
     left(FULL, tmp_path)
-    said = check.testimony(tmp_path, 2)
-    assert (len(said.losses), len(said.ids), len(said.epochs)) == (2, 2, 2)
-    assert said.ids[1].dtype == torch.int64 and set(said.weights) == {"first", "one", "last"}
+    trace = check.read_trace(tmp_path, 2)
+    assert (len(trace.losses), len(trace.ids), len(trace.epochs)) == (2, 2, 2)
+    assert trace.ids[1].dtype == torch.int64 and set(trace.weights) == {"first", "one", "last"}
     with pytest.raises(FileNotFoundError):
-        check.testimony(tmp_path, 3)
+        check.read_trace(tmp_path, 3)
 
 
 def test_what_cannot_be_judged_has_not_passed(tmp_path):

@@ -1,9 +1,9 @@
-"""What a rank leaves of a parity trial: its losses, the samples it read, the weights it came to.           [torch]
+"""What a rank records of a parity trial: its losses, the samples it read, its weights at three moments.     [torch]
 
     step 1 ... 10:  loss, sample ids          weights before step 1, after it, and after the last (rank 0)
     then            the ids of the next two whole epochs: nothing is trained
 
-It only watches: what is right is computed elsewhere, by another process (scaling_study/parity).
+It only records: the reference is computed elsewhere, by another process (scaling_study/parity).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import Path
 
 import torch
 
+from scaling_study.measure.training import Loss, Step, Weights
 from scaling_study.trial import Trial
 from scaling_study.workloads import Batch, Workload
 
-Weights = dict[str, torch.Tensor]  # by the plain model's names, buffers included
 STEPS = 10
 EPOCHS = 2
 
 
-class Witness:
+class ParityRecorder:
     """Wraps a step; every rank has one, and all call the same collectives in the same order."""
 
     def __init__(self, workload: Workload, trial: Trial, rank: int, weights: Callable[[], Weights]) -> None:
@@ -33,10 +33,10 @@ class Witness:
         self.frozen = [name for name, p in workload.model.named_parameters() if not p.requires_grad]
         self.weights = {"first": self.gathered()}
 
-    def watching(self, step: Callable[[Batch], torch.Tensor | None]) -> Callable[[Batch], torch.Tensor | None]:
-        """The step, with its loss and sample ids noted for the first `steps` times."""
+    def recorded(self, step: Step) -> Step:
+        """The step, whose loss and sample ids are recorded the first `steps` times."""
 
-        def watched(batch: Batch) -> torch.Tensor | None:
+        def recorded_step(batch: Batch) -> Loss:
             ids = self.workload.batches.ids
             loss = step(batch)
             if self.taken < self.steps:
@@ -49,16 +49,16 @@ class Witness:
                     self.weights["last"] = self.gathered()
             return loss
 
-        return watched
+        return recorded_step
 
     def gathered(self) -> Weights:
         """A copy of the whole model's weights on the host. Every rank helps to gather them; rank 0 keeps them."""
         weights = self._gather()
         return {name: value.detach().to("cpu", copy=True) for name, value in weights.items()} if self.rank == 0 else {}
 
-    def leave(self, folder: Path) -> None:
+    def write(self, folder: Path) -> None:
         """Write `folder`/parity/rank-<n>.pt: tensors and plain values only, to be read with weights_only."""
-        said = {
+        trace = {
             "losses": self.losses,
             "ids": torch.stack(self.ids).to(torch.int32),  # (steps, batch)
             "epochs": coming_epochs(self.workload).to(torch.int32),  # (EPOCHS, samples of this rank)
@@ -67,7 +67,7 @@ class Witness:
         }
         path = folder / "parity" / f"rank-{self.rank}.pt"
         path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(said, path)
+        torch.save(trace, path)
 
 
 def coming_epochs(workload: Workload) -> torch.Tensor:

@@ -1,0 +1,75 @@
+"""What scripts on Horovod need beside the lesson: to join by it, and tensors in a layout that it takes.    [torch]
+
+Imported only by scripts whose framework needs Horovod.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import horovod
+import horovod.torch as hvd
+import torch
+
+from scaling_study.ranks import Ranks, claim_cores, claim_device
+from scaling_study.trial import Trial
+
+# Compression of gradients on the wire only; compute keeps its own precision (F7).
+COMPRESSION = {"none": hvd.Compression.none, "fp32": hvd.Compression.none, "fp16": hvd.Compression.fp16}
+
+
+def join_horovod(trial: Trial) -> Ranks:
+    """Join by `hvd.init`, with the trial's knobs; the cores are claimed first, for Horovod's background thread.
+
+    Horovod reads its knobs from the environment when it starts; the launcher's own flags set the same variables.
+    """
+    cores = claim_cores(trial)
+    if trial.fusion_bytes is not None:
+        os.environ["HOROVOD_FUSION_THRESHOLD"] = str(trial.fusion_bytes)
+    if trial.cycle_seconds is not None:
+        os.environ["HOROVOD_CYCLE_TIME"] = str(1000 * trial.cycle_seconds)  # milliseconds
+    hvd.init()
+    device = claim_device(trial, hvd.local_rank())
+    backend = {
+        "version": horovod.__version__,
+        "controller": "mpi" if hvd.mpi_enabled() else "gloo" if hvd.gloo_enabled() else "none",
+        "operations": "NCCL" if hvd.nccl_built() and device.type == "cuda" else "host",
+    }
+    return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), device, cores, agree, backend, hvd.shutdown)
+
+
+def agree(value: float) -> float:
+    """Rank 0's number, on every rank."""
+    return float(hvd.broadcast(torch.tensor([value], dtype=torch.float64), root_rank=0, name="agree").item())
+
+
+def dense(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same memory in the order in which it lies: Horovod refuses a tensor whose channels come last otherwise."""
+    return {name: _dense(tensor) for name, tensor in tensors.items()}
+
+
+def compression(trial: Trial) -> Any:
+    """The trial's compression of gradients, for tensors in the trial's memory format."""
+    chosen = COMPRESSION[trial.allreduce]
+    return ChannelsLast(chosen) if trial.memory_format == "channels_last" else chosen
+
+
+class ChannelsLast:
+    """A compression whose tensors may lie channels last."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, object]:
+        packed, context = self.inner.compress(_dense(tensor))
+        return packed, (context, tensor.is_contiguous())
+
+    def decompress(self, tensor: torch.Tensor, context: tuple[object, bool]) -> torch.Tensor:
+        unpacked: torch.Tensor = self.inner.decompress(tensor, context[0])
+        return unpacked if context[1] else unpacked.permute(0, 3, 1, 2)
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.is_contiguous() else tensor.permute(0, 2, 3, 1)

@@ -1,0 +1,24 @@
+"""How a script joins by MPI. Imported only by scripts whose framework needs mpi4py.                    [torch]"""
+
+from __future__ import annotations
+
+import mpi4py
+
+from scaling_study.ranks import Ranks, claim_cores, claim_device
+from scaling_study.trial import Trial
+
+mpi4py.rc(initialize=False, finalize=False)  # else the import starts MPI, before the cores are claimed
+from mpi4py import MPI  # noqa: E402
+
+
+def join_mpi(trial: Trial) -> Ranks:
+    """Join by `MPI.Init`, once the cores are claimed. Who else is on this host is known to MPI, not to us.
+
+    MPI is left only where nothing failed: after an error it would wait for ranks that wait for us; mpirun ends those.
+    """
+    cores = claim_cores(trial)
+    MPI.Init()
+    world, local_rank = MPI.COMM_WORLD, MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED).Get_rank()
+    backend = {"version": mpi4py.__version__, "library": MPI.Get_library_version().split(",")[0]}
+    device = claim_device(trial, local_rank)
+    return Ranks(world.Get_rank(), world.Get_size(), local_rank, device, cores, world.bcast, backend, MPI.Finalize)
