@@ -294,10 +294,6 @@ FRONT_DOORS = {"analysis": ["-m", "analysis", "--help"], "help": ["run_sweep.py"
                "dry run": ["run_sweep.py", "sweeps.yaml", "--dry-run"]}  # fmt: skip
 
 
-def dotted(name: str) -> str:
-    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
 def in_a_fresh_interpreter(**request: Any) -> Any:
     """What tests/forked_commands.py answers."""
     program = [sys.executable, str(CHECKOUT / "tests" / "forked_commands.py"), json.dumps(request)]
