@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from analysis.scaling.extrapolate import Extrapolation
 from analysis.scaling.families import Family
-from scaling_study.stats.intervals import FEWEST_REPEATS
+from scaling_study.stats.intervals import FEWEST_REPEATS, welch_satterthwaite
 
 SHARE = 0.5
 FARTHEST = 16  # times the largest count measured
@@ -110,6 +110,6 @@ def _returned(workers: Sequence[int], repeats: Sequence[Vector], at: int) -> Ret
     total = sum(variances.values())
     if total == 0:
         return Returned(before, after, share, share, share)
-    freedom = total**2 / sum(value**2 / (len(repeats[place]) - 1) for place, value in variances.items())
+    freedom = welch_satterthwaite(list(variances.values()), [len(repeats[place]) - 1.0 for place in variances])
     half = float(stdtrit(freedom, 0.975)) * math.sqrt(total)
     return Returned(before, after, share, share - half, share + half)

@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scaling_study.stats.intervals import welch_satterthwaite
+
 Values = NDArray[np.float64]
 Term = tuple[NDArray[np.intp], ArrayLike]  # of a difference: (q,) whose configurations, (q,) factors of their variances
 
@@ -74,7 +76,7 @@ class Spread:
         """(q,) variances, and degrees of freedom as Welch and Satterthwaite have them."""
         parts = [(self.variance[whose] * np.asarray(factors), self.freedom[whose]) for whose, factors in terms]
         total = np.asarray(sum(part for part, _ in parts))
-        freedom = total**2 / np.asarray(sum(part**2 / freedom for part, freedom in parts))
+        freedom = welch_satterthwaite([part for part, _ in parts], [own for _, own in parts])
         if not self.wary:
             return total, freedom
         fewest = np.min([np.where(part > 0, own, np.inf) for part, own in parts], axis=0)

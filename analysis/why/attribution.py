@@ -34,7 +34,7 @@ from analysis.frames.results import Results
 from analysis.why import kernels, steps
 from analysis.why.kernels import Fixed, Neighbours
 from analysis.why.steps import COMMUNICATION, COMPUTING, DATA, OPTIMIZER, UNATTRIBUTED, Mean, Steps, Vector
-from scaling_study.stats.intervals import FEWEST_REPEATS
+from scaling_study.stats.intervals import FEWEST_REPEATS, welch_satterthwaite
 
 PARTS = (
     *("input", "fixed", "kernels", "optimizer", "exposed", "within", "stragglers", "bubble", "mixed", "unattributed"),
@@ -197,7 +197,7 @@ def _bounds(
     variances = np.stack([(n - 1) * each.var(axis=0) for n, each in zip(counts, left_out, strict=True)])
     total = variances.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        freedom = total**2 / (variances**2 / (np.array(counts) - 1)[:, None]).sum(axis=0)
+        freedom = welch_satterthwaite(list(variances), [np.full(len(PARTS), count - 1.0) for count in counts])
     half = np.where(total > 0, stdtrit(np.where(total > 0, freedom, 1.0), 0.975) * np.sqrt(total), 0.0)
     return [(float(value - width), float(value + width)) for value, width in zip(lost, half, strict=True)]
 

@@ -150,13 +150,12 @@ def _misfit(design: Vector, target: Vector, noise: Vector) -> float:
 
     if freedom < 1 or excess(0.0) <= 0:
         return 0.0
-    low, high = 0.0, float(noise.max() ** 2)
+    from scipy.optimize import brentq
+
+    high = float(noise.max() ** 2)
     while excess(high) > 0:
-        low, high = high, 4 * high
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-    return math.sqrt(high)
+        high *= 4
+    return math.sqrt(brentq(excess, 0.0, high, xtol=1e-9 * high, rtol=1e-9))
 
 
 def _bounded(values: Vector, half: Vector) -> list[tuple[float, float | None, float | None]]:

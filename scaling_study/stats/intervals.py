@@ -16,6 +16,7 @@ Pure functions of numbers; imports numpy, and scipy only when one is called.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -33,6 +34,7 @@ MOST_REPEATS = 1_000_000  # where repeats_needed stops counting
 Row = np.ndarray[Any, np.dtype[np.float64]]  # (n,), or one value a run
 Rows = np.ndarray[Any, np.dtype[np.float64]]  # (runs, n)
 Values = TypeVar("Values", Row, list[float])
+Numbers = TypeVar("Numbers", float, Row)
 
 
 @dataclass(frozen=True)
@@ -176,9 +178,20 @@ def ratio(
     total = sum(variances)
     if total == 0:
         return Interval(mean, mean, mean, n, float(n))
-    freedom = total**2 / sum(v**2 / (len(stage) - 1) for v, stage in zip(variances, stages, strict=True))
+    freedom = welch_satterthwaite(variances, [float(len(stage) - 1) for stage in stages])
     factor = math.exp(_t_quantile(confidence, freedom) * math.sqrt(total))
     return Interval(mean, mean / factor, mean * factor, n, freedom + 1)
+
+
+def welch_satterthwaite(variances: Sequence[Numbers], freedoms: Sequence[Numbers]) -> Numbers:
+    """Degrees of freedom of a sum of independent estimates of variance: numbers, or arrays of one shape.
+
+    `freedoms`: those of each estimate; nan for an array's sums that are 0. Satterthwaite, Biometrics Bull. 2, 1946;
+    Welch, Biometrika 34, 1947. Raises ZeroDivisionError for numbers that sum to 0.
+    """
+    total = sum(variances[1:], variances[0])
+    parts = [variance**2 / freedom for variance, freedom in zip(variances, freedoms, strict=True)]
+    return total**2 / sum(parts[1:], parts[0])
 
 
 def repeats_needed(values: Sequence[float], target: float, confidence: float = 0.95) -> int | None:
@@ -198,15 +211,8 @@ def repeats_needed(values: Sequence[float], target: float, confidence: float = 0
     def reached(n: int) -> bool:
         return _t_quantile(confidence, n - 1) * spread / math.sqrt(n) <= target
 
-    low, high = FEWEST_REPEATS - 1, FEWEST_REPEATS
-    while not reached(high):
-        low, high = high, 2 * high
-        if low > MOST_REPEATS:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if reached(middle) else (middle, high)
-    return high
+    needed = FEWEST_REPEATS + bisect_left(range(FEWEST_REPEATS, MOST_REPEATS + 1), True, key=reached)
+    return needed if needed <= MOST_REPEATS else None
 
 
 def first_stage(values: Values, first: int | None) -> Values:

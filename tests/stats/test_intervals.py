@@ -26,6 +26,7 @@ from scaling_study.stats.intervals import (
     repeats_for,
     repeats_needed,
     throughput,
+    welch_satterthwaite,
     within_run,
 )
 from scaling_study.trial import Window
@@ -148,6 +149,18 @@ def test_coverage_of_a_ratio(a: int, b: int, noise_a: float, noise_b: float) -> 
     above, below = rng.normal(700, 700 * noise_a, (SERIES, a)), rng.normal(400, 400 * noise_b, (SERIES, b))
     coverage = covered([ratio(x, y) for x, y in zip(above, below, strict=True)], 1.75)
     assert 0.925 <= coverage <= 0.975  # Welch is known to be a little wide at 3 against 3
+
+
+def test_welch_satterthwaite_is_that_of_scipy_and_takes_arrays() -> None:
+    from scipy.stats import ttest_ind
+
+    assert welch_satterthwaite([2.0, 2.0], [4.0, 4.0]) == pytest.approx(8)
+    assert welch_satterthwaite([2.0, 0.0], [4.0, 9.0]) == 4
+    a, b = [98.0, 100.0, 103.0, 99.0], [55.0, 40.0, 61.0]
+    variances = [float(np.var(values, ddof=1)) / len(values) for values in (a, b)]
+    assert welch_satterthwaite(variances, [3.0, 2.0]) == pytest.approx(ttest_ind(a, b, equal_var=False).df)
+    several = welch_satterthwaite([np.array([2.0, 2.0]), np.array([2.0, 0.0])], [np.array([4.0, 4.0]), np.full(2, 4.0)])
+    assert several.tolist() == pytest.approx([8, 4])
 
 
 def test_fewer_than_three_repeats_claim_no_interval() -> None:
