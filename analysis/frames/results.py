@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import pandas as pd
 
@@ -15,6 +15,7 @@ from analysis.execution import garbage_collection
 from analysis.frames import configurations, details, series, study, trials
 from analysis.frames import gates as parity
 from analysis.frames.details import Details
+from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.frames.study import StudyInfo
 from scaling_study.models import MODELS, NO_MODEL, TEXT_KEYS
@@ -41,10 +42,10 @@ class Results:
         return tuple(name for name in self.study.configurations or () if name not in read)
 
     @cached_property
-    def rows(self) -> list[dict[Any, Any]]:
+    def rows(self) -> list[ConfigurationRow]:
         """`configurations`, a mapping each: made once, as taking a frame apart costs more than most of what is asked of
         it. Not to be written to."""
-        return as_rows(self.configurations)
+        return cast("list[ConfigurationRow]", as_rows(self.configurations))
 
     @cached_property
     def series_keys(self) -> list[str]:
@@ -52,13 +53,13 @@ class Results:
         return series.keys(self.configurations)
 
     @cached_property
-    def _by_model(self) -> dict[str, list[dict[Any, Any]]]:
-        made: dict[str, list[dict[Any, Any]]] = {}
+    def _by_model(self) -> dict[str, list[ConfigurationRow]]:
+        by_model: dict[str, list[ConfigurationRow]] = {}
         for row in self.rows:
-            made.setdefault(str(row["model"]), []).append(row)
-        return made
+            by_model.setdefault(row["model"], []).append(row)
+        return by_model
 
-    def rows_of(self, model: str) -> list[dict[Any, Any]]:
+    def rows_of(self, model: str) -> list[ConfigurationRow]:
         """Those of one model."""
         return self._by_model.get(model, [])
 
@@ -143,7 +144,7 @@ def gates_of(rows: pd.DataFrame) -> pd.Series[bool]:
 def read(folder: Path, processes: int = 1) -> Results:
     """Raises study.NotResults for a folder that is none; warns trials.SkippedRecord of unreadable records.
 
-    `processes`: how many may read at once, where there are many records (process_pool.processes() says what there are).
+    `processes`: how many may read at once, where there are many records (process_pool.available_processes()).
     """
     with garbage_collection.ignored():
         return _read(folder, processes)

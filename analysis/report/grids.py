@@ -66,14 +66,14 @@ def place_of(row: Mapping[Any, Any]) -> Place:
     return int(row["batch"]), str(row["series"])
 
 
-def _shares(rows: list[dict[Any, Any]], value: str) -> dict[Place, float]:
+def _shares(rows: Sequence[Mapping[str, Any]], value: str) -> dict[Place, float]:
     """Of the largest."""
     found = {place_of(row): float(row[value]) for row in rows if known(row[value])}
     most = max(found.values(), default=0.0)
     return {place: one / most for place, one in found.items()} if most > 0 else {}
 
 
-def _slowest(rows: list[dict[Any, Any]]) -> set[Place]:
+def _slowest(rows: Sequence[Mapping[str, Any]]) -> set[Place]:
     """The slowest of each batch size with at least three that compete in one work, where the interval of its ratio to
     the best of them says that it is slower; of single runs there is none."""
     found = set()

@@ -16,6 +16,7 @@ from analysis.frames.baseline import known
 from analysis.frames.cache import once
 from analysis.frames.configurations import over
 from analysis.frames.results import Results, unit
+from analysis.frames.row_types import ConfigurationRow
 from analysis.statistics import equal_work
 from analysis.tables import notes
 from analysis.tables.layout import ALIKE, BEST, Cell, Table
@@ -59,7 +60,7 @@ def long(results: Results, model: str) -> pd.DataFrame:
         for what in names
     }
     signs = {row["series"]: comparability.sign(row) for row in results.rows_of(model)}
-    titles = [f"{series} {signs[series]}".rstrip() + names[what] for _, series, what in wide]
+    titles = [f"{series} {signs[str(series)]}".rstrip() + names[what] for _, series, what in wide]
     result = pd.DataFrame(list(wide.values()), index=titles, dtype=object).T.sort_index()
     return result.rename_axis(results.study.batch_key).reset_index()
 
@@ -69,7 +70,7 @@ def _of_model(results: Results, model: str) -> pd.DataFrame:
     return ours.sort_values(["batch", "series_order"], kind="stable")
 
 
-def _rows(results: Results, model: str) -> list[dict[Any, Any]]:
+def _rows(results: Results, model: str) -> list[ConfigurationRow]:
     """In the same order."""
     return sorted(results.rows_of(model), key=lambda row: (row["batch"], row["series_order"]))
 
@@ -103,7 +104,7 @@ def _table(results: Results, model: str, title: str, name: str, text: Any, said:
     )
 
 
-def marks(row: list[dict[Any, Any]]) -> dict[str, str]:
+def marks(row: list[ConfigurationRow]) -> dict[str, str]:
     """Configuration -> BEST or ALIKE, for configurations of one row: which is fastest of those that do the same work,
     and which may be as fast."""
     result: dict[str, str] = {}

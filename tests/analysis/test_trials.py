@@ -7,6 +7,7 @@ import os
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted import Planted, default_study, plant, rank_report, record
 
-from analysis.frames import trials
+from analysis.frames import results, trials
+from analysis.frames.row_types import ConfigurationRow, TrialRow
 from scaling_study.records.store import Record, write_record
 from scaling_study.trial import Trial
 
@@ -29,6 +31,12 @@ def made(*ranks: dict[str, object], one: Planted = HOROVOD, steps: tuple[list[fl
     seconds = steps or ([0.1] * 60,) * len(ranks)
     reports = [rank_report(trial, i, seconds[i], **changes) for i, changes in enumerate(ranks)]
     return trials.row(replace(base, ranks=reports))
+
+
+def test_row_types_name_every_column_and_no_other(tmp_path: Path) -> None:
+    read = results.read(plant(tmp_path, [HOROVOD]))
+    assert set(get_type_hints(TrialRow)) == set(read.trials.columns)
+    assert set(get_type_hints(ConfigurationRow)) == set(read.configurations.columns) == set(read.rows[0])
 
 
 def test_the_columns_are_those_of_the_record_page() -> None:

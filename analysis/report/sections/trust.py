@@ -10,6 +10,7 @@ from analysis.findings.finding import Finding, count
 from analysis.frames import comparability, outcomes
 from analysis.frames.gates import NOT_CHECKED, PASSED
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.report.content import DOUBT, GOOD, WRONG, Bullets, Fold, Heading, Part, Section, Text, missing
 from analysis.report.grids import of_rows
 from analysis.report.material import Material
@@ -85,7 +86,7 @@ def _flaw(one: Finding) -> str:
     return one.flaw if one.flaw[:1] == "F" and one.flaw[1:].isdigit() else ""
 
 
-def _name(row: dict[object, object]) -> str:
+def _name(row: ConfigurationRow) -> str:
     return f"{row['model']}, {row['series']}, batch {row['batch']}"
 
 

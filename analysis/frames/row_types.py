@@ -1,0 +1,156 @@
+"""What a row of each frame of trials holds: the columns of results.csv and configurations.csv, and their types.
+
+What is unknown is None in a row of as_rows (rows.py), but NaN where a column holds floats.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class TrialKeys(TypedDict):
+    """What a trial and its repeats have in common: the keys of a study file (scaling_study.trial). None: has none."""
+
+    framework: str
+    model: str
+    batch_per_worker: int
+    allreduce: str
+    precision: str
+    workers: int
+    hosts: int | None
+    launcher: str
+    controller: str | None
+    device: str
+    cores_per_worker: int | None
+    oversubscribe: bool
+    data: str
+    image_size: int | None
+    memory_format: str
+    sequence_length: int | None
+    padding: str | None
+    learning_rate: float | None
+    accumulation: int
+    compile: bool
+    zero_stage: int | None
+    schedule: str | None
+    stages: int | None
+    virtual_stages: int | None
+    micro_batches: int | None
+    replicas: int | None
+    stage_cut: str | None
+    bucket_bytes: int | None
+    fusion_bytes: int | None
+    cycle_seconds: float | None
+    collective: str | None
+    min_bytes: int | None
+    max_bytes: int | None
+    size_factor: int | None
+    seed: int
+    epochs: int | None
+    warmup_epochs: int | None
+    find: str | None
+    machine: str
+    global_batch: int
+
+
+class Counted(TypedDict):
+    """Bytes and parameters of a worker; the largest over ranks and repeats. None where they were not counted."""
+
+    parameters: int | None
+    allreduce_bytes: int | None
+    communication_bytes: int | None
+    communication_allreduce_bytes: int | None
+    communication_reduce_scatter_bytes: int | None
+    communication_all_gather_bytes: int | None
+    communication_reduce_bytes: int | None
+    communication_broadcast_bytes: int | None
+    communication_all_to_all_bytes: int | None
+    communication_send_bytes: int | None
+    communication_other_bytes: int | None
+    peak_memory_bytes: int | None
+    parameters_bytes: int | None
+    gradients_bytes: int | None
+    optimizer_bytes: int | None
+    buffers_bytes: int | None
+    activations_bytes: int | None
+    resident_bytes: int | None
+
+
+class Means(TypedDict):
+    """Means over ranks and repeats; NaN where they were not measured."""
+
+    tokens_per_second: float
+    step_seconds_mean: float
+    data_seconds: float
+    forward_seconds: float
+    backward_seconds: float
+    communication_seconds: float
+    optimizer_seconds: float
+    unattributed_seconds: float
+    launch_seconds: float
+    gpu_utilization_percent: float
+    energy_joules: float
+    loss_first: float
+    loss_last: float
+
+
+class ConfigurationRow(TrialKeys, Counted, Means):
+    """One configuration: configurations.csv, and by what it is shown (series.add)."""
+
+    study: str
+    configuration: str
+    status: str
+    reason: str
+    repeats: int
+    n: int
+    planned: int
+    samples_per_second: float
+    interval_low: float
+    interval_high: float
+    relative_half_width: float
+    repeats_needed: int | None
+    speedup: float
+    speedup_low: float
+    speedup_high: float
+    efficiency: float
+    efficiency_low: float
+    efficiency_high: float
+    baseline: str | None
+    speedup_reason: str
+    parity: str | None
+    not_comparable: str
+    oversubscribed: bool
+    too_short: int
+    data_source: str
+    started_at: str
+    failures: str
+    repeat_values: str
+    parity_gates: str | None
+    series: str
+    series_order: int
+    batch: int
+
+
+class TrialRow(TrialKeys, Counted, Means):
+    """One trial: results.csv. Its means are over ranks."""
+
+    study: str
+    trial: str
+    configuration: str
+    repeat: int
+    status: str
+    reason: str
+    samples_per_second: float
+    interval_low: float
+    interval_high: float
+    steps: int | None
+    step_seconds_median: float
+    samples_seen: int | None
+    data_source: str | None
+    parity: str | None
+    parity_gates: str | None
+    started_at: str | None
+    error: str | None
+    planned_repeats: int | None
+    busy_elsewhere_cores: float
+    max_batch: int | None
