@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def write(results: Path, processes: int = 1) -> list[Path]:
     """Write results.csv, configurations.csv, tables/ and figures/ into `results`; return their paths.
 
-    `processes`: how many may read and draw at once, of many trials (process_pool.processes() says what there are).
+    `processes`: how many may read and draw at once, of many trials (process_pool.available_processes()).
     Raises analysis.frames.study.NotResults if `results` is no results folder, OSError if it cannot be written to.
     Warns analysis.frames.trials.SkippedRecord, with its name, of each record that cannot be read.
     """

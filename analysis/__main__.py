@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for kind in (SkippedRecord, LostPart):
             warnings.simplefilter("always", kind)
         try:
-            made = analysis.write(asked.results, processes=process_pool.processes())
+            made = analysis.write(asked.results, processes=process_pool.available_processes())
         except NotResults as error:
             print(f"error: {error}", file=sys.stderr)
             return 2

@@ -39,11 +39,11 @@ from analysis.figures import drawing
 from analysis.frames import results
 from analysis.report import write as report
 folder, times = Path(sys.argv[1]), [time.perf_counter()]
-read = results.read(folder, processes=process_pool.processes())
+read = results.read(folder, processes=process_pool.available_processes())
 times.append(time.perf_counter())
 atomic_files.write_csv(folder / "results.csv", read.trials)
 outputs.write_tables(read, folder / "tables")
-drawn = drawing.write(read, folder / "figures", processes=process_pool.processes())
+drawn = drawing.write(read, folder / "figures", processes=process_pool.available_processes())
 times.append(time.perf_counter())
 report.write(read, folder, drawn)
 times.append(time.perf_counter())

@@ -252,12 +252,12 @@ def test_nothing_imports_a_script() -> None:
 
 def test_analysis_reads_records_and_starts_nothing() -> None:
     ours = [name for name in SOURCES if name.startswith("analysis/")]
-    forking = [name for name in ours if "multiprocessing" in packages(name)]
+    forking = [name for name in ours if packages(name) & {"multiprocessing", "concurrent"}]
     assert forking == ["analysis/execution/process_pool.py"], "itself, to read and draw with several cores"
     for name in ours:
         assert library_parts(name) <= {"stats", "study", "records", *ROOMS["shared"]}, name
         assert not imports(name) & DRIVER_ONLY, name
-        assert not packages(name) & (TORCH | {"subprocess", "concurrent", "psutil", "pynvml"}), name
+        assert not packages(name) & (TORCH | {"subprocess", "psutil", "pynvml"}), name
 
 
 def test_only_the_front_door_knows_the_analysis() -> None:

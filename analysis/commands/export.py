@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SkippedRecord)
         try:
-            read = results.read(asked.results, process_pool.processes())
+            read = results.read(asked.results, process_pool.available_processes())
             made = runs(read)
             place = importlib.import_module(f"analysis.export.{tool}").write(made, read.study.name, folder)
         except NotResults as error:

@@ -93,7 +93,7 @@ def run(asked: argparse.Namespace) -> tuple[list[Path], Listing]:
     from analysis.prediction.forecast import Asked, forecast
     from analysis.tables import layout, prediction
 
-    read = results.read(asked.results, process_pool.processes())
+    read = results.read(asked.results, process_pool.available_processes())
     made = forecast(read, asked.results, Asked(
         asked.workers, asked.algorithm or (), asked.allreduce or (), given(asked), asked.fusion_bytes, asked.cycle,
         not asked.no_stragglers, asked.crowding, asked.check,

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for kind in (SkippedRecord, LostPart):
             warnings.simplefilter("always", kind)
         try:
-            made = outputs.write(asked.results, page=True, processes=process_pool.processes())
+            made = outputs.write(asked.results, page=True, processes=process_pool.available_processes())
         except NotResults as error:
             print(f"error: {error}", file=sys.stderr)
             return NOT_DONE

@@ -57,7 +57,7 @@ def compare(a: Path, b: Path, threshold: float, expected: Sequence[str] = (), an
 
     Raises NotResults for a folder that is none, NothingToCompare; warns SkippedRecord.
     """
-    read_a, read_b = (results.read(folder, process_pool.processes()) for folder in (a, b))
+    read_a, read_b = (results.read(folder, process_pool.available_processes()) for folder in (a, b))
     rows: list[list[Row]] = [list(as_rows(read.configurations)) for read in (read_a, read_b)]
     from_a, from_b = (
         origins.read(folder, (str(row["configuration"]) for row in side))

@@ -69,8 +69,8 @@ def _at_once(
         salvage = Salvage(strict=strict)
         return _kind(results, folder, kinds[index], salvage), salvage.lost
 
-    order = range(min(len(kinds), process_pool.MOST_TASKS))[::-1]  # last ones first: those draw a figure of every model
-    made = process_pool.done(task, order, processes)
+    order = range(len(kinds))[::-1]  # last ones first: those draw a figure of every model
+    made = process_pool.run_tasks(task, order, processes)
     if processes > 1 and len(made) < len(order):
         for kind in ("png", "svg"):  # what one of them was writing when it died
             for half in folder.glob(f".*.{kind}.????????"):

@@ -6,7 +6,6 @@ its interval is that of the slowest rank's steps. Means over ranks, sums and max
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Iterable
@@ -84,9 +83,8 @@ def read(results: Path) -> pd.DataFrame:
 def read_whole(results: Path, processes: int = 1) -> tuple[pd.DataFrame, Details]:
     """The same, and what their records hold beside it; of many trials by several processes."""
     folders = _folders(results / "trials")
-    size = max(AT_ONCE, math.ceil(len(folders) / process_pool.MOST_TASKS))
-    shares = [folders[start : start + size] for start in range(0, len(folders), size)]
-    made = process_pool.done(lambda share: _part(shares[share]), range(len(shares)), min(processes, len(shares)))
+    shares = [folders[start : start + AT_ONCE] for start in range(0, len(folders), AT_ONCE)]
+    made = process_pool.run_tasks(lambda share: _part(shares[share]), range(len(shares)), min(processes, len(shares)))
     whole = _Part()
     for share, ours in enumerate(shares):
         part = made.pop(share, None) or _part(ours)
