@@ -13,6 +13,8 @@ from planted import Planted, plant, plant_gates, record
 from planted_pipelines import Pipeline, pipeline_record
 
 from analysis import findings
+from analysis.findings import scope
+from analysis.findings.evidence import Evidence
 from analysis.findings.finding import Finding
 from analysis.frames import results
 from analysis.frames.results import Results
@@ -73,7 +75,8 @@ def flaws(done: Results) -> set[str]:
 
 
 def found(done: Results, flaw: str) -> Finding:
-    """The one finding of this flaw, in one or two sentences: what was seen, and what to do."""
+    """The one finding of this flaw, in one or two sentences: what was seen, and what to do. It was looked for."""
+    assert flaw not in scope.not_looked_for(Evidence(done))
     (only,) = [one for one in findings.check(done) if one.flaw == flaw]
     assert only.text.endswith(".") and len(re.split(r"\. (?=[A-Z])", only.text)) <= 2, only.text
     return only

@@ -18,7 +18,7 @@ from planted_pipelines import Pipeline, plant_pipelines
 from rich.console import Console
 
 from analysis import findings
-from analysis.findings import backend, every, finding, models
+from analysis.findings import backend, every, finding, models, scope
 from analysis.findings.evidence import Evidence
 from analysis.findings.finding import DOUBT, NOTE, WRONG, Finding
 from analysis.frames import results
@@ -547,6 +547,32 @@ def test_words_of_others_are_text_in_the_terminal_too(tmp_path: Path) -> None:
     done = plant_flawed(tmp_path, [ONE, Flawed(TWO, {}, {"commit": "[bold red]x"})])
     done.details.facts.loc[done.details.facts.index[0], "commit"] = "y"
     assert "[bold red]x (2 trials)" in printed(done)
+
+
+# --- which flaws were looked for ---
+
+
+def test_a_study_of_two_frameworks_states_what_it_cannot_show(tmp_path: Path) -> None:
+    """One batch size, no GPU, no pipeline, no epochs, and nothing trained to a result."""
+    said = scope.sentence(Evidence(plant_flawed(tmp_path, [ONE, TWO])))
+    assert said == (
+        "11 of the 28 flaws of published studies were looked for (docs/flaws.md). Not looked for: F3, F14 (no trial "
+        "ran on several GPUs); F4 (nothing was run at several batch sizes); F8, F13 (no whole epochs were timed); F11, "
+        "F12, F18, F20, F22, F23, F25, F26, F27 (no run was trained to a result); F15, F16 (no pipeline was run); F24 "
+        "(no framework reported units of sharded weights)."
+    )
+
+
+def test_a_run_that_is_trained_to_a_result_is_looked_at_for_the_flaws_of_training(tmp_path: Path) -> None:
+    done = plant_flawed(tmp_path, [Flawed(ONE, {"training": TRAINED}), Flawed(TWO, {"training": TRAINED})])
+    assert not set(scope.OF_A_TRAINING) & set(scope.not_looked_for(Evidence(done)))
+    assert "no run was trained to a result" not in scope.sentence(Evidence(done))
+
+
+def test_each_flaw_of_a_detector_is_looked_for_or_has_its_reason() -> None:
+    reasons = [flaw for flaws, _, _ in scope.NEEDED for flaw in flaws]
+    assert len(reasons) == len(set(reasons)) and set(reasons) <= set(scope.PUBLISHED)
+    assert [flaw for flaw, _ in TABLE] == list(scope.PUBLISHED)
 
 
 # --- the table of the page ---

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from analysis.findings import scope
+from analysis.findings.evidence import Evidence
 from analysis.findings.finding import Finding, count
 from analysis.frames import comparability, outcomes
 from analysis.frames.gates import NOT_CHECKED, PASSED
@@ -27,6 +29,7 @@ def section(material: Material) -> Section:
     parts = []
     for what, make in (
         ("warnings", lambda: _warnings(material.findings, results)),
+        ("which flaws were looked for", lambda: _scope(results)),
         ("parity", lambda: _parity(results)),
         ("the machine's noise and drift", lambda: _machine(material)),
         ("what failed", lambda: _failed(results)),
@@ -69,17 +72,19 @@ def _warnings(found: list[Finding], results: Results) -> Iterator[Part]:
     yield Heading("Warnings")
     if not found:
         none = not (results.configurations.n > 0).any()
-        said = "Nothing was measured, so nothing was looked for." if none else (
-            "Nothing was found. Looked for were 28 flaws of published studies, F1 to F28, and the machine's drift and "
-            "noise (docs/flaws.md)."
-        )  # fmt: skip
-        yield Text(said, "" if none else GOOD)
+        yield Text("Nothing was measured, so nothing was looked for.") if none else Text("Nothing was found.", GOOD)
     names = {str(row["configuration"]): _name(row) for row in results.rows}
     for one in found:
         yield Text(f"**{one.title}.** {one.text}", TONES[one.severity], f"{one.severity} {_flaw(one)}".strip())
         if len(one.configurations) > 1:
             known = [names.get(name, name) for name in one.configurations]
             yield Fold(f"{count(len(known), 'configuration')} concerned", (Bullets(_first(known)),))
+
+
+def _scope(results: Results) -> Iterator[Part]:
+    """How many of the published flaws these records can show, and why not the others."""
+    if (results.configurations.n > 0).any():
+        yield Text(scope.sentence(Evidence(results)))
 
 
 def _flaw(one: Finding) -> str:

@@ -1,0 +1,70 @@
+"""Which of the published flaws (F1 to F28) the records of a study can show, and why not the others.
+
+A detector is silent both where a flaw is absent and where the study has nothing that could have it. Only the first is
+an argument for the study, so the report states the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from analysis.findings import trained
+from analysis.findings.evidence import Evidence, grouped
+from analysis.findings.waiting import share
+from analysis.frames.baseline import known
+
+PUBLISHED = tuple(f"F{number}" for number in range(1, 29))
+OF_A_TRAINING = (*dict.fromkeys(flaw for flaw, *_ in trained.LOOKS), "F23", "F26")  # and steps.py, of runs trained
+
+
+def _trained(evidence: Evidence) -> bool:
+    return any(any(evidence.fact(row, "training")) for row in evidence.rows)
+
+
+def _epochs(evidence: Evidence) -> bool:
+    return not evidence.results.details.epochs.empty or any(known(row["epochs"]) for row in evidence.rows)
+
+
+def _several_gpus(evidence: Evidence) -> bool:
+    return any(row["device"] == "cuda" and int(row["workers"]) > 1 for row in evidence.rows)
+
+
+def _sharded(evidence: Evidence) -> bool:
+    return any(evidence.fact(row, "units") for row in evidence.rows)
+
+
+def _several_batches(evidence: Evidence) -> bool:
+    alike = grouped(evidence.rows, lambda row: (row["model"], row["framework"], row["workers"]))
+    return any(len({row["global_batch"] for row in rows}) > 1 for rows in alike.values())
+
+
+def _instrumented(evidence: Evidence) -> bool:
+    return any(share(row) is not None for row in evidence.rows)
+
+
+NEEDED: tuple[tuple[tuple[str, ...], Callable[[Evidence], bool], str], ...] = (
+    (OF_A_TRAINING, _trained, "no run was trained to a result"),
+    (("F8", "F13"), _epochs, "no whole epochs were timed"),
+    (("F15", "F16"), lambda evidence: not evidence.results.details.stages.empty, "no pipeline was run"),
+    (("F3", "F14"), _several_gpus, "no trial ran on several GPUs"),
+    (("F24",), _sharded, "no framework reported units of sharded weights"),
+    (("F4",), _several_batches, "nothing was run at several batch sizes"),
+    (("F7", "F21"), lambda evidence: len({row["framework"] for row in evidence.rows}) > 1, "one framework was run"),
+    (("F6",), _instrumented, "no step has its data time"),
+    (("F28",), lambda evidence: bool(evidence.pairs) and _instrumented(evidence), "no baseline has its data time"),
+)
+
+
+def not_looked_for(evidence: Evidence) -> dict[str, str]:
+    """Flaw -> why no detector could find it in these records; in the order of their numbers."""
+    missing = {flaw: why for flaws, holds, why in NEEDED if not holds(evidence) for flaw in flaws}
+    return {flaw: missing[flaw] for flaw in PUBLISHED if flaw in missing}
+
+
+def sentence(evidence: Evidence) -> str:
+    """`16 of the 28 flaws of published studies were looked for. Not looked for: F3, F14 (no trial ran on ...); ...`"""
+    missing = not_looked_for(evidence)
+    counted = f"{len(PUBLISHED) - len(missing)} of the {len(PUBLISHED)} flaws of published studies were looked for"
+    reasons = dict.fromkeys(missing.values())
+    each = "; ".join(f"{', '.join(flaw for flaw in missing if missing[flaw] == why)} ({why})" for why in reasons)
+    return f"{counted} (docs/flaws.md).{f' Not looked for: {each}.' if each else ''}"
