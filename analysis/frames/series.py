@@ -51,6 +51,8 @@ def keys(configurations: pd.DataFrame) -> list[str]:
 
 def _varies(configurations: pd.DataFrame, key: str) -> bool:
     """Within a model, as images have no tokens; and among the frameworks that have the key at all."""
+    if configurations[key].nunique(dropna=False) < 2:  # most keys of most studies, without a groupby
+        return False
     if key in OF_A_FRAMEWORK:
         return bool((configurations.groupby(["model", "framework"])[key].nunique(dropna=False) > 1).any())
     having = [name for name in configurations.framework.unique() if has(str(name), key)]

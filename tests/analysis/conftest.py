@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from unittest.mock import patch
 
 import pytest
+
+from analysis import figures
 
 
 @pytest.fixture(scope="module", autouse=True)
 def in_no_need_of_a_disk() -> Iterator[None]:
     with patch("os.fsync"):
         yield
+
+
+@pytest.fixture
+def draw_only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """draw_only("throughput", "drift"): of all kinds of figures only these, as drawing takes most of the time."""
+    kinds = figures.kinds
+
+    def patched(*names: str) -> None:
+        monkeypatch.setattr(figures, "kinds", lambda read: [kind for kind in kinds(read) if kind[0] in names])
+
+    return patched

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from planted_networks import plant_probe
 from planted_pipelines import Pipeline, plant_pipelines
 
 from analysis import figures
+from analysis.execution.lost_parts import NOTHING
 from analysis.figures import style
 from analysis.frames import results
 from analysis.frames.results import Results
@@ -161,9 +162,33 @@ STUDIES |= {"networks": default_study(), "one network": ([], {})}
 FAULTS = {"ten frameworks": {"horovod": "loss of every step: off by 1.2e-03 at step 2"}}  # who fails parity
 
 
+class Figures(Mapping[str, Figure]):
+    """What figures.draw() would give, each drawn when it is first asked for."""
+
+    def __init__(self, read: Results) -> None:
+        self._read, self._kinds, self._drawn = read, dict(figures.kinds(read)), dict[str, Figure]()
+
+    def _draw(self, kind: str) -> None:
+        with style.applied():
+            self._drawn |= figures.of_kind(kind, self._kinds.pop(kind), self._read, NOTHING)
+
+    def __getitem__(self, name: str) -> Figure:
+        for kind in [kind for kind in self._kinds if f"{name}-".startswith(f"{kind}-")]:
+            self._draw(kind)
+        return self._drawn[name]
+
+    def __iter__(self) -> Iterator[str]:
+        for kind in tuple(self._kinds):
+            self._draw(kind)
+        return iter(self._drawn)
+
+    def __len__(self) -> int:
+        return len(tuple(iter(self)))
+
+
 @functools.cache
-def drawn(name: str) -> dict[str, Figure]:
-    """The figures of one of STUDIES, drawn once for all tests."""
+def drawn(name: str) -> Figures:
+    """The figures of one of STUDIES, each drawn once for all tests."""
     planted, about = STUDIES[name]
     with tempfile.TemporaryDirectory() as folder:
         plant_pipelines(Path(folder), PIPELINES.get(name, []), planted, **about)
@@ -171,7 +196,7 @@ def drawn(name: str) -> dict[str, Figure]:
             plant_probe(Path(folder), **probe)
         if name in FAULTS:
             plant_gates(Path(folder), planted, FAULTS[name])
-        return figures.draw(results.read(Path(folder)))
+        return Figures(results.read(Path(folder)))
 
 
 def drawn_by(draw: Callable[[Results], T], read: Results) -> T:
@@ -191,8 +216,9 @@ def ticks_out_of_view(figure: Figure) -> set[Text]:
     return unseen
 
 
+@functools.cache
 def texts(figure: Figure) -> list[tuple[str, Any]]:
-    """(text, box in pixels) of every text that is shown."""
+    """(text, box in pixels) of every text that is shown, laid out once a figure."""
     with style.applied():
         canvas = FigureCanvasAgg(figure)
         canvas.draw()

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from drawings import shown
+from drawings import Figures, shown
 from matplotlib.collections import LineCollection
 from planted import Planted, plant, plant_gates, record
 from simulations import Seen
 
-from analysis import figures, findings
+from analysis import findings
 from analysis.figures import drift as figure
 from analysis.findings import noise
 from analysis.frames import results
@@ -72,7 +72,7 @@ def test_a_sentinel_with_too_few_repeats_is_pooled_with_the_others(tmp_path: Pat
 def test_too_few_repeats_have_no_floor_and_no_drift(tmp_path: Path) -> None:
     done = swept(tmp_path, repeats=1)
     assert noise.floor(noise.table(done)) is None and noise.drift(noise.table(done)) is None and noise.table(done).empty
-    assert figure.draw(done) == {} and "drift" not in figures.draw(done)
+    assert figure.draw(done) == {} and "drift" not in Figures(done)
 
 
 def test_the_interval_of_the_floor_covers_it() -> None:
@@ -188,7 +188,7 @@ def test_repeats_whose_start_is_not_known_are_left_out(tmp_path: Path) -> None:
 
 
 def test_the_figure_says_the_floor_the_trend_and_the_sentinel(tmp_path: Path) -> None:
-    made = figures.draw(swept(tmp_path, drift=-0.10, sentinel=sentinel()))["drift"]
+    made = Figures(swept(tmp_path, drift=-0.10, sentinel=sentinel()))["drift"]
     text = shown(made)
     assert "The machine over the sweep: planted" in text and "the sentinel" in text
     assert "one standard deviation between repeats of the sentinel" in text.replace("\n", " ")
@@ -200,7 +200,7 @@ def test_the_figure_says_the_floor_the_trend_and_the_sentinel(tmp_path: Path) ->
 
 
 def test_the_sentinels_name_is_tied_to_its_last_run(tmp_path: Path) -> None:
-    made = figures.draw(swept(tmp_path, sentinel=sentinel()))["drift"]
+    made = Figures(swept(tmp_path, sentinel=sentinel()))["drift"]
     (axis,) = made.axes
     (line,) = (line for line in axis.lines if line.get_marker() == "D")
     (ties,) = (one for one in axis.collections if isinstance(one, LineCollection))
@@ -229,4 +229,4 @@ def test_where_nothing_is_found_the_table_says_so(tmp_path: Path) -> None:
 
 
 def test_a_long_sweep_is_in_hours(tmp_path: Path) -> None:
-    assert "hours since the first run began" in shown(figures.draw(swept(tmp_path, repeats=12))["drift"])
+    assert "hours since the first run began" in shown(Figures(swept(tmp_path, repeats=12))["drift"])

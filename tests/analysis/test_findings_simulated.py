@@ -20,7 +20,7 @@ from analysis.findings import every, noise
 from analysis.findings.evidence import Evidence
 
 STATISTICAL = {"superlinear", "F4", "drift", "noise"}
-STUDIES, DRAWS = times(100, 1000), times(2, 1)  # in all; of each that was planted
+STUDIES, DRAWS = times(100, 1000), times(5, 1)  # in all; of each that was planted
 ALLOWED = 0.05  # of studies, by each detector
 pytestmark = pytest.mark.timeout(7200 if LONG else 300)  # whichever test is the first has all studies simulated
 

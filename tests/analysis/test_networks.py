@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isclose
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from drawings import drawn, shown
+from drawings import Figures, drawn, shown
 from planted import Planted, plant
 from planted_networks import ALPHA, BETA, BUSY, SIZES, plant_probe
 
 import analysis
-from analysis import figures
 from analysis.frames import results as reading
 from analysis.frames.results import Results
 from analysis.frames.trials import SkippedRecord
@@ -107,7 +106,7 @@ def test_one_size_has_no_fit_and_is_in_the_table(folder: Path) -> None:
     plant_probe(folder, sizes=[1024])
     read = reading.read(folder)
     assert fit.fit(read) == {} and len(frame.table(read)) == 2 * 4
-    assert "network" in figures.draw(read)
+    assert "network" in Figures(read)
 
 
 # --- table ---
@@ -161,8 +160,9 @@ def test_numbers_have_the_units_in_which_people_say_them() -> None:
 # --- beside trainings ---
 
 
-def test_a_probe_is_nobodys_competitor(folder: Path) -> None:
+def test_a_probe_is_nobodys_competitor(folder: Path, draw_only: Callable[..., None]) -> None:
     """It stands in results.csv, and in no table or figure of trainings."""
+    draw_only("throughput", "network")
     before = {path.name for path in analysis.write(folder)}
     tables = {path.name: path.read_text() for path in (folder / "tables").iterdir()}
     plant_probe(folder, repeats=3)
@@ -189,7 +189,8 @@ def test_a_study_of_probes_alone_has_its_table_and_figure(tmp_path: Path, capsys
     assert "The network (planted)" in out and "no finished trial" not in out
 
 
-def test_a_failed_probe_is_visible_with_its_cause(folder: Path) -> None:
+def test_a_failed_probe_is_visible_with_its_cause(folder: Path, draw_only: Callable[..., None]) -> None:
+    draw_only("network")
     plant_probe(folder, status="failed", reason="rank 1: allreduce of 1024 bytes gave a wrong result")
     names = {path.name for path in analysis.write(folder)}
     assert "network.md" in names and "network.png" not in names
@@ -226,7 +227,7 @@ def test_a_record_that_is_not_whole_is_left_out_by_name(folder: Path, broken: di
 
 def test_a_point_for_each_size_and_a_line_that_fits_them(folder: Path) -> None:
     plant_probe(folder, noise=0.01)
-    figure = figures.draw(reading.read(folder))["network"]
+    figure = Figures(reading.read(folder))["network"]
     panels = figure.axes
     assert len(panels) == 2 * 4 and all(axis.get_xscale() == axis.get_yscale() == "log" for axis in panels)
     assert [axis.get_title(loc="left") for axis in panels[::2]] == [

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawings import shown, untidy
+from drawings import Figures, shown, untidy
 from hypothesis import given
 from hypothesis import strategies as st
 from planted import Planted, plant, rank_report, record
 
-from analysis import figures
 from analysis.figures import distributions
 from analysis.frames import results, step_times
 from scaling_study.records.store import Record
@@ -46,7 +45,7 @@ def test_the_figure_names_the_median_and_what_the_slowest_hundredth_takes(tmp_pa
     one = distributions.spread(read, row)
     assert one is not None and one.median_seconds == pytest.approx(0.32, rel=0.02)
     assert 0.02 < one.slow < 0.12 and len(one.repeats) == 3
-    made = figures.draw(read)["distributions-resnet18"]
+    made = Figures(read)["distributions-resnet18"]
     assert not untidy(made)
     text = shown(made)
     assert "1 in 100" in text and "640 ms" in text.replace("639", "640").replace("641", "640")
