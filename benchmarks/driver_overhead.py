@@ -135,7 +135,7 @@ class Driver:
         start = time.perf_counter()
         job = sweep.Run(plan, self.results)
         job.open()
-        with process.listening() as interruption:
+        with process.Interruption() as interruption:
             job.run(Quiet(), interruption)
         if interruption.signal is not None:
             raise KeyboardInterrupt

@@ -39,9 +39,9 @@ def launched(
     bin = Path(sys.executable).parent
     launch = LAUNCHERS[trial.launcher](trial, [sys.executable, *program], bin, USUAL_PORT)
     command = Command(launch.argv, {**launch.env, **(env or {})})
-    with tempfile.TemporaryDirectory(prefix="job-") as made, process.listening() as interruption:
+    with tempfile.TemporaryDirectory(prefix="job-") as made, process.Interruption() as interruption:
         log = Path(made) / "log.txt"
-        ended = process.run(command.argv, attempts.environment(command), log, timeout_seconds, interruption)
+        ended = process.run(command.argv, attempts.launch_environment(command), log, timeout_seconds, interruption)
         if ended.interrupted:
             raise KeyboardInterrupt
         if ended.code != 0 or ended.timed_out:

@@ -61,7 +61,7 @@ class Study:
         output = self.work / "run_sweep.log"
         print(f"  round {number}: run_sweep.py runs {missing} trials; it tells how far it is in {output}", flush=True)
         start = time.monotonic()
-        with process.listening() as interruption:
+        with process.Interruption() as interruption:
             ended = process.run(argv, {}, output, 12 * HOURS, interruption)
         self.calls.append({"seconds": time.monotonic() - start, "trials": len(self.finished()) - before})
         store.write_json(self.log, self.calls)

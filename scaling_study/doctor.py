@@ -45,7 +45,7 @@ def main(as_json: bool = False) -> int:
     console = Console(stderr=as_json, highlight=False)
     machine = this_machine()
     findings = []
-    with process.listening() as interruption, console.status("trying every framework with two processes..."):
+    with process.Interruption() as interruption, console.status("trying every framework with two processes..."):
         for finding in examine(machine, interruption):
             if interruption.signal is not None:
                 return 130
@@ -103,7 +103,7 @@ def attempt(trial: Trial, machine: Machine, interruption: process.Interruption) 
     with tempfile.TemporaryDirectory(prefix="scaling-study-doctor-") as name:
         folder = Path(name)
         command = launchers.command(trial, record=folder)
-        env, log = attempts.environment(command), folder / "log.txt"
+        env, log = attempts.launch_environment(command), folder / "log.txt"
         ended = process.run(command.argv, env, log, TIMEOUT_SECONDS, interruption)
         result = outcome.judge(trial, folder, ended)
     if result.status != "ok":

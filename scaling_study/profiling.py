@@ -22,8 +22,8 @@ from rich.markup import escape
 
 from scaling_study.errors import StudyError
 from scaling_study.launch.attempts import Attempts
-from scaling_study.launch.supervisor import Watch
-from scaling_study.processes.process import Interruption, listening
+from scaling_study.launch.supervisor import SupervisorClient
+from scaling_study.processes.process import Interruption
 from scaling_study.records.outcome import Outcome
 from scaling_study.records.results import locked
 from scaling_study.settings import PROFILE
@@ -42,7 +42,7 @@ def front(planned: Plan, results: Path, asked: str) -> int:
     console = Console(highlight=False, soft_wrap=True)
     job = Run(planned, results / planned.study.name)
     trial, how = chosen(asked, planned.trials())
-    with locked(job.folder), listening() as interruption:
+    with locked(job.folder), Interruption() as interruption:
         job.open()
         result, found = run(job, trial, how, interruption)
     console.print(f"{escape(trial.id)}: {result.status}" + (f" ({escape(result.reason)})" if result.reason else ""))
@@ -83,9 +83,9 @@ def run(job: Run, trial: Trial, planned: Planned, interruption: Interruption) ->
         os.environ[HOROVOD] = str(folder.resolve() / HOROVOD_TIMELINE)
     asked = [name for name in (PROFILE, HOROVOD) if name in os.environ]
     cluster = replace(job.plan.cluster, exports=(*job.plan.cluster.exports, *asked))
-    with Watch(job.folder, interruption) as watch:
-        made = Attempts(watch, cluster).lasting(trial, folder, planned.measure)
-    return made.outcome, traces(folder)
+    with SupervisorClient(job.folder, interruption) as supervisor:
+        attempt = Attempts(supervisor, cluster).run_with_retries(trial, folder, planned.measure)
+    return attempt.outcome, traces(folder)
 
 
 def traces(folder: Path) -> list[Path]:

@@ -21,9 +21,9 @@ from scaling_study.hosts import allocation
 from scaling_study.launch import launchers
 from scaling_study.launch.attempts import Attempts
 from scaling_study.launch.pruning import Limits
-from scaling_study.launch.supervisor import Watch
+from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes import process
-from scaling_study.records import outcome, reservation, results, summary, unwritable
+from scaling_study.records import reservation, results, summary, unwritable
 from scaling_study.records import store as records
 from scaling_study.records.outcome import Outcome
 from scaling_study.records.store import Record
@@ -70,13 +70,13 @@ class Run:
 
         Raises HostError when the results can no longer be written: the running trial then stays unfinished.
         """
-        with Watch(self.folder, interruption) as watch:
-            attempts = Attempts(watch, self.plan.cluster)
+        with SupervisorClient(self.folder, interruption) as supervisor:
+            attempts = Attempts(supervisor, self.plan.cluster)
             for trial, planned in self.trials():
                 if known := self.kept(trial):
                     display.finished(trial, planned, known, again=True)
                     continue
-                if watch.signal is not None or (self.max_trials is not None and self.ran >= self.max_trials):
+                if supervisor.signal is not None or (self.max_trials is not None and self.ran >= self.max_trials):
                     return
                 display.starts(trial, planned)
                 record = self.one(trial, planned, attempts)
@@ -145,11 +145,9 @@ class Run:
         folder, size = self.folder / "trials" / trial.id, reservation.bytes_for(self._largest)
         try:
             with results.cleared(folder), reservation.reserved(folder / "record.json", size) as place:
-                record = self._outcome(trial, planned, folder, attempts)
+                record = self._outcome(trial, planned, folder, attempts, size)
                 if record is None:
                     return None
-                if record.status == "failed":
-                    unwritable.check(self.folder, size, outcome.errors(folder))
                 data = records.encoded(dataclasses.asdict(record))
                 place.fill(data)
         except OSError as error:
@@ -157,8 +155,11 @@ class Run:
         self._largest = max(self._largest, len(data))
         return summary.of(record)
 
-    def _outcome(self, trial: Trial, planned: Planned, folder: Path, attempts: Attempts) -> Record | None:
-        """What is to be recorded of a trial, run now if it can be and need be; None if it was interrupted."""
+    def _outcome(self, trial: Trial, planned: Planned, folder: Path, attempts: Attempts, size: int) -> Record | None:
+        """What is to be recorded of a trial, run now if it can be and need be; None if it was interrupted.
+
+        Raises HostError for a failure of the results folder; `size`: bytes that a record needs.
+        """
         record = self.begun(trial, planned)
         records.write_json(folder / "trial.json", {**trial.to_dict(), "window": dataclasses.asdict(trial.window)})
         (folder / "command.txt").write_text(record.command + "\n", encoding="utf-8")
@@ -168,19 +169,21 @@ class Run:
             return record
         if reason := self.implied(trial):
             return dataclasses.replace(record, status="oom", reason=reason)
-        run = attempts.largest_batch if trial.find == "max_batch" else attempts.lasting
-        made = run(trial, folder, planned.measure)
-        result, verdict = made.outcome, ""
+        run = attempts.find_largest_batch if trial.find == "max_batch" else attempts.run_with_retries
+        attempt = run(trial, folder, planned.measure)
+        result, verdict = attempt.outcome, ""
         if trial.find == "parity" and result.status == "ok":
-            verdict = attempts.judged(folder, planned.measure.timeout_seconds)
+            verdict = attempts.judge_parity(folder, planned.measure.timeout_seconds)
             if verdict != "passed":
                 result = Outcome("failed", f"parity: {verdict}", result.error, result.ranks, result.notes)
-        if result.status == "cancelled" or (verdict and attempts.watch.signal is not None):
+        if result.status == "cancelled" or (verdict and attempts.supervisor.signal is not None):
             return None
+        if result.status == "failed":
+            unwritable.check(self.folder, size, result.rank_errors)
         return dataclasses.replace(
-            record, parity=verdict, found=dict(made.found), status=result.status, reason=result.reason,
-            error=result.error, notes=made.said, ranks=list(result.ranks), exit_code=made.exit.code,
-            total_seconds=made.exit.seconds, launch_seconds=made.launch_seconds, attempts=made.number,
+            record, parity=verdict, found=dict(attempt.search_result), status=result.status, reason=result.reason,
+            error=result.error, notes=attempt.all_notes, ranks=list(result.ranks), exit_code=attempt.exit.code,
+            total_seconds=attempt.exit.seconds, launch_seconds=attempt.launch_seconds, attempts=attempt.number,
         )  # fmt: skip
 
     def begun(self, trial: Trial, planned: Planned) -> Record:

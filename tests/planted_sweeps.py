@@ -64,7 +64,7 @@ def run(
     seen = Seen()
     job = sweep.Run(plan, folder, **options)
     job.open()
-    with process.listening() as interruption:
+    with process.Interruption() as interruption:
         if after:
             after(interruption)
         job.run(seen, interruption)

@@ -78,7 +78,7 @@ STARTS_PROCESSES = {
     "launch/supervisor": "and the process that runs them for a driver",
     "datasets": "prepares the data, so that the driver never imports torch",
     "provenance": "asks git for the commit",
-    "hosts/connection": "ssh to another host",
+    "hosts/connections": "ssh to another host",
     "hosts/on_each_host": "a launcher",
     "slurm/controller": "asks Slurm",
 }

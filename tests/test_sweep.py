@@ -186,7 +186,7 @@ def test_extra_repeats_are_run(plan_for, tmp_path):
     run(plan, tmp_path, max_trials=1)
     plant(job, plan, 0.1, 0.2, 0.3)
     seen = Seen()
-    with process.listening() as interruption:
+    with process.Interruption() as interruption:
         job.run(seen, interruption)
     assert [r.trial["repeat"] for r in seen.ended] == [4, 5, 6]
 

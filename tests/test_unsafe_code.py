@@ -61,7 +61,7 @@ def test_no_launcher_hands_a_value_to_a_shell(
         framework=framework, launcher=launcher, controller=controller, workers=1 if framework == "single" else 2
     )
     command = launchers.command(trial, record=folder)
-    env = {**os.environ, **attempts.environment(command), "RANKS": str(tmp_path / "ranks")}
+    env = {**os.environ, **attempts.launch_environment(command), "RANKS": str(tmp_path / "ranks")}
     done = subprocess.run(command.argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     said = [json.loads(path.read_text()) for path in (tmp_path / "ranks").iterdir()]
     assert len(said) == trial.workers, done.stderr[-2000:]

@@ -43,7 +43,7 @@ def exit_code(command: Callable[[], int]) -> int:
         return show_errors(error.problems, SOME_FAILED)
     except OSError as error:
         if error.errno == errno.EIO and not error.filename:  # the terminal is closed: nobody can read a message
-            process.fall_silent()
+            process.detach_from_terminal()
             return INTERRUPTED
         place = f"{error.filename}: " if error.filename else ""
         kept = "finished trials are kept; the same command continues"

@@ -53,7 +53,7 @@ def run_gates(study_file: Path | None, small: bool, results: Path) -> int:
     if not plan.gates:
         raise StudyError([f"{study_file} has no gates: it has parity: false, or nothing in it can run here"])
     folder = results / plan.study.name
-    with results_folder.locked(folder), process.listening() as interruption:
+    with results_folder.locked(folder), process.Interruption() as interruption:
         run = sweep.Run(plan, folder, {"find": "parity"}, AGAIN)
         run.open()
         run.run(Lines(console), interruption)

@@ -70,10 +70,10 @@ def cluster_from(hosts: str, hostfile: Path | None, machine: str) -> Cluster:
     """The hosts and the machine file that the options name. Raises StudyError."""
     if hosts and hostfile:
         raise StudyError(["--hosts and --hostfile exclude each other: give one"])
-    named = host_names.option(hosts) if hosts else host_names.read_file(hostfile) if hostfile else ()
+    named = host_names.parse_option(hosts) if hosts else host_names.read_hostfile(hostfile) if hostfile else ()
     file = machine_file.load(machine_file.find(machine)) if machine else MachineFile()
     job = allocation.current()
-    return Cluster(named or allocated(job), file, tuple(exported.names(os.environ)), in_job=job is not None)
+    return Cluster(named or allocated(job), file, tuple(exported.exported_names(os.environ)), in_job=job is not None)
 
 
 def trial_keys(text: str) -> dict[str, Any]:

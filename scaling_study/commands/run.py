@@ -116,12 +116,12 @@ def sweep(selection: Selection, cluster: Cluster, again: str, prune: bool, as_js
         run.open()
         estimate = Estimate(run.records.values())
         remote = [t for t, p in selected if planned.cluster.of(t) and not p.unsupported and not run.kept(t)]
-        for note in inspection.check(planned, remote, run.folder) if remote else ():
+        for note in inspection.inspect_hosts(planned, remote, run.folder) if remote else ():
             console.print(f"Note: {escape(note)}", soft_wrap=True)
         if not quiet:
             report.beforehand(console, planned, selected, run, estimate)
         with (
-            process.listening() as interruption,
+            process.Interruption() as interruption,
             progress.Progress(console, planned, selected, estimate, quiet or as_json) as display,
         ):
             run.run(display, interruption)

@@ -1,15 +1,16 @@
-"""What keeps order on another host while a sweep runs trials there: started there by ssh, and told what to do.
+"""The agent of another host, started there by ssh or srun: it ends what trials leave there, whatever happens here.
 
-    supervisor --- ssh --- agent         the trial's ranks on that host, started by whatever launcher
+    supervisor --- ssh --- agent         the trial's ranks on that host, started by any launcher
                   |         |  begin    ends what an earlier sweep left, makes the trial's temporary folder
                   |         |  end      ends every process that carries the sweep's mark, removes what they left
                   X  EOF,   |
                   or silence|  ends them too, and itself
 
-So ranks die with their driver on every host: if driver and supervisor are killed the line is closed, and if the network
-fails nothing more is heard on it. Launchers could not do it: a stopped rank, or one whose launcher was killed, stays.
+So ranks die with their driver on every host: if driver and supervisor are killed the connection is closed, and if the
+network fails nothing more arrives on it. Launchers cannot do that: a stopped rank, or one whose launcher was killed,
+stays.
 
-One request a line, as JSON, and one answer; an empty line only says that somebody is there.
+One request a line, as JSON, and one answer; an empty line is a heartbeat.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from typing import Any
 
 from scaling_study.processes import leftovers
 
-SILENCE_SECONDS = 8.0  # until a line on which nothing is heard counts as cut
+SILENCE_SECONDS = 8.0  # without a heartbeat, until the connection counts as lost
 ENTRY = (  # what ranks would import is looked up before our own place on the path hides it
-    "import importlib.util as u; found = u.find_spec('scaling_study'); import sys; sys.path.insert(0, {checkout!r}); "
-    "from scaling_study.hosts import agent; agent.main(found.origin if found else '')"
+    "import importlib.util as u; spec = u.find_spec('scaling_study'); import sys; sys.path.insert(0, {checkout!r}); "
+    "from scaling_study.hosts import agent; agent.main(spec.origin if spec else '')"
 )
 CODE = ("scaling_study", "data_parallel", "horovod_runs", "fsdp", "pipeline", "decentralized")
 
@@ -42,17 +43,17 @@ CODE = ("scaling_study", "data_parallel", "horovod_runs", "fsdp", "pipeline", "d
 class Agent:
     """This host, as far as one sweep is concerned."""
 
-    found: str  # the file that `import scaling_study` finds, as a rank would
+    package: str  # the file that `import scaling_study` finds, as a rank would
     mark: str = ""  # of the sweep whose trial is running
     temporary: str = ""
     since: float = field(default_factory=leftovers.clock)
 
     def answer(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Do what is asked."""
-        asked: Mapping[str, Callable[..., Mapping[str, Any]]] = {
-            "clock": self.clock, "about": self.about, "begin": self.begin, "end": self.end,
+        """The answer to one request."""
+        handlers: Mapping[str, Callable[..., Mapping[str, Any]]] = {
+            "clock": self.clock, "describe": self.describe, "begin": self.begin, "end": self.end,
         }  # fmt: skip
-        return asked[request["ask"]](**{key: value for key, value in request.items() if key != "ask"})
+        return handlers[request["ask"]](**{key: value for key, value in request.items() if key != "ask"})
 
     def clock(self) -> Mapping[str, Any]:
         return {"clock": time.time()}
@@ -75,22 +76,22 @@ class Agent:
         self.mark = self.temporary = ""
         return {"ended": ended}
 
-    def about(self, checkout: str, paths: Sequence[str]) -> Mapping[str, Any]:
-        """What this host is, to be held against the others (inspection.py), and which of the paths it does not see."""
+    def describe(self, checkout: str, paths: Sequence[str]) -> Mapping[str, Any]:
+        """What this host is, to be compared with the others (inspection.py), and which of the paths it does not see."""
         from scaling_study.machine import this_machine
         from scaling_study.provenance import commit
 
         name = socket.gethostname()
         return {
-            "name": name, "found": self.found, "python": platform.python_version(), "commit": commit(),
+            "name": name, "package": self.package, "python": platform.python_version(), "commit": commit(),
             "machine": this_machine().to_dict(), "code": digests(Path(checkout)), "interfaces": interfaces(),
-            "unseen": [path for path in paths if not Path(path).exists()], "own_address": _address(name),
+            "missing_paths": [path for path in paths if not Path(path).exists()], "own_address": address_of(name),
         }  # fmt: skip
 
 
-def main(found: str) -> None:
-    """Serve one line until it is cut; then end whatever still runs."""
-    agent = Agent(found)
+def main(package: str) -> None:
+    """Serve one connection until it is closed; then end whatever still runs."""
+    agent = Agent(package)
     try:
         with contextlib.suppress(OSError, ValueError):
             _serve(agent)
@@ -99,13 +100,13 @@ def main(found: str) -> None:
 
 
 def _serve(agent: Agent) -> None:
-    heard = b""
+    received = b""
     while select.select([0], [], [], SILENCE_SECONDS)[0]:
         if not (data := os.read(0, 65536)):
             return
-        *lines, heard = (heard + data).split(b"\n")
-        for line in filter(None, lines):
-            os.write(1, json.dumps(agent.answer(json.loads(line))).encode() + b"\n")
+        *requests, received = (received + data).split(b"\n")
+        for request in filter(None, requests):
+            os.write(1, json.dumps(agent.answer(json.loads(request))).encode() + b"\n")
 
 
 def digests(checkout: Path) -> dict[str, str]:
@@ -120,15 +121,15 @@ def interfaces() -> dict[str, str]:
 
     up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
     return {
-        name: one.address
+        name: address.address
         for name, addresses in psutil.net_if_addrs().items()
-        for one in addresses
-        if name in up and one.family == socket.AF_INET
+        for address in addresses
+        if name in up and address.family == socket.AF_INET
     }
 
 
-def _address(name: str) -> str:
-    """What a name means here; empty if nothing."""
+def address_of(name: str) -> str:
+    """The IPv4 address that a name resolves to on this host; empty if it does not."""
     with contextlib.suppress(OSError):
         return socket.gethostbyname(name)
     return ""

@@ -1,119 +1,223 @@
-"""The lines of a sweep to the agents of other hosts: kept alive by a beat, and watched for being cut.
+"""Connections of a sweep to the agents of other hosts: opened by ssh or srun, kept alive by a heartbeat, watched.
 
-with lines.trial(hosts, mark, temporary, stop) as trial:      begins it on every host, ends it on every host
-    exit = process.run(..., stop=trial)                       readable when a host fails, or the driver says stop
-exit = trial.judged(exit)                                     names the host that failed, if one did
+    with connections.trial(hosts, mark, temporary, stop) as trial:   begins the trial on every host, ends it there
+        exit = process.run(..., stop=trial)                          readable when a host fails, or the driver stops it
+    exit = trial.with_failed_host(exit)                              names the host that failed, if one did
+
+Requests and answers are JSON, one a line (agent.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import select
+import subprocess
+import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
-from scaling_study.hosts.connection import OPEN_SECONDS, Line, Lost
+import psutil
+
+from scaling_study.hosts import agent, reach, ssh
 from scaling_study.processes.process import Exit, Stop
+from scaling_study.settings import CHECKOUT
 
-BEAT_SECONDS = 1.0
+OPEN_SECONDS = 20.0  # for the first answer: logging in, starting Python
+ANSWER_SECONDS = 5.0
+HEARTBEAT_SECONDS = 1.0
+CLOSED = "the connection was closed"
 
 
-class Lines:
-    """The lines of one sweep, opened when a trial first needs them and kept for the next."""
+class ConnectionLost(Exception):
+    """A host cannot be reached, or no more. The message names it, and the remedy."""
+
+
+class AgentConnection:
+    """The connection to one host's agent, which is started with it and ends with it."""
+
+    def __init__(self, host: str, elsewhere: bool = True) -> None:
+        self.host, self._received = host, b""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (it is open as long as the connection)
+        words = [*_environment(), sys.executable, "-P", "-u", "-c", agent.ENTRY.format(checkout=str(CHECKOUT))]
+        argv = reach.command(host, words) if elsewhere else words
+        try:
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+                start_new_session=True, bufsize=0,
+            )  # fmt: skip
+        except OSError as error:
+            raise ConnectionLost(
+                f"{host}: {error.filename}: {error.strerror}: is an ssh client installed here?"
+            ) from error
+
+    def fileno(self) -> int:
+        """Readable once an answer arrives, or the connection is closed."""
+        assert self._process.stdout
+        return self._process.stdout.fileno()
+
+    def ask(self, request: Mapping[str, Any], seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
+        """The agent's answer. Raises ConnectionLost where there is none in time."""
+        deadline = time.monotonic() + seconds
+        try:
+            self._send(json.dumps(request).encode() + b"\n")
+        except (OSError, ValueError) as error:
+            raise ConnectionLost(self.failure(CLOSED)) from error
+        while b"\n" not in self._received:
+            ready = select.select([self.fileno()], [], [], max(0.0, deadline - time.monotonic()))[0]
+            data = os.read(self.fileno(), 1 << 20) if ready else b""
+            if not data:
+                raise ConnectionLost(self.failure(CLOSED if ready else f"no answer within {seconds:.0f} s"))
+            self._received += data
+        answer_text, self._received = self._received.split(b"\n", 1)
+        answer: dict[str, Any] = json.loads(answer_text)
+        return answer
+
+    def heartbeat(self) -> None:
+        """Tell the agent that this process is alive."""
+        with contextlib.suppress(OSError, ValueError):
+            self._send(b"\n")
+
+    def close(self) -> None:
+        """Close the connection: the agent ends what runs, and itself."""
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream:
+                stream.close()
+        try:
+            self._process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._errors.close()
+
+    def failure(self, otherwise: str) -> str:
+        """How the connection ended, in one clause that names the host."""
+        code = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(1.0)
+        self._errors.seek(0)
+        stderr = self._errors.read().decode("utf-8", "replace")
+        if code is None or (not stderr and code in (0, ssh.OWN_CODE)):
+            return f"{self.host}: {otherwise}"
+        return f"{self.host}: {reach.failure(self.host, code, stderr)}"
+
+    def _send(self, data: bytes) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(data)
+
+
+class AgentConnections:
+    """The connections of one sweep, each opened when a trial first needs it and kept for the next."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, Line] = {}
-        self._over = threading.Event()
-        self._beating: threading.Thread | None = None
+        self._connections: dict[str, AgentConnection] = {}
+        self._closing = threading.Event()
+        self._heartbeat: threading.Thread | None = None
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> AgentConnections:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        if self._beating:
-            self._beating.join()
-        for line in self._lines.values():
-            line.close()
+        self._closing.set()
+        if self._heartbeat:
+            self._heartbeat.join()
+        for connection in self._connections.values():
+            connection.close()
 
     @contextlib.contextmanager
-    def trial(self, hosts: Sequence[str], mark: str, temporary: str, stop: Stop) -> Iterator[Trial]:
-        """A trial on these hosts. Raises Lost if one is not there at its beginning."""
+    def trial(self, hosts: Sequence[str], mark: str, temporary: str, stop: Stop) -> Iterator[TrialOnHosts]:
+        """A trial on these hosts. Raises ConnectionLost if one of them cannot be reached at its beginning."""
         begin = {"ask": "begin", "mark": mark, "temporary": temporary}
-        if lost := self._each(hosts, lambda line: line.ask(begin)):
+        if lost := self._ask_all(hosts, lambda connection: connection.ask(begin)):
             raise lost
-        trial = Trial([self._lines[host] for host in hosts], stop)
+        trial = TrialOnHosts([self._connections[host] for host in hosts], stop)
         try:
             yield trial
         finally:
             trial.close()
-            if gone := self._each(hosts, lambda line: line.ask({"ask": "end"}), again=False):
-                trial.lost = trial.lost or str(gone)
-                self._each(hosts, lambda line: line.ask(begin) and line.ask({"ask": "end"}))  # its ranks may live
+            if lost := self._ask_all(hosts, lambda connection: connection.ask({"ask": "end"}), reopen=False):
+                trial.failed_host = trial.failed_host or str(lost)
+                # Its ranks may be alive: a new agent ends them.
+                self._ask_all(hosts, lambda connection: connection.ask(begin) and connection.ask({"ask": "end"}))
 
-    def _each(self, hosts: Sequence[str], ask: Callable[[Line], object], again: bool = True) -> Lost | None:
-        """Ask every host, all at once; what the first that cannot be reached said. `again`: not without a new line."""
+    def _ask_all(
+        self, hosts: Sequence[str], ask: Callable[[AgentConnection], object], reopen: bool = True
+    ) -> ConnectionLost | None:
+        """Ask every host, all at once; the failure of the first that cannot be reached, also by a new connection."""
 
-        def asked(host: str) -> Lost | None:
-            known = host in self._lines
+        def failure_of(host: str) -> ConnectionLost | None:
+            known = host in self._connections
             try:
-                ask(self._line(host))
-            except Lost as lost:
-                if line := self._lines.pop(host, None):
-                    line.close()
-                return asked(host) if known and again else lost
+                ask(self._open(host))
+            except ConnectionLost as lost:
+                if connection := self._connections.pop(host, None):
+                    connection.close()
+                return failure_of(host) if known and reopen else lost
             return None
 
         if not hosts:
             return None
         with ThreadPoolExecutor(len(hosts)) as pool:
-            return next(filter(None, list(pool.map(asked, hosts))), None)
+            return next(filter(None, list(pool.map(failure_of, hosts))), None)
 
-    def _line(self, host: str) -> Line:
-        """The host's line, opened if there is none."""
-        if host not in self._lines:
-            line = Line(host)
+    def _open(self, host: str) -> AgentConnection:
+        """The host's connection, opened if there is none."""
+        if host not in self._connections:
+            connection = AgentConnection(host)
             try:
-                line.ask({"ask": "clock"}, OPEN_SECONDS)
-            except Lost:
-                line.close()
+                connection.ask({"ask": "clock"}, OPEN_SECONDS)
+            except ConnectionLost:
+                connection.close()
                 raise
-            self._lines[host] = line
-            self._beat()
-        return self._lines[host]
+            self._connections[host] = connection
+            if not self._heartbeat:
+                self._heartbeat = threading.Thread(target=self._send_heartbeats, daemon=True)
+                self._heartbeat.start()
+        return self._connections[host]
 
-    def _beat(self) -> None:
-        if not self._beating:
-            self._beating = threading.Thread(target=self._beats, daemon=True)
-            self._beating.start()
-
-    def _beats(self) -> None:
-        while not self._over.wait(BEAT_SECONDS):
-            for line in list(self._lines.values()):
-                line.beat()
+    def _send_heartbeats(self) -> None:
+        while not self._closing.wait(HEARTBEAT_SECONDS):
+            for connection in list(self._connections.values()):
+                connection.heartbeat()
 
 
-class Trial:
-    """What can end a running trial: the driver's word, or a host that fails."""
+class TrialOnHosts:
+    """What can end a running trial before its time: the driver, or a host that fails."""
 
-    def __init__(self, lines: Sequence[Line], stop: Stop) -> None:
-        self._lines, self.lost = lines, ""
-        self._any = select.epoll()
-        for one in (stop, *lines):
-            self._any.register(one.fileno(), select.EPOLLIN | select.EPOLLHUP)
+    def __init__(self, connections: Sequence[AgentConnection], stop: Stop) -> None:
+        self._connections, self.failed_host = connections, ""
+        self._epoll = select.epoll()
+        for source in (stop, *connections):
+            self._epoll.register(source.fileno(), select.EPOLLIN | select.EPOLLHUP)
 
     def fileno(self) -> int:
-        """Readable once one of them has come."""
-        return self._any.fileno()
+        """Readable once either has happened."""
+        return self._epoll.fileno()
 
     def close(self) -> None:
-        """Note which host's line was cut meanwhile: nothing is asked while a trial runs, so none has spoken."""
-        self._any.close()
-        cut = [line for line in self._lines if select.select([line.fileno()], [], [], 0)[0]]
-        self.lost = cut[0].why("the line was cut") if cut else ""
+        """Note which host's connection was closed: agents send nothing by themselves while a trial runs."""
+        self._epoll.close()
+        closed = [connection for connection in self._connections if select.select([connection], [], [], 0)[0]]
+        self.failed_host = closed[0].failure(CLOSED) if closed else ""
 
-    def judged(self, exit: Exit) -> Exit:
+    def with_failed_host(self, exit: Exit) -> Exit:
         """How the command ended, with the host that failed, if one did."""
-        return replace(exit, node=self.lost, interrupted=exit.interrupted and not self.lost) if self.lost else exit
+        return replace(exit, node=self.failed_host, interrupted=False) if self.failed_host else exit
+
+
+def other_hosts(names: Iterable[str]) -> list[str]:
+    """Those of the names that are not this host's."""
+    own = {address.address for addresses in psutil.net_if_addrs().values() for address in addresses}
+    return [name for name in names if agent.address_of(name) not in own]
+
+
+def _environment() -> list[str]:
+    """Where another host finds what ranks import, if that is not where its Python looks anyway."""
+    path = os.environ.get("PYTHONPATH")
+    return ["env", f"PYTHONPATH={path}"] if path else []

@@ -1,4 +1,4 @@
-"""Which variables of the environment go with a trial to another host, and which must not. Pure.
+"""Which environment variables a trial takes to another host, and which it must not. Pure.
 
 Horovod's launcher writes its whole environment, with every key and password in it, on the command line of ssh, where
 each user of both hosts can read it. Open MPI's and torch's give the others nothing. So a trial over hosts is started
@@ -22,14 +22,14 @@ AT_HOME = (
 PREFIXES_AT_HOME = ("SLURM_", "PMIX_", "PRTE_", "OPAL_")
 
 
-def names(environment: Mapping[str, str], also: Iterable[str] = ()) -> list[str]:
-    """Those of its variables that every rank is to have, on whichever host."""
+def exported_names(environment: Mapping[str, str], also: Iterable[str] = ()) -> list[str]:
+    """The variables that every rank gets, on any host."""
     wanted = {*NAMES, *also}
     return sorted(name for name in environment if name in wanted or name.startswith(PREFIXES))
 
 
-def without(environment: Mapping[str, str], also: Iterable[str] = ()) -> list[str]:
-    """What stands before a launcher's command so that it sees nothing else: `env -u NAME -u NAME ...`."""
-    kept = {*names(environment, also), *AT_HOME}
+def env_without_private(environment: Mapping[str, str], also: Iterable[str] = ()) -> list[str]:
+    """The prefix of a launcher's command that removes all other variables: `env -u NAME -u NAME ...`."""
+    kept = {*exported_names(environment, also), *AT_HOME}
     dropped = sorted(name for name in environment if name not in kept and not name.startswith(PREFIXES_AT_HOME))
     return ["env", *(word for name in dropped for word in ("-u", name))] if dropped else []

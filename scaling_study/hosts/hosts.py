@@ -25,12 +25,12 @@ OCTET = r"(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
 ADDRESS = re.compile(rf"{OCTET}(?:\.{OCTET}){{3}}")
 LINE = re.compile(r"(?P<name>[^\s:]+)(?::(?P<colon>\S+))?(?P<rest>(?:\s+\S+)*)")
 KEY = re.compile(r"(?P<key>slots|max[_-]slots)=(?P<value>\S+)")
-RIGHT = "right would be a name or IPv4 address with its slots, like h1:2"
+EXPECTED = "expected a name or IPv4 address with its slots, like h1:2"
 
 
 @dataclass(frozen=True)
 class Host:
-    """A host, by the name that ssh knows it by, and how many workers there is room for."""
+    """A host, by the name that ssh knows it by, and how many workers it has room for."""
 
     name: str
     slots: int = 1
@@ -39,17 +39,17 @@ class Host:
         return f"{self.name}:{self.slots}"
 
 
-def listed(words: Iterable[tuple[str, str]]) -> tuple[Host, ...]:
+def parse_hosts(words: Iterable[tuple[str, str]]) -> tuple[Host, ...]:
     """Hosts from (where it stands, `h1:2`). Raises StudyError, each with its place; `h1` alone has one slot."""
-    return _unlike([(where, *_parsed(word, *word.partition(":")[::2])) for where, word in words])
+    return _distinct([(where, *_parse_host(word, *word.partition(":")[::2])) for where, word in words])
 
 
-def option(text: str) -> tuple[Host, ...]:
+def parse_option(text: str) -> tuple[Host, ...]:
     """The hosts of `--hosts h1:2,h2:2`. Raises StudyError."""
-    return listed(("--hosts", word.strip()) for word in text.split(","))
+    return parse_hosts(("--hosts", word.strip()) for word in text.split(","))
 
 
-def read_file(path: Path) -> tuple[Host, ...]:
+def read_hostfile(path: Path) -> tuple[Host, ...]:
     """The hosts of a hostfile. Raises StudyError with file and line."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -58,83 +58,83 @@ def read_file(path: Path) -> tuple[Host, ...]:
             data = stream.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise StudyError([f"{path}: larger than {MOST_BYTES:,} bytes; a hostfile has one line for each host"])
-        return in_hostfile(data.decode(), str(path))
+        return parse_hostfile(data.decode(), str(path))
     except OSError as error:
         raise StudyError([f"{path}: cannot be read: {error.strerror}"]) from error
     except UnicodeDecodeError as error:
         raise StudyError([f"{path}: not UTF-8 text (byte {error.start})"]) from error
 
 
-def in_hostfile(text: str, path: str) -> tuple[Host, ...]:
+def parse_hostfile(text: str, path: str) -> tuple[Host, ...]:
     """The hosts in the text of a hostfile, `h1 slots=2` or `h1:2` a line; `#` begins a comment. Raises StudyError."""
-    said = []
+    entries = []
     for number, line in enumerate(text.splitlines(), 1):
         if line := line.partition("#")[0].strip():
-            said.append((f"{path}:{number}", *_of_line(line)))
-    if not said:
-        raise StudyError([f"{path}: names no host; a line for each would be `h1 slots=2`"])
-    return _unlike(said)
+            entries.append((f"{path}:{number}", *_parse_line(line)))
+    if not entries:
+        raise StudyError([f"{path}: lists no hosts; expected a line like `h1 slots=2` for each"])
+    return _distinct(entries)
 
 
-def spread(hosts: Sequence[Host], count: int, workers: int) -> tuple[Host, ...]:
+def with_equal_slots(hosts: Sequence[Host], count: int, workers: int) -> tuple[Host, ...]:
     """The first `count` hosts, each with its equal share of the workers as its slots."""
     return tuple(Host(host.name, workers // count) for host in hosts[:count])
 
 
-def why_too_few(hosts: Sequence[Host], count: int, workers: int) -> str:
+def capacity_problem(hosts: Sequence[Host], count: int, workers: int) -> str:
     """Why these hosts have no room for so many workers on `count` of them; empty if they have."""
     if not hosts:
-        return f"hosts={count}, and no hosts are given (--hosts, --hostfile, or `hosts:` in the study)"
+        return f"hosts={count}, but no hosts are listed (--hosts, --hostfile, or `hosts:` in the study)"
     if count > len(hosts):
-        return f"hosts={count}, and {len(hosts)} are given ({', '.join(map(str, hosts[:4]))})"
+        return f"hosts={count}, but {len(hosts)} are listed ({', '.join(map(str, hosts[:4]))})"
     each = workers // count
     small = next((host for host in hosts[:count] if host.slots < each), None)
-    return f"hosts={count} takes {each} workers each, and {small.name} has slots={small.slots}" if small else ""
+    return f"hosts={count} needs {each} slots on each, but {small.name} has slots={small.slots}" if small else ""
 
 
 # --- one word, one line
 
 
-def _of_line(line: str) -> tuple[Host | None, str]:
+def _parse_line(line: str) -> tuple[Host | None, str]:
     """A line of a hostfile: the host, or else what is wrong with it."""
-    found = LINE.fullmatch(line)
-    if not found:  # it begins with a colon
-        return None, f"{quoted(line)} names no host; {RIGHT}"
-    slots, rest = found["colon"] or "", found["rest"].split()
+    match = LINE.fullmatch(line)
+    if not match:  # it begins with a colon
+        return None, f"{quoted(line)} names no host; {EXPECTED}"
+    slots, rest = match["colon"] or "", match["rest"].split()
     for word in rest:
         key = KEY.fullmatch(word)
         if not key or (slots and key["key"] == "slots"):
-            return None, f"{quoted(word)} is not understood; right would be `h1 slots=2` or `h1:2`"
+            return None, f"{quoted(word)} is not understood; expected `h1 slots=2` or `h1:2`"
         slots = key["value"] if key["key"] == "slots" else slots
-    return _parsed(line, found["name"], slots)
+    return _parse_host(line, match["name"], slots)
 
 
-def _parsed(word: str, name: str, slots: str) -> tuple[Host | None, str]:
+def _parse_host(word: str, name: str, slots: str) -> tuple[Host | None, str]:
     """A host from its name and slots as written, or else what is wrong."""
     if "@" in name:
-        return None, f"{quoted(word)}: the user belongs into ~/.ssh/config (Host, User); {RIGHT}"
+        return None, f"{quoted(word)}: the user belongs into ~/.ssh/config (Host, User); {EXPECTED}"
     if not name or len(name) > 253 or not (ADDRESS if NUMBERS.fullmatch(name) else NAME).fullmatch(name):
-        return None, f"{quoted(name)} is no name of a host; {RIGHT}"
+        return None, f"{quoted(name)} is not a host name; {EXPECTED}"
     if word.endswith(":") or not re.fullmatch(r"[0-9]{0,6}", slots):
-        return None, f"{quoted(word)}: {quoted(slots)} is no number of slots; {RIGHT}"
+        return None, f"{quoted(word)}: {quoted(slots)} is not a number of slots; {EXPECTED}"
     if not 1 <= int(slots or 1) <= MOST_SLOTS:
-        return None, f"{quoted(word)}: slots={slots}; a host has from 1 to {MOST_SLOTS:,}"
+        return None, f"{quoted(word)}: slots={slots}; the range is 1 to {MOST_SLOTS:,}"
     return Host(name, int(slots or 1)), ""
 
 
-def _unlike(said: Sequence[tuple[str, Host | None, str]]) -> tuple[Host, ...]:
+def _distinct(entries: Sequence[tuple[str, Host | None, str]]) -> tuple[Host, ...]:
     """The hosts, if all are right and none is named twice. Raises StudyError."""
-    problems = [f"{where}: {wrong}" for where, _, wrong in said if wrong]
+    problems = [f"{where}: {wrong}" for where, _, wrong in entries if wrong]
     first: dict[str, str] = {}
-    for where, host, _ in said:
+    for where, host, _ in entries:
         if host and host.name.lower() in first:
             before = first[host.name.lower()]
             twice = "twice" if before == where else f"twice (first {before})"
-            problems.append(f"{where}: host {host.name} is given {twice}; give it once, with all its slots")
+            problems.append(f"{where}: host {host.name} is listed {twice}; list it once, with all its slots")
         elif host:
             first[host.name.lower()] = where
-    if len(said) > MOST_HOSTS:
-        problems.append(f"{said[-1][0]}: {len(said):,} hosts; at most {MOST_HOSTS:,} can be used")
+    if len(entries) > MOST_HOSTS:
+        problems.append(f"{entries[-1][0]}: {len(entries):,} hosts; the limit is {MOST_HOSTS:,}")
     if problems:
         raise StudyError(problems)
-    return tuple(host for _, host, _ in said if host)
+    return tuple(host for _, host, _ in entries if host)

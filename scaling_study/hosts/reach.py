@@ -1,6 +1,7 @@
-"""How another host is reached: by srun where it belongs to the Slurm job around us, else by ssh. Pure but for looking.
+"""How another host is reached: by srun where it belongs to the surrounding Slurm job, else by ssh. Pure but for its
+look at the environment.
 
-Many clusters let nobody log in to their nodes by ssh, or not without more; srun needs no key, no name of a host that
+Many clusters do not allow ssh to their nodes, or only with more setup; srun needs neither a key nor a name that
 resolves, and what it starts is part of the job: it ends with it.
 """
 
@@ -21,12 +22,12 @@ def command(host: str, argv: Sequence[str], environment: Mapping[str, str] | Non
     return ssh.command(host, argv)
 
 
-def why(host: str, code: int | None, said: str, environment: Mapping[str, str] | None = None) -> str:
+def failure(host: str, code: int | None, stderr: str, environment: Mapping[str, str] | None = None) -> str:
     """What went wrong there, in one clause, from the command's exit code and stderr."""
     if not _in_job(host, environment):
-        return ssh.why(host, code, said)
-    own = [line.partition("error: ")[2] for line in said.splitlines() if line.startswith("srun: error: ")]
-    last = [line.strip() for line in said.splitlines() if line.strip()][-1:]
+        return ssh.failure(host, code, stderr)
+    own = [line.partition("error: ")[2] for line in stderr.splitlines() if line.startswith("srun: error: ")]
+    last = [line.strip() for line in stderr.splitlines() if line.strip()][-1:]
     return f"srun: {own[0]}" if own else "".join(last) or f"ended with exit code {code}"
 
 

@@ -1,7 +1,7 @@
-"""How another host is spoken to: the command line of ssh, and what its failures mean, each with its remedy. Pure.
+"""The command line of ssh to another host, and what its failures mean, each with a remedy. Pure.
 
-Nothing is ever asked of a person (BatchMode), and a host's key is checked: who is not known is not trusted. Whatever
-else a connection needs (user, port, key, jump host) stands in ~/.ssh/config, where every launcher finds it too.
+ssh never prompts (BatchMode), and a host's key is checked: an unknown host is not trusted. Whatever else a connection
+needs (user, port, key, jump host) belongs into ~/.ssh/config, where every launcher finds it too.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ OPTIONS = (
     "-x", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}",
     "-o", f"ServerAliveInterval={ALIVE_SECONDS}", "-o", f"ServerAliveCountMax={ALIVE_TIMES}", "-o", "LogLevel=ERROR",
 )  # fmt: skip
-REMEDIES = (  # words of OpenSSH 9.2, and what helps
-    ("Host key verification failed", "known_hosts has another key for it, or none; check it, then `ssh {host}` once"),
-    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "if it was set up anew: ssh-keygen -R {host}, then `ssh {host}` once"),
-    ("Permission denied", "it does not take this user's key: ssh-copy-id {host}"),
-    ("Could not resolve hostname", "its name is not known here: /etc/hosts or DNS"),
-    ("Connection refused", "no sshd listens there: start it"),
-    ("Connection timed out", "is it up, and is this its address? ping {host}"),
-    ("No route to host", "is it up, and is this its address? ping {host}"),
-    ("not responding", "the network between, or the host, has failed"),
+REMEDIES = (  # messages of OpenSSH 9.2, and the remedy
+    ("Host key verification failed", "known_hosts has no key for it, or another one: check it, then `ssh {host}` once"),
+    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "if it was reinstalled: ssh-keygen -R {host}, then `ssh {host}` once"),
+    ("Permission denied", "it does not accept this user's key: ssh-copy-id {host}"),
+    ("Could not resolve hostname", "its name does not resolve here: check /etc/hosts or DNS"),
+    ("Connection refused", "no sshd is listening there: start it"),
+    ("Connection timed out", "check that it is up and that this is its address: ping {host}"),
+    ("No route to host", "check that it is up and that this is its address: ping {host}"),
+    ("not responding", "the host, or the network to it, has failed"),
 )  # fmt: skip
 
 
@@ -33,14 +33,14 @@ def command(host: str, argv: Sequence[str]) -> list[str]:
     return ["ssh", *OPTIONS, host, f"exec {shlex.join(argv)}"]
 
 
-def why(host: str, code: int | None, said: str) -> str:
-    """`ssh: Connection refused: no sshd listens there: start it`: in one clause, from ssh's exit code and stderr."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def failure(host: str, code: int | None, stderr: str) -> str:
+    """What went wrong, in one clause with its remedy, from ssh's exit code and stderr."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     if code in (126, 127):
-        said = lines[-1] if lines else "a command is not there"
-        return f"{said}: every host needs the same environment in the same place"
+        message = lines[-1] if lines else "a command was not found"
+        return f"{message}: every host needs the same environment in the same place"
     for words, remedy in REMEDIES:
-        if words in said:
+        if words in stderr:
             line = next(line for line in lines if words in line)
             return f"ssh: {line.removeprefix('ssh: ').rstrip('.')}: {remedy.format(host=host)}"
     if code == OWN_CODE or code is None:

@@ -52,7 +52,7 @@ def python(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, clust
 
 def horovodrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
     """Horovod's launcher, which takes MPI unless told --gloo; we always say which."""
-    over = _listed("-H", cluster.of(trial))
+    over = _host_option("-H", cluster.of(trial))
     interface = cluster.interface(trial)
     argv = (
         str(bin / "horovodrun"), "-np", str(trial.workers), *over,
@@ -64,14 +64,14 @@ def horovodrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, c
 
 def mpirun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
     """Plain Open MPI. Ranks pin themselves (ranks.py); a waiting rank yields its core instead of spinning on it."""
-    here = bin / "mpirun"  # the environment's own, where the machine has none
-    over: list[str] = _listed("--host", cluster.of(trial))
+    own = bin / "mpirun"  # the environment's, where the machine has none
+    over: list[str] = _host_option("--host", cluster.of(trial))
     if interface := cluster.interface(trial):
         over += ["--mca", "btl_tcp_if_include", interface, "--mca", "oob_tcp_if_include", interface]
     if over:  # ranks elsewhere get no variable that is not named
         over += [word for name in cluster.exported(trial) for word in ("-x", name)]
     argv = (
-        str(here) if here.exists() else "mpirun", "-np", str(trial.workers), *over, "--allow-run-as-root",
+        str(own) if own.exists() else "mpirun", "-np", str(trial.workers), *over, "--allow-run-as-root",
         "--bind-to", "none", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", *cluster.flags("mpirun"), *program,
     )  # fmt: skip
     return Command(argv)
@@ -85,10 +85,10 @@ def torchrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, clu
     if over := cluster.of(trial):
         nodes = ["--nnodes", str(len(over)), "--node-rank", "{node}", "--rdzv-endpoint", f"{over[0].name}:{port}"]
     else:
-        nodes = ["--standalone", "--local-addr", LOOPBACK]  # or ranks ask for this host by its name, which may mislead
+        nodes = ["--standalone", "--local-addr", LOOPBACK]  # or ranks resolve this host's name, which may mislead
     each = str(over[0].slots if over else trial.workers)
     argv = (
-        *_agents(trial, cluster), str(bin / "torchrun"), *nodes, "--nproc-per-node", each,
+        *_on_each_host(trial, cluster), str(bin / "torchrun"), *nodes, "--nproc-per-node", each,
         *cluster.flags("torchrun"), *program[1:],
     )  # fmt: skip
     return Command(argv)
@@ -104,7 +104,7 @@ def deepspeed(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cl
     else:
         nodes = ["--num_gpus", str(trial.workers)]
     argv = (
-        *_agents(trial, cluster), str(bin / "deepspeed"), *nodes, "--master_port", str(port),
+        *_on_each_host(trial, cluster), str(bin / "deepspeed"), *nodes, "--master_port", str(port),
         *cluster.flags("deepspeed"), *program[1:],
     )  # fmt: skip
     return Command(argv)
@@ -128,12 +128,12 @@ def srun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster
     return Command(argv, {"OMPI_MCA_mpi_yield_when_idle": "1"} if mpi else meet)
 
 
-def _listed(option: str, over: Sequence[Host]) -> list[str]:
-    return [option, ",".join(map(str, over))] if over else []
+def _host_option(option: str, hosts: Sequence[Host]) -> list[str]:
+    return [option, ",".join(map(str, hosts))] if hosts else []
 
 
-def _agents(trial: Trial, cluster: Cluster) -> list[str]:
-    """What stands before a command that is to run once on each host of the trial (on_each_host.py)."""
+def _on_each_host(trial: Trial, cluster: Cluster) -> list[str]:
+    """The prefix of a command that runs once on each host of the trial (on_each_host.py)."""
     if not (over := cluster.of(trial)):
         return []
     also = [word for name in sorted(cluster.environment(trial)) for word in ("-x", name)]
@@ -150,14 +150,14 @@ LAUNCHERS: Mapping[str, Callable[[Trial, Sequence[str], Path, int, Cluster], Com
 }
 
 
-TOLD_THEIR_PORT = ("deepspeed", "srun")  # of the others, horovodrun and torchrun take a free one, the rest needs none
-TOLD_OVER_HOSTS = ("deepspeed", "srun", "torchrun")
+NEED_PORT = ("deepspeed", "srun")  # of the others, horovodrun and torchrun choose one, the rest needs none
+NEED_PORT_OVER_HOSTS = ("deepspeed", "srun", "torchrun")
 
 
 def preferred_port(trial: Trial, attempt: int = 1) -> int:
-    """The port of a configuration where nobody else has it: the same each time, and seldom that of another.
+    """The first choice of port for a configuration: the same each time, and seldom that of another.
 
-    Each attempt has its own: that of a host far away is found to be taken only by trying.
+    Each attempt has its own: whether a port of another host is in use shows only when it is tried.
     """
     return PORTS[(int(trial.configuration[-4:], 16) + attempt - 1) % len(PORTS)]
 
@@ -170,5 +170,5 @@ def command(trial: Trial, record: Path | None = None, port: int | None = None, c
     script = CHECKOUT / FRAMEWORKS[trial.framework].script
     program = [sys.executable, str(script), *trial.to_argv(), *(["--record", str(record)] if record else [])]
     launch = LAUNCHERS[trial.launcher]
-    made = launch(trial, program, Path(sys.executable).parent, port or preferred_port(trial), cluster)
-    return replace(made, env={**cluster.environment(trial), **made.env})
+    launched = launch(trial, program, Path(sys.executable).parent, port or preferred_port(trial), cluster)
+    return replace(launched, env={**cluster.environment(trial), **launched.env})

@@ -1,4 +1,4 @@
-"""Trials outlive their driver by seconds: a process of its own watches over them.
+"""A trial outlives its driver by seconds at most: the supervisor, a process of its own, ends it.
 
     driver ---- socket pair ---- supervisor ---- launcher ---- ranks       the supervisor: a session of its own,
        |                             |                                   the parent of whatever is orphaned below it
@@ -31,14 +31,13 @@ from signal import Signals
 
 import psutil
 
-from scaling_study.hosts.connection import Lost
-from scaling_study.hosts.connections import Lines
+from scaling_study.hosts.connections import AgentConnections, ConnectionLost
 from scaling_study.processes import leftovers, process
 from scaling_study.processes.process import Exit, Interruption
 from scaling_study.settings import CHECKOUT
 
 STOP = b"stop"
-PATIENCE_SECONDS = 30.0  # beyond a trial's time-out, until a supervisor that does not answer counts as lost
+ANSWER_SECONDS = 30.0  # beyond a trial's time-out, until a supervisor that does not answer counts as lost
 ENTRY = (
     f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from scaling_study.launch import supervisor; supervisor.main()"
 )
@@ -47,17 +46,17 @@ ENTRY = (
 # --- the driver's side
 
 
-class Watch:
+class SupervisorClient:
     """Runs commands for a sweep through a supervisor, which is started when first needed and again when lost."""
 
     def __init__(self, results: Path, interruption: Interruption) -> None:
         self.results, self._interruption = results, interruption
-        self._supervisor: _Supervisor | None = None
+        self._supervisor: _SupervisorProcess | None = None
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> SupervisorClient:
         process.adopt_orphans()  # the supervisor's, should it be killed
         self._not_ours = {child.pid for child in psutil.Process().children(recursive=True)}
-        self.ended = leftovers.clean(self.results)  # in words: what an earlier sweep had left running
+        self.ended_leftovers = leftovers.clean(self.results)  # processes of an earlier sweep, in words
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -84,53 +83,53 @@ class Watch:
         marked = {**env, **leftovers.environment(self.results, temporary)}
         request = _Request(list(argv), marked, str(log.resolve()), timeout_seconds, str(temporary), list(hosts))
         start = time.monotonic()
-        self._supervisor = self._supervisor or _Supervisor(self.results)
+        self._supervisor = self._supervisor or _SupervisorProcess(self.results)
         try:
             return self._supervisor.ask(request, self)
-        except _Lost as lost:
+        except _SupervisorLost as lost:
             self._supervisor = None
             process.end_descendants(not_ours=self._not_ours)
             shutil.rmtree(temporary, ignore_errors=True)
             return Exit(None, time.monotonic() - start, lost=str(lost), interrupted=self.signal is not None)
 
 
-class _Lost(Exception):
-    """The supervisor is gone; in words, how."""
+class _SupervisorLost(Exception):
+    """The supervisor has ended; the message says how."""
 
 
-class _Supervisor:
+class _SupervisorProcess:
     """The other process, as the driver sees it."""
 
     def __init__(self, results: Path) -> None:
-        self._line, theirs = Pipe()
-        with theirs:
+        self._connection, other_end = Pipe()
+        with other_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", ENTRY, str(theirs.fileno())], pass_fds=[theirs.fileno()],
+                [sys.executable, "-c", ENTRY, str(other_end.fileno())], pass_fds=[other_end.fileno()],
                 env={**os.environ, leftovers.MARK: str(results.resolve())},
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
 
     def ask(self, request: _Request, stop: process.Stop) -> Exit:
-        """Raises _Lost if the supervisor ends, or does not answer, instead."""
-        line = self._line
+        """Raises _SupervisorLost if the supervisor ends, or does not answer, instead."""
+        connection = self._connection
         try:
-            line.send_bytes(json.dumps(asdict(request)).encode())
-            either = [line.fileno(), stop.fileno()]
-            patience = PATIENCE_SECONDS * (2 if request.hosts else 1)
-            ready, _, _ = select.select(either, [], [], request.timeout_seconds + patience)
-            if ready and line.fileno() not in ready:
-                line.send_bytes(STOP)
-            if ready and line.poll(patience):
-                return Exit(**json.loads(line.recv_bytes()))
+            connection.send_bytes(json.dumps(asdict(request)).encode())
+            either = [connection.fileno(), stop.fileno()]
+            grace = ANSWER_SECONDS * (2 if request.hosts else 1)
+            ready, _, _ = select.select(either, [], [], request.timeout_seconds + grace)
+            if ready and connection.fileno() not in ready:
+                connection.send_bytes(STOP)
+            if ready and connection.poll(grace):
+                return Exit(**json.loads(connection.recv_bytes()))
         except (OSError, EOFError):
             pass
-        raise _Lost(self._how_it_ended())
+        raise _SupervisorLost(self._how_it_ended())
 
     def dismiss(self) -> None:
-        """Close the line, at which the supervisor ends."""
-        self._line.close()
+        """Close the connection, at which the supervisor ends."""
+        self._connection.close()
         try:
-            self._process.wait(PATIENCE_SECONDS)
+            self._process.wait(ANSWER_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -138,12 +137,12 @@ class _Supervisor:
     def _how_it_ended(self) -> str:
         try:
             code = self._process.wait(1.0)
-        except subprocess.TimeoutExpired:  # stopped, or out of its mind
+        except subprocess.TimeoutExpired:  # stopped, or hanging
             self._process.kill()
             self._process.wait()
             return "did not answer"
         finally:
-            self._line.close()
+            self._connection.close()
         return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
@@ -163,30 +162,31 @@ class _Request:
 
 
 def main() -> None:
-    """Serve one driver until it closes the line or dies."""
-    with Connection(int(sys.argv[1])) as line:
-        os.set_inheritable(line.fileno(), False)  # or the trial's processes would hold the line too
-        serve(line)
+    """Serve one driver until it closes the connection or dies."""
+    with Connection(int(sys.argv[1])) as connection:
+        os.set_inheritable(connection.fileno(), False)  # or the trial's processes would keep it open too
+        serve(connection)
 
 
-def serve(line: Connection) -> None:
+def serve(driver: Connection) -> None:
     """Answer each request with how its command ended."""
-    # The driver is done, or has died: nothing is left to watch over.
-    with contextlib.suppress(EOFError, OSError), Lines() as lines:
-        while said := line.recv_bytes():
-            if said != STOP:  # which came too late: the trial had ended by itself
-                line.send_bytes(json.dumps(asdict(_served(_Request(**json.loads(said)), line, lines))).encode())
+    # Suppressed: the driver is done, or has died, and no trial is left to supervise.
+    with contextlib.suppress(EOFError, OSError), AgentConnections() as agents:
+        while message := driver.recv_bytes():
+            if message != STOP:  # which came too late: the trial had ended by itself
+                exit = _run(_Request(**json.loads(message)), driver, agents)
+                driver.send_bytes(json.dumps(asdict(exit)).encode())
 
 
-def _served(request: _Request, stop: process.Stop, lines: Lines) -> Exit:
+def _run(request: _Request, stop: process.Stop, agents: AgentConnections) -> Exit:
     since = leftovers.clock()
     try:
-        with lines.trial(request.hosts, request.env.get(leftovers.MARK, ""), request.temporary, stop) as trial:
-            ended = process.run(request.argv, request.env, Path(request.log), request.timeout_seconds, trial)
-        return trial.judged(ended)
-    except Lost as lost:
+        with agents.trial(request.hosts, request.env.get(leftovers.MARK, ""), request.temporary, stop) as trial:
+            exit = process.run(request.argv, request.env, Path(request.log), request.timeout_seconds, trial)
+        return trial.with_failed_host(exit)
+    except ConnectionLost as lost:
         return Exit(None, 0.0, node=str(lost))
-    except OSError as error:  # no log to be opened, no process to be had
+    except OSError as error:  # the log cannot be opened, or no process started
         process.end_descendants()
         return Exit(None, 0.0, error=f"{error.filename or request.argv[0]}: {error.strerror}")
     finally:

@@ -1,6 +1,6 @@
-"""Is the memory of an ended trial back? Waited for before the next one starts on a GPU, and named if it is not.
+"""Waits until the GPU memory of an ended trial is free again, before the next one starts; names what is still held.
 
-Without torch, through NVML, as in machine.py. It has never run on a machine with a GPU: none was there when it was
+Without torch, through NVML, as in machine.py. It has never run on a machine with a GPU: none was available when it was
 written.
 """
 
@@ -12,20 +12,20 @@ import time
 from collections.abc import Iterator
 
 from scaling_study.machine import visible_gpus
-from scaling_study.processes.ports import Stop
+from scaling_study.processes.process import Stop
 
 WAIT_SECONDS, POLL_SECONDS = 30.0, 0.5
 SLACK_BYTES = 256 << 20  # less than any process with a CUDA context holds
 
 
 class GpuMemory:
-    """What was in use on each visible GPU when it was least: what others hold, and no trial of ours."""
+    """The least memory seen in use on each visible GPU: that of other programs, and of no trial of ours."""
 
     def __init__(self) -> None:
         self._least: dict[str, int] = {}
 
-    def returned(self, stop: Stop) -> list[str]:
-        """Wait until no GPU holds more than then; in words, what still does after WAIT_SECONDS."""
+    def wait_until_freed(self, stop: Stop) -> list[str]:
+        """Wait until no GPU holds more than that; in words, what still does after WAIT_SECONDS."""
         deadline = time.monotonic() + WAIT_SECONDS
         while held := list(self._held()):
             if time.monotonic() > deadline or select.select([stop.fileno()], [], [], POLL_SECONDS)[0]:
@@ -43,6 +43,6 @@ class GpuMemory:
                     used = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
                     least = self._least[uuid] = min(used, self._least.get(uuid, used))
                     if used > least + SLACK_BYTES:
-                        pids = [str(one.pid) for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
-                        who = f"process {', '.join(pids)}" if pids else "a process that is not seen from here"
-                        yield f"{(used - least) / 2**30:.1f} GiB of {name} were still held before it began, by {who}"
+                        pids = [str(user.pid) for user in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+                        who = f"process {', '.join(pids)}" if pids else "an unknown process"
+                        yield f"{(used - least) / 2**30:.1f} GiB of {name} were still in use before it began, by {who}"

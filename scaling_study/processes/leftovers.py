@@ -1,12 +1,12 @@
-"""What a killed trial leaves outside its folder, and how it is found: processes, temporary files, shared memory.
+"""Finds and removes what a killed trial leaves outside its folder: processes, temporary files, shared memory.
 
     processes        carry the results folder in their environment, so that the next driver on that folder knows
                      them as its own, also when neither driver nor supervisor lived to end them
     temporary files  lie in a folder of the trial's own (TMPDIR): torchrun never removes its own, and Open MPI does
                      not start where it finds those of a killed mpirun of the same process number
-    shared memory    has names that its libraries chose; what is newer than the trial and nobody's goes
+    shared memory    has names that its libraries chose; what is newer than the trial and unused is removed
 
-The last two are looked after on this host only.
+The last two are cleaned up on this host only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def environment(results: Path, temporary: Path) -> dict[str, str]:
     user = re.sub(r'[\\/:*?"<>|]', "_", _user())
     kernels = os.path.join(tempfile.gettempdir(), f"torchinductor_{user}")  # where torch keeps them without a TMPDIR:
     home = os.path.expanduser("~")  # Horovod and Open MPI write there; some services' accounts have none
-    return {  # what one trial has compiled, the next need not
+    return {  # what one trial has compiled, the next reuses
         MARK: str(results.resolve()),
         "TMPDIR": str(temporary),
         "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR", kernels),
@@ -51,7 +51,7 @@ def environment(results: Path, temporary: Path) -> dict[str, str]:
 def clean(results: Path) -> list[str]:
     """End the processes and remove the temporary files that earlier sweeps into this folder left; names of the former.
 
-    Only for who holds the folder's lock: there is no other sweep then whose these could be.
+    Only for the holder of the folder's lock: no other sweep can own them then.
     """
     ended = end_marked(str(results.resolve()))
     for folder in Path(tempfile.gettempdir()).glob(f"{_prefix(results)}*"):
@@ -62,26 +62,26 @@ def clean(results: Path) -> list[str]:
 def end_marked(mark: str) -> list[str]:
     """End every process with this mark on this host, but for this one and its ancestors; their names."""
     ended = []
-    while found := list(_marked(mark)):  # a process may have forked while we looked
-        for process in found:
+    while processes := list(_marked(mark)):  # a process may have forked meanwhile
+        for process in processes:
             with contextlib.suppress(psutil.Error):
                 ended.append(f"{process.name()} (process {process.pid})")
                 process.kill()
-        psutil.wait_procs(found, timeout=3.0)
+        psutil.wait_procs(processes, timeout=3.0)
     return ended
 
 
 def remove_segments(since: float) -> None:
     """Remove this user's shared memory that libraries made after `since` (Unix time) and no process uses."""
     with contextlib.suppress(OSError):
-        made = [
+        segments = [
             entry
             for entry in os.scandir(SHARED_MEMORY)
             if entry.name.startswith(SEGMENTS) and entry.stat().st_uid == os.getuid() and entry.stat().st_ctime >= since
         ]
-        if made and not _others_are_hidden():
+        if segments and not _others_are_hidden():
             used = set(_mapped())
-            for entry in made:
+            for entry in segments:
                 if entry.path not in used and (entry.stat().st_dev, entry.inode()) not in used:
                     Path(entry.path).unlink(missing_ok=True)
 
@@ -101,7 +101,7 @@ def _marked(results: str) -> Iterator[psutil.Process]:
 
 def _others_are_hidden() -> bool:
     """Whether this is a container with the memory, but not with the processes, of its host: `docker run --ipc=host`.
-    Of other ways to share memory with processes that are not to be seen nothing tells."""
+    Other ways to share memory with hidden processes cannot be detected."""
     ours = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("ipc", "pid")]
     return ours[0] == FIRST_IPC and ours[1] != FIRST_PID
 

@@ -19,7 +19,7 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -42,7 +42,7 @@ class Exit:
     interrupted: bool = False
     killed_for_memory: bool = False  # the kernel killed some process for memory meanwhile
     error: str = ""  # why it never started
-    lost: str = ""  # how the process that watched over it ended, if that ended first
+    lost: str = ""  # how the supervisor ended, if that ended first
     node: str = ""  # the host that failed meanwhile, and how
 
 
@@ -53,7 +53,7 @@ class Stop(Protocol):
 
 
 class Interruption:
-    """Ctrl-C, TERM and HUP, turned from a traceback into a fact that can be waited for.
+    """Ctrl-C, TERM and HUP: while this is open they raise nothing, and can be waited for.
 
     The running trial is ended, what is finished is kept; another signal meanwhile changes nothing.
     """
@@ -65,8 +65,8 @@ class Interruption:
         self._read, self._write = os.pipe()
 
     def __enter__(self) -> Interruption:
-        heard = [s for s in self.SIGNALS if signal.getsignal(s) != signal.SIG_IGN]  # nohup stays what it means
-        self._before = {s: signal.signal(s, self._note) for s in heard}
+        handled = [s for s in self.SIGNALS if signal.getsignal(s) != signal.SIG_IGN]  # nohup keeps its effect
+        self._before = {s: signal.signal(s, self._note) for s in handled}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -80,7 +80,7 @@ class Interruption:
             os.write(self._write, b"x")
         self.signal = signal.Signals(number)
         if number == signal.SIGHUP:
-            fall_silent()
+            detach_from_terminal()
 
     def fileno(self) -> int:
         """Readable once a signal has come."""
@@ -101,15 +101,15 @@ def run(argv: Sequence[str], env: Mapping[str, str], log: Path, timeout_seconds:
             )  # fmt: skip
         except OSError as error:
             return Exit(None, 0.0, error=f"{argv[0]}: {error.strerror}")
-        how = _wait(child.pid, timeout_seconds, stop)
-        if how == "ended":
+        ending = _wait(child.pid, timeout_seconds, stop)
+        if ending == "ended":
             child.wait()
         seconds = time.monotonic() - start
         end_descendants(child, not_ours)
     return Exit(
         child.wait(), seconds,
-        timed_out=how == "timed out",
-        interrupted=how == "stopped",
+        timed_out=ending == "timed out",
+        interrupted=ending == "stopped",
         killed_for_memory=_memory_kills() > kills_before,
     )  # fmt: skip
 
@@ -126,16 +126,16 @@ def _wait(pid: int, timeout_seconds: float, stop: Stop) -> str:
     return "stopped" if ready else "timed out"
 
 
-def fall_silent() -> None:
-    """Write to a terminal that is closed no more: each word would be an error of its own, the last of them at exit."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    null = os.fstat(nowhere).st_rdev
+def detach_from_terminal() -> None:
+    """Replace a closed terminal by /dev/null: each write to it would fail, the last of them at exit."""
+    null = os.open(os.devnull, os.O_RDWR)
+    null_device = os.fstat(null).st_rdev
     for stream in (0, 1, 2):
         with contextlib.suppress(OSError):
-            about = os.fstat(stream)
-            if stat.S_ISCHR(about.st_mode) and about.st_rdev != null:  # of a closed one isatty says that it is none
-                os.dup2(nowhere, stream)
-    os.close(nowhere)
+            status = os.fstat(stream)
+            if stat.S_ISCHR(status.st_mode) and status.st_rdev != null_device:  # isatty is false of a closed one
+                os.dup2(null, stream)
+    os.close(null)
 
 
 def start_detached(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
@@ -155,21 +155,20 @@ def adopt_orphans() -> None:
 def end_descendants(child: subprocess.Popen[bytes] | None = None, not_ours: Set[int] = frozenset()) -> None:
     """End every process that descends from `child`: TERM, a moment to obey, then KILL until none is left.
 
-    All descendants of this process but `not_ours` count as such: an orphan's line of descent is lost. The code of
+    All descendants of this process but `not_ours` count as such: of an orphan it is no longer known. The code of
     `child` itself is left to whoever started it.
     """
-    found = _descendants(child, not_ours)
-    for process in found:
+    descendants = _descendants(child, not_ours)
+    for process in descendants:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
             process.resume()  # a stopped process sees the TERM only once it goes on
-    if found:
-        _gone(found, GRACE_SECONDS)
-    while found := _descendants(child, not_ours):  # a process may have forked while we looked
-        for process in found:
+    _wait_until_ended(descendants, GRACE_SECONDS)
+    while descendants := _descendants(child, not_ours):  # a process may have forked meanwhile
+        for process in descendants:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        _gone(found, GRACE_SECONDS)
+        _wait_until_ended(descendants, GRACE_SECONDS)
 
 
 def _descendants(child: subprocess.Popen[bytes] | None, not_ours: Set[int]) -> list[psutil.Process]:
@@ -186,8 +185,8 @@ def _descendants(child: subprocess.Popen[bytes] | None, not_ours: Set[int]) -> l
     return alive
 
 
-def _gone(processes: Sequence[psutil.Process], seconds: float) -> None:
-    """Wait until all have ended, at most `seconds`."""
+def _wait_until_ended(processes: Sequence[psutil.Process], seconds: float) -> None:
+    """Wait at most `seconds`. Not by psutil.wait_procs, which would take a child's exit code from Popen."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and any(_alive(p) for p in processes):
         time.sleep(0.02)
@@ -218,10 +217,3 @@ def _control_group() -> Path:
             if line.startswith("0::"):
                 return Path(f"/sys/fs/cgroup{line.removeprefix('0::')}")
     return Path("/sys/fs/cgroup")
-
-
-@contextlib.contextmanager
-def listening() -> Iterator[Interruption]:
-    """An Interruption for the time of a sweep."""
-    with Interruption() as interruption:
-        yield interruption

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ class Outcome:
     error: str = ""
     ranks: tuple[RankReport, ...] = ()
     notes: tuple[str, ...] = ()
+    rank_errors: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)  # the earliest first
 
     def __post_init__(self) -> None:
         """What ranks wrote is shown to people: a reason is one line, and no terminal obeys either."""
@@ -50,8 +52,15 @@ def judge(trial: Trial, folder: Path, exit: Exit) -> Outcome:
             return Outcome("failed", wrong, ranks=ranks)
         return Outcome("ok", ranks=ranks, notes=_after_the_end(exit))
     except store.UnreadableRecord as error:
-        broken, missing = str(error), isinstance(error, MissingRecord)
-    first = next(iter(errors(folder)), None)
+        unreadable = error
+    rank_errors = errors(folder)
+    first = rank_errors[0] if rank_errors else None
+    return replace(_failure(folder, exit, first, unreadable), rank_errors=tuple(rank_errors))
+
+
+def _failure(folder: Path, exit: Exit, first: dict[str, Any] | None, unreadable: store.UnreadableRecord) -> Outcome:
+    """The outcome of a trial without whole reports; `first`: the earliest error of its ranks."""
+    broken, missing = str(unreadable), isinstance(unreadable, MissingRecord)
     if exit.node:
         return Outcome("failed", f"node_failed: {exit.node}", _quoted(first, folder))
     if exit.interrupted:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scaling_study.launch.attempts import Attempts
-from scaling_study.launch.supervisor import Watch
+from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.machine import this_machine
 from scaling_study.processes import process
 from scaling_study.records import store
@@ -35,7 +35,10 @@ def run(folder: Path, cluster: Cluster) -> int:
     planned = Planned(trial, measure, plan.unsupported(trial, machine, cluster))  # on what the job really got
     study = Study(begun.study, "weak", None, 0, measure, (), Document(Path(), "", {}, {}))
     sweep = Run(Plan(study, machine, (planned,), (), cluster=cluster), results, prune=False)
-    with process.listening() as interruption, Watch(results / "trials" / trial.id, interruption) as watch:
-        record = sweep.one(trial, planned, Attempts(watch, cluster))
+    with (
+        process.Interruption() as interruption,
+        SupervisorClient(results / "trials" / trial.id, interruption) as supervisor,
+    ):
+        record = sweep.one(trial, planned, Attempts(supervisor, cluster))
     print(f"{trial.id}: {record.status} {record.reason}" if record else f"{trial.id}: interrupted", flush=True)
     return 0 if record else INTERRUPTED

@@ -27,7 +27,7 @@ class Cluster:
 
     def of(self, trial: Trial) -> tuple[Host, ...]:
         """The hosts of a trial, each with the number of its workers there; none: it runs on this machine alone."""
-        return hosts.spread(self.hosts, trial.hosts, trial.workers) if self.hosts and trial.hosts else ()
+        return hosts.with_equal_slots(self.hosts, trial.hosts, trial.workers) if self.hosts and trial.hosts else ()
 
     def interface(self, trial: Trial) -> str:
         """The network interface that the trial's traffic is to take; empty: whichever its libraries choose."""

@@ -155,7 +155,7 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
         return "fp16 compute on a CPU is some 20 times slower than bf16 and says nothing; bf16 works"
     over = trial.hosts or 1
     spread = over > 1 or (trial.hosts and cluster.hosts)
-    if spread and (why := hosts.why_too_few(cluster.hosts, over, trial.workers)):
+    if spread and (why := hosts.capacity_problem(cluster.hosts, over, trial.workers)):
         return why
     workers, who = trial.workers // over, "each host" if over > 1 else "this machine"
     have, what = (len(machine.gpus), "GPUs") if trial.device == "cuda" else (machine.cores, "cores")

@@ -94,7 +94,7 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
         sweeps.append(Sweep(framework, given, matrix, exclude, include, measure, place))
     words = enumerate(model.hosts or ())
     try:
-        named = hosts.listed((document.at(("hosts", index)), word) for index, word in words)
+        named = hosts.parse_hosts((document.at(("hosts", index)), word) for index, word in words)
     except StudyError as wrong:
         problems += wrong.problems
     if problems:

@@ -44,7 +44,7 @@ def nothing(network: Network) -> None: ...
 def test_a_host_that_is_unreachable(refused: Callable[..., list[str]]) -> None:
     (line,) = refused(lambda network: network["h2"].unplug())
     assert line.startswith("error: h2: ssh: connect to host h2 port 22: ")
-    assert line.endswith(": is it up, and is this its address? ping h2")
+    assert line.endswith(": check that it is up and that this is its address: ping h2")
 
 
 def test_a_host_that_has_another_key(refused: Callable[..., list[str]]) -> None:
@@ -53,7 +53,7 @@ def test_a_host_that_has_another_key(refused: Callable[..., list[str]]) -> None:
         known.write_text(known.read_text().replace(network["h2"].key, network["h1"].key))
 
     assert refused(swap_keys) == [
-        "error: h2: ssh: Host key verification failed: known_hosts has another key for it, or none; "
+        "error: h2: ssh: Host key verification failed: known_hosts has no key for it, or another one: "
         "check it, then `ssh h2` once"
     ]
 
@@ -64,7 +64,7 @@ def test_a_host_that_does_not_know_this_user(refused: Callable[..., list[str]]) 
 
     (line,) = refused(forget)
     assert line.startswith("error: h2: ssh: ") and line.endswith(
-        "Permission denied (publickey): it does not take this user's key: ssh-copy-id h2"
+        "Permission denied (publickey): it does not accept this user's key: ssh-copy-id h2"
     )
 
 
@@ -90,8 +90,8 @@ def test_a_host_with_other_code(refused: Callable[..., list[str]], tmp_path: Pat
         network["h2"].plant(changed, clock)
 
     (line,) = refused(change)
-    assert line.startswith("error: h2: other code than on h1: scaling_study/measure/clock.py (")
-    assert line.endswith(f"bring {CHECKOUT} to the same state")
+    assert line.startswith("error: h2: its code differs from h1's: scaling_study/measure/clock.py (")
+    assert line.endswith(f"update {CHECKOUT} to the same state")
 
 
 def test_a_host_with_another_version(refused: Callable[..., list[str]], tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_host_whose_own_name_is_its_loopback(refused: Callable[..., list[str]]
         network["h2"].plant(changed, Path("/etc/hosts"))
 
     (line,) = refused(misname)
-    assert line.startswith("error: h2: its own name means 127.0.1.1 there, ")
+    assert line.startswith("error: h2: its hostname resolves to 127.0.1.1 there, ")
 
 
 def test_a_host_that_does_not_share_the_results(refused: Callable[..., list[str]], tmp_path: Path) -> None:
@@ -132,12 +132,12 @@ def test_a_host_that_does_not_share_the_results(refused: Callable[..., list[str]
         network["h2"].run("mount", "-t", "tmpfs", "tmpfs", str(tmp_path / "sweep"), check=True)
 
     (line,) = refused(hide)
-    assert line == f"error: h2: does not see {tmp_path}/sweep/over: --results must be a folder that all hosts share"
+    assert line == f"error: h2: has no {tmp_path}/sweep/over: --results must be a folder that all hosts share"
 
 
 def test_a_host_with_too_few_cores(refused: Callable[..., list[str]]) -> None:
     assert refused(nothing, "--hosts", "h1:2,h2:2", workers=4, cores=("0-1", "1")) == [
-        "error: h2: has 1 cores, its workers need 2: give it fewer slots"
+        "error: h2: has 1 cores, but its workers need 2: give it fewer slots"
     ]
 
 
@@ -149,8 +149,8 @@ def test_a_host_under_two_names(refused: Callable[..., list[str]]) -> None:
             file.write(f"alias {network['h2'].key}")
 
     assert refused(rename, "--hosts", "h2:1,alias:1") == [
-        "error: alias: calls itself h2, as h2 does: one host is given once, with all its slots; "
-        "two need names of their own"
+        "error: alias: its hostname is h2, as is that of h2: list a host once, with all its slots; "
+        "different hosts need different hostnames"
     ]
 
 

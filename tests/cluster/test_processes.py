@@ -162,7 +162,7 @@ def test_a_port_that_is_taken_is_left_to_its_holder(hosts: Network) -> None:
     holders = [host.start("python3", "-c", listen) for host in hosts]
     assert sweep.run(hosts["h1"])[0] == 0, sweep.said() + sweep.logs()
     (record,) = sweep.records()
-    assert any(note.startswith(f"port {port} is held by process ") for note in record.notes), record.notes
+    assert any(note.startswith(f"port {port} is in use by process ") for note in record.notes), record.notes
     there = Sweep(hosts.shared / "there", [OVER_HOSTS["torchrun"]])
     assert there.run(hosts["h1"], "--hosts", "h2:1,h1:1")[0] == 0, there.said() + there.logs()
     (record,) = there.records()

@@ -96,7 +96,7 @@ def test_ports_that_are_taken_are_not_stumbled_over(sweep_of: Callable[..., Swee
         (record,) = sweep.outcomes().values()
         hit.expect(driver.code == 0 and record.status == "ok", f"{record.status} {record.reason}")
         note = " ".join(record.notes)
-        hit.expect(f"port {port} is held by process {os.getpid()}" in note, f"its notes: {note}")
+        hit.expect(f"port {port} is in use by process {os.getpid()}" in note, f"its notes: {note}")
         hit.said(driver)
         hit.goes_on(1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaling_study.hosts.allocation import Allocation, current, hidden
+from scaling_study.hosts.allocation import Allocation, current, env_without_job
 
 BATCH_SCRIPT = {
     "SLURM_CLUSTER_NAME": "planted", "SLURM_CPUS_ON_NODE": "1", "SLURM_JOB_CPUS_PER_NODE": "1(x2)",
@@ -35,8 +35,8 @@ def test_cores_on_each_host(said, cores):
 
 def test_a_trial_on_one_host_sees_no_job():
     job = {"SLURM_JOB_ID": "41", "SLURMD_NODENAME": "n", "SLURM_CONF": "/x", "PATH": "/bin"}
-    assert hidden(job) == ["env", "-u", "SLURMD_NODENAME", "-u", "SLURM_JOB_ID"]
-    assert hidden({"SLURM_CONF": "/x", "PATH": "/bin"}) == []
+    assert env_without_job(job) == ["env", "-u", "SLURMD_NODENAME", "-u", "SLURM_JOB_ID"]
+    assert env_without_job({"SLURM_CONF": "/x", "PATH": "/bin"}) == []
 
 
 def test_hosts_that_nobody_can_read_are_none():

@@ -1,4 +1,4 @@
-"""Lines to an agent, real but for ssh: it runs on this host, as the child of a shell that stands for sshd."""
+"""Connections to an agent, real but for ssh: it runs on this host, as the child of a shell that stands for sshd."""
 
 from __future__ import annotations
 
@@ -15,22 +15,18 @@ import psutil
 import pytest
 
 from scaling_study.hosts import agent, ssh
-from scaling_study.hosts import connection as line
-from scaling_study.hosts.connection import Line, Lost
-from scaling_study.hosts.connections import Lines
+from scaling_study.hosts.connections import AgentConnection, AgentConnections, ConnectionLost, other_hosts
 from scaling_study.processes import leftovers, process
 from scaling_study.processes.process import Exit, Interruption
 from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.slow  # ssh, real daemons and silences
 
-SILENT = {"ask": "clock"}
-
 
 @pytest.fixture
 def interruption() -> Iterator[Interruption]:
-    with process.listening() as listening:
-        yield listening
+    with Interruption() as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -54,68 +50,68 @@ def gone(rank: subprocess.Popen[bytes], seconds: float = 10.0) -> bool:
     return False
 
 
-def begin(line: Line, tmp_path: Path) -> None:
-    line.ask({"ask": "begin", "mark": str(tmp_path), "temporary": str(tmp_path / "scaling-study-abc-1")}, 30)
+def begin(connection: AgentConnection, tmp_path: Path) -> None:
+    connection.ask({"ask": "begin", "mark": str(tmp_path), "temporary": str(tmp_path / "scaling-study-abc-1")}, 30)
 
 
-def test_a_agent_says_what_its_host_is() -> None:
-    line = Line("here", elsewhere=False)
-    said = line.ask({"ask": "about", "checkout": str(CHECKOUT), "paths": [str(CHECKOUT), "/no/such"]}, 30)
-    line.close()
-    assert said["found"] == str(CHECKOUT / "scaling_study" / "__init__.py")
-    assert said["python"] == ".".join(map(str, sys.version_info[:3])) and said["unseen"] == ["/no/such"]
-    assert said["interfaces"]["lo"] == "127.0.0.1"
-    assert len(said["code"]) > 100 and said["machine"]["libraries"]["torch"]
+def test_an_agent_describes_its_host() -> None:
+    connection = AgentConnection("here", elsewhere=False)
+    facts = connection.ask({"ask": "describe", "checkout": str(CHECKOUT), "paths": [str(CHECKOUT), "/no/such"]}, 30)
+    connection.close()
+    assert facts["package"] == str(CHECKOUT / "scaling_study" / "__init__.py")
+    assert facts["python"] == ".".join(map(str, sys.version_info[:3])) and facts["missing_paths"] == ["/no/such"]
+    assert facts["interfaces"]["lo"] == "127.0.0.1"
+    assert len(facts["code"]) > 100 and facts["machine"]["libraries"]["torch"]
 
 
 def test_a_trial_begins_and_ends_clean(tmp_path: Path, marked: subprocess.Popen[bytes]) -> None:
-    line, folder = Line("here", elsewhere=False), tmp_path / "scaling-study-abc-1"
+    connection, folder = AgentConnection("here", elsewhere=False), tmp_path / "scaling-study-abc-1"
     (older := tmp_path / "scaling-study-abc-0").mkdir()
-    begin(line, tmp_path)
+    begin(connection, tmp_path)
     assert gone(marked), "an earlier sweep had left it"
     assert folder.is_dir() and not older.exists()
     rank = subprocess.Popen(["sleep", "600"], env={leftovers.MARK: str(tmp_path)})
     other = subprocess.Popen(["sleep", "600"], env={leftovers.MARK: f"{tmp_path}-other"})
     rank.send_signal(signal.SIGSTOP)
-    assert len(line.ask({"ask": "end"})["ended"]) == 1
+    assert len(connection.ask({"ask": "end"})["ended"]) == 1
     assert gone(rank) and other.poll() is None and not folder.exists()
     other.kill()
     other.wait()
-    line.close()
+    connection.close()
 
 
-def test_a_line_that_is_cut_ends_the_ranks(tmp_path: Path, marked: subprocess.Popen[bytes]) -> None:
-    line = Line("here", elsewhere=False)
-    begin(line, tmp_path)
+def test_a_connection_that_is_closed_ends_the_ranks(tmp_path: Path, marked: subprocess.Popen[bytes]) -> None:
+    connection = AgentConnection("here", elsewhere=False)
+    begin(connection, tmp_path)
     rank = subprocess.Popen(["sleep", "600"], env={leftovers.MARK: str(tmp_path)})
-    line.close()
+    connection.close()
     assert gone(rank)
 
 
 def test_silence_ends_the_ranks_too(tmp_path: Path, marked: subprocess.Popen[bytes]) -> None:
     """As when the network fails: nothing is closed, and nothing more is heard."""
-    line = Line("here", elsewhere=False)
-    begin(line, tmp_path)
+    connection = AgentConnection("here", elsewhere=False)
+    begin(connection, tmp_path)
     rank, start = subprocess.Popen(["sleep", "600"], env={leftovers.MARK: str(tmp_path)}), time.monotonic()
     assert gone(rank, agent.SILENCE_SECONDS + 10.0)
     assert time.monotonic() - start > agent.SILENCE_SECONDS - 1.0
-    line.close()
+    connection.close()
 
 
-def test_a_beat_keeps_a_line_alive(no_ssh: None, tmp_path: Path, interruption: Interruption) -> None:
-    with Lines() as opened, opened.trial(["a"], str(tmp_path), str(tmp_path / "t-1"), interruption) as trial:
+def test_a_heartbeat_keeps_a_connection_alive(no_ssh: None, tmp_path: Path, interruption: Interruption) -> None:
+    with AgentConnections() as opened, opened.trial(["a"], str(tmp_path), str(tmp_path / "t-1"), interruption) as trial:
         rank = subprocess.Popen(["sleep", "600"], env={leftovers.MARK: str(tmp_path)})
         time.sleep(agent.SILENCE_SECONDS + 2.0)
         assert rank.poll() is None
-    assert gone(rank) and trial.judged(Exit(0, 1.0)) == Exit(0, 1.0)
+    assert gone(rank) and trial.with_failed_host(Exit(0, 1.0)) == Exit(0, 1.0)
 
 
 def test_a_host_that_is_away_is_named_and_nothing_begins(
     no_ssh: None, tmp_path: Path, interruption: Interruption
 ) -> None:
     with (
-        Lines() as opened,
-        pytest.raises(Lost, match="away: "),
+        AgentConnections() as opened,
+        pytest.raises(ConnectionLost, match="away: "),
         opened.trial(["a", "away"], str(tmp_path), str(tmp_path / "t-1"), interruption),
     ):
         raise AssertionError("it did")
@@ -132,20 +128,20 @@ def command_line(process: psutil.Process) -> list[str]:
 def test_a_host_that_fails_wakes_who_waits_and_is_named(
     no_ssh: None, tmp_path: Path, interruption: Interruption
 ) -> None:
-    with Lines() as opened:
+    with AgentConnections() as opened:
         with opened.trial(["a", "b"], str(tmp_path), str(tmp_path / "t-1"), interruption) as trial:
             rank = subprocess.Popen(["sleep", "600"], env={leftovers.MARK: str(tmp_path)})
             agents = [p for p in psutil.Process().children() if "agent.main" in " ".join(command_line(p))]
             os.kill(agents[1].pid, signal.SIGKILL)
             ended = process.run(["sleep", "600"], {}, tmp_path / "log.txt", 60.0, trial)
             assert ended.interrupted and ended.seconds < 10
-        judged = trial.judged(ended)
+        judged = trial.with_failed_host(ended)
         assert judged.node.startswith(("a: ", "b: ")) and not judged.interrupted
         assert gone(rank), "a new agent has seen to it"
         with opened.trial(["a", "b"], str(tmp_path), str(tmp_path / "t-2"), interruption) as again:
             pass
-        assert again.judged(Exit(0, 1.0)).node == ""
+        assert again.with_failed_host(Exit(0, 1.0)).node == ""
 
 
 def test_who_is_here_is_no_other() -> None:
-    assert line.others(["localhost", "127.0.0.1", "no.such.host.example"]) == ["no.such.host.example"]
+    assert other_hosts(["localhost", "127.0.0.1", "no.such.host.example"]) == ["no.such.host.example"]

@@ -34,37 +34,37 @@ def refused(read: Callable[[], object]) -> list[str]:
     ],
 )
 def test_an_option_names_hosts_with_their_slots(text: str, said: tuple[Host, ...]) -> None:
-    assert hosts.option(text) == said
+    assert hosts.parse_option(text) == said
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("h1:0", "--hosts: 'h1:0': slots=0; a host has from 1 to 1,024"),
-        ("h1:2000", "--hosts: 'h1:2000': slots=2000; a host has from 1 to 1,024"),
-        ("h1:two", "--hosts: 'h1:two': 'two' is no number of slots; right would be "),
-        ("h1:-1", "--hosts: 'h1:-1': '-1' is no number of slots; right would be "),
-        ("h1:", "--hosts: 'h1:': '' is no number of slots; right would be "),
-        ("", "--hosts: '' is no name of a host; right would be "),
-        ("h1,,h2", "--hosts: '' is no name of a host; right would be "),
+        ("h1:0", "--hosts: 'h1:0': slots=0; the range is 1 to 1,024"),
+        ("h1:2000", "--hosts: 'h1:2000': slots=2000; the range is 1 to 1,024"),
+        ("h1:two", "--hosts: 'h1:two': 'two' is not a number of slots; expected "),
+        ("h1:-1", "--hosts: 'h1:-1': '-1' is not a number of slots; expected "),
+        ("h1:", "--hosts: 'h1:': '' is not a number of slots; expected "),
+        ("", "--hosts: '' is not a host name; expected "),
+        ("h1,,h2", "--hosts: '' is not a host name; expected "),
         ("me@h1:2", "--hosts: 'me@h1:2': the user belongs into ~/.ssh/config "),
-        ("-oProxyCommand=reboot:1", "--hosts: '-oProxyCommand=reboot' is no name of a host"),
-        ("h_1", "--hosts: 'h_1' is no name of a host"),
-        ("h1;reboot:2", "--hosts: 'h1;reboot' is no name of a host"),
-        ("10.0.0.256:1", "--hosts: '10.0.0.256' is no name of a host"),
-        ("12:1", "--hosts: '12' is no name of a host"),
-        ("fe80::1", "--hosts: 'fe80::1': ':1' is no number of slots"),
+        ("-oProxyCommand=reboot:1", "--hosts: '-oProxyCommand=reboot' is not a host name"),
+        ("h_1", "--hosts: 'h_1' is not a host name"),
+        ("h1;reboot:2", "--hosts: 'h1;reboot' is not a host name"),
+        ("10.0.0.256:1", "--hosts: '10.0.0.256' is not a host name"),
+        ("12:1", "--hosts: '12' is not a host name"),
+        ("fe80::1", "--hosts: 'fe80::1': ':1' is not a number of slots"),
         ("a" * 254, "--hosts: 'aaaaaaaaaaaa"),
-        ("h1:2,H1:3", "--hosts: host H1 is given twice; give it once, with all its slots"),
+        ("h1:2,H1:3", "--hosts: host H1 is listed twice; list it once, with all its slots"),
     ],
 )
 def test_what_is_no_host_is_refused_with_what_would_be_right(text: str, said: str) -> None:
-    (problem,) = refused(lambda: hosts.option(text))
+    (problem,) = refused(lambda: hosts.parse_option(text))
     assert problem.startswith(said)
 
 
 def test_every_wrong_host_is_said() -> None:
-    assert len(refused(lambda: hosts.option("h1:0,h_2,h3:x"))) == 3
+    assert len(refused(lambda: hosts.parse_option("h1:0,h_2,h3:x"))) == 3
 
 
 @pytest.mark.parametrize("text", ["h1 slots=2\nh2 slots=2\n", "h1:2\nh2:2\n", "# two\n\n  h1 slots=2 # the first\nh2:2",
@@ -72,23 +72,23 @@ def test_every_wrong_host_is_said() -> None:
 def test_a_hostfile_of_any_launcher_is_understood(text: str, tmp_path: Path) -> None:
     file = tmp_path / "hostfile"
     file.write_bytes(text.encode())
-    assert hosts.read_file(file) == (Host("h1", 2), Host("h2", 2))
+    assert hosts.read_hostfile(file) == (Host("h1", 2), Host("h2", 2))
 
 
 def test_what_is_wrong_in_a_hostfile_is_said_with_its_line() -> None:
     text = "h1 slots=2\nh2 slot=2\n# nothing\nh3 slots=0\nh1:4\nh4:2 slots=3\nh5 2\n"
-    assert refused(lambda: hosts.in_hostfile(text, "hostfile")) == [
-        "hostfile:2: 'slot=2' is not understood; right would be `h1 slots=2` or `h1:2`",
-        "hostfile:4: 'h3 slots=0': slots=0; a host has from 1 to 1,024",
-        "hostfile:6: 'slots=3' is not understood; right would be `h1 slots=2` or `h1:2`",
-        "hostfile:7: '2' is not understood; right would be `h1 slots=2` or `h1:2`",
-        "hostfile:5: host h1 is given twice (first hostfile:1); give it once, with all its slots",
+    assert refused(lambda: hosts.parse_hostfile(text, "hostfile")) == [
+        "hostfile:2: 'slot=2' is not understood; expected `h1 slots=2` or `h1:2`",
+        "hostfile:4: 'h3 slots=0': slots=0; the range is 1 to 1,024",
+        "hostfile:6: 'slots=3' is not understood; expected `h1 slots=2` or `h1:2`",
+        "hostfile:7: '2' is not understood; expected `h1 slots=2` or `h1:2`",
+        "hostfile:5: host h1 is listed twice (first hostfile:1); list it once, with all its slots",
     ]
 
 
 def test_an_empty_hostfile_is_refused() -> None:
-    assert refused(lambda: hosts.in_hostfile("# nobody\n", "f")) == [
-        "f: names no host; a line for each would be `h1 slots=2`"
+    assert refused(lambda: hosts.parse_hostfile("# nobody\n", "f")) == [
+        "f: lists no hosts; expected a line like `h1 slots=2` for each"
     ]
 
 
@@ -98,7 +98,7 @@ def test_what_is_no_file_of_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "long").write_bytes(b"#" * (hosts.MOST_BYTES + 1))
     for name, said in (("none", "cannot be read: No such file"), (pipe.name, "not a file"), ("bytes", "not UTF-8"),
                        ("long", "larger than")):  # fmt: skip
-        (problem,) = refused(lambda name=name: hosts.read_file(tmp_path / name))  # type: ignore[misc]
+        (problem,) = refused(lambda name=name: hosts.read_hostfile(tmp_path / name))  # type: ignore[misc]
         assert problem.startswith(f"{tmp_path / name}: {said}")
 
 
@@ -106,7 +106,7 @@ def test_what_is_no_file_of_text_is_refused(tmp_path: Path) -> None:
 @example(":")
 @example(":2")
 def test_any_text_gives_hosts_that_every_shell_takes_or_a_problem(text: str) -> None:
-    for read in (hosts.option, lambda said: hosts.in_hostfile(said, "f")):
+    for read in (hosts.parse_option, lambda said: hosts.parse_hostfile(said, "f")):
         try:
             for host in read(text):
                 assert hosts.NAME.fullmatch(host.name) and 1 <= host.slots <= hosts.MOST_SLOTS
@@ -123,8 +123,8 @@ def test_a_study_names_its_hosts(study_of: Callable[..., Study]) -> None:
 def test_a_wrong_host_of_a_study_is_said_with_its_line(problems_of: Callable[[str], list[str]]) -> None:
     text = "study: a\nhosts:\n  - h1:2\n  - h1:3\n  - h 2\nsweeps: [{framework: single, model: resnet8}]\n"
     assert problems_of(text) == [
-        "study.yaml:5: 'h 2' is no name of a host; right would be a name or IPv4 address with its slots, like h1:2",
-        "study.yaml:4: host h1 is given twice (first study.yaml:3); give it once, with all its slots",
+        "study.yaml:5: 'h 2' is not a host name; expected a name or IPv4 address with its slots, like h1:2",
+        "study.yaml:4: host h1 is listed twice (first study.yaml:3); list it once, with all its slots",
     ]
     assert problems_of("study: a\nhosts: h1\nsweeps: [{framework: single}]\n") == [
         "study.yaml:2: hosts: 'h1' is not right: input should be a valid list"
@@ -135,8 +135,8 @@ def test_a_wrong_host_of_a_study_is_said_with_its_line(problems_of: Callable[[st
 
 
 def test_workers_are_spread_evenly_over_the_first_hosts() -> None:
-    assert hosts.spread(FOUR, 2, 4) == (Host("h1", 2), Host("h2", 2))
-    assert hosts.spread(FOUR, 4, 8) == (Host("h1", 2), Host("h2", 2), Host("h3", 2), Host("h4", 2))
+    assert hosts.with_equal_slots(FOUR, 2, 4) == (Host("h1", 2), Host("h2", 2))
+    assert hosts.with_equal_slots(FOUR, 4, 8) == (Host("h1", 2), Host("h2", 2), Host("h3", 2), Host("h4", 2))
 
 
 @pytest.mark.parametrize(
@@ -145,15 +145,15 @@ def test_workers_are_spread_evenly_over_the_first_hosts() -> None:
         (2, 8, ""),
         (4, 8, ""),
         (1, 4, ""),
-        (4, 16, "hosts=4 takes 4 workers each, and h4 has slots=2"),
-        (5, 5, "hosts=5, and 4 are given (h1:4, h2:4, h3:4, h4:2)"),
+        (4, 16, "hosts=4 needs 4 slots on each, but h4 has slots=2"),
+        (5, 5, "hosts=5, but 4 are listed (h1:4, h2:4, h3:4, h4:2)"),
     ],
 )
 def test_too_few_hosts_or_slots_are_said(count: int, workers: int, why: str) -> None:
-    assert hosts.why_too_few(FOUR, count, workers) == why
+    assert hosts.capacity_problem(FOUR, count, workers) == why
 
 
 def test_no_hosts_at_all_are_said_with_how_to_give_them() -> None:
-    assert hosts.why_too_few((), 2, 2) == (
-        "hosts=2, and no hosts are given (--hosts, --hostfile, or `hosts:` in the study)"
+    assert hosts.capacity_problem((), 2, 2) == (
+        "hosts=2, but no hosts are listed (--hosts, --hostfile, or `hosts:` in the study)"
     )

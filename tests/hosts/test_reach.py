@@ -22,7 +22,9 @@ def test_every_other_host_by_ssh():
 
 def test_what_went_wrong_is_said_in_the_words_of_what_was_used():
     said = "srun: error: Unable to create step for job 41: Invalid node name specified\n"
-    assert reach.why("node2", 1, said, JOB) == "srun: Unable to create step for job 41: Invalid node name specified"
-    assert reach.why("node2", 1, "first\nlast\n", JOB) == "last"
-    assert reach.why("node2", 3, "", JOB) == "ended with exit code 3"
-    assert reach.why("node3", 255, "ssh: Connection refused", JOB) == ssh.why("node3", 255, "ssh: Connection refused")
+    assert reach.failure("node2", 1, said, JOB) == "srun: Unable to create step for job 41: Invalid node name specified"
+    assert reach.failure("node2", 1, "first\nlast\n", JOB) == "last"
+    assert reach.failure("node2", 3, "", JOB) == "ended with exit code 3"
+    assert reach.failure("node3", 255, "ssh: Connection refused", JOB) == ssh.failure(
+        "node3", 255, "ssh: Connection refused"
+    )

@@ -20,17 +20,17 @@ def test_nothing_is_asked_of_a_person_and_the_shell_there_gets_one_command() -> 
     ("code", "said", "why"),
     [
         (255, "Host key verification failed.\n",
-              "ssh: Host key verification failed: known_hosts has another key for it, "
-              "or none; check it, then `ssh h2` once"),
+              "ssh: Host key verification failed: known_hosts has no key for it, "
+              "or another one: check it, then `ssh h2` once"),
         (255, "root@h2: Permission denied (publickey).\n",
-              "ssh: root@h2: Permission denied (publickey): it does not take this user's key: ssh-copy-id h2"),
+              "ssh: root@h2: Permission denied (publickey): it does not accept this user's key: ssh-copy-id h2"),
         (255, "ssh: Could not resolve hostname h2: Name or service not known\n",
-              "ssh: Could not resolve hostname h2: Name or service not known: its name is not known here: "
-              "/etc/hosts or DNS"),
+              "ssh: Could not resolve hostname h2: Name or service not known: its name does not resolve here: "
+              "check /etc/hosts or DNS"),
         (255, "ssh: connect to host h2 port 22: Connection refused\n",
-              "ssh: connect to host h2 port 22: Connection refused: no sshd listens there: start it"),
+              "ssh: connect to host h2 port 22: Connection refused: no sshd is listening there: start it"),
         (255, "Timeout, server h2 not responding.\n",
-              "ssh: Timeout, server h2 not responding: the network between, or the host, has failed"),
+              "ssh: Timeout, server h2 not responding: the host, or the network to it, has failed"),
         (255, "kex_exchange_identification: read\n",
               "ssh: kex_exchange_identification: read: try `ssh h2 true` by hand"),
         (255, "", "ssh: the connection was lost: try `ssh h2 true` by hand"),
@@ -43,9 +43,9 @@ def test_nothing_is_asked_of_a_person_and_the_shell_there_gets_one_command() -> 
     ],
 )  # fmt: skip
 def test_each_failure_is_one_clause_with_what_helps(code: int, said: str, why: str) -> None:
-    assert ssh.why("h2", code, said) == why
+    assert ssh.failure("h2", code, said) == why
 
 
 def test_the_remedy_stands_beside_the_line_it_belongs_to() -> None:
     said = "@@@@@@@@\nWARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!\n@@@@@@@@\nHost key verification failed.\n"
-    assert ssh.why("h2", 255, said).startswith("ssh: Host key verification failed: ")
+    assert ssh.failure("h2", 255, said).startswith("ssh: Host key verification failed: ")

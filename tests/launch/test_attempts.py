@@ -19,9 +19,8 @@ import pytest
 from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.launch import attempts, launchers, transient
 from scaling_study.launch.attempts import Attempt, Attempts
-from scaling_study.launch.supervisor import Watch
-from scaling_study.processes import process
-from scaling_study.processes.process import Exit
+from scaling_study.launch.supervisor import SupervisorClient
+from scaling_study.processes.process import Exit, Interruption
 from scaling_study.records import outcome
 from scaling_study.records.outcome import Outcome
 from scaling_study.records.store import RankReport
@@ -44,8 +43,8 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         table = Framework(script, path, ("python",), (), FRAMEWORKS["single"].axes)
         monkeypatch.setitem(FRAMEWORKS, script, table)  # type: ignore[arg-type]
         trial = Trial(framework=script, device="cpu", allreduce="none")
-        with process.listening() as interruption, Watch(tmp_path, interruption) as watch:
-            return Attempts(watch).lasting(trial, folder, MEASURE.model_copy(update=measure))
+        with Interruption() as interruption, SupervisorClient(tmp_path, interruption) as supervisor:
+            return Attempts(supervisor).run_with_retries(trial, folder, MEASURE.model_copy(update=measure))
 
     yield run
 
@@ -59,14 +58,14 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
 
 
 def test_a_good_trial_is_started_once(running: Callable[..., Attempt]) -> None:
-    made = running("take_a_second")
-    assert (made.outcome.status, made.number, made.said) == ("ok", 1, [])
+    attempt = running("take_a_second")
+    assert (attempt.outcome.status, attempt.number, attempt.all_notes) == ("ok", 1, [])
 
 
 def test_what_fails_of_itself_is_started_once(running: Callable[..., Attempt], tmp_path: Path) -> None:
     for script in ("crash", "say_nothing", "run_out_of_memory"):
-        made = running(script)
-        assert made.outcome.status in ("failed", "oom") and made.number == 1, script
+        attempt = running(script)
+        assert attempt.outcome.status in ("failed", "oom") and attempt.number == 1, script
         assert not (tmp_path / "trial" / "attempts").exists()
         (tmp_path / "trial" / "ranks" / "error-0.json").unlink(missing_ok=True)
 
@@ -81,10 +80,12 @@ def test_a_port_that_is_given_back_meanwhile(
         held.close()
 
     threading.Thread(target=soon).start()
-    made = running("listen")
-    assert (made.outcome.status, made.number) == ("ok", 2)
-    assert made.said == ["tried again after: port: rank 0: [Errno 98] Address already in use"]
-    assert made.launch_seconds is not None and 0 <= made.launch_seconds <= made.exit.seconds, "of the last attempt"
+    attempt = running("listen")
+    assert (attempt.outcome.status, attempt.number) == ("ok", 2)
+    assert attempt.all_notes == ["tried again after: port: rank 0: [Errno 98] Address already in use"]
+    assert attempt.launch_seconds is not None and 0 <= attempt.launch_seconds <= attempt.exit.seconds, (
+        "of the last attempt"
+    )
     first = tmp_path / "trial" / "attempts" / "1"
     assert (first / "ranks" / "error-0.json").exists() and "Errno 98" in (first / "log.txt").read_text()
 
@@ -94,11 +95,11 @@ def test_a_port_that_stays_taken_fails_with_its_kind_after_the_retries(
     running: Callable[..., Attempt], held: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transient, "BACK_OFF_SECONDS", (0.1, 0.2))
-    made = running("listen", retries=1)
-    assert (made.outcome.status, made.number) == ("failed", 2)
-    assert made.outcome.reason == "port: rank 0: [Errno 98] Address already in use"
-    assert made.said == [f"tried again after: {made.outcome.reason}"]
-    assert running("listen", retries=0).outcome.reason == made.outcome.reason
+    attempt = running("listen", retries=1)
+    assert (attempt.outcome.status, attempt.number) == ("failed", 2)
+    assert attempt.outcome.reason == "port: rank 0: [Errno 98] Address already in use"
+    assert attempt.all_notes == [f"tried again after: {attempt.outcome.reason}"]
+    assert running("listen", retries=0).outcome.reason == attempt.outcome.reason
 
 
 @pytest.mark.slow
@@ -115,8 +116,8 @@ def test_who_asks_the_sweep_to_end_is_not_kept_waiting(
 
     threading.Thread(target=soon).start()
     start = time.monotonic()
-    made = running("listen")
-    assert made.outcome.status == "cancelled" and time.monotonic() - start < 30
+    attempt = running("listen")
+    assert attempt.outcome.status == "cancelled" and time.monotonic() - start < 30
 
 
 def test_a_launcher_is_told_a_port_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,36 +127,38 @@ def test_a_launcher_is_told_a_port_that_is_free(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(
         launchers.LAUNCHERS, "told", lambda trial, program, bin, port, *over: launchers.Command(("echo", str(port)))
     )  # type: ignore[index]
-    monkeypatch.setattr(launchers, "TOLD_THEIR_PORT", ("told",))
+    monkeypatch.setattr(launchers, "NEED_PORT", ("told",))
     monkeypatch.setattr("scaling_study.processes.ports.WAIT_SECONDS", 0.5)
     trial = Trial(framework="told", launcher="told", device="cpu", allreduce="none")
     own = launchers.preferred_port(trial)
-    with process.listening() as interruption, Watch(tmp_path, interruption) as watch:
+    with Interruption() as interruption, SupervisorClient(tmp_path, interruption) as supervisor:
         with socket.create_server(("", own)):
-            made = Attempts(watch).once(trial, tmp_path, 30.0)
+            attempt = Attempts(supervisor).run_once(trial, tmp_path, 30.0)
         told = int((tmp_path / "log.txt").read_text())
         assert told != own and told in launchers.PORTS
-        assert len(made.notes) == 1 and made.notes[0].startswith(f"port {own} is held by process {os.getpid()} (")
+        assert len(attempt.notes) == 1 and attempt.notes[0].startswith(
+            f"port {own} is in use by process {os.getpid()} ("
+        )
         (tmp_path / "log.txt").unlink()
-        made = Attempts(watch).once(trial, tmp_path, 30.0)
-    assert (int((tmp_path / "log.txt").read_text()), made.notes) == (own, ())
+        attempt = Attempts(supervisor).run_once(trial, tmp_path, 30.0)
+    assert (int((tmp_path / "log.txt").read_text()), attempt.notes) == (own, ())
 
 
 def test_a_clock_that_is_stepped_makes_the_launch_unknown_and_says_so(rank_report: Callable[..., RankReport]) -> None:
     report = rank_report(first_step_at=1000.0)
-    made = Attempt(Exit(0, 10.0), Outcome("ok", ranks=(report,)), started_at=995.5)
-    assert (made.launch_seconds, made.said) == (4.5, [])
+    attempt = Attempt(Exit(0, 10.0), Outcome("ok", ranks=(report,)), started_at=995.5)
+    assert (attempt.launch_seconds, attempt.all_notes) == (4.5, [])
     for started_at in (1000.1, 5000.0, 985.0, 0.0):  # back by 0.1 s and more, on by 5 s and more
-        stepped = replace(made, started_at=started_at)
+        stepped = replace(attempt, started_at=started_at)
         assert stepped.launch_seconds is None
-        assert stepped.said == ["the clock was stepped while it was starting: launch_seconds is not known"]
+        assert stepped.all_notes == ["the clock was stepped while it was starting: launch_seconds is unknown"]
     nothing = Attempt(Exit(1, 10.0), Outcome("failed", "a bug"), started_at=995.5)
-    assert (nothing.launch_seconds, nothing.said) == (None, [])
+    assert (nothing.launch_seconds, nothing.all_notes) == (None, [])
 
 
 def test_the_path_begins_with_the_environments_own_programs() -> None:
-    made = attempts.environment(launchers.Command((sys.executable, "x.py"), {"A": "1"}))
-    assert made["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent) and made["A"] == "1"
+    launched_with = attempts.launch_environment(launchers.Command((sys.executable, "x.py"), {"A": "1"}))
+    assert launched_with["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent) and launched_with["A"] == "1"
 
 
 # --- what launchers say before any rank could speak ---
@@ -163,12 +166,12 @@ def test_the_path_begins_with_the_environments_own_programs() -> None:
 
 def launched(tmp_path: Path, *argv: str, **env: str) -> tuple[str, str]:
     """(what is made of it, what it said) of a command that dies at once, as an attempt makes it."""
-    with process.listening() as interruption, Watch(tmp_path, interruption) as watch:
-        ended = watch.run(argv, env, tmp_path / "log.txt", 600.0)
+    with Interruption() as interruption, SupervisorClient(tmp_path, interruption) as supervisor:
+        ended = supervisor.run(argv, env, tmp_path / "log.txt", 600.0)
         said = (tmp_path / "log.txt").read_text()
         assert ended.code not in (0, None), f"{ended}: {said}"
-        made = Attempt(ended, outcome.judge(Trial(device="cpu"), tmp_path, ended), 0.0)
-        return Attempts(watch).passing(made, tmp_path), said
+        attempt = Attempt(ended, outcome.judge(Trial(device="cpu"), tmp_path, ended), 0.0)
+        return attempts.transient_kind(attempt, tmp_path), said
 
 
 BIN = Path(sys.executable).parent

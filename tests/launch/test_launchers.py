@@ -84,7 +84,7 @@ STEP = ["--overlap", "--cpu-bind=none", "--mem=0", "--kill-on-bad-exit=1"]
 def test_srun_says_where_ranks_are_and_how_they_meet(
     keys: dict[str, Any], over: str, argv: list[str], env: dict[str, str]
 ) -> None:
-    cluster = Cluster(hosts.option(over) if over else ())
+    cluster = Cluster(hosts.parse_option(over) if over else ())
     made = launchers.srun(trial(launcher="srun", **keys), PROGRAM, BIN, 23456, cluster)
     assert made == Command(("srun", "--ntasks", "2", *argv, *PROGRAM), env)
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from scaling_study.launch import supervisor
-from scaling_study.launch.supervisor import Watch
+from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes import leftovers, process
 
 pytestmark = pytest.mark.slow  # real processes are started and killed
@@ -33,21 +33,21 @@ ranks = [
 DRIVER = f"""
 import sys
 from pathlib import Path
-from scaling_study.processes import process
-from scaling_study.launch.supervisor import Watch
+from scaling_study.processes.process import Interruption
+from scaling_study.launch.supervisor import SupervisorClient
 folder = Path(sys.argv[1])
-with process.listening() as interruption, Watch(folder, interruption) as watch:
-    ended = watch.run([sys.executable, "-c", {LAUNCHER!r}, str(folder)], {{}}, folder / "log.txt", 600)
+with Interruption() as interruption, SupervisorClient(folder, interruption) as client:
+    ended = client.run([sys.executable, "-c", {LAUNCHER!r}, str(folder)], {{}}, folder / "log.txt", 600)
     (folder / "said").write_text(repr(ended))
-    again = watch.run([sys.executable, "-c", "print('again')"], {{}}, folder / "again.txt", 600)
+    again = client.run([sys.executable, "-c", "print('again')"], {{}}, folder / "again.txt", 600)
     (folder / "again").write_text(repr(again.code))
 """
 
 
 @pytest.fixture
-def watch(tmp_path: Path) -> Iterator[Watch]:
-    with process.listening() as interruption, Watch(tmp_path, interruption) as watching:
-        yield watching
+def client(tmp_path: Path) -> Iterator[SupervisorClient]:
+    with process.Interruption() as interruption, SupervisorClient(tmp_path, interruption) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -92,47 +92,47 @@ def python(code: str) -> list[str]:
 # --- what it runs
 
 
-def test_it_runs_as_process_run_does(watch, tmp_path):
-    ended = watch.run(
+def test_it_runs_as_process_run_does(client, tmp_path):
+    ended = client.run(
         python("import os, sys; print(os.environ['MARK']); sys.exit(3)"), {"MARK": "1"}, tmp_path / "log", 60
     )
     assert (ended.code, ended.timed_out, ended.interrupted, ended.lost) == (3, False, False, "")
     assert (tmp_path / "log").read_text() == "1\n"
-    assert watch.run(["/no/such"], {}, tmp_path / "log", 60).error == "/no/such: No such file or directory"
-    assert watch.run(python("import time; time.sleep(60)"), {}, tmp_path / "log", 0.5).timed_out
+    assert client.run(["/no/such"], {}, tmp_path / "log", 60).error == "/no/such: No such file or directory"
+    assert client.run(python("import time; time.sleep(60)"), {}, tmp_path / "log", 0.5).timed_out
 
 
-def test_one_supervisor_serves_all_trials_from_a_session_of_its_own(watch, tmp_path):
+def test_one_supervisor_serves_all_trials_from_a_session_of_its_own(client, tmp_path):
     code = "import os; print(os.getppid(), os.getsid(os.getppid()))"
     for name in ("one", "two"):
-        watch.run(python(code), {}, tmp_path / name, 60)
+        client.run(python(code), {}, tmp_path / name, 60)
     parent, session = map(int, (tmp_path / "one").read_text().split())
     assert parent == session != os.getsid(0)
     assert (tmp_path / "one").read_text() == (tmp_path / "two").read_text()
 
 
-def test_what_a_trial_leaves_in_the_temporary_folder_goes_with_it(watch, tmp_path):
-    watch.run(python("import tempfile; print(tempfile.mkdtemp())"), {}, tmp_path / "log", 60)
+def test_what_a_trial_leaves_in_the_temporary_folder_goes_with_it(client, tmp_path):
+    client.run(python("import tempfile; print(tempfile.mkdtemp())"), {}, tmp_path / "log", 60)
     left = Path((tmp_path / "log").read_text().strip())
     assert left.parent.name.startswith("scaling-study-") and not left.parent.exists()
 
 
-def test_the_trial_inherits_no_end_of_the_line(watch, tmp_path):
-    watch.run(python("import os; print(*os.listdir('/proc/self/fd'))"), {}, tmp_path / "log", 60)
+def test_the_trial_inherits_no_end_of_the_connection(client, tmp_path):
+    client.run(python("import os; print(*os.listdir('/proc/self/fd'))"), {}, tmp_path / "log", 60)
     assert set((tmp_path / "log").read_text().split()) == {"0", "1", "2", "3"}  # 3: the listing's own
 
 
-def test_no_log_to_be_had_is_said(watch, tmp_path):
-    ended = watch.run(python("pass"), {}, tmp_path / "gone" / "log", 60)
+def test_no_log_to_be_had_is_said(client, tmp_path):
+    ended = client.run(python("pass"), {}, tmp_path / "gone" / "log", 60)
     assert ended.code is None and ended.error.endswith("gone/log: No such file or directory")
-    assert watch.run(python("pass"), {}, tmp_path / "log", 60).code == 0
+    assert client.run(python("pass"), {}, tmp_path / "log", 60).code == 0
 
 
 @pytest.mark.parametrize("number", process.Interruption.SIGNALS)
-def test_a_signal_to_the_driver_ends_the_trial(watch, tmp_path, number):
+def test_a_signal_to_the_driver_ends_the_trial(client, tmp_path, number):
     threading.Timer(1.0, os.kill, (os.getpid(), number)).start()
-    ended = watch.run([*python(LAUNCHER), str(tmp_path)], {}, tmp_path / "log", 60)
-    assert ended.interrupted and not ended.timed_out and watch.signal == number
+    ended = client.run([*python(LAUNCHER), str(tmp_path)], {}, tmp_path / "log", 60)
+    assert ended.interrupted and not ended.timed_out and client.signal == number
     assert [p.name() for p in marked(tmp_path)] == [the_supervisor(tmp_path).name()]
 
 
@@ -153,12 +153,12 @@ def test_a_killed_supervisor_costs_the_running_trial_only(driver, tmp_path):
 
 
 def test_a_supervisor_that_does_not_answer_is_replaced(driver, tmp_path, monkeypatch):
-    monkeypatch.setattr(supervisor, "PATIENCE_SECONDS", 0.5)
-    with process.listening() as interruption, Watch(tmp_path, interruption) as watch:
+    monkeypatch.setattr(supervisor, "ANSWER_SECONDS", 0.5)
+    with process.Interruption() as interruption, SupervisorClient(tmp_path, interruption) as client:
         threading.Timer(1.0, lambda: the_supervisor(tmp_path).suspend()).start()
-        ended = watch.run(python("import time; time.sleep(60)"), {}, tmp_path / "log", 1.5)
+        ended = client.run(python("import time; time.sleep(60)"), {}, tmp_path / "log", 1.5)
         assert ended.lost == "did not answer" and not marked(tmp_path)
-        assert watch.run(python("pass"), {}, tmp_path / "log", 60).code == 0
+        assert client.run(python("pass"), {}, tmp_path / "log", 60).code == 0
 
 
 def test_what_outlived_driver_and_supervisor_is_ended_by_the_next(driver, tmp_path):
@@ -167,8 +167,8 @@ def test_what_outlived_driver_and_supervisor_is_ended_by_the_next(driver, tmp_pa
     running.kill()
     its_supervisor.kill()
     wait_for(lambda: len(marked(tmp_path)) == 3)  # the launcher and two ranks, and nothing of those two any more
-    with process.listening() as interruption, Watch(tmp_path, interruption) as watch:
-        assert len(watch.ended) == 3
+    with process.Interruption() as interruption, SupervisorClient(tmp_path, interruption) as client:
+        assert len(client.ended_leftovers) == 3
     assert not marked(tmp_path)
 
 

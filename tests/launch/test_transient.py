@@ -48,7 +48,7 @@ SAID = [
 
 @pytest.mark.parametrize(("kind", "said"), SAID)
 def test_a_sentence_of_the_table_passes(kind: str, said: dict[str, Any]) -> None:
-    assert transient.kind([said], False, "") == kind
+    assert transient.failure_kind([said], False, "") == kind
 
 
 @pytest.mark.parametrize(("kind", "said"), SAID)
@@ -56,13 +56,13 @@ def test_a_sentence_of_the_table_passes(kind: str, said: dict[str, Any]) -> None
 def test_the_same_words_stand_once_a_step_was_made_or_where_that_is_not_known(
     kind: str, said: dict[str, Any], stepping: Any
 ) -> None:
-    assert transient.kind([{**said, "stepping": stepping}], False, "") == ""
-    assert transient.kind([{key: value for key, value in said.items() if key != "stepping"}], False, "") == ""
+    assert transient.failure_kind([{**said, "stepping": stepping}], False, "") == ""
+    assert transient.failure_kind([{key: value for key, value in said.items() if key != "stepping"}], False, "") == ""
 
 
 @pytest.mark.parametrize(("kind", "said"), SAID)
 def test_a_measurement_of_any_rank_makes_it_a_result(kind: str, said: dict[str, Any]) -> None:
-    assert transient.kind([said], True, "") == ""
+    assert transient.failure_kind([said], True, "") == ""
 
 
 @pytest.mark.parametrize(
@@ -78,26 +78,29 @@ def test_a_measurement_of_any_rank_makes_it_a_result(kind: str, said: dict[str, 
     ],
 )
 def test_all_else_stands(said: dict[str, Any]) -> None:
-    assert transient.kind([said], False, LISTEN) == ""
-    assert transient.kind([said, SAID[4][1]], False, "") == "", "what came first is the cause"
+    assert transient.failure_kind([said], False, LISTEN) == ""
+    assert transient.failure_kind([said, SAID[4][1]], False, "") == "", "what came first is the cause"
 
 
 def test_peers_of_a_rank_without_its_port_may_complain_before_it() -> None:
     peer = error("DistNetworkError", "failed to recv, got 0 bytes")
-    assert transient.kind([peer, error("DistNetworkError", LISTEN, rank=1)], False, "") == "port"
-    assert transient.kind([error("ValueError", "a bug"), error("DistNetworkError", LISTEN, rank=1)], False, "") == ""
+    assert transient.failure_kind([peer, error("DistNetworkError", LISTEN, rank=1)], False, "") == "port"
+    assert (
+        transient.failure_kind([error("ValueError", "a bug"), error("DistNetworkError", LISTEN, rank=1)], False, "")
+        == ""
+    )
 
 
 def test_a_log_is_looked_at_only_where_no_rank_spoke() -> None:
     log = "------\nThe PMIx server's listener thread failed to start. We cannot\ncontinue.\n------"
-    assert transient.kind([], False, log) == "rendezvous"
-    assert transient.kind([], False, f"Traceback ...\n{LISTEN}\n") == "port"
+    assert transient.failure_kind([], False, log) == "rendezvous"
+    assert transient.failure_kind([], False, f"Traceback ...\n{LISTEN}\n") == "port"
     horovod = "http_store.cc:96] HTTP GET request failed too many times, aborting.\n  what():  HTTP request failed."
-    assert transient.kind([], False, horovod) == "rendezvous"
-    assert transient.kind([error("ValueError", "a bug")], False, log) == ""
-    assert transient.kind([], True, log) == ""
+    assert transient.failure_kind([], False, horovod) == "rendezvous"
+    assert transient.failure_kind([error("ValueError", "a bug")], False, log) == ""
+    assert transient.failure_kind([], True, log) == ""
     for other in ("", "Segmentation fault", "address already in use", "Connection refused"):
-        assert transient.kind([], False, other) == ""
+        assert transient.failure_kind([], False, other) == ""
 
 
 def test_the_pause_grows_and_then_stays() -> None:
@@ -146,7 +149,7 @@ def kind_of(tmp_path: Path, does: str, **env: str) -> tuple[str, str]:
     )  # fmt: skip
     assert done.returncode != 0
     said = outcome.errors(tmp_path)
-    return transient.kind(said, False, ""), said[0]["message"]
+    return transient.failure_kind(said, False, ""), said[0]["message"]
 
 
 JOIN = 'dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=2))'

@@ -59,45 +59,45 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_what_was_there_before_the_first_trial_is_others(used: Callable[..., None]) -> None:
     used(10 * GIB, 0)
     memory = GpuMemory()
-    assert memory.returned(Stop()) == []
+    assert memory.wait_until_freed(Stop()) == []
     used(10 * GIB + (100 << 20), 0)
-    assert memory.returned(Stop()) == [], "too little for a process of ours"
+    assert memory.wait_until_freed(Stop()) == [], "too little for a process of ours"
 
 
 def test_what_comes_back_late_is_waited_for(used: Callable[..., None]) -> None:
     used(GIB)
     memory = GpuMemory()
-    memory.returned(Stop())
+    memory.wait_until_freed(Stop())
     used([8 * GIB, 8 * GIB, 4 * GIB, GIB])
-    assert memory.returned(Stop()) == []
+    assert memory.wait_until_freed(Stop()) == []
 
 
 def test_what_does_not_come_back_is_named_with_its_holder(used: Callable[..., None]) -> None:
     used(0, 0)
     memory = GpuMemory()
-    memory.returned(Stop())
+    memory.wait_until_freed(Stop())
     used(0, 3 * GIB)
-    assert memory.returned(Stop()) == ["3.0 GiB of T4 were still held before it began, by process 123"]
+    assert memory.wait_until_freed(Stop()) == ["3.0 GiB of T4 were still in use before it began, by process 123"]
 
 
 def test_only_gpus_that_trials_see_are_waited_for(used: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     used(0, 0)
     memory = GpuMemory()
-    memory.returned(Stop())
+    memory.wait_until_freed(Stop())
     used(0, 3 * GIB)
-    assert memory.returned(Stop()) == []
+    assert memory.wait_until_freed(Stop()) == []
 
 
 def test_who_asks_the_sweep_to_end_does_not_wait(used: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_memory, "WAIT_SECONDS", 30.0)
     used(0)
     memory, stop = GpuMemory(), Stop()
-    memory.returned(stop)
+    memory.wait_until_freed(stop)
     used(3 * GIB)
     stop.ask()
     start = time.monotonic()
-    memory.returned(stop)
+    memory.wait_until_freed(stop)
     assert time.monotonic() - start < 5
 
 

@@ -57,7 +57,7 @@ def test_a_connection_that_lingers_does_not_hold_its_port(taken: socket.socket) 
 def test_a_port_that_is_free_is_taken_without_waiting() -> None:
     port = next(port for port in AMONG if ports.is_free(port))
     start = time.monotonic()
-    assert ports.free(port, AMONG, Never()) == (port, "")
+    assert ports.choose_port(port, AMONG, Never()) == (port, "")
     assert time.monotonic() - start < ports.WAIT_SECONDS / 2
 
 
@@ -66,15 +66,16 @@ def test_a_port_that_stays_taken_is_left_to_its_holder_who_is_named(
 ) -> None:
     monkeypatch.setattr(ports, "WAIT_SECONDS", 0.5)
     held = taken.getsockname()[1]
-    port, why = ports.free(held, AMONG, Never())
+    port, why = ports.choose_port(held, AMONG, Never())
     assert port != held and port in AMONG and ports.is_free(port)
-    assert why.startswith(f"port {held} is held by process {os.getpid()} (") and why.endswith(f"; {port} was taken")
+    assert why.startswith(f"port {held} is in use by process {os.getpid()} (")
+    assert why.endswith(f"; {port} was used instead")
 
 
 def test_a_port_that_is_given_back_meanwhile_is_taken(taken: socket.socket) -> None:
     held = taken.getsockname()[1]
     threading.Timer(0.6, taken.close).start()
-    assert ports.free(held, AMONG, Never()) == (held, "")
+    assert ports.choose_port(held, AMONG, Never()) == (held, "")
 
 
 def test_who_asks_the_sweep_to_end_does_not_wait_for_a_port(
@@ -82,12 +83,12 @@ def test_who_asks_the_sweep_to_end_does_not_wait_for_a_port(
 ) -> None:
     monkeypatch.setattr(ports, "WAIT_SECONDS", 30.0)
     start = time.monotonic()
-    ports.free(taken.getsockname()[1], AMONG, Never(asked=True))
+    ports.choose_port(taken.getsockname()[1], AMONG, Never(asked=True))
     assert time.monotonic() - start < 10.0
 
 
 def test_the_search_goes_round() -> None:
     last = AMONG[-1]
     with socket.create_server(("", last)):
-        port, _ = ports.free(last, AMONG, Never(asked=True))
+        port, _ = ports.choose_port(last, AMONG, Never(asked=True))
     assert port in AMONG and port != last

@@ -39,7 +39,7 @@ def run(tmp_path: Path):
                 time.sleep(0.02)
             then()
 
-        with process.listening() as interruption:
+        with process.Interruption() as interruption:
             if then:
                 threading.Thread(target=once_it_runs, daemon=True).start()
             ended = process.run([sys.executable, "-c", code], {"MARK": "1"}, log, timeout, interruption)
@@ -63,7 +63,7 @@ def test_a_signal_is_a_negative_code(run):
 
 
 def test_what_cannot_be_started_says_why(tmp_path):
-    with process.listening() as interruption:
+    with process.Interruption() as interruption:
         ended = process.run(["/no/such/launcher"], {}, tmp_path / "log.txt", 5, interruption)
     assert ended.code is None
     assert ended.error == "/no/such/launcher: No such file or directory"
@@ -120,7 +120,7 @@ def test_a_signal_to_the_driver_ends_the_command(run, number):
 
 def test_handlers_are_put_back():
     before = signal.getsignal(signal.SIGTERM)
-    with process.listening():
+    with process.Interruption():
         assert signal.getsignal(signal.SIGTERM) != before
     assert signal.getsignal(signal.SIGTERM) == before
 

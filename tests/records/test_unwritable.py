@@ -114,7 +114,7 @@ def sweep(plan, after=None):
     job = planted.sweep.Run(plan, disk / "results")
     try:
         job.open()
-        with planted.process.listening() as interruption:
+        with planted.process.Interruption() as interruption:
             if after:
                 threading.Thread(target=after, daemon=True).start()
             job.run(seen, interruption)

@@ -121,9 +121,9 @@ def planned(study: Study, machine: Machine, cluster: Cluster = ALONE) -> dict[tu
 def test_hosts_are_an_axis_as_any_other(study_of: Callable[..., Study], machine: Callable[..., Machine]) -> None:
     asked = study_of(STUDY % "workers: [4], hosts: [1, 2, 4]")
     assert planned(asked, machine(cores=2), Cluster((Host("h1", 2), Host("h2", 2)))) == {
-        (1, 4): "hosts=1 takes 4 workers each, and h1 has slots=2",
+        (1, 4): "hosts=1 needs 4 slots on each, but h1 has slots=2",
         (2, 4): "",
-        (4, 4): "hosts=4, and 2 are given (h1:2, h2:2)",
+        (4, 4): "hosts=4, but 2 are listed (h1:2, h2:2)",
     }
 
 
@@ -132,7 +132,7 @@ def test_a_study_over_hosts_can_be_planned_where_there_are_none(
 ) -> None:
     made = planned(study_of(STUDY % "workers: [2], hosts: [1, 2]"), machine(cores=2))
     assert made[(1, 2)] == ""
-    assert made[(2, 2)].startswith("hosts=2, and no hosts are given")
+    assert made[(2, 2)].startswith("hosts=2, but no hosts are listed")
 
 
 def test_cores_are_those_of_each_host(study_of: Callable[..., Study], machine: Callable[..., Machine]) -> None:

@@ -2,8 +2,8 @@
 
     32 ok   64 ok   128 ok   256 oom        192 ok   224 oom   208 ok ...      until they are 3 % apart
 
-Each try is a fresh group of processes: after running out of memory once, an allocator is no witness any more, and
-ranks whose peer is gone would wait for ever.
+Each try is a fresh group of processes: an allocator that ran out of memory once is no longer representative,
+and ranks whose peer has died would wait for ever.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ RESOLUTION = 32  # the answer is exact to 1/32 of itself
 MOST = 1_000_000
 
 
-def search(fits: Callable[[int], bool], start: int) -> int | None:
+def largest_batch(fits: Callable[[int], bool], start: int) -> int | None:
     """The largest batch size that `fits`, to 1/RESOLUTION of it; None if not even one sample does.
 
     `fits` is asked for each size at most once. It is taken to hold for everything below a size for which it holds.
