@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 
+import forked
 import pytest
 
 from scaling_study.machine import usable_cores
@@ -29,9 +29,8 @@ several_cores = pytest.mark.skipif(usable_cores() < 2, reason="needs 2 cores")
 
 
 def claim(share: int, **env: str) -> dict:
-    done = subprocess.run(
-        [sys.executable, "-c", CLAIM, str(share)], env={**os.environ, **env}, capture_output=True, text=True, check=True
-    )
+    done = forked.run([sys.executable, "-c", CLAIM, str(share)], env=env)
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 

@@ -8,6 +8,7 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import forked
 import pytest
 
 from scaling_study.launch import launchers
@@ -37,7 +38,7 @@ def run(trial: Trial, folder: Path) -> list[RankReport]:
     """The trial's reports, after it has exited with 0."""
     store.write_json(folder / "trial.json", {**trial.to_dict(), "window": asdict(trial.window)})
     command = launchers.command(trial, record=folder)
-    done = subprocess.run(command.argv, env={**os.environ, **command.env}, capture_output=True, text=True, timeout=600)
+    done = forked.run(command.argv, env=command.env)
     assert done.returncode == 0, done.stdout + done.stderr
     return store.read_ranks(folder, trial.workers)
 
@@ -45,8 +46,7 @@ def run(trial: Trial, folder: Path) -> list[RankReport]:
 def judged(trial: Trial, folder: Path) -> tuple[list[RankReport], str]:
     """The reports of a parity trial, and what the gate says of it."""
     reports = run(trial, folder)
-    check = [sys.executable, "-m", "scaling_study.parity.check", str(folder)]
-    subprocess.run(check, cwd=CHECKOUT, capture_output=True, check=True, timeout=600)
+    assert forked.run([sys.executable, "-m", "scaling_study.parity.check", folder]).returncode == 0
     return reports, str(store.load(folder / "parity.json")["verdict"])
 
 
@@ -112,6 +112,5 @@ def test_the_bare_command_works_from_elsewhere_and_means_stage_2(tmp_path: Path)
 
 
 def test_fp64_is_refused_and_not_rounded() -> None:
-    script = [sys.executable, str(CHECKOUT / "fsdp/deepspeed_zero.py"), "--precision", "fp64"]
-    done = subprocess.run(script, capture_output=True, text=True)
+    done = forked.run([sys.executable, CHECKOUT / "fsdp/deepspeed_zero.py", "--precision", "fp64"])
     assert done.returncode == 2 and "invalid choice: 'fp64'" in done.stderr

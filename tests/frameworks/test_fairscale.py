@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 
+import forked
 import pytest
 import torch
 
@@ -48,8 +48,7 @@ def a_trial(framework: str, **keys: object) -> Trial:
 
 
 def run(line: Command) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, **line.env, "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(line.argv, env=env, capture_output=True, text=True, timeout=600, check=False)
+    return forked.run(line.argv, env={**line.env, "CUDA_VISIBLE_DEVICES": ""})
 
 
 def ranks_of(trial: Trial, folder: Path) -> list[RankReport]:

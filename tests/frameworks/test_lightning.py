@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
+import forked
 import pytest
 
 from scaling_study.frameworks import FRAMEWORKS
@@ -48,8 +48,7 @@ def a_trial(framework: str, **keys: object) -> Trial:
 
 
 def run(line: Command) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, **line.env, "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(line.argv, env=env, capture_output=True, text=True, timeout=600, check=False)
+    return forked.run(line.argv, env={**line.env, "CUDA_VISIBLE_DEVICES": ""})
 
 
 def on_cpu(line: Command, folder: Path) -> Command:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import forked
 import pytest
 
 from scaling_study.launch import launchers
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
-from scaling_study.settings import CHECKOUT
 from scaling_study.study import gates
 from scaling_study.trial import Trial, Window
 
@@ -32,7 +30,7 @@ def run(trial: Trial, folder: Path) -> list[RankReport]:
     """The trial's reports, after it has exited with 0."""
     store.write_json(folder / "trial.json", {**trial.to_dict(), "window": asdict(trial.window)})
     command = launchers.command(trial, record=folder)
-    done = subprocess.run(command.argv, env={**os.environ, **command.env}, capture_output=True, text=True, timeout=600)
+    done = forked.run(command.argv, env=command.env)
     assert done.returncode == 0, done.stdout + done.stderr
     return store.read_ranks(folder, trial.workers)
 
@@ -40,8 +38,7 @@ def run(trial: Trial, folder: Path) -> list[RankReport]:
 def judged(trial: Trial, folder: Path) -> tuple[list[RankReport], str]:
     """The reports of a parity trial, and what the gate says of it."""
     reports = run(trial, folder)
-    check = [sys.executable, "-m", "scaling_study.parity.check", str(folder)]
-    subprocess.run(check, cwd=CHECKOUT, capture_output=True, check=True, timeout=600)
+    assert forked.run([sys.executable, "-m", "scaling_study.parity.check", folder]).returncode == 0
     return reports, str(store.load(folder / "parity.json")["verdict"])
 
 

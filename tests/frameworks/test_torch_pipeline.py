@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 from scaling_study.launch import launchers
@@ -30,8 +29,7 @@ EDGE = 2 * 8 * 200 * 4  # bytes of one micro-batch between two stages: (2, 8, 20
 
 
 def run(argv: list[str] | tuple[str, ...], returncode: int = 0) -> str:
-    whole = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    done = subprocess.run(argv, env=whole, cwd=CHECKOUT, capture_output=True, text=True, timeout=600, check=False)
+    done = forked.run(argv)
     assert done.returncode == returncode, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout + done.stderr
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 
+import forked
 import pytest
 
 from scaling_study.records import store
@@ -16,8 +15,8 @@ FLAGS = ["--model=resnet8", "--data=synthetic", "--batch-per-worker=1000", "--co
 
 def report(folder, *flags: str) -> store.RankReport:
     argv = [sys.executable, str(CHECKOUT / "data_parallel/single.py"), *FLAGS, "--warmup-steps=1", *flags]
-    whole = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    subprocess.run([*argv, "--record", str(folder)], env=whole, cwd=CHECKOUT, check=True, timeout=600)
+    done = forked.run([*argv, "--record", folder])
+    assert done.returncode == 0, done.stderr
     (found,) = store.read_ranks(folder, 1)
     return found
 

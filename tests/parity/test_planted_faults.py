@@ -6,20 +6,18 @@ A gate that lets one of these pass would let a study compare a framework that tr
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
 
+import forked
 import pytest
 
 from scaling_study import cli, frameworks
 from scaling_study.launch import launchers
 from scaling_study.records import store
-from scaling_study.settings import CHECKOUT
 from scaling_study.study import gates
 from scaling_study.trial import Trial
 
@@ -57,8 +55,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
 
 
 def run(argv: list[str] | tuple[str, ...]) -> None:
-    env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    done = subprocess.run(argv, env=env, cwd=CHECKOUT, capture_output=True, text=True, timeout=600, check=False)
+    done = forked.run(argv)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
 import sys
-from pathlib import Path
 
+import forked
 import pytest
 import torch
 
@@ -208,10 +206,7 @@ def test_auto_without_data_is_synthetic_and_says_so(monkeypatch):
 
 
 def started(argv: list[str]) -> None:
-    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(
-        argv, cwd=settings.CHECKOUT, env=env, capture_output=True, text=True, timeout=600, check=False
-    )
+    done = forked.run(argv)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
