@@ -121,8 +121,7 @@ def listen(address: str) -> None:
     """Fork once for every test file that connects, until pytest is gone."""
     for name in LOADED:
         importlib.import_module(name)
-    assert len(os.listdir("/proc/self/task")) == 1, "only one thread survives a fork"
-    gc.freeze()  # no collection touches, and so copies, what all share
+    prepare_to_fork()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(address)
         server.listen()
@@ -150,7 +149,7 @@ def serve(connection: socket.socket) -> None:
                 sys.path.insert(0, str(Path(script).parent))
                 runpy.run_path(script, run_name="loaded")  # its imports, for all cases to come
                 del sys.path[0]
-                gc.freeze()
+                prepare_to_fork()
             known.add(script)
             leader = os.fork()
             if leader == 0:
@@ -158,6 +157,12 @@ def serve(connection: socket.socket) -> None:
                 connection.close()
                 lead(case)
             connection.sendall(f"{json.dumps(ended(leader, connection))}\n".encode())
+
+
+def prepare_to_fork() -> None:
+    threads = len(os.listdir("/proc/self/task"))
+    assert threads == 1, f"{threads} threads, of which a fork would have one"
+    gc.freeze()  # no collection touches, and so copies, what all share
 
 
 def can_be_loaded(script: str) -> bool:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 
@@ -122,8 +123,5 @@ def test_a_study_of_it_runs_from_plan_to_parity(run, tmp_path):
 
 def test_without_the_package_its_model_is_unknown():
     """What is installed above reached neither the environment nor the checkout."""
-    done = subprocess.run(
-        [sys.executable, "data_parallel/single.py", "--model", "sine_mlp"],
-        cwd=CHECKOUT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = forked.run([sys.executable, CHECKOUT / "data_parallel/single.py", "--model", "sine_mlp"])
     assert done.returncode == 2 and "invalid choice: 'sine_mlp'" in done.stderr

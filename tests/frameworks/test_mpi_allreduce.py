@@ -10,6 +10,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import forked
+import in_turn
 import pytest
 import torch
 from torch import nn
@@ -35,10 +37,9 @@ def run(trial: Trial, program: list[str], fails: bool = False) -> subprocess.Com
     return done
 
 
-def trained(folder: Path, *flags: str, workers: int = 2, model: str = "resnet8") -> list[store.RankReport]:
-    trial = Trial(framework="mpi_allreduce", workers=workers)
-    run(trial, [str(SCRIPT), "--model", model, *QUICK, *flags, "--record", str(folder)])
-    return store.read_ranks(folder, workers)
+def case(folder: Path, *flags: str) -> list[str]:
+    """A script and its flags that leave every rank's report in `folder`."""
+    return [str(SCRIPT), "--model", "resnet8", *QUICK, *flags, "--record", str(folder)]
 
 
 # --- without a launcher: the script's own parts ---
@@ -137,9 +138,39 @@ def test_means_are_exact_in_every_format_and_equal_on_every_rank(tmp_path, worke
         assert len(rank) == 8 and all(rank.values()), rank
 
 
+TRAINED = {
+    "plain": [],
+    "fp16": ["--allreduce", "fp16"],
+    "bf16": ["--allreduce", "bf16"],
+    "whole": ["--model", "resnet8_groupnorm"],
+    "parts": ["--model", "resnet8_groupnorm", "--fusion-bytes", "10000"],
+}
+GATES = {"plain": {}, "fp16": {"allreduce": "fp16"}, "bf16": {"allreduce": "bf16"}, "accumulated": {"accumulation": 2}}
+
+
+def gate_of(folder: Path, **keys: object) -> list[str]:
+    """A configuration's last gate (the 16-bit one, where there is one), to be judged afterwards."""
+    asked = Trial(
+        framework="mpi_allreduce", model="resnet8", workers=2, launcher="mpirun", device="cpu", data="synthetic", **keys
+    )
+    *_, gate = gates.of(asked)
+    store.write_json(folder / "trial.json", {**gate.to_dict(), "window": asdict(gate.window)})
+    return [str(SCRIPT), *gate.to_argv(), "--record", str(folder)]
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory) -> Path:
+    """Every case of TRAINED and GATES, in a folder of its name: one launch of two ranks, in which each has its turn."""
+    folder = tmp_path_factory.mktemp("launched")
+    cases = [case(folder / name, *flags) for name, flags in TRAINED.items()]
+    cases += [gate_of(folder / "gates" / name, **keys) for name, keys in GATES.items()]
+    run(Trial(framework="mpi_allreduce", workers=2), in_turn.program(folder, *cases)[1:])
+    return folder
+
+
 @pytest.mark.slow
-def test_two_ranks_train_and_send_exactly_the_gradients(tmp_path):
-    ranks = trained(tmp_path)
+def test_two_ranks_train_and_send_exactly_the_gradients(launched):
+    ranks = store.read_ranks(launched / "plain", 2)
     assert [r.rank for r in ranks] == [0, 1] and {r.world_size for r in ranks} == {2}
     assert [r.local_rank for r in ranks] == [0, 1]  # by MPI, not by an environment variable
     assert {r.allreduce_bytes for r in ranks} == {4 * PARAMETERS}
@@ -151,25 +182,24 @@ def test_two_ranks_train_and_send_exactly_the_gradients(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("allreduce", ["fp16", "bf16"])
-def test_16_bits_are_exactly_half(tmp_path, allreduce):
-    assert {r.allreduce_bytes for r in trained(tmp_path, "--allreduce", allreduce)} == {2 * PARAMETERS}
+def test_16_bits_are_exactly_half(launched, allreduce):
+    assert {r.allreduce_bytes for r in store.read_ranks(launched / allreduce, 2)} == {2 * PARAMETERS}
 
 
 @pytest.mark.slow
-def test_small_buffers_send_as_much_and_train_the_same(tmp_path):
-    flags = ["--model", "resnet8_groupnorm"]
-    whole, parts = trained(tmp_path / "a", *flags), trained(tmp_path / "b", *flags, "--fusion-bytes", "10000")
+def test_small_buffers_send_as_much_and_train_the_same(launched):
+    whole, parts = (store.read_ranks(launched / name, 2) for name in ("whole", "parts"))
     assert [r.allreduce_bytes for r in whole] == [r.allreduce_bytes for r in parts]
     assert [r.loss_last for r in whole] == [r.loss_last for r in parts]
 
 
 @pytest.mark.slow
 def test_one_worker_sends_nothing_with_mpirun_or_without(tmp_path):
-    (alone,) = trained(tmp_path / "mpirun", "--allreduce", "fp16", workers=1)
-    program = [sys.executable, str(SCRIPT), "--model", "resnet8", *QUICK, "--record", str(tmp_path / "python")]
-    env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    subprocess.run(program, env=env, check=True, capture_output=True, timeout=600)
-    for report in (alone, *store.read_ranks(tmp_path / "python", 1)):
+    run(Trial(framework="mpi_allreduce", workers=1), case(tmp_path / "mpirun", "--allreduce", "fp16"))
+    done = forked.run([sys.executable, *case(tmp_path / "python")])
+    assert done.returncode == 0, done.stderr
+    for name in ("mpirun", "python"):
+        (report,) = store.read_ranks(tmp_path / name, 1)
         assert (report.allreduce_bytes, report.communication_bytes, report.world_size) == (0, {}, 1)
 
 
@@ -197,14 +227,9 @@ def test_a_rank_that_fails_ends_the_others_and_leaves_word(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keys", [{}, {"allreduce": "fp16"}, {"allreduce": "bf16"}, {"accumulation": 2}], ids=str)
-def test_the_parity_gate_passes(tmp_path, keys):
-    asked = Trial(
-        framework="mpi_allreduce", model="resnet8", workers=2, launcher="mpirun", device="cpu", data="synthetic", **keys
-    )
-    *_, gate = gates.of(asked)  # the 16-bit one, where there is one
-    store.write_json(tmp_path / "trial.json", {**gate.to_dict(), "window": asdict(gate.window)})
-    run(gate, [str(SCRIPT), *gate.to_argv(), "--record", str(tmp_path)])
-    subprocess.run([sys.executable, "-m", "scaling_study.parity.check", str(tmp_path)], cwd=CHECKOUT, check=True)
-    answer = json.loads((tmp_path / "parity.json").read_text())
+@pytest.mark.parametrize("name", GATES)
+def test_the_parity_gate_passes(launched, name):
+    folder = launched / "gates" / name
+    assert forked.run([sys.executable, "-m", "scaling_study.parity.check", folder]).returncode == 0
+    answer = json.loads((folder / "parity.json").read_text())
     assert answer["verdict"] == "passed", answer

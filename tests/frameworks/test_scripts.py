@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import forked
+import in_turn
 import pytest
 
-from scaling_study.launch.launchers import LAUNCHERS
+from scaling_study.launch import launchers
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
@@ -28,26 +30,52 @@ def run(argv: list[str], cwd: Path = CHECKOUT) -> str:
     return done.stdout
 
 
-def horovod(tmp_path: Path, *flags: str, launcher: str = "horovodrun", controller: str = "mpi", workers: int = 2):
-    trial = Trial(framework="horovod", workers=workers, launcher=launcher, controller=controller)
-    program = [sys.executable, HOROVOD, *QUICK, *flags, "--record", str(tmp_path)]
-    tmp_path.mkdir(exist_ok=True)
-    out = run(list(LAUNCHERS[launcher](trial, program, BIN).argv), cwd=tmp_path)
-    return store.read_ranks(tmp_path, workers), out
+def single(*flags: str, cwd: Path = CHECKOUT) -> str:
+    done = forked.run([sys.executable, SINGLE, *QUICK, *flags], cwd=cwd)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
-@pytest.mark.parametrize(("launcher", "controller"), [("horovodrun", "mpi"), ("horovodrun", "gloo"), ("mpirun", "mpi")])
-def test_horovod_trains_with_two_processes_through_every_launcher(tmp_path, launcher, controller):
-    ranks, out = horovod(tmp_path, launcher=launcher, controller=controller)
-    assert [r.rank for r in ranks] == [0, 1] and {r.world_size for r in ranks} == {2}
-    assert {r.backend["controller"] for r in ranks} == {controller}  # what Horovod itself reports
-    assert {len(r.step_seconds) for r in ranks} == {12}
-    assert {r.allreduce_bytes for r in ranks} == {78_042 * 4}
-    assert ranks[0].loss_last != ranks[1].loss_last  # each its own shard
-    if (os.cpu_count() or 1) >= 2:
-        assert not set(ranks[0].cores) & set(ranks[1].cores)
-    assert re.search(r"Total images/sec on 2 worker\(s\): [\d.]+", out)
-    assert "95 % interval within this run of 12 steps (too short to rely on)" in out
+def horovod(program: list[str], workers: int = 2) -> str:
+    trial = Trial(framework="horovod", workers=workers, launcher="horovodrun", controller="gloo")
+    return run(list(launchers.horovodrun(trial, program, BIN).argv))
+
+
+def case(folder: Path, *flags: str) -> list[str]:
+    """A script and its flags that leave every rank's report in `folder`."""
+    return [HOROVOD, *QUICK, *flags, "--record", str(folder)]
+
+
+FP64 = ["--precision", "fp64"]
+SMOOTH = ["--model", "resnet8_groupnorm", *FP64]
+BASELINE = ["--learning-rate", "0.01", "--cores-per-worker", "1"]
+PARTS = ["--accumulation", "4"]
+TWO_WORKERS = {
+    "fp32": [],
+    "fp16": ["--allreduce", "fp16"],
+    "fp64": FP64,
+    "channels_last": [*FP64, "--memory-format", "channels_last"],
+    "whole": SMOOTH,
+    "parts": [*SMOOTH, *PARTS],
+}
+ONE_WORKER = {"fp16 alone": ["--allreduce", "fp16"], "baseline": BASELINE}
+
+
+@pytest.fixture(scope="module")
+def of_horovod(tmp_path_factory) -> Callable[[str], list[store.RankReport]]:
+    """of_horovod("fp16"): the reports of a case. All with as many workers have their turn in one launch."""
+    folder = tmp_path_factory.mktemp("horovod")
+    started = set()
+
+    def reports(name: str) -> list[store.RankReport]:
+        workers, cases = (2, TWO_WORKERS) if name in TWO_WORKERS else (1, ONE_WORKER)
+        if workers not in started:
+            started.add(workers)
+            commands = [case(folder / name, *flags) for name, flags in cases.items()]
+            horovod(in_turn.program(folder / f"{workers}", *commands), workers=workers)
+        return store.read_ranks(folder / name, workers)
+
+    return reports
 
 
 def test_the_bare_command_of_the_readme_works_as_typed():
@@ -55,38 +83,31 @@ def test_the_bare_command_of_the_readme_works_as_typed():
     assert "Total images/sec on 2 worker(s)" in run(argv)
 
 
-def test_fp16_on_the_wire_is_exactly_half_of_fp32(tmp_path):
-    full, _ = horovod(tmp_path / "fp32")
-    half, _ = horovod(tmp_path / "fp16", "--allreduce", "fp16")
+def test_fp16_on_the_wire_is_exactly_half_of_fp32(of_horovod):
+    full, half = of_horovod("fp32"), of_horovod("fp16")
     assert half[0].allreduce_bytes * 2 == full[0].allreduce_bytes == 78_042 * 4
     assert half[0].communication_bytes == {"allreduce": 78_042 * 2}
 
 
-def test_one_horovod_worker_reduces_nothing(tmp_path):
-    ranks, _ = horovod(tmp_path, "--allreduce", "fp16", workers=1)
-    assert ranks[0].allreduce_bytes == 0
+def test_one_horovod_worker_reduces_nothing(of_horovod):
+    assert of_horovod("fp16 alone")[0].allreduce_bytes == 0
 
 
-def test_horovod_with_one_worker_trains_exactly_as_the_baseline(tmp_path):
+def test_horovod_with_one_worker_trains_exactly_as_the_baseline(tmp_path, of_horovod):
     """The same seed, data and weights: the losses of two frameworks agree to the last bits."""
-    flags = ["--learning-rate", "0.01", "--cores-per-worker", "1"]
-    horovod(tmp_path / "a", *flags, workers=1)
-    run([sys.executable, SINGLE, *QUICK, *flags, "--record", str(tmp_path / "b")])
-    a, b = (store.read_ranks(tmp_path / name, 1)[0] for name in "ab")
+    single(*BASELINE, "--record", str(tmp_path))
+    (a,), (b,) = of_horovod("baseline"), store.read_ranks(tmp_path, 1)
     assert a.loss_first == pytest.approx(b.loss_first, rel=1e-6)
     assert a.loss_last == pytest.approx(b.loss_last, rel=1e-4)
 
 
 def test_the_baseline_works_from_elsewhere(tmp_path):
-    out = run([sys.executable, SINGLE, *QUICK], cwd=tmp_path)
-    assert "Total images/sec on 1 worker(s)" in out
+    assert "Total images/sec on 1 worker(s)" in run([sys.executable, SINGLE, *QUICK], cwd=tmp_path)
 
 
 @pytest.mark.parametrize("script", [HOROVOD, SINGLE])
 def test_a_wrong_flag_is_one_clear_line(script):
-    done = subprocess.run(
-        [sys.executable, script, "--batch-per-worker", "0"], capture_output=True, text=True, check=False
-    )
+    done = forked.run([sys.executable, script, "--batch-per-worker", "0"])
     assert done.returncode == 2
     assert "argument --batch-per-worker: 0 is less than 1" in done.stderr
     assert "Traceback" not in done.stderr
@@ -96,7 +117,7 @@ def test_a_wrong_flag_is_one_clear_line(script):
 def test_a_neighbour_on_the_other_core_is_noticed(tmp_path):
     neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        run([sys.executable, SINGLE, *QUICK, "--steps", "200", "--cores-per-worker", "1", "--record", str(tmp_path)])
+        single("--steps", "200", "--cores-per-worker", "1", "--record", str(tmp_path))
     finally:
         neighbour.kill()
         neighbour.wait()
@@ -104,31 +125,28 @@ def test_a_neighbour_on_the_other_core_is_noticed(tmp_path):
     assert others is not None and others > 0.5
 
 
-def test_horovod_reduces_gradients_whose_channels_come_last(tmp_path):
+def test_horovod_reduces_gradients_whose_channels_come_last(of_horovod):
     """Horovod itself refuses them; the same memory in another order is the same sum."""
-    plain, _ = horovod(tmp_path / "plain", "--precision", "fp64")
-    last, _ = horovod(tmp_path / "last", "--precision", "fp64", "--memory-format", "channels_last")
+    plain, last = of_horovod("fp64"), of_horovod("channels_last")
     assert [r.allreduce_bytes for r in last] == [r.allreduce_bytes for r in plain] == [78_042 * 8] * 2
     assert last[0].loss_last == pytest.approx(plain[0].loss_last, rel=1e-6)
 
 
-def test_horovod_takes_its_knobs_from_flags(tmp_path):
+def test_horovod_takes_its_knobs_from_flags(tmp_path, of_horovod):
     """With a fusion buffer of one byte nothing is fused, and the result is the same."""
-    plain, _ = horovod(tmp_path / "plain", "--precision", "fp64")
-    tuned, _ = horovod(tmp_path / "tuned", "--precision", "fp64", "--fusion-bytes", "1", "--cycle-seconds", "0.002")
+    knobs = ["--fusion-bytes", "1", "--cycle-seconds", "0.002"]
+    horovod([sys.executable, *case(tmp_path, *FP64, *knobs)])
+    plain, tuned = of_horovod("fp64"), store.read_ranks(tmp_path, 2)
     assert tuned[0].loss_last == pytest.approx(plain[0].loss_last, rel=1e-9)
 
 
 @pytest.mark.parametrize("framework", ["horovod", "single"])
-def test_accumulation_changes_how_often_gradients_travel_and_not_the_step(tmp_path, framework):
-    flags = ["--model", "resnet8_groupnorm", "--precision", "fp64"]
-
-    def ran(folder: Path, *more: str) -> store.RankReport:
-        if framework == "horovod":
-            return horovod(folder, *flags, *more)[0][0]
-        run([sys.executable, SINGLE, *QUICK, *flags, *more, "--record", str(folder)])
-        return store.read_ranks(folder, 1)[0]
-
-    whole, parts = ran(tmp_path / "whole"), ran(tmp_path / "parts", "--accumulation", "4")
+def test_accumulation_changes_how_often_gradients_travel_and_not_the_step(tmp_path, of_horovod, framework):
+    if framework == "horovod":
+        whole, parts = of_horovod("whole")[0], of_horovod("parts")[0]
+    else:
+        single(*SMOOTH, "--record", str(tmp_path / "whole"))
+        single(*SMOOTH, *PARTS, "--record", str(tmp_path / "parts"))
+        whole, parts = (store.read_ranks(tmp_path / name, 1)[0] for name in ("whole", "parts"))
     assert parts.loss_last == pytest.approx(whole.loss_last, rel=1e-9)
     assert parts.allreduce_bytes == whole.allreduce_bytes

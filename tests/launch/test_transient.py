@@ -6,19 +6,17 @@ test_attempts.py has those that a launcher says.
 from __future__ import annotations
 
 import errno
-import os
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 from scaling_study.launch import transient
 from scaling_study.records import outcome
-from scaling_study.settings import CHECKOUT
 
 LISTEN = (
     "The server socket has failed to listen on any local network address. port: 46617, useIpv6: false, code: -98, "
@@ -143,10 +141,7 @@ run("single", join, build=None)
 
 def kind_of(tmp_path: Path, does: str, **env: str) -> tuple[str, str]:
     """(what it is taken for, what the rank said) of a rank that does this."""
-    done = subprocess.run(
-        [sys.executable, "-c", RANK.replace("{does}", does), str(tmp_path)], env={**os.environ, **env}, cwd=CHECKOUT,
-        capture_output=True, timeout=600, check=False,
-    )  # fmt: skip
+    done = forked.run([sys.executable, "-c", RANK.replace("{does}", does), tmp_path], env=env)
     assert done.returncode != 0
     said = outcome.errors(tmp_path)
     return transient.failure_kind(said, False, ""), said[0]["message"]
@@ -206,7 +201,7 @@ dist.init_process_group("gloo", store=Store(), rank=1, world_size=2)
 @pytest.mark.slow
 def test_a_peer_that_is_gone_before_gloo_has_connected(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    peer = subprocess.run([sys.executable, "-c", DIES_IN_THE_MIDDLE, str(store)], capture_output=True, check=False)
+    peer = forked.run([sys.executable, "-c", DIES_IN_THE_MIDDLE, store])
     assert peer.returncode == 3, peer.stderr
     join = f'dist.init_process_group("gloo", store=dist.FileStore({str(store)!r}, 2), rank=0, world_size=2, '
     kind, message = kind_of(tmp_path, join + "timeout=datetime.timedelta(seconds=2))")

@@ -6,8 +6,11 @@ import itertools
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import forked
+import in_turn
 import pytest
 import torch
 
@@ -170,7 +173,7 @@ def test_transformers_is_imported_by_nobody_else():
         "load(Trial(model='resnet8', data='synthetic'), Ranks())\n"
         "assert not {'transformers', 'tokenizers', 'huggingface_hub'} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    done = forked.run([sys.executable, "-c", program])
     assert done.returncode == 0, done.stderr
 
 
@@ -201,11 +204,8 @@ def test_pretrained_weights_are_taken_where_they_lie_beside_their_tokeniser(tmp_
         "assert a.model.classifier.weight.equal(b.model.classifier.weight), 'seeded'\n"
         "print(float(a.model.albert.embeddings.word_embeddings.weight.double().sum()))\n"
     )
-    env = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1", "DATA_ROOT": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "cache")],
-        cwd=CHECKOUT, env=env, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    env = {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1", "DATA_ROOT": str(tmp_path)}
+    done = forked.run([sys.executable, "-c", program, tmp_path / "cache"], env=env)
     assert done.returncode == 0, done.stderr
     notes, total = done.stdout.splitlines()
     ours = [cola.ITS_OWN, "weights of albert-base-v2, but for the classifier"]
@@ -257,34 +257,61 @@ def test_the_bare_horovod_command_trains_albert():
     assert "Total sentences/sec on 2 worker(s)" in out
 
 
-PROGRAMS = {
-    "single": (1, [sys.executable, "data_parallel/single.py"]),
-    "horovod": (2, ["horovodrun", "-np", "2", "--gloo", sys.executable, "horovod_runs/resnet_cifar10.py"]),
-    "torch_ddp": (2, ["torchrun", "--standalone", "--nproc-per-node", "2", "data_parallel/torch_ddp.py"]),
+SCRIPTS = {"single": "data_parallel/single.py", "horovod": "horovod_runs/resnet_cifar10.py",
+           "torch_ddp": "data_parallel/torch_ddp.py"}  # fmt: skip
+LAUNCHERS = {
+    "single": [sys.executable],
+    "horovod": ["horovodrun", "-np", "2", "--gloo"],
+    "torch_ddp": ["torchrun", "--nproc-per-node", "2"],
 }
 GATES = [("single", "fp64", "none"), ("horovod", "fp64", "fp32"), ("torch_ddp", "fp64", "fp32"),
          ("horovod", "fp32", "fp16"), ("torch_ddp", "fp32", "fp16"), ("torch_ddp", "fp32", "bf16")]  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("framework", "precision", "allreduce"), GATES)
-def test_every_gate_of_albert_is_passed(tmp_path, framework, precision, allreduce):
-    """Ten steps in float64 as one process trains them; one step with 16-bit gradients, within that format's bound."""
-    workers, program = PROGRAMS[framework]
+def gate_of(framework: str, precision: str, allreduce: str) -> Trial:
     steps = 10 if precision == "fp64" else 1
-    trial = Trial(
-        framework=framework, model="albert_tiny", workers=workers, allreduce=allreduce, precision=precision,
-        batch_per_worker=8, sequence_length=32, device="cpu", cores_per_worker=1, find="parity",
+    return Trial(
+        framework=framework, model="albert_tiny", workers=1 if framework == "single" else 2, allreduce=allreduce,
+        precision=precision, batch_per_worker=8, sequence_length=32, device="cpu", cores_per_worker=1, find="parity",
         window=Window(0, steps, 0.0, None, steps),
     )  # fmt: skip
-    asked = {**trial.to_dict(), "window": vars(trial.window)}
-    store.write_json(tmp_path / "trial.json", asked)
-    started([*program, *trial.to_argv(), "--record", str(tmp_path)])
-    started([sys.executable, "-m", "scaling_study.parity.check", str(tmp_path)])
-    judged = store.load(tmp_path / "parity.json")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Trial], Path]:
+    """trained(gate): what its ranks left. Horovod's gates have their turns in one launch."""
+    folder = tmp_path_factory.mktemp("gates")
+    launched = []
+
+    def case(gate: Trial) -> list[str]:
+        record = folder / gate.id
+        store.write_json(record / "trial.json", {**gate.to_dict(), "window": vars(gate.window)})
+        return [str(CHECKOUT / SCRIPTS[gate.framework]), *gate.to_argv(), "--record", str(record)]
+
+    def run(gate: Trial) -> Path:
+        argv = LAUNCHERS[gate.framework]
+        if gate.framework != "horovod":
+            done = forked.run([*argv, *case(gate)])
+            assert done.returncode == 0, done.stdout + done.stderr
+        elif not launched:
+            launched.extend(case(gate_of(*gate)) for gate in GATES if gate[0] == "horovod")
+            started([*argv, *in_turn.program(folder, *launched)])
+        return folder / gate.id
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("framework", "precision", "allreduce"), GATES)
+def test_every_gate_of_albert_is_passed(trained, framework, precision, allreduce):
+    """Ten steps in float64 as one process trains them; one step with 16-bit gradients, within that format's bound."""
+    gate = gate_of(framework, precision, allreduce)
+    record = trained(gate)
+    assert forked.run([sys.executable, "-m", "scaling_study.parity.check", record]).returncode == 0
+    judged = store.load(record / "parity.json")
     assert judged["verdict"] == "passed", judged
     print([f"{check['name']}: {check['detail']}" for check in judged["checks"] if "off by" in check["detail"]])
-    ranks = store.read_ranks(tmp_path, workers)
+    ranks = store.read_ranks(record, gate.workers)
     each = {"none": 0, "fp32": 8, "fp16": 2, "bf16": 2}[allreduce]  # bytes of a value on the wire; float64 as it is
     assert {rank.allreduce_bytes for rank in ranks} == {each * 1_016_386}
-    assert all(0 < rank.tokens_seen <= 8 * 32 * steps for rank in ranks)
+    assert all(0 < rank.tokens_seen <= 8 * 32 * gate.window.max_steps for rank in ranks)

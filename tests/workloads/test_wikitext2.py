@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 import torch
@@ -82,7 +82,7 @@ def test_a_later_process_maps_it():
         "wikitext2.prepare()\n"
         "assert isinstance(wikitext2.tokens(), numpy.memmap)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = forked.run([sys.executable, "-c", program])
     assert done.returncode == 0, done.stderr
 
 
