@@ -1,6 +1,6 @@
 # make sweep   set up what is missing, then run the default study       (STUDY=other.yaml, ARGS="--small --dry-run")
 # make test    set up what is missing, then run every test              (ARGS="-k horovod")
-# also: test-quick, test-faults, test-cluster, test-export, test-statistics, lint, bench, doctor, setup, clean  (PYTHON=python3.12 chooses the interpreter)
+# also: test-quick, test-anywhere, test-faults, test-cluster, test-export, test-statistics, coverage, lint, bench, doctor, setup, clean  (PYTHON=python3.12 chooses the interpreter)
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -14,7 +14,7 @@ export HOME := $(or $(HOME),$(CURDIR)/.cache)
 RUN = PATH="$(abspath $(VENV))/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test test-quick test-faults test-cluster test-export test-statistics lint bench doctor clean
+.PHONY: help setup sweep test test-quick test-anywhere test-faults test-cluster test-export test-statistics coverage lint bench doctor clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -3
@@ -35,6 +35,21 @@ test: setup
 test-quick: setup
 	$(RUN) python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
+# The quick tests of what is committed, from a checkout where one may lie: below .cache and build, in a path with spaces,
+# behind a symbolic link. The environment is this one.
+test-anywhere: setup
+	@folder="$$(mktemp -d)" && trap 'rm -rf "$$folder"' EXIT && mkdir -p "$$folder/.cache/with spaces/build" && \
+	ln -s "$$folder/.cache/with spaces" "$$folder/link" && checkout="$$folder/link/build/checkout" && \
+	git clone --quiet "$(CURDIR)" "$$checkout" && ln -s "$(abspath $(VENV))" "$$checkout/.venv" && cd "$$checkout" && \
+	PYTHONPATH="$$checkout" $(RUN) python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# Line coverage of scaling_study and analysis, of every process that a test starts.
+coverage: setup
+	$(RUN) python -m coverage erase
+	-$(RUN) python -m coverage run -m pytest -m "not faults and not cluster" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(RUN) python -m coverage combine --quiet
+	$(RUN) python -m coverage report --skip-covered --sort=miss
+
 # Real sweeps that are hit from outside (docs/reliability.md): minutes; FAULTS=long takes an hour.
 test-faults: setup
 	$(RUN) python -m pytest tests/faults $(ARGS)
@@ -51,7 +66,8 @@ test-export: setup
 # What the analysis claims of its intervals, its power and its false alarms, simulated in full (docs/uncertainty.md).
 test-statistics: setup
 	$(RUN) STATISTICS=long python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -rP $(ARGS) \
-	    $(addprefix tests/analysis/test_,findings_simulated.py coverage.py detection.py ranking.py)
+	    $(addprefix tests/analysis/test_,findings_simulated.py coverage.py detection.py ranking.py) \
+	    tests/stats/test_intervals.py
 
 lint: setup
 	$(RUN) ruff check .

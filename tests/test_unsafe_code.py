@@ -121,8 +121,9 @@ ALLOWED = {  # what is pasted into a shell is tried in one; a loop of a shell is
 def sources() -> list[Path]:
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"]
     said = subprocess.run(listed, cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    found = [CHECKOUT / name for name in said.stdout.splitlines()] or list(CHECKOUT.rglob("*.py"))
-    return [path for path in found if path.exists() and not {".venv", ".cache", "build"} & set(path.parts)]
+    names = said.stdout.splitlines() or [str(path.relative_to(CHECKOUT)) for path in CHECKOUT.rglob("*.py")]
+    ours = [name for name in names if not {".venv", ".cache", "build"} & set(Path(name).parts)]
+    return [CHECKOUT / name for name in ours if (CHECKOUT / name).exists()]
 
 
 def test_nothing_in_the_repository_runs_what_a_file_says() -> None:

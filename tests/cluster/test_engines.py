@@ -12,6 +12,7 @@ from over_hosts import BIN, OVER_HOSTS, Sweep
 
 from scaling_study.settings import CHECKOUT
 
+HERE, PROGRAMS = (shlex.quote(str(folder)) for folder in (CHECKOUT, BIN))  # as a shell is told
 GRADIENT_BYTES = 78_042 * 4  # of resnet8 in fp32, in one step
 STEPS = 4  # warmed up and timed, in which gradients are exchanged
 
@@ -86,8 +87,9 @@ def test_command_txt_works_by_hand(network: Network) -> None:
 def test_ranks_started_by_hand_on_each_node_find_each_other(network: Network) -> None:
     """As docs/clusters.md has it: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and nothing else of ours."""
     script = "data_parallel/torch_ddp.py --model resnet8 --data synthetic --device cpu --min-seconds 0 --max-steps 3"
-    rank = f"MASTER_ADDR=h1 MASTER_PORT=29500 WORLD_SIZE=2 RANK=%d {BIN}/python {script}"
-    line = f"ssh h2 'cd {CHECKOUT} && PYTHONPATH={CHECKOUT} {rank % 1}' & PYTHONPATH={CHECKOUT} {rank % 0}; wait"
+    rank = f"MASTER_ADDR=h1 MASTER_PORT=29500 WORLD_SIZE=2 RANK=%d {PROGRAMS}/python {script}"
+    remote = shlex.quote(f"cd {HERE} && PYTHONPATH={HERE} {rank % 1}")
+    line = f"ssh h2 {remote} & PYTHONPATH={HERE} {rank % 0}; wait"
     before = network["h2"].bytes_sent()
     done = network["h1"].run("sh", "-c", line, folder=CHECKOUT)
     assert "Total images/sec on 2 worker(s)" in done.stdout, done.stdout + done.stderr
@@ -97,10 +99,10 @@ def test_ranks_started_by_hand_on_each_node_find_each_other(network: Network) ->
 def test_agents_started_by_hand_on_each_node_find_each_other(network: Network) -> None:
     """NODE_RANK instead: one torchrun on each node, two workers in all."""
     script = "data_parallel/torch_ddp.py --model resnet8 --data synthetic --device cpu --min-seconds 0 --max-steps 3"
-    agent = f"{BIN}/torchrun --nnodes 2 --node-rank $NODE_RANK --nproc-per-node 1 " \
+    agent = f"{PROGRAMS}/torchrun --nnodes 2 --node-rank $NODE_RANK --nproc-per-node 1 " \
             "--master-addr $MASTER_ADDR --master-port $MASTER_PORT "  # fmt: skip
-    told = f"export PYTHONPATH={CHECKOUT} MASTER_ADDR=h1 MASTER_PORT=29501 NODE_RANK=%d; {agent} {script}"
-    line = f"ssh h2 {shlex.quote(f'cd {CHECKOUT}; {told % 1}')} & {told % 0}; wait"
+    told = f"export PYTHONPATH={HERE} MASTER_ADDR=h1 MASTER_PORT=29501 NODE_RANK=%d; {agent} {script}"
+    line = f"ssh h2 {shlex.quote(f'cd {HERE}; {told % 1}')} & {told % 0}; wait"
     done = network["h1"].run("sh", "-c", line, folder=CHECKOUT)
     assert "Total images/sec on 2 worker(s)" in done.stdout, done.stdout + done.stderr
 

@@ -22,6 +22,11 @@ from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.faults(form="long")
 
+
+def sources_below(checkout: Path) -> list[Path]:
+    return sorted(path for path in checkout.rglob("*") if "__pycache__" not in path.relative_to(checkout).parts)
+
+
 MEMORY_BYTES = 1536 << 20  # of it torch takes half
 FITS, DOES_NOT, NEITHER = 4, 16_384, 32_768  # batches of resnet8
 ALL = tuple(studies.LAUNCHED)
@@ -202,12 +207,12 @@ def test_code_that_the_user_may_not_write(
     sweep.environment["HOME"] = str(sweep.folder)
     own(sweep.folder, sweep.temporary)
     sweep.through = AS_NOBODY
-    before = sorted(p for p in checkout.rglob("*") if "__pycache__" not in str(p))
+    before = sources_below(checkout)
     with injection(ledger, sweep, "no right to write the code", "environment") as hit:
         driver = sweep.run()
         hit.expect(driver.code == 0, f"exit code {driver.code}: {driver.said()[-300:]}")
         hit.said(driver)
-        hit.expect(before == sorted(p for p in checkout.rglob("*") if "__pycache__" not in str(p)), "the code changed")
+        hit.expect(before == sources_below(checkout), "the code changed")
         hit.goes_on(2)
 
 
