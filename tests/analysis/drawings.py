@@ -221,7 +221,7 @@ def texts(figure: Figure) -> list[tuple[str, Any]]:
     """(text, box in pixels) of every text that is shown, laid out once a figure."""
     with style.applied():
         canvas = FigureCanvasAgg(figure)
-        canvas.draw()
+        figure.draw_without_rendering()  # all is laid out, no pixel is coloured
         found = []
         unseen = ticks_out_of_view(figure)
         for artist in figure.findobj(Text):

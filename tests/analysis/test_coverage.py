@@ -18,7 +18,7 @@ from analysis.frames import configurations, trials
 from analysis.frames.study import StudyInfo
 from scaling_study.stats.intervals import ratio, repeats_for
 
-PAIRS, AT_ONCE = times(800, 10_000), 40
+PAIRS, AT_ONCE = times(400, 10_000), 40
 TRUE, SPEEDUP, WORKERS = 400.0, 1.62, 2
 STUDY = StudyInfo("simulated", "weak", {"framework": "single"}, MACHINE)
 LOW, HIGH = 0.93, 0.97

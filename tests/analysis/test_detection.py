@@ -20,7 +20,7 @@ from analysis.compare.verdicts import FASTER, POWER, SLOWER, found_in, holm, jud
 from analysis.statistics.spread import Spread, believed
 from scaling_study.stats.intervals import repeats_for
 
-COMPARISONS, CONFIGURATIONS, NOISE, THRESHOLD = times(1000, 20_000), 36, 0.01, 0.01
+COMPARISONS, CONFIGURATIONS, NOISE, THRESHOLD = times(500, 20_000), 36, 0.01, 0.01
 ALARMS, FOUND = 0.05, 0.90  # at most, at least
 TARGET, MOST_REPEATS = 0.02, 10  # of a study's own, where repeats are added
 Values = NDArray[np.float64]
