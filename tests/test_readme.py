@@ -1,16 +1,43 @@
-"""What README.md says of the project is what the project is: frameworks, figures, length."""
+"""What README.md says of the project is what the project is: frameworks, figures, length; commands of every page."""
 
 from __future__ import annotations
 
 import csv
 import re
+import shlex
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from analysis.__main__ import main
+from scaling_study import cli
 from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.settings import CHECKOUT
 
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+
+
+def analysis(words: Sequence[str]) -> int:
+    try:
+        return main(words)
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+DOORS: dict[str, Callable[[Sequence[str]], int]] = {
+    "python run_sweep.py": cli.run_sweep,
+    "python -m scaling_study.parity": cli.parity,
+    "scaling-study": cli.main,
+    "python -m analysis": analysis,
+}
+COMMANDS = sorted(
+    {
+        line.strip().partition("  ")[0].partition(" #")[0]
+        for page in [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *(CHECKOUT / "docs").glob("*.md")]
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if line.startswith("    ") and line.strip().startswith(tuple(DOORS))
+    }
+)
 EXAMPLE = CHECKOUT / "examples" / "results" / "cifar10-scaling"
 
 
@@ -48,3 +75,20 @@ def test_the_result_shown_first_is_that_of_the_example(batch: str) -> None:
         assert f"{value['samples_per_second']:.0f} ± {half:.0f}" in line
         if framework != "single":
             assert f"{value['speedup']:.2f} [{value['speedup_low']:.2f}, {value['speedup_high']:.2f}]" in line
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_of_every_page_have_the_options_that_they_name(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their options are parsed, and then asked for help, so that nothing is run."""
+    (door,) = [door for door in DOORS if command.startswith(door)]
+    words = shlex.split(command.removeprefix(door))
+    assert DOORS[door]([*words, "--help"]) == 0
+    shown = capsys.readouterr()
+    assert "usage" in shown.out.lower() and not shown.err
+
+
+def test_an_option_that_is_none_would_be_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run_sweep(["sweeps.yaml", "--dry", "--help"]) == 2
+    assert "--dry" in capsys.readouterr().err
