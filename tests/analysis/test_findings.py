@@ -569,6 +569,11 @@ def test_a_run_that_is_trained_to_a_result_is_looked_at_for_the_flaws_of_trainin
     assert "no run was trained to a result" not in scope.sentence(Evidence(done))
 
 
+def test_the_page_quotes_what_is_stated_of_the_example() -> None:
+    said = scope.sentence(Evidence(results.read(CHECKOUT / "examples" / "results" / "cifar10-scaling")))
+    assert said.replace(" (docs/flaws.md)", "") in " ".join(PAGE.replace("\n> ", " ").split())
+
+
 def test_each_flaw_of_a_detector_is_looked_for_or_has_its_reason() -> None:
     reasons = [flaw for flaws, _, _ in scope.NEEDED for flaw in flaws]
     assert len(reasons) == len(set(reasons)) and set(reasons) <= set(scope.PUBLISHED)
