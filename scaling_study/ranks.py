@@ -29,7 +29,7 @@ FROM_SRUN = {"SLURM_PROCID": "RANK", "SLURM_NTASKS": "WORLD_SIZE", "SLURM_LOCALI
 
 @dataclass(frozen=True)
 class Ranks:
-    """One process's place among all, and the two things the clock asks of the whole group."""
+    """One process's place among all, and the three things the clock asks of the whole group."""
 
     rank: int = 0
     world_size: int = 1
@@ -39,6 +39,7 @@ class Ranks:
     agree: Callable[[float], float] = lambda value: value  # rank 0's number, on every rank
     backend: Mapping[str, Any] = field(default_factory=dict)  # what the framework itself reports
     leave: Callable[[], object] = lambda: None  # its own end, after all is measured; not called after an error
+    total: Callable[[Sequence[float]], list[float]] = list  # every rank's numbers, added up place by place
 
 
 def started_by(environment: Mapping[str, str] = os.environ) -> str:
@@ -110,9 +111,15 @@ def join_torch(trial: Trial) -> Ranks:
         dist.broadcast(agreed, 0)
         return float(agreed.item())
 
+    def total(values: Sequence[float]) -> list[float]:
+        totals = torch.tensor(values, dtype=torch.float64, device=device)
+        dist.all_reduce(totals)
+        summed: list[float] = totals.tolist()
+        return summed
+
     return Ranks(
         dist.get_rank(), dist.get_world_size(), _place(LOCAL_RANK, 0), device, cores, agree,
-        {"backend": dist.get_backend(), "version": torch.__version__},
+        {"backend": dist.get_backend(), "version": torch.__version__}, total=total,
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scaling_study.models import NO_MODEL
 from scaling_study.records import store
 from scaling_study.records.store import RankReport, Record
+from scaling_study.records.throughput import samples_per_second
 from scaling_study.stats.intervals import throughput, within_runs
 
 PHASES = ("data", "forward", "backward", "communication", "optimizer", "unattributed")
@@ -45,7 +46,8 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
     samples = sum(rank.samples_seen for rank in ranks)
     if samples <= 0:
         raise ValueError("no rank saw a sample in the timed window")
-    if not 0 < samples / window_seconds < math.inf:
+    speed = samples_per_second((rank.samples_seen for rank in ranks), (rank.window_seconds for rank in ranks))
+    if not 0 < speed < math.inf:
         raise ValueError(f"{samples} samples in {window_seconds:.2g} s are no speed")
     if min(min(rank.step_seconds) for rank in ranks) < 0:
         raise ValueError("a step took less than no time")
@@ -54,7 +56,7 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
     sent = [kinds for rank in ranks if (kinds := communication(rank)) is not None]
     made = {
         "busy_elsewhere_cores": store.busy_elsewhere_cores(ranks),
-        "samples_per_second": samples / window_seconds,
+        "samples_per_second": speed,
         "tokens_per_second": None if tokens is None else tokens / window_seconds,
         "steps": len(steps),
         "step_seconds_mean": window_seconds / len(steps),

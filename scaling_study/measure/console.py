@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scaling_study.ranks import Ranks
 from scaling_study.records.store import RankReport
+from scaling_study.records.throughput import samples_per_second
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 
@@ -33,17 +34,28 @@ class Console:
         self._print(f"Steps {first}-{len(step_seconds)}: {rate:.1f} {self.unit} per {self.share}")
 
     def result(self, report: RankReport) -> None:
-        """The line with throughput and the interval that this one run supports."""
-        if self.ranks.rank != 0:
+        """The lines with throughput, as the record has it, and the interval that this one run supports.
+
+        Every rank calls this: the slowest rank's window counts.
+        """
+        rank, size = self.ranks.rank, self.ranks.world_size
+        own = [0.0] * (2 * size)
+        own[rank], own[size + rank] = report.samples_seen, report.window_seconds
+        both = self.ranks.total(own)
+        samples, windows = both[:size], both[size:]
+        slowest = windows.index(max(windows))
+        step_seconds = self.ranks.total(report.step_seconds if rank == slowest else [0.0] * len(report.step_seconds))
+        if rank != 0:
             return
         from scaling_study.stats.intervals import throughput, within_run  # scipy: not before the clock has stopped
 
-        speed = throughput(within_run(report.step_seconds), self.trial.batch_per_worker)
+        speed = samples_per_second(samples, windows)
+        interval = throughput(within_run(step_seconds), sum(samples) / len(step_seconds))
         n, shares = self.trial.workers, self.trial.data_parallel
-        for title, factor in ((f"{self.unit} per {self.share}", 1), (f"Total {self.unit} on {n} worker(s)", shares)):
-            spread = f" +-{speed.half_width * factor:.1f}" if speed.half_width is not None else ""
-            self._print(f"{title[0].upper()}{title[1:]}: {speed.mean * factor:.1f}{spread}")
-        short = f" ({speed.verdict} to rely on)" if speed.verdict else ""
+        for title, share in ((f"{self.unit} per {self.share}", shares), (f"Total {self.unit} on {n} worker(s)", 1)):
+            spread = f" +-{interval.half_width / share:.1f}" if interval.half_width is not None else ""
+            self._print(f"{title[0].upper()}{title[1:]}: {speed / share:.1f}{spread}")
+        short = f" ({interval.verdict} to rely on)" if interval.verdict else ""
         self._print(f"95 % interval within this run of {len(report.step_seconds)} steps{short}")
 
     def _print(self, line: str) -> None:

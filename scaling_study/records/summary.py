@@ -15,6 +15,7 @@ from scaling_study.models import NO_MODEL
 from scaling_study.quoting import printable
 from scaling_study.records import store
 from scaling_study.records.store import Record, UnreadableRecord, busy_elsewhere_cores
+from scaling_study.records.throughput import samples_per_second
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,8 @@ def of(record: Record) -> Summary:
 
 
 def throughput(record: Record) -> float:
-    """Samples per second over all workers: samples in the timed window over the slowest rank's seconds."""
-    return sum(r.samples_seen for r in record.ranks) / max(r.window_seconds for r in record.ranks)
+    """Samples per second over all workers. Raises ValueError or ArithmeticError where no rank was timed."""
+    return samples_per_second((r.samples_seen for r in record.ranks), (r.window_seconds for r in record.ranks))
 
 
 def _shared(keys: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Imported only by scripts whose framework needs Horovod.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import horovod
@@ -37,12 +37,20 @@ def join_horovod(trial: Trial) -> Ranks:
         "controller": "mpi" if hvd.mpi_enabled() else "gloo" if hvd.gloo_enabled() else "none",
         "operations": "NCCL" if hvd.nccl_built() and device.type == "cuda" else "host",
     }
-    return Ranks(hvd.rank(), hvd.size(), hvd.local_rank(), device, cores, agree, backend, hvd.shutdown)
+    here = hvd.rank(), hvd.size(), hvd.local_rank()
+    return Ranks(*here, device, cores, agree, backend, hvd.shutdown, total)
 
 
 def agree(value: float) -> float:
     """Rank 0's number, on every rank."""
     return float(hvd.broadcast(torch.tensor([value], dtype=torch.float64), root_rank=0, name="agree").item())
+
+
+def total(values: Sequence[float]) -> list[float]:
+    """Every rank's numbers, added up place by place."""
+    numbers = torch.tensor(values, dtype=torch.float64)
+    totals: list[float] = hvd.allreduce(numbers, op=hvd.Sum, name=f"total of {len(values)}").tolist()
+    return totals
 
 
 def dense(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

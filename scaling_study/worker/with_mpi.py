@@ -21,4 +21,7 @@ def join_mpi(trial: Trial) -> Ranks:
     world, local_rank = MPI.COMM_WORLD, MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED).Get_rank()
     backend = {"version": mpi4py.__version__, "library": MPI.Get_library_version().split(",")[0]}
     device = claim_device(trial, local_rank)
-    return Ranks(world.Get_rank(), world.Get_size(), local_rank, device, cores, world.bcast, backend, MPI.Finalize)
+    here = world.Get_rank(), world.Get_size(), local_rank
+    return Ranks(
+        *here, device, cores, world.bcast, backend, MPI.Finalize, lambda values: [world.allreduce(v) for v in values]
+    )

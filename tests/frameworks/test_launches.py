@@ -19,6 +19,7 @@ from scaling_study.machine import installed
 from scaling_study.measure.arrivals import watchable
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome, store
+from scaling_study.records.throughput import samples_per_second
 from scaling_study.stages import as_pipelined
 from scaling_study.trial import Trial, Window
 
@@ -69,12 +70,14 @@ def test_its_ranks_meet_measure_and_report(
     env = {**os.environ, **command.env, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(command.argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert re.search(rf"Total images/sec on {trial.workers} worker\(s\): [\d.]+", done.stdout)
+    total = re.search(rf"Total images/sec on {trial.workers} worker\(s\): ([\d.]+)", done.stdout)
     assert f"95 % interval within this run of {STEPS} steps (too short to rely on)" in done.stdout
 
     result = outcome.judge(trial, tmp_path, Exit(0, 1.0))
     assert (result.status, result.reason) == ("ok", "")
     ranks = store.read_ranks(tmp_path, trial.processes)
+    speed = samples_per_second((rank.samples_seen for rank in ranks), (rank.window_seconds for rank in ranks))
+    assert total and float(total[1]) == pytest.approx(speed, abs=0.06), "what is printed is what the record says"
     assert [rank.rank for rank in ranks] == list(range(trial.processes)) == [rank.local_rank for rank in ranks]
     assert {(rank.world_size, len(rank.step_seconds)) for rank in ranks} == {(trial.processes, STEPS)}
     if controller:

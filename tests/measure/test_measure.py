@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 from scaling_study.measure import Phase, Training, Wire, measure
+from scaling_study.measure.console import Console
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.ranks import Ranks
+from scaling_study.records import summary
 from scaling_study.records.store import read_ranks
 from scaling_study.trial import Trial, Window
 from scaling_study.workloads import Workload
@@ -119,6 +124,28 @@ def test_only_rank_0_speaks(capsys):
     assert capsys.readouterr().out == ""
     run(Window(min_steps=2, max_steps=2, min_seconds=0))
     assert "Total images/sec on 1 worker(s):" in capsys.readouterr().out
+
+
+def test_the_printed_throughput_is_that_of_the_record_whichever_rank_was_slowest(capsys, rank_report):
+    trial = Trial(workers=2, batch_per_worker=32)
+    reports = [rank_report(rank=rank, world_size=2, step_seconds=[0.5] * 50 + [0.25 + rank]) for rank in (0, 1)]
+    meeting, given = threading.Barrier(2), [[], []]
+
+    def result(rank):
+        def total(values):
+            given[rank] = values
+            meeting.wait()
+            totals = [a + b for a, b in zip(*given, strict=True)]
+            meeting.wait()
+            return totals
+
+        Console(trial, Ranks(rank=rank, world_size=2, total=total), toy()).result(reports[rank])
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(result, (0, 1)))
+    speed = summary.throughput(SimpleNamespace(ranks=reports))
+    assert speed == pytest.approx(51 * 64 / 26.25)
+    assert f"Total images/sec on 2 worker(s): {speed:.1f}" in capsys.readouterr().out
 
 
 def test_memory_is_exact_for_a_known_model():
