@@ -20,8 +20,8 @@ HOROVODS = "host"
 def check(evidence: Evidence) -> Iterator[Finding]:
     on_gpus = [row for row in evidence.rows if row["device"] == "cuda" and int(row["workers"]) > 1]
     slow = [(row, by) for row in on_gpus for by in set(evidence.fact(row, "communicator")) if by in THROUGH_THE_HOST]
-    for by, pairs in grouped([{"row": row, "by": by} for row, by in slow], lambda one: one["by"]).items():
-        rows = [one["row"] for one in pairs]
+    for by, pairs in grouped(slow, lambda pair: pair[1]).items():
+        rows = [row for row, _ in pairs]
         flaw = "F3" if by == HOROVODS else "F14"
         remedy = "Build Horovod with NCCL operations" if by == HOROVODS else "Choose the nccl backend"
         text = (

@@ -14,9 +14,9 @@ from itertools import pairwise
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped, over, simultaneous
 from analysis.findings.finding import DOUBT, NOTE, Finding, Row
-from analysis.frames.baseline import known
+from analysis.frames.baseline import values_of
 from analysis.frames.configurations import KEYS
-from analysis.frames.over_ranks import PHASES
+from analysis.frames.row_types import phase_seconds
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 CLIFF = 0.9  # of the throughput at the next smaller batch
@@ -56,7 +56,7 @@ def _fell(small: Row, large: Row, confidence: float) -> str:
 def _steps(rows: list[Row]) -> Iterator[tuple[Row, Row]]:
     """(one batch size, the next larger one) of everything that is otherwise the same."""
     alike = [key for key in KEYS if key not in ("batch_per_worker", "global_batch")]
-    series = grouped(rows, lambda row: tuple(row[key] if known(row[key]) else None for key in alike))
+    series = grouped(rows, lambda row: values_of(row, alike))
     for ours in series.values():
         yield from pairwise(sorted(ours, key=lambda row: int(row["global_batch"])))
 
@@ -64,12 +64,11 @@ def _steps(rows: list[Row]) -> Iterator[tuple[Row, Row]]:
 def _cause(small: Row, large: Row) -> tuple[str, str]:
     """(the phase that is a cause by itself, if one is; where the time went, in a clause)."""
 
-    def of_a_sample(row: Row, phase: str) -> float | None:
-        seconds = row[f"{phase}_seconds"]
-        return float(seconds) / int(row["global_batch"]) if known(seconds) else None
-
-    each = {phase: (of_a_sample(small, phase), of_a_sample(large, phase)) for phase in PHASES}
-    added = {phase: b - a for phase, (a, b) in each.items() if a is not None and b is not None}
+    before, after = (
+        {phase: seconds / row["global_batch"] for phase, seconds in phase_seconds(row).items()}
+        for row in (small, large)
+    )
+    added = {phase: after[phase] - before[phase] for phase in before if phase in after}
     whole = sum(added.values())
     if whole <= 0:
         return "", "and its phases do not show where the time went"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from analysis.epochs import faults
 from analysis.epochs.frame import table
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence
-from analysis.findings.finding import DOUBT, WRONG, Finding, Row
+from analysis.findings.finding import DOUBT, WRONG, Finding
+from analysis.frames.row_types import Named
 from analysis.frames.rows import as_rows
 
 TITLES = {
@@ -25,11 +27,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     marked = table(evidence.results)
     batch = evidence.results.study.batch_key
-    rows: list[Row] = [row | {"batch": row[batch]} for row in as_rows(marked)]
-    said: dict[faults.Fault, list[Row]] = {}
+    rows = [row | {"batch": row[batch]} for row in as_rows(marked)]
+    said: dict[faults.Fault, list[Named]] = {}
     for row in rows:
         for fault in faults.of(row, rows):
-            said.setdefault(fault, []).append(row)
+            said.setdefault(fault, []).append(cast("Named", row))
     for (mark, sentence), of in said.items():
         flaw, title, severity, remedy = TITLES[mark]
         yield finding.of(flaw, title, f"{finding.who(of)}: {sentence}. {remedy}", severity, of)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -19,6 +19,8 @@ RUN_COLUMNS = (
     *("trial", "configuration", "model", "find", "repeat", "status", "started_at", "samples_per_second"),
     *("samples_seen", "steps", "global_batch", "busy_elsewhere_cores"),
 )
+T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
 FALSE_ALARMS = 0.05  # of studies in which there is nothing to find, by any one detector that compares throughputs
 
 
@@ -51,7 +53,7 @@ class Evidence:
     def pairs(self) -> list[tuple[Row, Row]]:
         """(configuration, its baseline) for each that has a speed-up over another one."""
         by_id = {row["configuration"]: row for row in self.rows}
-        found = ((row, by_id.get(row["baseline"])) for row in self.rows if row["speedup"] == row["speedup"])
+        found = ((row, by_id.get(row["baseline"] or "")) for row in self.rows if row["speedup"] == row["speedup"])
         return [(row, base) for row, base in found if base is not None and base is not row]
 
     def fact(self, row: Row, name: str) -> list[Any]:
@@ -70,9 +72,9 @@ def simultaneous(comparisons: int) -> float:
     return 1 - 2 * FALSE_ALARMS / max(1, comparisons)
 
 
-def grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> dict[Any, list[Row]]:
+def grouped(rows: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
     """Rows by what `key` makes of them, in their order."""
-    groups: dict[Any, list[Row]] = {}
+    groups: dict[Key, list[T]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups

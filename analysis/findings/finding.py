@@ -5,13 +5,14 @@ Texts hold names and messages that others wrote. They are plain text: who shows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from analysis.frames.row_types import ConfigurationRow, Named
 
 WRONG, DOUBT, NOTE = SEVERITIES = ("wrong", "doubt", "note")
 MOST_NAMES = 3
-Row = Mapping[Any, Any]  # a configuration: the columns of configurations.csv
+Row = ConfigurationRow
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,12 @@ class Finding:
             raise ValueError(f"severity {self.severity!r} is none of {', '.join(SEVERITIES)}")
 
 
-def of(flaw: str, title: str, text: str, severity: str, rows: Iterable[Row]) -> Finding:
+def of(flaw: str, title: str, text: str, severity: str, rows: Iterable[Named]) -> Finding:
     """A finding about these configurations."""
     return Finding(flaw, title, text, severity, tuple(dict.fromkeys(str(row["configuration"]) for row in rows)))
 
 
-def who(rows: Sequence[Row], among: Sequence[Row] = ()) -> str:
+def who(rows: Sequence[Named], among: Sequence[Named] = ()) -> str:
     """`resnet18, horovod, 2 workers, fp32, batch 32; ... and 5 more`; `all` where it is all of `among`."""
     if 1 < len(among) == len(rows):
         return "all"

@@ -46,7 +46,7 @@ def _two_counts(evidence: Evidence) -> Iterator[Finding]:
     """One model, several parameter counts. Those of a head that fits its data differ with the data."""
     counted = [row for row in evidence.rows if known(row["parameters"])]
     for (model, _), rows in grouped(counted, lambda row: (row["model"], row["data_source"])).items():
-        counts = grouped(rows, lambda row: int(row["parameters"]))
+        counts = grouped(rows, lambda row: row["parameters"] or 0)
         if len(counts) > 1:
             each = "; ".join(f"{count:,} in {finding.who(of)}" for count, of in sorted(counts.items()))
             text = (
@@ -59,7 +59,7 @@ def _two_counts(evidence: Evidence) -> Iterator[Finding]:
 def _one_count(evidence: Evidence) -> Iterator[Finding]:
     """Several models, one parameter count."""
     counted = [row for row in evidence.rows if known(row["parameters"])]
-    for count, rows in grouped(counted, lambda row: int(row["parameters"])).items():
+    for count, rows in grouped(counted, lambda row: row["parameters"] or 0).items():
         pairs = itertools.combinations(sorted({str(row["model"]) for row in rows}), 2)
         names = list(dict.fromkeys(name for pair in pairs if not _related(*pair) for name in pair))
         if names:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
 from analysis.findings.finding import DOUBT, WRONG, Finding, Row
+from analysis.frames.baseline import values_of
 
 TITLES = {
     "precision": ("F21", "Frameworks at unlike precision", "compute in"),
@@ -70,7 +71,7 @@ def _sends(row: Row) -> bool:
 def _unlike(rows: list[Row], key: str, model: str, workers: int) -> Finding | None:
     """Two frameworks that share no value of this key."""
     had = {
-        name: {str(row[key]) for row in of if key != "allreduce" or row[key] != "none"}
+        name: {value for row in of for value in map(str, values_of(row, [key])) if value != "none"}
         for name, of in grouped(rows, lambda row: str(row["framework"])).items()
     }
     apart = [(a, b) for a, b in itertools.combinations(sorted(had), 2) if had[a] and had[b] and not had[a] & had[b]]

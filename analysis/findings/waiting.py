@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
 from analysis.findings.finding import DOUBT, WRONG, Finding, Row
-from analysis.frames.baseline import known
-from analysis.frames.over_ranks import PHASES
+from analysis.frames.row_types import phase_seconds
 from scaling_study.frameworks import FRAMEWORKS
 
 MOST = 0.1  # of a step spent waiting for its batch; a hair more is still that
@@ -26,9 +25,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def share(row: Row) -> float | None:
     """Of an instrumented step, what went into getting its batch; None where that is not known."""
-    parts = [float(row[f"{phase}_seconds"]) for phase in PHASES if known(row[f"{phase}_seconds"])]
-    data = row["data_seconds"]
-    return float(data) / sum(parts) if known(data) and sum(parts) > 0 else None
+    seconds = phase_seconds(row)
+    whole = sum(seconds.values())
+    return seconds["data"] / whole if "data" in seconds and whole > 0 else None
 
 
 def _loader_bound(evidence: Evidence) -> Iterator[Finding]:

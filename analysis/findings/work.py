@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
 from analysis.findings.finding import WRONG, Finding, Row
-from analysis.frames.baseline import known
+from analysis.frames.baseline import known, values_of
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -68,4 +68,4 @@ def _unlike_data(evidence: Evidence) -> Iterator[Finding]:
 def _same_data(row: Row) -> tuple[object, ...]:
     """What decides how many samples an epoch has."""
     keys = ("model", "data", "sequence_length", "image_size")
-    return tuple(row[key] if known(row[key]) else None for key in keys)
+    return values_of(row, keys)

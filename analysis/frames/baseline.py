@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
 
 import pandas as pd
 
@@ -30,6 +30,7 @@ SPREADING_KEYS = (
 )
 BATCH_KEYS = ("batch_per_worker", "global_batch")
 DECIDING_KEYS = tuple(key for key in TRIAL_KEYS if key not in (*SPREADING_KEYS, *BATCH_KEYS, "repeat"))
+T = TypeVar("T")
 Configuration = Mapping[str, Any]  # the trial keys of one configuration, and `configuration`, its id
 
 
@@ -108,9 +109,9 @@ def _nearness(candidate: Configuration, compared: Configuration) -> tuple[bool, 
     return tuple(same(candidate.get(key), compared.get(key)) for key in SPREADING_KEYS)
 
 
-def known(value: Any) -> bool:
+def known(value: T | None) -> TypeGuard[T]:
     """False for None and for what pandas makes of it."""
-    return value is not None and not pd.isna(value)
+    return value is not None and not pd.isna(value)  # type: ignore[call-overload]
 
 
 def values_of(row: Mapping[Any, Any], keys: Iterable[str]) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ What is unknown is None in a row of as_rows (rows.py), but NaN where a column ho
 
 from __future__ import annotations
 
+import math
 from typing import TypedDict
 
 
@@ -94,6 +95,15 @@ class Means(TypedDict):
     loss_last: float
 
 
+class Named(TypedDict):
+    """As much of a configuration's row as names it to a reader."""
+
+    configuration: str
+    model: str
+    series: str
+    batch: int
+
+
 class ConfigurationRow(TrialKeys, Counted, Means):
     """One configuration: configurations.csv, and by what it is shown (series.add)."""
 
@@ -154,3 +164,16 @@ class TrialRow(TrialKeys, Counted, Means):
     planned_repeats: int | None
     busy_elsewhere_cores: float
     max_batch: int | None
+
+
+def phase_seconds(row: Means) -> dict[str, float]:
+    """Phase -> its seconds of a step, of the phases that were measured; in the order of over_ranks.PHASES."""
+    seconds = {
+        "data": row["data_seconds"],
+        "forward": row["forward_seconds"],
+        "backward": row["backward_seconds"],
+        "communication": row["communication_seconds"],
+        "optimizer": row["optimizer_seconds"],
+        "unattributed": row["unattributed_seconds"],
+    }
+    return {phase: value for phase, value in seconds.items() if not math.isnan(value)}

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
@@ -15,6 +14,7 @@ from analysis.frames.baseline import values_of
 from analysis.frames.cache import once
 from analysis.frames.configurations import KEYS, over
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 
 REFERENCE = "fp32"
@@ -41,9 +41,9 @@ def table(configurations: pd.DataFrame) -> pd.DataFrame:
     `verdict` is faster, slower, "no difference", "no interval" (fewer than 3 repeats), "not comparable", or, where one
     of the two was not measured, which and why: "fp16: oom".
     """
-    rows = as_rows(configurations[[*KEYS, *OF_EACH]])
+    rows = cast("list[ConfigurationRow]", as_rows(configurations[[*KEYS, *OF_EACH]]))
     alike = [key for key in KEYS if key != "allreduce"]
-    references: dict[tuple[Any, ...], Mapping[Any, Any]] = {}
+    references: dict[tuple[Any, ...], ConfigurationRow] = {}
     for row in rows:
         if row["allreduce"] == REFERENCE:
             references.setdefault(values_of(row, alike), row)
@@ -55,8 +55,9 @@ def table(configurations: pd.DataFrame) -> pd.DataFrame:
     return frame.astype({name: kinds.get(name, "float64") for name in COLUMNS})
 
 
-def _pair(row: Mapping[Any, Any], reference: Mapping[Any, Any]) -> dict[str, Any]:
-    pair = {key: row[key] for key in (*KEYS, "configuration")} | {"reference": reference["configuration"]}
+def _pair(row: ConfigurationRow, reference: ConfigurationRow) -> dict[str, Any]:
+    pair: dict[str, Any] = dict(zip(KEYS, values_of(row, KEYS), strict=True))
+    pair |= {"configuration": row["configuration"], "reference": reference["configuration"]}
     missing = [f"{side['allreduce']}: {outcomes.word(side)}" for side in (reference, row) if side["status"] != "ok"]
     if missing:
         return pair | {"n": 0, "verdict": ", ".join(missing)}

@@ -14,15 +14,16 @@ believes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.frames.baseline import known
+from analysis.frames.baseline import known, values_of
 from analysis.frames.cache import once
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.statistics import equal_work
 from analysis.statistics.simultaneous_intervals import Luck
 
@@ -35,7 +36,7 @@ BEST_COLUMNS = (
     *(*NAMES, "work", "value", "value_low", "value_high", "ratio", "ratio_low", "ratio_high"),
     *("indistinguishable", "without_interval", "among"),
 )
-Row = Mapping[Any, Any]
+Row = ConfigurationRow
 
 
 @once
@@ -84,7 +85,7 @@ def ranking(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
             low, high = found.get(str(row["configuration"]), (None, None))
             rival = ours[0 if index else 1] if len(ours) > 1 else None
             made.append(
-                {key: row[key] for key in NAMES}
+                dict(zip(NAMES, values_of(row, NAMES), strict=True))
                 | {"work": said, "place": index + 1, "value": _value(row, by), "ratio_low": low, "ratio_high": high}
                 | {"ratio": None if rival is None else _value(row, by) / _value(rival, by)}
                 | {"verdict": _verdict(index, high) if luck.knows(row) else NO_INTERVAL}
@@ -111,7 +112,7 @@ def _competes(row: Row, by: str) -> bool:
 def _value(row: Row, by: str) -> float:
     if by == "samples_per_worker_second":
         return float(row["samples_per_second"]) / int(row["workers"])
-    return float(row[by])
+    return row["efficiency"] if by == "efficiency" else row["samples_per_second"]
 
 
 def _verdict(index: int, high: float | None) -> str:

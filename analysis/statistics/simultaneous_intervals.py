@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis.frames.configurations import values
+from analysis.frames.row_types import ConfigurationRow
 from analysis.statistics.spread import Spread, believed
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 
-Row = Mapping[Any, Any]
+Row = ConfigurationRow
 Values = NDArray[np.float64]
 
 

@@ -22,15 +22,15 @@ quantity gets exactly its Student interval (Efron and Stein, Ann. Stat. 9, 1981)
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from analysis.frames.baseline import known
 from analysis.frames.cache import once
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.why import kernels, steps
 from analysis.why.kernels import Fixed, Neighbours
 from analysis.why.steps import COMMUNICATION, COMPUTING, DATA, OPTIMIZER, UNATTRIBUTED, Mean, Steps, Vector
@@ -64,7 +64,7 @@ class Attribution:
     where that one has a single worker, the efficiency of the tables. Without phases all is `unattributed`, and `why`
     says so."""
 
-    row: Mapping[Any, Any]
+    row: ConfigurationRow
     baseline: str
     efficiency: float
     parts: tuple[Part, ...]  # those that can be, in the order of PARTS; they add up to 1 - efficiency
@@ -84,7 +84,7 @@ class Attribution:
 class Evidence:
     """What is known beside the two means: how much slower forward became elsewhere, and what is fixed of a step."""
 
-    row: Mapping[Any, Any]
+    row: ConfigurationRow
     slower: float | None  # of a neighbour; None: look at our own forward
     fixed: Fixed | None  # of the baseline's computing
     batches: tuple[float, float]  # samples that one worker computes at a time, ours and the baseline's
@@ -164,9 +164,9 @@ def _smaller(evidence: Evidence) -> float:
     return evidence.fixed.seconds * (1 / ours - 1 / base) if evidence.fixed and ours < base else 0.0
 
 
-def _at_once(row: Mapping[Any, Any]) -> float:
+def _at_once(row: ConfigurationRow) -> float:
     """Samples that a worker computes at a time."""
-    parts = [int(row[key]) for key in ("accumulation", "micro_batches") if known(row[key])]
+    parts = [row["accumulation"] or 1, row["micro_batches"] or 1]
     return float(row["batch_per_worker"]) / math.prod(parts)
 
 
@@ -202,7 +202,7 @@ def _bounds(
     return [(float(value - width), float(value + width)) for value, width in zip(lost, half, strict=True)]
 
 
-def _unknown(row: Mapping[Any, Any], base: Mapping[Any, Any], whose: str) -> Attribution:
+def _unknown(row: ConfigurationRow, base: ConfigurationRow, whose: str) -> Attribution:
     """All that was lost, under the one name that it can have."""
     efficiency = float(row["efficiency"]) * int(base["workers"])
     all_of_it = Part(PARTS[UNKNOWN], 1 - efficiency, None, None)

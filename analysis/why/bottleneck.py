@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from analysis.frames import outcomes
 from analysis.frames.baseline import known
 from analysis.frames.cache import once
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.text.number_formats import number
 from analysis.why import attribution, kernels, steps
 from analysis.why.attribution import Attribution
@@ -50,7 +50,7 @@ WORTH_A_WORD = 0.01  # of a step
 class Bottleneck:
     """Of one configuration. `shares`: of its step, adding up to 1, empty where phases are unknown."""
 
-    row: Mapping[Any, Any]
+    row: ConfigurationRow
     kind: str  # of KINDS, or UNKNOWN
     evidence: str  # a sentence
     shares: Mapping[str, float]
@@ -136,7 +136,7 @@ def _judged(ours: Steps, made: Mapping[str, float], used: Utilisation | None) ->
     return Bottleneck(ours.row, kind, f"{text}.", made)
 
 
-def _moved(row: Mapping[Any, Any]) -> str:
+def _moved(row: ConfigurationRow) -> str:
     """What the update passes through memory, where it was counted."""
     state = [row[name] for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes")]
     whole = sum(float(size) for size in state if known(size))
@@ -144,7 +144,7 @@ def _moved(row: Mapping[Any, Any]) -> str:
     return f"; {number(whole / 1e6)} MB of {what}" if whole else ""
 
 
-def _without(row: Mapping[Any, Any]) -> Bottleneck:
+def _without(row: ConfigurationRow) -> Bottleneck:
     """One that was not measured, or whose phases were not."""
     if not row["n"]:
         if row["status"] == "oom":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
 
+from analysis.frames.baseline import values_of
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.why.attribution import PARTS, attributions
 from analysis.why.bottleneck import SHARES, bottlenecks
 from analysis.why.frontier import families
@@ -15,7 +17,7 @@ from analysis.why.remedies import remedies
 from analysis.why.utilisation import utilisations
 
 NAMES = ("configuration", "model", "series", "batch", "workers")
-Row = Mapping[Any, Any]
+Row = ConfigurationRow
 
 
 def frames(results: Results) -> dict[str, pd.DataFrame]:
@@ -89,7 +91,7 @@ def frontier(results: Results) -> pd.DataFrame:
 
 
 def _named(row: Row) -> dict[str, Any]:
-    return {name: row[name] for name in NAMES}
+    return dict(zip(NAMES, values_of(row, NAMES), strict=True))
 
 
 def _frame(made: Sequence[dict[str, Any]], columns: Iterable[str]) -> pd.DataFrame:

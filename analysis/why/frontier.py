@@ -12,23 +12,24 @@ smallest that did not, above. How full a device may be is nowhere recorded, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from analysis.frames import outcomes
-from analysis.frames.baseline import BATCH_KEYS, known, same
+from analysis.frames.baseline import BATCH_KEYS, known, values_of
 from analysis.frames.cache import once
 from analysis.frames.configurations import KEYS, over
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow, TrialRow
 from analysis.frames.rows import as_rows
 from scaling_study.stats.intervals import Interval
 
 OOM, FIND_MAX = "oom", "max_batch"
 ALIKE = tuple(key for key in KEYS if key not in (*BATCH_KEYS, "find"))
-Row = Mapping[Any, Any]
+Row = ConfigurationRow
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Family:
     @property
     def peaks(self) -> tuple[int, ...]:
         """Bytes of one worker, the largest of its repeats."""
-        return tuple(int(row["peak_memory_bytes"]) for row in self.rows)
+        return tuple(row["peak_memory_bytes"] or 0 for row in self.rows)
 
     @property
     def largest(self) -> int | None:
@@ -95,23 +96,21 @@ def families(results: Results, model: str | None = None) -> list[Family]:
 def _every(results: Results) -> list[Family]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     ordered = results.configurations.sort_values(["series_order", "batch_per_worker"], kind="stable")
-    for row in as_rows(ordered):
-        groups.setdefault(tuple(str(row[key]) if known(row[key]) else None for key in ALIKE), []).append(row)
-    searches = as_rows(results.trials[(results.trials["find"] == FIND_MAX) & (results.trials.status == "ok")])
+    for row in cast("list[Row]", as_rows(ordered)):
+        groups.setdefault(values_of(row, ALIKE), []).append(row)
+    searching = results.trials[(results.trials["find"] == FIND_MAX) & (results.trials.status == "ok")]
+    searches = cast("list[TrialRow]", as_rows(searching))
     made = [_family(rows, searches) for rows in groups.values()]
     return [one for one in made if one.rows or one.out]
 
 
-def _family(rows: Sequence[Row], searches: Sequence[Row]) -> Family:
+def _family(rows: Sequence[Row], searches: Sequence[TrialRow]) -> Family:
     about = rows[0]
     out = [row for row in rows if not row["n"] and row["status"] == OOM]
-    found = [
-        int(one["max_batch"]) for one in searches
-        if known(one["max_batch"]) and all(same(one[key], about[key]) for key in ALIKE)
-    ]  # fmt: skip
+    alike = [trial["max_batch"] for trial in searches if values_of(trial, ALIKE) == values_of(about, ALIKE)]
     return Family(
         tuple(row for row in rows if row["n"] and known(row["peak_memory_bytes"])),
         tuple(int(row["batch_per_worker"]) for row in out if not outcomes.implied(row)),
         tuple(int(row["batch_per_worker"]) for row in out if outcomes.implied(row)),
-        max(found, default=None), about,
+        max(filter(None, alike), default=None), about,
     )  # fmt: skip

@@ -19,15 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from analysis.frames.baseline import BATCH_KEYS, known
+from analysis.frames.baseline import BATCH_KEYS, values_of
 from analysis.frames.cache import once
 from analysis.frames.configurations import KEYS
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.why import steps
 from analysis.why.steps import COMPUTING, FORWARD, Mean, Steps, communicates_in, cut, one_process
 from scaling_study.stats.alpha_beta import Point, fit
 
-Row = Mapping[Any, Any]
+Row = ConfigurationRow
 LEAST_RANGE = 1.5  # of batch sizes, largest over smallest: below, a line says nothing of where it begins
 # What decides how fast the same kernels run; the framework and what it sends do not.
 SURROUNDINGS = (
@@ -64,7 +65,7 @@ class Neighbours:
 
 
 def _surroundings(row: Row) -> tuple[Any, ...]:
-    return tuple(str(row[key]) if known(row[key]) else None for key in SURROUNDINGS)
+    return values_of(row, SURROUNDINGS)
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def fixed(every: Mapping[str, Steps]) -> dict[str, Fixed]:
     families: defaultdict[tuple[Any, ...], list[Steps]] = defaultdict(list)
     for one in every.values():
         if clean(one.row):
-            families[tuple(str(one.row[key]) if known(one.row[key]) else None for key in ALIKE)].append(one)
+            families[values_of(one.row, ALIKE)].append(one)
     made: dict[str, Fixed] = {}
     for family in families.values():
         if found := _line(family):

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from analysis.frames.baseline import known
 from analysis.frames.cache import once
 from analysis.frames.configurations import over
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.statistics import allreduce_gain as gain
 from analysis.why import attribution, bottleneck
@@ -31,7 +31,7 @@ MOST_GAIN = 10.0  # beyond it the bound says nothing: almost all of the step is 
 class Remedy:
     """`saved`: share of the step; `gain`: of throughput, at most (0.04: 4 %). `but`: what stands against it."""
 
-    row: Mapping[Any, Any]
+    row: ConfigurationRow
     name: str
     saved: float
     gain: float
@@ -53,7 +53,7 @@ class Known:
 
     shares: Mapping[str, float]
     lag: float
-    row: Mapping[Any, Any]
+    row: ConfigurationRow
 
     def __getitem__(self, name: str) -> float:
         return self.shares.get(name, 0.0)
@@ -105,7 +105,7 @@ def of(found: Bottleneck, lost: Attribution | None = None, tried: Mapping[int, s
     return sorted(made, key=lambda one: one.gain, reverse=True)
 
 
-def _larger(row: Mapping[Any, Any], memory: Family | None) -> str:
+def _larger(row: ConfigurationRow, memory: Family | None) -> str:
     """What became of twice the batch, where it was tried."""
     if memory is None:
         return ""
@@ -121,5 +121,5 @@ def _larger(row: Mapping[Any, Any], memory: Family | None) -> str:
 
 def _measured(ratio: float, low: float | None, high: float | None, what: str) -> str:
     """`fp16 was measured: -10 % [-14, -7]`."""
-    bounds = f" [{100 * (low - 1):+.0f}, {100 * (high - 1):+.0f}]" if known(low) and known(high) else ""  # type: ignore[operator]
+    bounds = f" [{100 * (low - 1):+.0f}, {100 * (high - 1):+.0f}]" if known(low) and known(high) else ""
     return f"{what} was measured: {100 * (ratio - 1):+.0f} %{bounds}"

@@ -14,9 +14,7 @@ spend as many, whatever is held fixed: their loss of efficiency is what they spe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,6 +25,7 @@ from analysis.frames.configurations import values
 from analysis.frames.over_ranks import PHASES
 from analysis.frames.ranks import PHASE_COLUMNS
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.pipeline import shape
 from analysis.pipeline.bubble import RANK, idle_seconds
 from analysis.why.idle import apart, beyond_shortest
@@ -55,7 +54,7 @@ class Mean:
 class Steps:
     """One configuration, its repeats in their order; a share is 0 where a phase is not exposed."""
 
-    row: Mapping[Any, Any]  # of results.configurations
+    row: ConfigurationRow  # of results.configurations
     rates: Vector  # (repeats,) samples a second
     shares: Vector  # (repeats, phases) of the step
     exposed: NDArray[np.bool_]  # (phases,) whether the framework shows it
@@ -91,7 +90,7 @@ class Waited:
         return not np.isnan(self.seconds).any()
 
 
-def communicates_in(row: Mapping[Any, Any]) -> frozenset[int]:
+def communicates_in(row: ConfigurationRow) -> frozenset[int]:
     """The phases, beside communication, in which collectives of this configuration are under way; none of one worker.
 
     Of a framework that is not in the table all that could be. A pipeline's update is not among them: the norm that it
@@ -106,19 +105,19 @@ def communicates_in(row: Mapping[Any, Any]) -> frozenset[int]:
     return frozenset(said | ({FORWARD} if _gathers(row) else set()))
 
 
-def _gathers(row: Mapping[Any, Any]) -> bool:
+def _gathers(row: ConfigurationRow) -> bool:
     """Whether forward has to gather weights first: at ZeRO-3, whatever the framework does at other stages."""
     stage = row["zero_stage"]
     return not pd.isna(stage) and int(stage) == 3
 
 
-def cut(row: Mapping[Any, Any]) -> bool:
+def cut(row: ConfigurationRow) -> bool:
     """Whether its workers hold stages of one model, so that forward and backward are a stage's computing alone."""
     table = FRAMEWORKS.get(str(row["framework"]))
     return table is not None and table.cuts_model
 
 
-def one_process(row: Mapping[Any, Any]) -> bool:
+def one_process(row: ConfigurationRow) -> bool:
     """Whether one process drives several workers: its phases are those of all of them, waiting included."""
     table = FRAMEWORKS.get(str(row["framework"]))
     return table is not None and table.one_process and int(row["workers"]) > 1
@@ -150,7 +149,7 @@ def steps(results: Results) -> dict[str, Steps]:
     return made
 
 
-def _steps(row: Mapping[Any, Any], numbers: Vector, repeat: NDArray[np.int64], waited: Waited | None) -> Steps:
+def _steps(row: ConfigurationRow, numbers: Vector, repeat: NDArray[np.int64], waited: Waited | None) -> Steps:
     """`numbers`: (ranks of all repeats, 2 + phases) seconds; `repeat`: whose they are, from 0."""
     timed, instrumented, phases = numbers[:, 0], numbers[:, 1], numbers[:, 2:]
     exposed = np.asarray(~np.isnan(phases).all(axis=0))
@@ -169,7 +168,7 @@ def _steps(row: Mapping[Any, Any], numbers: Vector, repeat: NDArray[np.int64], w
     )  # fmt: skip
 
 
-def _idle(row: Mapping[Any, Any], phases: Vector, repeat: NDArray[np.int64], waited: Waited) -> tuple[Vector, Vector]:
+def _idle(row: ConfigurationRow, phases: Vector, repeat: NDArray[np.int64], waited: Waited) -> tuple[Vector, Vector]:
     """The phases without what was waited in them for other stages, and that: (ranks of all repeats,) seconds.
 
     A rank waits between its events, in no phase, and behind them in whatever needs all stages first.
@@ -184,7 +183,7 @@ def _idle(row: Mapping[Any, Any], phases: Vector, repeat: NDArray[np.int64], wai
     return apart(phases, phases[:, UNATTRIBUTED] + longer, [(at,) for at in places])
 
 
-def _lags(row: Mapping[Any, Any], phases: Vector, repeat: NDArray[np.int64], whole: Vector) -> Vector:
+def _lags(row: ConfigurationRow, phases: Vector, repeat: NDArray[np.int64], whole: Vector) -> Vector:
     """Of each repeat: the slowest rank's seconds in phases that wait for nobody, less the mean's, over the step."""
     if cut(row) or int(row["workers"]) == 1:  # stages are not alike: that is the cut, and no straggler
         return np.zeros(len(whole))

@@ -16,16 +16,15 @@ noise can only make a measured roof too low.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import numpy as np
-import pandas as pd
 
-from analysis.frames.baseline import known
+from analysis.frames.baseline import known, values_of
 from analysis.frames.cache import once
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.resources.memory import stage_of
 from analysis.why.steps import cut
@@ -35,7 +34,7 @@ USES = {"activations_bytes": 2, "parameters_bytes": 4, "gradients_bytes": 2, "op
 DEVICE = ("machine", "device", "cores_per_worker", "precision")
 PEAKS = ("peak_flops_per_second", "peak_bytes_per_second")
 NOT_COUNTED, NOT_MEASURED = "its FLOPs were not counted", "its device's peak was not measured"
-Row = Mapping[Any, Any]
+Row = ConfigurationRow
 
 
 @dataclass(frozen=True)
@@ -92,11 +91,11 @@ def utilisations(results: Results) -> list[Utilisation]:
     kind = [measured[key].map(lambda value: str(value) if known(value) else "") for key in DEVICE]
     roofs = measured.groupby(kind)[list(PEAKS)].transform("max") if len(measured) else measured[list(PEAKS)]
     rows = as_rows(measured.assign(**{name: roofs[name] for name in PEAKS}))
-    return [_utilisation(row) for row in rows]
+    return [_utilisation(row) for row in cast("list[Row]", rows)]
 
 
 def _utilisation(row: Row) -> Utilisation:
-    forward, peak, bandwidth = (_number(row[name]) for name in ("forward_flops_per_sample", *PEAKS))
+    forward, peak, bandwidth = values_of(row, ("forward_flops_per_sample", *PEAKS))
     samples = float(row["global_batch"]) / int(row["workers"])  # that a worker's share of a step amounts to
     each = None if forward is None else PASSES * forward
     why = [text for value, text in ((forward, NOT_COUNTED), (peak, NOT_MEASURED)) if value is None]
@@ -110,14 +109,10 @@ def _utilisation(row: Row) -> Utilisation:
 def _bytes(row: Row) -> float | None:
     """That a worker moves in a step, at least; None where memory was not counted by kind, or where what was counted is
     not all that passes: activations of one of several micro-batches, a shard of the weights."""
-    kinds = [row[name] for name in USES]
+    kinds = values_of(row, USES)
     gathers = stage_of(row) == 3 and int(row["workers"]) > 1  # what passes through memory is more than its shard
     several = known(row["accumulation"]) and int(row["accumulation"]) > 1
     if cut(row) or gathers or several or not all(known(value) for value in kinds):
         return None
     moved = float(np.dot([float(value) for value in kinds], list(USES.values())))
     return moved if moved > 0 else None
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if pd.notna(value) else None
