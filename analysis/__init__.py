@@ -14,16 +14,24 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def write(results: Path, processes: int = 1) -> list[Path]:
+def write(results: Path, processes: int = 1, console: Console | None = None) -> list[Path]:
     """Write results.csv, configurations.csv, tables/ and figures/ into `results`; return their paths.
+
+    With a `console`, print the tables there too: every record is read once for both.
 
     `processes`: how many may read and draw at once, of many trials (process_pool.available_processes()).
     Raises analysis.frames.study.NotResults if `results` is no results folder, OSError if it cannot be written to.
     Warns analysis.frames.trials.SkippedRecord, with its name, of each record that cannot be read.
     """
     from analysis import outputs
+    from analysis.frames import results as frames
+    from analysis.tables import terminal
 
-    return outputs.write(results, processes=processes)
+    read = frames.read(results, processes)
+    paths = outputs.write(results, processes=processes, read=read)
+    if console:
+        terminal.show(read, console)
+    return paths
 
 
 def print_tables(results: Path, console: Console | None = None) -> None:

@@ -42,13 +42,14 @@ OURS = re.compile(
 Made = tuple[str, layout.Table | layout.Listing | None, pd.DataFrame | None]  # file name, table, the numbers behind it
 
 
-def write(folder: Path, page: bool | None = None, processes: int = 1) -> list[Path]:
+def write(folder: Path, page: bool | None = None, processes: int = 1, read: Results | None = None) -> list[Path]:
     """Write everything and return the paths. Raises NotResults or OSError; warns SkippedRecord and LostPart.
 
     `page`: whether to write the report too; None: where the study is small enough for that to take no time.
-    `processes`: how many may read trials and draw figures at once, where there are many.
+    `processes`: how many may read trials and draw figures at once, where there are many. `read`: the results of
+    `folder`, where they have been read already.
     """
-    read, salvage = results.read(folder, processes), Salvage()
+    read, salvage = results.read(folder, processes) if read is None else read, Salvage()
     made = [write_csv(folder / "results.csv", read.trials)]
     shown = read.configurations.drop(columns=["series_order", "batch"])
     made.append(write_csv(folder / "configurations.csv", shown))

@@ -1,1 +1,1 @@
-"""python -m analysis COMMAND: one module each."""
+"""The analysis from a command line: options, messages, exit codes. pandas is loaded when a command runs."""

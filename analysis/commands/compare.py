@@ -1,98 +1,79 @@
 """python -m analysis compare results/A results/B: what became slower or faster, configuration by configuration.
 
-Exit codes, for CI: 0 no regression; 1 a regression was found; 2 refused, or no results to compare; 3 it cannot be
-told: nothing could be tested, since no pair has 3 repeats on both sides, or what A measured is missing in B. A check
-that could never fail is none.
+For CI the exit code is the answer. A check that could never fail is none: where nothing could be tested, it is 3.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-import warnings
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from analysis.commands.messages import exit_code, parsed
 
 NO_REGRESSION, REGRESSION, REFUSED, CANNOT_TELL = 0, 1, 2, 3
-EXIT_CODES = (
-    "exit codes: 0 no regression; 1 a regression was found (slower, no longer runs, runs that fail now, or now fails "
-    "parity); 2 refused, or no results to compare; 3 nothing could be tested (no pair has 3 repeats on both sides), "
-    "or a configuration that A measured is missing in B: planned there without a record, or its records cannot be read"
-)
-EXPECTABLE = ("machine", "driver", "versions", "commit", "environment", "window", "backend", "data")  # for --help
-THRESHOLD = "1%"
+# Of differences that --expect names, for --help.
+EXPECTABLE = ("machine", "driver", "versions", "commit", "environment", "window", "backend", "data")
+EXPECT = f"Differences that are meant, no reason to refuse: {', '.join(EXPECTABLE)}, or a name such as torch."
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="python -m analysis compare",
-        description="Compare two results of a study: which configurations became slower or faster (B over A), of "
-        "those in both.",
-        epilog=EXIT_CODES,
-    )
-    made.add_argument("a", type=Path, metavar="A", help="a results folder: what was before")
-    made.add_argument("b", type=Path, metavar="B", help="a results folder: what is now")
-    made.add_argument(
-        "--threshold", type=_share, default=_share(THRESHOLD), metavar="SHARE",
-        help=f"smallest change of interest: 2%% or 0.02 (default: {THRESHOLD}%; 0: any)",
-    )  # fmt: skip
-    made.add_argument(
-        "--expect", type=_words, default=(), metavar="WHAT,...",
-        help=f"differences that are meant, and no reason to refuse: {', '.join(EXPECTABLE)}, or a name such as torch",
-    )  # fmt: skip
-    made.add_argument("--anyway", action="store_true", help="compare whatever differs; it is said under the table")
-    made.add_argument("--markdown", type=Path, metavar="FILE", help="also write a comment for a pull request")
-    made.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    return made
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="A results folder: before.", show_default=False)],
+    b: Annotated[Path, typer.Argument(metavar="B", help="A results folder: now.", show_default=False)],
+    threshold: Annotated[
+        str, typer.Option(metavar="SHARE", help="Smallest change of interest: 2% or 0.02; 0: any.")
+    ] = "1%",
+    expect: Annotated[str, typer.Option(metavar="WHAT,…", help=EXPECT, show_default=False)] = "",
+    anyway: Annotated[bool, typer.Option("--anyway", help="Compare whatever differs; the table names it.")] = False,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a comment for a pull request.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> int:
+    """Compare two results of a study: which configurations became slower or faster from A to B.
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    asked = parser().parse_args(argv)
-
+    Exit codes: 0 no regression; 1 a regression was found (slower, no longer runs, runs that fail now, or now fails
+    parity); 2 refused, or no results to compare; 3 nothing could be tested (no pair has 3 repeats on both sides), or a
+    configuration that A measured is missing in B: planned there without a record, or its records cannot be read.
+    """
     from analysis.compare.compared import NothingToCompare
-    from analysis.frames.study import NotResults
-    from analysis.frames.trials import SkippedRecord
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", SkippedRecord)
-        try:
-            code = run(asked)
-        except (NotResults, NothingToCompare) as error:
-            print(f"error: {error}", file=sys.stderr)
-            code = REFUSED
-        except OSError as error:
-            print(f"error: cannot read or write: {error}", file=sys.stderr)
-            code = REFUSED
-    for message in dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, SkippedRecord)):
-        print(f"warning: {message}", file=sys.stderr)
-    return code
+    share = parsed("--threshold", _share, threshold) or 0.0
+    expected = tuple(word.strip() for word in expect.split(",") if word.strip())
+    return exit_code(
+        lambda: _compare(a, b, share, expected, anyway, markdown, as_json), "cannot read or write",
+        (NothingToCompare,), REFUSED,
+    )  # fmt: skip
 
 
-def run(asked: argparse.Namespace) -> int:
-    """Compare and say so. Raises NotResults, NothingToCompare, OSError."""
+def _compare(
+    a: Path, b: Path, threshold: float, expected: tuple[str, ...], anyway: bool, markdown: Path | None, as_json: bool
+) -> int:
+    """Raises NotResults, NothingToCompare, OSError."""
     from rich.console import Console
 
-    from analysis.compare import report
-    from analysis.compare.compared import compare
+    from analysis.compare import compared, report
     from analysis.execution import atomic_files
 
-    made = compare(asked.a, asked.b, asked.threshold, asked.expect, asked.anyway)
-    if asked.markdown:
-        atomic_files.write_text(asked.markdown, report.to_markdown(made))
-    if asked.json:
-        print(report.to_json(made))
-    if made.refused:
-        print(report.refusal(made), file=sys.stderr)
+    comparison = compared.compare(a, b, threshold, expected, anyway)
+    if markdown:
+        atomic_files.write_text(markdown, report.to_markdown(comparison))
+    if as_json:
+        print(report.to_json(comparison))
+    if comparison.refused:
+        print(report.refusal(comparison), file=sys.stderr)
         return REFUSED
-    if not asked.json:
-        report.to_terminal(made, Console(highlight=False))
-    if made.regressed:
+    if not as_json:
+        report.to_terminal(comparison, Console(highlight=False))
+    if comparison.regressed:
         return REGRESSION
-    if made.says_nothing:
-        print("nothing was tested: no pair has repeats enough on both sides", file=sys.stderr)
-    if made.missing:
-        print(f"not all was tested: {len(made.missing)} of A missing in B", file=sys.stderr)
-    return CANNOT_TELL if made.says_nothing or made.missing else NO_REGRESSION
+    if comparison.says_nothing:
+        print("nothing was tested: no pair has enough repeats on both sides", file=sys.stderr)
+    if comparison.missing:
+        print(f"not all was tested: {len(comparison.missing)} of A missing in B", file=sys.stderr)
+    return CANNOT_TELL if comparison.says_nothing or comparison.missing else NO_REGRESSION
 
 
 def _share(text: str) -> float:
@@ -103,9 +84,5 @@ def _share(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no share from 0 to below 1, such as 2% or 0.02")
+        raise ValueError(f"{text} is no share from 0 to below 1, such as 2% or 0.02")
     return value
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())

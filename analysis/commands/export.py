@@ -5,58 +5,53 @@ Exit codes: 0 done; 2 not a results folder, the tool's library is missing, or it
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
-import warnings
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Any
 
-TOOLS = {"tensorboard": "TensorBoard's event files", "mlflow": "an MLflow database", "wandb": "offline runs of W&B"}
+import typer
 
+from analysis.commands.messages import OK, REFUSED, ResultsFolder, exit_code
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="python -m analysis export",
-        description="Write a study's configurations as runs, and their repeats as points, for other tools. Offline.",
-    )
-    made.add_argument("results", type=Path, metavar="RESULTS", help="a results folder, such as results/<study>")
-    one = made.add_mutually_exclusive_group(required=True)
-    for tool, what in TOOLS.items():
-        one.add_argument(f"--{tool}", type=Path, metavar="DIR", help=f"write {what} there")
-    return made
+TOOLS = ("tensorboard", "mlflow", "wandb")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    asked = parser().parse_args(argv)
-    tool, folder = next((tool, place) for tool in TOOLS if (place := getattr(asked, tool)) is not None)
+def _folder(help: str) -> Any:
+    return typer.Option(metavar="DIR", help=help)
 
+
+def export(
+    results: ResultsFolder,
+    tensorboard: Annotated[Path | None, _folder("Write TensorBoard's event files there.")] = None,
+    mlflow: Annotated[Path | None, _folder("Write an MLflow database there.")] = None,
+    wandb: Annotated[Path | None, _folder("Write offline runs of W&B there.")] = None,
+) -> int:
+    """Write configurations as runs and their repeats as points, for another tool. Nothing is sent."""
+    folders = zip(TOOLS, (tensorboard, mlflow, wandb), strict=True)
+    chosen = [(tool, folder) for tool, folder in folders if folder is not None]
+    if len(chosen) != 1:
+        raise typer.BadParameter("give exactly one of --tensorboard, --mlflow, --wandb")
+    ((tool, folder),) = chosen
+    return exit_code(lambda: _export(results, tool, folder), f"{folder} cannot be written to")
+
+
+def _export(results: Path, tool: str, folder: Path) -> int:
+    """Raises NotResults, OSError."""
     from analysis.execution import process_pool
     from analysis.export.runs import AlreadyThere, Missing, runs
-    from analysis.frames import results
-    from analysis.frames.study import NotResults
-    from analysis.frames.trials import SkippedRecord
+    from analysis.frames import results as frames
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", SkippedRecord)
-        try:
-            read = results.read(asked.results, process_pool.available_processes())
-            made = runs(read)
-            place = importlib.import_module(f"analysis.export.{tool}").write(made, read.study.name, folder)
-        except NotResults as error:
-            said = str(error)
-        except Missing as error:
-            said = f"--{tool} needs what is not installed here: pip install {error}"
-        except AlreadyThere as error:
-            said = f"{error} is there already: remove it, or name another folder"
-        except OSError as error:
-            said = f"{folder} cannot be written to: {error}"
-        else:
-            said = ""
-    for message in dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, SkippedRecord)):
-        print(f"warning: {message}", file=sys.stderr)
-    if said:
-        print(f"error: {said}", file=sys.stderr)
-        return 2
-    print(f"{len(made)} runs in {place}")
-    return 0
+    study = frames.read(results, process_pool.available_processes())
+    try:
+        exported = runs(study)
+        place = importlib.import_module(f"analysis.export.{tool}").write(exported, study.study.name, folder)
+    except Missing as error:
+        problem = f"--{tool} needs what is not installed here: pip install {error}"
+    except AlreadyThere as error:
+        problem = f"{error} is there already: remove it, or name another folder"
+    else:
+        print(f"{len(exported)} runs in {place}")
+        return OK
+    print(f"error: {problem}", file=sys.stderr)
+    return REFUSED

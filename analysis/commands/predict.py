@@ -5,106 +5,120 @@ Exit codes: 0 done; 2 not a results folder, nothing to predict from, or no netwo
 
 from __future__ import annotations
 
-import argparse
-import sys
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from analysis.commands.messages import OK, Quiet, ResultsFolder, exit_code, files_written, parsed
 from analysis.prediction import quantities
 from analysis.prediction.network import CannotPredict, Link, Network
 
 if TYPE_CHECKING:
+    from analysis.prediction.forecast import Asked
     from analysis.tables.layout import Listing
 
 WITHOUT_BRACKETS = "Intervals are in tables/prediction.md and .csv: 95 %"  # a terminal has no room for them
 ALGORITHMS = ("ring", "tree", "halving_doubling", "hierarchical")  # collectives.ALGORITHMS, for --help
+NETWORK = "The network (default: what a network_probe in the study measured)"
+REDUCTION = "How gradients are reduced (default: as the study's frameworks did)"
+CROWDING = "How many times as long workers compute that share a host (default: as measured in the study, else 1)."
+CHECK = "Compare with what the study measured with several workers (always done where it measured its network too)."
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="python -m analysis predict",
-        description="Predict throughput, efficiency and exposed communication of more workers, from a study's runs "
-        "with one worker and a network that it measured or that is given.",
-    )
-    made.add_argument("results", type=Path, metavar="RESULTS", help="a results folder, such as results/<study>")
-    made.add_argument("--workers", type=_as(quantities.workers), required=True, metavar="N,N,...", help="up to 100,000")
-    network = made.add_argument_group("the network (default: what a network_probe in the study measured)")
-    network.add_argument("--bandwidth", type=_as(quantities.bandwidth), metavar="RATE", help="between hosts: 25Gbit")
-    network.add_argument("--latency", type=_as(quantities.duration), metavar="TIME", help="of a message: 5us")
-    network.add_argument("--per-host", type=int, metavar="N", help="workers on a host (default: 1)")
-    network.add_argument("--local-bandwidth", type=_as(quantities.bandwidth), metavar="RATE", help="within a host")
-    network.add_argument("--local-latency", type=_as(quantities.duration), metavar="TIME", help="within a host")
-    how = made.add_argument_group("how gradients are reduced (default: as the study's frameworks did)")
-    how.add_argument("--algorithm", type=_as(_algorithms), metavar="NAME,...", help=", ".join(ALGORITHMS))
-    how.add_argument("--allreduce", type=_as(_precisions), metavar="NAME,...", help="precision on the wire: fp32,fp16")
-    how.add_argument("--fusion-bytes", type=_as(quantities.size), metavar="SIZE", help="of one call at most: 64MiB")
-    how.add_argument("--cycle", type=_as(quantities.duration), metavar="TIME", help="of Horovod: 1ms")
-    made.add_argument("--no-stragglers", action="store_true", help="do not wait for the slowest worker")
-    made.add_argument(
-        "--crowding", type=_as(_crowding), metavar="FACTOR",
-        help="how many times as long workers compute that share a host (default: as measured in the study, else 1)",
+def _option(metavar: str, help: str, group: str | None = None) -> Any:
+    return typer.Option(metavar=metavar, help=help, rich_help_panel=group, show_default=False)
+
+
+@dataclass(frozen=True)
+class LinkOptions:
+    """What the command line says of the network, each in its unit: bytes per second, seconds."""
+
+    bandwidth: float | None = None
+    latency: float | None = None
+    per_host: int | None = None
+    local_bandwidth: float | None = None
+    local_latency: float | None = None
+
+
+def predict(
+    results: ResultsFolder,
+    workers: Annotated[str, _option("N,N,…", "Up to 100,000.")],
+    bandwidth: Annotated[str | None, _option("RATE", "Between hosts, e.g. 25Gbit.", NETWORK)] = None,
+    latency: Annotated[str | None, _option("TIME", "Of a message, e.g. 5us.", NETWORK)] = None,
+    per_host: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=quantities.MOST_WORKERS,
+            metavar="N",
+            help="Workers on a host; default: 1.",
+            rich_help_panel=NETWORK,
+        ),
+    ] = None,
+    local_bandwidth: Annotated[str | None, _option("RATE", "Within a host.", NETWORK)] = None,
+    local_latency: Annotated[str | None, _option("TIME", "Within a host.", NETWORK)] = None,
+    algorithm: Annotated[str | None, _option("NAME,…", f"{', '.join(ALGORITHMS)}.", REDUCTION)] = None,
+    allreduce: Annotated[str | None, _option("NAME,…", "Precision on the wire, e.g. fp32,fp16.", REDUCTION)] = None,
+    fusion_bytes: Annotated[str | None, _option("SIZE", "Of one call at most, e.g. 64MiB.", REDUCTION)] = None,
+    cycle: Annotated[str | None, _option("TIME", "Of Horovod, e.g. 1ms.", REDUCTION)] = None,
+    no_stragglers: Annotated[bool, typer.Option("--no-stragglers", help="Do not wait for the slowest worker.")] = False,
+    crowding: Annotated[str | None, _option("FACTOR", CROWDING)] = None,
+    check: Annotated[bool, typer.Option("--check", help=CHECK)] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Predict throughput, efficiency and exposed communication of more workers.
+
+    From a study's runs with one worker, and a network that it measured or that is given.
+    """
+    link = LinkOptions(
+        parsed("--bandwidth", quantities.bandwidth, bandwidth), parsed("--latency", quantities.duration, latency),
+        per_host, parsed("--local-bandwidth", quantities.bandwidth, local_bandwidth),
+        parsed("--local-latency", quantities.duration, local_latency),
     )  # fmt: skip
-    made.add_argument(
-        "--check", action="store_true",
-        help="set beside what the study measured with several workers (always done where it measured its network too)",
-    )  # fmt: skip
-    made.add_argument("-q", "--quiet", action="store_true", help="write the files, print no table")
-    return made
+    counts = parsed("--workers", quantities.workers, workers) or ()
+    algorithms = parsed("--algorithm", _algorithms, algorithm) or ()
+    precisions = parsed("--allreduce", _precisions, allreduce) or ()
+    fusion = parsed("--fusion-bytes", quantities.size, fusion_bytes)
+    cycle_seconds = parsed("--cycle", quantities.duration, cycle)
+    factor = parsed("--crowding", _crowding, crowding)
+
+    def command() -> int:
+        from analysis.prediction.forecast import Asked
+
+        asked = Asked(
+            counts, algorithms, precisions, network(link), fusion, cycle_seconds, not no_stragglers, factor, check
+        )
+        paths, table = run(results, asked)
+        if not quiet:
+            show(table)
+        print(files_written(paths))
+        return OK
+
+    return exit_code(command, f"{results} cannot be written to", (CannotPredict,))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    made = parser()
-    asked = made.parse_args(argv)
-    if asked.per_host is not None and not 1 <= asked.per_host <= quantities.MOST_WORKERS:
-        made.error(f"argument --per-host: {asked.per_host} is not between 1 and {quantities.MOST_WORKERS:,}")
-
-    from analysis.frames.study import NotResults
-    from analysis.frames.trials import SkippedRecord
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", SkippedRecord)
-        try:
-            written, table = run(asked)
-        except (NotResults, CannotPredict) as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 2
-        except OSError as error:
-            print(f"error: {asked.results} cannot be written to: {error}", file=sys.stderr)
-            return 2
-    for message in dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, SkippedRecord)):
-        print(f"warning: {message}", file=sys.stderr)
-    if not asked.quiet:
-        show(table)
-    folders = ", ".join(sorted({str(path.parent) for path in written}))
-    print(f"{len(written)} files in {folders}")
-    return 0
-
-
-def run(asked: argparse.Namespace) -> tuple[list[Path], Listing]:
+def run(folder: Path, asked: Asked) -> tuple[list[Path], Listing]:
     """(files written, the table). Raises NotResults, CannotPredict, OSError."""
     from analysis.execution import atomic_files, process_pool
     from analysis.figures import drawing
     from analysis.figures import prediction as figure
     from analysis.frames import results
-    from analysis.prediction import frame as table
-    from analysis.prediction.forecast import Asked, forecast
+    from analysis.prediction import frame
+    from analysis.prediction.forecast import forecast
     from analysis.tables import layout, prediction
 
-    read = results.read(asked.results, process_pool.available_processes())
-    made = forecast(read, asked.results, Asked(
-        asked.workers, asked.algorithm or (), asked.allreduce or (), given(asked), asked.fusion_bytes, asked.cycle,
-        not asked.no_stragglers, asked.crowding, asked.check,
-    ))  # fmt: skip
-    said = prediction.listing(made, read)
-    folder = asked.results / "tables"
-    written = [atomic_files.write_text(folder / "prediction.md", layout.markdown(said))]
-    written.append(atomic_files.write_csv(folder / "prediction.csv", table.table(made)))
-    pictures = figure.draw(made, read).items()
-    drawn = [drawing.save(name, picture, asked.results / "figures") for name, picture in pictures]
-    return written + drawing.paths(drawn), said
+    read = results.read(folder, process_pool.available_processes())
+    predictions = forecast(read, folder, asked)
+    table = prediction.listing(predictions, read)
+    paths = [atomic_files.write_text(folder / "tables" / "prediction.md", layout.markdown(table))]
+    paths.append(atomic_files.write_csv(folder / "tables" / "prediction.csv", frame.table(predictions)))
+    figures = figure.draw(predictions, read).items()
+    drawn = [drawing.save(name, picture, folder / "figures") for name, picture in figures]
+    return paths + drawing.paths(drawn), table
 
 
 def show(table: Listing) -> None:
@@ -117,10 +131,10 @@ def show(table: Listing) -> None:
 
     place = {name: index for index, name in enumerate(table.header)}
     algorithms = list(dict.fromkeys(row[place["algorithm"]] for row in table.rows))
-    made = Table(title=Text(table.title), title_justify="left", title_style="bold")
-    made.add_column("configuration")
+    terminal = Table(title=Text(table.title), title_justify="left", title_style="bold")
+    terminal.add_column("configuration")
     for name in ("workers", *(f"{name}: samples/s, efficiency" for name in algorithms)):
-        made.add_column(name, justify="right")
+        terminal.add_column(name, justify="right")
     groups: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
     for row in table.rows:
         way = (row[0], row[place["allreduce"]])
@@ -128,32 +142,32 @@ def show(table: Listing) -> None:
         groups.setdefault(way, {}).setdefault(row[place["workers"]], {})[row[place["algorithm"]]] = f"{speed}, {share}"
     for way, counts in groups.items():
         for index, (count, cells) in enumerate(counts.items()):
-            said = Text(", ".join(way) if index == 0 else "")
-            made.add_row(said, count, *(cells.get(algorithm, "") for algorithm in algorithms))
-        made.add_section()
+            configuration = Text(", ".join(way) if index == 0 else "")
+            terminal.add_row(configuration, count, *(cells.get(algorithm, "") for algorithm in algorithms))
+        terminal.add_section()
     console = Console(highlight=False)
-    console.print(made)
+    console.print(terminal)
     for note in table.notes:
-        told = note.replace(BRACKETS, WITHOUT_BRACKETS).replace("**", "")
-        console.print(Text(f"  {told}", style="dim"))
+        plain = note.replace(BRACKETS, WITHOUT_BRACKETS).replace("**", "")
+        console.print(Text(f"  {plain}", style="dim"))
 
 
-def given(asked: argparse.Namespace) -> Network | None:
+def network(given: LinkOptions) -> Network | None:
     """The network that the command line describes; None where it says nothing. Raises CannotPredict for half of one."""
-    between = _link(asked.bandwidth, asked.latency, "--bandwidth", "--latency")
-    within = _link(asked.local_bandwidth, asked.local_latency, "--local-bandwidth", "--local-latency")
+    between = _link(given.bandwidth, given.latency, "--bandwidth", "--latency")
+    within = _link(given.local_bandwidth, given.local_latency, "--local-bandwidth", "--local-latency")
     if between is None:
-        if within or asked.per_host:
+        if within or given.per_host:
             raise CannotPredict("hosts need a link between them: --bandwidth and --latency are missing")
         return None
-    if within is None and (asked.per_host or 1) > 1:
+    if within is None and (given.per_host or 1) > 1:
         raise CannotPredict(
-            f"{asked.per_host} workers a host need a link of their own: --local-bandwidth and --local-latency are "
+            f"{given.per_host} workers a host need a link of their own: --local-bandwidth and --local-latency are "
             "missing"
         )
-    if within and asked.per_host is None:
+    if within and given.per_host is None:
         raise CannotPredict("a link within hosts needs to know how many workers share one: --per-host is missing")
-    return Network(between, within, asked.per_host or 1)
+    return Network(between, within, given.per_host or 1)
 
 
 def _link(bandwidth: float | None, latency: float | None, *flags: str) -> Link | None:
@@ -185,15 +199,3 @@ def _crowding(text: str) -> float:
     if not 0.1 <= value <= 10:
         raise ValueError(f"{text} is no factor between 0.1 and 10")
     return value
-
-
-def _as(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """An argparse type that says what `parse` says."""
-
-    def parsed(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return parsed

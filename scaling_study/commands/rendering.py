@@ -12,11 +12,14 @@ def render(folder: Path, console: Console | None) -> None:
     """Write the tables and figures of results/<study>, and print the tables on `console`, if there is one."""
     import analysis
 
-    analysis.write(folder)
-    if console:
-        analysis.print_tables(folder, console)
+    analysis.write(folder, console=console)
 
 
 def commands() -> dict[str, Callable[..., int]]:
     """The analysis's own commands, by name."""
-    return {}
+    from analysis.commands import compare, export, predict, report, tables
+
+    return {
+        "tables": tables.tables, "report": report.report, "compare": compare.compare, "predict": predict.predict,
+        "export": export.export,
+    }  # fmt: skip

@@ -55,8 +55,8 @@ def test_tables_and_figures_that_fail_leave_the_others(
         monkeypatch.setattr(place, lambda *_: breaks())
     assert main(["-q", str(tmp_path)]) == 1
     said = capsys.readouterr().err
-    assert "warning: tables of the why could not be made: KeyError" in said
-    assert "warning: figure allreduce-gain could not be made: KeyError" in said
+    assert "error: tables of the why could not be made: KeyError" in said
+    assert "error: figure allreduce-gain could not be made: KeyError" in said
     assert "Could not be drawn: allreduce-gain" in (tmp_path / "figures" / "allreduce-gain.svg").read_text()
     for name in ("tables/throughput-resnet18.md", "tables/cost.md", "figures/throughput.svg", "report.html"):
         assert (tmp_path / name).stat().st_size, name

@@ -1,0 +1,154 @@
+"""One command line and the doors beside it: each starts the same function, explains itself, and refuses in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from scaling_study import cli
+from scaling_study.settings import CHECKOUT
+
+STUDY = """
+study: tiny
+sweeps:
+  - {framework: single, data: synthetic, matrix: {model: [resnet8], batch_per_worker: [4, 8]}}
+"""
+# A command of scaling-study -> the door that leads to it, with the words that it begins with there.
+DOORS: dict[tuple[str, ...], tuple[Callable[[Sequence[str]], int], list[str]]] = {
+    ("run",): (cli.run_sweep, []),
+    ("parity",): (cli.parity, []),
+    ("tables",): (cli.analysis, []),
+    **{(name,): (cli.analysis, [name]) for name in ("report", "compare", "predict", "export")},
+}
+COMMANDS = [*DOORS, ("doctor",), ("slurm",), *(("slurm", name) for name in ("submit", "status", "collect"))]
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(STUDY)
+    return tmp_path / "tiny.yaml"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*command, "--help"]) == 0
+    shown = capsys.readouterr()
+    assert f"scaling-study {' '.join(command)}" in shown.out and not shown.err
+
+
+def test_the_command_line_lists_its_commands_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    measure, analyse = text.index("Measure"), text.index("Analyse")
+    assert all(measure < text.index(f"│ {name} ") < analyse for name in ("run", "parity", "doctor", "slurm"))
+    assert all(analyse < text.index(f"│ {name} ") for name in ("tables", "report", "compare", "predict", "export"))
+
+
+@pytest.mark.parametrize("command", DOORS, ids=" ".join)
+def test_a_door_shows_the_options_of_its_command(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    door, words = DOORS[command]
+    assert cli.main([*command, "--help"]) == door([*(words or command if door is cli.analysis else words), "--help"])
+    named, alone = capsys.readouterr().out.split("Usage:")[1:]
+    assert named.split("\n", 1)[1].split() == alone.split("\n", 1)[1].split(), "but for the name of the program"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_an_unknown_option_is_one_line_and_exit_code_2(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    called = [(cli.main, [*command, "--colour"])]
+    if command in DOORS:
+        door, words = DOORS[command]
+        called.append((door, [*words, "--colour"]))
+    for door, words in called:
+        assert door(words) == 2
+        shown = capsys.readouterr()
+        assert shown.err.startswith("error: No such option: --colour") and shown.err.count("\n") == 1 and not shown.out
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ([], "which study?"),
+        (["run"], "which study?"),
+        (["parity"], "which study?"),
+        (["slurm"], "Missing command."),
+        (["slurm", "submit"], "Missing argument 'STUDY'."),
+        (["report"], "Missing argument 'RESULTS'."),
+        (["compare", "a"], "Missing argument 'B'."),
+        (["predict", "a"], "Missing option '--workers'."),
+        (["run", "tiny.yaml", "--max-trials", "-1"], "Invalid value for '--max-trials': Input should be"),
+        (["run", "tiny.yaml", "--max-trials", "two"], "Invalid value for '--max-trials'"),
+        (["run", "tiny.yaml", "--results"], "Option '--results' requires an argument."),
+        (["run", "tiny.yaml", "another.yaml"], "Got unexpected extra argument(s) (another.yaml)"),
+        (["tiny.yaml", "--status", "--detach"], "--detach, --dry-run and --profile do not go with --slurm"),
+        (["slurm", "status", "nothere.yaml"], "nothere.yaml: no such file"),
+        (["parity", "nothere.yaml"], "nothere.yaml: no such file"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_wrong_with_a_command_line_is_one_line(
+    study: Path, capsys: pytest.CaptureFixture[str], words: list[str], problem: str
+) -> None:
+    assert cli.main(words) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith(f"error: {problem}") and shown.err.count("\n") == 1 and not shown.out
+
+
+def test_every_door_to_a_plan_shows_the_same_plan(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plans = []
+    for door, words in ((cli.run_sweep, []), (cli.main, ["run"]), (cli.main, [])):
+        assert door([*words, "tiny.yaml", "--dry-run", "--json"]) == 0
+        plans.append(json.loads(capsys.readouterr().out))
+    assert plans[0] == plans[1] == plans[2] and len(plans[0]["trials"]) == 6
+
+
+def test_a_study_is_named_with_or_without_an_option_to_parity(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study.write_text(STUDY + "parity: false\n")
+    for door, words in ((cli.parity, ["--study", "tiny.yaml"]), (cli.parity, ["tiny.yaml"]),
+                        (cli.main, ["parity", "tiny.yaml"])):  # fmt: skip
+        assert door(words) == 2
+        assert "tiny.yaml has no gates" in capsys.readouterr().err
+
+
+def test_slurm_has_a_command_for_each_option_of_a_sweep(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["slurm", "status", "tiny.yaml"]) == cli.run_sweep(["tiny.yaml", "--status"])
+    by_command, by_option = capsys.readouterr().out.splitlines()
+    assert by_command == by_option == "No Slurm job was submitted into results/tiny."
+    scripts = []
+    asked = ["--where", "batch_per_worker=4"]
+    for door, words in ((cli.main, ["slurm", "submit", "tiny.yaml", *asked, "--sbatch", "time=1:00:00", "--print"]),
+                        (cli.run_sweep, ["tiny.yaml", "--slurm=time=1:00:00", *asked, "--slurm-print"])):  # fmt: skip
+        assert door(words) == 0
+        scripts.append([line for line in capsys.readouterr().out.splitlines() if "run_sweep.py" in line])
+    assert scripts[0] == scripts[1]
+    assert "run_sweep.py tiny.yaml --where batch_per_worker=4 &" in scripts[0][-1]
+
+
+@pytest.mark.parametrize(
+    "words", [["run_sweep.py"], ["-m", "scaling_study.parity"], ["-m", "analysis"]], ids=lambda words: words[-1]
+)
+def test_a_door_is_a_real_process_with_an_exit_code(words: list[str], study: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, *words, "--colour"], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and done.stderr.startswith("error: No such option") and not done.stdout
+
+
+def test_what_runs_no_analysis_loads_none() -> None:
+    """pandas and matplotlib take longer to load than a plan takes to make."""
+    program = (
+        "import sys; from scaling_study import cli\n"
+        "codes = [cli.run_sweep(['--help']), cli.run_sweep(['sweeps.yaml', '--dry-run']), cli.main(['--help']),\n"
+        "         cli.parity(['--help']), cli.analysis(['predict', '--help'])]\n"
+        "heavy = {'pandas', 'matplotlib', 'scipy', 'seaborn', 'torch'} & set(sys.modules)\n"
+        "print(codes, sorted(heavy), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == "[0, 0, 0, 0, 0] []"
