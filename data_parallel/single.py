@@ -16,7 +16,7 @@ from scaling_study.worker.script import run
 
 
 def join(trial: Trial) -> Ranks:
-    # 1 join: there is nobody to join
+    # 1 join: one process has no peers
     cores = claim_cores(trial)
     return Ranks(device=claim_device(trial), cores=cores)
 

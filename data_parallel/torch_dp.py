@@ -25,7 +25,7 @@ from scaling_study.workloads.workload import autocast
 
 
 def join(trial: Trial) -> Ranks:
-    # 1 join: there is nobody to join; one process drives the GPUs of all its workers
+    # 1 join: one process has no peers; it drives the GPUs of all its workers
     require_gpus(trial)
     cores = claim_cores(trial)
     return Ranks(device=claim_device(trial, 0), cores=cores)

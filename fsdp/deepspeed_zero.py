@@ -12,7 +12,7 @@ parameters with g bytes a gradient (4; 2 with --allreduce fp16 or bf16) and A mi
     stage 2   allreduce A P g, all_gather P x 4    a worker drops what it does not keep only after an allreduce
     stage 3   reduce_scatter A P g, all_gather 2 A P x 4    each tensor is padded to a multiple of n
 
-and, from stage 1 on, a norm of the gradients that nobody asked for (4 bytes; at stage 3, in fp64, 8). In 16-bit compute
+and, from stage 1 on, a norm of the gradients, unasked (4 bytes; at stage 3, in fp64, 8). In 16-bit compute
 stage 3 gathers weights as --allreduce says too. It gathers layer by layer and drops what it has used; on a GPU the next
 layer is on its way meanwhile. By default it may keep a billion weights once gathered: models of this size whole (F24).
 Reductions are inside `backward`, the gathering of new weights inside `optimizer`. DeepSpeed has no fp64.
@@ -39,7 +39,7 @@ SIXTEEN_BIT = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def join(trial: Trial) -> Ranks:
-    # 1 join: the launcher has said who we are and where to meet; DeepSpeed adopts the process group that is there
+    # 1 join: as the launcher sets rank, world size and address; DeepSpeed adopts the process group that is there
     ranks = join_torch(trial)
     if ranks.device.type == "cpu":
         set_accelerator(CPU_Accelerator())  # also where there is a GPU

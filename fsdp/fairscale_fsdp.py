@@ -38,7 +38,7 @@ KEEP_FP32 = {"mixed_precision": False, "fp32_reduce_scatter": False, "reshard_af
 
 
 def join(trial: Trial) -> Ranks:
-    # 1 join: torchrun has said who we are and where to meet
+    # 1 join: by rank, world size and address, as torchrun sets them
     ranks = join_torch(trial)
     if ranks.device.type == "cpu":
         fairscale_on_cpu.adapt(fully_sharded_data_parallel, reduce_scatter_bucketer)

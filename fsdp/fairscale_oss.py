@@ -33,7 +33,7 @@ from scaling_study.worker.script import run
 
 
 def join(trial: Trial) -> Ranks:
-    # 1 join: torchrun has said who we are and where to meet
+    # 1 join: by rank, world size and address, as torchrun sets them
     return join_torch(trial)
 
 

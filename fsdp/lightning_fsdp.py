@@ -39,7 +39,7 @@ WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)  # gathered on 
 
 
 def join(trial: Trial) -> Ranks:
-    # 1 join: torchrun has said who we are and where to meet; Fabric finds the process group that is there
+    # 1 join: by rank, world size and address, as torchrun sets them; Fabric finds the process group that is there
     return join_torch(trial)
 
 

@@ -35,7 +35,7 @@ SIXTEEN_BIT = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def join(trial: Trial) -> Ranks:
-    # 1 join: torchrun has said who we are and where to meet
+    # 1 join: by rank, world size and address, as torchrun sets them
     return join_torch(trial)
 
 

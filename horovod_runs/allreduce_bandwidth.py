@@ -27,9 +27,9 @@ def build(trial: Trial, ranks: Ranks) -> Network:
     library = library_of(trial)()
 
     # 3 one call of one collective; its result may be a tensor of the library's own
-    def call(collective: str, given: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
-        returned = getattr(library, collective)(given, result)
-        return result if returned is None else returned
+    def call(collective: str, sent: torch.Tensor, received: torch.Tensor) -> torch.Tensor:
+        returned = getattr(library, collective)(sent, received)
+        return received if returned is None else returned
 
     return Network(call, library.barrier)
 
@@ -39,17 +39,17 @@ class TorchDistributed:
 
     join, barrier = staticmethod(join_torch), staticmethod(dist.barrier)
 
-    def allreduce(self, given: torch.Tensor, result: torch.Tensor) -> None:
-        dist.all_reduce(result)
+    def allreduce(self, sent: torch.Tensor, received: torch.Tensor) -> None:
+        dist.all_reduce(received)
 
-    def broadcast(self, given: torch.Tensor, result: torch.Tensor) -> None:
-        dist.broadcast(result, 0)
+    def broadcast(self, sent: torch.Tensor, received: torch.Tensor) -> None:
+        dist.broadcast(received, 0)
 
-    def reduce_scatter(self, given: torch.Tensor, result: torch.Tensor) -> None:
-        dist.reduce_scatter_tensor(result, given)
+    def reduce_scatter(self, sent: torch.Tensor, received: torch.Tensor) -> None:
+        dist.reduce_scatter_tensor(received, sent)
 
-    def all_gather(self, given: torch.Tensor, result: torch.Tensor) -> None:
-        dist.all_gather_into_tensor(result, given)
+    def all_gather(self, sent: torch.Tensor, received: torch.Tensor) -> None:
+        dist.all_gather_into_tensor(received, sent)
 
 
 class Horovod:
@@ -67,17 +67,17 @@ class Horovod:
 
         return join_horovod(trial)
 
-    def allreduce(self, given: torch.Tensor, result: torch.Tensor) -> None:
-        self.hvd.allreduce_(result, op=self.hvd.Sum, name=f"allreduce {result.shape}")
+    def allreduce(self, sent: torch.Tensor, received: torch.Tensor) -> None:
+        self.hvd.allreduce_(received, op=self.hvd.Sum, name=f"allreduce {received.shape}")
 
-    def broadcast(self, given: torch.Tensor, result: torch.Tensor) -> None:
-        self.hvd.broadcast_(result, root_rank=0, name=f"broadcast {result.shape}")
+    def broadcast(self, sent: torch.Tensor, received: torch.Tensor) -> None:
+        self.hvd.broadcast_(received, root_rank=0, name=f"broadcast {received.shape}")
 
-    def reduce_scatter(self, given: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
-        return self.hvd.reducescatter(given, op=self.hvd.Sum, name=f"reduce_scatter {given.shape}")
+    def reduce_scatter(self, sent: torch.Tensor, received: torch.Tensor) -> torch.Tensor:
+        return self.hvd.reducescatter(sent, op=self.hvd.Sum, name=f"reduce_scatter {sent.shape}")
 
-    def all_gather(self, given: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
-        return self.hvd.allgather(given, name=f"all_gather {given.shape}")
+    def all_gather(self, sent: torch.Tensor, received: torch.Tensor) -> torch.Tensor:
+        return self.hvd.allgather(sent, name=f"all_gather {sent.shape}")
 
 
 class Mpi:
@@ -94,21 +94,21 @@ class Mpi:
 
         return join_mpi(trial)
 
-    def allreduce(self, given: torch.Tensor, result: torch.Tensor) -> None:
-        self.world.Allreduce(self.in_place, (host := result.cpu()).numpy())  # on a CPU the tensor itself
-        result.copy_(host)
+    def allreduce(self, sent: torch.Tensor, received: torch.Tensor) -> None:
+        self.world.Allreduce(self.in_place, (host := received.cpu()).numpy())  # on a CPU the tensor itself
+        received.copy_(host)
 
-    def broadcast(self, given: torch.Tensor, result: torch.Tensor) -> None:
-        self.world.Bcast((host := result.cpu()).numpy())
-        result.copy_(host)
+    def broadcast(self, sent: torch.Tensor, received: torch.Tensor) -> None:
+        self.world.Bcast((host := received.cpu()).numpy())
+        received.copy_(host)
 
-    def reduce_scatter(self, given: torch.Tensor, result: torch.Tensor) -> None:
-        self.world.Reduce_scatter_block(given.cpu().numpy(), (host := result.cpu()).numpy())
-        result.copy_(host)
+    def reduce_scatter(self, sent: torch.Tensor, received: torch.Tensor) -> None:
+        self.world.Reduce_scatter_block(sent.cpu().numpy(), (host := received.cpu()).numpy())
+        received.copy_(host)
 
-    def all_gather(self, given: torch.Tensor, result: torch.Tensor) -> None:
-        self.world.Allgather(given.cpu().numpy(), (host := result.cpu()).numpy())
-        result.copy_(host)
+    def all_gather(self, sent: torch.Tensor, received: torch.Tensor) -> None:
+        self.world.Allgather(sent.cpu().numpy(), (host := received.cpu()).numpy())
+        received.copy_(host)
 
 
 LIBRARIES = {"torchrun": TorchDistributed, "horovodrun": Horovod, "mpirun": Mpi}

@@ -27,7 +27,7 @@ SIXTEEN_BIT = {"fp16": torch.float16, "bf16": torch.bfloat16}  # any other allre
 
 
 def join(trial: Trial) -> Ranks:
-    # 1 join: mpirun has said who we are; who else shares this host's memory, MPI knows
+    # 1 join: by MPI.Init, once this worker's cores are claimed
     return join_mpi(trial)
 
 

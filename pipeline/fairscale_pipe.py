@@ -25,7 +25,7 @@ from scaling_study.worker.script import run
 
 
 def join(trial: Trial) -> Ranks:
-    # 1 join: there is nobody to join; one process drives the devices of all its stages
+    # 1 join: one process has no peers; it drives the devices of all its stages
     cores = claim_cores(trial)
     return Ranks(device=claim_device(trial, 0), cores=cores)
 

@@ -1,4 +1,4 @@
-"""Layers split over workers, with no micro-batches: the honest floor of model parallelism.
+"""Layers split over workers, with no micro-batches: the lower bound of model parallelism.
 
     torchrun --standalone --nproc-per-node 2 pipeline/naive_model_parallel.py --model transformer_lm_deep
 
@@ -24,7 +24,7 @@ from scaling_study.worker.script import run
 
 
 def join(trial: Trial) -> Ranks:
-    # 1 join: torchrun has said who we are: one stage a worker
+    # 1 join: as torchrun sets rank and world size: one stage a worker
     return join_torch(trial)
 
 

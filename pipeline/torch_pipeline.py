@@ -9,7 +9,7 @@
 A stage waits until the first micro-batch reaches it and after its last has left: of p workers and m micro-batches that
 bubble is (p-1)/(m+p-1) of the step (Huang et al., arXiv 1811.06965). 1F1B (Narayanan et al., 2104.04473) has the same,
 but keeps at most p micro-batches' activations, GPipe all m. Interleaved schedules give a worker v stages and divide the
-bubble by v; zero-bubble ones (Qi et al., 2401.10241) fill it with the part of backward that nobody waits for.
+bubble by v; zero-bubble ones (Qi et al., 2401.10241) fill it with the part of backward that no stage waits for.
 
 communication_bytes of one step, on a worker: send = m x activations to the next stage, m x gradients of them to the
 one before. With replicas: allreduce = this worker's parameters x 4 (fp32) or x 2 (fp16, bf16).
@@ -40,7 +40,7 @@ ONE_STAGE = ("gpipe", "1f1b")  # these take a stage, the others a list of them
 
 
 def join(trial: Trial) -> Ranks:
-    # 1 join: torchrun has said who we are; stages x replicas say what of
+    # 1 join: as torchrun sets rank and world size
     return join_torch(trial)
 
 

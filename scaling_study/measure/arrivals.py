@@ -28,7 +28,7 @@ BACKWARD = "backward"
 
 
 class Arrivals:
-    """Notes gradients as they come while `watching` is entered; `gradients` says which came when."""
+    """Records gradients as they come while `watching` is entered: which came when."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

@@ -24,10 +24,10 @@ from scaling_study.measure.window import next_block
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Window
 
-Call = Callable[[str, torch.Tensor, torch.Tensor], torch.Tensor]  # (collective, given, result) -> the result
+Call = Callable[[str, torch.Tensor, torch.Tensor], torch.Tensor]  # (collective, sent, received) -> the result
 WARM_UP_SHARE = 0.2  # of a row's time, beyond which warming up ends early
 TARGET = 0.05  # half of the mean's 95 % interval over the mean: more calls are spent on it while there is time
-FEWEST_CALLS = 3  # of one row, however long they take: one call says nothing of how sure it is
+FEWEST_CALLS = 3  # of one row, however long they take: one call has no interval
 MOST_CALLS = 1000  # of one row, unless min_steps or max_steps ask for more
 
 
@@ -38,7 +38,7 @@ class Budget:
     ends: float  # on the monotonic clock
 
     @classmethod
-    def of(cls, seconds: float | None) -> Budget:
+    def within(cls, seconds: float | None) -> Budget:
         return cls(math.inf if seconds is None else time.monotonic() + seconds)
 
     def share(self, left: int) -> float | None:
@@ -58,37 +58,40 @@ class Calls:
     def run(self, window: Window) -> Calls:
         """Warm up, then call until the window is over; its max_seconds hold for both, barriers and checks included."""
         budget, warm = (
-            Budget.of(window.max_seconds),
-            Budget.of(window.max_seconds and WARM_UP_SHARE * window.max_seconds),
+            Budget.within(window.max_seconds),
+            Budget.within(window.max_seconds and WARM_UP_SHARE * window.max_seconds),
         )
         begun = time.monotonic()
         while self.ranks.agree(len(self.warmup_seconds) < window.warmup_steps and time.monotonic() < warm.ends):
-            self.warmup_seconds.append(self.one())
+            self.warmup_seconds.append(self.timed_call())
         expected = (time.monotonic() - begun) / len(self.warmup_seconds) if self.warmup_seconds else None
         window, begun = replace(window, max_seconds=budget.share(1)), time.monotonic()
         while block := int(self.ranks.agree(next_block(len(self.seconds), self._since(begun), window, expected))):
-            self.seconds += [self.one() for _ in range(block)]
+            self.seconds += [self.timed_call() for _ in range(block)]
         took = self._since(begun)
         left = math.inf if window.max_seconds is None else (window.max_seconds - took) / took * len(self.seconds)
         more = missing(self.seconds, window.max_steps or MOST_CALLS, left)
-        self.seconds += [self.one() for _ in range(int(self.ranks.agree(more)))]
+        self.seconds += [self.timed_call() for _ in range(int(self.ranks.agree(more)))]
         return self
 
-    def one(self) -> float:
+    def timed_call(self) -> float:
         """Seconds of one call on this rank, from the moment at which all ranks were ready."""
         self.payload.fill()
         now(self.ranks.device)
         self.barrier()
         start = now(self.ranks.device)
-        result = self.call(self.payload.collective, self.payload.given, self.payload.result)
+        result = self.call(self.payload.collective, self.payload.sent, self.payload.received)
         seconds = now(self.ranks.device) - start
-        self.wrong += not self.payload.right(result)
+        self.wrong += not self.payload.is_correct(result)
         return seconds
 
     def row(self) -> dict[str, Any]:
         """What the record keeps, to the nanosecond."""
         kept = {"warmup_seconds": self.warmup_seconds, "seconds": self.seconds}
-        return {**{name: [round(one, 9) for one in times] for name, times in kept.items()}, "correct": not self.wrong}
+        return {
+            **{name: [round(value, 9) for value in times] for name, times in kept.items()},
+            "correct": not self.wrong,
+        }
 
     def of_all_ranks(self) -> tuple[list[float], int]:
         """(seconds of the slowest rank, call by call; how many results were wrong on any rank), on every rank.
@@ -109,8 +112,8 @@ class Calls:
 def missing(seconds: Sequence[float], most: int, affordable: float) -> int:
     """How many more calls bring the mean to +-TARGET, of `most` in all and as many as are affordable.
 
-    Decided once: to stop as soon as an interval looks narrow would be to stop at lucky streaks. FEWEST_CALLS come
-    before what is affordable, not before `most`.
+    Decided once: to stop as soon as an interval looks narrow would favour samples that vary little by chance.
+    FEWEST_CALLS come before what is affordable, not before `most`.
     """
     n = len(seconds)
     variation = stdev(seconds) / mean(seconds) if n > 1 else math.inf

@@ -176,7 +176,7 @@ def instrument(
 
 
 def whole_epochs(trial: Trial, workload: Workload, device: torch.device) -> Epochs | None:
-    """The epochs that were asked for in place of a window; cut short where max_steps says so, as the record shows."""
+    """The epochs that were asked for in place of a window; cut short by max_steps, as the record shows."""
     if trial.epochs is None:
         return None
     steps = min(workload.steps_per_epoch, trial.window.max_steps or workload.steps_per_epoch)

@@ -23,7 +23,7 @@ Steps = Callable[[Callable[[Batch], Any], Iterator[Batch], int], list[float]]  #
 
 
 class Epochs:
-    """Runs epochs of `steps` steps each, through the clock's own loop; `rows` says what they took on this rank."""
+    """Runs epochs of `steps` steps each, through the clock's own loop; `rows` has what they took on this rank."""
 
     def __init__(self, steps: int, workload: Workload, device: torch.device) -> None:
         self.steps, self.workload, self.device = steps, workload, device
@@ -52,7 +52,7 @@ class Epochs:
         seconds = through(trained, fetched(), self.steps)
         handed_over = time.perf_counter()
         end = now(self.device)
-        training += end - handed_over  # what a GPU was still computing when the host had said it all
+        training += end - handed_over  # what a GPU was still computing when the host had launched all of it
         self.rows.append({
             "warmup": warmup, "steps": self.steps, "samples": self.steps * self.workload.samples_per_step,
             "data_seconds": data, "training_seconds": training, "running_seconds": end - start,

@@ -65,19 +65,19 @@ class Memory:
         """Bytes: parameters, gradients, optimizer (its state), buffers, activations; resident (growth since import).
 
         Of sharded weights `parameters` is what this worker holds, `gathered` the most that it held beside that.
-        A framework that keeps them elsewhere than in the model and the optimiser says where (`held`).
+        A framework that keeps them elsewhere than in the model and the optimiser lists them (`held`).
         """
         parameters = list(self.model.parameters())
-        found: dict[str, Iterable[torch.Tensor]] = {
+        by_kind: dict[str, Iterable[torch.Tensor]] = {
             "parameters": parameters,
             "gradients": [p.grad for p in parameters if p.grad is not None],
             "optimizer": _tensors(self.optimizer.state.values()) if self.optimizer else [],
             "buffers": list(self.model.buffers()),
             **{kind: list(tensors) for kind, tensors in (self.held() if self.held else {}).items()},
         }
-        sizes = {kind: _bytes(tensors) for kind, tensors in found.items()}
+        sizes = {kind: _bytes(tensors) for kind, tensors in by_kind.items()}
         # freed after a step; at their most there was one for every parameter that this worker holds
-        sizes["gradients"] = sizes["gradients"] or _bytes(p for p in found["parameters"] if p.requires_grad)
+        sizes["gradients"] = sizes["gradients"] or _bytes(p for p in by_kind["parameters"] if p.requires_grad)
         resident = max(0, psutil.Process().memory_info().rss - AT_IMPORT)
         gathered = {"gathered": self.gathered} if self.gathered else {}
         return {**sizes, **gathered, "activations": self.activations, "resident": resident}

@@ -47,16 +47,16 @@ def probe(network: Network, trial: Trial, ranks: Ranks, record: str | None = Non
     names = (trial.collective,) if trial.collective else collectives.COLLECTIVES
     sizes = asked_sizes(trial, ranks)
     groups = [(busy, name) for busy in ((False, True) if ranks.device.type == "cpu" else (False,)) for name in names]
-    window = each(trial.window, len(groups) * len(sizes))
+    window = window_of_a_row(trial.window, len(groups) * len(sizes))
     whole = pattern(max(elements(name, sizes[-1], ranks.world_size) for name in names), ranks.device)
     table, quiet = Table(ranks), QuietMeter()
     rows: list[dict[str, Any]] = []
     row_seconds: list[float] = []
-    first_step_at, budget = time.time(), Budget.of(trial.window.max_seconds)
+    first_step_at, budget = time.time(), Budget.within(trial.window.max_seconds)
     quiet.start()
     with collector.settled():
         for index, (busy, name) in enumerate(groups):
-            group = Budget.of(budget.share(len(groups) - index))
+            group = Budget.within(budget.share(len(groups) - index))
             table.begin(name, busy)
             for size in sizes:
                 begun, share = time.monotonic(), group.share(sum(larger >= size for larger in sizes))
@@ -68,7 +68,7 @@ def probe(network: Network, trial: Trial, ranks: Ranks, record: str | None = Non
                 row_seconds.append(time.monotonic() - begun)
             table.end()
     quiet.stop()
-    report = reported(rows, row_seconds, first_step_at, quiet, ranks)
+    report = network_report(rows, row_seconds, first_step_at, quiet, ranks)
     if record:
         store.write_rank(Path(record), report)
     return report
@@ -90,13 +90,13 @@ def elements(collective: str, bytes: int, ranks: int) -> int:
     return collectives.whole_bytes(collective, part, ranks) // collectives.ELEMENT_BYTES
 
 
-def each(window: Window, rows: int) -> Window:
+def window_of_a_row(window: Window, rows: int) -> Window:
     """The window of one row of so many, but for its max_seconds."""
     most = window.max_steps or max(MOST_CALLS, window.min_steps)
     return replace(window, min_seconds=window.min_seconds / rows, max_steps=most)
 
 
-def reported(
+def network_report(
     rows: list[dict[str, Any]], row_seconds: list[float], first_step_at: float, quiet: QuietMeter, ranks: Ranks
 ) -> RankReport:
     """A report whose steps are the rows, each with its barriers and checks; nothing was trained in them."""

@@ -13,7 +13,7 @@ import torch
 from scaling_study.stats.collectives import ALL_GATHER, ALLREDUCE, BROADCAST, REDUCE_SCATTER, part_elements, whole_bytes
 
 PERIOD = 251  # a prime: no two parts of a buffer begin alike
-NOTHING = -1.0  # what a result holds before the call: no right answer has it
+NOTHING = -1.0  # what the receiving buffer holds before the call: no correct result has it
 WEIGHTS = 3
 
 
@@ -35,28 +35,28 @@ class Payload:
     def __init__(self, collective: str, bytes: int, rank: int, ranks: int, whole: torch.Tensor) -> None:
         part = part_elements(collective, bytes, ranks)
         self.collective, self.rank, self.bytes = collective, rank, whole_bytes(collective, part, ranks)
-        self.weights = [weight(one) for one in range(ranks)]
+        self.weights = [weight(other) for other in range(ranks)]
         parted = collective in (REDUCE_SCATTER, ALL_GATHER)
         self.pattern = whole[: part * (ranks if parted else 1)]
         self.parts = self.pattern.split(part)
-        self.given = torch.empty_like(self.parts[rank] if collective == ALL_GATHER else self.pattern)
-        self.result = (
-            self.given
+        self.sent = torch.empty_like(self.parts[rank] if collective == ALL_GATHER else self.pattern)
+        self.received = (
+            self.sent
             if not parted
             else torch.empty_like(self.pattern if collective == ALL_GATHER else self.parts[rank])
         )
 
     def fill(self) -> None:
-        """Make ready for the next call: what this rank gives, and a result that is none."""
-        if self.result is not self.given:
-            self.result.fill_(NOTHING)
+        """Make ready for the next call: what this rank sends, and a buffer that holds no result."""
+        if self.received is not self.sent:
+            self.received.fill_(NOTHING)
         if self.collective == BROADCAST:
-            self.given.copy_(self.pattern) if self.rank == 0 else self.given.fill_(NOTHING)
+            self.sent.copy_(self.pattern) if self.rank == 0 else self.sent.fill_(NOTHING)
         else:
             own = self.parts[self.rank] if self.collective == ALL_GATHER else self.pattern
-            torch.mul(own, self.weights[self.rank], out=self.given)
+            torch.mul(own, self.weights[self.rank], out=self.sent)
 
-    def right(self, result: torch.Tensor) -> bool:
+    def is_correct(self, result: torch.Tensor) -> bool:
         """Whether this is what the collective must give to this rank. The weights are undone in place."""
         if self.collective in (ALLREDUCE, REDUCE_SCATTER):
             result.div_(sum(self.weights))

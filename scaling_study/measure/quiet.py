@@ -1,8 +1,8 @@
 """Was the machine quiet? CPU time of this process and of the whole host over the timed window.
 
-A neighbour that takes half a core for ten minutes is in every number measured meanwhile, and no statistics on
+Another process that takes half a core for ten minutes is in every number measured meanwhile, and no statistics on
 those numbers can tell. The kernel can: what the host was busy with, less what the ranks themselves used, is
-somebody else's (the hypervisor's steal included).
+that of other processes (the hypervisor's steal included).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
              worker 1   .  F0 F1 F2 F3 B0 B1 B2 B3           `.` idle: what no event covers
 
 Recorded in the instrumented window only, as phases are. Times are seconds on one clock: rank 0's, which every rank of
-its host can read; a rank elsewhere counts from the moment at which it heard of rank 0's, some 0.1 ms later.
+its host can read; a rank elsewhere counts from the moment at which it received rank 0's, some 0.1 ms later.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Timeline:
 
     def begin(self, agree: Callable[[float], float]) -> None:
         """Set the zero that all ranks share. Called by all of them."""
-        said = agree(time.perf_counter())
+        zero = agree(time.perf_counter())
         here = time.perf_counter()
-        self._zero = said if abs(here - said) < SAME_HOST_SECONDS else here
+        self._zero = zero if abs(here - zero) < SAME_HOST_SECONDS else here
 
     def __call__(self, kind: str, stage: int, micro_batch: int) -> AbstractContextManager[None]:
         return self._noted(kind, stage, micro_batch) if self.phase.on else NOTHING

@@ -1,8 +1,8 @@
 """A few steps under torch's profiler, where `--profile` asks for them.                                  [torch]
 
 They come after everything that is measured, of every rank at once, and leave torch-rank-<n>.json.gz for
-ui.perfetto.dev: operators of the host, kernels of the device, collectives, each step under its own name. A trial that
-nobody profiles pays for one look at the environment.
+ui.perfetto.dev: operators of the host, kernels of the device, collectives, each step under its own name. Without
+profiling a trial pays for one look at the environment.
 """
 
 from __future__ import annotations

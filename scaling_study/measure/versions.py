@@ -24,13 +24,13 @@ def versions() -> dict[str, str]:
 def under_a_gpu() -> dict[str, str]:
     """`cuda`, `cudnn`, `nccl` as torch was built with them, and `nvidia_driver`; those that can be asked."""
     nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else None
-    found = {
+    libraries = {
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
         "nccl": ".".join(map(str, nccl)) if isinstance(nccl, tuple) else nccl,
         "nvidia_driver": _driver(),
     }
-    return {name: str(version) for name, version in found.items() if version is not None}
+    return {name: str(version) for name, version in libraries.items() if version is not None}
 
 
 def _driver() -> str | None:

@@ -41,7 +41,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.bytes: defaultdict[str, int] = defaultdict(int)  # by kind of collective
-        self.unknown = False  # the framework hands over its gradients where nobody can see it
+        self.unknown = False  # the framework hands over its gradients where they cannot be counted
         self._watched: list[tuple[Any, str, str]] = []
         self._originals: list[tuple[Any, str, Any]] = []
         self._dispatched = Dispatched(self.count)
@@ -56,7 +56,7 @@ class Wire:
     def reduced_bytes(self, data_parallel: int) -> int | None:
         """Gradient bytes handed to reductions in the counted step; None where that cannot be known.
 
-        Workers that share out the data and hand over nothing do not exist: they do it where nobody can see it.
+        Workers that share the data and seem to hand over nothing do it where it cannot be counted.
         """
         reduced = sum(self.bytes.get(kind, 0) for kind in REDUCTIONS)
         return None if self.unknown or (data_parallel > 1 and not reduced) else reduced

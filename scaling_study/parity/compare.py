@@ -1,4 +1,4 @@
-"""A framework's testimony against the reference's, one question after the other.                        [torch]
+"""A framework's parity trace against the reference's, one check after the other.                         [torch]
 
 The order is that of a diagnosis, and the first answer that is no names the fault: a wrong model explains all that
 follows, wrong samples a wrong loss, a wrong loss of step 1 (forward) a wrong update (backward, reduction, optimiser),
@@ -35,24 +35,24 @@ COMPUTE_BOUND = {"fp32": 0.0, "fp16": 7e-2, "bf16": 2e-1}
 
 @dataclass(frozen=True)
 class Check:
-    """One question, its answer, and the figure or name behind it."""
+    """One check, whether it passed, and the figure or name behind it."""
 
     name: str
     ok: bool
     detail: str = ""
 
 
-def checks(trial: Trial, seen: ParityTrace, right: ParityTrace) -> Iterator[Check]:
+def compared(trial: Trial, seen: ParityTrace, right: ParityTrace) -> Iterator[Check]:
     """Every check that applies to the trial, in order."""
     first, wanted = seen.weights.get("first", {}), right.weights["first"]
     names = same_names(first, wanted)
     yield names
     frozen = sorted(set(seen.frozen) - set(right.frozen))
     yield Check("every parameter is trained", not frozen, f"frozen: {', '.join(frozen[:3])}" * bool(frozen))
-    yield from samples(seen, right)
+    yield from same_samples(seen, right)
     if not names.ok:
         return  # of another model nothing more can be asked
-    yield close("weights before step 1", first, wanted, 0.0)
+    yield same_weights("weights before step 1", first, wanted, 0.0)
     if trial.precision == "fp64":
         steps = len(right.losses[0])
         yield same_losses("loss of step 1", seen, right, 1)
@@ -60,7 +60,7 @@ def checks(trial: Trial, seen: ParityTrace, right: ParityTrace) -> Iterator[Chec
         if steps > 1:
             yield same_losses(f"loss of {steps} steps", seen, right, steps)
             last = f"weights after step {steps}"
-            yield close(last, seen.weights.get("last", {}), right.weights["last"], TEN_STEPS_BOUND)
+            yield same_weights(last, seen.weights.get("last", {}), right.weights["last"], TEN_STEPS_BOUND)
     else:
         yield near_update(seen, right, max(WIRE_BOUND[trial.allreduce], COMPUTE_BOUND[trial.precision]))
 
@@ -71,13 +71,13 @@ def same_names(first: Weights, wanted: Weights) -> Check:
     right = sum(value.numel() for value in wanted.values())
     missing, foreign = sorted(wanted.keys() - first.keys()), sorted(first.keys() - wanted.keys())
     shapes = sorted(name for name in first.keys() & wanted.keys() if first[name].shape != wanted[name].shape)
-    said = [f"{count:,} values, {right:,} are right"] if count != right else []
-    said += [f"missing {name}" for name in missing[:1]] + [f"foreign {name}" for name in foreign[:1]]
-    said += [f"another shape of {name}" for name in shapes[:1]]
-    return Check("names, shapes and number of weights", not said, "; ".join(said) or f"{count:,} values")
+    differences = [f"{count:,} values, {right:,} are right"] if count != right else []
+    differences += [f"missing {name}" for name in missing[:1]] + [f"foreign {name}" for name in foreign[:1]]
+    differences += [f"another shape of {name}" for name in shapes[:1]]
+    return Check("names, shapes and number of weights", not differences, "; ".join(differences) or f"{count:,} values")
 
 
-def samples(seen: ParityTrace, right: ParityTrace) -> Iterator[Check]:
+def same_samples(seen: ParityTrace, right: ParityTrace) -> Iterator[Check]:
     """Who read what: over two whole epochs, then step by step."""
     sizes = [epochs.shape[1] for epochs in seen.epochs]
     yield Check("equally many samples on every rank", len(set(sizes)) == 1, f"{sizes} an epoch")
@@ -98,7 +98,7 @@ def samples(seen: ParityTrace, right: ParityTrace) -> Iterator[Check]:
     yield Check("samples of every step", not other, "".join(other[:1]))
 
 
-def close(name: str, ours: Weights, right: Weights, bound: float) -> Check:
+def same_weights(name: str, ours: Weights, right: Weights, bound: float) -> Check:
     """Every weight and buffer within `bound` of its tensor's largest value (which counts as FLOOR, if it is less)."""
     if ours.keys() != right.keys():
         return Check(name, False, "other names")
@@ -122,13 +122,13 @@ def same_losses(name: str, seen: ParityTrace, right: ParityTrace, steps: int) ->
         for step in range(steps)
         for rank, (ours, theirs) in enumerate(zip(seen.losses, right.losses, strict=True))
     ]
-    off, step, rank = next((one for one in errors if one[0] > TEN_STEPS_BOUND), max(errors))
+    off, step, rank = next((error for error in errors if error[0] > TEN_STEPS_BOUND), max(errors))
     return Check(name, off <= TEN_STEPS_BOUND, f"off by {off:.1e} (rank {rank}, step {step})")
 
 
 def same_update(seen: ParityTrace, right: ParityTrace) -> Check:
     """The weights after step 1, in fp64; if they are wrong, by which factor the update is too long or too short."""
-    check = close("weights after step 1", seen.weights.get("one", {}), right.weights["one"], TEN_STEPS_BOUND)
+    check = same_weights("weights after step 1", seen.weights.get("one", {}), right.weights["one"], TEN_STEPS_BOUND)
     return check if check.ok else Check(check.name, False, check.detail + factor(*updates(seen, right)))
 
 
@@ -136,8 +136,8 @@ def near_update(seen: ParityTrace, right: ParityTrace, bound: float) -> Check:
     """The update of step 1 where a format rounds: |ours - right| / |right| over all trained weights."""
     ours, theirs = updates(seen, right)
     off = number((ours - theirs).norm() / theirs.norm())
-    said = f"off by {off:.1e} of its norm, at most {bound:.0e} is rounding"
-    return Check("the update of step 1", off <= bound, said + ("" if off <= bound else factor(ours, theirs)))
+    detail = f"off by {off:.1e} of its norm, at most {bound:.0e} is rounding"
+    return Check("the update of step 1", off <= bound, detail + ("" if off <= bound else factor(ours, theirs)))
 
 
 def updates(seen: ParityTrace, right: ParityTrace) -> tuple[torch.Tensor, torch.Tensor]:

@@ -26,7 +26,7 @@ from scaling_study.workloads import PARITY_RATE, Batch, Workload
 
 @dataclass
 class ParityTrace:
-    """What ranks left, or should have: the same shape from a framework and from the reference."""
+    """What ranks recorded, or should have: the same shape from a framework and from the reference."""
 
     losses: list[list[float]]  # [rank][step]
     ids: list[torch.Tensor]  # [rank], (steps, batch)

@@ -177,9 +177,9 @@ def _shapes(workload: Workload, trial: Trial, sizes: Sequence[int]) -> list[torc
     chain = workload.chain(copy.deepcopy(workload.model).to("meta"))
     part = tuple(tensor.to("meta") for tensor in _part(workload.batches.peek(), trial))
     layers = list(chain.layers.values())
-    x, extras, found = chain.inputs(part), chain.extras(part), []
+    x, extras, edges = chain.inputs(part), chain.extras(part), []
     for start, end in pairwise([sum(sizes[:index]) for index in range(len(sizes) + 1)]):
-        found.append(x)
+        edges.append(x)
         for layer in layers[start:end]:
             x = layer(x, **extras)
-    return [tensor.detach().requires_grad_(index > 0) for index, tensor in enumerate([*found, x])]
+    return [tensor.detach().requires_grad_(index > 0) for index, tensor in enumerate([*edges, x])]

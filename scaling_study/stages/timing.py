@@ -36,7 +36,7 @@ def layer_seconds(chain: Chain, micro_batch: Batch, device: torch.device, precis
 
 
 def _once(chain: Chain, micro_batch: Batch, device: torch.device, precision: str) -> list[float]:
-    x, extras, found = chain.inputs(micro_batch), chain.extras(micro_batch), []
+    x, extras, seconds = chain.inputs(micro_batch), chain.extras(micro_batch), []
     last = len(chain.layers) - 1
     for index, layer in enumerate(chain.layers.values()):
         start = now(device)
@@ -47,6 +47,6 @@ def _once(chain: Chain, micro_batch: Batch, device: torch.device, precision: str
             output.backward(torch.ones_like(output))
         else:
             loss.backward()
-        found.append(now(device) - start)
+        seconds.append(now(device) - start)
         x = output.detach().requires_grad_(output.is_floating_point())
-    return found
+    return seconds

@@ -139,7 +139,7 @@ def _tokenised(file: Path) -> tuple[Sentences, Any]:
     tokenizer, kind = _tokenizer(texts)
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    rows = [one.ids for one in tokenizer.encode_batch(texts)]
+    rows = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
     ids = np.fromiter((id for row in rows for id in row), dtype=np.uint16)
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     return Sentences(ids, lengths, np.array(labels, dtype=np.int64), kind, tokenizer.get_vocab_size()), tokenizer

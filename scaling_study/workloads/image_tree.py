@@ -40,7 +40,7 @@ def listed(root: Path) -> Tree:
     train = root / "train"
     if not train.is_dir():
         raise SystemExit(f"DATA_PATH={root} has no folder train/: images are expected as {LAYOUT}")
-    names = sorted(one.name for one in os.scandir(train) if one.is_dir() and not one.name.startswith("."))
+    names = sorted(entry.name for entry in os.scandir(train) if entry.is_dir() and not entry.name.startswith("."))
     if len(names) < 2:
         raise SystemExit(f"{train} has {len(names)} folder(s) of a class, a classifier needs two or more: {LAYOUT}")
     files: list[str] = []

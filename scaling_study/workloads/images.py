@@ -2,7 +2,7 @@
 
     data: images    DATA_PATH/train/<class>/*.png, decoded while the last batch is trained on (image_tree.py)
     data: cifar10   from memory, 32 -> 128 -> side pixels, on the device: no file is read and none decoded
-    data: auto      the tree if DATA_PATH names one, else CIFAR-10, else synthetic and said so
+    data: auto      the tree if DATA_PATH names one, else CIFAR-10, else synthetic, which the record states
 
 Published were CIFAR-10's images as PNG files of 128 pixels. Who wants to measure reading them writes them, and names
 the folder in DATA_PATH: `python -m scaling_study.workloads.images --cifar10-tree FOLDER`.
@@ -83,8 +83,8 @@ def of_tree(tree: Tree, trial: Trial, ranks: Ranks, side: int) -> Source:
         pixels, labels = _sent(order.take(ids), ranks.device), _sent(tree.labels[ids], ranks.device)
         return normalised(pixels.permute(0, 3, 1, 2).float()), labels
 
-    said = f"{samples:,} images of {len(tree.classes)} classes, decoded by {threads} thread(s) of each rank"
-    return Source(Feed(order, fetch), "images", samples, len(tree.classes), [said])
+    note = f"{samples:,} images of {len(tree.classes)} classes, decoded by {threads} thread(s) of each rank"
+    return Source(Feed(order, fetch), "images", samples, len(tree.classes), [note])
 
 
 def of_cifar10(trial: Trial, ranks: Ranks, side: int) -> Source:
@@ -96,8 +96,8 @@ def of_cifar10(trial: Trial, ranks: Ranks, side: int) -> Source:
         chosen = _sent(ids, ranks.device)
         return normalised(enlarged(images[chosen], side)), labels[chosen]
 
-    said = f"CIFAR-10 enlarged to {TREE_SIDE} and then {side} pixels in memory: no file is read and none decoded"
-    return Source(Feed(_order(cifar10.SAMPLES, trial, ranks), fetch), "cifar10", notes=[said])
+    note = f"CIFAR-10 enlarged to {TREE_SIDE} and then {side} pixels in memory: no file is read and none decoded"
+    return Source(Feed(_order(cifar10.SAMPLES, trial, ranks), fetch), "cifar10", notes=[note])
 
 
 def enlarged(images: torch.Tensor, side: int) -> torch.Tensor:

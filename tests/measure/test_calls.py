@@ -96,13 +96,13 @@ def test_the_fewest_calls_come_before_the_time_and_not_before_the_limit() -> Non
 
 
 def test_time_that_is_left_over_goes_to_what_is_still_to_come() -> None:
-    budget = Budget.of(1.0)
+    budget = Budget.within(1.0)
     first = budget.share(4)
     assert first is not None and 0.2 < first <= 0.25
     second = budget.share(2)
     assert second is not None and 0.4 < second <= 0.5
-    assert Budget.of(None).share(3) is None
-    assert Budget.of(-1.0).share(3) == 1e-3, "a window needs some time"
+    assert Budget.within(None).share(3) is None
+    assert Budget.within(-1.0).share(3) == 1e-3, "a window needs some time"
 
 
 def test_busy_cores_compute_until_the_end_and_no_longer() -> None:

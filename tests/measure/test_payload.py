@@ -21,7 +21,7 @@ def payloads(collective: str, ranks: int, bytes: int = 4096) -> list[Payload]:
 
 def carried(collective: str, made: list[Payload]) -> list[torch.Tensor]:
     """The results on every rank, by the definition of the collective."""
-    given = [payload.given.clone() for payload in made]
+    given = [payload.sent.clone() for payload in made]
     match collective:
         case "allreduce":
             return [torch.stack(given).sum(0) for _ in made]
@@ -37,9 +37,9 @@ def carried(collective: str, made: list[Payload]) -> list[torch.Tensor]:
 def test_the_right_result_is_right_on_every_rank(collective: str, ranks: int) -> None:
     made = payloads(collective, ranks)
     for payload, result in zip(made, carried(collective, made), strict=True):
-        assert payload.right(result)
-        assert payload.result.shape == result.shape
-        assert payload.bytes == 4 * max(result.numel(), payload.given.numel())
+        assert payload.is_correct(result)
+        assert payload.received.shape == result.shape
+        assert payload.bytes == 4 * max(result.numel(), payload.sent.numel())
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
@@ -49,14 +49,14 @@ def test_one_wrong_number_is_wrong(collective: str, ranks: int) -> None:
         made = payloads(collective, ranks)
         for payload, result in zip(made, carried(collective, made), strict=True):
             result[place] += 1
-            assert not payload.right(result)
+            assert not payload.is_correct(result)
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_what_was_not_carried_at_all_is_wrong(collective: str) -> None:
     """As it was before the call; only the root of a broadcast has its result from the start."""
     for rank, payload in enumerate(payloads(collective, 3)):
-        assert payload.right(payload.result) == (collective == "broadcast" and rank == 0)
+        assert payload.is_correct(payload.received) == (collective == "broadcast" and rank == 0)
 
 
 @pytest.mark.parametrize("collective", ["reduce_scatter", "all_gather"])
@@ -67,21 +67,21 @@ def test_parts_in_the_wrong_order_are_wrong(collective: str) -> None:
         results = results[1:] + results[:1]
     else:
         results = [torch.cat(result.chunk(3)[::-1]) for result in results]
-    assert not any(payload.right(result) for payload, result in zip(made, results, strict=True))
+    assert not any(payload.is_correct(result) for payload, result in zip(made, results, strict=True))
 
 
 @pytest.mark.parametrize("collective", ["allreduce", "reduce_scatter"])
 def test_a_mean_or_a_rank_left_out_is_wrong(collective: str) -> None:
     made = payloads(collective, 3)
     for payload, result in zip(made, carried(collective, made), strict=True):
-        assert not payload.right(result / 3)
+        assert not payload.is_correct(result / 3)
     fewer = carried(collective, made[:2]) if collective == "allreduce" else []
-    assert not any(payload.right(result) for payload, result in zip(made, fewer, strict=False))
+    assert not any(payload.is_correct(result) for payload, result in zip(made, fewer, strict=False))
 
 
 def test_an_all_gather_that_is_cut_short_is_wrong() -> None:
     payload = payloads("all_gather", 2)[0]
-    assert not payload.right(payload.given)
+    assert not payload.is_correct(payload.sent)
 
 
 def test_sums_are_exact_however_many_ranks_there_are() -> None:
@@ -93,7 +93,7 @@ def test_sums_are_exact_however_many_ranks_there_are() -> None:
 def test_a_second_call_begins_as_the_first_did() -> None:
     for collective in COLLECTIVES:
         payload = payloads(collective, 2)[1]
-        before = payload.given.clone(), payload.result.clone()
-        payload.right(payload.result)
+        before = payload.sent.clone(), payload.received.clone()
+        payload.is_correct(payload.received)
         payload.fill()
-        assert torch.equal(payload.given, before[0]) and torch.equal(payload.result, before[1])
+        assert torch.equal(payload.sent, before[0]) and torch.equal(payload.received, before[1])

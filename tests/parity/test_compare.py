@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from scaling_study.parity import compare, reference
-from scaling_study.parity.compare import checks
+from scaling_study.parity.compare import compared
 from scaling_study.parity.reference import forward_backward, run
 from scaling_study.trial import Trial, Window
 from scaling_study.workloads import Workload
@@ -42,18 +42,18 @@ def right() -> reference.ParityTrace:
 
 
 def faults(seen: reference.ParityTrace, trial: Trial = TEN) -> list[str]:
-    return [check.name for check in checks(trial, seen, right()) if not check.ok]
+    return [check.name for check in compared(trial, seen, right()) if not check.ok]
 
 
 def fault(change: Callable[[reference.ParityTrace], object], trial: Trial = TEN) -> compare.Check:
     """The first check that fails once the testimony is changed: the one that names the fault."""
     seen = right()
     change(seen)
-    return next(check for check in checks(trial, seen, right()) if not check.ok)
+    return next(check for check in compared(trial, seen, right()) if not check.ok)
 
 
 def test_the_right_testimony_passes_every_check_once():
-    answers = list(checks(TEN, right(), right()))
+    answers = list(compared(TEN, right(), right()))
     assert all(check.ok for check in answers)
     assert [check.name for check in answers] == [
         "names, shapes and number of weights", "every parameter is trained", "equally many samples on every rank",
@@ -84,7 +84,7 @@ def test_a_frozen_parameter_is_named_unless_the_model_itself_freezes_it():
     assert (check.name, check.detail) == ("every parameter is trained", "frozen: bias")
     ours, theirs = right(), right()
     ours.frozen, theirs.frozen = ["embedding"], ["embedding"]
-    assert all(check.ok for check in checks(TEN, ours, theirs))
+    assert all(check.ok for check in compared(TEN, ours, theirs))
 
 
 def test_samples():
@@ -166,7 +166,7 @@ def test_rounding_passes_and_so_does_a_gradient_that_is_nothing_but_rounding():
     for side, noise in ((ours, 1e-18), (theirs, -3e-18)):  # a bias before a softmax: its true gradient is 0
         side.weights["first"]["bias"] = torch.zeros(4, dtype=torch.float64)
         side.weights["one"]["bias"] = torch.full((4,), noise, dtype=torch.float64)
-    assert all(check.ok for check in checks(TEN, ours, theirs))
+    assert all(check.ok for check in compared(TEN, ours, theirs))
 
 
 @pytest.mark.parametrize("times", [2.0, 0.5, -1.0, 0.0])
@@ -281,11 +281,11 @@ def test_a_reference_with_synchronised_statistics_fails_a_framework_with_local_o
     synchronised = copy.copy(local)
     synchronised.losses = [whole.losses[0], whole.losses[0]]
     synchronised.weights = whole.weights
-    check = next(check for check in checks(GATE, local, synchronised) if not check.ok)
+    check = next(check for check in compared(GATE, local, synchronised) if not check.ok)
     assert check.name == "loss of step 1"
-    assert next(check for check in checks(GATE, synchronised, local) if not check.ok).name == "loss of step 1"
+    assert next(check for check in compared(GATE, synchronised, local) if not check.ok).name == "loss of step 1"
     synchronised.losses = local.losses  # even were the losses the same, the running statistics are not
-    names = [check.name for check in checks(GATE, local, synchronised) if not check.ok]
+    names = [check.name for check in compared(GATE, local, synchronised) if not check.ok]
     assert "weights after step 1" in names
 
 
@@ -293,6 +293,6 @@ def test_the_reference_is_the_same_every_time_and_reads_what_the_ranks_read():
     a, b = run(GATE, 2), run(GATE, 2)
     assert a.losses == b.losses
     assert all(x.equal(y) for m in a.weights for x, y in zip(a.weights[m].values(), b.weights[m].values(), strict=True))
-    assert all(check.ok for check in checks(GATE, a, b))
+    assert all(check.ok for check in compared(GATE, a, b))
     assert not set(a.ids[0].flatten().tolist()) & set(a.ids[1].flatten().tolist())
     assert len(a.trained) == len([n for n in a.weights["first"] if "running" not in n and "num_batches" not in n])

@@ -79,6 +79,6 @@ def test_the_judge_reads_what_every_rank_left(tmp_path):
 
 
 def test_what_cannot_be_judged_has_not_passed(tmp_path):
-    check.could_not(tmp_path, ValueError("no such thing"))
+    check.write_failure(tmp_path, ValueError("no such thing"))
     assert '"could not be judged: ValueError: no such thing"' in (tmp_path / "parity.json").read_text()
     assert gates.verdict(replace(FULL, find=None), {FULL.id: "could not be judged"}) != "passed"
