@@ -74,7 +74,7 @@ def _panel(axis: Axes, panel: Sequence[Utilisation], look: dict[str, series_styl
     intensities = [one.intensity for one in panel if one.intensity]
     ridges = [one.ridge for one in panel if one.ridge]
     low, high = min(*intensities, *ridges) / 3, max(*intensities, *ridges) * 3
-    for one in {tuple(str(one.row[key]) for key in DEVICE): one for one in panel}.values():
+    for one in {tuple(str(one.row.get(key)) for key in DEVICE): one for one in panel}.values():
         assert one.peak_flops_per_second is not None and one.peak_bytes_per_second is not None
         x = np.geomspace(low, high, 200)
         roof = np.minimum(one.peak_flops_per_second, x * one.peak_bytes_per_second)
