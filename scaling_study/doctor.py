@@ -24,7 +24,7 @@ from scaling_study.models import NO_MODEL
 from scaling_study.processes import process
 from scaling_study.records import outcome
 from scaling_study.settings import data_root
-from scaling_study.study.plan import unsupported
+from scaling_study.study.support import unsupported
 from scaling_study.trial import Trial, Window
 
 TIMEOUT_SECONDS = 120.0

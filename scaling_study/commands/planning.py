@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from scaling_study import datasets, models, sweep
+from scaling_study import datasets, sweep
 from scaling_study.errors import HostError, StudyError
 from scaling_study.hosts import allocation, exported
 from scaling_study.hosts import hosts as host_names
@@ -51,19 +51,16 @@ def planned_study(
     study_file: Path, small: bool, dry_run: bool, machine: Machine | None = None, cluster: Cluster = ALONE
 ) -> Plan:
     """The study on this machine, `data: auto` resolved once for all of it. Raises StudyError or HostError."""
-    asked, machine = study.load(study_file, small), machine or this_machine()
+    asked = study.load(study_file, small)
     cluster = replace(cluster, hosts=cluster.hosts or asked.hosts)
-    planned = plan.make(asked, machine, cluster=cluster)
-    asks_for = {p.trial.data for p in planned.configurations}
+    draft = plan.draft(asked, machine or this_machine(), cluster)
     if dry_run:
-        return plan.make(asked, machine, datasets.found(), cluster)
-    asked_of = [(p.trial.data, models.about(p.trial.model).data) for p in planned.configurations]
-    needed = {real if said == "auto" else said for said, real in asked_of} - {"synthetic"}
-    data = datasets.prepare(sorted(filter(None, needed)))
-    for name, one in data.items():
-        if name in asks_for and one.name != name:
-            raise HostError(f"{study_file} insists on data: {name}, but {one.why}")
-    return plan.make(asked, machine, data, cluster)
+        return draft.plan(datasets.found())
+    data = datasets.prepare(sorted(draft.data_needed))
+    for name, source in data.items():
+        if name in draft.data_named and source.name != name:
+            raise HostError(f"{study_file} insists on data: {name}, but {source.why}")
+    return draft.plan(data)
 
 
 def cluster_from(hosts: str, hostfile: Path | None, machine: str) -> Cluster:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from scaling_study.launch.launchers import command
 from scaling_study.machine import this_machine
-from scaling_study.study.plan import unsupported
+from scaling_study.study.support import unsupported
 from scaling_study.trial import Trial
 
 SCRIPT = "fsdp/fairscale_fsdp.py"

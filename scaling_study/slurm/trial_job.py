@@ -14,12 +14,12 @@ from scaling_study.machine import this_machine
 from scaling_study.processes import process
 from scaling_study.records import store
 from scaling_study.slurm import jobs
-from scaling_study.study import plan
 from scaling_study.study.cluster import Cluster
 from scaling_study.study.documents import Document
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.study.schema import Measure
 from scaling_study.study.study import Study
+from scaling_study.study.support import unsupported
 from scaling_study.sweep import Run
 from scaling_study.trial import Trial
 
@@ -32,7 +32,7 @@ def run(folder: Path, cluster: Cluster) -> int:
     job, begun = jobs.read(folder / jobs.FILE), store.read_record(folder / jobs.BEGUN)
     trial = Trial.from_dict({**begun.trial, "window": begun.window})
     measure, machine = Measure.model_validate(job.measure), this_machine()
-    planned = Planned(trial, measure, plan.unsupported(trial, machine, cluster))  # on what the job really got
+    planned = Planned(trial, measure, unsupported(trial, machine, cluster))  # on what the job really got
     study = Study(begun.study, "weak", None, 0, measure, (), Document(Path(), "", {}, {}))
     sweep = Run(Plan(study, machine, (planned,), (), cluster=cluster), results, prune=False)
     with (

@@ -14,6 +14,7 @@ from scaling_study.models import OURS
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import gates, plan, study
 from scaling_study.study.plan import Plan
+from scaling_study.study.support import unsupported
 from scaling_study.trial import Trial
 
 NEEDED = {library for table in (*FRAMEWORKS.values(), *OURS.values()) for library in table.needs}
@@ -97,4 +98,4 @@ def test_every_number_of_the_cpu_study_stands_behind_a_gate() -> None:
 )
 def test_fairscales_gradients_travel_as_they_were_computed(precision: str, allreduce: str, reason: str) -> None:
     trial = Trial("fairscale_fsdp", precision=precision, allreduce=allreduce, workers=2, device="cuda")
-    assert plan.unsupported(trial, TWO_GPUS) == reason
+    assert unsupported(trial, TWO_GPUS) == reason

@@ -16,7 +16,8 @@ from scaling_study.machine import Machine
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome, store
 from scaling_study.settings import CHECKOUT
-from scaling_study.study import gates, plan
+from scaling_study.study import gates
+from scaling_study.study.support import unsupported
 from scaling_study.trial import Trial
 
 BIN = Path(sys.executable).parent
@@ -142,11 +143,11 @@ def test_dataparallel_without_a_gpu_says_why_in_one_line():
 def test_dataparallel_without_a_gpu_is_unsupported():
     bare = Machine(2, "Xeon", 8 << 30, (), {"torch": "2.15.0", "torchvision": "0.29.2"})
     trial = Trial(framework="torch_dp", workers=2, device="cpu", cores_per_worker=1)
-    assert plan.unsupported(trial, bare).startswith("torch's DataParallel splits a batch over GPUs")
+    assert unsupported(trial, bare).startswith("torch's DataParallel splits a batch over GPUs")
     two = Machine(2, "Xeon", 8 << 30, ("H100", "H100"), bare.libraries)
-    assert plan.unsupported(replace(trial, device="cuda"), two) == ""
-    assert "4 workers need 4 GPUs" in plan.unsupported(replace(trial, device="cuda", workers=4), two)
-    assert "compiled" in plan.unsupported(replace(trial, device="cuda", compile=True), two)
+    assert unsupported(replace(trial, device="cuda"), two) == ""
+    assert "4 workers need 4 GPUs" in unsupported(replace(trial, device="cuda", workers=4), two)
+    assert "compiled" in unsupported(replace(trial, device="cuda", compile=True), two)
 
 
 # What DataParallel does, without CUDA: the batch in equal parts, each through the weights of one model; of BatchNorm's

@@ -1,0 +1,49 @@
+"""Whether a machine, its hosts and a framework can run a trial, and if not, why. Pure."""
+
+from __future__ import annotations
+
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.hosts import hosts
+from scaling_study.machine import Machine
+from scaling_study.models import about
+from scaling_study.study import gates
+from scaling_study.study.cluster import ALONE, Cluster
+from scaling_study.trial import Trial
+
+
+def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str:
+    """Why this machine, these hosts or the framework cannot run the trial; empty if they can."""
+    table = FRAMEWORKS[trial.framework]
+    for key, reasons in table.refusals.items():
+        if reason := reasons.get(str(getattr(trial, key))):
+            return reason
+    if table.reduces_as_it_computes and trial.allreduce in gates.SIXTEEN_BIT and trial.allreduce != trial.precision:
+        return table.reduces_as_it_computes
+    if trial.launcher == "srun" and not cluster.in_job:
+        return "launcher=srun starts ranks inside a Slurm job, and this is none: --slurm submits one"
+    for library in (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *about(trial.model).needs):
+        if library not in machine.libraries:
+            return f"{library} is not installed"
+    if trial.device == "cpu" and table.needs_gpu:
+        return table.needs_gpu
+    if trial.device == "cpu":
+        for key, reasons in table.refused_on_cpu.items():
+            if reason := reasons.get(str(getattr(trial, key))):
+                return reason
+    if trial.find == "max_batch" and trial.device == "cpu":
+        return "find: max_batch needs a GPU: on a CPU what fits is what the machine then swaps"
+    if trial.device == "cuda" and not machine.gpus:
+        return "device cuda: no GPU on this machine"
+    if trial.device == "cpu" and trial.precision == "fp16":
+        return "fp16 compute on a CPU is some 20 times slower than bf16 and says nothing; bf16 works"
+    over = trial.hosts or 1
+    spread = over > 1 or (trial.hosts and cluster.hosts)
+    if spread and (why := hosts.capacity_problem(cluster.hosts, over, trial.workers)):
+        return why
+    workers, who = trial.workers // over, "each host" if over > 1 else "this machine"
+    have, what = (len(machine.gpus), "GPUs") if trial.device == "cuda" else (machine.cores, "cores")
+    need = workers * (1 if trial.device == "cuda" else trial.cores_per_worker or 1)
+    if need > have and not trial.oversubscribe:
+        each = "" if need == workers else f" of {trial.cores_per_worker} cores each"
+        return f"{workers} workers{each} need {need} {what}, {who} has {have}"
+    return ""

@@ -1,0 +1,87 @@
+"""What a command does once: a plan is made once, and the end of a sweep reads every record once."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from scaling_study import cli, datasets
+from scaling_study.commands import rendering
+from scaling_study.study import matrix, plan
+
+STUDY = """
+study: tiny
+baseline: {framework: single}
+sweeps:
+  - {framework: single, matrix: {model: [resnet8], batch_per_worker: [4, 8]}}
+  - {framework: single, model: resnet8, data: synthetic}
+"""
+opened: list[str] | None = None  # while it is a list, every file that this process opens
+
+
+def note_open(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open" and opened is not None:
+        opened.append(str(arguments[0]))
+
+
+sys.addaudithook(note_open)
+
+
+@pytest.mark.parametrize("words", [["--dry-run"], ["--where", "batch_per_worker=9"]], ids=["dry run", "sweep"])
+def test_a_command_makes_its_plan_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    calls: Counter[str] = Counter()
+
+    def counted(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            calls[name] += 1
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, call)
+
+    counted(matrix, "combinations")  # once a sweep of the study
+    counted(plan, "draft")
+    counted(plan, "_gates")
+    (tmp_path / "tiny.yaml").write_text(STUDY)
+    monkeypatch.setattr(datasets, "prepare", lambda names: {name: datasets.Data(name, "here") for name in names})
+    cli.run_sweep([str(tmp_path / "tiny.yaml"), *words])
+    capsys.readouterr()
+    assert calls == {"combinations": 2, "draft": 1, "_gates": 1}
+
+
+def test_nothing_is_downloaded_for_a_study_whose_baseline_matches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tiny.yaml").write_text(STUDY.replace("{framework: single}\nsweeps", "{framework: horovod}\nsweeps"))
+    monkeypatch.setattr(datasets, "prepare", lambda names: pytest.fail("data was prepared"))
+    assert cli.run_sweep([str(tmp_path / "tiny.yaml")]) == 2
+    assert "baseline framework=horovod matches no trial" in capsys.readouterr().err
+
+
+def test_the_end_of_a_sweep_reads_every_record_once(planted_results: Path) -> None:
+    global opened
+    opened = []
+    try:
+        rendering.render(planted_results, Console(file=io.StringIO()))
+        reads = Counter(name for name in opened if name.endswith("record.json"))
+    finally:
+        opened = None
+    assert len(reads) == len(list(planted_results.glob("trials/*/record.json"))) > 0
+    assert set(reads.values()) == {1}, "written and printed from one read"
+
+
+@pytest.fixture
+def planted_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "analysis"))
+    from planted import Planted, plant
+
+    return plant(tmp_path, [Planted(framework="single", workers=1), Planted(framework="horovod", workers=2)])
