@@ -24,8 +24,8 @@ PREFIXES_AT_HOME = ("SLURM_", "PMIX_", "PRTE_", "OPAL_")
 
 def exported_names(environment: Mapping[str, str], also: Iterable[str] = ()) -> list[str]:
     """The variables that every rank gets, on any host."""
-    wanted = {*NAMES, *also}
-    return sorted(name for name in environment if name in wanted or name.startswith(PREFIXES))
+    listed = {*NAMES, *also}
+    return sorted(name for name in environment if name in listed or name.startswith(PREFIXES))
 
 
 def env_without_private(environment: Mapping[str, str], also: Iterable[str] = ()) -> list[str]:

@@ -66,8 +66,8 @@ def inspect_hosts(plan: Plan, trials: Sequence[Trial], results: Path) -> list[st
     if failures := [str(error) for future in pending if (error := future.exception())]:
         raise HostError(*failures)
     reports = [future.result() for future in pending]
-    if found := list(problems(reports, needs, results)):
-        raise HostError(*found)
+    if blocking := list(problems(reports, needs, results)):
+        raise HostError(*blocking)
     return list(hardware_differences(reports))
 
 
