@@ -71,7 +71,8 @@ PURE = {
     "scaling_study/quoting.py", "scaling_study/estimate.py", "scaling_study/hosts/allocation.py",
     "scaling_study/hosts/exported.py", "scaling_study/hosts/hostlist.py", "scaling_study/hosts/hosts.py",
     "scaling_study/hosts/reach.py", "scaling_study/hosts/ssh.py", "scaling_study/launch/launchers.py",
-    "scaling_study/launch/pruning.py", "scaling_study/launch/transient.py", "scaling_study/records/validation.py",
+    "scaling_study/launch/pruning.py", "scaling_study/launch/transient.py", "scaling_study/records/edits.py",
+    "scaling_study/records/validation.py",
 }  # fmt: skip
 STARTS_PROCESSES = {
     "processes/process": "every trial",

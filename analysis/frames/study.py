@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scaling_study.quoting import printable, quoted
-from scaling_study.records import store
-
-SCHEMA = 1
+from scaling_study.records import manifest, store
 
 
 class NotResults(Exception):
@@ -68,40 +65,10 @@ def read(results: Path) -> StudyInfo:
     if not path.exists():
         raise NotResults(f"{results} is not a results folder: it has no study.json")
     try:
-        value = _printable(store.load(path))
+        about = manifest.read(results)
     except store.UnreadableRecord as error:
         raise NotResults(str(error)) from error
-    if not isinstance(value, dict) or value.get("schema") != SCHEMA or not isinstance(value.get("study"), str):
-        raise NotResults(f"{path} is not a study.json of schema {SCHEMA}")
-    scaling, baseline = value.get("scaling", "weak"), value.get("baseline")
-    if scaling not in ("weak", "strong") or not isinstance(baseline, dict | None):
-        raise NotResults(f"{path} is not whole: scaling={quoted(scaling)}, baseline={quoted(baseline)}")
-    machine, target = value.get("machine") or {}, value.get("target_interval") or 0.02
-    workers, configurations = (baseline or {}).get("workers", 1), value.get("configurations")
-    if not isinstance(machine, dict) or not isinstance(machine.get("gpus") or [], list):
-        raise NotResults(f"{path} is not whole: machine={quoted(machine)}")
-    for name, one, kind in (("workers", workers, int), ("target_interval", target, int | float)):
-        if not isinstance(one, kind):
-            raise NotResults(f"{path} is not whole: {name}={quoted(one)}")
-    if not isinstance(sentinel := value.get("sentinel"), str | None):
-        raise NotResults(f"{path} is not whole: sentinel={quoted(sentinel)}")
-    if not isinstance(configurations, list | None):
-        raise NotResults(f"{path} is not whole: configurations={quoted(configurations)}")
+    configurations = None if about.configurations is None else tuple(about.configurations)
     return StudyInfo(
-        name=value["study"],
-        scaling=scaling,
-        baseline=baseline,
-        machine=machine,
-        target_interval=float(target),
-        configurations=None if configurations is None else tuple(map(str, configurations)),
-        sentinel=sentinel,
+        about.study, about.scaling, about.baseline, about.machine, about.target_interval, configurations, about.sentinel
     )
-
-
-def _printable(value: Any) -> Any:
-    """The same JSON without escape sequences in its words: a results folder may come from anybody."""
-    if isinstance(value, list):
-        return [_printable(one) for one in value]
-    if isinstance(value, dict):
-        return {printable(key): _printable(one) for key, one in value.items()}
-    return printable(value) if isinstance(value, str) else value

@@ -7,17 +7,17 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from scaling_study.errors import HostError
 from scaling_study.provenance import utc_now
+from scaling_study.records import edits, manifest, summary, unwritable
 from scaling_study.records import store as records
-from scaling_study.records import summary, unwritable
+from scaling_study.records.manifest import Manifest
 from scaling_study.records.summary import Summary
-from scaling_study.study import edits
 from scaling_study.study.plan import Plan
 
 HALF_WRITTEN = re.compile(r"\..+\.(json|csv|md|png|svg|html)\.[a-z0-9_]{8}")  # as tempfile.mkstemp names it
@@ -34,12 +34,12 @@ class Opened:
 
 def open_results(results: Path, plan: Plan) -> Opened:
     """Make or reopen the folder, and read what is finished. Raises HostError where it does not fit the plan."""
-    now, before = about(plan), None
+    now, before = manifest_of(plan), None
     try:
         (results / "trials").mkdir(parents=True, exist_ok=True)
         if (results / "study.json").exists():
-            before = _same(results, plan)
-        records.write_json(results / "study.json", now)
+            before = _checked_manifest(results, plan)
+        now.write(results)
         (results / "study.yaml").write_text(plan.study.document.text, encoding="utf-8")
         _remove_halves(results)
         for aside in (results / "trials").glob(".*.before"):  # a retry that a killed driver did not finish
@@ -57,22 +57,21 @@ def open_results(results: Path, plan: Plan) -> Opened:
     return opened
 
 
-def about(plan: Plan) -> dict[str, Any]:
-    """study.json: what an analysis must know that no single record holds."""
-    return {
+def manifest_of(plan: Plan) -> Manifest:
+    """What study.json is to say of a plan."""
+    return Manifest.model_validate({
         "schema": records.SCHEMA,
         "study": plan.study.name,
         "scaling": plan.study.scaling,
-        "baseline": plan.study.baseline,
+        "baseline": None if plan.study.baseline is None else dict(plan.study.baseline),
         "machine": plan.machine.to_dict(),
         "cores_per_worker": plan.cores_per_worker,
         "order_seed": plan.study.order_seed,
-        "sentinel": plan.sentinel or None,  # its configuration
+        "sentinel": plan.sentinel or None,
         "target_interval": plan.study.measure.target_interval,
         "measure": _measures(plan),
-        # The study as it is now: records of what it once was stay, but share no table with these.
         "configurations": [planned.trial.configuration for planned in plan.configurations],
-    }
+    })  # fmt: skip
 
 
 def _measures(plan: Plan) -> dict[str, list[Any]]:
@@ -132,28 +131,24 @@ def restore(aside: Path) -> None:
         aside.rename(folder)
 
 
-def _same(results: Path, plan: Plan) -> Mapping[str, Any]:
+def _checked_manifest(results: Path, plan: Plan) -> Manifest:
     """study.json as it is. Raises HostError if the folder belongs to another study, or to unlike hardware or shares."""
     try:
-        before = records.load(results / "study.json")
-        if not isinstance(before, dict) or not isinstance(before.get("machine"), dict):
-            raise records.UnreadableRecord(f"{results / 'study.json'} is not whole")
+        before = manifest.read(results)
     except records.UnreadableRecord as error:
         raise HostError(f"{error}; move it away, or choose another folder with --results") from error
-    if before.get("study") != plan.study.name:
-        raise HostError(
-            f"{results} holds study {before.get('study')!r}, not {plan.study.name!r}: choose another --results"
-        )
+    if before.study != plan.study.name:
+        raise HostError(f"{results} holds study {before.study!r}, not {plan.study.name!r}: choose another --results")
     if not any((results / "trials").glob("*/record.json")):
         return before  # nothing was measured: a study that was looked at here may be run elsewhere
-    was, now = before["machine"], plan.machine.to_dict()
+    was, now = before.machine, plan.machine.to_dict()
     if was.get("fingerprint") != now["fingerprint"]:
         hardware = [key for key in now if key not in ("fingerprint", "libraries") and was.get(key) != now[key]]
         unlike = "; ".join(f"{key} {was.get(key)} then, {now[key]} now" for key in hardware)
         raise HostError(f"{results} was measured on another machine ({unlike}): choose another --results")
-    if before.get("cores_per_worker") != plan.cores_per_worker:
+    if before.cores_per_worker != plan.cores_per_worker:
         raise HostError(
-            f"{results} was measured with {before.get('cores_per_worker')} core(s) a worker, the study now gives "
+            f"{results} was measured with {before.cores_per_worker} core(s) a worker, the study now gives "
             f"{plan.cores_per_worker} (the cores over its largest worker count): choose another --results"
         )
     return before

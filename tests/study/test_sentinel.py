@@ -77,9 +77,9 @@ def test_nothing_else_is_changed_by_it(plan_of: Callable[..., Plan]) -> None:
     assert {t.id for t, _ in plain.trials()} < {t.id for t, _ in watched.trials()}
     others = [one for one in order(watched) if one[:2] != (4, 1)]
     assert others == [one for one in order(plain) if one[:2] != (4, 1)], "the same order, too"
-    assert plain.sentinel == "" and results.about(plain)["sentinel"] is None
-    assert results.about(watched)["sentinel"] == watched.sentinel
-    assert results.about(watched)["measure"] == results.about(plain)["measure"]
+    assert plain.sentinel == "" and results.manifest_of(plain).sentinel is None
+    assert results.manifest_of(watched).sentinel == watched.sentinel
+    assert results.manifest_of(watched).measure == results.manifest_of(plain).measure
 
 
 def test_of_several_that_match_the_first_that_can_run_here_is_taken(plan_of: Callable[..., Plan]) -> None:

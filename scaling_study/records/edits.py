@@ -6,24 +6,28 @@ another trial, measured anew. How often it is repeated, and how long it may take
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import fields
 from typing import Any
 
+from scaling_study.records.manifest import Manifest
 from scaling_study.trial import Window
 
 WINDOW = tuple(f.name for f in fields(Window))
 STUDY_KEYS = ("scaling", "baseline", "order_seed")
 
 
-def between(before: Mapping[str, Any], now: Mapping[str, Any], measured: Collection[str]) -> list[str]:
-    """Lines, from the study.json of the last run and of this one; `measured`: configurations that have records.
+def between(before: Manifest, now: Manifest, measured: Collection[str]) -> list[str]:
+    """Lines, from the manifest of the last run and that of this one; `measured`: configurations that have records.
 
-    `before` was read from the disk: what is not of the right shape, or not there as in older results, says nothing.
+    What `before` does not hold, as an older version did not write it, says nothing.
     """
-    changed = [f"{key} {before[key]} -> {now[key]}" for key in STUDY_KEYS if key in before and before[key] != now[key]]
-    old, new = before.get("measure"), now["measure"]
-    old = old if isinstance(old, dict) else {}
+    changed = [
+        f"{key} {getattr(before, key)} -> {getattr(now, key)}"
+        for key in STUDY_KEYS
+        if key in before.model_fields_set and getattr(before, key) != getattr(now, key)
+    ]
+    old, new = before.measure or {}, now.measure or {}
     keys = [key for key in new if key in old and old[key] != new[key]]
     changed += [f"{key} {_several(old[key])} -> {_several(new[key])}" for key in keys]
     lines = [f"The study was edited since it was last run here: {', '.join(changed)}."] if changed else []
@@ -31,9 +35,9 @@ def between(before: Mapping[str, Any], now: Mapping[str, Any], measured: Collect
         lines.append(f"What was measured with other {', '.join(window)} stays, and is measured anew.")
     if "timeout_seconds" in keys:
         lines.append("Trials that timed out stay so; --retry timeout runs them again.")
-    known, wanted = before.get("configurations"), now["configurations"]
-    if isinstance(known, list) and all(isinstance(name, str) for name in known):
-        added, gone = set(wanted) - set(known), set(known) - set(wanted)
+    if before.configurations is not None:
+        known, wanted = set(before.configurations), set(now.configurations or ())
+        added, gone = wanted - known, known - wanted
         if added:
             lines.append(f"{_count(added)} new since the last run.")
         if gone:

@@ -1,0 +1,87 @@
+"""study.json, which every results folder has: what an analysis and the next sweep must know that no record holds.
+
+One model writes it, reads it and is compared with what a study has become (edits.py). Keys that an older version did
+not write have defaults; keys of a newer one are ignored.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from scaling_study.quoting import printable, shortened
+from scaling_study.records import store
+from scaling_study.records.store import SCHEMA, UnreadableRecord
+
+FILE = "study.json"
+TARGET_INTERVAL = 0.02
+LONGEST = 200  # characters of what is wrong
+
+
+class Manifest(BaseModel):
+    """The keys of study.json, in the order in which they are written."""
+
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+    schema_version: Literal[1] = Field(alias="schema")
+    study: str
+    scaling: Literal["weak", "strong"] = "weak"
+    baseline: dict[str, Any] | None = None  # a partial match; None: no speed-ups are claimed
+    machine: dict[str, Any] = Field(default_factory=dict)  # cores, cpu, gpus, memory_bytes, fingerprint, libraries
+    cores_per_worker: int | None = None
+    order_seed: int | None = None
+    sentinel: str | None = None  # its configuration
+    target_interval: float = TARGET_INTERVAL  # half-width of the 95 % interval over the mean
+    measure: dict[str, list[Any]] | None = None  # each key with its values, several where sweeps have their own
+    configurations: list[str] | None = None  # of the study as it is now: records of others stay, and share no table
+
+    @field_validator("baseline")
+    @classmethod
+    def _workers_are_counted(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if not isinstance((value or {}).get("workers", 1), int):
+            raise ValueError("its workers are no number")
+        return value
+
+    @field_validator("machine", mode="before")
+    @classmethod
+    def _machine(cls, value: Any) -> Any:
+        if isinstance(value, dict) and not isinstance(value.get("gpus") or [], list | tuple):
+            raise ValueError("its gpus are no list")
+        return {} if value is None else value
+
+    @field_validator("target_interval", mode="before")
+    @classmethod
+    def _target(cls, value: Any) -> Any:
+        return value or TARGET_INTERVAL
+
+    def write(self, results: Path) -> None:
+        """Into the folder `results`, atomically. Raises OSError."""
+        store.write_json(results / FILE, self.model_dump(by_alias=True))
+
+
+def read(results: Path) -> Manifest:
+    """Of the folder `results`, its text made printable. Raises UnreadableRecord, naming the file and what is wrong."""
+    return parse(store.load(results / FILE), results / FILE)
+
+
+def parse(value: Any, path: Path) -> Manifest:
+    """The JSON of `path` as a Manifest. Raises UnreadableRecord."""
+    if not isinstance(value, dict) or value.get("schema") != SCHEMA or not isinstance(value.get("study"), str):
+        raise UnreadableRecord(f"{path} is not a study.json of schema {SCHEMA}")
+    try:
+        return Manifest.model_validate(_printable(value))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise UnreadableRecord(f"{path} is not whole: {shortened(problem, LONGEST)}") from error
+
+
+def _printable(value: Any) -> Any:
+    """The same JSON without escape sequences in its words: a results folder may come from anybody."""
+    if isinstance(value, list):
+        return list(map(_printable, value))
+    if isinstance(value, dict):
+        return {printable(key): _printable(inner) for key, inner in value.items()}
+    return printable(value) if isinstance(value, str) else value

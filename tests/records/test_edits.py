@@ -1,0 +1,109 @@
+"""A study edited between two runs: what changed, in words."""
+
+from __future__ import annotations
+
+import json as jsons
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling_study.records import edits, manifest
+from scaling_study.records.manifest import Manifest
+from scaling_study.records.store import UnreadableRecord
+from scaling_study.settings import CHECKOUT
+
+EXAMPLES = CHECKOUT / "examples" / "results"
+KEYS: dict[str, Any] = {
+    "scaling": "weak", "baseline": {"framework": "single"}, "order_seed": 0,
+    "measure": {"warmup_steps": [5], "max_steps": [None], "repeats": [3], "timeout_seconds": [600.0], "retries": [2]},
+    "configurations": ["a", "b", "c"],
+}  # fmt: skip
+
+
+def study(**keys: Any) -> Manifest:
+    return manifest.parse({"schema": 1, "study": "s", **keys}, Path("study.json"))
+
+
+NOW = study(**KEYS)
+
+
+def changed(**keys: Any) -> Manifest:
+    return study(**{**KEYS, **keys})
+
+
+def measured(**changes: list[Any]) -> dict[str, Any]:
+    return {**KEYS["measure"], **changes}
+
+
+def test_the_same_study_says_nothing() -> None:
+    assert edits.between(NOW, NOW, {"a", "b", "c"}) == []
+
+
+def test_how_often_is_no_matter_of_what_a_trial_is() -> None:
+    assert edits.between(changed(measure=measured(repeats=[5])), NOW, {"a"}) == [
+        "The study was edited since it was last run here: repeats 5 -> 3."
+    ]
+
+
+def test_another_window_makes_other_trials() -> None:
+    before = changed(measure=measured(warmup_steps=[10], max_steps=[20, None]), configurations=["x", "y", "z"])
+    assert edits.between(before, NOW, {"x", "y"}) == [
+        "The study was edited since it was last run here: warmup_steps 10 -> 5, max_steps 20 and None -> None.",
+        "What was measured with other warmup_steps, max_steps stays, and is measured anew.",
+        "3 configurations are new since the last run.",
+        "3 configurations are no longer in the study: the records of 2 of them stay, and stand in no table.",
+    ]
+
+
+def test_more_time_says_how_to_run_again_what_timed_out() -> None:
+    said = edits.between(changed(measure=measured(timeout_seconds=[60.0])), NOW, ())
+    assert said[0].endswith("timeout_seconds 60.0 -> 600.0.") and "--retry timeout" in said[1]
+
+
+def test_what_came_and_what_went() -> None:
+    assert edits.between(changed(configurations=["a", "b"]), NOW, ()) == ["1 configuration is new since the last run."]
+    assert edits.between(changed(configurations=["a", "b", "c", "d"]), NOW, ()) == [
+        "1 configuration is no longer in the study."
+    ]
+
+
+def test_the_rest_of_a_study() -> None:
+    before = changed(scaling="strong", baseline=None, order_seed=7)
+    assert edits.between(before, NOW, ()) == [
+        "The study was edited since it was last run here: scaling strong -> weak, "
+        "baseline None -> {'framework': 'single'}, order_seed 7 -> 0."
+    ]
+
+
+@pytest.mark.parametrize("missing", list(KEYS))
+def test_a_study_json_of_an_older_version_says_nothing_of_what_it_lacks(missing: str) -> None:
+    assert edits.between(study(**{key: value for key, value in KEYS.items() if key != missing}), NOW, {"a"}) == []
+
+
+words = st.text(max_size=3)
+json = st.recursive(
+    st.none() | st.booleans() | st.integers() | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+)
+
+
+@given(st.dictionaries(st.sampled_from(list(KEYS)), json))
+def test_any_shape_of_it_is_read_or_refused_in_one_line(keys: dict[str, Any]) -> None:
+    try:
+        before = study(**keys)
+    except UnreadableRecord as error:
+        assert str(error).startswith("study.json is not whole: ") and "\n" not in str(error)
+    else:
+        assert all(isinstance(line, str) for line in edits.between(before, NOW, {"a"}))
+
+
+def test_a_study_json_of_today_is_written_byte_by_byte_as_it_was(tmp_path: Path) -> None:
+    keys = [field.alias or name for name, field in Manifest.model_fields.items()]
+    examples = [path for path in EXAMPLES.glob("*/study.json") if list(jsons.loads(path.read_text())) == keys]
+    assert examples, "others are of versions that wrote fewer keys"
+    for example in examples:
+        manifest.read(example.parent).write(tmp_path)
+        assert (tmp_path / "study.json").read_bytes() == example.read_bytes()
