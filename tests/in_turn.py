@@ -14,6 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from scaling_study.ranks import started_by
+
 
 def program(folder: Path, *cases: Sequence[str | Path]) -> list[str]:
     """What a launcher is to start: every rank runs all `cases`, each a script and its flags."""
@@ -32,7 +34,7 @@ def run(cases: Sequence[Sequence[str]]) -> None:
 
 
 def run_in_mpi(cases: Sequence[Sequence[str]]) -> None:
-    """Of scripts that begin and end MPI themselves."""
+    """Every case begins and ends MPI; it begins before the first and ends after the last."""
     import mpi4py
 
     mpi4py.rc.initialize = mpi4py.rc.finalize = False
@@ -44,7 +46,15 @@ def run_in_mpi(cases: Sequence[Sequence[str]]) -> None:
     finalize()  # not after an error: it would wait for ranks that wait for us
 
 
+def run_in_horovod(cases: Sequence[Sequence[str]]) -> None:
+    """Every case shuts Horovod down; it ends after the last. A second join could find the addresses of the first."""
+    import horovod.torch as hvd
+
+    shutdown, hvd.shutdown = hvd.shutdown, lambda: None
+    run(cases)
+    shutdown()
+
+
 if __name__ == "__main__":
     asked = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    own_mpi = any("mpi4py" in Path(case[0]).read_text(encoding="utf-8") for case in asked)
-    (run_in_mpi if own_mpi else run)(asked)
+    {"mpirun": run_in_mpi, "horovodrun": run_in_horovod}[started_by()](asked)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+import forked
 import pandas as pd
 import pytest
 
@@ -83,15 +84,13 @@ def test_a_person_gets_the_table_they_know_and_every_rank_its_report(launcher: s
 
 @pytest.mark.slow
 def test_one_rank_and_no_size_are_refused_in_one_line() -> None:
-    alone = subprocess.run(
-        [sys.executable, SCRIPT], cwd=CHECKOUT, env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+    alone = forked.run([sys.executable, CHECKOUT / SCRIPT])
     assert alone.returncode == 1
     assert alone.stderr.strip() == (
         "a network takes two ranks or more, and this is one: start it by mpirun -np 2, for example"
     )
-    none = started("torchrun", "--min-bytes", "32768")
+    flags = [*QUICK, "--min-bytes", "32768"]
+    none = forked.run(["torchrun", "--nproc-per-node", "2", CHECKOUT / SCRIPT, *flags])
     assert none.returncode != 0 and "min_bytes=32768 is more than max_bytes=16384" in none.stderr
 
 

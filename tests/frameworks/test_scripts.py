@@ -30,8 +30,8 @@ def run(argv: list[str], cwd: Path = CHECKOUT) -> str:
     return done.stdout
 
 
-def single(*flags: str, cwd: Path = CHECKOUT) -> str:
-    done = forked.run([sys.executable, SINGLE, *QUICK, *flags], cwd=cwd)
+def single(*flags: str) -> str:
+    done = forked.run([sys.executable, SINGLE, *QUICK, "--cores-per-worker", "1", *flags])
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
