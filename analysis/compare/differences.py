@@ -65,11 +65,11 @@ def expected(difference: Difference, words: Iterable[str]) -> bool:
 
 
 def doubts(pairs: Sequence[Pair], a: Origins, b: Origins) -> Iterator[str]:
-    """What cannot be told to differ and may: one sentence each."""
+    """Differences that records cannot show: one sentence each."""
     for side, origins, rows in (("A", a, [p.a for p in pairs]), ("B", b, [p.b for p in pairs])):
         commits = {value for row in rows for value in _facts(origins, row).get((COMMIT, "commit"), ())}
         if any(commit.endswith(CHANGED) for commit in commits):
-            yield f"{side} was measured from a tree with changes that no commit holds."
+            yield f"{side} was measured from a tree with uncommitted changes."
 
 
 def _of_pair(pair: Pair, a: Origins, b: Origins) -> Iterator[tuple[Fact, str, str]]:

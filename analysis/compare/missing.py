@@ -92,6 +92,6 @@ def sentences(found: Sequence[Missing], most: int) -> Iterator[str]:
     if found:
         names = "; ".join(map(str, found[:most])) + (f" and {len(found) - most} more" if len(found) > most else "")
         yield (
-            f"**Missing in B**: {len(found)} configuration{'s' * (len(found) != 1)} that A measured: {names}. Whether "
-            "they became slower cannot be told."
+            f"**Missing in B**: {len(found)} configuration{'s' * (len(found) != 1)} that A measured: {names}. They "
+            "are not compared."
         )

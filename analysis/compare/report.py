@@ -28,12 +28,12 @@ def refusal(made: Comparison) -> str:
     """What differs and what to do about it, a line each; empty if nothing stands in the way."""
     if not made.refused:
         return ""
-    lines = ["not compared: A and B differ in what decides speed"]
+    lines = ["not compared: A and B differ in what affects speed"]
     lines += [f"  {one.kind}: {one}" for one in made.refused[: tables.MOST_DIFFERENCES]]
     if (more := len(made.refused) - tables.MOST_DIFFERENCES) > 0:
         lines.append(f"  and {more} more")
     kinds = ",".join(dict.fromkeys(one.kind for one in made.refused))
-    lines.append(f"--expect {kinds} if that is what the comparison is about; --anyway to go on whatever differs")
+    lines.append(f"--expect {kinds} if these are what is compared; --anyway to compare whatever differs")
     return "\n".join(lines)
 
 
@@ -98,7 +98,7 @@ def _commented(table: Listing, most: int) -> str:
     text, kept = _quiet(table), len(table.rows)
     while len(text) > most and kept:
         kept = min(kept - 1, int(kept * most / len(text)))
-        said = f"{len(table.rows) - kept} more rows are left out: a comment holds no more."
+        said = f"{len(table.rows) - kept} more rows are left out: the limit of a comment."
         text = _quiet(Listing(table.title, table.header, table.rows[:kept], (said, *table.notes)))
     return text
 

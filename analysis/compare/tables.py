@@ -1,4 +1,4 @@
-"""A comparison as a table, and in sentences: what became of the pairs, and what the reader should doubt."""
+"""A comparison as a table and in sentences: the verdicts, and the doubts about them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _all_together(made: Comparison) -> list[str]:
         return []
     low, high = sorted(100 * abs(bound - 1) for bound in (one.low, one.high))
     said = f"all together {100 * abs(one.ratio - 1):.1f} % {'slower' if one.ratio < 1 else 'faster'}"
-    whose = "a change of all, or the machine on another day" if common else "though not most of them"
+    whose = "a common change, or the state of the machine" if common else "though not most of them"
     return [f"{said} (95 %: {low:.1f} to {high:.1f}), {whose}"]
 
 
@@ -119,7 +119,7 @@ def overall(made: Comparison) -> list[str]:
         f"All together: B / A is {one.ratio:.3f} [{one.low:.3f}, {one.high:.3f}], geometric mean of {one.pairs} pairs."
     )
     if one.shared:
-        text += " What all share may be the machine's: the intervals hold the noise of repeats, not that of days."
+        text += " A common change may be the machine's: the intervals cover the noise of repeats, not of days."
     return [text]
 
 
@@ -132,12 +132,12 @@ def different(made: Comparison) -> list[str]:
 
 
 def detectable(made: Comparison) -> list[str]:
-    """What "nothing found" is worth."""
+    """The smallest change that the comparison detects."""
     if made.verdicts.detectable is None:
         return []
     return [
-        f"A change of {100 * made.verdicts.detectable:.2g} % in one configuration would be found by {10 * POWER:g} of "
-        "10 such comparisons; a smaller one is likely to be missed. More repeats find more."
+        f"A change of {100 * made.verdicts.detectable:.2g} % in one configuration is detected with a power of "
+        f"{100 * POWER:g} %; more repeats detect smaller ones."
     ]
 
 
@@ -148,10 +148,9 @@ def _how(made: Comparison) -> list[str]:
     if tested:
         lines.append(
             f"Each interval is 95 % by itself; verdicts are corrected for {tested} tests (Holm, 5 % in all). Repeats "
-            f"differ by {100 * (made.verdicts.noise or 0):.1f} % typically: of what one configuration's own say too "
-            "little, all together say more."
+            f"differ by {100 * (made.verdicts.noise or 0):.1f} % (pooled standard deviation)."
         )
-        lines.append(f"Threshold: changes below {100 * made.threshold:g} % are of no interest.")
+        lines.append(f"Threshold: changes below {100 * made.threshold:g} % are not reported.")
     lines += detectable(made)
     if len(few):
         lines.append(f"{len(few)} pairs have fewer than {FEWEST_REPEATS} repeats on a side: no verdict.")

@@ -90,7 +90,7 @@ def _figure(model: str, batch: int, every: Sequence[Spread], of: int, results: R
         left=0.25 + max(style.inches(name, style.SMALL) for name in names),
         gutters=(first + 0.3 + style.inches(HEADINGS[1], style.SMALL),),
     )  # fmt: skip
-    title = f"How long steps took: {model}, batch {batch} ({results.study.name})"
+    title = f"Step times: {model}, batch {batch} ({results.study.name})"
     sheet = style.sheet(1, 1, layout, title, _footnote(shown, every, of, results))
     axis, _ = sheet.at(0)
     low, high = _bounds(shown)
@@ -151,7 +151,7 @@ def _beside(
 def _footnote(shown: Sequence[Spread], every: Sequence[Spread], of: int, results: Results) -> list[str]:
     what = (
         "A line a repeat: 5 to 95 % of its timed steps, of the slowest rank; thick: 25 to 75 %; tick: the median; "
-        "grey: the slowest hundredth and the slowest. 1 in 100: by how much that hundredth is slower than the median, "
+        "grey: from the 99th percentile to the slowest. 1 in 100: how much that percentile is above the median, "
         "at least."
     )
     if any(len(one.repeats) > MOST_REPEATS for one in shown):

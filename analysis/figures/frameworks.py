@@ -41,11 +41,11 @@ def draw(results: Results) -> Figure | None:
         ),
         panel_height=max(map(len, panels.values())) * ROW + 0.1,
     )
-    what = "Colours say workers, squares 16-bit allreduce."
+    what = "Colour: workers; squares: 16-bit allreduce."
     if most > MOST_ROWS:
         what += f" The first {MOST_ROWS} of up to {most} rows of a model; tables/ has all."
     shown = data[data.model.isin(panels)]
-    hollow = "Hollow and grey: not to be compared with the others."
+    hollow = "Hollow and grey: not comparable."
     footnote = captions.footnote(results, shown, what, MEAN, "Student t", drawn=hollow)
     title = f"Throughput by framework: {results.study.name}"
     sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, footnote)

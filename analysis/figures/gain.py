@@ -49,11 +49,11 @@ def draw(results: Results) -> Figure | None:
         ),
         panel_height=max(len(panel) for panel in panels) * ROW + 0.1,
     )
-    what = "Everything but the allreduce is the same. Open grey: no difference, as the interval contains 1."
+    what = "All else is equal. Open grey: tied (the 95 % interval contains 1)."
     if most > MOST_ROWS:
         what += f" The first {MOST_ROWS} of up to {most} pairs of a model; tables/ has all."
     ours = results.configurations[results.configurations.configuration.isin([*pairs.configuration, *pairs.reference])]
-    footnote = captions.footnote(results, ours, what, RATIO, "Welch", drawn="Grey text: not to be compared.")
+    footnote = captions.footnote(results, ours, what, RATIO, "Welch", drawn="Grey text: not comparable.")
     title = f"Gain of {_precisions(pairs)} over fp32 allreduce: {results.study.name}"
     sheet = style.sheet(-(-len(models) // columns), columns, layout, title, footnote)
     low, high = _limits(pairs)

@@ -136,7 +136,7 @@ def _footnote(results: Results, sizes: pd.DataFrame) -> list[str]:
         f"interval {kinds}. Lines: seconds = latency + size / bandwidth, fitted to relative errors."
     ]
     if sizes.busy.any():
-        lines[0] += " Hollow, dashed: the cores multiplied matrices meanwhile."
+        lines[0] += " Hollow, dashed: with busy cores (matrix products)."
     if sizes.configuration.nunique() > MOST_PROBES:
         lines[0] += f" The first {MOST_PROBES} of {sizes.configuration.nunique()} probes; tables/ has all."
     return [*lines, f"{notes.source(results)}."]

@@ -107,11 +107,11 @@ def _name(one: Point) -> str:
 
 def _footnote(panels: Sequence[tuple[str, Sequence[Point]]], results: Results) -> list[str]:
     what = (
-        "Of a million samples. Filled, with the line: nothing is both faster and cheaper. Hollow: what beats it cannot "
-        "be told from it (95 %). Small and grey: beaten."
+        "Of a million samples. Filled, with the line: nothing is both faster and cheaper. Hollow: what beats it is "
+        "tied with it (95 %). Small and grey: beaten."
     )
     if any(one.of.price is None for _, ours in panels for one in ours):
-        what += " Without a price a worker-hour is what is paid."
+        what += " No price is set: cost is in worker-hours."
     if any(sum(one.place != BEATEN for one in ours) > len(_labelled(ours)) for _, ours in panels):
         what += " Not all are named; tables/cost has all."
     return [what, f"{notes.source(results)}."]

@@ -49,7 +49,7 @@ def draw(results: Results) -> Figure | None:
         "Larger batches lie further right."
     )
     if any((one.share or 0.0) > 1.0 for one in every):
-        said += " Points above the roof: the microbenchmark did not reach what training does."
+        said += " Points above the roof: training exceeded the microbenchmark."
     foot = [said, f"{notes.source(results)}."]
     sheet = style.sheet(-(-len(models) // columns), columns, layout, f"Roofline: {results.study.name}", foot)
     for index, (model, panel) in enumerate(zip(models, panels, strict=True)):

@@ -116,10 +116,10 @@ def _footnote(
 ) -> list[str]:
     bounded = any(known(row["interval_low"]) for one, _ in shown for row in one.family.rows)
     bars = ", with 95 % interval between repeats" if bounded else ""
-    what = f"Points: measured{bars}. Line: the law with the smallest held-out error. Dashed: as many times one worker."
+    what = f"Points: measured{bars}. Line: the law with the smallest held-out error. Dashed: linear."
     if any(one.noise.errors is not None for one, _ in shown):
-        what += " Band: 95 %, over all laws that are not told apart."
-    what += f" Dotted: the knee, beyond which another worker returns less than {100 * SHARE:.0f} % of one alone."
+        what += " Band: 95 %, over the tied laws."
+    what += f" Dotted: the knee, beyond which the marginal efficiency is below {100 * SHARE:.0f} %."
     if len(every) > len(shown):
         what += f" The first {len(shown)} of {len(every)} families."
     return [what, f"{notes.source(results)}."]

@@ -126,9 +126,9 @@ def _key(axis: Axes, present: Sequence[str], beside: float) -> None:
 def _footnote(
     shown: Sequence[Bottleneck], ours: Sequence[Bottleneck], every: Sequence[Bottleneck], results: Results
 ) -> list[str]:
-    what = "Shares of a step, from instrumented steps; beside them how long a timed step is."
+    what = "Shares of a step, from instrumented steps; beside them the time of a timed step."
     if any(one.shares.get(LAUNCH) for one in shown):
-        what += " Fixed part: what no batch size changes, by the line through the sizes that were run."
+        what += " Fixed part: the intercept of a line through the batch sizes."
     if any(one.shares.get(MIXED) for one in shown):
         what += " Computing or communication: a framework that communicates inside forward or backward."
     if len(ours) > len(shown):

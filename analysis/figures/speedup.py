@@ -64,7 +64,7 @@ def draw(results: Results, model: str) -> Figure | None:
     if len(found) > len(columns):
         what += f" The first {len(columns)} of {len(found)} combinations; tables/ has all."
     title = f"Speed-up and efficiency of {model}: {results.study.name}"
-    footnote = captions.footnote(results, everything, what, RATIO, "Welch", drawn="Left out: what may not be compared.")
+    footnote = captions.footnote(results, everything, what, RATIO, "Welch", drawn="Not shown: what is not comparable.")
     deep = -(-len(columns) // across)
     sheet = style.sheet(2 * deep, across, layout, title, footnote)
     for index, column in enumerate(columns):

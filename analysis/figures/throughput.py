@@ -78,7 +78,7 @@ def draw(results: Results) -> Figure:
         what = f"The first {len(panels)} of {len(found)} panels; tables/ has all. {what}".rstrip()
     footnote = captions.footnote(
         results, results.configurations, what, MEAN, "Student t", "dashes show the single repeats",
-        "Hollow and grey: not to be compared with the others.",
+        "Hollow and grey: not comparable.",
     )  # fmt: skip
     title = f"Throughput by batch size: {results.study.name}"
     sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, footnote)

@@ -60,7 +60,7 @@ def _figure(model: str, every: Sequence[Attribution], results: Results) -> Figur
         above=0.1 + max(map(len, titles := [_title(one, WIDTH + gutter) for one in shown])) * style.SIZE * 1.3 / 72,
         below=0.46,
     )
-    title = f"Where each lost percent went: {model}, batch {batch} ({results.study.name})"
+    title = f"Lost efficiency by cause: {model}, batch {batch} ({results.study.name})"
     sheet = style.sheet(-(-len(shown) // columns), columns, layout, title, _footnote(shown, ours, every, results))
     low, high = _limits(shown, parts)
     for index, (one, said) in enumerate(zip(shown, texts, strict=True)):
@@ -147,8 +147,8 @@ def _footnote(
     shown: Sequence[Attribution], ours: Sequence[Attribution], every: Sequence[Attribution], results: Results
 ) -> list[str]:
     what = (
-        "From what as many workers as good as the baseline's would do (100 %) down to the measured efficiency; bars to "
-        "the left were lost, to the right gained, and add up."
+        "From linear speed-up (100 %) down to the measured efficiency; bars to the left are losses, to the right gains, "
+        "and add up."
     )
     if any(part.low is not None for one in shown for part in one.parts):
         what += " Lines, ±: 95 % interval between repeats."

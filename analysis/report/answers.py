@@ -1,6 +1,6 @@
 """The four answers to a study, model by model: the fastest, the cheapest, the most efficient, and the knee.
 
-Each with its interval and with what cannot be told from it; or with the reason why there is no answer.
+Each with its interval and with what is tied with it; or with the reason why there is no answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from analysis.report.content import Card
 from analysis.scaling import cost, pareto
 from analysis.scaling.fit import Comparison, comparisons
 from analysis.scaling.frame import extrapolated
-from analysis.scaling.knee import SHARE, returns
+from analysis.scaling.knee import SHARE, Returned, returns
 from analysis.statistics import ranking
 from analysis.tables import notes
 from analysis.text.number_formats import number
@@ -60,7 +60,7 @@ def cheapest(results: Results, model: str) -> Card:
     why = (
         f"at {number(price)} a worker-hour"
         if price is not None
-        else "no price was given (`price_per_worker_hour` of a machine file): all workers are taken to cost the same"
+        else "no price is set (`price_per_worker_hour` in a machine file): every worker is assumed to cost the same"
     )
     return replace(card, note="; ".join(filter(None, (why, card.note))))
 
@@ -73,10 +73,10 @@ def _cost(rate: float, price: float | None) -> str:
 def _cheapest_of_several(ours: list[cost.Cost]) -> Card:
     best = cost.cheapest(ours)
     if best is None:
-        return Card(CHEAPEST, "", note="nothing that may be compared was measured")
+        return Card(CHEAPEST, "", note="no comparable configuration was measured")
     value = number(best.money) if best.money is not None else f"{number(best.worker_hours)} worker-hours"
     interval = "" if best.bounds is None else f"95 %: {number(best.bounds[0])} to {number(best.bounds[1])}"
-    why = "workers have different prices, so what cannot be told from it was not worked out"
+    why = "workers have different prices: ties were not computed"
     return Card(CHEAPEST, value, interval, name_of(best.row), (), why)
 
 
@@ -88,24 +88,28 @@ def knee(results: Results, model: str) -> Card:
     for one, at in sorted(found, key=lambda pair: not _holds(pair[0], top)):
         value, _, bounds = at.text.partition(" [")
         interval = f"95 %: {bounds.removesuffix(']').replace(', ', ' to ')}" if bounds else ""
-        why = f"beyond it, another worker returns less than {100 * at.share:.0f} % of what one alone does"
+        why = f"beyond it the marginal efficiency of a worker is below {100 * at.share:.0f} %"
         if at.workers >= at.looked:
-            why = f"none was found: as far as was looked, every worker returns {100 * at.share:.0f} % or more"
+            why = f"no knee up to here: the marginal efficiency of every worker is {100 * at.share:.0f} % or more"
         return Card(label, value, interval, one.family.label, (), why)
     return Card(label, "", note=_no_knee(results, model))
 
 
 def _no_knee(results: Results, model: str) -> str:
-    """Why there is none, and what each further worker returned as far as it was measured."""
+    """Why there is none, and the marginal efficiencies that were measured."""
     ours = [one for one in comparisons(results) if one.family.model == model]
     for one in ours:
         if one.why:
-            steps = [
-                f"from {step.before} to {step.after} workers each returned {100 * step.share:.0f} % of one alone"
-                for step in returns(one.family)
-            ]
+            steps = [_marginal(step) for step in returns(one.family)]
             return f"{one.why} ({one.family.label})" + (f"; measured: {'; '.join(steps)}" if steps else "")
-    return "nothing was measured at several worker counts that differs in nothing else"
+    return "no configuration was measured at several worker counts, all else equal"
+
+
+def _marginal(step: Returned) -> str:
+    """`marginal efficiency of the second worker: 98 %`; `of workers 3 to 4`."""
+    which = f"workers {step.before + 1} to {step.after}" if step.after - step.before > 1 else f"worker {step.after}"
+    which = "the second worker" if (step.before, step.after) == (1, 2) else which
+    return f"marginal efficiency of {which}: {100 * step.share:.0f} %"
 
 
 def name_of(row: Row) -> str:
@@ -117,7 +121,7 @@ def _ranked(results: Results, model: str, label: str, by: str, said: Callable[[f
     """`said`: the value in words, without its unit."""
     top = _top(results, model, by)
     if top is None:
-        return Card(label, "", note="nothing that may be compared was measured")
+        return Card(label, "", note="no comparable configuration was measured")
     names = {row["configuration"]: name_of(row) for row in results.rows}
     alike = [names[one] for one in top["indistinguishable"]]
     more = [f"and {len(alike) - MOST_ALIKE} more"] if len(alike) > MOST_ALIKE else []
@@ -126,8 +130,8 @@ def _ranked(results: Results, model: str, label: str, by: str, said: Callable[[f
     if by == "samples_per_worker_second":  # the more samples, the less they cost
         low, high = high, low
     interval = f"95 %: {low} to {high}, {top['n']} repeats" if low else f"no interval: n = {top['n']}"
-    why = [f"{lone} other{'s' * (lone != 1)} with fewer than 3 repeats: nothing is claimed of them"] if lone else []
-    why += [f"of {top['work']} only: the model's other rows do other work"] if top["work"] else []
+    why = [f"{lone} other{'s' * (lone != 1)} not ranked (fewer than 3 repeats)"] if lone else []
+    why += [f"among {top['work']}: the model's other rows do different work"] if top["work"] else []
     return Card(
         label, said(top["value"]) + unit_of, interval, name_of(top), (*alike[:MOST_ALIKE], *more), "; ".join(why), lone
     )

@@ -27,7 +27,8 @@ MOST_CSV = 100_000  # characters that a page holds of one table's numbers
 BESIDE = {f"{name}.csv" for name in ("attribution", "bottleneck", "remedies", "utilisation", "cost", "returns")}
 SIGNS = {"best": "▲", "alike": "≈", "worst": "▼", "failed": "✕", "aside": ""}
 SAID = {
-    "best": "the fastest of its row", "alike": "cannot be told from the fastest", "worst": "the slowest of its row",
+    "best": "the fastest of its row", "alike": "tied with the fastest (95 %)",
+    "worst": "the slowest of its row (p < 0.05)",
     "failed": "not measured", "aside": "not comparable",
 }  # fmt: skip
 

@@ -73,10 +73,10 @@ def _part(part: Part) -> Iterator[str]:
 def _card(card: Card) -> str:
     if not card.value:
         return f"- **{_line(card.label)}**: not known: {_line(card.note)}"
-    alike = f"; cannot be told from it: {'; '.join(card.alike)}" if card.alike else ""
-    said = "; ".join(filter(None, (card.interval, card.name)))
+    alike = f"; tied (95 %): {'; '.join(card.alike)}" if card.alike else ""
+    whose = "; ".join(filter(None, (card.interval, card.name)))
     note = f"; {card.note}" if card.note else ""
-    return f"- **{_line(card.label)}**: **{_line(card.value)}** ({_line(said)}){_line(alike)}{_line(note)}"
+    return f"- **{_line(card.label)}**: **{_line(card.value)}** ({_line(whose)}){_line(alike)}{_line(note)}"
 
 
 def _grid(grid: Grid) -> Iterator[str]:

@@ -37,13 +37,13 @@ def listing(results: Results, model: str) -> Listing | None:
         for row in as_rows(made)
     ]
     legend = [
-        "Whole tensors that a worker hands to collectives in one step, counted at the call. What then crosses the wire "
-        "is another number: a ring of n workers moves 2 (n-1)/n of an allreduce, (n-1)/n of the others.",
+        "Whole tensors that a worker passes to collectives in one step, counted at the call. Bytes on the wire differ: "
+        "a ring of n workers moves 2 (n-1)/n of an allreduce, (n-1)/n of the others.",
         "Of fp32: against fp32 gradients, otherwise the same. 16-bit gradients make 1/2 of an allreduce; 3/4 where "
         "fp32 parameters are sent once beside them (ZeRO-1, ZeRO-2, OSS), 5/6 where they are gathered twice (FSDP).",
     ]
     if "communication_send_bytes" in kinds:
-        legend.append("Send: a pipeline's activations and their gradients, handed to the neighbouring stage.")
+        legend.append("Send: a pipeline's activations and their gradients, sent to the neighbouring stage.")
     said = [*comparability.sentences(ours, comparability.FAILED_SIGN), *comparability.checked(ours), *legend]
     return Listing(
         f"Communication of {model} by kind ({results.heading})",

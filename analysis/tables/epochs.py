@@ -1,4 +1,4 @@
-"""The table of epochs as a person reads it: the ratio that was published, and beside it what it is worth."""
+"""The table of epochs: the ratio as published, and beside it the same ratio at equal work."""
 
 from __future__ import annotations
 
@@ -78,9 +78,8 @@ def _without(rows: Sequence[Row], names: Mapping[str, str]) -> list[str]:
 
 def _legend(results: Results) -> list[str]:
     return [
-        "The last epoch, after the warm-up ones: samples of all data-parallel ranks, seconds of the rank whose epoch "
-        "lasted longest, means over the repeats. Data: waiting for batches; training: in the step; running: the wall "
-        "around both.",
+        "The last epoch, after the warm-up ones: samples of all data-parallel ranks, seconds of the slowest rank, "
+        "means over the repeats. Data: waiting for batches; training: in the step; running: wall time of both.",
         f"Epoch ratio: running seconds of {results.study.baseline_text or 'a baseline'} / these, as published studies "
         "have it [95 % interval between repeats, Welch]; at equal work: samples per second of the epoch / the "
         "baseline's. Against steady state: running seconds against steps x the mean timed step; beyond ±5 % marked "

@@ -8,10 +8,10 @@ from analysis.frames.results import Results
 from analysis.tables import notes
 from analysis.tables.layout import Listing
 
-HEADER = ("finding", "how bad", "flaw", "what was seen")
+HEADER = ("finding", "severity", "flaw", "evidence")
 LEGEND = (
-    "Wrong: a comparison that must not be made. Doubt: one that may mislead. Note: to be known. F1 to F28: flaws of "
-    "published studies (docs/flaws.md)."
+    "Wrong: an invalid comparison. Doubt: one that may mislead. Note: context. F1 to F28: flaws of published studies "
+    "(docs/flaws.md)."
 )
 
 
@@ -19,7 +19,7 @@ def listing(results: Results) -> list[Listing]:
     """One table, a row a finding, the worst first; without rows where nothing was found, and then it says so."""
     rows = tuple((one.title, one.severity, one.flaw, one.text) for one in check(results))
     measured = bool((results.configurations.n > 0).any())
-    nothing = "Nothing was found that speaks against these numbers." if measured else "Nothing was measured."
+    nothing = "No warnings." if measured else "Nothing was measured."
     said = (*(() if rows else (nothing,)), LEGEND, *machine(results), notes.source(results))
     return [Listing(f"Warnings ({results.heading})", HEADER, rows, said)]
 
@@ -44,8 +44,8 @@ def floor_text(least: Floor) -> str:
 def drift_text(moved: Drift | None) -> str:
     """The trend in a sentence, or that none can be known."""
     if moved is None:
-        return "Drift: too few repeats to tell."
-    seen = "yes" if moved.found else "none that can be told from chance"
+        return "Drift: not known, too few repeats."
+    seen = "yes" if moved.found else "not significant"
     return (
         f"Drift: {seen}, {_percent(moved.total, '+')} % from the first run to the last (p = {moved.p:.2g}, Kendall's "
         f"test within {moved.configurations} configurations)."

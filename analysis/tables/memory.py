@@ -37,14 +37,14 @@ def listing(results: Results, model: str) -> Listing | None:
         for row in as_rows(made)
     ]
     references = [str(name) for name in made.reference.dropna().unique()]
-    against = f"against {references[0]}" if references else "nothing to compare with was measured"
+    against = f"against {references[0]}" if references else "no reference was measured"
     legend = [
-        "Largest over the ranks. Peak: on a GPU the allocator's, on a CPU the sum of the kinds; resident: what the "
-        "process grew by beside them (in older records: all of it, libraries included).",
+        "Largest over the ranks. Peak: on a GPU the allocator's, on a CPU the sum of the kinds. Resident: the growth "
+        "of the process beside them (in older records: all of it, libraries included).",
         f"Saved: of parameters + gradients + optimiser state, {against}. Theory: with n workers ZeRO-1 holds "
         "P + G + O/n, ZeRO-2 P + (G + O)/n, ZeRO-3 and FSDP (P + G + O)/n (Rajbhandari et al., arXiv 1910.02054). "
-        "Counted is what is held between steps: what FSDP gathers for a layer (ZeRO-3), or from forward to backward "
-        "(ZeRO-2), comes on top.",
+        "Counted between steps: parameters that FSDP gathers for a layer (ZeRO-3), or from forward to backward "
+        "(ZeRO-2), are extra.",
     ]
     said = [*comparability.sentences(ours, comparability.FAILED_SIGN), *comparability.checked(ours), *legend]
     return Listing(

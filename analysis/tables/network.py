@@ -1,4 +1,4 @@
-"""The networks of a study as a person reads them: latency and bandwidth, and how far to trust the two numbers."""
+"""The networks of a study as a table: latency and bandwidth, and how well the fit holds."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def _crooked(probes: Sequence[Probe]) -> Iterator[str]:
         more = f" and {len(names) - 4} more" if len(names) > 4 else ""
         yield (
             f"**No straight line**: sizes are off it by more than {100 * STRAIGHT:.0f} % beyond their noise, as where "
-            f"a protocol changes with the size, or a cache ends ({'; '.join(names[:4])}{more}). There the two numbers "
-            "sum up, and network.csv has what each size takes."
+            f"a protocol changes with the size, or a cache ends ({'; '.join(names[:4])}{more}). The two numbers are a "
+            "summary there; network.csv has each size."
         )
 
 

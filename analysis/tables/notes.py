@@ -33,7 +33,7 @@ def legend(results: Results) -> list[str]:
         f"Samples per second over all workers, mean of {results.repeats} ± half of the 95 % interval between "
         "repeats (Student t); with fewer than 3 repeats no interval is claimed.",
         "**Bold**: the fastest of its row, among those that do the same work; "
-        "≈: not distinguishable from it at 95 %; ★: the row of the fastest.",
+        "≈: tied with it (95 %); ★: the row of the fastest.",
         *_busy(results),
         *_older(results),
         source(results),
@@ -48,18 +48,15 @@ def _busy(results: Results) -> list[str]:
         return []
     return [
         f"**The machine was not quiet**: during {len(busy)} of {len(others)} runs other processes kept more than "
-        f"{BUSY_CORES} cores busy, {busy.max():.1f} at most. Those runs measured them too; run again with "
-        "--retry ok when it is quiet."
+        f"{BUSY_CORES} cores busy, {busy.max():.1f} at most. Their load is in these numbers; run again with "
+        "--retry ok on a quiet machine."
     ]
 
 
 def _older(results: Results) -> list[str]:
     if not results.older:
         return []
-    return [
-        f"{results.older} configuration(s) that were measured are not in the study as it is now: they stay in "
-        "results.csv and are shown nowhere else."
-    ]
+    return [f"{results.older} measured configuration(s) are no longer in the study: they are in results.csv only."]
 
 
 def legend_of_speedup(results: Results) -> list[str]:
@@ -110,8 +107,8 @@ def _sure(ours: pd.DataFrame, results: Results) -> list[str]:
         )
     if short := int(ours.too_short.sum()):
         lines.append(
-            f"{short} of {int(ours.n.sum())} runs are too short for an interval within the run to be relied on "
-            "(results.csv); the intervals above are between repeats and do not use it."
+            f"{short} of {int(ours.n.sum())} runs are too short for a reliable interval within the run (results.csv); "
+            "the intervals above are between repeats and do not use it."
         )
     return lines
 
@@ -128,7 +125,7 @@ def _trained(ours: pd.DataFrame) -> list[str]:
         return []
     sent = ours[(ours.allreduce_bytes > 0) & (ours.allreduce != "none")].groupby("allreduce").allreduce_bytes.max()
     wire = [f"{size / 1e6:,.2f} MB in {precision}" for precision, size in sent.items()]
-    reduced = f"; each worker hands over {', '.join(wire)} to be reduced in one step" if wire else ""
+    reduced = f"; each worker reduces {', '.join(wire)} in one step" if wire else ""
     kind = unit(ours).removesuffix("s")
     tokens = f" A sample is a {kind}; tokens/s stands beside it." if kind != "sample" else ""
     return [

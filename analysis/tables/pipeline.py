@@ -1,4 +1,4 @@
-"""The table of pipelines as a person reads it, with what must be known beside it: who is held back by the cut."""
+"""The table of pipelines, and under it the cuts that limit the speed-up."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def unbalanced(made: pd.DataFrame) -> list[str]:
     for _, group in held.groupby(cut, sort=False, dropna=False):
         worst = group.sort_values("most_speedup").iloc[0]
         lines.append(
-            f"**{_who(worst)} does {100 / worst.most_speedup:.0f} % of the work: no schedule can be faster than "
-            f"{worst.most_speedup:.2f} x one process, see F16** ({worst.model}: {comparability.names(group, made)})."
+            f"**{_who(worst)} does {100 / worst.most_speedup:.0f} % of the work: the speed-up of any schedule is at "
+            f"most {worst.most_speedup:.2f}, see F16** ({worst.model}: {comparability.names(group, made)})."
         )
     return lines
 
@@ -124,10 +124,10 @@ def _noted(made: pd.DataFrame, results: Results) -> list[str]:
 
 def _legend(made: pd.DataFrame) -> list[str]:
     lines = [
-        "Bubble: the share of workers x makespan in which no forward or backward was under way; mean over the "
-        "instrumented steps (smallest to largest). Replay: the order that was run, on paper, with no transfers, first "
-        "with equal stages, then with the seconds that each stage really takes. Measured = the first, and in points of "
-        "it what the cut adds (the second less the first), and what transfers and overhead add (the rest).",
+        "Bubble: the share of workers x makespan without a forward or backward; mean over the instrumented steps "
+        "(smallest to largest). Replay: the same order simulated without transfers, with equal stages and with the "
+        "measured seconds of each stage. Measured = replay with equal stages + what the cut adds + what transfers and "
+        "overhead add, in percentage points.",
     ]
     rows = as_rows(made.drop_duplicates(["schedule", "theory_formula", "theory_why"]))
     reasons = [f" [none claimed: {row['theory_why']}]" if row["theory_why"] else "" for row in rows]
@@ -135,17 +135,17 @@ def _legend(made: pd.DataFrame) -> list[str]:
     lines.append(f"Theory, with p workers, v stages each, m micro-batches: {'; '.join(said)}.")
     if made.computing.notna().any():
         lines.append(
-            "Computing: the seconds that all workers compute for a sample, of one process's. Above 1, micro-batches "
-            "are less efficient than the whole batch, or workers slow each other down (memory, caches, clock). "
-            "Speed-up = workers x (1 - bubble) / computing, less the batch and the optimiser's step."
+            "Computing: the seconds that all workers compute for a sample, over those of one process. Above 1, "
+            "micro-batches are less efficient than the whole batch, or workers contend (memory, caches, clock). "
+            "Speed-up = workers x (1 - bubble) / computing, without the input and the optimiser's step."
         )
     if made.cap.notna().any():
         lines.append(
-            "Cap of the cut: the most over one process that this schedule can gain with these shares of the time s "
-            "(gpipe: m / (1 + (m-1) max s); none can gain more than 1 / max s), of the number of workers (F16)."
+            "Cap of the cut: upper bound of this schedule's speed-up with these shares of the time s (gpipe: "
+            "m / (1 + (m-1) max s); any schedule: 1 / max s), of the number of workers (F16)."
         )
     if (made.virtual_stages.astype(int) > 1).any():
-        lines.append("Activations are of a worker, all its stages together: worker 0 first.")
+        lines.append("Activations: by worker, all its stages together; worker 0 first.")
     if any(shape.schedule(row) == theory.NAIVE for row in rows):
         lines.append("Naive: the whole batch goes from stage to stage, so one worker computes at a time.")
     return lines

@@ -1,4 +1,4 @@
-"""The table of predictions as a person reads it, and under it everything that they stand on."""
+"""The table of predictions, and under it their assumptions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HEADER = (
 )
 BRACKETS = "Brackets: 95 %"  # where the table shows them; the terminal's does not (commands/predict.py)
 INTERVALS = (
-    ", from the spread between the repeats of the one-worker run and the fit of the network. They do not hold how "
-    "wrong the model may be."
+    ", from the spread between the repeats of the one-worker run and the fit of the network. They do not include the "
+    "error of the model."
 )
 MEASURED = ("measured samples/s", "error", "noise")
 
@@ -51,8 +51,8 @@ def sentences(made: Forecast) -> list[str]:
     lines = networks(predictions)
     lines += [f"{text}: {', '.join(sorted(names))}." for text, names in _fusions(predictions).items()]
     lines.append(
-        "Weak scaling: the batch of one worker stays. Exposed: what communication adds to a step; waiting: for the "
-        "slowest worker; on the wire: seconds of a step in which a collective was under way."
+        "Weak scaling: the batch per worker is constant. Exposed: what communication adds to a step; waiting: for the "
+        "slowest worker; on the wire: seconds of a step with a collective in flight."
     )
     if any(target.one.repeats >= 3 for target in targets):
         lines.append(f"{BRACKETS}{INTERVALS}")
@@ -60,8 +60,8 @@ def sentences(made: Forecast) -> list[str]:
         lines.append(f"No interval with fewer than 3 repeats of one worker: {'; '.join(dict.fromkeys(few))}.")
     if guessed := [target.label for target in targets if not target.one.noted]:
         lines.append(
-            "**When gradients arrive was not recorded** (records of before that was): they are taken to come evenly "
-            f"over backward. {'; '.join(dict.fromkeys(guessed))}."
+            "**Gradient arrival times were not recorded** (older records): assumed evenly spread over backward. "
+            f"{'; '.join(dict.fromkeys(guessed))}."
         )
     unsaid = [f"Not predicted: {sentence}." for sentence in made.wrong]
     return lines + _computing(made) + _checks(made.checked) + unsaid
@@ -90,8 +90,8 @@ def _computing(made: Forecast) -> list[str]:
         lines.append(f"Workers that share a host compute {made.crowding:.2f} x as long as one alone{where}.")
     if any(one.target.row["device"] == "cpu" and not one.network.busy for one in made.predictions):
         lines.append(
-            "Communication is taken to cost the computing cores nothing. On a CPU it does: a network probe in the "
-            "study measures how much."
+            "Communication is assumed to use no computing cores. On a CPU it does: a network probe in the study "
+            "measures how much."
         )
     return lines
 
@@ -105,8 +105,8 @@ def _checks(checked: Sequence[Checked]) -> list[str]:
         for name in by_algorithm
     ]
     return [
-        f"Against what was measured here: {'; '.join(said)}. Each error is of a prediction that uses nothing of the "
-        "run it is held against. Noise: half of the 95 % interval of the measured speed-up over one worker."
+        f"Against measurements of this study: {'; '.join(said)}. No prediction uses the run that it is compared with. "
+        "Noise: half of the 95 % interval of the measured speed-up over one worker."
     ]
 
 

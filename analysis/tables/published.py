@@ -1,4 +1,4 @@
-"""Published beside measured as a person reads it: ratios of ratios, and what each published one suffers from."""
+"""Published beside measured, as a table: ratios of ratios, and the flaws of each published one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERDICTS = {
 
 
 def listing(results: Results) -> list[Listing]:
-    """One table; of a study that has nothing in common with any published one, one without rows that says so."""
+    """One table; without rows, and with a note, where the study measured no published configuration."""
     made = side_by_side.table(results)
     title = f"Published beside measured ({results.heading})"
     if made.empty:
@@ -32,8 +32,8 @@ def listing(results: Results) -> list[Listing]:
     rows = tuple(_row(row, named) for row, named in zip(as_rows(made), several, strict=True))
     seen = sorted({flaw for flaws in made.flaws for flaw in flaws}, key=lambda flaw: int(flaw[1:]))
     said = [
-        f"Their machines were others than this one ({results.study.machine_text}): only ratios are set beside each "
-        "other, never speeds. Each published one is of single runs, without an interval.",
+        f"The published machines are not this one ({results.study.machine_text}): ratios are compared, not speeds. "
+        "Published ratios are of single runs, without an interval.",
         f"Known flaws of the published measurements: {'; '.join(f'{flaw} {FLAWS[flaw]}' for flaw in seen)}.",
     ]
     return [Listing(title, HEADER, rows, (*said, f"{notes.source(results)}."))]
@@ -55,6 +55,6 @@ def _nothing(results: Results) -> str:
     frameworks = sorted({str(claim.of["framework"]) for claim in published()})
     ours = ", ".join(results.models) or "nothing"
     return (
-        f"Nothing published matches this study: it measured {ours}. Published are ratios of {', '.join(models)}, by "
-        f"{', '.join(frameworks)}; both configurations of a ratio must have been measured, and be comparable."
+        f"No published ratio matches this study, which measured {ours}. Published are ratios of {', '.join(models)}, "
+        f"by {', '.join(frameworks)}; a ratio needs both of its configurations, measured and comparable."
     )

@@ -1,4 +1,4 @@
-"""Why, said to a person: where lost percent went, the bottleneck, what would help, utilisation, memory's end."""
+"""Why, as tables: where lost efficiency went, bottlenecks, remedies, utilisation, memory against batch size."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def attribution(results: Results) -> Listing | None:
         rows.append((*_who(one.row, results), f"{100 * one.efficiency:.1f} %", f"{100 * one.lost:.1f} %", *cells))
     meanings = "; ".join(f"{name_of(part, results)}: {MEANINGS[part]}" for part in present)
     said = [
-        "Percent of what as many workers as good as the baseline's would do. The parts add up to what is lost; one "
-        "below 0 is a gain. ±: half of the 95 % interval between repeats.",
+        "Percent of linear speed-up over the baseline. The parts add up to the loss; a negative part is a gain. "
+        "±: half of the 95 % interval between repeats.",
         f"{meanings[0].upper()}{meanings[1:]}.",
         "Phases are shares of instrumented steps, taken as shares of the timed ones.",
     ]
@@ -73,13 +73,13 @@ def attribution(results: Results) -> Listing | None:
         worst = max(disturbed, key=lambda one: abs(one.disturbance or 0.0))
         said.append(
             f"Of {len(disturbed)} of {len(every)} rows instrumented steps differed from timed ones by more than "
-            f"{100 * DISTURBED:.0f} %, at most {100 * (worst.disturbance or 0.0):+.0f} %: their parts are less sure."
+            f"{100 * DISTURBED:.0f} %, at most {100 * (worst.disturbance or 0.0):+.0f} %: their parts are less certain."
         )
     said += untimed(results)
     for why in dict.fromkeys(one.why for one in every if one.why):
         said.append(f"All not attributed, because {why}: {sum(one.why == why for one in every)} rows.")
     header = ("configuration", "batch", "efficiency", "lost", *(name_of(part, results) for part in present))
-    return _listing("Where each lost percent of efficiency went", header, rows, said, results)
+    return _listing("Lost efficiency by cause", header, rows, said, results)
 
 
 def untimed(results: Results) -> list[str]:
@@ -124,8 +124,8 @@ def remedy(results: Results) -> Listing | None:
         halved = next((_bound(one) for one in every if one.way == HALVE), "")
         rows.append((*_who(every[0].row, results), *shown, *[""] * (MOST_REMEDIES - len(shown)), halved))
     said = [
-        "Upper bounds, each by itself (Amdahl): 1 / (1 - the share of a step that it saves) - 1. Nothing gets worse "
-        "for it, and nothing that was hidden comes to light. In brackets what the study itself measured of it.",
+        "Upper bounds, each by itself (Amdahl): 1 / (1 - the share of a step that it saves) - 1. Assumed: the rest of "
+        "the step stays as it is. In brackets: the same change as measured by this study.",
     ]
     header = ("configuration", "batch", "most", "second", "third", "half the bytes of the allreduce")
     return _listing("What would help most", header, rows, said, results)
@@ -155,7 +155,7 @@ def utilisation(results: Results) -> Listing | None:
     if too_fast := sum(one.share is not None and one.share > 1.0 for one in counted):
         said.append(
             f"**{too_fast} above their peak**: the microbenchmark did not reach what training does, or the model needs "
-            "fewer FLOPs than were counted. Their utilisation says nothing."
+            "fewer FLOPs than were counted. Their utilisation is not meaningful."
         )
     if missing := len(every) - len(counted):
         said.append(f"{missing} configurations are left out: {NOT_COUNTED}.")

@@ -1,4 +1,4 @@
-"""What next, said to a person: the laws, what they say of more workers, the knee, the cost, what to measure."""
+"""What next, as tables: scaling laws, predictions for more workers, the knee, the cost, what to measure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def laws(results: Results) -> Listing | None:
     for one in (one for one in every if isinstance(one, Comparison)):
         for place, fit in enumerate(one.fits):
             name = f"{one.family.model}, {one.family.label}" if place == 0 else ""
-            verdict = "best" if place == 0 else "not told apart from it" if place < one.alike else ""
+            verdict = "best" if place == 0 else "tied (95 %)" if place < one.alike else ""
             errors = (f"{100 * fit.error:.1f} %", f"{100 * fit.held_out[-1]:+.1f} %", f"{100 * fit.misfit:.1f} %")
             counts = ", ".join(f"{count:.0f}" for count in one.family.workers) if place == 0 else ""
             rows.append((name, counts, fit.law.name, verdict, *errors, fit.formula))
@@ -63,7 +63,7 @@ def laws(results: Results) -> Listing | None:
         "Worker-seconds of a sample as a sum of terms in the worker count n, fitted to relative errors with no "
         "coefficient below zero. Held-out error: each count in turn predicted from the others (mean of its size; that "
         "of the largest count, which is an extrapolation). Misfit: what residuals have beyond the noise.",
-        "Not told apart: a held-out error larger by no more than the noise of a measured mean (95 %). alpha-beta: "
+        "Tied: a held-out error larger by no more than the noise of a measured mean (95 %). alpha-beta: "
         "compute, and an allreduce of latency and bytes. USL: universal scalability law. Extra-P: one term "
         "n^i log2(n)^j, chosen anew for each fit.",
         *declined(results),
@@ -91,16 +91,15 @@ def predictions(results: Results) -> Listing | None:
     if not rows:
         return None
     said = [
-        "By the best law; brackets: 95 %, over laws that are not told apart, the spread between repeats, and how far "
-        "laws were off counts left out. Beyond the largest count measured it holds only as long as nothing new begins "
-        "there: a second host, a switch that fills up.",
-        "`python -m analysis predict` answers from the other end: one worker's steps on a network, simulated gradient "
-        "by gradient. Where both are known they should agree.",
+        "By the best law. Brackets: 95 %, over the tied laws, the spread between repeats and the held-out errors. An "
+        "extrapolation: it does not know of a second host or a saturated switch.",
+        "`python -m analysis predict` predicts independently: it simulates one worker's steps on a network, gradient "
+        "by gradient. The two should agree.",
     ]
     if len(extrapolations(results)) > MOST_FAMILIES:
         said.append(f"The first {MOST_FAMILIES} families.")
     header = ("family", "workers", "law", "samples/s", "efficiency")
-    return _listing("Worker counts that were not run", header, rows, said, results)
+    return _listing("Predicted worker counts", header, rows, said, results)
 
 
 def returns(results: Results) -> Listing | None:
@@ -117,13 +116,13 @@ def returns(results: Results) -> Listing | None:
     if not rows:
         return None
     said = [
-        "What each worker between two measured counts added, as a share of the throughput of one alone, with its 95 % "
-        f"interval. Knee: the last count whose last worker returns at least {100 * SHARE:.0f} %, by the laws that are "
-        "not told apart.",
+        "Marginal efficiency: the throughput that each worker between two measured counts added, as a share of that of "
+        f"one worker, with its 95 % interval. Knee: the last count with a marginal efficiency of at least "
+        f"{100 * SHARE:.0f} %, by the tied laws.",
         *declined(results),
     ]
-    header = ("family", "returned by each further worker", f"knee at {100 * SHARE:.0f} %")
-    return _listing("What another worker returns", header, rows, said, results)
+    header = ("family", "marginal efficiency", f"knee at {100 * SHARE:.0f} %")
+    return _listing("Marginal efficiency of workers", header, rows, said, results)
 
 
 def cost(results: Results) -> Listing | None:
@@ -145,10 +144,12 @@ def cost(results: Results) -> Listing | None:
         return None
     said = [
         "For a million samples. Worker-hours: workers x time, with the 95 % interval between repeats. Beaten: another "
-        "is surely faster and cheaper; perhaps on the front: what beats it cannot be told from it.",
+        "is faster and cheaper (p < 0.05); perhaps on the front: what beats it is tied with it (95 %).",
     ]
     if not priced:
-        said.append("No price was given (price_per_worker_hour of a machine file): workers are taken to cost the same.")
+        said.append(
+            "No price is set (price_per_worker_hour in a machine file): every worker is assumed to cost the same."
+        )
     header = ("configuration", "batch", "time", "worker-hours", "money", "cost against time")
     return _listing("Cost of a million samples", header, rows, said, results)
 
@@ -159,8 +160,8 @@ def next_ones(results: Results) -> Listing | None:
     if not found:
         return None
     said = [
-        "First what decides the winner of a model, if at most 30 repeats do; then the worker count that takes most off "
-        "the doubt about four times the largest count measured; where no family has four counts, the next one.",
+        "First what decides the winner of a model, if at most 30 repeats do; then the worker count that reduces most "
+        "the uncertainty at four times the largest count measured; where no family has four counts, the next count.",
     ]
     rows = [(one.rule, one.sentence) for one in found]
     return _listing("Most worth measuring next", ("what for", "what"), rows, said, results)

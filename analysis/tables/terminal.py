@@ -1,5 +1,5 @@
-"""The same tables in the terminal, and what speaks against their numbers. What would be too wide for it is one long
-table, batch size by batch size."""
+"""The same tables in the terminal, and the warnings. A table too wide for it is one long table, batch size by batch
+size."""
 
 from __future__ import annotations
 

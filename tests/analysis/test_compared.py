@@ -98,7 +98,7 @@ def test_what_became_slower_is_a_regression(example: Callable[[str], Path], caps
     assert main(["compare", str(b), str(a)]) == compare.NO_REGRESSION, "the other way round it is a gain"
     assert main(["compare", str(a), str(a), "--markdown", str(b / "same.md")]) == compare.NO_REGRESSION
     shown, _, folded = (b / "same.md").read_text().partition("<details>")
-    assert "|" not in shown and "would be found by 9 of 10" in shown and folded.count("\n| resnet") == 16
+    assert "|" not in shown and "is detected with a power of 90 %" in shown and folded.count("\n| resnet") == 16
     assert "0 of 16 configurations slower, 4 faster" in capsys.readouterr().out
 
 
@@ -337,7 +337,7 @@ def test_what_one_side_did_not_record_and_names_of_hosts_are_told_and_refuse_not
     assert not made.refused
     said = " ".join(tables.sentences(made))
     assert "commit: not recorded in A, abc+changes in B" in said and "host: planted in A, h2 in B" in said
-    assert "B was measured from a tree with changes that no commit holds" in said
+    assert "B was measured from a tree with uncommitted changes" in said
     assert "comit was expected to differ, and does not" in said
 
 
@@ -522,7 +522,9 @@ def test_what_could_have_been_found_is_said(tmp_path: Path) -> None:
         made = compared.compare(*two(tmp_path / name, [one], [one]), 0.01)
         assert made.verdicts.detectable is not None
         found.append(made.verdicts.detectable)
-        text = f"A change of {100 * made.verdicts.detectable:.2g} % in one configuration would be found by 9 of 10"
+        text = (
+            f"A change of {100 * made.verdicts.detectable:.2g} % in one configuration is detected with a power of 90 %"
+        )
         assert text in " ".join(tables.sentences(made))
     assert found[0] > 0.05 and found[1] == 0.01, "never less than the threshold"
 
@@ -611,7 +613,7 @@ def test_a_comment_is_never_longer_than_a_comment_may_be(tmp_path: Path) -> None
     many = replace(made.verdicts, table=pd.concat([made.verdicts.table] * 3000, ignore_index=True))
     text = report.to_markdown(replace(made, verdicts=many))
     assert len(text) < 65_536 and text.rstrip().endswith("</details>")
-    assert text.count(" more rows are left out: a comment holds no more.") == 2
+    assert text.count(" more rows are left out: the limit of a comment.") == 2
 
 
 def test_many_differences_are_counted(tmp_path: Path) -> None:

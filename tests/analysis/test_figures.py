@@ -156,7 +156,7 @@ def test_what_may_not_be_compared_is_hollow_marked_and_said() -> None:
         text = shown(made[name]).replace("\n", " ")
         assert "† NOT COMPARABLE: parity failed: loss of every step: off by 1.2e-03 at step 2 (horovod)." in text
         assert "‡ speed not comparable: cpu adapter" in text
-        assert "Hollow and grey: not to be compared" in text
+        assert "Hollow and grey: not comparable" in text
     names = [label.get_text() for label in made["frameworks"].axes[0].get_yticklabels()]
     assert {name for name in names if name.startswith("horovod")} == {name for name in names if name.endswith("†")}
     assert names.index("horovod, 2 workers, fp32 †") > names.index("single"), "after what may be compared"

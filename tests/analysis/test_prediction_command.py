@@ -50,7 +50,7 @@ def test_it_writes_a_table_and_a_figure_a_model(tmp_path: Path, capsys: pytest.C
     text = (folder / "tables" / "prediction.md").read_text()
     assert "Network: given. Between workers 5 us and 25 Gbit/s." in text
     assert "Fused in cycles of 1 ms, at most 128 MiB a call: horovod." in text
-    assert "**When gradients arrive was not recorded**" in text
+    assert "**Gradient arrival times were not recorded**" in text
 
 
 def test_a_hundred_thousand_workers_take_a_second(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_what_was_measured_stands_beside_it(tmp_path: Path, capsys: pytest.Captu
     folder = plant(tmp_path, [ONE, TWO])
     assert main(["predict", str(folder), "--workers", "2,4", *LINK, "--check"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "Against what was measured here: ring: median error" in said
+    assert "Against measurements of this study: ring: median error" in said
     frame = pd.read_csv(folder / "tables" / "prediction.csv")
     assert frame[frame.workers == 2].measured_samples_per_second.notna().all()
     assert frame[frame.workers == 4].measured_samples_per_second.isna().all()

@@ -1,4 +1,4 @@
-"""The best and what cannot be told from it: planted truths, and by simulation that the true best is kept."""
+"""The best and what is tied with it: planted truths, and by simulation that the true best is kept."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_notes_say_how_sure_what_failed_and_what_was_trained(tmp_path: Path) -> 
     assert "to reach it, this would need" in text
     assert "3 of 6 runs are too short" in text
     assert "oom (out of memory): 2 workers, fp16, batch 32" in text
-    assert "Parameters: 11,181,642; each worker hands over 44.73 MB in fp32" in text
+    assert "Parameters: 11,181,642; each worker reduces 44.73 MB in fp32" in text
     assert "2 cores of Intel Xeon CPU @ 2.20GHz, no GPU; 2026-01-31; cifar10 data" in text
 
 

@@ -57,11 +57,11 @@ def test_a_table_marks_the_fastest_of_each_work(read: Results) -> None:
 
 def test_the_page_says_that_work_is_unlike(read: Results) -> None:
     said = str(section(Material(read, "", {})))
-    assert "resnet18 does unlike work: 224 px, cifar10 data (2); 32 px, cifar10 data (1)." in said
+    assert "resnet18 does different work: 224 px, cifar10 data (2); 32 px, cifar10 data (1)." in said
 
 
 def test_of_one_work_nothing_is_said(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, [LARGE, TWO]))
     assert list(ranking.best(read).work) == [""]
-    assert "unlike work" not in str(section(Material(read, "", {})))
+    assert "different work" not in str(section(Material(read, "", {})))
     assert "only" not in fastest(read, "resnet18").note

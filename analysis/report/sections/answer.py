@@ -13,7 +13,7 @@ from analysis.report.material import Material
 
 MOST_TITLES = 4  # of findings, before the next section
 MOST_CARDS = 4  # models with cards of their own; more are rows of a table
-HEADER = ("model", "", "value", "95 % interval", "configuration", "cannot be told from it", "note")
+HEADER = ("model", "", "value", "95 % interval", "configuration", "tied (95 %)", "note")
 
 
 def section(material: Material) -> Section:
@@ -26,7 +26,7 @@ def section(material: Material) -> Section:
     unknown: list[Part] = []
     for model in results.models:
         unknown += material.parts(f"the answer for {model}", partial(_answer, results, model, found))
-    parts = [*material.parts("what speaks against it", lambda: [trust(material.findings, results)]), *unknown]
+    parts = [*material.parts("the warnings in a line", lambda: [trust(material.findings, results)]), *unknown]
     if len(found) <= MOST_CARDS:
         parts += [Cards(model, cards) for model, cards in found.items()]
     else:
@@ -38,9 +38,9 @@ def section(material: Material) -> Section:
         parts.append(of_rows("Answers, model by model", HEADER, rows, file="answers.csv"))
     parts.append(
         Text(
-            "“Cannot be told from it”: in a study with so many configurations the highest mean is partly luck; the "
-            "simultaneous 95 % interval of its ratio to these contains 1 (Hsu's comparisons with the best). "
-            "Overlapping intervals are not a test, and none is made of them here."
+            "Tied (95 %): the simultaneous 95 % interval of the ratio contains 1 (Hsu's multiple comparisons with the "
+            "best). The highest of many means is partly chance. Overlapping intervals are not a test and are not used "
+            "as one."
         )
     )
     return Section("answer", title, lead({model: cards[0] for model, cards in found.items()}), tuple(parts))
@@ -66,25 +66,23 @@ def lead(fastest: dict[str, content.Card]) -> str:
             continue
         bounds = card.interval.removeprefix("95 %: ").rpartition(",")[0].replace(" to ", ", ")
         others = f"{card.untested} other{'s' * (card.untested != 1)} with fewer than 3 repeats"
-        alike = ", though others cannot be told from it" if card.alike else ""
-        alike = alike or (f", leaving aside {others}" if card.untested else "")
+        alike = ", tied with others (95 %)" if card.alike else f", {others} not ranked" if card.untested else ""
         said.append(f"{model} is fastest with **{card.name}**: {card.value} [{bounds}]{alike}.")
     return " ".join([*said, f"{len(fastest) - 3} more models below."] if len(fastest) > 3 else said)
 
 
 def trust(found: list[Finding], results: Results) -> Text:
-    """What speaks against the numbers, in a line that leads to the next section."""
+    """The warnings in a line that leads to the next section."""
     if not (results.configurations.n > 0).any():
-        return Text("No trial is ok, so there are no numbers. The next section says why.", content.WRONG)
+        return Text("No trial is ok, so there are no results. The next section states why.", content.WRONG)
     severities = [one.severity for one in found]
     wrong, doubts = severities.count(WRONG), severities.count(DOUBT)
     titles = list(dict.fromkeys(one.title for one in found if one.severity in (WRONG, DOUBT) or not wrong + doubts))
     more = [f"{len(titles) - MOST_TITLES} more"] if len(titles) > MOST_TITLES else []
     named = "; ".join([*titles[:MOST_TITLES], *more])
     if not wrong + doubts:
-        noted = f" To be known: {named}." if named else ""
-        return Text(f"Nothing was found that speaks against these numbers.{noted}", "good")
-    counts = [f"{wrong} thing{'s' * (wrong != 1)} wrong"] * bool(wrong)
+        return Text(f"No warnings. Notes: {named}." if named else "No warnings.", "good")
+    counts = [f"{wrong} wrong"] * bool(wrong)
     counts += [f"{doubts} doubt{'s' * (doubts != 1)}"] * bool(doubts)
     tone = content.WRONG if wrong else content.DOUBT
-    return Text(f"Before using these numbers, read the next section: {' and '.join(counts)} ({named}).", tone)
+    return Text(f"Read the next section before you use these numbers: {' and '.join(counts)} ({named}).", tone)

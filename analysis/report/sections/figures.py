@@ -11,11 +11,11 @@ ORDER = (
 )
 ELSEWHERE = ("drift", "steps", "roofline", "scaling")  # beside what they explain
 GAPS = {
-    "speedup": ("No figure of speed-ups", "no configuration of more than one worker has one"),
-    "allreduce-gain": ("No figure of what 16 bits gain", "no pair of configurations differs in its allreduce alone"),
+    "speedup": ("No speed-up figure", "no configuration of more than one worker has a speed-up"),
+    "allreduce-gain": ("No figure of the 16-bit gain", "no pair of configurations differs in its allreduce alone"),
     "waterfall": ("No waterfall of efficiency", "phases of a configuration with a speed-up were not measured"),
     "frontier": ("No figure of memory against batch", "peak memory was not measured at several batch sizes"),
-    "pareto": ("No figure of cost against time", "there are no two configurations to choose between"),
+    "pareto": ("No figure of cost against time", "it needs two comparable configurations"),
 }
 
 
@@ -29,8 +29,8 @@ def section(material: Material) -> Section:
     parts: list[Part] = [*known, *others]
     parts += [missing(what, why) for name, (what, why) in GAPS.items() if not material.drawn(name)]
     lead = (
-        "Intervals are 95 %, between repeats. Each figure is also in figures/, as PNG and as SVG."
+        "Intervals are 95 %, between repeats. Each figure is also in figures/, as PNG and SVG."
         if known or others
-        else "There is none: nothing was measured."
+        else "No figures: nothing was measured."
     )
     return Section("figures", "Figures", lead, tuple(parts))

@@ -30,8 +30,8 @@ def section(material: Material) -> Section:
     for name, (make, behind) in TABLES.items():
         parts += material.parts(f"table: {name}", partial(_table, name, make, behind, results))
     lead = (
-        "Scaling laws, fitted to at least 4 worker counts and compared by what each says of a count left out; what "
-        "they say of counts that were not run; the next configuration most worth its time."
+        "Scaling laws, fitted to at least 4 worker counts and compared by their held-out error; predictions for "
+        "worker counts that were not run; the configurations most worth measuring next."
     )
     return Section("next", "What next", lead, tuple(parts))
 
@@ -39,7 +39,7 @@ def section(material: Material) -> Section:
 def _worth(results: Results) -> Iterator[Part]:
     worth = [f"{one.rule}: {one.sentence}" for one in suggestions(results, comparisons(results))]
     if worth:
-        yield Text("**Most worth measuring next**, first things first:")
+        yield Text("**Most worth measuring next**, in this order:")
         yield Bullets(tuple(worth))
     else:
         yield missing("Nothing to measure next", "no rule has a suggestion (docs/report.md)")
@@ -53,4 +53,4 @@ def _table(
         yield of_listing(found, f"{name}.csv", behind(results))
     elif name == "extrapolation":
         why = " ".join(scaling.declined(results)) or "nothing was measured with more than one worker."
-        yield missing("No prediction to worker counts that were not run", why)
+        yield missing("No prediction for worker counts that were not run", why)

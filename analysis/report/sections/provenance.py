@@ -24,21 +24,20 @@ def section(material: Material) -> Section:
 
 
 def _parts(material: Material, origins: Origins) -> Iterator[Part]:
-    yield Heading("Again")
+    yield Heading("Reproduce")
     yield Bullets(
         (
             f"This page, its tables and figures: `python -m analysis report {material.folder}`",
-            f"Every trial: `python run_sweep.py {material.folder}/{STUDY_FILE}`; a trial that is finished is not run "
-            "again",
-            "One trial by hand: its line below, or command.txt in its folder",
+            f"Every trial: `python run_sweep.py {material.folder}/{STUDY_FILE}` (finished trials are skipped)",
+            "One trial by hand: its command line below, or command.txt in its folder",
         )
     )
-    yield Heading("Where and with what")
-    grid = _grid("What the records say of themselves", origins.about, "about.csv")
+    yield Heading("Environment")
+    grid = _grid("Machine, code and data, as recorded", origins.about, "about.csv")
     yield grid or missing("Not known", "no record could be read")
     for title, table, file in (
         ("Versions", origins.versions, "versions.csv"),
-        ("Environment variables that decide speed", origins.environment, "environment.csv"),
+        ("Environment variables that affect speed", origins.environment, "environment.csv"),
     ):
         found = _grid(title, table, file)
         yield Fold(title, (found,)) if found else missing(title, "none is recorded")
@@ -96,4 +95,4 @@ def _samples(origins: Origins) -> Iterator[Part]:
         yield Text("Traces of single trials, for chrome://tracing or ui.perfetto.dev:")
         yield Files(origins.profiles)
     else:
-        yield missing("Traces", "none was taken; `python run_sweep.py STUDY --profile TRIAL` takes one of one trial")
+        yield missing("Traces", "none; `python run_sweep.py STUDY --profile TRIAL` records one")

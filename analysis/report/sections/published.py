@@ -17,8 +17,8 @@ def section(material: Material) -> Section:
     verdicts = made.verdict.value_counts().to_dict() if len(made) else {}
     said = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
     lead = (
-        f"Ratios beside ratios, never speeds: their machines were others. {said}."
+        f"Ratios are compared, not speeds: the machines differ. {said}."
         if said
-        else "This study measured nothing that was published."
+        else "This study measured no published configuration."
     )
     return Section("published", "Published beside measured", lead, tuple(parts))

@@ -32,9 +32,9 @@ def section(material: Material) -> Section:
     for what, listing in (("all configurations", everything.configurations), ("all trials", everything.trials)):
         parts += material.parts(what, partial(_listed, listing, results))
     lead = (
-        f"Means of {results.repeats}. ▲: the fastest of its row; ≈: cannot be told from it at 95 %; ▼: surely slower "
-        "than it, and the slowest. ★: the row of the fastest of all. Bars are shares of the largest value of the "
-        "table. What failed stands in its place."
+        f"Means of {results.repeats}. ▲: the fastest of its row; ≈: tied with it (95 %); ▼: the slowest of its row, "
+        "slower than the fastest (p < 0.05, Welch; not corrected for the number of rows). ★: the row of the fastest "
+        "of all. Bars: shares of the largest value of the table. A failed configuration shows its status."
     )
     return Section("tables", "Tables", lead, tuple(parts))
 

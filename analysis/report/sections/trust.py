@@ -1,4 +1,4 @@
-"""Can you trust it: parity, warnings, the machine's noise, what failed and why, what may not be compared with what."""
+"""Can you trust it: parity, warnings, the machine's noise, what failed and why, what is not compared."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def section(material: Material) -> Section:
         ("parity", lambda: _parity(results)),
         ("the machine's noise and drift", lambda: _machine(material)),
         ("what failed", lambda: _failed(results)),
-        ("what is not compared with what", lambda: _compared(results)),
+        ("what is not compared", lambda: _compared(results)),
         ("records that could not be read", lambda: _skipped(material)),
     ):
         parts += material.parts(what, make)
@@ -72,7 +72,7 @@ def _warnings(found: list[Finding], results: Results) -> Iterator[Part]:
     yield Heading("Warnings")
     if not found:
         none = not (results.configurations.n > 0).any()
-        yield Text("Nothing was measured, so nothing was looked for.") if none else Text("Nothing was found.", GOOD)
+        yield Text("Nothing was measured, so nothing was checked.") if none else Text("No warnings.", GOOD)
     names = {str(row["configuration"]): _name(row) for row in results.rows}
     for one in found:
         yield Text(f"**{one.title}.** {one.text}", TONES[one.severity], f"{one.severity} {_flaw(one)}".strip())
@@ -101,7 +101,7 @@ def _first(names: list[str]) -> tuple[str, ...]:
 
 
 def _parity(results: Results) -> Iterator[Part]:
-    yield Heading("Parity: does each framework train what one process would?")
+    yield Heading("Parity: does each framework train the same as one process?")
     gates = results.gates
     if gates.empty:
         yield missing("Not checked", "no parity gate was run; `python -m scaling_study.parity --study STUDY` runs them")
@@ -148,8 +148,8 @@ def _failed(results: Results) -> Iterator[Part]:
 
 
 def _compared(results: Results) -> Iterator[Part]:
-    """Whose speed is set beside nobody's, and what has no speed-up."""
-    yield Heading("What is not compared with what")
+    """Configurations whose speed is not comparable, and those without a speed-up."""
+    yield Heading("Not compared")
     rows = results.configurations
     said = list(comparability.sentences(rows))
     without = rows[(rows.status == "ok") & rows.speedup.isna() & (rows.not_comparable.fillna("") == "")]
@@ -159,14 +159,14 @@ def _compared(results: Results) -> Iterator[Part]:
         works = equal_work.alike(row for row in results.rows_of(model) if row["n"])
         if len(works) > 1:
             each = "; ".join(f"{equal_work.name(ours[0])} ({len(ours)})" for ours in works)
-            said.append(f"{model} does unlike work: {each}. The fastest is looked for in each by itself.")
+            said.append(f"{model} does different work: {each}. Each has a fastest of its own.")
     if results.older:
         said.append(
             f"{count(results.older, 'configuration')} measured earlier and no longer in the study: in results.csv only."
         )
     if not (rows.n > 0).any():
-        said.append("Nothing was measured that could be compared.")
-    yield Bullets(tuple(said)) if said else Text("All that was measured may be compared with each other.", GOOD)
+        said.append("No comparable configuration was measured.")
+    yield Bullets(tuple(said)) if said else Text("All measured configurations are comparable.", GOOD)
 
 
 def _skipped(material: Material) -> Iterator[Part]:
@@ -175,5 +175,5 @@ def _skipped(material: Material) -> Iterator[Part]:
         yield Heading("Records that could not be read")
         more = len(skipped) - MOST_SKIPPED
         rest = [f"and {more} more"] if more > 0 else []
-        yield Text("They are left out of everything on this page.", DOUBT)
+        yield Text("They are not used on this page.", DOUBT)
         yield Bullets((*skipped[:MOST_SKIPPED], *rest))
