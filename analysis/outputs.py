@@ -127,6 +127,6 @@ def _named(said: Mapping[str, layout.Listing], numbers: Mapping[str, pd.DataFram
 
 
 def _gains(read: Results) -> Iterator[Made]:
-    pairs = allreduce_gain.of(read)
+    pairs = allreduce_gain.gains(read)
     if len(pairs):
         yield "allreduce-gain", None, pairs

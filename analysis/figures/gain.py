@@ -28,7 +28,7 @@ STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0)
 
 def draw(results: Results) -> Figure | None:
     """The figure, or None where the study measured no pair that differs in allreduce precision only."""
-    pairs = allreduce_gain.of(results)
+    pairs = allreduce_gain.gains(results)
     if pairs.gain.isna().all():
         return None
     signs = {row["configuration"]: comparability.sign(row) for row in results.rows}

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from analysis.frames.results import Results
 
 
-def check(results: Results) -> list[Finding]:
+def all_findings(results: Results) -> list[Finding]:
     """Every finding of a study, the worst first; none where there is nothing to say against it."""
-    from analysis.findings import every
+    from analysis.findings import detectors
 
-    return every.check(results)
+    return detectors.all_findings(results)

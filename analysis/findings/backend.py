@@ -17,7 +17,7 @@ THROUGH_THE_HOST = ("gloo", "host", "mpi")
 HOROVODS = "host"
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def slow_backends(evidence: Evidence) -> Iterator[Finding]:
     on_gpus = [row for row in evidence.rows if row["device"] == "cuda" and int(row["workers"]) > 1]
     slow = [(row, by) for row in on_gpus for by in set(evidence.fact(row, "communicator")) if by in THROUGH_THE_HOST]
     for by, pairs in grouped(slow, lambda pair: pair[1]).items():
@@ -26,13 +26,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         remedy = "Build Horovod with NCCL operations" if by == HOROVODS else "Choose the nccl backend"
         text = (
             f"Gradients of GPUs go through the host ({by}) instead of NCCL, and the way there and back is measured: "
-            f"{finding.who(rows)}. {remedy}, and run these again."
+            f"{finding.named(rows)}. {remedy}, and run these again."
         )
-        yield finding.of(flaw, "GPUs that do not use NCCL", text, WRONG, rows)
+        yield finding.about(flaw, "GPUs that do not use NCCL", text, WRONG, rows)
     whole = [row for row in evidence.rows if 1 in evidence.fact(row, "units") and int(row["workers"]) > 1]
     if whole:
         text = (
             "Sharded as one unit, so all weights are gathered at once, little memory is saved and nothing overlaps: "
-            f"{finding.who(whole)}. Give it a wrapping policy, block by block."
+            f"{finding.named(whole)}. Give it a wrapping policy, block by block."
         )
-        yield finding.of("F24", "One unit, gathered whole", text, WRONG, whole)
+        yield finding.about("F24", "One unit, gathered whole", text, WRONG, whole)

@@ -22,7 +22,7 @@ TITLES = {
 }
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def epoch_faults(evidence: Evidence) -> Iterator[Finding]:
     if evidence.results.details.epochs.empty:
         return
     marked = table(evidence.results)
@@ -34,4 +34,4 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             said.setdefault(fault, []).append(cast("Named", row))
     for (mark, sentence), of in said.items():
         flaw, title, severity, remedy = TITLES[mark]
-        yield finding.of(flaw, title, f"{finding.who(of)}: {sentence}. {remedy}", severity, of)
+        yield finding.about(flaw, title, f"{finding.named(of)}: {sentence}. {remedy}", severity, of)

@@ -35,12 +35,12 @@ class Finding:
             raise ValueError(f"severity {self.severity!r} is none of {', '.join(SEVERITIES)}")
 
 
-def of(flaw: str, title: str, text: str, severity: str, rows: Iterable[Named]) -> Finding:
+def about(flaw: str, title: str, text: str, severity: str, rows: Iterable[Named]) -> Finding:
     """A finding about these configurations."""
     return Finding(flaw, title, text, severity, tuple(dict.fromkeys(str(row["configuration"]) for row in rows)))
 
 
-def who(rows: Sequence[Named], among: Sequence[Named] = ()) -> str:
+def named(rows: Sequence[Named], among: Sequence[Named] = ()) -> str:
     """`resnet18, horovod, 2 workers, fp32, batch 32; ... and 5 more`; `all` where it is all of `among`."""
     if 1 < len(among) == len(rows):
         return "all"

@@ -66,7 +66,7 @@ class Drift:
         return self.p <= FALSE_ALARMS
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def noise_and_drift(evidence: Evidence) -> Iterator[Finding]:
     target, runs = evidence.results.study.target_interval, table(evidence.results)
     least, moved = floor(runs), drift(runs)
     if moved is not None and moved.found:

@@ -26,7 +26,7 @@ NARROW = ("fp16", "bf16")
 MEANINGS = "two meanings"
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def mixed_precisions(evidence: Evidence) -> Iterator[Finding]:
     """For each model and number of workers, and each of the two precisions, once."""
     seen = set()
     for (model, workers), rows in grouped(evidence.rows, lambda row: (str(row["model"]), row["workers"])).items():
@@ -57,7 +57,7 @@ def _two_meanings(rows: list[Row], model: str, workers: int) -> Finding | None:
         row for row in rows
         if (row["framework"] in compute and _computes(row)) or (row["framework"] in wire and _sends(row))
     ]  # fmt: skip
-    return finding.of("F7", "Two meanings of 16 bits", text, DOUBT, concerned)
+    return finding.about("F7", "Two meanings of 16 bits", text, DOUBT, concerned)
 
 
 def _computes(row: Row) -> bool:
@@ -84,4 +84,4 @@ def _unlike(rows: list[Row], key: str, model: str, workers: int) -> Finding | No
         f"With {model} on {finding.count(workers, 'worker')} frameworks {does} unlike precisions, so their difference "
         f"is one of precision, whatever else it is: {each}. Run them in one that they have in common."
     )
-    return finding.of(flaw, title, text, WRONG, [row for row in rows if row["framework"] in names])
+    return finding.about(flaw, title, text, WRONG, [row for row in rows if row["framework"] in names])

@@ -13,7 +13,7 @@ MOST_NAMES = 4
 OURS = "scaling_study"  # its version says less than the commit does
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def mixed_versions(evidence: Evidence) -> Iterator[Finding]:
     """Libraries and commits that differ between the trials of a study; those of one framework only are its own."""
     facts = [fact for row in evidence.rows for fact in evidence.facts.get(str(row["configuration"]), ())]
     versions: dict[str, Counter[str]] = {}

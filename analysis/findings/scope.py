@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from analysis.findings import trained
+from analysis.findings import training_flaws
+from analysis.findings.data_loading import share
 from analysis.findings.evidence import Evidence, grouped
-from analysis.findings.waiting import share
 from analysis.frames.baseline import known
 
 PUBLISHED = tuple(f"F{number}" for number in range(1, 29))
-OF_A_TRAINING = (*dict.fromkeys(flaw for flaw, *_ in trained.LOOKS), "F23", "F26")  # and steps.py, of runs trained
+OF_A_TRAINING = (
+    *dict.fromkeys(flaw for flaw, *_ in training_flaws.LOOKS),
+    "F23",
+    "F26",
+)  # and optimizer_steps.py
 
 
 def _trained(evidence: Evidence) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from analysis.execution.lost_parts import NOTHING, Salvage
-from analysis.findings import check
+from analysis.findings import all_findings
 from analysis.findings.finding import Finding
 from analysis.frames.results import Results
 from analysis.report.content import Part, Picture, lost
@@ -36,7 +36,7 @@ class Material:
     @cached_property
     def findings(self) -> list[Finding]:
         """What speaks against the numbers, the worst first."""
-        return check(self.results)
+        return all_findings(self.results)
 
     def drawn(self, *beginnings: str) -> tuple[Picture, ...]:
         """The pictures whose names are one of these, or begin with one and a dash; in this order."""

@@ -29,7 +29,7 @@ OF_EACH = ("configuration", "status", "reason", "not_comparable", "repeat_values
 
 
 @once
-def of(results: Results) -> pd.DataFrame:
+def gains(results: Results) -> pd.DataFrame:
     """That of a study."""
     return table(results.configurations)
 

@@ -25,7 +25,7 @@ from analysis.frames.cache import once
 from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow
 from analysis.statistics import equal_work
-from analysis.statistics.simultaneous_intervals import Luck
+from analysis.statistics.simultaneous_intervals import Uncertainty
 
 FALSE_ALARMS = 0.05  # of studies, in which the true best is not among what may be the best
 QUANTITIES = ("samples_per_second", "efficiency", "samples_per_worker_second")
@@ -76,11 +76,11 @@ def ranking(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
     if by not in QUANTITIES:
         raise ValueError(f"by is one of {', '.join(QUANTITIES)}, not {by!r}")
     rows: list[Row] = [row for row in results.rows if row["n"]]
-    luck = Luck.of(rows, over_baselines=by == "efficiency")
+    uncertainty = Uncertainty.of_rows(rows, over_baselines=by == "efficiency")
     made: list[dict[str, Any]] = []
     for ours, said in _alike(results, [row for row in rows if _competes(row, by)]):
         ours.sort(key=lambda row: -_value(row, by))
-        found = bounds([row for row in ours if luck.knows(row)], by, luck)
+        found = bounds([row for row in ours if uncertainty.knows(row)], by, uncertainty)
         for index, row in enumerate(ours):
             low, high = found.get(str(row["configuration"]), (None, None))
             rival = ours[0 if index else 1] if len(ours) > 1 else None
@@ -88,7 +88,7 @@ def ranking(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
                 dict(zip(NAMES, values_of(row, NAMES), strict=True))
                 | {"work": said, "place": index + 1, "value": _value(row, by), "ratio_low": low, "ratio_high": high}
                 | {"ratio": None if rival is None else _value(row, by) / _value(rival, by)}
-                | {"verdict": _verdict(index, high) if luck.knows(row) else NO_INTERVAL}
+                | {"verdict": _verdict(index, high) if uncertainty.knows(row) else NO_INTERVAL}
             )
     kinds: dict[str, Any] = dict.fromkeys(("model", "configuration", "series", "work", "verdict"), "string")
     kinds |= dict.fromkeys(("batch", "workers", "n", "place"), "Int64")
@@ -119,12 +119,12 @@ def _verdict(index: int, high: float | None) -> str:
     return BEST if index == 0 else ALIKE if high is None or high > 1 else WORSE
 
 
-def bounds(rows: Sequence[Row], by: str, luck: Luck) -> dict[str, tuple[float, float]]:
+def bounds(rows: Sequence[Row], by: str, uncertainty: Uncertainty) -> dict[str, tuple[float, float]]:
     """Configuration -> bounds of its ratio to the best of the others; none for fewer than two."""
     if len(rows) < 2:
         return {}
     confidence = 1 - 2 * FALSE_ALARMS / (len(rows) - 1)
-    widths = luck.half_widths(rows, confidence)
+    widths = uncertainty.half_widths(rows, confidence)
     logs = np.log([_value(row, by) for row in rows])
     ahead = logs[:, None] - logs
     np.fill_diagonal(ahead, np.inf)  # nothing is its own rival

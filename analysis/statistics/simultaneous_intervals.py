@@ -18,10 +18,10 @@ Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Luck:
+class Uncertainty:
     """`place`: id -> which of the m configurations with enough repeats it is. `counts`: (m,), how many each has.
 
-    With `over_baselines` what is compared are speed-ups: each also has the luck of its baseline.
+    With `over_baselines` what is compared are speed-ups: each also has the uncertainty of its baseline.
     """
 
     place: Mapping[str, int]
@@ -30,7 +30,7 @@ class Luck:
     over_baselines: bool
 
     @classmethod
-    def of(cls, rows: Sequence[Row], *, over_baselines: bool) -> Luck:
+    def of_rows(cls, rows: Sequence[Row], *, over_baselines: bool) -> Uncertainty:
         """Of every configuration that was measured: the spreads of all models together say what each one's is."""
         sure = [row for row in rows if row["n"] >= FEWEST_REPEATS]
         stages = [np.log(first_stage(np.array(values(row)), int(row["planned"]))) for row in sure]
@@ -38,7 +38,7 @@ class Luck:
         place = {str(row["configuration"]): index for index, row in enumerate(sure)}
         counts = np.array([float(row["n"]) for row in sure])
         spread = None
-        if sure:  # the luckiest of many is looked for: of two views of a spread, the wider one
+        if sure:  # the highest of many is looked for: of two views of a spread, the wider one
             found = believed(variances, freedoms)
             spread = Spread(np.maximum(found.variance, variances), found.freedom, wary=True)
         return cls(place, spread, counts, over_baselines)

@@ -59,7 +59,7 @@ def _say(sentences: Iterable[str], console: Console) -> None:
 
 def _warn(results: Results, console: Console) -> None:
     """Every finding in one or two sentences, the worst first, and what the machine was like meanwhile."""
-    found = findings.check(results)
+    found = findings.all_findings(results)
     console.print(Text("\nWarnings" if found else "\nNo warnings", style="bold"))
     for one in found[:MOST_WARNINGS]:
         flaw = f" ({one.flaw})" if one.published else ""

@@ -81,7 +81,7 @@ def remedies(results: Results) -> dict[str, list[Remedy]]:
     """Configuration -> what would help it, the most first; of those whose phases are known."""
     lost = {str(one.row["configuration"]): one for one in attribution.attributions(results)}
     memory = {str(row["configuration"]): family for family in families(results) for row in family.rows}
-    gains = gain.of(results).dropna(subset="gain")
+    gains = gain.gains(results).dropna(subset="gain")
     narrow = {str(pair["reference"]): _measured(pair["gain"], pair["gain_low"], pair["gain_high"], pair["allreduce"])
               for pair in as_rows(gains)}  # fmt: skip
     made = {}

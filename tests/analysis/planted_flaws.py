@@ -71,12 +71,12 @@ def plant_flawed(folder: Path, flawed: Iterable[Flawed | Planted], **about: Any)
 
 
 def flaws(done: Results) -> set[str]:
-    return {one.flaw for one in findings.check(done)}
+    return {one.flaw for one in findings.all_findings(done)}
 
 
 def found(done: Results, flaw: str) -> Finding:
     """The one finding of this flaw, in one or two sentences: what was seen, and what to do. It was looked for."""
     assert flaw not in scope.not_looked_for(Evidence(done))
-    (only,) = [one for one in findings.check(done) if one.flaw == flaw]
+    (only,) = [one for one in findings.all_findings(done) if one.flaw == flaw]
     assert only.text.endswith(".") and len(re.split(r"\. (?=[A-Z])", only.text)) <= 2, only.text
     return only

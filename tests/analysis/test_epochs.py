@@ -178,8 +178,8 @@ FLAWS = {"F9": "F9", "F10": "F10", "F13": "F13", "F17": "F17", "≠": "F8"}  # a
 def test_what_the_table_marks_is_a_warning_of_the_study(tmp_path: Path, planted: list[Epoch]) -> None:
     done = read(tmp_path, planted)
     marks = {mark for flags in table.table(done)["flags"] for mark in flags.split(";") if mark}
-    ours = {one.flaw: one.text for one in epochs.check(Evidence(done))}
-    assert {one.text for one in findings.check(done)} >= set(ours.values())
+    ours = {one.flaw: one.text for one in epochs.epoch_faults(Evidence(done))}
+    assert {one.text for one in findings.all_findings(done)} >= set(ours.values())
     assert set(ours) == {FLAWS[mark] for mark in marks} and len(marks) == (planted[0].data != 5.0)
     assert all("batch " in text and text.endswith(".") for text in ours.values()), ours
 

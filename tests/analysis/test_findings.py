@@ -18,7 +18,7 @@ from planted_pipelines import Pipeline, plant_pipelines
 from rich.console import Console
 
 from analysis import findings
-from analysis.findings import backend, every, finding, models, scope
+from analysis.findings import backend, detectors, finding, model_identity, scope
 from analysis.findings.evidence import Evidence
 from analysis.findings.finding import DOUBT, NOTE, WRONG, Finding
 from analysis.frames import results
@@ -38,18 +38,18 @@ def test_a_sound_study_has_no_findings(tmp_path: Path) -> None:
     quiet = [replace(one, noise=0.005) for one in planted]
     plant(tmp_path, quiet, **about)
     plant_gates(tmp_path, quiet, study=about["study"])
-    assert findings.check(results.read(tmp_path)) == []
+    assert findings.all_findings(results.read(tmp_path)) == []
 
 
 @pytest.mark.parametrize("planted", [[], [replace(ONE, status="oom", speed=None)]], ids=["empty", "all failed"])
 def test_where_nothing_was_measured_nothing_is_found(tmp_path: Path, planted: list[Planted]) -> None:
-    assert findings.check(results.read(plant(tmp_path, planted))) == []
+    assert findings.all_findings(results.read(plant(tmp_path, planted))) == []
 
 
 def test_what_was_planned_and_not_run_is_a_doubt(tmp_path: Path) -> None:
     known = [one.trial().configuration for one in (ONE, TWO)]
     plant(tmp_path, [ONE, TWO], baseline={"framework": "single"}, configurations=[*known, "a", "b", "c", "d"])
-    (one,) = [one for one in findings.check(results.read(tmp_path)) if one.flaw == "unmeasured"]
+    (one,) = [one for one in findings.all_findings(results.read(tmp_path)) if one.flaw == "unmeasured"]
     assert one.severity == DOUBT
     assert one.text.startswith("4 of the 6 configurations of the study have no record that can be read: a; b; c and 1 ")
 
@@ -154,9 +154,11 @@ def test_f5_one_model_with_two_parameter_counts(tmp_path: Path) -> None:
 
 
 def test_f5_known_variants_may_have_as_many() -> None:
-    assert models._related("transformer_lm", "transformer_lm_unmasked")
-    assert models._related("resnet8_groupnorm", "resnet8") and not models._related("resnet18", "resnet50")
-    assert not models._related("one of mine", "another of mine")
+    assert model_identity._related("transformer_lm", "transformer_lm_unmasked")
+    assert model_identity._related("resnet8_groupnorm", "resnet8") and not model_identity._related(
+        "resnet18", "resnet50"
+    )
+    assert not model_identity._related("one of mine", "another of mine")
 
 
 def waiting(share: float, mean: float = 0.32) -> dict[str, Any]:
@@ -351,7 +353,7 @@ FLAWS = {
 def trained(folder: Path, **changes: Any) -> set[Finding]:
     said = {**TRAINED, **changes}
     done = plant_flawed(folder, [Flawed(ONE, {"training": said}), Flawed(TWO, {"training": said})])
-    return set(findings.check(done))
+    return set(findings.all_findings(done))
 
 
 def test_a_sound_training_has_no_findings(tmp_path: Path) -> None:
@@ -478,7 +480,7 @@ def test_several_versions_and_commits(tmp_path: Path) -> None:
 
 def test_the_worst_comes_first_and_each_once(tmp_path: Path) -> None:
     done = plant_flawed(tmp_path, [Flawed(replace(ONE, repeats=1), {"warmup_seconds": []}), Flawed(TWO, waiting(0.5))])
-    seen = findings.check(done)
+    seen = findings.all_findings(done)
     assert [one.severity for one in seen] == sorted((one.severity for one in seen), key=finding.SEVERITIES.index)
     assert len(seen) == len(set(seen)) >= 3
     known = set(done.configurations.configuration)
@@ -492,7 +494,7 @@ def test_a_check_that_fails_costs_nobody_the_others_and_is_said(
         raise KeyError("workers")
         yield
 
-    monkeypatch.setattr(every, "DETECTORS", (broken, *every.DETECTORS))
+    monkeypatch.setattr(detectors, "DETECTORS", (broken, *detectors.DETECTORS))
     done = plant_flawed(tmp_path, [replace(ONE, repeats=1)])
     assert flaws(done) == {"unchecked", "F2"}
     assert "could not be made: KeyError: 'workers'" in found(done, "unchecked").text
@@ -513,13 +515,13 @@ def test_words_of_others_cannot_command_a_terminal(tmp_path: Path) -> None:
     evil = {"backend": {"backend": "gloo\x1b[2J"}, "versions": {"\x1b[2Jtorch": "1"}}
     done = plant_flawed(tmp_path, [ONE, Flawed(TWO, evil, {"commit": "\x1b[2J"})])
     assert all(str(value).isprintable() for value in done.details.facts.to_numpy().ravel())
-    assert backend.THROUGH_THE_HOST and all(one.text.isprintable() for one in findings.check(done))
+    assert backend.THROUGH_THE_HOST and all(one.text.isprintable() for one in findings.all_findings(done))
 
 
 def test_records_of_before_have_no_facts_and_no_false_alarm(tmp_path: Path) -> None:
     done = plant_flawed(tmp_path, [ONE, TWO])
     empty = replace(done, details=replace(done.details, facts=done.details.facts.iloc[:0]))
-    assert findings.check(empty) == [] and Evidence(empty).fact(Evidence(empty).rows[0], "cores") == []
+    assert findings.all_findings(empty) == [] and Evidence(empty).fact(Evidence(empty).rows[0], "cores") == []
 
 
 # --- in the terminal ---

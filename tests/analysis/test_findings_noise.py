@@ -91,7 +91,7 @@ def test_the_smallest_difference_is_that_of_a_t_test() -> None:
 
 
 def test_a_noisy_machine_is_said_with_what_is_noise(tmp_path: Path) -> None:
-    (seen,) = [one for one in findings.check(swept(tmp_path, repeats=20, spread=0.05)) if one.flaw == "noise"]
+    (seen,) = [one for one in findings.all_findings(swept(tmp_path, repeats=20, spread=0.05)) if one.flaw == "noise"]
     assert "more than the target of ±2 %" in seen.text
     assert re.search(r"With 20 repeats a side take differences below \d %", seen.text)
 
@@ -100,7 +100,7 @@ def test_what_may_be_within_the_target_is_no_finding(tmp_path: Path) -> None:
     done = swept(tmp_path, repeats=3, spread=0.022)
     least = noise.floor(noise.table(done))
     assert least is not None and least.low < 0.02 < least.spread
-    assert "noise" not in {one.flaw for one in findings.check(done)}
+    assert "noise" not in {one.flaw for one in findings.all_findings(done)}
 
 
 def test_a_wild_machine_is_said_without_powers_of_ten() -> None:
@@ -117,12 +117,12 @@ def test_a_machine_that_slows_down_is_seen_with_how_much(tmp_path: Path) -> None
     moved = noise.drift(noise.table(done))
     assert moved is not None and moved.found and moved.p < 1e-4
     assert -0.13 < moved.total < -0.07 and moved.trials == 24 and math.isclose(moved.hours, 23 / 12)
-    (seen,) = [one for one in findings.check(done) if one.flaw == "drift"]
+    (seen,) = [one for one in findings.all_findings(done) if one.flaw == "drift"]
     assert seen.severity == "doubt" and "tend to be slower: -" in seen.text
 
 
 def test_a_small_drift_is_a_note(tmp_path: Path) -> None:
-    (seen,) = [one for one in findings.check(swept(tmp_path, drift=0.015, spread=0.001)) if one.flaw == "drift"]
+    (seen,) = [one for one in findings.all_findings(swept(tmp_path, drift=0.015, spread=0.001)) if one.flaw == "drift"]
     assert seen.severity == "note" and "tend to be faster: +" in seen.text
 
 

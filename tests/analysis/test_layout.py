@@ -6,6 +6,7 @@ import pytest
 
 from analysis.tables import layout
 from analysis.tables.layout import Cell, Listing
+from analysis.text.number_formats import number
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ from analysis.tables.layout import Cell, Listing
     ],
 )
 def test_numbers_have_the_places_they_deserve(value: float, half: float | None, text: str) -> None:
-    assert layout.number(value, half) == text
+    assert number(value, half) == text
 
 
 def test_a_listing_in_markdown() -> None:

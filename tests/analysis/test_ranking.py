@@ -17,7 +17,7 @@ from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.statistics import ranking
 from analysis.statistics.ranking import ALIKE, BEST, NO_INTERVAL, WORSE
-from analysis.statistics.simultaneous_intervals import Luck
+from analysis.statistics.simultaneous_intervals import Uncertainty
 
 SINGLE = Planted("single", speed=100.0, noise=0.005, repeats=5)
 TWO = replace(SINGLE, framework="horovod", workers=2, allreduce="fp32", speed=160.0)
@@ -141,7 +141,7 @@ def test_the_true_best_is_among_what_may_be_the_best(noises: tuple[float, ...], 
              "oversubscribed": False, "not_comparable": "", "baseline": "", "speedup": None}
             for place, one in enumerate(values)
         ]  # fmt: skip
-        found = ranking.bounds(rows, "samples_per_second", Luck.of(rows, over_baselines=False))
+        found = ranking.bounds(rows, "samples_per_second", Uncertainty.of_rows(rows, over_baselines=False))
         kept += [found[name][1] > 1 for name in ("0", "1")]
     seen = [Seen(int(count), studies) for count in (kept if apart == 0 else kept[:1])]
     print(f"\n{noises[:2]}, {apart} apart: a true best is kept in {' and '.join(map(str, seen))}")

@@ -274,7 +274,7 @@ def breaks(*_: object, **__: object) -> None:
 @pytest.mark.parametrize(
     ("place", "what"),
     [
-        ("analysis.report.material.check", "warnings"),
+        ("analysis.report.material.all_findings", "warnings"),
         ("analysis.report.answers.fastest", "the answer for resnet8"),
         ("analysis.report.sections.tables.throughput.speedup", "speed-up of resnet18"),
         ("analysis.report.sections.why.bottlenecks", "the bottlenecks"),

@@ -19,7 +19,7 @@ from analysis.frames.gates import NOT_CHECKED
 from scaling_study.models import MODELS
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def wrong_models(evidence: Evidence) -> Iterator[Finding]:
     yield from _parity(evidence)
     yield from _two_counts(evidence)
     yield from _one_count(evidence)
@@ -31,15 +31,15 @@ def _parity(evidence: Evidence) -> Iterator[Finding]:
     """What trains something else, and what nobody has looked at."""
     failed = [row for row in evidence.rows if comparability.failed(row)]
     for fault, rows in grouped(failed, lambda row: str(row["parity"])).items():
-        said = f"{' '.join(fault.split())} ({finding.who(rows)})"
+        said = f"{' '.join(fault.split())} ({finding.named(rows)})"
         text = f"Does not train what one process would: {said}. Compare its speed with nothing."
-        yield finding.of("parity", "Parity failed", text, WRONG, rows)
+        yield finding.about("parity", "Parity failed", text, WRONG, rows)
     if unknown := [row for row in evidence.rows if row["parity"] == NOT_CHECKED]:
         text = (
-            f"Nobody has shown that these train what one process would: {finding.who(unknown, evidence.rows)}. "
+            f"Nobody has shown that these train what one process would: {finding.named(unknown, evidence.rows)}. "
             "Run python -m scaling_study.parity --study FILE."
         )
-        yield finding.of("parity", "Parity not checked", text, DOUBT, unknown)
+        yield finding.about("parity", "Parity not checked", text, DOUBT, unknown)
 
 
 def _two_counts(evidence: Evidence) -> Iterator[Finding]:
@@ -48,12 +48,12 @@ def _two_counts(evidence: Evidence) -> Iterator[Finding]:
     for (model, _), rows in grouped(counted, lambda row: (row["model"], row["data_source"])).items():
         counts = grouped(rows, lambda row: row["parameters"] or 0)
         if len(counts) > 1:
-            each = "; ".join(f"{count:,} in {finding.who(of)}" for count, of in sorted(counts.items()))
+            each = "; ".join(f"{count:,} in {finding.named(of)}" for count, of in sorted(counts.items()))
             text = (
                 f"Rows of {model} have unlike parameter counts, so they train unlike models: {each}. Find out which is "
                 f"{model}, and compare the others with nothing."
             )
-            yield finding.of("F5", "One model, several parameter counts", text, WRONG, rows)
+            yield finding.about("F5", "One model, several parameter counts", text, WRONG, rows)
 
 
 def _one_count(evidence: Evidence) -> Iterator[Finding]:
@@ -70,7 +70,7 @@ def _one_count(evidence: Evidence) -> Iterator[Finding]:
                 "Look at what their scripts build."
             )
             ours = [row for row in rows if row["model"] in names]
-            yield finding.of("F5", "Several models, one parameter count", text, WRONG, ours)
+            yield finding.about("F5", "Several models, one parameter count", text, WRONG, ours)
 
 
 def _related(a: str, b: str) -> bool:
@@ -87,7 +87,7 @@ def _variants(evidence: Evidence) -> Iterator[Finding]:
         if about is not None and about.like in models:
             departs = about.departs.replace(" (F10)", "")
             text = f"{name} is a variant of {about.like} and not it: {departs}. Quote its speed for itself alone."
-            yield finding.of("F10", "A variant beside its original", text, DOUBT, rows)
+            yield finding.about("F10", "A variant beside its original", text, DOUBT, rows)
 
 
 def _lost(evidence: Evidence) -> Iterator[Finding]:
@@ -102,6 +102,6 @@ def _lost(evidence: Evidence) -> Iterator[Finding]:
             missing = int(row["parameters"]) - int(have)
             text = (
                 f"{missing:,} of {row['parameters']:,} parameters are in no stage: they are never trained "
-                f"({finding.who([row])}). Cut the model so that each is in one."
+                f"({finding.named([row])}). Cut the model so that each is in one."
             )
-            yield finding.of("F15", "Weights that no stage has", text, WRONG, [row])
+            yield finding.about("F15", "Weights that no stage has", text, WRONG, [row])

@@ -20,7 +20,7 @@ TIMED = "Samples per second do not depend on it; compare no losses and no accura
 TRAINED = "Scale the rate with the batch, or hold the global batch."
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def unequal_steps(evidence: Evidence) -> Iterator[Finding]:
     rated = [(row, set(evidence.fact(row, "learning_rate"))) for row in evidence.rows]
     rows = [(row, rates.pop()) for row, rates in rated if len(rates) == 1]
     yield from _with_workers(evidence, rows)
@@ -44,10 +44,10 @@ def _with_workers(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterato
             flaw, severity = ("F13", DOUBT if severity == NOTE else severity)
         text = (
             f"{model} has global batches of {batches} samples at one learning rate ({rate:g}): so many fewer optimiser "
-            f"steps in an epoch are another training ({finding.who(concerned)}). "
+            f"steps in an epoch are another training ({finding.named(concerned)}). "
         )
         text += TRAINED if trained else TIMED
-        yield finding.of(flaw, "More samples a step, the same learning rate", text, severity, concerned)
+        yield finding.about(flaw, "More samples a step, the same learning rate", text, severity, concerned)
 
 
 def _between_strategies(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterator[Finding]:
@@ -65,7 +65,7 @@ def _between_strategies(evidence: Evidence, rated: list[tuple[Row, float]]) -> I
                 f"Results of {model} at one learning rate ({rate:g}) and unlike global batches ({each}) compare "
                 "numbers of steps, not strategies. Train all at one global batch."
             )
-            yield finding.of("F23", "Strategies with unlike optimiser steps", text, WRONG, ours)
+            yield finding.about("F23", "Strategies with unlike optimiser steps", text, WRONG, ours)
 
 
 def _trained(evidence: Evidence, rows: list[Row]) -> list[Row]:

@@ -14,7 +14,7 @@ from analysis.findings.finding import WRONG, Finding, Row
 from analysis.frames.baseline import known, values_of
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def unequal_work(evidence: Evidence) -> Iterator[Finding]:
     yield from _miscounted(evidence)
     yield from _unlike_epochs(evidence)
     yield from _unlike_data(evidence)
@@ -31,10 +31,10 @@ def _miscounted(evidence: Evidence) -> Iterator[Finding]:
     rows = [row for row in evidence.rows if row["configuration"] in names]
     text = (
         f"{finding.count(len(wrong), 'trial')} did not see steps x global batch samples: {first.trial} saw "
-        f"{first.samples_seen:,} in {first.steps:,} steps of {first.global_batch:,} ({finding.who(rows)}). Compare "
+        f"{first.samples_seen:,} in {first.steps:,} steps of {first.global_batch:,} ({finding.named(rows)}). Compare "
         "them with nothing until their script counts rightly."
     )
-    yield finding.of("F9", "Samples that do not add up", text, WRONG, rows)
+    yield finding.about("F9", "Samples that do not add up", text, WRONG, rows)
 
 
 def _unlike_epochs(evidence: Evidence) -> Iterator[Finding]:
@@ -47,10 +47,11 @@ def _unlike_epochs(evidence: Evidence) -> Iterator[Finding]:
         least, most = counted[0], counted[-1]
         if sizes[id(most)] - sizes[id(least)] >= max(int(row["global_batch"]) for row in counted):
             text = (
-                f"An epoch of {finding.who([least])} has {sizes[id(least)]:,} samples, one of {finding.who([most])} "
-                f"{sizes[id(most)]:,}: they are not the same work. Compare samples per second, never seconds an epoch."
+                f"An epoch of {finding.named([least])} has {sizes[id(least)]:,} samples, one of "
+                f"{finding.named([most])} {sizes[id(most)]:,}: they "
+                "are not the same work. Compare samples per second, never seconds an epoch."
             )
-            yield finding.of("F9", "Epochs of unlike work", text, WRONG, [least, most])
+            yield finding.about("F9", "Epochs of unlike work", text, WRONG, [least, most])
 
 
 def _unlike_data(evidence: Evidence) -> Iterator[Finding]:
@@ -60,9 +61,9 @@ def _unlike_data(evidence: Evidence) -> Iterator[Finding]:
         sources = grouped(named, lambda row: str(row["data_source"]).split()[0].rstrip(":;,"))
         asked = {row["data"] for row in named}
         if len(sources) > 1 and len(asked) < len(sources):  # what the study itself compares is no accident
-            each = "; ".join(f"{name} in {finding.who(of)}" for name, of in sorted(sources.items()))
+            each = "; ".join(f"{name} in {finding.named(of)}" for name, of in sorted(sources.items()))
             text = f"Rows of {model} read unlike data: {each}. Run them on one data set."
-            yield finding.of("F9", "Unlike data", text, WRONG, named)
+            yield finding.about("F9", "Unlike data", text, WRONG, named)
 
 
 def _same_data(row: Row) -> tuple[object, ...]:

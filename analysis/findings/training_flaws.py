@@ -2,7 +2,7 @@
 
 F11 a frozen network            F12 the loss of the last batch alone, maps of hidden channels and an unlikely class
 F18 the test set selects        F20 a checkpoint of another     F22 train and test set joined
-F23 unlike steps (steps.py)     F25 every epoch in one order    F27 a part of the validation set alone
+F23 unlike steps (optimizer_steps.py)  F25 every epoch in one order    F27 a part of the validation set alone
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TEST = "test"
 RIGHT_MAPS = {"channels": "class", "class": "most likely"}
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def training_flaws(evidence: Evidence) -> Iterator[Finding]:
     """Each flaw once, with all configurations that have it."""
     for flaw, title, severity, look, remedy in LOOKS:
         said: dict[str, list[Row]] = {}
@@ -27,7 +27,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 if text := look(ranks):
                     said.setdefault(text, []).append(row)
         for text, rows in said.items():
-            yield finding.of(flaw, title, f"{text} ({finding.who(rows)}). {remedy}", severity, rows)
+            yield finding.about(flaw, title, f"{text} ({finding.named(rows)}). {remedy}", severity, rows)
 
 
 def _frozen(ranks: tuple[Training, ...]) -> str:

@@ -7,22 +7,22 @@ from functools import partial
 
 from analysis.execution.lost_parts import Salvage
 from analysis.findings import (
-    absent,
     backend,
-    cliffs,
+    batch_cliffs,
+    data_loading,
+    disturbances,
     epochs,
-    machine,
-    models,
+    missing_results,
+    model_identity,
     noise,
+    optimizer_steps,
+    pipeline_cuts,
     precision,
     provenance,
-    speedups,
-    stages,
-    steps,
+    superlinear,
     timing,
-    trained,
-    waiting,
-    work,
+    training_flaws,
+    unequal_work,
 )
 from analysis.findings.evidence import Evidence
 from analysis.findings.finding import DOUBT, Finding, ordered
@@ -30,13 +30,26 @@ from analysis.frames.results import Results
 
 Detector = Callable[[Evidence], Iterator[Finding]]
 DETECTORS: tuple[Detector, ...] = (
-    *(models.check, work.check, epochs.check, speedups.check, precision.check, steps.check, waiting.check),
-    *(timing.check, backend.check, stages.check, trained.check, cliffs.check, noise.check, machine.check),
-    *(provenance.check, absent.check),
+    model_identity.wrong_models,
+    unequal_work.unequal_work,
+    epochs.epoch_faults,
+    superlinear.superlinear_speedups,
+    precision.mixed_precisions,
+    optimizer_steps.unequal_steps,
+    data_loading.loader_limits,
+    timing.timing_flaws,
+    backend.slow_backends,
+    pipeline_cuts.unbalanced_cuts,
+    training_flaws.training_flaws,
+    batch_cliffs.batch_cliffs,
+    noise.noise_and_drift,
+    disturbances.disturbances,
+    provenance.mixed_versions,
+    missing_results.missing_results,
 )
 
 
-def check(results: Results) -> list[Finding]:
+def all_findings(results: Results) -> list[Finding]:
     """What each of DETECTORS finds, the worst first. One that fails on what nobody foresaw is a finding itself."""
     if not (results.configurations.n > 0).any():
         return []
@@ -52,8 +65,8 @@ def _all(detector: Detector, evidence: Evidence) -> list[Finding]:
 
 
 def _name(detector: Detector) -> str:
-    """`the check of cliffs`: each module looks for one kind of flaw."""
-    return f"the check of {detector.__module__.rpartition('.')[2]}"
+    """`the detector of batch cliffs`: each module looks for one kind of flaw."""
+    return f"the detector of {detector.__name__.replace('_', ' ')}"
 
 
 def _unchecked(why: str) -> Finding:

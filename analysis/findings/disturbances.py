@@ -10,7 +10,7 @@ from analysis.findings.finding import DOUBT, NOTE, Finding
 from scaling_study.records.store import BUSY_CORES
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def disturbances(evidence: Evidence) -> Iterator[Finding]:
     runs = evidence.runs
     others = runs.busy_elsewhere_cores
     disturbed = runs[others > BUSY_CORES]
@@ -22,9 +22,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"busy, {others.max():.1f} at most, and were measured too. Quiet the machine, and run them again: "
             "--retry ok."
         )
-        yield finding.of("busy", "The machine was not quiet", text, DOUBT, rows)
+        yield finding.about("busy", "The machine was not quiet", text, DOUBT, rows)
     if evidence.results.synthetic:
         rows = [row for row in evidence.rows if "synthetic" in str(row["data_source"])]
-        who = finding.who(rows, evidence.rows)
+        who = finding.named(rows, evidence.rows)
         text = f"Trained on generated data: {who}. Speeds may be those of real data; quote no loss."
-        yield finding.of("synthetic", "Synthetic data", text, NOTE, rows)
+        yield finding.about("synthetic", "Synthetic data", text, NOTE, rows)

@@ -15,7 +15,7 @@ from analysis.pipeline.frame import parted, table
 BALANCED = 0.9  # of the ideal: as the table of pipelines has it
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def unbalanced_cuts(evidence: Evidence) -> Iterator[Finding]:
     """One for each cut of a model, with the cap of any schedule and the least cap of those that were run."""
     if not any(shape.is_cut(row) for row in evidence.rows):
         return
@@ -29,7 +29,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         least = f"; with its schedule and micro-batches at most {min(caps):.2f} x" if caps else ""
         text = (
             f"The stages take {shares.text(parted(worst['time_shares']))} of the time: on {worst['stages']} workers no "
-            f"schedule is faster than {worst['most_speedup']:.2f} x one process{least} ({finding.who(ours)}). Cut it "
+            f"schedule is faster than {worst['most_speedup']:.2f} x one process{least} ({finding.named(ours)}). Cut it "
             "evenly (stage_cut), or state this cap beside the speed-up."
         )
-        yield finding.of("F16", "A cut that caps the speed-up", text, DOUBT, ours)
+        yield finding.about("F16", "A cut that caps the speed-up", text, DOUBT, ours)

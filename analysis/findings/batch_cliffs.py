@@ -29,7 +29,7 @@ UNKNOWN = "Look for its cause (--profile) before this row is quoted."
 MOST = 0.5  # of the added time: so much of it in one phase is a place to look
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def batch_cliffs(evidence: Evidence) -> Iterator[Finding]:
     steps = list(_steps(evidence.rows))
     sure = sum(min(small["n"], large["n"]) >= FEWEST_REPEATS for small, large in steps)
     for small, large in steps:
@@ -37,11 +37,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             continue
         cause, where = _cause(small, large)
         text = (
-            f"{finding.who([large])}: {fell} of the samples per second at batch {small['batch']}, {where}. "
+            f"{finding.named([large])}: {fell} of the samples per second at batch {small['batch']}, {where}. "
             f"{CAUSES.get(cause, UNKNOWN)}"
         )
         title = "A cliff along the batch size" + ("" if cause else ", without a cause")
-        yield finding.of("F4", title, text, NOTE if cause else DOUBT, [small, large])
+        yield finding.about("F4", title, text, NOTE if cause else DOUBT, [small, large])
 
 
 def _fell(small: Row, large: Row, confidence: float) -> str:

@@ -17,7 +17,7 @@ from scaling_study.stats.intervals import FEWEST_REPEATS
 WITHOUT_INTERVAL = 1.25  # of the ideal: a single repeat must be so far above it to be suspected
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def superlinear_speedups(evidence: Evidence) -> Iterator[Finding]:
     grown = [(row, base) for row, base in evidence.pairs if int(row["workers"]) > int(base["workers"])]
     sure = [(row, base) for row, base in grown if min(row["n"], base["n"]) >= FEWEST_REPEATS]
     above: list[tuple[float, Row, float]] = []  # how far, which, its lower bound
@@ -29,18 +29,18 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         _, worst, low = max(above, key=lambda one: one[0])
         rows = [row for _, row, _ in above]
         text = (
-            f"Faster than the number of workers allows, beyond all noise: {finding.who(rows)}; most, "
+            f"Faster than the number of workers allows, beyond all noise: {finding.named(rows)}; most, "
             f"{worst['speedup']:.2f} x on {worst['workers']} workers, at least {low:.2f} x. Look for unequal work, "
             "another model or another precision first, then for caches that now hold what they did not."
         )
-        yield finding.of("superlinear", "Superlinear speed-up", text, WRONG, rows)
+        yield finding.about("superlinear", "Superlinear speed-up", text, WRONG, rows)
     few = [(row, base) for row, base in grown if min(row["n"], base["n"]) < FEWEST_REPEATS]
     if single := [row for row, base in few if float(row["speedup"]) > WITHOUT_INTERVAL * ideal(row, base)]:
         text = (
-            f"{finding.who(single)}: up to {max(float(row['speedup']) for row in single):.2f} x, above the number of "
+            f"{finding.named(single)}: up to {max(float(row['speedup']) for row in single):.2f} x, above the number of "
             f"workers, from too few repeats for an interval. Repeat it {FEWEST_REPEATS} times before it is quoted."
         )
-        yield finding.of("superlinear", "Superlinear speed-up, perhaps", text, DOUBT, single)
+        yield finding.about("superlinear", "Superlinear speed-up, perhaps", text, DOUBT, single)
 
 
 def ideal(row: Row, base: Row) -> float:

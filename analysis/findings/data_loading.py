@@ -18,7 +18,7 @@ from scaling_study.frameworks import FRAMEWORKS
 MOST = 0.1  # of a step spent waiting for its batch; a hair more is still that
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def loader_limits(evidence: Evidence) -> Iterator[Finding]:
     yield from _loader_bound(evidence)
     yield from _unlike_cores(evidence)
 
@@ -38,19 +38,19 @@ def _loader_bound(evidence: Evidence) -> Iterator[Finding]:
     for base, pairs in ((of[0][1], of) for of in _by_baseline(held)):
         at, rows = slow[base["configuration"]], [row for row, _ in pairs]
         text = (
-            f"The baseline ({finding.who([base])}) waits {100 * at:.0f} % of a step for its batch, so speed-ups over "
-            f"it are in part those of its loader ({finding.who(rows)}). Mend its loader before they are quoted."
+            f"The baseline ({finding.named([base])}) waits {100 * at:.0f} % of a step for its batch, so speed-ups over "
+            f"it are in part those of its loader ({finding.named(rows)}). Mend its loader before they are quoted."
         )
-        yield finding.of("F28", "A baseline that waits for data", text, DOUBT, [base, *rows])
+        yield finding.about("F28", "A baseline that waits for data", text, DOUBT, [base, *rows])
     if bound:
         worst = max(bound, key=lambda row: slow[row["configuration"]])
         text = (
             f"More than {100 * MOST:.0f} % of a step goes into waiting for its batch in "
-            f"{finding.count(len(bound), 'configuration')}: {finding.who(bound)}; most, "
-            f"{100 * slow[worst['configuration']]:.0f} %, in {finding.who([worst])}. A loader is measured there as "
+            f"{finding.count(len(bound), 'configuration')}: {finding.named(bound)}; most, "
+            f"{100 * slow[worst['configuration']]:.0f} %, in {finding.named([worst])}. A loader is measured there as "
             "much as a framework: give it more workers, or hold the data in memory."
         )
-        yield finding.of("F6", "A loader is measured", text, DOUBT, bound)
+        yield finding.about("F6", "A loader is measured", text, DOUBT, bound)
 
 
 def _by_baseline(pairs: list[tuple[Row, Row]]) -> list[list[tuple[Row, Row]]]:
@@ -72,10 +72,10 @@ def _unlike_cores(evidence: Evidence) -> Iterator[Finding]:
             least, most = (next(row for row in rows if n in had[id(row)]) for n in (min(counts), max(counts)))
             text = (
                 f"Workers had unlike CPU {what} on {device}, so their speeds are not those of their frameworks alone: "
-                f"{min(counts) or 'no pinned ones'} in {finding.who([least])}, {max(counts)} in {finding.who([most])}. "
-                "Give all the same share, and run these again."
+                f"{min(counts) or 'no pinned ones'} in {finding.named([least])}, {max(counts)} in "
+                f"{finding.named([most])}. Give all the same share, and run these again."
             )
-            yield finding.of("F17", f"Unlike CPU {what}", text, WRONG, [least, most])
+            yield finding.about("F17", f"Unlike CPU {what}", text, WRONG, [least, most])
 
 
 def _one_process(row: Row) -> bool:

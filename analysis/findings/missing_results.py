@@ -11,7 +11,7 @@ from analysis.findings.evidence import Evidence
 from analysis.findings.finding import DOUBT, MOST_NAMES, Finding, count
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def missing_results(evidence: Evidence) -> Iterator[Finding]:
     """Records that were left out, and configurations that are planned and unknown: one finding of each."""
     skipped, unseen = evidence.results.skipped, evidence.results.unseen
     if skipped:
