@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.findings import check, noise
+from analysis.findings import all_findings, noise
 from analysis.findings.noise import Drift, Floor
 from analysis.frames.results import Results
 from analysis.tables import notes
@@ -17,7 +17,7 @@ LEGEND = (
 
 def listing(results: Results) -> list[Listing]:
     """One table, a row a finding, the worst first; without rows where nothing was found, and then it says so."""
-    rows = tuple((one.title, one.severity, one.flaw, one.text) for one in check(results))
+    rows = tuple((one.title, one.severity, one.flaw, one.text) for one in all_findings(results))
     measured = bool((results.configurations.n > 0).any())
     nothing = "No warnings." if measured else "Nothing was measured."
     said = (*(() if rows else (nothing,)), LEGEND, *machine(results), notes.source(results))

@@ -194,14 +194,14 @@ def test_several_processes_read_what_one_does(tmp_path: Path, monkeypatch: pytes
     plant(tmp_path, planted, **about)
     rows, beside = trials.read_whole(tmp_path)
     assert len(rows) > 14
-    here, asked = os.getpid(), trials.records.read_trial
+    here, asked = os.getpid(), trials.store.read_trial
 
     def reads(folder: Path) -> Record:
         if os.getpid() != here and dies and folder.name == rows.trial[9]:
             os._exit(9)
         return asked(folder) if dies or os.getpid() != here else pytest.fail("read here")
 
-    monkeypatch.setattr(trials.records, "read_trial", reads)
+    monkeypatch.setattr(trials.store, "read_trial", reads)
     again, beside_again = trials.read_whole(tmp_path, 2)
     pd.testing.assert_frame_equal(again, rows)
     for kind in fields(beside):
