@@ -147,8 +147,8 @@ def _footnote(
     shown: Sequence[Attribution], ours: Sequence[Attribution], every: Sequence[Attribution], results: Results
 ) -> list[str]:
     what = (
-        "From linear speed-up (100 %) down to the measured efficiency; bars to the left are losses, to the right gains, "
-        "and add up."
+        "From linear speed-up (100 %) down to the measured efficiency; bars to the left are losses, to the right "
+        "gains; they add up."
     )
     if any(part.low is not None for one in shown for part in one.parts):
         what += " Lines, ±: 95 % interval between repeats."
