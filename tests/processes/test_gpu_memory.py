@@ -103,4 +103,4 @@ def test_who_asks_the_sweep_to_end_does_not_wait(used: Callable[..., None], monk
 
 def test_without_nvml_there_is_nothing_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert GpuMemory().returned(Stop()) == []
+    assert GpuMemory().wait_until_freed(Stop()) == []
