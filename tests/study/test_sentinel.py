@@ -117,7 +117,7 @@ def test_the_driver_runs_it_as_planned_and_records_how_often_it_was_meant_to(
     plan_for: Callable[..., Plan], tmp_path: Path
 ) -> None:
     plain = plan_for("take_a_second", batches=tuple(range(1, 22)))
-    made = plan._watched(replace(plain, study=replace(plain.study, sentinel={"batch_per_worker": 4})))
+    made = plan._with_sentinel(replace(plain, study=replace(plain.study, sentinel={"batch_per_worker": 4})))
     seen, _ = planted_sweeps.run(made, tmp_path)
     ran = [id for id in seen.started if id.startswith(made.sentinel)]
     assert ran == [f"{made.sentinel}.r{repeat}" for repeat in (1, 2, 3)] and len(seen.started) == 20 + 3
