@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.tables.layout import Cell
+
 GOOD, NOTE, DOUBT, WRONG = TONES = ("good", "note", "doubt", "wrong")
-BEST, ALIKE, WORST, FAILED, ASIDE = MARKS = ("best", "alike", "worst", "failed", "aside")  # aside: not comparable
 
 
 @dataclass(frozen=True)
@@ -48,15 +49,6 @@ class Cards:
 
     title: str
     cards: tuple[Card, ...]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """`share`: of the largest value of its table, for a bar behind the number; None: no bar."""
-
-    text: str
-    mark: str = ""  # one of MARKS
-    share: float | None = None
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from analysis.frames.baseline import known
 from analysis.frames.results import Results
-from analysis.report.content import ALIKE, ASIDE, BEST, FAILED, WORST, Cell, Grid
+from analysis.report.content import Grid
 from analysis.statistics import equal_work
 from analysis.tables import layout, throughput
+from analysis.tables.layout import ASIDE, FAILED, WORST, Cell
 
 MOST_COLUMNS = 9  # of a table on a page; beyond, a row for each configuration
-MARKS = {layout.BEST: BEST, layout.ALIKE: ALIKE}
 STATUSES = ("oom", "timeout", "failed", "unsupported", "cancelled")
 Place = tuple[int, str]  # batch size, series
 
@@ -26,12 +27,11 @@ def of_table(table: layout.Table, results: Results, model: str, value: str, csv:
     shares, slowest = _shares(ours, value), _slowest(ours)
 
     def cell(place: Place) -> Cell:
-        found = table.cells.get(place)
-        if found is None:
-            return Cell("")
-        mark = MARKS.get(found.mark, "") or (WORST if place in slowest else "")
-        mark = FAILED if not found.ok else ASIDE if found.sign else mark
-        return Cell(found.signed, mark, shares.get(place) if found.ok else None)
+        shown = table.cells.get(place, Cell(""))
+        if not shown.text or shown.mark == FAILED:
+            return shown
+        mark = ASIDE if shown.sign else shown.mark or (WORST if place in slowest else "")
+        return replace(shown, mark=mark, share=shares.get(place))
 
     if len(table.columns) <= MOST_COLUMNS:
         header = (table.row_name, *table.columns)

@@ -18,8 +18,9 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from analysis.report.content import Cell, Grid, Listing, Report
+from analysis.report.content import Grid, Listing, Report
 from analysis.report.slim import slim
+from analysis.tables.layout import Cell
 
 NUMBER = re.compile(r"[±+−-]?[\d.,]+(\s.{0,40})?")
 PLAIN = "/,;:=+*()[]|!$@"  # need no escaping in an address of data; commas are most of a CSV
@@ -66,7 +67,7 @@ def marked(text: str) -> Markup:
 
 def shown(cell: Cell) -> Markup:
     """A cell's text with its sign, which a screen reader is told in words."""
-    text = escape(cell.text)
+    text = escape(cell.signed)
     if not cell.mark or not cell.text:
         return text
     sign = SIGNS[cell.mark]

@@ -6,14 +6,9 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 from analysis.report.content import (
-    ALIKE,
-    BEST,
-    FAILED,
-    WORST,
     Bullets,
     Card,
     Cards,
-    Cell,
     Code,
     Files,
     Fold,
@@ -25,7 +20,7 @@ from analysis.report.content import (
     Report,
     Text,
 )
-from analysis.tables.layout import harmless
+from analysis.tables.layout import harmless, markdown_rows
 
 MOST_ROWS = 400  # of one table; the rest are in its CSV
 
@@ -61,9 +56,9 @@ def _part(part: Part) -> Iterator[str]:
         case Listing():
             yield from (f"**{_line(part.title)}**: {part.length:,} rows, in `{_line(part.file)}`.", "")
         case Picture():
-            yield from (f"![{_words(part.words)}](figures/{part.name}.png)", "")
+            yield from (f"![{harmless(part.words)}](figures/{part.name}.png)", "")
         case Files():
-            yield from (*(f"- [{_words(path)}](<./{quote(path)}>)" for path in part.paths), "")
+            yield from (*(f"- [{harmless(path)}](<./{quote(path)}>)" for path in part.paths), "")
         case Code():
             yield from ("```", *part.text.replace("```", "'''").splitlines(), "```", "")
         case Fold():
@@ -82,34 +77,13 @@ def _card(card: Card) -> str:
 def _grid(grid: Grid) -> Iterator[str]:
     yield from (f"**{_line(grid.title)}**", "")
     if grid.rows:
-        rules = [":---"] * grid.names + ["---:"] * (len(grid.header) - grid.names)
-        yield _row(map(_words, grid.header))
-        yield _row(rules)
-        for row in grid.rows[:MOST_ROWS]:
-            yield _row(map(_cell, row))
-        yield ""
+        yield from (*markdown_rows(grid.header, grid.rows[:MOST_ROWS], grid.names), "")
     if len(grid.rows) > MOST_ROWS:
         yield from (f"{len(grid.rows) - MOST_ROWS} more rows.", "")
     yield from (*(f"- {_line(note)}" for note in grid.notes), "")
 
 
-def _cell(cell: Cell) -> str:
-    text = _words(cell.text)
-    if not text:
-        return ""
-    signs = {ALIKE: f"{text} ≈", WORST: f"{text} ▼", FAILED: f"*{text}*", BEST: f"**{text}**"}
-    return signs.get(cell.mark, text)
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _words(text: str) -> str:
-    return harmless(" ".join(text.split()))
-
-
 def _line(text: str) -> str:
     """On a line of its own, and the beginning of nothing: of no heading, quotation or list."""
-    said = _words(text)
+    said = harmless(text)
     return f"\\{said}" if said[:1] in tuple("#>-+=") else said

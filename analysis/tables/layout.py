@@ -1,24 +1,29 @@
-"""What a table is, before it is Markdown or stands in a terminal: text in cells, marks, and notes under it."""
+"""What a table is, and its Markdown: text in cells, marks, notes under it. HTML and the terminal render the same."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-BEST, ALIKE = "best", "alike"  # the fastest of its row; not distinguishable from it at 95 %
-ALIKE_SIGN = "≈"
+# The fastest of its row; tied with it (95 %); the slowest of its row, slower than the fastest (p < 0.05); a status in
+# place of a value; not comparable.
+BEST, ALIKE, WORST, FAILED, ASIDE = MARKS = ("best", "alike", "worst", "failed", "aside")
+ALIKE_SIGN, WORST_SIGN = "≈", "▼"
 BEST_ROW_SIGN = "★"
 MOST_COLUMNS = 16  # of a Markdown table
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What one configuration shows; `mark` is BEST, ALIKE or empty, `sign` refers to a note (comparability.py)."""
+    """What one configuration shows; `mark` is one of MARKS or empty, `sign` refers to a note (comparability.py).
+
+    `share`: of the largest value of its table, for a bar behind the number; None: no bar.
+    """
 
     text: str
     mark: str = ""
-    ok: bool = True
     sign: str = ""
+    share: float | None = None
 
     @property
     def signed(self) -> str:
@@ -57,16 +62,20 @@ class Listing:
 def markdown(table: Table | Listing) -> str:
     """GitHub's Markdown, with the title as a heading and the notes below."""
     if isinstance(table, Listing):
-        header, body, first = list(table.header), [list(row) for row in table.rows], ":---"
-        said = table.notes
+        lines = markdown_rows(table.header, [[Cell(text) for text in row] for row in table.rows])
+        notes = table.notes
     else:
-        header, filled = grid(table, MOST_COLUMNS)
-        body, first = [[*names, *map(_marked, cells)] for names, cells in filled], "---:"
-        said = (*table.notes, *table.legend)
-    rules = [first, *["---:"] * (len(header) - 1)]
-    lines = [f"# {harmless(table.title)}", ""]
-    lines += [f"| {' | '.join(map(harmless, line))} |" for line in (header, rules, *body)]
-    return "\n".join([*lines, "", *(f"- {harmless(note)}" for note in said), ""])
+        header, body = grid(table, MOST_COLUMNS)
+        lines = markdown_rows(header, [[*map(Cell, names), *cells] for names, cells in body], names=0)
+        notes = (*table.notes, *table.legend)
+    return "\n".join([f"# {harmless(table.title)}", "", *lines, "", *(f"- {harmless(note)}" for note in notes), ""])
+
+
+def markdown_rows(header: Sequence[str], rows: Iterable[Sequence[Cell]], names: int = 1) -> list[str]:
+    """The lines of a table whose first `names` columns are set left."""
+    rules = [":---"] * names + ["---:"] * (len(header) - names)
+    body = [[*map(_marked, row)] for row in rows]
+    return [f"| {' | '.join(cells)} |" for cells in ([*map(harmless, header)], rules, *body)]
 
 
 def grid(table: Table, most_columns: int) -> tuple[list[str], list[tuple[list[str], list[Cell]]]]:
@@ -81,11 +90,18 @@ def grid(table: Table, most_columns: int) -> tuple[list[str], list[tuple[list[st
 
 def harmless(text: str) -> str:
     """Names and messages that others wrote make no HTML, no link or image, and no column of their own."""
+    text = " ".join(text.split())
     for sign, written in (("&", "&amp;"), ("<", "&lt;"), ("|", "&#124;"), ("](", "]&#40;")):
         text = text.replace(sign, written)
     return text
 
 
 def _marked(cell: Cell) -> str:
-    text = cell.signed if cell.ok else f"*{cell.text}* {cell.sign}".rstrip() if cell.text else ""
-    return f"**{text}**" if cell.mark == BEST else f"{text} {ALIKE_SIGN}" if cell.mark == ALIKE else text
+    if not cell.text:
+        return ""
+    text, signed = harmless(cell.text), harmless(cell.signed)
+    marked = {
+        BEST: f"**{signed}**", ALIKE: f"{signed} {ALIKE_SIGN}", WORST: f"{signed} {WORST_SIGN}",
+        FAILED: f"*{text}* {cell.sign}".rstrip(),
+    }  # fmt: skip
+    return marked.get(cell.mark, signed)

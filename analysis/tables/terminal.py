@@ -19,7 +19,7 @@ from analysis.frames.results import Results
 from analysis.tables import findings as warned
 from analysis.tables import layout, throughput
 from analysis.tables import network as networks
-from analysis.tables.layout import ALIKE, ALIKE_SIGN, BEST, Cell, Listing, Table
+from analysis.tables.layout import ALIKE, ALIKE_SIGN, BEST, FAILED, Cell, Listing, Table
 
 MOST_COLUMNS, MOST_ROWS = 8, 120
 COLUMN = 14  # characters, with its borders, below which a cell breaks over too many lines
@@ -111,7 +111,7 @@ def render_long(made: Sequence[Table]) -> RichTable:
 
 
 def _text(cell: Cell) -> Text:
-    if not cell.ok:
+    if cell.mark == FAILED:
         return Text(cell.signed, style="yellow")
     if cell.sign:
         return Text(cell.signed, style="bright_black")

@@ -19,7 +19,7 @@ from analysis.frames.results import Results, unit
 from analysis.frames.row_types import ConfigurationRow
 from analysis.statistics import equal_work
 from analysis.tables import notes
-from analysis.tables.layout import ALIKE, BEST, Cell, Table
+from analysis.tables.layout import ALIKE, BEST, FAILED, Cell, Table
 from analysis.text.number_formats import number
 
 
@@ -83,11 +83,11 @@ def _table(results: Results, model: str, title: str, name: str, text: Any, said:
         for row in ours:
             place = (int(row["batch"]), str(row["series"]))
             if row["batch"] == batch:
-                mark, ok = row_marks.get(row["configuration"], ""), row["status"] == "ok"
-                cell = Cell(text(row), mark, ok, comparability.sign(row))
+                mark = row_marks.get(row["configuration"], "") if row["status"] == "ok" else FAILED
+                cell = Cell(text(row), mark, comparability.sign(row))
                 # Two configurations that differ only in how they were measured share a cell and are both shown.
                 both = cells.get(place)
-                cells[place] = Cell(f"{both.text}; {cell.text}", cell.mark, sign=cell.sign) if both else cell
+                cells[place] = Cell(f"{both.text}; {cell.text}", mark.replace(FAILED, ""), cell.sign) if both else cell
     most = next(iter(equal_work.alike(r for r in ours if competes(r))), [])
     fastest = max(most, key=lambda r: r["samples_per_second"], default=None)
     order = sorted({(row["series_order"], str(row["series"])) for row in ours})

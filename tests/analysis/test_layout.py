@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analysis.tables import layout
-from analysis.tables.layout import Cell, Listing
+from analysis.tables.layout import FAILED, Cell, Listing
 from analysis.text.number_formats import number
 
 
@@ -37,4 +37,4 @@ def test_a_listing_in_markdown() -> None:
 def test_a_sign_stands_beside_its_number() -> None:
     assert Cell("71", sign="†").signed == "71 †"
     assert Cell("71").signed == "71"
-    assert layout._marked(Cell("oom", ok=False, sign="†")) == "*oom* †"
+    assert layout._marked(Cell("oom", FAILED, "†")) == "*oom* †"

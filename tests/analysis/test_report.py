@@ -18,8 +18,9 @@ from analysis import outputs
 from analysis.__main__ import main
 from analysis.frames import results, trials
 from analysis.report import assemble, content, html, markdown, origins
-from analysis.report.content import BEST, WORST, Card, Cards, Cell, Code, Grid, Listing, Report, Section, Text
+from analysis.report.content import Card, Cards, Code, Grid, Listing, Report, Section, Text
 from analysis.report.material import Material
+from analysis.tables.layout import BEST, WORST, Cell
 from scaling_study.records import store
 
 TITLES = (
@@ -341,7 +342,7 @@ NASTY = "</script><script>alert(1)</script>\u2028 **b** `c` & \"'"
 
 
 def test_every_kind_of_part_escapes_what_it_is_given() -> None:
-    cell = Cell(NASTY, BEST, 0.5)
+    cell = Cell(NASTY, BEST, share=0.5)
     grid = Grid(NASTY, (NASTY, NASTY), ((cell, cell),), (NASTY,), 1, "a.csv", NASTY)
     listing = Listing("a", NASTY, (NASTY,), ((NASTY, None, 1.5),), "b.csv")
     card = Card(NASTY, NASTY, NASTY, NASTY, (NASTY,), NASTY)
