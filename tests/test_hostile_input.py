@@ -34,7 +34,7 @@ from scaling_study.machine import Machine
 from scaling_study.models import MODELS
 from scaling_study.progress import clock, describe
 from scaling_study.records import outcome, summary
-from scaling_study.records.results import about
+from scaling_study.records.results import manifest_of
 from scaling_study.records.store import Record
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import plan, study
@@ -60,7 +60,7 @@ def answer(path: Path, machine: Machine, small: bool = False) -> list[str]:
     else:
         said = []
         assert made.study.name == Path(made.study.name).name and made.study.name[0] not in ".-", "it names a folder"
-        json.dumps(about(made), allow_nan=False)
+        json.dumps(manifest_of(made).model_dump(by_alias=True), allow_nan=False)
         for planned in (*made.configurations[:20], *made.gates[:20]):
             runs(planned)
     assert time.process_time() - start < SECONDS
