@@ -18,9 +18,9 @@ from scaling_study.launch import launchers
 from scaling_study.machine import installed
 from scaling_study.measure.arrivals import watchable
 from scaling_study.processes.process import Exit
+from scaling_study.ranks import as_pipelined
 from scaling_study.records import outcome, store
 from scaling_study.records.throughput import samples_per_second
-from scaling_study.stages import as_pipelined
 from scaling_study.trial import Trial, Window
 
 ELSEWHERE = {  # started by tests of their own, or by none on a machine like this
