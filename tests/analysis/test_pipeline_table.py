@@ -87,7 +87,7 @@ def test_two_thirds_on_one_of_two_stages(tmp_path: Path) -> None:
 def test_of_virtual_stages_the_worker_counts(tmp_path: Path) -> None:
     uneven = Pipeline("looped_bfs", p=2, m=4, v=2, shares=(0.1, 0.4, 0.1, 0.4))
     text = said(read(tmp_path, uneven))
-    assert "**worker 1 (of 0 to 1, 2 stages each) does 80 % of the work: no schedule" in text
+    assert "**worker 1 (of 0 to 1, 2 stages each) does 80 % of the work: the speed-up" in text
     fair = said(read(tmp_path / "fair", replace(uneven, shares=(0.1, 0.4, 0.4, 0.1))))
     assert "of the work" not in fair, "uneven stages, even workers"
 

@@ -107,7 +107,7 @@ def test_no_row_of_single_runs_has_a_slowest(tmp_path: Path) -> None:
 
 def test_where_nothing_is_ok_nothing_is_good(tmp_path: Path) -> None:
     text = text_of(made(tmp_path, [Planted(status="failed", speed=None)]))
-    assert "No trial is ok, so there are no numbers." in text and "Nothing was measured that could be compared" in text
+    assert "No trial is ok, so there are no results." in text and "No comparable configuration was measured" in text
     assert "No warnings" not in text and "All measured configurations are comparable" not in text
 
 
