@@ -246,6 +246,6 @@ def test_the_figure_says_what_it_shows() -> None:
     text = shown(drawn("networks")["network"])
     for name in ("Horovod (gloo), 2 workers, busy", "mpi4py, 2 workers, idle", "torch.distributed (Gloo), 2 workers"):
         assert name in text
-    assert "Hollow, dashed: the cores multiplied matrices meanwhile." in text
+    assert "Hollow, dashed: with busy cores (matrix products)." in text
     assert "1 KiB" in text and "10 ms" in text and "1 GB/s" in text
     assert "64 workers on 8 hosts" in shown(drawn("one network")["network"])

@@ -44,7 +44,7 @@ def test_the_fastest_is_the_fastest_of_the_same_work(read: Results) -> None:
     assert [text.split(",")[0] for text in best.work] == ["224 px", "32 px"] and list(best.among) == [2, 1]
     card = fastest(read, "resnet18")
     assert card.name.startswith("horovod, 2 workers, fp32") and "among 224 px" in card.note
-    assert "of 224 px" in cheapest(read, "resnet18").note
+    assert "among 224 px" in cheapest(read, "resnet18").note
     assert {one.row["image_size"] for one in pareto.points(read, "resnet18")} == {224}
 
 

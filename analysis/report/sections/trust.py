@@ -45,7 +45,8 @@ def lead(found: list[Finding], results: Results) -> str:
     counts = {kind: sum(one.severity == kind for one in found) for kind in TONES}
     said = ", ".join(count(number, kind) for kind, number in counts.items() if number and kind != "wrong")
     wrong = f"{counts['wrong']} wrong" if counts["wrong"] else ""
-    warnings = f"Warnings: {', '.join(filter(None, (wrong, said)))}." if found else "No warnings."
+    none = "No warnings." if (results.configurations.n > 0).any() else "Nothing was measured."
+    warnings = f"Warnings: {', '.join(filter(None, (wrong, said)))}." if found else none
     return f"{warnings} {parity_text(results)} {trials_text(results)}"
 
 
