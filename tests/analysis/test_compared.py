@@ -491,7 +491,7 @@ def test_a_change_that_all_share_may_be_the_machines(tmp_path: Path) -> None:
     assert overall is not None and overall.shared and overall.high < 1
     assert "A common change may be the machine's" in " ".join(tables.overall(made))
     shift = f"all together {100 * (1 - overall.ratio):.1f} % slower (95 %: {100 * (1 - overall.high):.1f} to "
-    said = f"{shift}{100 * (1 - overall.low):.1f}), a change of all, or the machine on another day"
+    said = f"{shift}{100 * (1 - overall.low):.1f}), a common change, or the state of the machine"
     assert tables.headline(made).endswith(said)
     assert said in report.to_markdown(made).splitlines()[0] and json.loads(report.to_json(made))["headline"].endswith(
         said

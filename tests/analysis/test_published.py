@@ -123,4 +123,6 @@ def test_the_table_names_study_flaws_and_machine_and_no_speed_of_theirs(tmp_path
 
 def test_a_study_that_has_nothing_in_common_says_so(tmp_path: Path) -> None:
     (table,) = listing.listing(results.read(plant(tmp_path, [replace(ONE, model="resnet8")])))
-    assert table.rows == () and table.notes[0].startswith("No published ratio matches this study, which measured resnet8.")
+    assert table.rows == () and table.notes[0].startswith(
+        "No published ratio matches this study, which measured resnet8."
+    )
