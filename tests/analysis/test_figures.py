@@ -163,7 +163,7 @@ def test_what_may_not_be_compared_is_hollow_marked_and_said() -> None:
     hollow = [line for axis in made["throughput"].axes for line in axis.lines if line.get_markerfacecolor() == "white"]
     assert hollow and {line.get_color() for line in hollow} == {style.GREY}
     speedup = shown(made["speedup-resnet18"]).replace("\n", " ")
-    assert "Left out: what may not be compared." in speedup and "(horovod)." in speedup
+    assert "Not shown: what is not comparable." in speedup and "(horovod)." in speedup
     assert not any(axis.get_title(loc="left").startswith(("horovod", "fairscale_fsdp"))
                    for axis in made["speedup-resnet18"].axes)  # fmt: skip
     gain = made["allreduce-gain"]
