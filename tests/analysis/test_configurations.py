@@ -211,5 +211,5 @@ def test_what_the_study_no_longer_asks_for_is_counted_and_not_shown(tmp_path: Pa
     done = read(tmp_path, [now, before], configurations=[now.trial().configuration])
     assert list(done.configurations.batch_per_worker) == [32]
     assert done.older == 1 and len(done.trials) == 6
-    said = "1 configuration(s) that were measured are not in the study as it is now"
-    assert any(said in note for note in notes.legend(done))
+    expected = "1 measured configuration(s) are no longer in the study"
+    assert any(expected in note for note in notes.legend(done))

@@ -54,7 +54,7 @@ def test_where_a_process_dies_what_was_done_stays_and_the_rest_is_left_to_the_ca
     def task(number: int) -> int:
         (tmp_path / str(number)).touch()
         if number == 3:
-            time.sleep(1)  # the results of those before are home
+            time.sleep(3)  # the results of those before are home
             os._exit(9)
         return number
 
@@ -73,9 +73,11 @@ def test_where_no_process_can_be_forked_all_is_left_to_the_caller(monkeypatch: p
         forks.append(True)
         return fork()
 
+    before = psutil.Process().children()
     monkeypatch.setattr(os, "fork", one_fork)
     assert process_pool.run_tasks(lambda number: number, range(4), 2) == {}
-    assert psutil.wait_procs(psutil.Process().children(), timeout=60)[1] == []
+    forked = [child for child in psutil.Process().children() if child not in before]
+    assert psutil.wait_procs(forked, timeout=60)[1] == []
 
 
 def test_an_interrupt_ends_the_processes(tmp_path: Path) -> None:
