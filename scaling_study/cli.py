@@ -22,39 +22,55 @@ from scaling_study.commands import exits, options
 
 def main(words: Sequence[str] | None = None) -> int:
     """`scaling-study COMMAND`; without a command, `run`."""
-    from scaling_study.commands import parity, rendering, run, slurm
 
-    app = _group("run", "Scaling studies of distributed training that people can trust.")
-    app.command("run", rich_help_panel="Measure")(run.run)
-    app.command("parity", rich_help_panel="Measure")(parity.parity)
-    app.command("doctor", rich_help_panel="Measure")(_doctor)
-    app.add_typer(slurm.app, name="slurm", rich_help_panel="Measure")
-    for name, command in rendering.commands().items():
-        app.command(name, rich_help_panel="Analyse")(command)
+    def app() -> typer.Typer:
+        from scaling_study.commands import parity, rendering, run, slurm
+
+        group = _group("run", "Scaling studies of distributed training that people can trust.")
+        group.command("run", rich_help_panel="Measure")(run.run)
+        group.command("parity", rich_help_panel="Measure")(parity.parity)
+        group.command("doctor", rich_help_panel="Measure")(_doctor)
+        group.add_typer(slurm.app, name="slurm", rich_help_panel="Measure")
+        for name, command in rendering.commands().items():
+            group.command(name, rich_help_panel="Analyse")(command)
+        return group
+
     return exits.call(app, "scaling-study", words)
 
 
 def run_sweep(words: Sequence[str] | None = None) -> int:
     """`python run_sweep.py STUDY`."""
-    from scaling_study.commands import run
 
-    return exits.call(_single(run.run), "run_sweep.py", words)
+    def app() -> typer.Typer:
+        from scaling_study.commands import run
+
+        return _single(run.run)
+
+    return exits.call(app, "run_sweep.py", words)
 
 
 def parity(words: Sequence[str] | None = None) -> int:
     """`python -m scaling_study.parity --study STUDY`."""
-    from scaling_study.commands import parity
 
-    return exits.call(_single(parity.parity), "python -m scaling_study.parity", words)
+    def app() -> typer.Typer:
+        from scaling_study.commands import parity
+
+        return _single(parity.parity)
+
+    return exits.call(app, "python -m scaling_study.parity", words)
 
 
 def analysis(words: Sequence[str] | None = None) -> int:
     """`python -m analysis COMMAND RESULTS`; without a command, `tables`."""
-    from scaling_study.commands import rendering
 
-    app = _group("tables", "Tables, figures and a report of a study's results.")
-    for name, command in rendering.commands().items():
-        app.command(name)(command)
+    def app() -> typer.Typer:
+        from scaling_study.commands import rendering
+
+        group = _group("tables", "Tables, figures and a report of a study's results.")
+        for name, command in rendering.commands().items():
+            group.command(name)(command)
+        return group
+
     return exits.call(app, "python -m analysis", words)
 
 

@@ -18,14 +18,17 @@ from scaling_study.quoting import shown_in_any_locale
 OK, SOME_FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
 
 
-def call(app: typer.Typer, name: str, words: Sequence[str] | None = None) -> int:
-    """Run the command that `words` (None: those of this process) ask for; its exit code.
+def call(app: Callable[[], typer.Typer], name: str, words: Sequence[str] | None = None) -> int:
+    """Run the command of `app()` that `words` (None: those of this process) ask for; its exit code.
 
-    The options are parsed by typer. What it finds wrong with them is one line, and the code WRONG.
+    `app` imports what its commands need: Ctrl-C meanwhile ends the process without a word, as nothing has begun. The
+    options are parsed by typer. What it finds wrong with them is one line, and the code WRONG.
     """
-    shown_in_any_locale()
     try:
-        return int(app(args=words, prog_name=name, standalone_mode=False) or OK)
+        shown_in_any_locale()
+        return int(app()(args=words, prog_name=name, standalone_mode=False) or OK)
+    except (KeyboardInterrupt, typer.Abort):  # typer's word for the same
+        return INTERRUPTED
     except typer.TyperException as error:
         return show_errors([error.format_message()])
     except BrokenPipeError:  # `| head` has read enough

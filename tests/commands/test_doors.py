@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import typer
 
 from scaling_study import cli
+from scaling_study.commands import exits
 from scaling_study.settings import CHECKOUT
 
 STUDY = """
@@ -152,3 +154,11 @@ def test_what_runs_no_analysis_loads_none() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == "[0, 0, 0, 0, 0] []"
+
+
+def test_ctrl_c_while_a_command_is_loaded_ends_it_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    def app() -> typer.Typer:
+        raise KeyboardInterrupt
+
+    assert exits.call(app, "run_sweep.py", []) == exits.INTERRUPTED
+    assert capsys.readouterr() == ("", "")
