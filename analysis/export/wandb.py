@@ -31,6 +31,8 @@ def write(runs: Sequence[Run], study: str, folder: Path) -> Path:
         _leave(runs, study, place)
     except wandb.Error as error:
         raise OSError(str(error)) from error
+    finally:
+        wandb.teardown()  # its own process writes the files: they are whole once it has ended
     return place / "wandb"
 
 
