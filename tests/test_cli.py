@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.settings import CHECKOUT
 
 TINY = """
@@ -69,7 +71,8 @@ def test_help_is_quick_and_names_the_options(tmp_path):
 def test_dry_run_starts_nothing_and_prints_commands(tiny):
     done = sweep("tiny.yaml", "--dry-run", cwd=tiny)
     assert done.returncode == 0, done.stderr
-    assert "4 trials" in done.stdout and "single.py --model resnet8 --batch-per-worker 4" in done.stdout
+    script = shlex.quote(str(CHECKOUT / FRAMEWORKS["single"].script))  # a checkout may lie in a path with spaces
+    assert "4 trials" in done.stdout and f"{script} --model resnet8 --batch-per-worker 4" in done.stdout
     assert "Estimated time" in done.stdout
     assert not (tiny / "results").exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -130,7 +131,8 @@ def test_slurm_has_a_command_for_each_option_of_a_sweep(study: Path, capsys: pyt
         assert door(words) == 0
         scripts.append([line for line in capsys.readouterr().out.splitlines() if "run_sweep.py" in line])
     assert scripts[0] == scripts[1]
-    assert "run_sweep.py tiny.yaml --where batch_per_worker=4 &" in scripts[0][-1]
+    script = shlex.quote(str(CHECKOUT / "run_sweep.py"))  # a checkout may lie in a path with spaces
+    assert f"{script} tiny.yaml --where batch_per_worker=4 &" in scripts[0][-1]
 
 
 @pytest.mark.parametrize(
