@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,43 +36,75 @@ def say(said):
 """
 
 
-@pytest.fixture
-def script(tmp_path: Path) -> Callable[..., Path]:
-    """Write a script that does something once it has joined the ranks."""
-
-    def write(does: str, before: str = "") -> Path:
-        path = tmp_path / "script.py"
-        path.write_text(SCRIPT.format(before=before, does=textwrap.dedent(does)))
-        return path
-
-    return write
+def written(folder: Path, does: str, before: str = "") -> Path:
+    """A script that does something once it has joined the ranks."""
+    path = folder / "script.py"
+    path.write_text(SCRIPT.format(before=before, does=textwrap.dedent(does)))
+    return path
 
 
-@pytest.fixture
-def launched(script: Callable[..., Path]) -> Launch:
+def launch(folder: Path, *launcher: object, does: str, before: str = "", **environ: str | None) -> list[Any]:
     """Run a script on two ranks and return what each said, in the order of their ranks, then all that was printed."""
+    path = written(folder, does, before)
+    inherited = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **environ}
+    ended = subprocess.run(
+        [*map(str, launcher), "python", path],
+        env={name: value for name, value in inherited.items() if value is not None},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+    )
+    assert ended.returncode == 0, ended.stdout
+    said = [json.loads(file.read_text()) for file in sorted(path.parent.glob("rank*.json"))]
+    return [*said, ended.stdout]
 
-    def launch(*launcher: object, does: str, before: str = "", **environ: str | None) -> list[Any]:
-        path = script(does, before)
-        inherited = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **environ}
-        ended = subprocess.run(
-            [*map(str, launcher), "python", path],
-            env={name: value for name, value in inherited.items() if value is not None},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=600,
-        )
-        assert ended.returncode == 0, ended.stdout
-        said = [json.loads(file.read_text()) for file in sorted(path.parent.glob("rank*.json"))]
-        return [*said, ended.stdout]
 
-    return launch
+@pytest.fixture
+def launched(tmp_path: Path) -> Launch:
+    return partial(launch, tmp_path)
 
 
 HOROVODRUN = (BIN / "horovodrun", "-np", "2")
+LAUNCHERS = {  # each once, with the controller it is to take
+    "mpi": ((*HOROVODRUN, "--mpi"), "MPI"),
+    "gloo": ((*HOROVODRUN, "--gloo", "--network-interface", "lo"), "Gloo"),
+    "mpirun": ((MPIRUN, "--allow-run-as-root", "-np", "2"), "MPI"),
+}
 SUM = "say(['MPI' if hvd.mpi_enabled() else 'Gloo', *hvd.allreduce(torch.ones(2) * hvd.rank(), op=hvd.Sum).tolist()])"
+HOOKS = """
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    model(torch.ones(1, 2)).sum().backward()
+    hooks = [len(optimizer._grad_accs), len(optimizer._handles)]
+    optimizer.synchronize()
+"""
+FACTS = f"""{HOOKS}
+    facts = {{"controller": "MPI" if hvd.mpi_enabled() else "Gloo", "hooks": hooks}}
+    facts["sum"] = hvd.allreduce(torch.ones(2) * hvd.rank(), op=hvd.Sum).tolist()
+    mine = psutil.Process().net_connections("tcp4")
+    facts["addresses"] = sorted({{c.laddr.ip for c in mine if c.status == "ESTABLISHED"}})
+    hvd.barrier()
+    if hvd.mpi_enabled():
+        from mpi4py import MPI
+        tensor = torch.full((1000,), 0.5 + MPI.COMM_WORLD.rank)
+        MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, tensor)
+        facts["mpi4py"] = sorted(set(tensor.tolist()))
+    say(facts)
+"""
+
+
+@pytest.fixture(scope="module")
+def facts_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[dict[str, Any]]]:
+    """facts_of("gloo"): what both ranks of one launch found."""
+
+    @cache
+    def facts(name: str) -> list[dict[str, Any]]:
+        return launch(tmp_path_factory.mktemp(name), *LAUNCHERS[name][0], does=FACTS)[:2]
+
+    return facts
 
 
 # --- which controller, and from where
@@ -82,42 +115,31 @@ def test_the_build_has_both_controllers() -> None:
     assert {"[X] PyTorch", "[X] MPI", "[X] Gloo"} <= {line.strip() for line in shown.splitlines()}
 
 
-@pytest.mark.parametrize(
-    ("launcher", "controller"),
-    [
-        (HOROVODRUN, "MPI"),
-        ((*HOROVODRUN, "--mpi"), "MPI"),
-        ((*HOROVODRUN, "--gloo"), "Gloo"),
-        ((MPIRUN, "--allow-run-as-root", "-np", "2"), "MPI"),
-    ],
-    ids=["bare", "mpi", "gloo", "mpirun"],
-)
-def test_two_ranks_sum(launched: Launch, launcher: tuple[object, ...], controller: str) -> None:
-    assert launched(*launcher, does=SUM)[:2] == [[controller, 1.0, 1.0]] * 2
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_two_ranks_sum(facts_of: Callable[[str], Any], launcher: str) -> None:
+    _, controller = LAUNCHERS[launcher]
+    assert [(facts["controller"], facts["sum"]) for facts in facts_of(launcher)] == [(controller, [1.0, 1.0])] * 2
 
 
 def test_horovodrun_works_by_its_path_with_nothing_activated(launched: Launch) -> None:
-    # ... and without HOME, which Open MPI 5 insists on
-    said = launched(*HOROVODRUN, does="say(sys.prefix)", PATH=os.defpath, HOME=None, VIRTUAL_ENV=None)
-    assert said[:2] == [sys.prefix] * 2
+    # ... and without HOME, which Open MPI 5 insists on. Where no controller is asked for, it is MPI.
+    does = "say([sys.prefix, hvd.mpi_enabled(), *hvd.allreduce(torch.ones(1) * hvd.rank(), op=hvd.Sum).tolist()])"
+    ranks = launched(*HOROVODRUN, does=does, PATH=os.defpath, HOME=None, VIRTUAL_ENV=None)[:2]
+    assert ranks == [[sys.prefix, True, 1.0]] * 2
 
 
-def test_mpi4py_reduces_torch_tensors_in_fp32(launched: Launch) -> None:
-    does = """
-        from mpi4py import MPI
-        tensor = torch.full((1000,), 0.5 + MPI.COMM_WORLD.rank)
-        MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, tensor)
-        say(sorted(set(tensor.tolist())))
-    """
-    assert launched(*HOROVODRUN, "--mpi", does=does)[:2] == [[2.0], [2.0]]
+@pytest.mark.parametrize("launcher", ["mpi", "mpirun"])
+def test_mpi4py_reduces_torch_tensors_in_fp32(facts_of: Callable[[str], Any], launcher: str) -> None:
+    assert [facts["mpi4py"] for facts in facts_of(launcher)] == [[2.0], [2.0]]
 
 
 # --- waiting
 
 
 def test_a_waiting_rank_yields_its_core_under_mpi(launched: Launch) -> None:
-    # Two ranks on one core: a rank that spins keeps the other from what it is waiting for.
-    pinned = ("taskset", "--cpu-list", min(os.sched_getaffinity(0)), *HOROVODRUN)
+    # Two ranks on one core: a rank that spins keeps the other from what it is waiting for. They move there once all is
+    # imported; Horovod's thread, which does the waiting, is started after that.
+    pinned = f"os.sched_setaffinity(0, [{min(os.sched_getaffinity(0))}])"
     does = """
         hvd.allreduce(torch.ones(1), name="warm-up")
         began = time.perf_counter()
@@ -127,8 +149,8 @@ def test_a_waiting_rank_yields_its_core_under_mpi(launched: Launch) -> None:
     """
     bare, spinning = [], []
     for _ in range(2):  # the better of two, alternating: another process may have had the core for a moment
-        bare.append(launched(*pinned, does=does)[:2])
-        spinning.append(launched(*pinned, does=does, OMPI_MCA_mpi_yield_when_idle="0")[:2])
+        bare.append(launched(*HOROVODRUN, before=pinned, does=does)[:2])
+        spinning.append(launched(*HOROVODRUN, before=pinned, does=does, OMPI_MCA_mpi_yield_when_idle="0")[:2])
     assert {setting for ranks in bare for setting, _ in ranks} == {"1"}
     assert {setting for ranks in spinning for setting, _ in ranks} == {"0"}
     best_bare, best_spinning = (min(max(s for _, s in ranks) for ranks in runs) for runs in (bare, spinning))
@@ -167,9 +189,8 @@ CONNECTED = """
 """
 
 
-def test_gloo_takes_the_network_interface_of_the_command_line(launched: Launch) -> None:
-    said = launched(*HOROVODRUN, "--gloo", "--network-interface", "lo", does=CONNECTED)
-    assert said[:2] == [["127.0.0.1"]] * 2
+def test_gloo_takes_the_network_interface_of_the_command_line(facts_of: Callable[[str], Any]) -> None:
+    assert [facts["addresses"] for facts in facts_of("gloo")] == [["127.0.0.1"]] * 2
 
 
 def test_gloo_uses_its_interface_whatever_the_host_is_called(launched: Launch) -> None:
@@ -186,24 +207,19 @@ def test_gloo_uses_its_interface_whatever_the_host_is_called(launched: Launch) -
 # --- what Horovod does not do
 
 
-def test_bf16_is_refused_in_words(script: Callable[..., Path]) -> None:
-    path = script("hvd.allreduce(torch.ones(1, dtype=torch.bfloat16))")
-    ended = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=600)
-    assert "Tensor type torch.BFloat16Tensor is not supported" in ended.stderr
-
-
-@pytest.mark.parametrize(("workers", "hooks"), [(1, 0), (2, 2)])
-def test_one_process_registers_no_hooks(launched: Launch, workers: int, hooks: int) -> None:
-    does = """
-        model = torch.nn.Linear(2, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-        model(torch.ones(1, 2)).sum().backward()
-        say([len(optimizer._grad_accs), len(optimizer._handles)])
-        optimizer.synchronize()
+def test_one_process_registers_no_hooks_and_takes_no_bf16(launched: Launch) -> None:
+    does = f"""{HOOKS}
+    try:
+        hvd.allreduce(torch.ones(1, dtype=torch.bfloat16))
+    except Exception as refused:
+        say([hooks, str(refused)])
     """
-    launcher = (BIN / "horovodrun", "-np", workers, "--gloo")
-    assert launched(*launcher, does=does)[:workers] == [[hooks, hooks]] * workers
+    hooks, refused = launched(BIN / "horovodrun", "-np", 1, "--gloo", does=does)[0]
+    assert hooks == [0, 0] and "Tensor type torch.BFloat16Tensor is not supported" in refused
+
+
+def test_two_processes_register_a_hook_for_each_tensor(facts_of: Callable[[str], Any]) -> None:
+    assert [facts["hooks"] for facts in facts_of("gloo")] == [[2, 2]] * 2
 
 
 # --- being stopped
@@ -211,8 +227,8 @@ def test_one_process_registers_no_hooks(launched: Launch, workers: int, hooks: i
 
 @pytest.mark.parametrize("controller", ["--gloo", "--mpi"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_no_rank_survives_its_launcher(script: Callable[..., Path], controller: str, number: signal.Signals) -> None:
-    path = script("print('joined', flush=True); time.sleep(3600)")
+def test_no_rank_survives_its_launcher(tmp_path: Path, controller: str, number: signal.Signals) -> None:
+    path = written(tmp_path, "print('joined', flush=True); time.sleep(3600)")
     argv = [*HOROVODRUN, controller, sys.executable, path]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as launcher:
         assert launcher.stdout
