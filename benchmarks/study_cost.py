@@ -36,6 +36,7 @@ from scaling_study.workloads.cifar10 import SAMPLES
 WORK = CACHE / "benchmarks" / "study_cost"
 REPEATS = 3
 TINY = """study: tiny
+parity: false
 measure: {warmup_steps: 1, min_steps: 3, min_seconds: 0}
 sweeps: [{framework: horovod, matrix: {model: [resnet8], batch_per_worker: [32], workers: [2]}}]
 """

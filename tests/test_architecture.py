@@ -329,25 +329,6 @@ def test_the_front_doors_start_without_torch(laptop: Any, door: str) -> None:
     assert "scaling_study" in done["loaded"] and not set(done["loaded"]) & (TORCH | OPTIONAL)
 
 
-@pytest.fixture(scope="module")
-def explanations() -> dict[str, Any]:
-    """Script -> how its --help ended, from an interpreter that has loaded what they share."""
-    shared = {module for name in SCRIPTS for module in imports(name)} & {dotted(name) for name in SOURCES}
-    commands = [[script, "--help"] for script in SCRIPTS]
-    answer = in_a_fresh_interpreter(modules=["torch", *sorted(shared)], commands=commands)
-    return dict(zip(SCRIPTS, answer["commands"], strict=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_every_script_explains_itself_without_a_gpu(explanations: dict[str, Any], script: str) -> None:
-    done = explanations[script]
-    assert done["code"] == 0, done["stderr"]
-    own = next(framework for framework in FRAMEWORKS.values() if framework.script == script)
-    flags = ("--batch-per-worker",) if own.trains else ("--max-bytes",)
-    assert done["stdout"].startswith("usage: ") and all(flag in done["stdout"] for flag in (*flags, "--record"))
-
-
 # --- what a script looks like ---
 
 

@@ -1,8 +1,9 @@
-"""What our own modules add to starting a trial, beside torch, the framework and the workload's library."""
+"""Every script's --help: what it says, and what our own modules add to the start beside torch and the framework."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -39,7 +40,7 @@ GIVEN = {
 LINE = re.compile(r"import time:\s+(\d+) \|\s+\d+ \| \s*(\S+)")
 END_OF_GIVEN = "-- given --"
 
-# Starts every script in a fork of one process that has imported torch, after the imports that are given.
+# Asks every script for its help in a fork of one process that has imported torch, after the imports that are given.
 PROGRAM = f"""
 import json, os, runpy, sys
 import torch, torch.distributed
@@ -48,22 +49,32 @@ for given, script, out in json.loads(sys.argv[1]):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         exec(given)
+        sys.stdout.flush()
+        os.dup2(os.open(out + ".help", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
         os.write(2, b"{END_OF_GIVEN}\\n")
         sys.argv, sys.path[0] = [script, "--help"], os.path.dirname(script)
         try:
             runpy.run_path(script, run_name="__main__")
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
+        except SystemExit as end:
+            sys.stdout.flush()
+            os._exit(end.code or 0)
+        os._exit(1)  # --help goes on to train
+    _, status = os.waitpid(child, 0)
+    if status:
+        sys.exit(open(out).read()[-2000:])
 """
 HERE = [name for name in sorted(FRAMEWORKS) if all(installed(library) for library in FRAMEWORKS[name].needs)]
 
 
-def added(frameworks: Sequence[str], folder: Path) -> dict[str, dict[str, float]]:
-    """Of each framework: seconds of each module's own import, without those that it imports or that are given."""
+def asked_for_help(frameworks: Sequence[str], folder: Path) -> dict[str, dict[str, float]]:
+    """Of each framework: seconds of each module's own import, without those that it imports or that are given.
+
+    What a script says lies in `folder`, in a file named FRAMEWORK.help.
+    """
     asked = [(GIVEN[name], str(CHECKOUT / FRAMEWORKS[name].script), str(folder / name)) for name in frameworks]
     argv = [sys.executable, "-X", "importtime", "-c", PROGRAM, json.dumps(asked)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     seconds = {}
     for name in frameworks:
@@ -74,19 +85,38 @@ def added(frameworks: Sequence[str], folder: Path) -> dict[str, dict[str, float]
 
 
 @pytest.fixture(scope="module")
-def once(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
-    return added(HERE, tmp_path_factory.mktemp("once"))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("asked")
+
+
+@pytest.fixture(scope="module")
+def first_seconds(folder: Path) -> dict[str, dict[str, float]]:
+    return asked_for_help(HERE, folder)
+
+
+def skip_where_missing(framework: str) -> None:
+    if missing := [name for name in FRAMEWORKS[framework].needs if not installed(name)]:
+        pytest.skip(f"{missing[0]} is not installed")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
-def test_our_own_modules_add_little(framework: str, once: dict[str, dict[str, float]], tmp_path: Path) -> None:
-    if missing := [name for name in FRAMEWORKS[framework].needs if not installed(name)]:
-        pytest.skip(f"{missing[0]} is not installed")
-    seconds = [once[framework]]
+def test_our_own_modules_add_little(framework: str, first_seconds: dict[str, dict[str, float]], tmp_path: Path) -> None:
+    skip_where_missing(framework)
+    seconds = [first_seconds[framework]]
     while sum(seconds[-1].values()) > MOST_SECONDS and len(seconds) < 3:  # a neighbour can make it slower than it is
-        seconds.append(added([framework], tmp_path)[framework])
+        seconds.append(asked_for_help([framework], tmp_path)[framework])
     assert all(any(name.startswith("scaling_study") for name in run) for run in seconds)
     fastest = min(seconds, key=lambda run: sum(run.values()))
     most = dict(sorted(fastest.items(), key=lambda item: -item[1])[:5])
     assert sum(fastest.values()) <= MOST_SECONDS, f"{sum(fastest.values()):.2f} s, most of it in {most}"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("first_seconds")
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+def test_every_script_explains_itself_without_a_gpu(framework: str, folder: Path) -> None:
+    skip_where_missing(framework)
+    text = (folder / f"{framework}.help").read_text()
+    flags = ("--batch-per-worker",) if FRAMEWORKS[framework].trains else ("--max-bytes",)
+    assert text.startswith("usage: ") and all(flag in text for flag in (*flags, "--record"))
