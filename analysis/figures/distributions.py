@@ -22,7 +22,7 @@ from analysis.frames.results import Results
 from analysis.frames.rows import as_rows
 from analysis.tables import notes
 from analysis.text.file_names import file_name
-from scaling_study.stats.alpha_beta import three_digits
+from analysis.text.number_formats import three_digits
 
 MOST_ROWS, MOST_REPEATS = 40, 10
 REPEAT, ROW = 0.065, 0.2  # inches: a repeat, and what a row has at least

@@ -21,7 +21,7 @@ from analysis.figures.marks import EndLabel
 from analysis.frames.results import Results
 from analysis.network import fit, frame
 from analysis.tables import network, notes
-from analysis.tables.network import duration_text, rate_text, size_text
+from analysis.text.number_formats import binary_size, byte_rate, duration
 from scaling_study.stats.alpha_beta import AlphaBeta
 from scaling_study.stats.collectives import COLLECTIVES, bus_factor
 
@@ -114,7 +114,7 @@ def _panel(axis: Axes, lines: Sequence[Line], kind: str, layout: style.Layout) -
     _size_ticks(axis, sizes, layout.panel_width)
     axis.yaxis.set_major_locator(LogLocator(numticks=8))
     axis.yaxis.set_minor_locator(NullLocator())
-    said = duration_text if kind == SECONDS else rate_text
+    said = duration if kind == SECONDS else byte_rate
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: said(value)))
     if kind == BUS:
         marks.end_labels(axis, labels, layout.panel_height)
@@ -122,10 +122,10 @@ def _panel(axis: Axes, lines: Sequence[Line], kind: str, layout: style.Layout) -
 
 def _size_ticks(axis: Axes, sizes: Sequence[int], width: float) -> None:
     """As many of the sizes as have room for their names."""
-    widest = max(style.inches(size_text(size), style.SMALL) for size in sizes) + 0.08
+    widest = max(style.inches(binary_size(size), style.SMALL) for size in sizes) + 0.08
     every = max(1, int(np.ceil(len(sizes) * widest / width)))
     axis.xaxis.set_major_locator(FixedLocator([float(size) for size in sizes[::every]]))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size_text(round(value))))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: binary_size(round(value))))
     axis.xaxis.set_minor_locator(NullLocator())
 
 

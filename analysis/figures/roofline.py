@@ -16,8 +16,8 @@ from analysis.figures import marks, series_styles, style
 from analysis.figures.marks import EndLabel
 from analysis.frames.results import Results
 from analysis.tables import notes
+from analysis.text.number_formats import flop_rate, three_digits
 from analysis.why.utilisation import DEVICE, Utilisation, utilisations
-from scaling_study.stats.alpha_beta import three_digits
 
 MOST_LABELS, MOST_COLUMNS = 14, 2
 FEW_DECADES = 300  # end over beginning of an axis, below which powers of ten alone would be too few ticks
@@ -99,13 +99,5 @@ def _panel(axis: Axes, panel: Sequence[Utilisation], look: dict[str, series_styl
         each.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=7))
         each.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: three_digits(value)))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: flops_text(value)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: flop_rate(value)))
     marks.end_labels(axis, [ends[name] for name in _labels(panel)], layout.panel_height)
-
-
-def flops_text(value: float) -> str:
-    """`38 GFLOP/s`, `1.2 TFLOP/s`."""
-    for scale, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if value >= scale:
-            return f"{three_digits(value / scale)} {unit}FLOP/s"
-    return f"{three_digits(value)} FLOP/s"

@@ -12,6 +12,7 @@ from analysis.figures import marks, style
 from analysis.frames.results import Results
 from analysis.tables import notes
 from analysis.text.file_names import file_name
+from analysis.text.number_formats import three_digits
 from analysis.why.bottleneck import (
     BUBBLE,
     COMMUNICATE,
@@ -25,7 +26,6 @@ from analysis.why.bottleneck import (
     Bottleneck,
     bottlenecks,
 )
-from scaling_study.stats.alpha_beta import three_digits
 
 ROW = 0.2  # inches
 WIDTH = 3.6

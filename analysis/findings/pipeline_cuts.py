@@ -9,8 +9,9 @@ from analysis.findings.evidence import Evidence, grouped
 from analysis.findings.finding import DOUBT, Finding
 from analysis.frames.baseline import known
 from analysis.frames.rows import as_rows
-from analysis.pipeline import shape, shares
+from analysis.pipeline import shape
 from analysis.pipeline.frame import parted, table
+from analysis.text.number_formats import percents
 
 BALANCED = 0.9  # of the ideal: as the table of pipelines has it
 
@@ -28,7 +29,7 @@ def unbalanced_cuts(evidence: Evidence) -> Iterator[Finding]:
         ours = [by_id[row["configuration"]] for row in rows if row["configuration"] in by_id]
         least = f"; with its schedule and micro-batches at most {min(caps):.2f} x" if caps else ""
         text = (
-            f"The stages take {shares.text(parted(worst['time_shares']))} of the time: on {worst['stages']} workers no "
+            f"The stages take {percents(parted(worst['time_shares']))} of the time: on {worst['stages']} workers no "
             f"schedule is faster than {worst['most_speedup']:.2f} x one process{least} ({finding.named(ours)}). Cut it "
             "evenly (stage_cut), or state this cap beside the speed-up."
         )

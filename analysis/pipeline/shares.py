@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pandas as pd
 
 
@@ -30,12 +28,6 @@ def activations(stages: pd.DataFrame) -> dict[int, int]:
     ranks = stages[stages.activations_bytes.notna()].groupby(["repeat", "rank"])
     held = pd.DataFrame({"worker": ranks.worker.min(), "bytes": ranks.activations_bytes.max()})
     return {int(str(worker)): int(size) for worker, size in held.groupby("worker").bytes.max().items()}
-
-
-def text(shares: Iterable[float]) -> str:
-    """`24 / 21 / 48 / 6.5 %`."""
-    said = [f"{100 * share:.0f}" if share >= 0.0995 else f"{100 * share:.1f}" for share in shares]
-    return f"{' / '.join(said)} %" if said else ""
 
 
 def _shares(sums: pd.Series) -> dict[int, float]:

@@ -12,7 +12,7 @@ from analysis.resources.communication import measured
 from analysis.resources.memory import one_batch
 from analysis.tables import notes
 from analysis.tables.layout import Listing
-from analysis.tables.memory import megabytes
+from analysis.text.number_formats import megabytes
 
 
 @once

@@ -7,6 +7,7 @@ from analysis.findings.noise import Drift, Floor
 from analysis.frames.results import Results
 from analysis.tables import notes
 from analysis.tables.layout import Listing
+from analysis.text.number_formats import two_figure_percentage
 
 HEADER = ("finding", "severity", "flaw", "evidence")
 LEGEND = (
@@ -36,8 +37,8 @@ def floor_text(least: Floor) -> str:
     """`Noise floor: ±1.2 %, one standard deviation between repeats of the sentinel (95 % interval 0.9 to 1.8 %).`"""
     whose = "the sentinel" if least.sentinel else f"{least.configurations} configurations, pooled"
     return (
-        f"Noise floor: ±{_percent(least.spread)} %, one standard deviation between repeats of {whose} (95 % interval "
-        f"{_percent(least.low)} to {_percent(least.high)} %)."
+        f"Noise floor: ±{two_figure_percentage(least.spread)} %, one standard deviation between repeats of {whose} "
+        f"(95 % interval {two_figure_percentage(least.low)} to {two_figure_percentage(least.high)} %)."
     )
 
 
@@ -47,12 +48,6 @@ def drift_text(moved: Drift | None) -> str:
         return "Drift: not known, too few repeats."
     seen = "yes" if moved.found else "not significant"
     return (
-        f"Drift: {seen}, {_percent(moved.total, '+')} % from the first run to the last (p = {moved.p:.2g}, Kendall's "
-        f"test within {moved.configurations} configurations)."
+        f"Drift: {seen}, {two_figure_percentage(moved.total, '+')} % from the first run to the last "
+        f"(p = {moved.p:.2g}, Kendall's test within {moved.configurations} configurations)."
     )
-
-
-def _percent(share: float, sign: str = "") -> str:
-    """Two figures, and never as a power of ten: `0.23`, `6.9`, `121`; with `sign="+"` `+6.9`."""
-    value = 100 * share
-    return f"{value:{sign}.0f}" if abs(value) >= 9.95 else f"{value:{sign}.2g}"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from analysis.frames import comparability
-from analysis.frames.baseline import known
 from analysis.frames.cache import once
 from analysis.frames.over_ranks import MEMORY_COLUMNS
 from analysis.frames.results import Results
@@ -13,7 +10,7 @@ from analysis.frames.rows import as_rows
 from analysis.resources.memory import measured, one_batch
 from analysis.tables import notes
 from analysis.tables.layout import Listing
-from analysis.text.number_formats import number
+from analysis.text.number_formats import megabytes, whole_percent
 
 
 @once
@@ -32,7 +29,7 @@ def listing(results: Results, model: str) -> Listing | None:
             *(megabytes(row[kind]) for kind in MEMORY_COLUMNS[:-1]),
             megabytes(row["peak_memory_bytes"]),
             megabytes(row["resident_bytes"]),
-            *(percent(row[name]) for name in ("saved", "theory")),
+            *(whole_percent(row[name]) for name in ("saved", "theory")),
         )
         for row in as_rows(made)
     ]
@@ -51,11 +48,3 @@ def listing(results: Results, model: str) -> Listing | None:
         f"Memory of {model} by kind ({results.heading})", (*header, "peak", "resident", "saved", "theory"),
         tuple(rows), (*said, notes.source(results)),
     )  # fmt: skip
-
-
-def megabytes(size: Any) -> str:
-    return number(size / 1e6) if known(size) else ""
-
-
-def percent(share: Any) -> str:
-    return f"{100 * share:.0f} %".replace("-0 %", "0 %") if known(share) else ""

@@ -12,8 +12,9 @@ from analysis.network.fit import Probe
 from analysis.network.frame import table
 from analysis.tables import notes
 from analysis.tables.layout import Listing
+from analysis.text.number_formats import binary_size, duration, giga
 from scaling_study.records.store import BUSY_CORES
-from scaling_study.stats.alpha_beta import AlphaBeta, bounded, three_digits
+from scaling_study.stats.alpha_beta import AlphaBeta, bounded
 from scaling_study.stats.collectives import bus_factor
 
 STRAIGHT = 0.1  # sizes further off the line than this are said to be no line
@@ -53,40 +54,16 @@ def _cells(probe: Probe, key: fit.Key, made: AlphaBeta, sizes: pd.DataFrame) -> 
     return (
         probe.name, collective.replace("_", "-"), state_text(probe, busy),
         bounded(made.alpha_seconds, bounds, 1e6), bounded(made.bytes_per_second, made.bytes_per_second_bounds, 1e-9),
-        three_digits(bus_factor(collective, probe.workers) * made.bytes_per_second / 1e9),
-        f"{100 * made.misfit:.0f} %", f"{100 * made.worst:+.0f} % at {size_text(made.worst_bytes)}",
-        size_text(int(smallest.bytes)), duration_text(smallest.seconds),
-        size_text(int(largest.bytes)), duration_text(largest.seconds),
+        giga(bus_factor(collective, probe.workers) * made.bytes_per_second),
+        f"{100 * made.misfit:.0f} %", f"{100 * made.worst:+.0f} % at {binary_size(made.worst_bytes)}",
+        binary_size(int(smallest.bytes)), duration(smallest.seconds),
+        binary_size(int(largest.bytes)), duration(largest.seconds),
     )  # fmt: skip
 
 
 def state_text(probe: Probe, busy: bool) -> str:
     """Whether the cores computed meanwhile, where that was told apart."""
     return "busy" if busy else "idle" if any(key[1] for key in probe.fits) else ""
-
-
-def size_text(bytes: int) -> str:
-    """`1 KiB`, `256 MiB`, `1008 B`."""
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if bytes >= size and bytes % size == 0:
-            return f"{bytes // size} {unit}"
-    return f"{bytes} B"
-
-
-def duration_text(seconds: float) -> str:
-    """`31.2 µs`, `4.5 ms`, `0.41 s`."""
-    for unit, scale in (("µs", 1e6), ("ms", 1e3)):
-        if seconds * scale < 999.5:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds:.3g} s"
-
-
-def rate_text(bytes_per_second: float) -> str:
-    """`1.24 GB/s`, `57.3 MB/s`, `10 kB/s`."""
-    for unit, scale in (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
-        if bytes_per_second >= 0.9995 * scale:
-            return f"{bytes_per_second / scale:.3g} {unit}"
-    return f"{bytes_per_second:.3g} B/s"
 
 
 def _crooked(probes: Sequence[Probe]) -> Iterator[str]:

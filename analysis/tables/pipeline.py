@@ -11,12 +11,12 @@ from analysis.frames import comparability, series
 from analysis.frames.baseline import known
 from analysis.frames.results import Results
 from analysis.frames.rows import as_rows
-from analysis.pipeline import shape, shares, theory
+from analysis.pipeline import shape, theory
 from analysis.pipeline.frame import KEYS, parted, table
 from analysis.tables import notes
 from analysis.tables.layout import Listing
-from analysis.tables.memory import megabytes
 from analysis.tables.throughput import throughput_text
+from analysis.text.number_formats import megabytes, percent_to_a_tenth, percentage_points, percents
 
 BALANCED = 0.9  # a cut that allows less than this share of the ideal speed-up is said loudly
 MOST_NOTES = 6
@@ -74,7 +74,7 @@ def _name(row: Mapping[Any, Any], names: list[str], several_models: bool) -> str
 
 
 def _cells(row: Mapping[Any, Any], configuration: Mapping[Any, Any]) -> tuple[str, ...]:
-    measured = percent(row["bubble"])
+    measured = percent_to_a_tenth(row["bubble"])
     if measured:
         measured += f" ({100 * row['bubble_low']:.1f} to {100 * row['bubble_high']:.1f})"
     gain = f"{row['speedup']:.2f}" if known(row["speedup"]) else ""
@@ -84,22 +84,12 @@ def _cells(row: Mapping[Any, Any], configuration: Mapping[Any, Any]) -> tuple[st
     return (
         *(str(value) if known(value) else "" for value in (*shape_of, row["stage_cut"], row["global_batch"])),
         throughput_text(configuration),
-        *(measured, *(percent(row[name]) for name in ("theory", "replay_equal", "replay_measured"))),
-        *(points(row[name]) for name in ("added_by_cut", "added_by_transfers")),
+        *(measured, *(percent_to_a_tenth(row[name]) for name in ("theory", "replay_equal", "replay_measured"))),
+        *(percentage_points(row[name]) for name in ("added_by_cut", "added_by_transfers")),
         *(f"{row['computing']:.2f}x" if known(row["computing"]) else "", gain, cap),
-        *(shares.text(parted(row[name])) for name in ("time_shares", "parameter_shares")),
+        *(percents(parted(row[name])) for name in ("time_shares", "parameter_shares")),
         " / ".join(megabytes(size) for size in activations),
     )
-
-
-def percent(share: Any) -> str:
-    """`31.2 %`."""
-    return f"{100 * share:.1f} %" if known(share) else ""
-
-
-def points(difference: Any) -> str:
-    """`+4.1`: points of a percentage."""
-    return f"{100 * difference:+.1f}".replace("-0.0", "+0.0") if known(difference) else ""
 
 
 def _unplayed(made: pd.DataFrame) -> list[str]:

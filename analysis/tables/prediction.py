@@ -13,7 +13,7 @@ from analysis.prediction.network import Link, Network
 from analysis.prediction.predict import Bounds, Prediction
 from analysis.tables import notes
 from analysis.tables.layout import Listing
-from analysis.text.number_formats import number
+from analysis.text.number_formats import milliseconds, number
 
 HEADER = (
     *("configuration", "allreduce", "algorithm", "workers", "samples/s", "efficiency", "step ms"),
@@ -152,10 +152,6 @@ def bounded(bounds: Bounds, unit: float = 1.0, sign: str = "") -> str:
     if bounds.low is None or bounds.high is None:
         return text
     return f"{text} [{number(unit * bounds.low)}, {number(unit * bounds.high)}]"
-
-
-def milliseconds(seconds: float) -> str:
-    return number(1000 * seconds)
 
 
 def _measured(checked: Checked | None) -> tuple[str, ...]:

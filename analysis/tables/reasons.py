@@ -11,14 +11,13 @@ from analysis.frames.cache import once
 from analysis.frames.results import Results
 from analysis.tables import notes
 from analysis.tables.layout import Listing
-from analysis.text.number_formats import number
+from analysis.text.number_formats import giga, number, percent
 from analysis.why.attribution import DISTURBED, NAMES, PARTS, Part, attributions
-from analysis.why.bottleneck import bottlenecks, percent
+from analysis.why.bottleneck import bottlenecks
 from analysis.why.frontier import families
 from analysis.why.remedies import HALVE, Remedy, remedies
 from analysis.why.steps import steps
 from analysis.why.utilisation import NOT_COUNTED, utilisations
-from scaling_study.stats.alpha_beta import three_digits
 
 MOST_REMEDIES = 3  # of a configuration, in a table
 MEANINGS = {
@@ -195,11 +194,6 @@ def frontier(results: Results) -> Listing | None:
     header = ("configuration", "largest batch that fits", "smallest out of memory", "fixed MB", "MB a sample",
               "limit, MB", "throughput")  # fmt: skip
     return _listing("Memory against batch", header, rows, said, results)
-
-
-def giga(value: float) -> str:
-    """FLOP/s as `38.2`, in 1e9."""
-    return three_digits(value / 1e9)
 
 
 def _bound(one: Remedy) -> str:

@@ -23,13 +23,12 @@ from analysis.frames.baseline import known
 from analysis.frames.cache import once
 from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow
-from analysis.text.number_formats import number
+from analysis.text.number_formats import number, percent, three_digits
 from analysis.why import attribution, kernels, steps
 from analysis.why.attribution import Attribution
 from analysis.why.kernels import Fixed
 from analysis.why.steps import COMMUNICATION, COMPUTING, DATA, OPTIMIZER, UNATTRIBUTED, Steps
 from analysis.why.utilisation import Utilisation, utilisations
-from scaling_study.stats.alpha_beta import three_digits
 
 COMPUTE, LAUNCH, COMMUNICATE, INPUT, MEMORY, BUBBLE = KINDS = (
     "compute", "launch", "communication", "input", "memory", "pipeline bubble",
@@ -151,8 +150,3 @@ def _without(row: ConfigurationRow) -> Bottleneck:
             return Bottleneck(row, MEMORY, "Out of memory.", {})
         return Bottleneck(row, UNKNOWN, f"Not measured: {outcomes.word(row)}.", {})
     return Bottleneck(row, UNKNOWN, "Its phases were not measured.", {})
-
-
-def percent(share: float) -> str:
-    """`7.2 %`, `43 %`."""
-    return f"{100 * share:.0f} %" if abs(share) >= 0.0995 else f"{100 * share:.1f} %"

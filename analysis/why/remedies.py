@@ -18,9 +18,10 @@ from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.statistics import allreduce_gain as gain
+from analysis.text.number_formats import percent
 from analysis.why import attribution, bottleneck
 from analysis.why.attribution import Attribution
-from analysis.why.bottleneck import BUBBLE, COMMUNICATE, COMPUTE, INPUT, LAUNCH, MEMORY, OTHER, Bottleneck, percent
+from analysis.why.bottleneck import BUBBLE, COMMUNICATE, COMPUTE, INPUT, LAUNCH, MEMORY, OTHER, Bottleneck
 from analysis.why.frontier import Family, families
 
 LEAST = 0.005  # of a gain: what is less is not worth a line

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaling_study.stats.intervals import within_run
+from scaling_study.stats.number_formats import three_digits
 
 Vector = NDArray[Any]  # of floats
 FEWEST_SIZES = 3  # for an interval: two sizes lie on a line whatever they are
@@ -200,8 +201,3 @@ def bounded(value: float, bounds: tuple[float, float] | None, scale: float) -> s
     """`4,840 [3,320, 6,370]`, in another unit."""
     said = "" if bounds is None else f" [{', '.join(three_digits(scale * bound) for bound in bounds)}]"
     return f"{three_digits(scale * value)}{said}"
-
-
-def three_digits(value: float) -> str:
-    """`4,840`, `31.2`, `0.0573`, `inf`."""
-    return f"{float(f'{value:.3g}'):,.10g}"

@@ -14,6 +14,7 @@ from analysis.frames import results
 from analysis.resources import memory
 from analysis.tables import layout
 from analysis.tables import memory as memory_table
+from analysis.text.number_formats import megabytes
 
 WHOLE = 4 * PARAMETERS["resnet18"]
 DDP = Planted("torch_ddp", workers=2, allreduce="fp32", counted=True)
@@ -114,4 +115,4 @@ def test_where_memory_was_not_counted_there_is_no_table(tmp_path: Path) -> None:
     ("size", "text"), [(44_726_568, "44.7"), (38_560, "0.039"), (1_300, "0.0013"), (0, "0.00"), (None, ""), (pd.NA, "")]
 )
 def test_megabytes(size: object, text: str) -> None:
-    assert memory_table.megabytes(size) == text
+    assert megabytes(size) == text

@@ -20,7 +20,7 @@ from analysis.frames.results import Results
 from analysis.frames.trials import SkippedRecord
 from analysis.network import fit, frame
 from analysis.tables import network
-from analysis.tables.network import duration_text, rate_text, size_text
+from analysis.text.number_formats import binary_size, byte_rate, duration
 from scaling_study.stats.collectives import COLLECTIVES
 
 
@@ -148,11 +148,11 @@ def test_a_person_reads_both_numbers_with_how_sure_they_are(folder: Path) -> Non
 
 
 def test_numbers_have_the_units_in_which_people_say_them() -> None:
-    assert [size_text(size) for size in (512, 1008, 1024, 65536, 3 << 20, 1 << 30)] == [
+    assert [binary_size(size) for size in (512, 1008, 1024, 65536, 3 << 20, 1 << 30)] == [
         "512 B", "1008 B", "1 KiB", "64 KiB", "3 MiB", "1 GiB",
     ]  # fmt: skip
-    assert [duration_text(s) for s in (3.124e-5, 4.5e-3, 0.9999, 12.0)] == ["31.2 µs", "4.5 ms", "1 s", "12 s"]
-    assert [rate_text(rate) for rate in (5.0, 1e4, 5.73e7, 1.24e9, 9.999e8)] == [
+    assert [duration(s) for s in (3.124e-5, 4.5e-3, 0.9999, 12.0)] == ["31.2 µs", "4.5 ms", "1 s", "12 s"]
+    assert [byte_rate(rate) for rate in (5.0, 1e4, 5.73e7, 1.24e9, 9.999e8)] == [
         "5 B/s", "10 kB/s", "57.3 MB/s", "1.24 GB/s", "1 GB/s",
     ]  # fmt: skip
 

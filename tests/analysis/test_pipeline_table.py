@@ -15,8 +15,8 @@ from analysis import outputs
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.pipeline import frame as table
-from analysis.pipeline import shares
 from analysis.tables import layout, pipeline, throughput
+from analysis.text.number_formats import percents
 
 SINGLE = Planted("single", "transformer_lm", 16, speed=80.0, tokens=35)
 GPIPE = Pipeline("gpipe", p=2, m=4)
@@ -205,4 +205,4 @@ def test_files_are_written_where_there_are_pipelines_and_nowhere_else(tmp_path: 
     ("given", "text"), [((0.24, 0.21, 0.48, 0.065), "24 / 21 / 48 / 6.5 %"), ((1.0,), "100 %"), ((), "")]
 )
 def test_shares_in_words(given: tuple[float, ...], text: str) -> None:
-    assert shares.text(given) == text
+    assert percents(given) == text
