@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def write(results: Path, processes: int = 1, console: Console | None = None) -> list[Path]:
     """Write results.csv, configurations.csv, tables/ and figures/ into `results`; return their paths.
 
-    With a `console`, print the tables there too: every record is read once for both.
+    With a `console`, print the tables there too: every record is read once for all.
 
     `processes`: how many may read and draw at once, of many trials (process_pool.available_processes()).
     Raises analysis.frames.study.NotResults if `results` is no results folder, OSError if it cannot be written to.
@@ -25,10 +25,12 @@ def write(results: Path, processes: int = 1, console: Console | None = None) -> 
     """
     from analysis import outputs
     from analysis.frames import results as frames
+    from analysis.report.origins import Origins
     from analysis.tables import terminal
 
-    read = frames.read(results, processes)
-    paths = outputs.write(results, processes=processes, read=read)
+    origins = Origins.of(results)
+    read = frames.read(results, processes, origins)
+    paths = outputs.write(results, processes=processes, read=read, origins=origins)
     if console:
         terminal.show(read, console)
     return paths

@@ -21,6 +21,7 @@ from analysis.execution.lost_parts import NOTHING, LostPart, Salvage
 from analysis.figures import drawing
 from analysis.frames import results
 from analysis.frames.results import Results
+from analysis.report.origins import Origins
 from analysis.scaling import frame as scaling_table
 from analysis.statistics import allreduce_gain
 from analysis.tables import communication, epochs, layout, memory, scaling, throughput
@@ -42,14 +43,23 @@ OURS = re.compile(
 Made = tuple[str, layout.Table | layout.Listing | None, pd.DataFrame | None]  # file name, table, the numbers behind it
 
 
-def write(folder: Path, page: bool | None = None, processes: int = 1, read: Results | None = None) -> list[Path]:
+def write(
+    folder: Path,
+    page: bool | None = None,
+    processes: int = 1,
+    read: Results | None = None,
+    origins: Origins | None = None,
+) -> list[Path]:
     """Write everything and return the paths. Raises NotResults or OSError; warns SkippedRecord and LostPart.
 
     `page`: whether to write the report too; None: where the study is small enough for that to take no time.
     `processes`: how many may read trials and draw figures at once, where there are many. `read`: the results of
-    `folder`, where they have been read already.
+    `folder`, where they have been read already; `origins`: collected meanwhile.
     """
-    read, salvage = results.read(folder, processes) if read is None else read, Salvage()
+    if read is None:
+        origins = Origins.of(folder)
+        read = results.read(folder, processes, origins)
+    salvage = Salvage()
     made = [write_csv(folder / "results.csv", read.trials)]
     shown = read.configurations.drop(columns=["series_order", "batch"])
     made.append(write_csv(folder / "configurations.csv", shown))
@@ -59,7 +69,7 @@ def write(folder: Path, page: bool | None = None, processes: int = 1, read: Resu
     if page or (page is None and len(read.trials) <= MOST_TRIALS):
         from analysis.report import write as report
 
-        made += report.write(read, folder, drawn, salvage)
+        made += report.write(read, folder, drawn, salvage, origins)
     for place in ("tables", "figures"):
         for path in (folder / place).glob("*"):
             if OURS.fullmatch(path.name) and path not in made:

@@ -141,20 +141,21 @@ def gates_of(rows: pd.DataFrame) -> pd.Series[bool]:
     return (rows["find"] == parity.GATE).fillna(False).astype(bool)
 
 
-def read(folder: Path, processes: int = 1) -> Results:
+def read(folder: Path, processes: int = 1, collector: trials.Collector | None = None) -> Results:
     """Raises study.NotResults for a folder that is none; warns trials.SkippedRecord of unreadable records.
 
     `processes`: how many may read at once, where there are many records (process_pool.available_processes()).
+    `collector`: takes what else is needed of the records, which are read once for both.
     """
     with garbage_collection.ignored():
-        return _read(folder, processes)
+        return _read(folder, processes, collector)
 
 
-def _read(folder: Path, processes: int) -> Results:
+def _read(folder: Path, processes: int, collector: trials.Collector | None) -> Results:
     about = study.read(folder)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", trials.SkippedRecord)
-        rows, beside = trials.read_whole(folder, processes)
+        rows, beside = trials.read_whole(folder, processes, collector)
     for one in caught:
         warnings.warn(one.message, stacklevel=4)
     skipped = dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, trials.SkippedRecord))

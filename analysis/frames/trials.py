@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import pandas as pd
 
@@ -64,10 +64,24 @@ class SkippedRecord(UserWarning):
     """A record that was left out, named, because it could not be read."""
 
 
+class Collector(Protocol):
+    """Keeps what it needs of each record that can be read, while that is in memory.
+
+    Of many trials each process fills an `empty` one for its share of them; they are put together in the trials' order.
+    """
+
+    def add(self, record: Record) -> None: ...
+
+    def empty(self) -> Self: ...
+
+    def extend(self, later: Self) -> None: ...
+
+
 @dataclass
 class _Part:
     """What some of the trials hold, by the names of their folders."""
 
+    collected: Collector | None = None
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     training: dict[str, str] = field(default_factory=dict)  # the configurations of those that are no gates
     firsts: dict[str, Record] = field(default_factory=dict)  # of each configuration, without what its ranks measured
@@ -80,18 +94,22 @@ def read(results: Path) -> pd.DataFrame:
     return read_whole(results)[0]
 
 
-def read_whole(results: Path, processes: int = 1) -> tuple[pd.DataFrame, Details]:
-    """The same, and what their records hold beside it; of many trials by several processes."""
+def read_whole(results: Path, processes: int = 1, collector: Collector | None = None) -> tuple[pd.DataFrame, Details]:
+    """The same, and what their records hold beside it; of many trials by several processes. `collector` sees every
+    record that can be read, also those that are skipped."""
     folders = _folders(results / "trials")
     shares = [folders[start : start + AT_ONCE] for start in range(0, len(folders), AT_ONCE)]
-    made = process_pool.run_tasks(lambda share: _part(shares[share]), range(len(shares)), min(processes, len(shares)))
+    processes = min(processes, len(shares))
+    made = process_pool.run_tasks(lambda share: _part(shares[share], collector), range(len(shares)), processes)
     whole = _Part()
     for share, ours in enumerate(shares):
-        part = made.pop(share, None) or _part(ours)
+        part = made.pop(share, None) or _part(ours, collector)
         whole.rows |= part.rows
         whole.training |= part.training
         whole.firsts = part.firsts | whole.firsts
         whole.beside += part.beside
+        if collector is not None and part.collected is not None:
+            collector.extend(part.collected)
         for why in part.skipped:
             warnings.warn(why, SkippedRecord, stacklevel=2)
     verdicts = {row["trial"]: row["parity"] for name, row in whole.rows.items() if name not in whole.training}
@@ -106,11 +124,13 @@ def read_whole(results: Path, processes: int = 1) -> tuple[pd.DataFrame, Details
         return frame(fitting), found
 
 
-def _part(folders: Iterable[Path]) -> _Part:
-    made, timed = _Part(), dict[str, Timed]()
+def _part(folders: Iterable[Path], collector: Collector | None) -> _Part:
+    made, timed = _Part(None if collector is None else collector.empty()), dict[str, Timed]()
     for folder in folders:
         try:
             record, name = store.read_trial(folder), folder.name
+            if made.collected is not None:
+                made.collected.add(record)
             row, window = _row(record)
             if row["find"] != gates.GATE:
                 made.beside.append(details.of(record))

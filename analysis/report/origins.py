@@ -1,4 +1,4 @@
-"""Where the numbers come from: what only the records hold, gathered in one pass over them, with every raw sample.
+"""Where the numbers come from: what only the records hold, collected while they are read, with every raw sample.
 
 samples.npz holds an array for each trial that is ok, named by its id: seconds of every timed step, (ranks, steps), as
 they were measured. `numpy.load("samples.npz")["ID OF A TRIAL"]` reads one without the others.
@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scaling_study.quoting import printable
 from scaling_study.records import store
@@ -25,6 +26,7 @@ SAMPLES = "samples.npz"
 STUDY_FILE = "study.yaml"
 PROFILES = "profiles"
 MOST_STUDY_BYTES = 200_000
+Vector = NDArray[np.float64]
 Table = dict[str, Counter[str]]  # what -> each of its values, and of how many trials it is
 
 
@@ -38,8 +40,30 @@ class Origins:
     environment: Table = field(default_factory=dict)
     study: str = ""  # the study file's text
     trials: int = 0
-    samples: int = 0  # step times in samples.npz
+    step_seconds: dict[str, Vector] = field(default_factory=dict)  # trial that is ok -> the array in samples.npz
+    samples: int = 0  # step times in all of them
     profiles: tuple[str, ...] = ()  # files of traces, relative to the folder
+
+    @classmethod
+    def of(cls, folder: Path) -> Origins:
+        """Of a results folder, before any record was read."""
+        return cls(study=_study_file(folder), profiles=tuple(_profiles(folder)))
+
+    def empty(self) -> Origins:
+        """For some of the records, which another process reads."""
+        return Origins()
+
+    def extend(self, later: Origins) -> None:
+        """With what was collected of the records that follow."""
+        self.trials += later.trials
+        self.samples += later.samples
+        self.commands = later.commands | self.commands  # of each configuration the first
+        self.step_seconds |= later.step_seconds
+        for ours, theirs in (
+            (self.about, later.about), (self.versions, later.versions), (self.environment, later.environment)
+        ):  # fmt: skip
+            for name, values in theirs.items():
+                ours.setdefault(name, Counter()).update(values)
 
     def add(self, record: Record) -> None:
         self.trials += 1
@@ -60,40 +84,35 @@ class Origins:
             _count(self.versions, name, value)
         for rank in record.ranks:
             _count(self.about, "device", rank.device_name)
+        if record.status == "ok" and record.ranks:
+            array = self.step_seconds[record.id] = _array(record.ranks)
+            self.samples += int(np.isfinite(array).sum())
+
+    def write_samples(self, path: Path) -> None:
+        """As samples.npz, whatever `path` is called."""
+        with zipfile.ZipFile(path, "w") as archive:
+            for trial, array in self.step_seconds.items():
+                with archive.open(zipfile.ZipInfo(f"{trial}.npy"), "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def gather(folder: Path, samples: IO[bytes] | None = None) -> Origins:
-    """Of every record under `folder` that can be read; the others were named when the results were read.
-
-    With `samples`, an open file, writes samples.npz to it on the way.
-    """
-    found = Origins(study=_study_file(folder), profiles=tuple(_profiles(folder)))
-    archive = None if samples is None else zipfile.ZipFile(samples, "w")
-    for record in _records(folder):
-        found.add(record)
-        if archive is not None and record.status == "ok" and record.ranks:
-            found.samples += _write(archive, record.id, record.ranks)
-    if archive is not None:
-        archive.close()
-    return found
-
-
-def _records(folder: Path) -> Iterator[Record]:
+def gather(folder: Path) -> Origins:
+    """Of every record under `folder` that can be read; for who did not collect it while reading the results."""
+    origins = Origins.of(folder)
     for place in sorted((folder / "trials").glob("*")):
         try:
-            yield store.read_trial(place)
-        except UnreadableRecord:
+            record = store.read_trial(place)
+        except UnreadableRecord:  # named when the results are read
             continue
+        origins.add(record)
+    return origins
 
 
-def _write(archive: zipfile.ZipFile, name: str, ranks: list[RankReport]) -> int:
-    """One member; ranks of unequal length, which only a broken record has, are filled up with nan."""
+def _array(ranks: list[RankReport]) -> Vector:
+    """(ranks, steps); ranks of unequal length, which only a broken record has, are filled up with nan."""
     most = max(len(rank.step_seconds) for rank in ranks)
     filled = [[*rank.step_seconds, *[np.nan] * (most - len(rank.step_seconds))] for rank in ranks]
-    array = np.array(filled, dtype=np.float64)
-    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-        np.lib.format.write_array(member, array, allow_pickle=False)
-    return int(np.isfinite(array).sum())
+    return np.array(filled, dtype=np.float64)
 
 
 def _study_file(folder: Path) -> str:

@@ -21,13 +21,19 @@ FONT, WIDE_FONTS = b"font-family: 'DejaVu Sans'", b"font-family: 'DejaVu Sans', 
 MOST_SVG_BYTES = 600_000  # beyond, a figure of thousands of points is smaller, and shown sooner, as PNG
 
 
-def write(results: Results, folder: Path, drawn: Sequence[Drawn], salvage: Salvage = NOTHING) -> list[Path]:
-    """`drawn`: the figures whose files are in `folder`/figures; `salvage`: what could not be made so far. Returns the
-    paths. Raises OSError."""
-    found: list[Origins] = []
-    samples = atomic_files.replaced(folder / SAMPLES, lambda path: found.append(_gathered(folder, path)))
+def write(
+    results: Results,
+    folder: Path,
+    drawn: Sequence[Drawn],
+    salvage: Salvage = NOTHING,
+    origins: Origins | None = None,
+) -> list[Path]:
+    """`drawn`: the figures whose files are in `folder`/figures; `salvage`: what could not be made so far; `origins`:
+    collected while `results` were read, else every record is read again for them. Returns the paths. Raises OSError."""
+    origins = gather(folder) if origins is None else origins
+    samples = atomic_files.replaced(folder / SAMPLES, origins.write_samples)
     pictures = {one.name: Picture(one.name, one.title, one.text) for one in drawn}
-    material = Material(results, str(folder), pictures, found[0], salvage)
+    material = Material(results, str(folder), pictures, origins, salvage)
     made = report(material)
     images = {name: image(folder / "figures", name) for name in pictures}
     page = atomic_files.write_text(folder / PAGE, html(made, images))
@@ -40,8 +46,3 @@ def image(folder: Path, name: str) -> bytes:
     if svg.stat().st_size <= max(MOST_SVG_BYTES, png.stat().st_size):
         return svg.read_bytes().replace(FONT, WIDE_FONTS)
     return png.read_bytes()
-
-
-def _gathered(folder: Path, path: Path) -> Origins:
-    with path.open("wb") as stream:
-        return gather(folder, stream)

@@ -399,3 +399,24 @@ def test_origins_say_what_trials_differ_in(tmp_path: Path) -> None:
     found = origins.gather(tmp_path)
     assert found.trials == 2 and found.about["program"] == {"aaa": 1, "bbb": 1}
     assert found.environment == {"OMP_NUM_THREADS": {"1": 2}} and len(found.commands) == 1
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_origins_are_collected_while_the_results_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    monkeypatch.setattr(trials, "AT_ONCE", 7)
+    planted, about = default_study()
+    plant(tmp_path, planted, **about)
+    cut, strange = sorted((tmp_path / "trials").glob("*"))[:2]
+    (cut / "record.json").write_text("{")
+    store.write_record(strange, replace(store.read_trial(strange), status="fine"))
+    collected, again = origins.Origins.of(tmp_path), origins.gather(tmp_path)
+    with pytest.warns(trials.SkippedRecord):
+        read = results.read(tmp_path, processes, collected)
+    assert collected.trials == len(read.trials) + 1 == again.trials > 14, "one is readable, and skipped"
+    arrays, arrays_again = collected.step_seconds, again.step_seconds
+    assert list(arrays) == list(arrays_again) and collected.samples > 0
+    assert all(np.array_equal(arrays[trial], arrays_again[trial]) for trial in arrays)
+    collected.step_seconds, again.step_seconds = {}, {}
+    assert collected == again
