@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.tables.layout import Cell
+from analysis.tables.layout import Grid
 
 GOOD, NOTE, DOUBT, WRONG = TONES = ("good", "note", "doubt", "wrong")
 
@@ -49,19 +49,6 @@ class Cards:
 
     title: str
     cards: tuple[Card, ...]
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table that a person reads. The first `names` cells of a row say what the row is."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    notes: tuple[str, ...] = ()
-    names: int = 1
-    file: str = ""  # of its numbers: the name of a CSV beside the page
-    csv: str = ""  # and what is in it
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ import pandas as pd
 
 from analysis.frames.baseline import known
 from analysis.frames.results import Results
-from analysis.report.content import Grid
 from analysis.statistics import equal_work
 from analysis.tables import layout, throughput
-from analysis.tables.layout import ASIDE, FAILED, WORST, Cell
+from analysis.tables.layout import ASIDE, FAILED, WORST, Cell, Grid
 
 MOST_COLUMNS = 9  # of a table on a page; beyond, a row for each configuration
 STATUSES = ("oom", "timeout", "failed", "unsupported", "cancelled")
@@ -27,29 +26,25 @@ def of_table(table: layout.Table, results: Results, model: str, value: str, csv:
     shares, slowest = _shares(ours, value), _slowest(ours)
 
     def cell(place: Place) -> Cell:
-        shown = table.cells.get(place, Cell(""))
+        shown = table.cells[place]
         if not shown.text or shown.mark == FAILED:
             return shown
         mark = ASIDE if shown.sign else shown.mark or (WORST if place in slowest else "")
         return replace(shown, mark=mark, share=shares.get(place))
 
-    if len(table.columns) <= MOST_COLUMNS:
-        header = (table.row_name, *table.columns)
-        rows = [(Cell(table.star(row)), *(cell((row, column)) for column in table.columns)) for row in table.rows]
-        names = 1
-    else:  # as layout.grid has it in Markdown
-        header, names = (table.row_name, "configuration", table.value_name), 2
-        places = [(row, column) for row in table.rows for column in table.columns if (row, column) in table.cells]
-        rows = [(Cell(table.star(row)), Cell(column), cell((row, column))) for row, column in places]
-    return Grid(table.title, header, tuple(rows), (*table.notes, *table.legend), names, file, to_csv(csv))
+    marked = replace(table, cells={place: cell(place) for place in table.cells})
+    return replace(marked.grid(MOST_COLUMNS), file=file, csv=to_csv(csv))
 
 
 def of_listing(listing: layout.Listing, file: str = "", csv: pd.DataFrame | None = None) -> Grid:
     """The CSV is that of the numbers behind it, or, where there is none, of its own cells."""
-    rows = tuple(tuple(Cell(text, FAILED if text in STATUSES else "") for text in row) for row in listing.rows)
+    shown = listing.grid()
+    rows = tuple(
+        tuple(replace(cell, mark=FAILED) if cell.text in STATUSES else cell for cell in row) for row in shown.rows
+    )
     numbers = pd.DataFrame(list(listing.rows), columns=list(listing.header)) if csv is None else csv
     name = file or re.sub(r"\W+", "-", listing.title.split(" (")[0].lower()).strip("-") + ".csv"
-    return Grid(listing.title, listing.header, rows, listing.notes, 1, name, to_csv(numbers) if rows else "")
+    return replace(shown, rows=rows, file=name, csv=to_csv(numbers) if rows else "")
 
 
 def of_rows(

@@ -31,6 +31,19 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Grid:
+    """Any table as it is shown. The first `names` cells of a row say what the row is."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+    names: int = 1
+    file: str = ""  # of its numbers: the name of a CSV beside the page
+    csv: str = ""  # and what is in it
+
+
+@dataclass(frozen=True)
 class Table:
     """One model's table. `cells` maps (batch size, series) to what to show; a pair not in it was not planned."""
 
@@ -48,6 +61,27 @@ class Table:
         """The name of a row, starred where the fastest stands."""
         return f"{BEST_ROW_SIGN} {row}" if row == self.best_row else str(row)
 
+    @property
+    def places(self) -> list[tuple[int, str]]:
+        """Of the cells, row by row."""
+        return [(row, column) for row in self.rows for column in self.columns if (row, column) in self.cells]
+
+    def grid(self, most_columns: int = MOST_COLUMNS) -> Grid:
+        """With more columns than `most_columns`, which nobody could read, each column becomes rows instead: batch
+        size, series, value."""
+        header: tuple[str, ...]
+        rows: list[tuple[Cell, ...]]
+        if len(self.columns) <= most_columns:
+            header, names = (self.row_name, *self.columns), 1
+            rows = [
+                (Cell(self.star(row)), *(self.cells.get((row, column), Cell("")) for column in self.columns))
+                for row in self.rows
+            ]
+        else:
+            header, names = (self.row_name, "configuration", self.value_name), 2
+            rows = [(Cell(self.star(row)), Cell(column), self.cells[row, column]) for row, column in self.places]
+        return Grid(self.title, header, tuple(rows), (*self.notes, *self.legend), names)
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -58,17 +92,17 @@ class Listing:
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
 
+    def grid(self) -> Grid:
+        """Without marks."""
+        return Grid(self.title, self.header, tuple(tuple(map(Cell, row)) for row in self.rows), self.notes)
+
 
 def markdown(table: Table | Listing) -> str:
     """GitHub's Markdown, with the title as a heading and the notes below."""
-    if isinstance(table, Listing):
-        lines = markdown_rows(table.header, [[Cell(text) for text in row] for row in table.rows])
-        notes = table.notes
-    else:
-        header, body = grid(table, MOST_COLUMNS)
-        lines = markdown_rows(header, [[*map(Cell, names), *cells] for names, cells in body], names=0)
-        notes = (*table.notes, *table.legend)
-    return "\n".join([f"# {harmless(table.title)}", "", *lines, "", *(f"- {harmless(note)}" for note in notes), ""])
+    shown = table.grid()
+    lines = markdown_rows(shown.header, shown.rows, names=0 if isinstance(table, Table) else 1)
+    notes = [f"- {harmless(note)}" for note in shown.notes]
+    return "\n".join([f"# {harmless(shown.title)}", "", *lines, "", *notes, ""])
 
 
 def markdown_rows(header: Sequence[str], rows: Iterable[Sequence[Cell]], names: int = 1) -> list[str]:
@@ -76,16 +110,6 @@ def markdown_rows(header: Sequence[str], rows: Iterable[Sequence[Cell]], names: 
     rules = [":---"] * names + ["---:"] * (len(header) - names)
     body = [[*map(_marked, row)] for row in rows]
     return [f"| {' | '.join(cells)} |" for cells in ([*map(harmless, header)], rules, *body)]
-
-
-def grid(table: Table, most_columns: int) -> tuple[list[str], list[tuple[list[str], list[Cell]]]]:
-    """(header, rows), a row as its first texts and its cells. With more columns than `most_columns`, which nobody
-    could read, each column becomes rows instead: batch size, series, value."""
-    if len(table.columns) <= most_columns:
-        body = [([table.star(r)], [table.cells.get((r, c), Cell("")) for c in table.columns]) for r in table.rows]
-        return [table.row_name, *table.columns], body
-    pairs = [(r, c) for r in table.rows for c in table.columns if (r, c) in table.cells]
-    return [table.row_name, "configuration", "value"], [([table.star(r), c], [table.cells[r, c]]) for r, c in pairs]
 
 
 def harmless(text: str) -> str:

@@ -17,8 +17,8 @@ from analysis.findings.finding import DOUBT, NOTE, WRONG
 from analysis.frames import comparability
 from analysis.frames.results import Results
 from analysis.tables import findings as warned
-from analysis.tables import layout, throughput
 from analysis.tables import network as networks
+from analysis.tables import throughput
 from analysis.tables.layout import ALIKE, ALIKE_SIGN, BEST, FAILED, Cell, Listing, Table
 
 MOST_COLUMNS, MOST_ROWS = 8, 120
@@ -73,11 +73,11 @@ def render(table: Table) -> RichTable:
     """A row for each batch size. The fastest of each row is bold green, a status yellow, the best row starred."""
     result = RichTable(title=escape(table.title), title_justify="left", title_style="bold")
     result.add_column(table.row_name.replace(" ", "\n", 1), justify="right", no_wrap=True)
-    header, body = layout.grid(table, MOST_COLUMNS)
-    for column in header[1:]:
+    shown = table.grid(MOST_COLUMNS)
+    for column in shown.header[1:]:
         result.add_column(escape(column.replace(", ", "\n")), justify="right")
-    for first, cells in body[:MOST_ROWS]:
-        result.add_row(*map(escape, first), *map(_text, cells))
+    for row in shown.rows[:MOST_ROWS]:
+        result.add_row(*map(_text, row))
     return result
 
 
@@ -99,14 +99,13 @@ def render_long(made: Sequence[Table]) -> RichTable:
     result.add_column("configuration")
     for table in made:
         result.add_column(table.value_name, justify="right")
-    places = [(row, column) for row in first.rows for column in first.columns if (row, column) in first.cells]
-    for row, group in groupby(places[:MOST_ROWS], key=lambda place: place[0]):
+    for row, group in groupby(first.places[:MOST_ROWS], key=lambda place: place[0]):
         for index, place in enumerate(group):
             name = first.star(row) if index == 0 else ""
             result.add_row(name, escape(place[1]), *(_text(table.cells[place]) for table in made))
         result.add_section()
-    if len(places) > MOST_ROWS:
-        result.caption = f"{len(places) - MOST_ROWS} more rows: see tables/"
+    if len(first.places) > MOST_ROWS:
+        result.caption = f"{len(first.places) - MOST_ROWS} more rows: see tables/"
     return result
 
 

@@ -144,7 +144,7 @@ def test_more_columns_than_one_could_read_become_rows(tmp_path: Path) -> None:
     seeds = [replace(ONE, repeats=1, keys=(("seed", seed),)) for seed in range(30)]
     folder = plant(tmp_path, seeds)
     header, _, *body = markdown_rows(layout.markdown(throughput.throughput(results.read(folder), "resnet18")))
-    assert header == ["batch per worker", "configuration", "value"]
+    assert header == ["batch per worker", "configuration", "samples/s"]
     assert [row[1] for row in body[:3]] == ["1 worker, seed 0", "1 worker, seed 1", "1 worker, seed 2"]
     assert len(body) == 30
     assert "seed 29" in shown(folder, width=80)
