@@ -40,7 +40,7 @@ class Card:
     name: str = ""
     alike: tuple[str, ...] = ()
     note: str = ""
-    untested: int = 0  # others with too few repeats to be told from it, or not
+    untested: int = 0  # others with too few repeats for a test
 
 
 @dataclass(frozen=True)

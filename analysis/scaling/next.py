@@ -1,6 +1,6 @@
 """The configuration most worth measuring next, by three plain rules, in this order:
 
-1. the winner    Where the fastest configuration of a model cannot be told from the next, and at most MOST_REPEATS
+1. the winner    Where the fastest configuration of a model is tied with the next (95 %), and at most MOST_REPEATS
                  repeats of both would tell them apart if their means stay: those repeats.
 2. the law       Of counts not run, up to twice the largest: the one that takes most off the doubt about four times the
                  largest. The doubt is the spread of all draws of all laws that are not told apart; a measurement at one
@@ -54,7 +54,7 @@ def suggestions(results: Results, compared: Sequence[Comparison | Declined]) -> 
 
 
 def _winner(results: Results, model: str) -> Suggestion | None:
-    """Repeats that would tell the fastest from the nearest one that cannot be told from it."""
+    """Repeats that would separate the fastest configuration from the nearest one that is tied with it (95 %)."""
     rows = next(iter(equal_work.alike(results.rows_of(model))), [])
     fit = [row for row in rows if row["n"] >= 2 and not row["oversubscribed"] and not row["not_comparable"]]
     if len(fit) < 2:

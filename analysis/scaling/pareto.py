@@ -1,8 +1,7 @@
 """Cost against time for a million samples: which configurations no other beats in both.
 
 One is beaten by another that is neither slower nor dearer, and better in one. Means decide who is on the front; who is
-beaten only by such as cannot be told from it (the 95 % interval of their ratio of throughputs allows it) may be on it
-too.
+beaten only by such as are tied with it (the 95 % interval of their ratio of throughputs holds 1) may be on it too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which configuration is the best, and which cannot be told from it.
+"""Which configuration is the best, and which are tied with it (95 %).
 
 The highest mean of many is partly luck, so "the best" is a set: everything whose distance to the best may be nothing.
 These are multiple comparisons with the best (Hsu, Ann. Stat. 12, 1984): intervals of each configuration's ratio to the
