@@ -10,9 +10,8 @@ ARGS   ?=
 # Open MPI 5 does not start without a home; some containers and timers have none.
 export HOME := $(or $(HOME),$(CURDIR)/.cache)
 
-# Launchers look for mpirun, horovodrun and python on PATH, as in an activated environment. Some containers forbid Python
-# to keep what it has compiled: then every rank of every launch would compile our modules anew.
-RUN = PYTHONDONTWRITEBYTECODE= PATH="$(abspath $(VENV))/bin:$$PATH"
+# Launchers look for mpirun, horovodrun and python on PATH, as in an activated environment.
+RUN = PATH="$(abspath $(VENV))/bin:$$PATH"
 
 .DEFAULT_GOAL := help
 .PHONY: help setup sweep test test-quick test-anywhere test-faults test-cluster test-export test-statistics coverage lint bench doctor clean

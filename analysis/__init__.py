@@ -24,15 +24,12 @@ def write(results: Path, processes: int = 1, console: Console | None = None) -> 
     Warns analysis.frames.trials.SkippedRecord, with its name, of each record that cannot be read.
     """
     from analysis import outputs
-    from analysis.frames import results as frames
-    from analysis.report.origins import Origins
     from analysis.tables import terminal
 
-    origins = Origins.of(results)
-    read = frames.read(results, processes, origins)
-    paths = outputs.write(results, processes=processes, read=read, origins=origins)
+    whole = outputs.read_folder(results, processes)
+    paths = outputs.write(results, processes=processes, whole=whole)
     if console:
-        terminal.show(read, console)
+        terminal.show(whole[0], console)
     return paths
 
 

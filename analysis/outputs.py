@@ -43,22 +43,22 @@ OURS = re.compile(
 Made = tuple[str, layout.Table | layout.Listing | None, pd.DataFrame | None]  # file name, table, the numbers behind it
 
 
+def read_folder(folder: Path, processes: int = 1) -> tuple[Results, Origins]:
+    """All that is written of a results folder, from one read of its records. Raises and warns as results.read."""
+    origins = Origins.of(folder)
+    return results.read(folder, processes, origins), origins
+
+
 def write(
-    folder: Path,
-    page: bool | None = None,
-    processes: int = 1,
-    read: Results | None = None,
-    origins: Origins | None = None,
+    folder: Path, page: bool | None = None, processes: int = 1, whole: tuple[Results, Origins] | None = None
 ) -> list[Path]:
     """Write everything and return the paths. Raises NotResults or OSError; warns SkippedRecord and LostPart.
 
     `page`: whether to write the report too; None: where the study is small enough for that to take no time.
-    `processes`: how many may read trials and draw figures at once, where there are many. `read`: the results of
-    `folder`, where they have been read already; `origins`: collected meanwhile.
+    `processes`: how many may read trials and draw figures at once, where there are many. `whole`: what read_folder
+    returned, where it has been called already.
     """
-    if read is None:
-        origins = Origins.of(folder)
-        read = results.read(folder, processes, origins)
+    read, origins = read_folder(folder, processes) if whole is None else whole
     salvage = Salvage()
     made = [write_csv(folder / "results.csv", read.trials)]
     shown = read.configurations.drop(columns=["series_order", "batch"])
@@ -69,7 +69,7 @@ def write(
     if page or (page is None and len(read.trials) <= MOST_TRIALS):
         from analysis.report import write as report
 
-        made += report.write(read, folder, drawn, salvage, origins)
+        made += report.write(read, origins, folder, drawn, salvage)
     for place in ("tables", "figures"):
         for path in (folder / place).glob("*"):
             if OURS.fullmatch(path.name) and path not in made:

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaling_study.quoting import printable
-from scaling_study.records import store
 from scaling_study.records.reading import UnreadableRecord, contents
 from scaling_study.records.store import RankReport, Record
 
@@ -41,7 +40,6 @@ class Origins:
     study: str = ""  # the study file's text
     trials: int = 0
     step_seconds: dict[str, Vector] = field(default_factory=dict)  # trial that is ok -> the array in samples.npz
-    samples: int = 0  # step times in all of them
     profiles: tuple[str, ...] = ()  # files of traces, relative to the folder
 
     @classmethod
@@ -56,7 +54,6 @@ class Origins:
     def extend(self, later: Origins) -> None:
         """With what was collected of the records that follow."""
         self.trials += later.trials
-        self.samples += later.samples
         self.commands = later.commands | self.commands  # of each configuration the first
         self.step_seconds |= later.step_seconds
         for ours, theirs in (
@@ -85,8 +82,12 @@ class Origins:
         for rank in record.ranks:
             _count(self.about, "device", rank.device_name)
         if record.status == "ok" and record.ranks:
-            array = self.step_seconds[record.id] = _array(record.ranks)
-            self.samples += int(np.isfinite(array).sum())
+            self.step_seconds[record.id] = _array(record.ranks)
+
+    @property
+    def samples(self) -> int:
+        """Step times in samples.npz, without those that fill up."""
+        return sum(int(np.isfinite(array).sum()) for array in self.step_seconds.values())
 
     def write_samples(self, path: Path) -> None:
         """As samples.npz, whatever `path` is called."""
@@ -94,18 +95,6 @@ class Origins:
             for trial, array in self.step_seconds.items():
                 with archive.open(zipfile.ZipInfo(f"{trial}.npy"), "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
-
-
-def gather(folder: Path) -> Origins:
-    """Of every record under `folder` that can be read; for who did not collect it while reading the results."""
-    origins = Origins.of(folder)
-    for place in sorted((folder / "trials").glob("*")):
-        try:
-            record = store.read_trial(place)
-        except UnreadableRecord:  # named when the results are read
-            continue
-        origins.add(record)
-    return origins
 
 
 def _array(ranks: list[RankReport]) -> Vector:

@@ -14,7 +14,7 @@ from analysis.report.content import Picture
 from analysis.report.html import html
 from analysis.report.markdown import markdown
 from analysis.report.material import Material
-from analysis.report.origins import SAMPLES, Origins, gather
+from analysis.report.origins import SAMPLES, Origins
 
 PAGE, WORDS = "report.html", "report.md"
 FONT, WIDE_FONTS = b"font-family: 'DejaVu Sans'", b"font-family: 'DejaVu Sans', Verdana, sans-serif"  # as wide
@@ -22,15 +22,10 @@ MOST_SVG_BYTES = 600_000  # beyond, a figure of thousands of points is smaller, 
 
 
 def write(
-    results: Results,
-    folder: Path,
-    drawn: Sequence[Drawn],
-    salvage: Salvage = NOTHING,
-    origins: Origins | None = None,
+    results: Results, origins: Origins, folder: Path, drawn: Sequence[Drawn], salvage: Salvage = NOTHING
 ) -> list[Path]:
-    """`drawn`: the figures whose files are in `folder`/figures; `salvage`: what could not be made so far; `origins`:
-    collected while `results` were read, else every record is read again for them. Returns the paths. Raises OSError."""
-    origins = gather(folder) if origins is None else origins
+    """`origins`: collected while `results` were read; `drawn`: the figures whose files are in `folder`/figures;
+    `salvage`: what could not be made so far. Returns the paths. Raises OSError."""
     samples = atomic_files.replaced(folder / SAMPLES, origins.write_samples)
     pictures = {one.name: Picture(one.name, one.title, one.text) for one in drawn}
     material = Material(results, str(folder), pictures, origins, salvage)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -21,6 +22,7 @@ from analysis.report import assemble, content, html, markdown, origins
 from analysis.report.content import Card, Cards, Code, Grid, Listing, Report, Section, Text
 from analysis.report.material import Material
 from analysis.tables.layout import BEST, WORST, Cell
+from scaling_study import quoting
 from scaling_study.records import store
 
 TITLES = (
@@ -383,7 +385,7 @@ def test_traces_of_a_profiled_trial_are_linked(tmp_path: Path) -> None:
         (folder / name).write_text("{}")
     (folder / "torch-rank-2.json.gz").symlink_to(folder / "log.txt")
     outputs.write(tmp_path, page=True)
-    assert origins.gather(tmp_path).profiles == (
+    assert origins.Origins.of(tmp_path).profiles == (
         "profiles/single #1/horovod-timeline.json", "profiles/single #1/torch-rank-0.json.gz"
     )  # fmt: skip
     assert 'href="./profiles/single%20%231/torch-rank-0.json.gz"' in (tmp_path / "report.html").read_text()
@@ -396,7 +398,7 @@ def test_origins_say_what_trials_differ_in(tmp_path: Path) -> None:
     for place, commit in ((first, "aaa"), (second, "bbb")):
         record = store.read_trial(place)
         store.write_record(place, replace(record, commit=commit, environment={"OMP_NUM_THREADS": "1"}))
-    found = origins.gather(tmp_path)
+    _, found = outputs.read_folder(tmp_path)
     assert found.trials == 2 and found.about["program"] == {"aaa": 1, "bbb": 1}
     assert found.environment == {"OMP_NUM_THREADS": {"1": 2}} and len(found.commands) == 1
 
@@ -411,12 +413,12 @@ def test_origins_are_collected_while_the_results_are_read(
     cut, strange = sorted((tmp_path / "trials").glob("*"))[:2]
     (cut / "record.json").write_text("{")
     store.write_record(strange, replace(store.read_trial(strange), status="fine"))
-    collected, again = origins.Origins.of(tmp_path), origins.gather(tmp_path)
     with pytest.warns(trials.SkippedRecord):
-        read = results.read(tmp_path, processes, collected)
-    assert collected.trials == len(read.trials) + 1 == again.trials > 14, "one is readable, and skipped"
-    arrays, arrays_again = collected.step_seconds, again.step_seconds
-    assert list(arrays) == list(arrays_again) and collected.samples > 0
-    assert all(np.array_equal(arrays[trial], arrays_again[trial]) for trial in arrays)
-    collected.step_seconds, again.step_seconds = {}, {}
-    assert collected == again
+        read, collected = outputs.read_folder(tmp_path, processes)
+    assert collected.trials == len(read.trials) + 1 > 14, "one is readable, and skipped"
+    readable = [store.read_trial(folder) for folder in sorted((tmp_path / "trials").glob("*")) if folder != cut]
+    expected = {r.id: [rank.step_seconds for rank in r.ranks] for r in readable if r.status == "ok"}
+    assert {trial: array.tolist() for trial, array in collected.step_seconds.items()} == expected
+    assert list(collected.step_seconds) == list(expected) and collected.samples == sum(map(np.size, expected.values()))
+    assert collected.about["device"] == Counter(rank.device_name for r in readable for rank in r.ranks)
+    assert collected.commands == {r.configuration: quoting.printable(r.command) for r in reversed(readable)}

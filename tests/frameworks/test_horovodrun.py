@@ -72,7 +72,7 @@ LAUNCHERS = {  # each once, with the controller it is to take
     "gloo": ((*HOROVODRUN, "--gloo", "--network-interface", "lo"), "Gloo"),
     "mpirun": ((MPIRUN, "--allow-run-as-root", "-np", "2"), "MPI"),
 }
-SUM = "say(['MPI' if hvd.mpi_enabled() else 'Gloo', *hvd.allreduce(torch.ones(2) * hvd.rank(), op=hvd.Sum).tolist()])"
+SUM = [1.0, 1.0]
 HOOKS = """
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -82,7 +82,7 @@ HOOKS = """
     optimizer.synchronize()
 """
 FACTS = f"""{HOOKS}
-    facts = {{"controller": "MPI" if hvd.mpi_enabled() else "Gloo", "hooks": hooks}}
+    facts = {{"prefix": sys.prefix, "controller": "MPI" if hvd.mpi_enabled() else "Gloo", "hooks": hooks}}
     facts["sum"] = hvd.allreduce(torch.ones(2) * hvd.rank(), op=hvd.Sum).tolist()
     mine = psutil.Process().net_connections("tcp4")
     facts["addresses"] = sorted({{c.laddr.ip for c in mine if c.status == "ESTABLISHED"}})
@@ -118,14 +118,13 @@ def test_the_build_has_both_controllers() -> None:
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_two_ranks_sum(facts_of: Callable[[str], Any], launcher: str) -> None:
     _, controller = LAUNCHERS[launcher]
-    assert [(facts["controller"], facts["sum"]) for facts in facts_of(launcher)] == [(controller, [1.0, 1.0])] * 2
+    assert [(facts["controller"], facts["sum"]) for facts in facts_of(launcher)] == [(controller, SUM)] * 2
 
 
 def test_horovodrun_works_by_its_path_with_nothing_activated(launched: Launch) -> None:
     # ... and without HOME, which Open MPI 5 insists on. Where no controller is asked for, it is MPI.
-    does = "say([sys.prefix, hvd.mpi_enabled(), *hvd.allreduce(torch.ones(1) * hvd.rank(), op=hvd.Sum).tolist()])"
-    ranks = launched(*HOROVODRUN, does=does, PATH=os.defpath, HOME=None, VIRTUAL_ENV=None)[:2]
-    assert ranks == [[sys.prefix, True, 1.0]] * 2
+    ranks = launched(*HOROVODRUN, does=FACTS, PATH=os.defpath, HOME=None, VIRTUAL_ENV=None)[:2]
+    assert [(facts["prefix"], facts["controller"], facts["sum"]) for facts in ranks] == [(sys.prefix, "MPI", SUM)] * 2
 
 
 @pytest.mark.parametrize("launcher", ["mpi", "mpirun"])
@@ -154,7 +153,8 @@ def test_a_waiting_rank_yields_its_core_under_mpi(launched: Launch) -> None:
     assert {setting for ranks in bare for setting, _ in ranks} == {"1"}
     assert {setting for ranks in spinning for setting, _ in ranks} == {"0"}
     best_bare, best_spinning = (min(max(s for _, s in ranks) for ranks in runs) for runs in (bare, spinning))
-    assert best_bare < 0.75 * best_spinning, (bare, spinning)  # 0.2 to 0.53 was seen, equal would be 1
+    print(f"yielding takes {best_bare / best_spinning:.2f} of spinning")
+    assert best_bare < 0.75 * best_spinning, (bare, spinning)  # 0.13 was seen, equal would be 1
 
 
 def test_what_a_killed_mpirun_left_behind_does_not_stop_the_next(launched: Launch, tmp_path: Path) -> None:
@@ -166,7 +166,8 @@ def test_what_a_killed_mpirun_left_behind_does_not_stop_the_next(launched: Launc
         (tmp_path / f"ompi.{number}").mkdir()
         for name in ("", f".{number}"):
             (tmp_path / f"ompi.{number}" / f"pmix.{os.uname().nodename}.tool{name}").write_text("stale\n")
-    assert launched(*HOROVODRUN, "--mpi", does=SUM, TMPDIR=str(tmp_path))[:2] == [["MPI", 1.0, 1.0]] * 2
+    ranks = launched(*HOROVODRUN, "--mpi", does=FACTS, TMPDIR=str(tmp_path))[:2]
+    assert [(facts["controller"], facts["sum"]) for facts in ranks] == [("MPI", SUM)] * 2
 
 
 @pytest.mark.parametrize("controller", ["--gloo", "--mpi"])
@@ -181,13 +182,6 @@ def test_a_rank_that_stays_away_is_named(launched: Launch, controller: str) -> N
 
 # --- which network
 
-CONNECTED = """
-    hvd.allreduce(torch.ones(1))
-    mine = psutil.Process().net_connections("tcp4")
-    say(sorted({connection.laddr.ip for connection in mine if connection.status == "ESTABLISHED"}))
-    hvd.barrier()
-"""
-
 
 def test_gloo_takes_the_network_interface_of_the_command_line(facts_of: Callable[[str], Any]) -> None:
     assert [facts["addresses"] for facts in facts_of("gloo")] == [["127.0.0.1"]] * 2
@@ -201,7 +195,8 @@ def test_gloo_uses_its_interface_whatever_the_host_is_called(launched: Launch) -
         pytest.skip("this machine has no network interface but loopback")
     name, address = found[0]
     before = f"os.environ['HOROVOD_GLOO_IFACE'] = {name!r}"
-    assert launched(*HOROVODRUN, "--gloo", before=before, does=CONNECTED)[:2] == [[address]] * 2
+    ranks = launched(*HOROVODRUN, "--gloo", before=before, does=FACTS)[:2]
+    assert [facts["addresses"] for facts in ranks] == [[address]] * 2
 
 
 # --- what Horovod does not do
