@@ -1,3 +1,3 @@
-"""Scaling studies of distributed training that people can trust."""
+"""Reproducible scaling studies of distributed training."""
 
 __version__ = "0.1.0"

@@ -26,7 +26,7 @@ def main(words: Sequence[str] | None = None) -> int:
     def app() -> typer.Typer:
         from scaling_study.commands import parity, rendering, run, slurm
 
-        group = _group("run", "Scaling studies of distributed training that people can trust.")
+        group = _group("run", "Reproducible scaling studies of distributed training.")
         group.command("run", rich_help_panel="Measure")(run.run)
         group.command("parity", rich_help_panel="Measure")(parity.parity)
         group.command("doctor", rich_help_panel="Measure")(_doctor)

@@ -1,5 +1,5 @@
-"""What works on this machine, found out by doing it: every framework, through each of its launchers, trains two
-steps with two processes, so that gradients really are reduced. Importing a library proves nothing.
+"""Test what works on this machine: every framework, with each of its launchers, trains two steps with two processes,
+so that gradients are reduced. A library that can be imported may still fail to train.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main(as_json: bool = False) -> int:
     console = Console(stderr=as_json, highlight=False)
     machine = this_machine()
     findings = []
-    with process.Interruption() as interruption, console.status("trying every framework with two processes..."):
+    with process.Interruption() as interruption, console.status("testing every framework with two processes..."):
         for finding in examine(machine, interruption):
             if interruption.signal is not None:
                 return 130
@@ -58,7 +58,7 @@ def main(as_json: bool = False) -> int:
 
 
 def examine(machine: Machine, interruption: process.Interruption) -> Iterator[Finding]:
-    """Every finding, in the order in which a person would ask."""
+    """All findings: Python and torch first, then the device, data sets and frameworks."""
     yield Finding("python", sys.version.split()[0], sys.version_info >= (3, 11), sys.executable)
     version = machine.libraries.get("torch", "")
     yield Finding("torch", version, bool(version), "" if version else "run `make setup`")
@@ -66,7 +66,7 @@ def examine(machine: Machine, interruption: process.Interruption) -> Iterator[Fi
     yield Finding("device", "", True, gpus)
     for name, folder in datasets.FOLDERS.items():
         data = datasets.found().get(name)
-        missing = f"no {folder}/ in {data_root()}; set DATA_ROOT, or it is downloaded, or trials say they are synthetic"
+        missing = f"no {folder}/ in {data_root()}: set DATA_ROOT; else downloaded, else synthetic data are used"
         yield Finding(f"data {name}", "", True, data.why if data else missing)
     for trial in cases(machine):
         yield attempt(trial, machine, interruption)
@@ -92,7 +92,7 @@ def cases(machine: Machine) -> Iterator[Trial]:
 
 
 def attempt(trial: Trial, machine: Machine, interruption: process.Interruption) -> Finding:
-    """Run one case for real."""
+    """Run one case."""
     table = FRAMEWORKS[trial.framework]
     through = f" --{trial.controller}" if trial.controller and trial.launcher == "horovodrun" else ""
     what = f"{trial.framework}: {trial.launcher}{through}, {trial.workers} process{'es' * (trial.workers > 1)}"
@@ -107,11 +107,11 @@ def attempt(trial: Trial, machine: Machine, interruption: process.Interruption) 
         ended = process.run(command.argv, env, log, TIMEOUT_SECONDS, interruption)
         result = outcome.judge(trial, folder, ended)
     if result.status != "ok":
-        said = result.error.strip().splitlines()
-        return Finding(what, version, False, f"{result.status}: {result.reason}{' | ' + said[-1] if said else ''}")
+        lines = result.error.strip().splitlines()
+        return Finding(what, version, False, f"{result.status}: {result.reason}{' | ' + lines[-1] if lines else ''}")
     reduced = result.ranks[0].allreduce_bytes
-    proof = "trained" if not reduced else f"{reduced:,} bytes of gradients reduced a step"
-    proof = proof if table.trains else f"every result right in {len(result.ranks[0].network)} rows of the network"
+    proof = "trained" if not reduced else f"{reduced:,} bytes of gradients reduced per step"
+    proof = proof if table.trains else f"all {len(result.ranks[0].network)} network measurements correct"
     backend = result.ranks[0].backend.get("controller")
     return Finding(what, version, True, f"{proof}{f', controller {backend}' if backend else ''}, {ended.seconds:.1f} s")
 

@@ -1,6 +1,6 @@
 """How long a trial will take, from finished trials where there are any, else from what starting a process costs.
 
-An estimate for people, said as such; nothing is scheduled by it.
+Shown as an estimate; no scheduling depends on it.
 """
 
 from __future__ import annotations

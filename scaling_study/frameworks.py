@@ -96,7 +96,7 @@ DATA_PARALLEL_CANNOT_COMPILE = "every replica of DataParallel would run what was
 HOROVOD_HAS_NO_BF16 = "Horovod 0.28.1 cannot reduce bf16 (Tensor type torch.BFloat16Tensor is not supported)"
 DEEPSPEED_HAS_NO_FP64 = (
     "DeepSpeed 0.19.8 has no fp64: stage 0 refuses it (attempting to reduce an unsupported grad type: torch.float64), "
-    "the others round it to fp32 and do not say so"
+    "the others silently round it to fp32"
 )
 FAIRSCALE_PIPE_HAS_NO_EXTRAS = (
     "fairscale.nn.Pipe hands one value from layer to layer; ALBERT's layers all read the mask of padding too"
@@ -106,8 +106,8 @@ CLIPPING_NEEDS_ALL_GRADIENTS = {
     name: "this model is trained under a clipped norm of all its gradients, and a rank knows only its shards of them"
     for name in ("transformer_lm", "transformer_lm_deep", "transformer_lm_unmasked")
 }
-FAIRSCALE_HAS_NO_WIRE = "FairScale reduces gradients as they were computed: allreduce=fp16 needs precision=fp16"
-ONE_RANK_HAS_NO_NETWORK = "one worker has nobody to exchange anything with: a network probe takes two or more"
+FAIRSCALE_HAS_NO_WIRE = "FairScale reduces gradients in the precision of compute: allreduce=fp16 needs precision=fp16"
+ONE_RANK_HAS_NO_NETWORK = "a network probe needs two or more workers"
 LIGHTNING_FSDP_HAS_NO_FP64 = "Lightning's FSDP has no fp64 (`precision='64-true'` is not supported in FSDP)"
 
 FRAMEWORKS: Mapping[str, Framework] = {

@@ -49,7 +49,7 @@ def front(planned: Plan, results: Path, asked: str) -> int:
     for path in found:
         console.print(f"  {escape(str(path))}")
     if found:
-        console.print("Open them in ui.perfetto.dev or chrome://tracing. Watched steps are slower: no result was kept.")
+        console.print("Open them in ui.perfetto.dev or chrome://tracing. Profiling slows steps: no record is kept.")
     return {"ok": OK, "cancelled": INTERRUPTED}.get(result.status, FAILED)
 
 

@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: every configuration as a row that fills up, and how long it will take.
+"""The display of a running sweep: one row per configuration with its repeats, and the estimated time left.
 
 On a terminal a live table; in a log file one line per finished trial.
 """
@@ -92,9 +92,9 @@ class Progress:
             self._live.refresh()
 
     def _line(self, trial: Trial, record: Summary) -> Text:
-        said = f"{record.samples_per_second:9.1f} samples/s" if record.samples_per_second else record.status
+        result = f"{record.samples_per_second:9.1f} samples/s" if record.samples_per_second else record.status
         line = Text(f"[{self.done:>{len(str(self.total))}}/{self.total}] {describe(trial):<58} repeat {trial.repeat}  ")
-        line.append(said, style=COLOURS[record.status])
+        line.append(result, style=COLOURS[record.status])
         line.append(f"  {record.reason}" if record.reason else f"  ({record.total_seconds:.1f} s)")
         line.append(busy(record), style="yellow")
         return line
@@ -148,12 +148,10 @@ class Progress:
 
     def _footer(self) -> RenderableType:
         grid = Table.grid(padding=(0, 1))
-        elapsed = time.monotonic() - self.started
+        elapsed, left = time.monotonic() - self.started, self.remaining_seconds()
         grid.add_row(
             ProgressBar(total=max(self.total, 1), completed=self.done, width=40),
-            Text(
-                f"{self.done}/{self.total} trials, {clock(elapsed)} gone, about {clock(self.remaining_seconds())} left"
-            ),
+            Text(f"{self.done}/{self.total} trials, {clock(elapsed)} elapsed, about {clock(left)} left"),
         )
         return grid
 
@@ -181,14 +179,14 @@ def describe(trial: Trial) -> str:
 def shape(trial: Trial) -> str:
     """What sets one pipeline apart from another: `1f1b, m = 4, cut time`."""
     several = trial.replicas if trial.replicas and trial.replicas > 1 else None
-    said = [
+    parts = [
         trial.schedule,
         f"{trial.virtual_stages} stages each" if (trial.virtual_stages or 1) > 1 else "",
         f"m = {trial.micro_batches}" if trial.micro_batches else "",
         f"{several} replicas, allreduce {trial.allreduce}" if several else "",
         f"cut {trial.stage_cut}",
     ]
-    return ", ".join(word for word in said if word)
+    return ", ".join(part for part in parts if part)
 
 
 def clock(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What the driver says before and after a sweep, and the plan of a dry run."""
+"""What the driver prints before and after a sweep, and the plan of a dry run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def plan(console: Console, plan: Plan, wanted: Wanted, results: Path, as_json: b
         cells = ["" if keys[name] is None else escape(str(keys[name])) for name in columns]
         table.add_row(*cells, str(times), known, style="bright_black" if planned.unsupported else "")
     console.print(table)
-    console.print("\nCommands, one a configuration (the sweep adds --record):")
+    console.print("\nCommands, one per configuration (the sweep adds --record):")
     for trial, planned in configurations:
         if planned.unsupported:
             console.print(
@@ -80,10 +80,11 @@ def beforehand(console: Console, plan: Plan, wanted: Wanted, job: Run, estimate:
     for note in plan.notes:
         console.print(f"Note: {escape(note)}", soft_wrap=True)
     if len(left) < len(wanted):
-        console.print(f"{len(wanted) - len(left)} of {len(wanted)} trials are finished already and kept.")
+        console.print(f"{len(wanted) - len(left)} of {len(wanted)} trials are already finished and kept.")
     to_run = [(t, p) for t, p in left if p.unsupported or not job.implied(t)]
     if len(to_run) < len(left):
-        console.print(f"Not run, as a smaller batch was out of memory: {len(left) - len(to_run)} (--no-prune does).")
+        pruned = len(left) - len(to_run)
+        console.print(f"Skipped because a smaller batch ran out of memory: {pruned} (--no-prune runs them).")
     console.print(_cost(to_run, estimate), soft_wrap=True)
 
 
@@ -93,26 +94,26 @@ def afterwards(
 ) -> None:  # fmt: skip
     """What went wrong, where everything is, how to go on."""
     for (status, reason), group in _grouped(mine).items():
-        if status != "unsupported":  # the tables have said those, with their reasons
+        if status != "unsupported":  # the tables list those, with their reasons
             more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
             log = f"its log: {job.folder / 'trials' / group[0].id / 'log.txt'}"
-            where = "not run; --no-prune does" if group[0].implied else log
+            where = "not run; --no-prune runs it" if group[0].implied else log
             console.print(
                 f"[bold]{status}[/]: {escape(group[0].id)}{more}: {escape(reason)}; {escape(where)}", soft_wrap=True
             )
     open_ = [id for id in wanted if id not in job.records]
     if interruption.signal is not None or open_:
         why = f"Stopped by {interruption.signal.name}" if interruption.signal is not None else "Stopped at --max-trials"
-        console.print(f"{why}; {len(mine)} finished trials are kept, {len(open_)} are open.")
-        console.print(f"To go on: {escape(again)}", soft_wrap=True)
+        console.print(f"{why}; {len(mine)} finished trials are kept, {len(open_)} remain.")
+        console.print(f"To resume: {escape(again)}", soft_wrap=True)
     if not quiet:
         console.print(escape(f"Tables, figures and records: {job.folder}/"), soft_wrap=True)
 
 
 def row(record: Summary) -> dict[str, Any]:
     """One trial for --json."""
-    said = {"trial": record.id, "status": record.status, "reason": record.reason}
-    return {**record.trial, **said, "samples_per_second": record.samples_per_second}
+    outcome = {"trial": record.id, "status": record.status, "reason": record.reason}
+    return {**record.trial, **outcome, "samples_per_second": record.samples_per_second}
 
 
 def _grouped(records: Sequence[Summary]) -> dict[tuple[str, str], list[Summary]]:
@@ -133,12 +134,12 @@ def _telling(trials: Sequence[Trial]) -> list[str]:
     for trial in trials:
         for name, value in trial.to_dict().items():
             values.setdefault(name, {}).setdefault(trial.framework, set()).add(value)
-    differ = [name for name, of in values.items() if any(len(said) > 1 for said in of.values())]
+    differ = [name for name, by in values.items() if any(len(distinct) > 1 for distinct in by.values())]
     return [*COLUMNS, *(name for name in differ if name not in (*COLUMNS, "global_batch"))]
 
 
 def _cost(wanted: Wanted, estimate: Estimate) -> str:
-    """The time it will take, and what chasing the target interval could add."""
+    """The estimated time, and what repeats for the target interval could add."""
     seconds = sum(estimate(trial, planned) for trial, planned in wanted)
     runnable = {p.trial.configuration: p for _, p in wanted if not p.unsupported and p.trial.model != NO_MODEL}
     most = sum(estimate(p.trial, p) * (p.measure.max_repeats - p.measure.repeats) for p in runnable.values())

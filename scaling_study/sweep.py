@@ -1,7 +1,7 @@
 """The loop that ties plan, launchers, processes and records together.
 
     for each trial of the plan, then of extra rounds for configurations that are not yet sure enough:
-        finished before?  keep it      cannot run here, or a smaller batch was out of memory?  say so
+        finished before?  keep it      cannot run here, or a smaller batch was out of memory?  record that
         else  take room on the disk for its record -> run -> judge -> record
 
 Everything a trial leaves lies in its own folder, and its record.json is renamed into place last: whatever
@@ -50,7 +50,7 @@ class Run:
     where: Mapping[str, Any] = field(default_factory=dict)  # run only trials whose keys match
     retry: frozenset[str] = frozenset()  # statuses to run again
     max_trials: int | None = None  # run at most this many now
-    prune: bool = True  # do not run what a smaller batch says is out of memory
+    prune: bool = True  # skip trials whose smaller batch was out of memory
     records: dict[str, Summary] = field(default_factory=dict)  # of finished trials, by their ids
     edits: list[str] = field(default_factory=list)  # in words: what the study was when it was last run here
     ran: int = 0
@@ -111,7 +111,7 @@ class Run:
         """How many repeats this configuration gets in all, decided once, from its planned ones (Stein's two stages).
 
         Adding one at a time until the interval looks narrow would stop at lucky streaks, and the interval would
-        cover less than it says (docs/uncertainty.md has the figures).
+        cover less than its nominal 95 % (docs/uncertainty.md has the figures).
         """
         measure = planned.measure
         if planned.unsupported or measure.repeats < FEWEST_REPEATS or not self.wanted(planned.trial.to_dict()):
@@ -137,7 +137,7 @@ class Run:
         return known if known and known.status not in (*self.retry, "cancelled") else None  # which says nothing of it
 
     def implied(self, trial: Trial) -> str:
-        """Why a trial is not run, if what is known already says that it would be out of memory."""
+        """Why a trial is not run, if a smaller batch was already out of memory."""
         return self._limits.implied(trial) if self.prune else ""
 
     def one(self, trial: Trial, planned: Planned, attempts: Attempts) -> Summary | None:
@@ -204,6 +204,6 @@ class Run:
         """What a finished trial shows of others."""
         try:
             trial = Trial.from_dict({**known.trial, "window": known.window})
-        except (TypeError, KeyError):  # of a version with other keys: it says nothing about ours
+        except (TypeError, KeyError):  # of a version with other keys: not comparable
             return
         self._limits.learn(trial, known.status, known.reason)

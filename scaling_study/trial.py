@@ -40,7 +40,7 @@ def _key(default: Any, help: str, **limits: Any) -> Any:
 class Window:
     """When the timed window of a run ends: after min_steps and min_seconds, but never past max_*."""
 
-    warmup_steps: int = _key(5, "steps before the clock starts, recorded apart", minimum=0)
+    warmup_steps: int = _key(5, "steps before the clock starts, recorded separately", minimum=0)
     min_steps: int = _key(10, "time at least this many steps", minimum=1)
     min_seconds: float = _key(2.0, "and at least this many seconds", minimum=0)
     max_seconds: float | None = _key(30.0, "stop timing after this many seconds, even below --min-steps", above=0)
@@ -53,7 +53,7 @@ class Trial:
 
     framework: str = _key("single", "which framework trains")
     model: str = _key("resnet18", "what is trained", choices=offered("model"))
-    batch_per_worker: int = _key(32, "samples of one worker in one step", minimum=1)
+    batch_per_worker: int = _key(32, "samples per worker and step", minimum=1)
     allreduce: str = _key(
         "fp32", "precision of gradients on the wire (one worker: none)", choices=("none", "fp32", "fp16", "bf16")
     )
@@ -65,7 +65,7 @@ class Trial:
     workers: int = _key(1, "processes, each driving one GPU or its own share of the cores", minimum=1)
     hosts: int | None = _key(None, "hosts that the workers are spread over (default: this machine alone)", minimum=1)
     launcher: str = _key("python", "what starts the processes", choices=LAUNCHERS)
-    controller: str | None = _key(None, "what carries Horovod's messages", choices=("mpi", "gloo"))
+    controller: str | None = _key(None, "transport of Horovod's messages", choices=("mpi", "gloo"))
     device: str = _key(
         "auto", "where tensors live; auto takes the GPU if there is one", choices=("auto", "cpu", "cuda")
     )
@@ -73,22 +73,22 @@ class Trial:
         None, "CPU cores a worker is pinned to (default: an equal share of this machine)", minimum=1
     )
     oversubscribe: bool = _key(False, "allow more workers than cores or GPUs; such rows carry no speed-up")
-    data: str = _key("auto", "auto takes real data, else says it is synthetic", choices=offered("data"))
+    data: str = _key("auto", "auto: real data if available, else synthetic", choices=offered("data"))
     image_size: int | None = _key(None, "side of the square images in pixels (default: the data's own)", minimum=8)
     memory_format: str = _key("contiguous", "layout of image tensors", choices=("contiguous", "channels_last"))
-    sequence_length: int | None = _key(None, "tokens of a sample, at most (default: the workload's own)", minimum=4)
+    sequence_length: int | None = _key(None, "maximum tokens per sample (default: the workload's own)", minimum=4)
     padding: str | None = _key(
         None, "fixed: every sentence to the full length; dynamic: to its batch's longest", choices=("fixed", "dynamic")
     )
     learning_rate: float | None = _key(None, "default: the workload's own x workers", above=0)
     accumulation: int = _key(1, "micro-batches whose gradients add up before they are reduced, in one step", minimum=1)
-    compile: bool = _key(False, "let torch.compile make the model's kernels")
+    compile: bool = _key(False, "compile the model with torch.compile")
     zero_stage: int | None = _key(
         None, "what is sharded: 1 optimiser state, 2 and gradients, 3 and parameters", choices=(0, 1, 2, 3)
     )
     schedule: str | None = _key(None, "order in which a pipeline computes", choices=offered("schedule"))
     stages: int | None = _key(None, "workers along the pipeline (default: all, less the replicas)", minimum=1)
-    virtual_stages: int | None = _key(None, "stages that one worker holds (default: as few as can be)", minimum=1)
+    virtual_stages: int | None = _key(None, "stages per worker (default: the fewest the schedule allows)", minimum=1)
     micro_batches: int | None = _key(None, "parts that a pipeline cuts a batch into (default: 2 x stages)", minimum=1)
     replicas: int | None = _key(None, "copies of the pipeline, each with its share of the data", minimum=1)
     stage_cut: str | None = _key(
@@ -96,16 +96,16 @@ class Trial:
     )
     bucket_bytes: int | None = _key(None, "gradients that DDP reduces in one call (default: torch's own)", minimum=1)
     fusion_bytes: int | None = _key(None, "gradients fused into one allreduce (default: the library's)", minimum=1)
-    cycle_seconds: float | None = _key(None, "how often Horovod looks for gradients to reduce", above=0)
-    collective: str | None = _key(None, "measure this one only (default: all four)", choices=offered("collective"))
+    cycle_seconds: float | None = _key(None, "interval at which Horovod reduces gradients that are ready", above=0)
+    collective: str | None = _key(None, "collective to measure (default: all four)", choices=offered("collective"))
     min_bytes: int | None = _key(None, "smallest size that is measured (default: 1 KiB)", minimum=4)
     max_bytes: int | None = _key(None, "largest size that is measured (default: 256 MiB)", minimum=4)
-    size_factor: int | None = _key(None, "each size is so many times the one before (default: 4)", minimum=2)
+    size_factor: int | None = _key(None, "ratio of successive sizes (default: 4)", minimum=2)
     seed: int = _key(42, "seed of weights and of the order of the data", minimum=0)
-    epochs: int | None = _key(None, "time as many steps as these epochs have, instead of a window", minimum=1)
-    warmup_epochs: int | None = _key(None, "whole epochs before those, after the warm-up steps", minimum=0)
+    epochs: int | None = _key(None, "time this many whole epochs instead of a window", minimum=1)
+    warmup_epochs: int | None = _key(None, "untimed epochs before them, after the warm-up steps", minimum=0)
     find: str | None = _key(
-        None, "find this out instead of the throughput: parity, max_batch", choices=("parity", "max_batch")
+        None, "determine this instead of throughput: parity, max_batch", choices=("parity", "max_batch")
     )
     machine: str = _key("", "fingerprint of the machine it is planned for")
     repeat: int = _key(1, "which repeat of its configuration this is", minimum=1)
@@ -239,7 +239,7 @@ def parser(framework: str) -> argparse.ArgumentParser:
     for f in fields(Window):
         _add(window, f)
     result.add_argument(
-        "--record", metavar="FOLDER", default=argparse.SUPPRESS, help="leave each rank's measurement here as JSON"
+        "--record", metavar="FOLDER", default=argparse.SUPPRESS, help="write each rank's measurement here as JSON"
     )
     if "deepspeed" in table.launchers:  # it passes what LOCAL_RANK says too
         result.add_argument("--local_rank", "--local-rank", type=int, default=argparse.SUPPRESS, help=argparse.SUPPRESS)

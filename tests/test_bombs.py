@@ -50,22 +50,22 @@ BOMBS: dict[str, tuple[str | bytes, str]] = {
     "900,000 lines": (ONE + "\n" * 900_000 + "x: 1", "900003: unknown key 'x'"),
     "UTF-16": (ONE.encode("utf-16"), "not UTF-8 text"),
     "Latin-1": (ONE.replace(": a", ": \xe9t\xe9").encode("latin-1"), "not UTF-8 text"),
-    "NUL": (ONE + "description: '\0'", "may not stand in a text"),
-    "zeros": (b"\0" * 900_000, "may not stand in a text"),
+    "NUL": (ONE + "description: '\0'", "is not allowed in text"),
+    "zeros": (b"\0" * 900_000, "is not allowed in text"),
     "an escape sequence": (ONE + '"a\\e[2Jb": 1', "unknown key 'a\\x1b[2Jb'"),
     "a million combinations": (
         f"study: a\nsweeps: [{{framework: single, matrix: {{seed: &a {list(range(1000))}, image_size: "
-        f"{list(range(8, 1008))}}}}}]", "1,000,000 combinations; at most 50,000 can be planned",
+        f"{list(range(8, 1008))}}}}}]", "1,000,000 combinations; the limit is 50,000",
     ),
     "more combinations than atoms": (
         "study: a\nsweeps: [{framework: torch_ddp, matrix: {" + ", ".join(
             f"{key}: {list(range(10, 1000))}" for key in
             ("seed", "image_size", "batch_per_worker", "workers", "sequence_length", "epochs", "bucket_bytes")
-        ) + "}}]", "combinations; at most 50,000 can be planned",
+        ) + "}}]", "combinations; the limit is 50,000",
     ),
     "40 million trials": (
         f"study: a\nsweeps: [{{framework: single, repeats: 1000, matrix: {{seed: {list(range(40_000))}}}}}]",
-        "40,000,000 trials, with every repeat; at most 200,000 can be planned",
+        "40,000,000 trials, with every repeat; the limit is 200,000",
     ),
     "10,000,000,000 repeats": (ONE + "measure: {repeats: 1000000000, max_repeats: 10000000000}", "is not right"),
     "48,000 whole trials a thousand times": (
@@ -76,7 +76,7 @@ BOMBS: dict[str, tuple[str | bytes, str]] = {
         f"{list(range(1, 200))}}}, exclude: [" + "".join(
             "{" + ", ".join(f"{key}: 9" for bit, key in enumerate(COUNTS) if number >> bit & 1) + "},"
             for number in range(1, 700)
-        ) + "]}]", "to hold against an entry of exclude",
+        ) + "]}]", "to compare with entries of exclude",
     ),
     "8,000 entries of exclude that match nothing": (
         f"study: a\nsweeps: [{{framework: single, matrix: {{seed: {list(range(20_000))}}}, exclude: ["

@@ -107,7 +107,7 @@ def test_a_sweep_then_the_same_again(tiny):
     records = sorted(results.glob("trials/*/record.json"))
     times = [path.stat().st_mtime_ns for path in records]
     again = sweep("tiny.yaml", cwd=tiny)
-    assert again.returncode == 0 and "4 of 4 trials are finished already" in again.stdout
+    assert again.returncode == 0 and "4 of 4 trials are already finished" in again.stdout
     assert [path.stat().st_mtime_ns for path in records] == times
 
 
@@ -137,7 +137,7 @@ def test_ctrl_c_keeps_what_is_finished_says_how_to_go_on_and_leaves_nothing(tiny
     said, _ = driver.communicate(timeout=600)
     assert driver.returncode == 130
     assert f"Stopped by {number.name}" in said
-    assert re.search(r"^To go on: python \S*run_sweep\.py tiny\.yaml$", said, re.MULTILINE)
+    assert re.search(r"^To resume: python \S*run_sweep\.py tiny\.yaml$", said, re.MULTILINE)
     assert not [p for p in below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     assert not list(tiny.glob("results/tiny/trials/*/record.json"))
 
@@ -160,7 +160,7 @@ def test_a_larger_batch_than_one_out_of_memory_is_implied_and_no_failure_of_its_
     assert sweep("big.yaml", "--where", "batch_per_worker=1", cwd=tmp_path).returncode == 1, "it really ran out"
     implied = sweep("big.yaml", "--where", "batch_per_worker=2", cwd=tmp_path)
     assert implied.returncode == 0, implied.stdout + implied.stderr
-    assert "Not run, as a smaller batch was out of memory: 1 (--no-prune does)." in implied.stdout
+    assert "Skipped because a smaller batch ran out of memory: 1 (--no-prune runs them)." in implied.stdout
     assert "implied: batch_per_worker=1 was out of memory (single-resnet8-b1-" in implied.stdout
     assert "oom (implied)" in implied.stdout
     really = sweep("big.yaml", "--no-prune", "--where", "batch_per_worker=2", cwd=tmp_path)
@@ -204,7 +204,7 @@ def test_insisting_on_data_that_is_not_there_is_one_sentence_before_anything_run
     no_network = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy")}
     done = sweep("tiny.yaml", cwd=tiny, env={"DATA_ROOT": str(tiny / "no-data"), **no_network})
     assert done.returncode == 1
-    assert "tiny.yaml insists on data: cifar10, but CIFAR-10 is not in" in error_of(done)
+    assert "tiny.yaml requires data: cifar10, but CIFAR-10 is not in" in error_of(done)
     assert not (tiny / "results").exists()
 
 

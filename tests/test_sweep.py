@@ -367,5 +367,5 @@ def test_how_a_study_was_edited_is_known_before_it_runs(plan_for, tmp_path):
     assert job.edits[0].endswith("timeout_seconds 300.0 -> 200.0.")
     assert job.edits[2:] == [
         "1 configuration is new since the last run.",
-        "1 configuration is no longer in the study: the records of 1 of them stay, and stand in no table.",
+        "1 configuration is no longer in the study: the records of 1 of them are kept, but appear in no table.",
     ]

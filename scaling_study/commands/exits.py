@@ -45,11 +45,11 @@ def exit_code(command: Callable[[], int]) -> int:
     except HostError as error:
         return show_errors(error.problems, SOME_FAILED)
     except OSError as error:
-        if error.errno == errno.EIO and not error.filename:  # the terminal is closed: nobody can read a message
+        if error.errno == errno.EIO and not error.filename:  # the terminal is closed: a message would not be seen
             process.detach_from_terminal()
             return INTERRUPTED
         place = f"{error.filename}: " if error.filename else ""
-        kept = "finished trials are kept; the same command continues"
+        kept = "finished trials are kept; the same command resumes"
         return show_errors([f"{place}{error.strerror}; {kept}"], SOME_FAILED)
 
 

@@ -39,7 +39,7 @@ Doctor = Annotated[bool, flag("--doctor", help="Test every framework and launche
 # What is shown and written.
 Results = Annotated[Path, option("DIR", "Write results to DIR/<study>; default: results.", OUTPUT)]
 Json = Annotated[bool, flag("--json", help="Print JSON for scripts instead of tables.", group=OUTPUT)]
-Quiet = Annotated[bool, flag("-q", "--quiet", help="Print only what went wrong.", group=OUTPUT)]
+Quiet = Annotated[bool, flag("-q", "--quiet", help="Print only errors.", group=OUTPUT)]
 # Slurm.
 SUBMIT = "Submit a job with these options of sbatch, e.g. partition=gpu,time=2:00:00."
 SlurmSubmit = Annotated[str | None, option("K=V,…", SUBMIT, SLURM)]

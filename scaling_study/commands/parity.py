@@ -51,7 +51,7 @@ def run_gates(study_file: Path | None, small: bool, results: Path) -> int:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
     plan = planning.planned_study(study_file, small, dry_run=False)
     if not plan.gates:
-        raise StudyError([f"{study_file} has no gates: it has parity: false, or nothing in it can run here"])
+        raise StudyError([f"{study_file} has no parity gates (parity: false, or no trial can run here)"])
     folder = results / plan.study.name
     with results_folder.locked(folder), process.Interruption() as interruption:
         run = sweep.Run(plan, folder, {"find": "parity"}, AGAIN)

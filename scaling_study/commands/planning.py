@@ -59,7 +59,7 @@ def planned_study(
     data = datasets.prepare(sorted(draft.data_needed))
     for name, source in data.items():
         if name in draft.data_named and source.name != name:
-            raise HostError(f"{study_file} insists on data: {name}, but {source.why}")
+            raise HostError(f"{study_file} requires data: {name}, but {source.why}")
     return draft.plan(data)
 
 

@@ -18,7 +18,7 @@ from scaling_study.slurm.submit import SlurmArguments
 from scaling_study.study import study as study_files
 from scaling_study.study.cluster import Cluster
 
-app = typer.Typer(help="Submit a study to Slurm, look at its jobs, record what they leave.")
+app = typer.Typer(help="Submit a study to Slurm, show its jobs, record their results.")
 NOT_IN_JOB = ("sbatch", "per_trial", "print_only", "as_json")  # for the process that submits
 
 

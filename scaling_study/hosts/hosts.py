@@ -112,7 +112,7 @@ def _parse_line(line: str) -> tuple[Host | None, str]:
 def _parse_host(word: str, name: str, slots: str) -> tuple[Host | None, str]:
     """A host from its name and slots as written, or else what is wrong."""
     if "@" in name:
-        return None, f"{quoted(word)}: the user belongs into ~/.ssh/config (Host, User); {EXPECTED}"
+        return None, f"{quoted(word)}: set the user in ~/.ssh/config (Host, User); {EXPECTED}"
     if not name or len(name) > 253 or not (ADDRESS if NUMBERS.fullmatch(name) else NAME).fullmatch(name):
         return None, f"{quoted(name)} is not a host name; {EXPECTED}"
     if word.endswith(":") or not re.fullmatch(r"[0-9]{0,6}", slots):

@@ -77,7 +77,7 @@ def probe(network: Network, trial: Trial, ranks: Ranks, record: str | None = Non
 def asked_sizes(trial: Trial, ranks: Ranks) -> Sequence[int]:
     """The sizes of a trial in bytes, what is left open as collectives.py has it. Raises SystemExit where none is."""
     if ranks.world_size == 1:
-        raise SystemExit("a network takes two ranks or more, and this is one: start it by mpirun -np 2, for example")
+        raise SystemExit("a network probe needs two or more ranks: for example, start it with mpirun -np 2")
     if none := collectives.no_size(trial.min_bytes, trial.max_bytes):
         raise SystemExit(none)
     least, most = trial.min_bytes or collectives.MIN_BYTES, trial.max_bytes or collectives.MAX_BYTES

@@ -20,7 +20,7 @@ STUDY_KEYS = ("scaling", "baseline", "order_seed")
 def between(before: Manifest, now: Manifest, measured: Collection[str]) -> list[str]:
     """Lines, from the manifest of the last run and that of this one; `measured`: configurations that have records.
 
-    What `before` does not hold, as an older version did not write it, says nothing.
+    Keys that `before` lacks, because an older version did not write them, are not compared.
     """
     changed = [
         f"{key} {getattr(before, key)} -> {getattr(now, key)}"
@@ -30,18 +30,18 @@ def between(before: Manifest, now: Manifest, measured: Collection[str]) -> list[
     old, new = before.measure or {}, now.measure or {}
     keys = [key for key in new if key in old and old[key] != new[key]]
     changed += [f"{key} {_several(old[key])} -> {_several(new[key])}" for key in keys]
-    lines = [f"The study was edited since it was last run here: {', '.join(changed)}."] if changed else []
+    lines = [f"The study has changed since its last run here: {', '.join(changed)}."] if changed else []
     if window := [key for key in keys if key in WINDOW]:
-        lines.append(f"What was measured with other {', '.join(window)} stays, and is measured anew.")
+        lines.append(f"What was measured with other {', '.join(window)} is kept and measured again.")
     if "timeout_seconds" in keys:
-        lines.append("Trials that timed out stay so; --retry timeout runs them again.")
+        lines.append("Trials that timed out keep that status; --retry timeout runs them again.")
     if before.configurations is not None:
         known, wanted = set(before.configurations), set(now.configurations or ())
         added, gone = wanted - known, known - wanted
         if added:
             lines.append(f"{_count(added)} new since the last run.")
         if gone:
-            kept = f": the records of {len(gone & set(measured))} of them stay, and stand in no table"
+            kept = f": the records of {len(gone & set(measured))} of them are kept, but appear in no table"
             lines.append(f"{_count(gone)} no longer in the study{kept if gone & set(measured) else ''}.")
     return lines
 

@@ -75,14 +75,14 @@ def _failure(folder: Path, exit: Exit, first: dict[str, Any] | None, unreadable:
     if first:
         return Outcome("failed", f"rank {first['rank']}: {_clause(first['message'])}", _quoted(first, folder))
     if exit.lost:
-        return Outcome("failed", f"watch: the process that watches over trials {exit.lost}", tail(folder / "log.txt"))
+        return Outcome("failed", f"watch: the supervisor of trials {exit.lost}", tail(folder / "log.txt"))
     log = tail(folder / "log.txt")
     if not missing:  # it is there, and not to be believed
         return Outcome("failed", _clause(broken.replace(f"{folder}{os.sep}", "")), f"{broken}\n{log}")
     if exit.code == 0:
         return Outcome("failed", "exited with 0 but left no whole report", f"{broken}\n{log}")
     how = f"signal {-exit.code}" if exit.code and exit.code < 0 else f"exit code {exit.code}"
-    return Outcome("failed", f"{how} and no word from any rank", log)
+    return Outcome("failed", f"{how} and no report from any rank", log)
 
 
 def errors(folder: Path) -> list[dict[str, Any]]:
@@ -107,11 +107,11 @@ def tail(log: Path, size: int = TAIL_BYTES) -> str:
 
 def _after_the_end(exit: Exit) -> tuple[str, ...]:
     if exit.lost:
-        return (f"complete; the process that watches over trials {exit.lost}",)
+        return (f"complete; the supervisor of trials {exit.lost}",)
     if exit.node:
         return (f"complete; then a host failed: {exit.node}",)
     if exit.timed_out or exit.interrupted:
-        return ("complete, but its processes did not end by themselves and were ended",)
+        return ("complete, but its processes did not exit and were terminated",)
     if exit.code:
         return (f"complete; its processes then exited with {exit.code}",)
     return ()

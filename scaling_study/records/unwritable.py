@@ -30,11 +30,11 @@ def never(results: Path, error: OSError) -> HostError:
 
 def later(results: Path, size: int, error: OSError) -> HostError:
     """Where it could once; `size` bytes were needed. An error that is not the folder's is raised as it is."""
-    goes_on = "what was finished is kept, and the same command goes on once it is back"
+    goes_on = "finished trials are kept; the same command resumes once it is back"
     if error.errno in FULL:
         return full(results, size)
     if not (results / "study.json").exists():
-        return HostError(f"{results} is gone ({error.strerror}): somebody moved or removed it; {goes_on}")
+        return HostError(f"{results} is gone ({error.strerror}): it was moved or removed; {goes_on}")
     if error.errno in OF_FOLDERS:
         return HostError(f"{results} can no longer be written to ({error.strerror}); {goes_on}")
     raise error
@@ -59,8 +59,8 @@ def full(results: Path, size: int, why: str = "") -> HostError:
     """No room on the disk: for a record of `size` bytes, or for what `why` says."""
     with contextlib.suppress(OSError):
         why = why or f"{_shown(free_bytes(results))} free, {_shown(size)} needed for the next record"
-    kept = "what was finished is kept: make room, and the same command goes on"
-    return HostError(f"{results}: no room left on the disk{f' ({why})' if why else ''}; {kept}")
+    kept = "finished trials are kept: free disk space, then the same command resumes"
+    return HostError(f"{results}: no space left on the disk{f' ({why})' if why else ''}; {kept}")
 
 
 def _shown(size: int) -> str:

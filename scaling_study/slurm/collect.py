@@ -193,7 +193,7 @@ def show_collected(console: Console, folder: Path) -> list[Record]:
         reason = f": {record.reason}" if record.reason else ""
         console.print(f"job {job}  {record.id}  {record.status}{escape(reason)}", soft_wrap=True)
     live = len(list(jobs.uncollected(folder)))
-    waiting = "1 job waits or runs" if live == 1 else f"{live} jobs wait or run"
+    waiting = "1 job is pending or running" if live == 1 else f"{live} jobs are pending or running"
     console.print(f"Collected {_count_of_trials(len(new))}; {waiting}." if new or live else "Nothing to collect.")
     return new
 

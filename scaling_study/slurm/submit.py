@@ -131,7 +131,7 @@ def refuse_live_jobs(folder: Path) -> None:
     if live := [observed.job.id for observed in collect.observe_jobs(folder) if not observed.ended]:
         some = ", ".join(live[:5]) + (", ..." if len(live) > 5 else "")
         raise HostError(
-            f"{folder}: {len(live)} of its Slurm jobs wait or run ({some}); --status lists them, --collect records "
+            f"{folder}: {len(live)} pending or running Slurm jobs ({some}); --status lists them, --collect records "
             "those that have ended, and scancel ends them"
         )
 

@@ -67,7 +67,7 @@ def read(path: Path) -> Document:
         raise StudyError([f"{path}: not UTF-8 text (byte {error.start})"]) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise StudyError([f"{path}:{line}: not YAML: {chr(error.character)!r} may not stand in a text"]) from error
+        raise StudyError([f"{path}:{line}: not YAML: {chr(error.character)!r} is not allowed in text"]) from error
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise StudyError([f"{path}:{line}: not YAML: {shortened(str(error.problem or error.context), 200)}"]) from error

@@ -62,7 +62,7 @@ class MachineFile(Strict):
             return value
         for name in value:
             if not NAME.fullmatch(name):
-                raise ValueError(f"{quoted(name)} is no name of a variable: letters, digits and _, no digit first")
+                raise ValueError(f"{quoted(name)} is not a variable name: letters, digits and _, no leading digit")
             if name in NOT_FOR_ALL:
                 raise ValueError(f"{name} is set for each trial or rank; it cannot be the same for all")
         return {name: str(one) if type(one) in (int, float) else one for name, one in value.items()}
@@ -128,8 +128,8 @@ def _explained(document: documents.Document, error: Any) -> str:
         return f"{where}: {key}: {error['ctx']['error']}"
     message = error["msg"][0].lower() + error["msg"][1:]
     if error["type"] == "string_pattern_mismatch":
-        like = "is no name of an interface, like eth0 (`ip link` lists them)"
-        message = like if key == "interface" else "may hold no line break or other control character"
+        like = "is not an interface name like eth0 (`ip link` lists them)"
+        message = like if key == "interface" else "must not contain line breaks or control characters"
     given = "" if isinstance(error["input"], dict | list) else f"{quoted(error['input'])}: "
     return f"{where}: {key}: {given}{message}"
 

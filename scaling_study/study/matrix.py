@@ -37,9 +37,9 @@ def refuse_too_many(study: Study) -> None:
     trials = [(size * sweep.measure.repeats, sweep) for size, sweep in asked]
     matches = [(size * len(_kinds(sweep)), sweep) for size, sweep in zip(sizes, study.sweeps, strict=True)]
     for counts, most, key, said in (
-        (asked, MAX_CONFIGURATIONS, "matrix", "combinations; at most {most:,} can be planned"),
-        (trials, MAX_TRIALS, "repeats", "trials, with every repeat; at most {most:,} can be planned"),
-        (matches, MAX_MATCHES, "exclude", "combinations to hold against an entry of exclude; at most {most:,} can be"),
+        (asked, MAX_CONFIGURATIONS, "matrix", "combinations; the limit is {most:,}"),
+        (trials, MAX_TRIALS, "repeats", "trials, with every repeat; the limit is {most:,}"),
+        (matches, MAX_MATCHES, "exclude", "combinations to compare with entries of exclude; the limit is {most:,}"),
     ):
         if (count := sum(number for number, _ in counts)) > most:
             _, worst = max(counts, key=lambda one: one[0])

@@ -20,7 +20,7 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
     if table.reduces_as_it_computes and trial.allreduce in gates.SIXTEEN_BIT and trial.allreduce != trial.precision:
         return table.reduces_as_it_computes
     if trial.launcher == "srun" and not cluster.in_job:
-        return "launcher=srun starts ranks inside a Slurm job, and this is none: --slurm submits one"
+        return "launcher=srun needs a Slurm job: --slurm submits one"
     for library in (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *about(trial.model).needs):
         if library not in machine.libraries:
             return f"{library} is not installed"
@@ -31,7 +31,7 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
             if reason := reasons.get(str(getattr(trial, key))):
                 return reason
     if trial.find == "max_batch" and trial.device == "cpu":
-        return "find: max_batch needs a GPU: on a CPU what fits is what the machine then swaps"
+        return "find: max_batch needs a GPU: a CPU swaps instead of running out of memory"
     if trial.device == "cuda" and not machine.gpus:
         return "device cuda: no GPU on this machine"
     if trial.device == "cpu" and trial.precision == "fp16":

@@ -173,9 +173,9 @@ def test_two_sweeps_of_a_study_are_not_run_at_once(study):
     one.until_started()
     for words in (("--slurm", ""), ()):
         done = one.run(*words)
-        assert done.returncode == 1 and f"1 of its Slurm jobs wait or run ({job})" in done.stderr, done.stderr
+        assert done.returncode == 1 and f"1 pending or running Slurm jobs ({job})" in done.stderr, done.stderr
     assert one.status()[0]["state"] == "running"
-    assert one.collect() == (0, "Collected 0 trials; 1 job waits or runs.\n")
+    assert one.collect() == (0, "Collected 0 trials; 1 job is pending or running.\n")
 
 
 # --- a job for each trial
@@ -189,7 +189,7 @@ def test_a_job_for_each_trial_needs_no_driver(study):
     assert [(record.status, record.job["job"]) for record in one.records()] == [("ok", job) for job in numbers]
     one.until(lambda: all(one.slurm.state(job) == "COMPLETED" for job in numbers))
     code, said = one.collect()
-    assert code == 0 and said.count(" ok") == 3 and "Collected 3 trials; 0 jobs wait or run." in said
+    assert code == 0 and said.count(" ok") == 3 and "Collected 3 trials; 0 jobs are pending or running." in said
     assert len((one.results / "results.csv").read_text().splitlines()) == 4
     assert one.submit("", "--per-trial") == []
 
@@ -256,9 +256,7 @@ def test_srun_starts_ranks_and_a_time_out_ends_them(study, slurm_with):
 def test_outside_of_a_job_srun_is_unsupported(study):
     one = study(sweep=BY_SRUN)
     assert one.run().returncode == 0
-    assert one.outcomes() == [
-        ("unsupported", "launcher=srun starts ranks inside a Slurm job, and this is none: --slurm submits one")
-    ]
+    assert one.outcomes() == [("unsupported", "launcher=srun needs a Slurm job: --slurm submits one")]
 
 
 # --- what happens to jobs
@@ -407,7 +405,7 @@ def test_the_controller_does_not_answer_for_a_while(study, slurm_with):
     assert one.outcomes() == []
     one.slurm.start_controller()
     one.slurm.until(job, "RUNNING")
-    assert one.collect() == (0, "Collected 0 trials; 1 job waits or runs.\n")
+    assert one.collect() == (0, "Collected 0 trials; 1 job is pending or running.\n")
 
 
 def test_slurm_has_forgotten_a_job_that_its_file_of_ended_jobs_knows(study, slurm_with):

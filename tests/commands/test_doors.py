@@ -117,7 +117,7 @@ def test_a_study_is_named_with_or_without_an_option_to_parity(study: Path, capsy
     for door, words in ((cli.parity, ["--study", "tiny.yaml"]), (cli.parity, ["tiny.yaml"]),
                         (cli.main, ["parity", "tiny.yaml"])):  # fmt: skip
         assert door(words) == 2
-        assert "tiny.yaml has no gates" in capsys.readouterr().err
+        assert "tiny.yaml has no parity gates" in capsys.readouterr().err
 
 
 def test_slurm_has_a_command_for_each_option_of_a_sweep(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

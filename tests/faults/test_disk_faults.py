@@ -51,11 +51,11 @@ def test_a_full_disk_costs_at_most_the_running_trial(
         hit.expect(driver.wait(120) == 1, f"exit code {driver.code} instead of 1")
         hit.all_gone()
         hit.kept()
-        hit.said(driver, "no room left on the disk", "is kept: make room, and the same command goes on")
+        hit.said(driver, "no space left on the disk", "trials are kept: free disk space, then the same command resumes")
         hit.expect(all(one.status == "ok" for one in sweep.outcomes().values()), "a failure was recorded that is none")
         again = sweep.run()
         hit.expect(again.code == 1, f"still full, but exit code {again.code}")
-        hit.said(again, "no room left on the disk", "make room")
+        hit.said(again, "no space left on the disk", "free disk space")
         hit.kept()
         ballast.unlink()
         hit.goes_on(6)
@@ -121,7 +121,7 @@ def test_results_that_vanish_are_said_and_found_again(sweep_of: Callable[..., Sw
         os.rename(there, elsewhere)
         hit.expect(driver.wait(120) == 1, f"exit code {driver.code} instead of 1")
         hit.all_gone()
-        hit.said(driver, "is gone", "what was finished is kept, and the same command goes on once it is back")
+        hit.said(driver, "is gone", "finished trials are kept; the same command resumes once it is back")
         hit.expect(not list(there.rglob("record.json")), "records in a folder that nobody knows")
         if there.exists():  # what the running rank made anew
             os.rename(there, sweep.folder / "made anew")
@@ -159,9 +159,9 @@ def test_a_study_that_is_edited_between_two_runs_says_what_changed(
         driver = sweep.run()
         hit.expect(driver.code == 0, f"exit code {driver.code}")
         hit.said(
-            driver, "The study was edited since it was last run here: timeout_seconds 60.0 -> 9",
+            driver, "The study has changed since its last run here: timeout_seconds 60.0 -> 9",
             "2 configurations are new since the last run", "1 configuration is no longer in the study",
-            "the records of 1 of them stay, and stand in no table",
+            "the records of 1 of them are kept, but appear in no table",
         )  # fmt: skip
         hit.kept()
         sweep.file.write_text(text)

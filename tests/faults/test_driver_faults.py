@@ -83,7 +83,7 @@ def check_last_words(hit: Injection, driver: Driver, fault: Fault, begun: bool) 
     else:
         hit.expect(code == 130, f"exit code {code} instead of 130: {said[-300:]!r}")
         if begun and "terminal closed" not in hit.row.fault:  # where nobody could read it
-            hit.said(driver, f"Stopped by {fault.signal.name}", "To go on: python")
+            hit.said(driver, f"Stopped by {fault.signal.name}", "To resume: python")
     hit.expect("Traceback" not in said, f"a traceback: {said[-600:]!r}")
 
 
@@ -163,17 +163,17 @@ def test_a_detached_sweep_outlives_its_terminal_and_can_be_stopped(
         sweep.hold.unlink()  # it is to go on first
         started = sweep.start("--detach", terminal=True)
         hit.expect(started.wait(120) == 0, f"exit code {started.code}")  # and its terminal is closed
-        found = re.search(r"The sweep goes on as process (\d+)", started.said())
+        found = re.search(r"The sweep runs in the background as process (\d+)", started.said())
         assert found, started.said()
         hit.expect(sweep.until(lambda: len(sweep.finished()) >= 2, 30), "it did not go on")
-        hit.said(started, "look:  tail -f ", "stop:  kill ")
+        hit.said(started, "follow:  tail -f ", "stop:    kill ")
         driver = psutil.Process(int(found[1]))
         driver.terminate()
         hit.expect(not survivors.gone([driver], 60), "it did not stop")
         hit.all_gone()
         hit.kept()
         log = (sweep.results / "sweep.log").read_text()
-        hit.expect("Stopped by SIGTERM" in log and "To go on: python" in log, f"its log: {log[-300:]!r}")
+        hit.expect("Stopped by SIGTERM" in log and "To resume: python" in log, f"its log: {log[-300:]!r}")
         hit.goes_on(4)
 
 

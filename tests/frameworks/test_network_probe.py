@@ -86,9 +86,7 @@ def test_a_person_gets_the_table_they_know_and_every_rank_its_report(launcher: s
 def test_one_rank_and_no_size_are_refused_in_one_line() -> None:
     alone = forked.run([sys.executable, CHECKOUT / SCRIPT])
     assert alone.returncode == 1
-    assert alone.stderr.strip() == (
-        "a network takes two ranks or more, and this is one: start it by mpirun -np 2, for example"
-    )
+    assert alone.stderr.strip() == ("a network probe needs two or more ranks: for example, start it with mpirun -np 2")
     flags = [*QUICK, "--min-bytes", "32768"]
     none = forked.run(["torchrun", "--nproc-per-node", "2", CHECKOUT / SCRIPT, *flags])
     assert none.returncode != 0 and "min_bytes=32768 is more than max_bytes=16384" in none.stderr
@@ -255,7 +253,7 @@ def test_a_study_holds_the_network_it_ran_on(file: Path, capsys) -> None:
     assert fits["allreduce", False].seconds(1024) > 0
 
     assert swept(file) == 0, "a second run keeps what is finished"
-    assert "2 of 2 trials are finished already" in " ".join(capsys.readouterr().out.split())
+    assert "2 of 2 trials are already finished" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ def test_an_option_names_hosts_with_their_slots(text: str, said: tuple[Host, ...
         ("h1:", "--hosts: 'h1:': '' is not a number of slots; expected "),
         ("", "--hosts: '' is not a host name; expected "),
         ("h1,,h2", "--hosts: '' is not a host name; expected "),
-        ("me@h1:2", "--hosts: 'me@h1:2': the user belongs into ~/.ssh/config "),
+        ("me@h1:2", "--hosts: 'me@h1:2': set the user in ~/.ssh/config "),
         ("-oProxyCommand=reboot:1", "--hosts: '-oProxyCommand=reboot' is not a host name"),
         ("h_1", "--hosts: 'h_1' is not a host name"),
         ("h1;reboot:2", "--hosts: 'h1;reboot' is not a host name"),

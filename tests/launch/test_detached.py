@@ -84,7 +84,7 @@ def test_a_detached_sweep_outlives_its_terminal_and_says_how_to_look_and_stop(lo
     sweep.send_signal(signal.SIGTERM)
     sweep.wait(300)
     assert not running(long)
-    assert "To go on: " in log.read_text()
+    assert "To resume: " in log.read_text()
 
 
 def test_what_is_wrong_is_said_here_and_not_in_a_log(long):

@@ -44,17 +44,17 @@ def test_the_same_study_says_nothing() -> None:
 
 def test_how_often_is_no_matter_of_what_a_trial_is() -> None:
     assert edits.between(changed(measure=measured(repeats=[5])), NOW, {"a"}) == [
-        "The study was edited since it was last run here: repeats 5 -> 3."
+        "The study has changed since its last run here: repeats 5 -> 3."
     ]
 
 
 def test_another_window_makes_other_trials() -> None:
     before = changed(measure=measured(warmup_steps=[10], max_steps=[20, None]), configurations=["x", "y", "z"])
     assert edits.between(before, NOW, {"x", "y"}) == [
-        "The study was edited since it was last run here: warmup_steps 10 -> 5, max_steps 20 and None -> None.",
-        "What was measured with other warmup_steps, max_steps stays, and is measured anew.",
+        "The study has changed since its last run here: warmup_steps 10 -> 5, max_steps 20 and None -> None.",
+        "What was measured with other warmup_steps, max_steps is kept and measured again.",
         "3 configurations are new since the last run.",
-        "3 configurations are no longer in the study: the records of 2 of them stay, and stand in no table.",
+        "3 configurations are no longer in the study: the records of 2 of them are kept, but appear in no table.",
     ]
 
 
@@ -73,7 +73,7 @@ def test_what_came_and_what_went() -> None:
 def test_the_rest_of_a_study() -> None:
     before = changed(scaling="strong", baseline=None, order_seed=7)
     assert edits.between(before, NOW, ()) == [
-        "The study was edited since it was last run here: scaling strong -> weak, "
+        "The study has changed since its last run here: scaling strong -> weak, "
         "baseline None -> {'framework': 'single'}, order_seed 7 -> 0."
     ]
 

@@ -48,11 +48,11 @@ def test_whole_reports_and_a_clean_exit_are_ok(tmp_path: Path, rank_report: Repo
         (Exit(-9, 9.0, killed_for_memory=True), "complete; its processes then exited with -9"),
         (
             Exit(-15, 600.0, timed_out=True),
-            "complete, but its processes did not end by themselves and were ended",
+            "complete, but its processes did not exit and were terminated",
         ),
         (
             Exit(-15, 9.0, interrupted=True),
-            "complete, but its processes did not end by themselves and were ended",
+            "complete, but its processes did not exit and were terminated",
         ),
     ],
 )
@@ -234,10 +234,10 @@ def test_a_report_that_is_cut_off_is_no_report(tmp_path: Path, rank_report: Repo
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        (1, "exit code 1 and no word from any rank"),
-        (134, "exit code 134 and no word from any rank"),
-        (-9, "signal 9 and no word from any rank"),
-        (-11, "signal 11 and no word from any rank"),
+        (1, "exit code 1 and no report from any rank"),
+        (134, "exit code 134 and no report from any rank"),
+        (-9, "signal 9 and no report from any rank"),
+        (-11, "signal 11 and no report from any rank"),
     ],
 )
 def test_a_silent_death_is_a_failure_with_the_end_of_the_log(tmp_path: Path, code: int, reason: str) -> None:

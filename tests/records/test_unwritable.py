@@ -41,7 +41,7 @@ def test_a_folder_that_vanishes_ends_the_sweep_with_one_sentence(
     def soon(interruption: process.Interruption) -> None:
         threading.Thread(target=lambda: (started(folder, 2), shutil.rmtree(folder, ignore_errors=True))).start()
 
-    with pytest.raises(HostError, match=r"results is gone \(No such file or directory\): somebody moved or removed it"):
+    with pytest.raises(HostError, match=r"results is gone \(No such file or directory\): it was moved or removed"):
         run(plan_for("take_a_second", repeats=3, max_repeats=3), folder, after=soon)
     assert not list(folder.glob("trials/*/record.json"))
 
@@ -56,7 +56,7 @@ def test_a_folder_that_was_moved_goes_on_from_its_new_place(
     def soon(interruption: process.Interruption) -> None:
         threading.Thread(target=lambda: (started(folder, 2), folder.rename(moved))).start()
 
-    with pytest.raises(HostError, match="what was finished is kept"):
+    with pytest.raises(HostError, match="finished trials are kept"):
         run(plan, folder, after=soon)
     assert len(list(moved.glob("trials/*/record.json"))) == 1
     monkeypatch.setenv("SECONDS", "0")
@@ -70,13 +70,13 @@ def test_a_rank_that_found_the_disk_full_has_not_failed(plan_for: PlanFor, tmp_p
     results.open_results(tmp_path, plan)
     with pytest.raises(HostError) as stopped:
         unwritable.check(tmp_path, 1 << 20, [{"rank": 3, "message": said}])
-    assert f"no room left on the disk (rank 3: {said}); what was finished is kept" in str(stopped.value)
+    assert f"no space left on the disk (rank 3: {said}); finished trials are kept" in str(stopped.value)
     unwritable.check(tmp_path, 1 << 20, [{"rank": 3, "message": "the planted bug"}])
 
 
 def test_less_room_than_a_record_needs_is_said_with_both_sizes(plan_for: PlanFor, tmp_path: Path) -> None:
     results.open_results(tmp_path, plan_for("take_a_second"))
-    with pytest.raises(HostError, match=r"no room left on the disk \([0-9]+ GiB free, 4096000 GiB needed"):
+    with pytest.raises(HostError, match=r"no space left on the disk \([0-9]+ GiB free, 4096000 GiB needed"):
         unwritable.check(tmp_path, 4_096_000 << 30, [])
 
 
@@ -87,7 +87,7 @@ def test_less_room_than_a_record_needs_is_said_with_both_sizes(plan_for: PlanFor
 def test_each_way_of_not_being_written_is_said(plan_for: PlanFor, tmp_path: Path, number: int, said: str) -> None:
     results.open_results(tmp_path, plan_for("take_a_second"))
     error = OSError(number, os.strerror(number), "somewhere")
-    assert f"{tmp_path} can no longer be written to ({said}); what was finished" in str(
+    assert f"{tmp_path} can no longer be written to ({said}); finished trials" in str(
         unwritable.later(tmp_path, 1, error)
     )
 
@@ -179,7 +179,7 @@ print(json.dumps([read_only, sweep(plan)]))
 @pytest.mark.slow
 def test_a_disk_that_fills_up_costs_at_most_the_running_trial(tmp_path: Path) -> None:
     full, still, goes_on = json.loads(on_a_small_disk(FULL, tmp_path).stdout)
-    assert "no room left on the disk" in full["said"] and "1.0 MiB needed for the next record" in full["said"]
+    assert "no space left on the disk" in full["said"] and "1.0 MiB needed for the next record" in full["said"]
     assert set(full["ended"]) == {"ok"} and 1 <= len(full["ended"]) <= 2
     assert still == {"said": still["said"], "ended": [], "kept": still["kept"]} and "no room left" in still["said"]
     assert goes_on["said"] == "" and goes_on["kept"] == len(full["ended"])
@@ -189,21 +189,21 @@ def test_a_disk_that_fills_up_costs_at_most_the_running_trial(tmp_path: Path) ->
 @pytest.mark.slow
 def test_a_trial_that_fails_because_the_disk_is_full_is_not_recorded_as_failed(tmp_path: Path) -> None:
     full, goes_on = json.loads(on_a_small_disk(FAILS, tmp_path).stdout)
-    assert "no room left on the disk" in full["said"] and full["ended"] == []
+    assert "no space left on the disk" in full["said"] and full["ended"] == []
     assert goes_on == {"said": "", "ended": ["failed"] * 3, "kept": 0}
 
 
 @pytest.mark.slow
 def test_a_disk_that_becomes_read_only_ends_the_sweep_with_one_sentence(tmp_path: Path) -> None:
     read_only, goes_on = json.loads(on_a_small_disk(READ_ONLY, tmp_path).stdout)
-    assert "can no longer be written to (Read-only file system); what was finished is kept" in read_only["said"]
+    assert "can no longer be written to (Read-only file system); finished trials are kept" in read_only["said"]
     assert goes_on["said"] == "" and goes_on["kept"] + len(goes_on["ended"]) == 3
 
 
 def test_a_first_file_that_cannot_be_written_asks_for_another_place(tmp_path: Path) -> None:
     said = str(unwritable.never(tmp_path, OSError(errno.EACCES, "Permission denied")))
     assert said == f"{tmp_path}: cannot write results there: Permission denied; choose another with --results"
-    assert "no room left on the disk" in str(unwritable.never(tmp_path, OSError(errno.ENOSPC, "full")))
+    assert "no space left on the disk" in str(unwritable.never(tmp_path, OSError(errno.ENOSPC, "full")))
 
 
 def test_a_failed_write_of_a_record_leaves_the_trial_open_and_an_earlier_one_in_place(

@@ -49,7 +49,7 @@ def test_a_time_that_yaml_takes_for_a_number_is_refused(tmp_path):
     [
         ("container: apptainer 'exec\n", "mine.yaml:1: container: No closing quotation"),
         ("setup: module load cuda\n", "mine.yaml:1: setup: 'module load cuda': input should be a valid list"),
-        ('setup: ["a\\nb"]\n', "mine.yaml:1: setup.0: 'a\\nb': may hold no line break or other control character"),
+        ('setup: ["a\\nb"]\n', "mine.yaml:1: setup.0: 'a\\nb': must not contain line breaks or control characters"),
         ("slurm: [gpu]\n", "mine.yaml:1: slurm: input should be a valid dictionary"),
     ],
 )
