@@ -86,7 +86,7 @@ PACKED: Mapping[str, Callable[[], Path]] = {
 }
 
 
-def found() -> dict[str, Data]:
+def available() -> dict[str, Data]:
     """What auto would mean for each data set, without downloading or checking anything.
 
     One that is not in the answer takes a download to know.

@@ -65,7 +65,7 @@ def examine(machine: Machine, interruption: process.Interruption) -> Iterator[Fi
     gpus = f"{len(machine.gpus)} x {machine.gpus[0]}" if machine.gpus else "no GPU: trials run on the CPU"
     yield Finding("device", "", True, gpus)
     for name, folder in datasets.FOLDERS.items():
-        data = datasets.found().get(name)
+        data = datasets.available().get(name)
         missing = f"no {folder}/ in {data_root()}: set DATA_ROOT; else downloaded, else synthetic data are used"
         yield Finding(f"data {name}", "", True, data.why if data else missing)
     for trial in cases(machine):

@@ -72,6 +72,6 @@ NO_MODEL = "none"  # of a trial that trains nothing
 SAMPLE_KEYS = IMAGE_KEYS + TEXT_KEYS
 
 
-def about(name: str) -> Model:
+def model_named(name: str) -> Model:
     """The model of this name, or what is true of none. Raises KeyError."""
     return Model("", None) if name == NO_MODEL else MODELS[name]

@@ -156,7 +156,7 @@ def as_launched(trial: Trial, ranks: Ranks) -> Trial:
 def as_pipelined(trial: Trial) -> Trial:
     """The trial with the shape of its pipeline in full, as a plan has it. Raises SystemExit for an impossible one."""
     asked = {key: value for key, value in asdict(trial).items() if value is not None}
-    faults = list(pipelines.wrong(trial.framework, trial.workers, trial.batch_per_worker, asked))
+    faults = list(pipelines.problems(trial.framework, trial.workers, trial.batch_per_worker, asked))
     if faults:
         raise SystemExit("\n".join(f"--{key.replace('_', '-')}: {message}" for key, message in faults))
     return _reducing(replace(trial, **pipelines.resolved(trial.framework, trial.workers, asked)))

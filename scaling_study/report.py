@@ -71,7 +71,7 @@ def plan(console: Console, plan: Plan, wanted: Wanted, results: Path, as_json: b
     console.print(_cost(everything, estimate))
 
 
-def beforehand(console: Console, plan: Plan, wanted: Wanted, job: Run, estimate: Estimate) -> None:
+def print_before(console: Console, plan: Plan, wanted: Wanted, job: Run, estimate: Estimate) -> None:
     """One paragraph before the first trial."""
     left = [(t, p) for t, p in wanted if not job.kept(t)]
     console.print(f"[bold]{plan.study.name}[/] on {escape(str(plan.machine))}", soft_wrap=True)
@@ -88,7 +88,7 @@ def beforehand(console: Console, plan: Plan, wanted: Wanted, job: Run, estimate:
     console.print(_cost(to_run, estimate), soft_wrap=True)
 
 
-def afterwards(
+def print_after(
     console: Console, job: Run, mine: Sequence[Summary], wanted: Sequence[str], interruption: Interruption, again: str,
     quiet: bool,
 ) -> None:  # fmt: skip

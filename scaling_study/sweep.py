@@ -79,7 +79,7 @@ class Run:
                 if supervisor.signal is not None or (self.max_trials is not None and self.ran >= self.max_trials):
                     return
                 display.starts(trial, planned)
-                record = self.one(trial, planned, attempts)
+                record = self.run_trial(trial, planned, attempts)
                 if record is None:  # interrupted: it stays unfinished, the next run takes it up again
                     return
                 self.records[trial.id] = record
@@ -140,20 +140,20 @@ class Run:
         """Why a trial is not run, if a smaller batch was already out of memory."""
         return self._limits.implied(trial) if self.prune else ""
 
-    def one(self, trial: Trial, planned: Planned, attempts: Attempts) -> Summary | None:
+    def run_trial(self, trial: Trial, planned: Planned, attempts: Attempts) -> Summary | None:
         """Run one trial to its record; None if it was interrupted."""
         folder, size = self.folder / "trials" / trial.id, reservation.bytes_for(self._largest)
         try:
-            with results.cleared(folder), reservation.reserved(folder / "record.json", size) as place:
+            with results.cleared(folder), reservation.reserved(folder / "record.json", size) as reserved:
                 record = self._outcome(trial, planned, folder, attempts, size)
                 if record is None:
                     return None
                 data = records.encoded(dataclasses.asdict(record))
-                place.fill(data)
+                reserved.fill(data)
         except OSError as error:
-            raise unwritable.later(self.folder, size, error) from error
+            raise unwritable.write_error(self.folder, size, error) from error
         self._largest = max(self._largest, len(data))
-        return summary.of(record)
+        return summary.summarize(record)
 
     def _outcome(self, trial: Trial, planned: Planned, folder: Path, attempts: Attempts, size: int) -> Record | None:
         """What is to be recorded of a trial, run now if it can be and need be; None if it was interrupted.
@@ -179,7 +179,7 @@ class Run:
         if result.status == "cancelled" or (verdict and attempts.supervisor.signal is not None):
             return None
         if result.status == "failed":
-            unwritable.check(self.folder, size, result.rank_errors)
+            unwritable.raise_if_unwritable(self.folder, size, result.rank_errors)
         return dataclasses.replace(
             record, parity=verdict, found=dict(attempt.search_result), status=result.status, reason=result.reason,
             error=result.error, notes=attempt.all_notes, ranks=list(result.ranks), exit_code=attempt.exit.code,
@@ -197,7 +197,7 @@ class Run:
             environment={**provenance.environment(), **cluster.environment(trial)}, job=job.to_dict() if job else {},
             # For the root of any checkout: results travel.
             command=launchers.command(trial, cluster=cluster).shell(CHECKOUT),
-            hosts=[str(host) for host in cluster.of(trial)], machine_file=cluster.to_dict(),
+            hosts=[str(host) for host in cluster.hosts_of(trial)], machine_file=cluster.to_dict(),
         )  # fmt: skip
 
     def _learn(self, known: Summary) -> None:

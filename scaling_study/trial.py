@@ -176,7 +176,7 @@ class Trial:
             defaults = {f.name: f.default for f in fields(part)}
             for name in names:
                 value = getattr(part, name)
-                if name in ALWAYS_SAID or value != defaults[name]:
+                if name in ALWAYS_SHOWN or value != defaults[name]:
                     argv += [flag(name)] if value is True else [flag(name), str(value)]
         return argv
 
@@ -197,7 +197,7 @@ class Trial:
 
 NAMES = {part: tuple(f.name for f in fields(part)) for part in (Trial, Window)}
 LATER = {"accumulation": 1, "compile": False}  # keys with a default, younger than the first results
-ALWAYS_SAID = ("model", "batch_per_worker", "allreduce", "data")  # a command line without these says too little
+ALWAYS_SHOWN = ("model", "batch_per_worker", "allreduce", "data")  # a command line without these says too little
 LAUNCHERS_BUSINESS = ("framework", "hosts", "launcher", "controller", "oversubscribe", "machine", "repeat")
 
 

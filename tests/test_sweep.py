@@ -24,7 +24,7 @@ def outcome_of(plan: Plan, tmp_path: Path) -> Record:
     seen, _ = run(plan, tmp_path / "results")
     (ended,) = seen.ended
     record = store.read_trial(tmp_path / "results" / "trials" / ended.id)
-    assert summary.of(record) == ended
+    assert summary.summarize(record) == ended
     return record
 
 

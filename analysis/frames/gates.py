@@ -39,8 +39,8 @@ def behind(record: Record, known: Mapping[str, str]) -> dict[str, Any]:
     """`parity` and `parity_gates` (ids, separated by `;`) of a trial; `known` maps a gate's id to its verdict."""
     try:
         trial = asked(record)
-        if not gates.behind(trial):  # it trains nothing
+        if not gates.gate_ids(trial):  # it trains nothing
             return {"parity": "", "parity_gates": ""}
-        return {"parity": gates.verdict(trial, known), "parity_gates": ";".join(gates.behind(trial))}
+        return {"parity": gates.verdict(trial, known), "parity_gates": ";".join(gates.gate_ids(trial))}
     except (AttributeError, KeyError, TypeError):  # a framework or model that this version does not have
         return {"parity": NOT_CHECKED, "parity_gates": ""}

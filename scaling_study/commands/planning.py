@@ -36,7 +36,7 @@ class Selection:
     results: Path = Path("results")
     max_trials: int | None = None
 
-    def of(self, planned: Plan, prune: bool) -> tuple[sweep.Run, list[tuple[Trial, Planned]]]:
+    def select(self, planned: Plan, prune: bool) -> tuple[sweep.Run, list[tuple[Trial, Planned]]]:
         """(the run of these trials, those that are certain to be part of it). Raises StudyError if there are none."""
         folder = self.results / planned.study.name
         run = sweep.Run(planned, folder, trial_keys(self.where), statuses(self.retry), self.max_trials, prune)
@@ -55,7 +55,7 @@ def planned_study(
     cluster = replace(cluster, hosts=cluster.hosts or asked.hosts)
     draft = plan.draft(asked, machine or this_machine(), cluster)
     if dry_run:
-        return draft.plan(datasets.found())
+        return draft.plan(datasets.available())
     data = datasets.prepare(sorted(draft.data_needed))
     for name, source in data.items():
         if name in draft.data_named and source.name != name:

@@ -98,7 +98,7 @@ def run(
 def show_plan(selection: Selection, cluster: Cluster, as_json: bool) -> int:
     """What a sweep of these trials would do. Raises StudyError."""
     planned = planning.planned_study(selection.study_file, selection.small, dry_run=True, cluster=cluster)
-    run, selected = selection.of(planned, prune=False)
+    run, selected = selection.select(planned, prune=False)
     report.plan(Console(stderr=as_json, highlight=False), planned, selected, run.folder, as_json)
     return OK
 
@@ -110,16 +110,16 @@ def sweep(selection: Selection, cluster: Cluster, again: str, prune: bool, as_js
     """
     console = Console(stderr=as_json, highlight=False)
     planned = planning.planned_study(selection.study_file, selection.small, dry_run=False, cluster=cluster)
-    run, selected = selection.of(planned, prune)
+    run, selected = selection.select(planned, prune)
     slurm_submit.refuse_live_jobs(run.folder)
     with results_folder.locked(run.folder):
         run.open()
         estimate = Estimate(run.records.values())
-        remote = [t for t, p in selected if planned.cluster.of(t) and not p.unsupported and not run.kept(t)]
+        remote = [t for t, p in selected if planned.cluster.hosts_of(t) and not p.unsupported and not run.kept(t)]
         for note in inspection.inspect_hosts(planned, remote, run.folder) if remote else ():
             console.print(f"Note: {escape(note)}", soft_wrap=True)
         if not quiet:
-            report.beforehand(console, planned, selected, run, estimate)
+            report.print_before(console, planned, selected, run, estimate)
         with (
             process.Interruption() as interruption,
             progress.Progress(console, planned, selected, estimate, quiet or as_json) as display,
@@ -141,7 +141,7 @@ def _finish(
         gates = [row for row in rows if row["find"] == "parity"]
         trials = [row for row in rows if row not in gates]
         print(json.dumps({"results": str(run.folder), "trials": trials, "gates": gates}))
-    report.afterwards(console, run, records, selected, interruption, again, quiet)
+    report.print_after(console, run, records, selected, interruption, again, quiet)
     if interruption.signal is not None:
         return INTERRUPTED
     return SOME_FAILED if any(r.status not in ("ok", "unsupported") and not r.implied for r in records) else OK

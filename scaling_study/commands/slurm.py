@@ -70,13 +70,13 @@ def submit(selection: Selection, asked: SlurmArguments, cluster: Cluster, words:
     console, folder = Console(stderr=as_json, highlight=False), results_of(selection)
     request = asked.request(folder, cluster.file)
     if not asked.per_trial:
-        selection.of(planning.planned_study(selection.study_file, selection.small, dry_run=True), prune=False)
+        selection.select(planning.planned_study(selection.study_file, selection.small, dry_run=True), prune=False)
         slurm_submit.submit_sweep(console, request, words, asked.print_only, as_json)
         return OK
     node, nodes = asked.nodes(request.options, this_machine())
     cluster = replace(cluster, hosts=nodes, in_job=True)
     planned = planning.planned_study(selection.study_file, selection.small, asked.print_only, node, cluster)
-    run, _ = selection.of(planned, prune=False)
+    run, _ = selection.select(planned, prune=False)
     slurm_submit.submit_trials(console, request, run, asked.print_only, as_json)
     return OK
 

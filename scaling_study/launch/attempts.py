@@ -87,7 +87,7 @@ class Attempts:
         """Run one trial's processes in its folder, and judge what they left. `number`: of the attempt."""
         notes = self._gpus.wait_until_freed(self.supervisor) if trial.device == "cuda" else []
         port = None
-        hosts = self._cluster.of(trial)
+        hosts = self._cluster.hosts_of(trial)
         others = connections.other_hosts(host.name for host in hosts)
         if trial.launcher in (launchers.NEED_PORT_OVER_HOSTS if hosts else launchers.NEED_PORT):
             port = launchers.preferred_port(trial, number)

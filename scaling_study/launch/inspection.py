@@ -20,7 +20,7 @@ from typing import Any
 from scaling_study.errors import HostError
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts.connections import AgentConnection, other_hosts
-from scaling_study.models import about as about_model
+from scaling_study.models import model_named
 from scaling_study.settings import CHECKOUT, data_root
 from scaling_study.study.plan import Plan
 from scaling_study.trial import Trial
@@ -54,7 +54,7 @@ class Requirements:
 
 def inspect_hosts(plan: Plan, trials: Sequence[Trial], results: Path) -> list[str]:
     """Inspect every host of these trials; notes on what need not stop them. Raises HostError for what must."""
-    hosts = max((plan.cluster.of(trial) for trial in trials), key=len)
+    hosts = max((plan.cluster.hosts_of(trial) for trial in trials), key=len)
     elsewhere = set(other_hosts(host.name for host in hosts))
     if not elsewhere:
         return []
@@ -78,7 +78,7 @@ def requirements(plan: Plan, trials: Sequence[Trial]) -> Requirements:
     real = {trial.data for trial in trials} - {"synthetic", "auto"}
     for trial in trials:
         table = FRAMEWORKS[trial.framework]
-        libraries |= {*table.needs, *table.launcher_needs.get(trial.launcher, ()), *about_model(trial.model).needs}
+        libraries |= {*table.needs, *table.launcher_needs.get(trial.launcher, ()), *model_named(trial.model).needs}
         interface = plan.cluster.interface(trial)
         if not trial.oversubscribe:
             workers = trial.workers // (trial.hosts or 1)

@@ -52,7 +52,7 @@ def python(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, clust
 
 def horovodrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
     """Horovod's launcher, which takes MPI unless told --gloo; we always say which."""
-    over = _host_option("-H", cluster.of(trial))
+    over = _host_option("-H", cluster.hosts_of(trial))
     interface = cluster.interface(trial)
     argv = (
         str(bin / "horovodrun"), "-np", str(trial.workers), *over,
@@ -65,7 +65,7 @@ def horovodrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, c
 def mpirun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
     """Plain Open MPI. Ranks pin themselves (ranks.py); a waiting rank yields its core instead of spinning on it."""
     own = bin / "mpirun"  # the environment's, where the machine has none
-    over: list[str] = _host_option("--host", cluster.of(trial))
+    over: list[str] = _host_option("--host", cluster.hosts_of(trial))
     if interface := cluster.interface(trial):
         over += ["--mca", "btl_tcp_if_include", interface, "--mca", "oob_tcp_if_include", interface]
     if over:  # ranks elsewhere get no variable that is not named
@@ -82,7 +82,7 @@ def torchrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, clu
 
     Over hosts it is started on each of them; the first listens on the port.
     """
-    if over := cluster.of(trial):
+    if over := cluster.hosts_of(trial):
         nodes = ["--nnodes", str(len(over)), "--node-rank", "{node}", "--rdzv-endpoint", f"{over[0].name}:{port}"]
     else:
         nodes = ["--standalone", "--local-addr", LOOPBACK]  # or ranks resolve this host's name, which may mislead
@@ -99,7 +99,7 @@ def deepspeed(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cl
 
     Over hosts it is started on each of them (--no_ssh): by itself it asks for pdsh, and gives what it starts to nobody.
     """
-    if over := cluster.of(trial):
+    if over := cluster.hosts_of(trial):
         nodes = ["--hostfile", "{hostfile}", "--no_ssh", "--node_rank", "{node}", "--master_addr", over[0].name]
     else:
         nodes = ["--num_gpus", str(trial.workers)]
@@ -115,7 +115,7 @@ def srun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster
 
     Ranks choose their cores themselves (ranks.py), which Slurm would else do first; the agents' steps share them.
     """
-    over = cluster.of(trial)
+    over = cluster.hosts_of(trial)
     nodes = len(over) or 1
     mpi = not {"horovod", "mpi4py"}.isdisjoint(FRAMEWORKS[trial.framework].needs)
     argv = (
@@ -134,7 +134,7 @@ def _host_option(option: str, hosts: Sequence[Host]) -> list[str]:
 
 def _on_each_host(trial: Trial, cluster: Cluster) -> list[str]:
     """The prefix of a command that runs once on each host of the trial (on_each_host.py)."""
-    if not (over := cluster.of(trial)):
+    if not (over := cluster.hosts_of(trial)):
         return []
     also = [word for name in sorted(cluster.environment(trial)) for word in ("-x", name)]
     return [sys.executable, "-m", "scaling_study.hosts.on_each_host", *also, ",".join(map(str, over))]

@@ -17,7 +17,7 @@ WINDOW = tuple(f.name for f in fields(Window))
 STUDY_KEYS = ("scaling", "baseline", "order_seed")
 
 
-def between(before: Manifest, now: Manifest, measured: Collection[str]) -> list[str]:
+def changes(before: Manifest, now: Manifest, measured: Collection[str]) -> list[str]:
     """Lines, from the manifest of the last run and that of this one; `measured`: configurations that have records.
 
     Keys that `before` lacks, because an older version did not write them, are not compared.

@@ -1,4 +1,4 @@
-"""What came of a trial: how it exited, what its ranks reported and what they said when they failed -> a record.
+"""What came of a trial: how it exited, its ranks' reports and their errors -> a record.
 
 Pure but for reading the ranks' files. The order of the questions is the point: a complete measurement stands
 even if the process then died in a library's exit handler; a peer's complaint never hides the first error.
@@ -22,7 +22,7 @@ from scaling_study.trial import Trial
 
 TAIL_BYTES = 4000
 MOST_CHARACTERS = 500  # of a reason
-SAID = (("rank", int), ("at", float), ("type", str), ("message", str), ("traceback", str))  # of a failing rank
+ERROR_FIELDS = (("rank", int), ("at", float), ("type", str), ("message", str), ("traceback", str))  # of a failing rank
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def judge(trial: Trial, folder: Path, exit: Exit) -> Outcome:
         return Outcome("failed", "the launcher could not be started", exit.error)
     try:
         ranks = tuple(store.read_ranks(folder, trial.processes))
-        if wrong := validation.first(trial, ranks):
+        if wrong := validation.first_problem(trial, ranks):
             return Outcome("failed", wrong, ranks=ranks)
         return Outcome("ok", ranks=ranks, notes=_after_the_end(exit))
     except store.UnreadableRecord as error:
@@ -67,7 +67,7 @@ def _failure(folder: Path, exit: Exit, first: dict[str, Any] | None, unreadable:
         return Outcome("cancelled", "interrupted")
     if exit.killed_for_memory or (first and first.get("oom")):
         why = f"rank {first['rank']}: {_clause(first['message'])}" if first else ""
-        if not (first and first.get("oom")):  # counted for the whole machine, so what a rank said stands beside it
+        if not (first and first.get("oom")):  # counted for the whole machine, so a rank's own error is shown beside it
             why = f"the kernel killed a process for memory{f'; {why}' if why else ''}"
         return Outcome("oom", why, _quoted(first, folder))
     if exit.timed_out:
@@ -86,13 +86,14 @@ def _failure(folder: Path, exit: Exit, first: dict[str, Any] | None, unreadable:
 
 
 def errors(folder: Path) -> list[dict[str, Any]]:
-    """What failing ranks said, the earliest first; words that are not whole are passed over."""
-    said = []
+    """The errors that failing ranks wrote, the earliest first; incomplete ones are skipped."""
+    loaded = []
     for path in (folder / "ranks").glob("error-*.json"):
         with contextlib.suppress(store.UnreadableRecord):
-            said.append(store.load(path))
-    whole = [error for error in said if isinstance(error, dict) and all(type(error.get(k)) is t for k, t in SAID)]
-    return sorted(whole, key=lambda error: error["at"])
+            loaded.append(store.load(path))
+    errors = [error for error in loaded if isinstance(error, dict)]
+    complete = [error for error in errors if all(type(error.get(k)) is t for k, t in ERROR_FIELDS)]
+    return sorted(complete, key=lambda error: error["at"])
 
 
 def tail(log: Path, size: int = TAIL_BYTES) -> str:

@@ -1,4 +1,4 @@
-"""Room on the disk for a record, taken before its trial starts: a disk that fills up costs at most the running trial.
+"""Disk space for a record, reserved before its trial starts: a disk that fills up costs at most the running trial.
 
     reserve    .record.json.room    the file system promises its blocks
     (the trial runs, and may fill the disk)
@@ -26,19 +26,19 @@ def bytes_for(largest_record: int) -> int:
 
 
 @contextlib.contextmanager
-def reserved(path: Path, size: int) -> Iterator[Room]:
-    """Room for a file that is to become `path`. Raises OSError where there is none; what is not used is given back."""
-    room = Room(path)
+def reserved(path: Path, size: int) -> Iterator[DiskReservation]:
+    """Reserve space for the file `path`. Raises OSError where there is none; unused space is released."""
+    reservation = DiskReservation(path)
     try:
-        with opened(room.beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as handle:
+        with opened(reservation.beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as handle:
             _promise(handle, size)
-        yield room
+        yield reservation
     finally:
         with contextlib.suppress(OSError):
-            room.beside.unlink(missing_ok=True)
+            reservation.beside.unlink(missing_ok=True)
 
 
-class Room:
+class DiskReservation:
     """Where `path` is to be written; what holds its blocks until then lies beside it."""
 
     def __init__(self, path: Path) -> None:

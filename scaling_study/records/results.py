@@ -45,15 +45,15 @@ def open_results(results: Path, plan: Plan) -> Opened:
         for aside in (results / "trials").glob(".*.before"):  # a retry that a killed driver did not finish
             restore(aside)
     except OSError as error:
-        raise unwritable.never(results, error) from error
+        raise unwritable.first_write_error(results, error) from error
     opened = Opened()
     for path in sorted((results / "trials").glob("*/record.json")):
         with contextlib.suppress(records.UnreadableRecord):  # not believed, so it is run again
-            known = summary.of(records.read_trial(path.parent))
+            known = summary.summarize(records.read_trial(path.parent))
             opened.records[known.id] = known
             opened.largest = max(opened.largest, path.stat().st_size)
     if before is not None:
-        opened.edits = edits.between(before, now, {known.configuration for known in opened.records.values()})
+        opened.edits = edits.changes(before, now, {known.configuration for known in opened.records.values()})
     return opened
 
 
@@ -168,7 +168,7 @@ def locked(results: Path) -> Iterator[None]:
         results.mkdir(parents=True, exist_ok=True)
         file = (results / ".driver").open("a+", encoding="utf-8")
     except OSError as error:
-        raise unwritable.never(results, error) from error
+        raise unwritable.first_write_error(results, error) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -38,7 +38,7 @@ class Summary:
         return store.implied(self.status, self.reason)
 
 
-def of(record: Record) -> Summary:
+def summarize(record: Record) -> Summary:
     """Raises UnreadableRecord for a record that contradicts itself."""
     ok = record.status == "ok"
     try:

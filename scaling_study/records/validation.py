@@ -15,7 +15,7 @@ from scaling_study.records.store import RankReport
 from scaling_study.trial import Trial
 
 
-def first(trial: Trial, ranks: Sequence[RankReport]) -> str:
+def first_problem(trial: Trial, ranks: Sequence[RankReport]) -> str:
     """The first contradiction, in one clause; empty if there is none."""
     return next(_all(trial, ranks), "")
 

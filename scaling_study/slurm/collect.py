@@ -151,7 +151,7 @@ def _complete_measurement(unrecorded: UnrecordedTrial) -> Outcome | None:
         ranks = tuple(store.read_ranks(unrecorded.folder, trial.processes))
     except (store.UnreadableRecord, KeyError, TypeError):
         return None
-    if trial.find or validation.first(trial, ranks):  # a gate, or a search, is more than its last measurement
+    if trial.find or validation.first_problem(trial, ranks):  # a gate, or a search, is more than its last measurement
         return None
     return Outcome("ok", ranks=ranks, notes=("complete; its job ended before it was recorded",))
 

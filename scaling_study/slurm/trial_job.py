@@ -39,6 +39,6 @@ def run(folder: Path, cluster: Cluster) -> int:
         process.Interruption() as interruption,
         SupervisorClient(results / "trials" / trial.id, interruption) as supervisor,
     ):
-        record = sweep.one(trial, planned, Attempts(supervisor, cluster))
+        record = sweep.run_trial(trial, planned, Attempts(supervisor, cluster))
     print(f"{trial.id}: {record.status} {record.reason}" if record else f"{trial.id}: interrupted", flush=True)
     return 0 if record else INTERRUPTED

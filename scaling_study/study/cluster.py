@@ -25,13 +25,13 @@ class Cluster:
     exports: tuple[str, ...] = ()  # variables of this environment that ranks on other hosts are to have (exported.py)
     in_job: bool = False  # of Slurm: here, or where a job is to run what is planned
 
-    def of(self, trial: Trial) -> tuple[Host, ...]:
+    def hosts_of(self, trial: Trial) -> tuple[Host, ...]:
         """The hosts of a trial, each with the number of its workers there; none: it runs on this machine alone."""
         return hosts.with_equal_slots(self.hosts, trial.hosts, trial.workers) if self.hosts and trial.hosts else ()
 
     def interface(self, trial: Trial) -> str:
         """The network interface that the trial's traffic is to take; empty: whichever its libraries choose."""
-        return (self.file.interface or "") if self.of(trial) else ""
+        return (self.file.interface or "") if self.hosts_of(trial) else ""
 
     def environment(self, trial: Trial) -> dict[str, str]:
         """The variables that each of the trial's processes is to have."""

@@ -88,7 +88,7 @@ def _find_problems(study: Study, keys: matrix.Keys, sweep: Sweep, problems: matr
             divisor = f"workers={shares}" if shares == worker_count(keys) else f"replicas={shares}"
             report("global_batch", f"{divisor} does not divide global_batch={keys['global_batch']}")
     if table.cuts_model:
-        for key, message in pipelines.wrong(sweep.framework, worker_count(keys), batch, keys):
+        for key, message in pipelines.problems(sweep.framework, worker_count(keys), batch, keys):
             report(key, message)
     if keys.get("allreduce") == "none" and shares > 1:
         what = "worker" if shares == worker_count(keys) else "replica"

@@ -34,11 +34,11 @@ def needed(configurations: Iterable[Trial]) -> list[Trial]:
     """The gates of these configurations, each once."""
     timed = (trial for trial in configurations if trial.find is None)
     unlike = {tuple(getattr(trial, name) for name in LOOKED_AT): trial for trial in timed}
-    gates = {gate.id: gate for trial in unlike.values() for gate in of(trial)}
+    gates = {gate.id: gate for trial in unlike.values() for gate in gates_of(trial)}
     return list(gates.values())
 
 
-def of(trial: Trial) -> Iterator[Trial]:
+def gates_of(trial: Trial) -> Iterator[Trial]:
     """The gates that one configuration stands behind: the same for every batch size and number of workers."""
     table = FRAMEWORKS[trial.framework]
     if not table.trains:
@@ -89,13 +89,13 @@ def smooth(gate: Trial) -> Trial:
     return replace(gate, model=smooth, data=data, image_size=None, window=ONE_STEP)
 
 
-def behind(trial: Trial) -> list[str]:
+def gate_ids(trial: Trial) -> list[str]:
     """The ids of the gates whose verdicts a configuration's numbers stand or fall with."""
-    return [gate.id for gate in of(trial)]
+    return [gate.id for gate in gates_of(trial)]
 
 
 def verdict(trial: Trial, known: Mapping[str, str]) -> str:
     """`passed`, the first failure among its gates, or `not checked`; `known` maps a gate's id to its verdict."""
-    said = [known.get(id, "not checked") for id in behind(trial)]
-    failures = [one for one in said if one not in ("passed", "not checked")]
-    return (failures or [one for one in said if one != "passed"] or ["passed"])[0]
+    verdicts = [known.get(id, "not checked") for id in gate_ids(trial)]
+    failures = [verdict for verdict in verdicts if verdict not in ("passed", "not checked")]
+    return (failures or [verdict for verdict in verdicts if verdict != "passed"] or ["passed"])[0]

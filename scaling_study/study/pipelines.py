@@ -36,7 +36,7 @@ def resolved(framework: str, workers: int, given: Mapping[str, Any]) -> dict[str
     return {key: full[key] for key in SHAPE if key in axes}
 
 
-def wrong(framework: str, workers: int, batch: int, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def problems(framework: str, workers: int, batch: int, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(key, what is wrong with it on every machine) of a shape that is asked for."""
     shape = resolved(framework, workers, given)
     stages, replicas = shape["stages"], shape.get("replicas", 1)

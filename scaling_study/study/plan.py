@@ -20,7 +20,7 @@ from scaling_study.datasets import Data
 from scaling_study.errors import StudyError
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
-from scaling_study.models import MODELS, NO_MODEL, about
+from scaling_study.models import MODELS, NO_MODEL, model_named
 from scaling_study.study import combinations, gates, pipelines, sentinel
 from scaling_study.study.cluster import ALONE, Cluster
 from scaling_study.study.combinations import data_shares, worker_count
@@ -108,14 +108,14 @@ class Draft:
     def data_needed(self) -> set[str]:
         """The real data sets that the trials name, or that `auto` means."""
         pairs = {(trial.data, trial.model) for trial, _ in self.trials}
-        names = {about(model).data if data == "auto" else data for data, model in pairs}
+        names = {model_named(model).data if data == "auto" else data for data, model in pairs}
         return {name for name in names if name and name != "synthetic"}
 
     def plan(self, data: Mapping[str, Data]) -> Plan:
         """The plan with these data sets. Raises StudyError where baseline or sentinel match no trial."""
         planned: dict[str, Planned] = {}
         for trial, measure in self.trials:
-            if trial.data == "auto" and (source := data.get(about(trial.model).data or "")):
+            if trial.data == "auto" and (source := data.get(model_named(trial.model).data or "")):
                 trial = replace(trial, data=source.name)
             if trial.configuration not in planned:
                 why_not = unsupported(trial, self.machine, self.cluster)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import hosts
 from scaling_study.machine import Machine
-from scaling_study.models import about
+from scaling_study.models import model_named
 from scaling_study.study import gates
 from scaling_study.study.cluster import ALONE, Cluster
 from scaling_study.trial import Trial
@@ -21,7 +21,7 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
         return table.reduces_as_it_computes
     if trial.launcher == "srun" and not cluster.in_job:
         return "launcher=srun needs a Slurm job: --slurm submits one"
-    for library in (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *about(trial.model).needs):
+    for library in (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *model_named(trial.model).needs):
         if library not in machine.libraries:
             return f"{library} is not installed"
     if trial.device == "cpu" and table.needs_gpu:

@@ -74,8 +74,8 @@ def test_a_row_names_the_gates_behind_it_and_their_verdict(tmp_path: Path) -> No
     for one in ALL:
         rows = done.trials[done.trials.configuration == one.trial().configuration]
         assert set(rows.parity) == {"passed"}
-        assert set(rows.parity_gates) == {";".join(gates.behind(one.trial()))}
-    assert len(gates.behind(HALF.trial())) == 2, "16 bits have a gate of their own"
+        assert set(rows.parity_gates) == {";".join(gates.gate_ids(one.trial()))}
+    assert len(gates.gate_ids(HALF.trial())) == 2, "16 bits have a gate of their own"
 
 
 def test_without_gates_nothing_is_checked(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_the_row_of_the_fastest_is_one_that_may_be_compared(tmp_path: Path) -> N
 def test_a_fault_of_one_precision_leaves_the_others_alone(tmp_path: Path) -> None:
     plant(tmp_path, ALL, baseline={"framework": "single"})
     plant_gates(tmp_path, ALL)
-    (sixteen,) = set(gates.behind(HALF.trial())) - set(gates.behind(DDP.trial()))
+    (sixteen,) = set(gates.gate_ids(HALF.trial())) - set(gates.gate_ids(DDP.trial()))
     path = tmp_path / "trials" / sixteen / "record.json"
     write_record(path.parent, replace(read_record(path), parity="the update of step 1: off by 4e-01", status="failed"))
     done = results.read(tmp_path)

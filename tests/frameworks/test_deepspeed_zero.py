@@ -69,7 +69,7 @@ STAGES = {  # bytes handed over in a step; bytes kept of weights, gradients and 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_each_stage_moves_and_keeps_what_it_says_and_trains_as_one_process(tmp_path: Path, stage: int) -> None:
-    (gate,) = gates.of(with_keys(zero_stage=stage))
+    (gate,) = gates.gates_of(with_keys(zero_stage=stage))
     assert (gate.precision, gate.model) == ("fp32", "resnet8_groupnorm")
     reports, verdict = judged(gate, tmp_path)
     assert verdict == "passed"
@@ -82,7 +82,7 @@ def test_each_stage_moves_and_keeps_what_it_says_and_trains_as_one_process(tmp_p
 
 
 def test_stage_3_gathers_in_every_micro_batch_and_16_bit_gradients_are_half(tmp_path: Path) -> None:
-    _, gate = gates.of(with_keys(zero_stage=3, allreduce="fp16", accumulation=2))
+    _, gate = gates.gates_of(with_keys(zero_stage=3, allreduce="fp16", accumulation=2))
     reports, verdict = judged(gate, tmp_path)
     assert verdict == "passed"
     expected = {"reduce_scatter": 2 * PARAMETERS * 2, "all_gather": 2 * 2 * PARAMETERS * 4, "allreduce": 2 * NORM}
@@ -90,7 +90,7 @@ def test_stage_3_gathers_in_every_micro_batch_and_16_bit_gradients_are_half(tmp_
 
 
 def test_16_bit_compute_leaves_the_wire_to_the_allreduce_axis(tmp_path: Path) -> None:
-    _, gate = gates.of(with_keys(precision="bf16", allreduce="fp16"))
+    _, gate = gates.gates_of(with_keys(precision="bf16", allreduce="fp16"))
     reports, verdict = judged(gate, tmp_path)
     assert verdict == "passed"
     assert moved(reports[0]) == {"allreduce": PARAMETERS * 2 + NORM, "all_gather": FLAT * 4}

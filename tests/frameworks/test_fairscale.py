@@ -102,7 +102,7 @@ def test_fsdp_refuses_fp16_gradients_of_fp32_compute(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("keys", [{"zero_stage": 3}, {"zero_stage": 2, "accumulation": 2}])
 def test_fsdp_trains_in_fp64_what_one_process_would(tmp_path: Path, keys: dict[str, int]) -> None:
-    gate = next(gates.of(a_trial("fairscale_fsdp", **keys)))
+    gate = next(gates.gates_of(a_trial("fairscale_fsdp", **keys)))
     assert gate.precision == "fp64"
     assert verdict(gate, tmp_path) == "passed"
 
@@ -137,7 +137,7 @@ def test_oss_reduces_to_owners_and_broadcasts_weights(tmp_path: Path, allreduce:
 @pytest.mark.slow
 @pytest.mark.parametrize("keys", [{}, {"accumulation": 2}, {"allreduce": "fp16"}], ids=str)
 def test_oss_trains_what_one_process_would(tmp_path: Path, keys: dict[str, object]) -> None:
-    *_, gate = gates.of(a_trial("fairscale_oss", **keys))
+    *_, gate = gates.gates_of(a_trial("fairscale_oss", **keys))
     assert (gate.precision, gate.allreduce) == (("fp32", "fp16") if "allreduce" in keys else ("fp64", "fp32"))
     assert verdict(gate, tmp_path) == "passed"
 

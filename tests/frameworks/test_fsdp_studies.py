@@ -83,7 +83,7 @@ def test_the_cpu_study_in_small_takes_under_10_minutes_on_2_cores() -> None:
 def test_every_number_of_the_cpu_study_stands_behind_a_gate() -> None:
     made = planned("distributed_dl_fsdp_cpu", TWO_CORES)
     there = {gate.trial.id for gate in made.gates}
-    assert all(set(gates.behind(p.trial)) <= there for p in made.configurations)
+    assert all(set(gates.gate_ids(p.trial)) <= there for p in made.configurations)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_ddp_reduces_every_gradient_once_in_the_precision_asked_for(tmp_path: Pa
 
 @pytest.mark.parametrize("keys", [{}, {"accumulation": 2}, {"allreduce": "fp16"}, {"precision": "bf16"}], ids=str)
 def test_ddp_trains_what_one_process_would(tmp_path: Path, keys: dict[str, object]) -> None:
-    *_, gate = gates.of(a_trial("lightning_ddp", **keys))
+    *_, gate = gates.gates_of(a_trial("lightning_ddp", **keys))
     assert verdict(gate, command(gate, tmp_path), tmp_path) == "passed"
 
 
@@ -115,6 +115,6 @@ def test_fsdp_wraps_block_by_block_and_reduces_into_shards(tmp_path: Path, stage
 
 
 def test_fsdp_trains_what_one_process_would(tmp_path: Path) -> None:
-    gate = next(gates.of(a_trial("lightning_fsdp")))
+    gate = next(gates.gates_of(a_trial("lightning_fsdp")))
     assert gate.precision == "fp32", "Lightning's FSDP has no fp64"
     assert verdict(gate, on_cpu(command(gate, tmp_path), tmp_path), tmp_path) == "passed"

@@ -153,7 +153,7 @@ def gate_of(folder: Path, **keys: object) -> list[str]:
     asked = Trial(
         framework="mpi_allreduce", model="resnet8", workers=2, launcher="mpirun", device="cpu", data="synthetic", **keys
     )
-    *_, gate = gates.of(asked)
+    *_, gate = gates.gates_of(asked)
     store.write_json(folder / "trial.json", {**gate.to_dict(), "window": asdict(gate.window)})
     return [str(SCRIPT), *gate.to_argv(), "--record", str(folder)]
 

@@ -71,7 +71,7 @@ def test_a_person_gets_the_table_they_know_and_every_rank_its_report(launcher: s
     assert done.stdout.count("# latency ") == 8, "a fit for each"
     ranks = store.read_ranks(tmp_path, 2)
     trial = Trial(framework="network_probe", workers=2, device="cpu", model=NO_MODEL)
-    assert validation.first(trial, ranks) == ""
+    assert validation.first_problem(trial, ranks) == ""
     for key, value in REPORTS[launcher].items():
         assert str(ranks[0].backend[key]).startswith(value)
     asked = [(busy, name, size) for busy in (False, True) for name in COLLECTIVES for size in (1024, 4096, 16384)]
@@ -137,7 +137,7 @@ def test_a_probe_has_no_model_no_gate_and_no_controller_but_horovods(plan_of) ->
     }  # fmt: skip
     assert all(p.trial.model == NO_MODEL and p.trial.configuration.startswith("network_probe-") for p in probes)
     assert {gate.trial.framework for gate in made.gates} == {"single"}
-    assert gates.behind(probes[0].trial) == []
+    assert gates.gate_ids(probes[0].trial) == []
     needed = {p.trial.launcher: p.unsupported for p in probes}
     assert needed == {"torchrun": "", "mpirun": "mpi4py is not installed", "horovodrun": ""}, "only by its launcher"
 
@@ -197,7 +197,7 @@ PROBE = Trial(framework="network_probe", workers=2, device="cpu", model=NO_MODEL
 
 
 def test_whole_reports_of_a_network_contradict_nothing(rank_report) -> None:
-    assert validation.first(PROBE, reports(rank_report)) == ""
+    assert validation.first_problem(PROBE, reports(rank_report)) == ""
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_whole_reports_of_a_network_contradict_nothing(rank_report) -> None:
     ],
 )
 def test_reports_of_a_network_that_contradict_each_other_are_a_failure(rank_report, change, said: str) -> None:
-    assert validation.first(PROBE, reports(rank_report, change)).startswith(said)
+    assert validation.first_problem(PROBE, reports(rank_report, change)).startswith(said)
 
 
 # --- the whole way ---

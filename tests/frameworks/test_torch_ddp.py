@@ -41,7 +41,7 @@ def trained(folder: Path, *flags: str, workers: int = 2, model: str = "resnet8")
 
 def gate_of(trial: Trial, folder: Path) -> Trial:
     """The trial's last gate (the 16-bit one, where there is one), ready to run in `folder`."""
-    *_, gate = gates.of(replace(trial, device="cpu", data="synthetic"))
+    *_, gate = gates.gates_of(replace(trial, device="cpu", data="synthetic"))
     store.write_json(folder / "trial.json", {**gate.to_dict(), "window": asdict(gate.window)})
     return gate
 

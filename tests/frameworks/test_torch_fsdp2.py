@@ -61,7 +61,7 @@ def test_stage_3_gathers_twice_and_16_bit_gradients_save_a_sixth(tmp_path: Path)
 
 @pytest.mark.parametrize(("stage", "gathers", "at_once"), [(2, 1, PARAMETERS), (3, 2, LAST_BLOCK + ROOT)])
 def test_ten_steps_in_fp64_are_those_of_one_process(tmp_path: Path, stage: int, gathers: int, at_once: int) -> None:
-    (gate,) = gates.of(with_keys(zero_stage=stage))
+    (gate,) = gates.gates_of(with_keys(zero_stage=stage))
     reports, verdict = judged(gate, tmp_path)
     assert (gate.precision, verdict) == ("fp64", "passed")
     for report in reports:
@@ -71,12 +71,12 @@ def test_ten_steps_in_fp64_are_those_of_one_process(tmp_path: Path, stage: int, 
 
 
 def test_16_bit_gradients_cost_no_more_than_their_rounding(tmp_path: Path) -> None:
-    _, gate = gates.of(with_keys(allreduce="fp16"))
+    _, gate = gates.gates_of(with_keys(allreduce="fp16"))
     assert judged(gate, tmp_path)[1] == "passed"
 
 
 def test_16_bit_compute_gathers_matrices_in_16_bits_in_every_micro_batch(tmp_path: Path) -> None:
-    _, gate = gates.of(with_keys(precision="bf16", allreduce="bf16", accumulation=2))
+    _, gate = gates.gates_of(with_keys(precision="bf16", allreduce="bf16", accumulation=2))
     reports, verdict = judged(gate, tmp_path)
     once = (PARAMETERS - VECTORS) * 2 + VECTORS * 4
     assert reports[0].communication_bytes == {"all_gather": 2 * 2 * once, "reduce_scatter": PARAMETERS * 2}

@@ -95,7 +95,7 @@ GATES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("keys", GATES, ids=str)
 def test_the_parity_gate_passes(tmp_path, keys):
     asked = Trial(framework="torch_pipeline", launcher="torchrun", batch_per_worker=8, **{"workers": 2, **keys})
-    *_, gate = gates.of(replace(as_pipelined(asked), device="cpu", data="synthetic"))
+    *_, gate = gates.gates_of(replace(as_pipelined(asked), device="cpu", data="synthetic"))
     answer = judged(tmp_path, gate, SCRIPT)
     assert answer["verdict"] == "passed", answer
 
@@ -132,7 +132,7 @@ def test_the_gate_names_what_a_broken_pipeline_does_wrong(tmp_path, fault):
     (tmp_path / "broken.py").write_text(BROKEN.format(fault=line, script=str(SCRIPT)))
     shape = {"workers": 4, "replicas": 2} if "replicas" in fault else {"workers": 2}
     asked = Trial(framework="torch_pipeline", launcher="torchrun", model=model, batch_per_worker=8, **shape)
-    gate, *_ = gates.of(replace(as_pipelined(asked), device="cpu", data="synthetic"))
+    gate, *_ = gates.gates_of(replace(as_pipelined(asked), device="cpu", data="synthetic"))
     assert said in judged(tmp_path, gate, tmp_path / "broken.py")["verdict"]
 
 

@@ -53,7 +53,7 @@ def test_every_framework_is_shown_over_ten_steps(framework, model):
     workers = 1 if table.axes["workers"] == (1,) else 2
     wire = "none" if workers == 1 else "fp32"
     trial = Trial(framework=framework, model=model, workers=workers, allreduce=wire, device="cpu")
-    gate, *others = gates.of(trial)
+    gate, *others = gates.gates_of(trial)
     assert others == []
     assert (gate.find, gate.workers, gate.allreduce) == ("parity", workers, wire)
     if table.parity_precision == "fp64":
@@ -65,7 +65,7 @@ def test_every_framework_is_shown_over_ten_steps(framework, model):
 ])  # fmt: skip
 def test_every_16_bit_wire_is_shown_for_one_step_where_rounding_is_all_that_differs(framework, wire):
     trial = Trial(framework=framework, model="resnet50", workers=4, allreduce=wire, device="cpu")
-    full, half = gates.of(trial)
+    full, half = gates.gates_of(trial)
     fp64 = FRAMEWORKS[framework].parity_precision == "fp64"
     assert (full.model, full.allreduce) == ("resnet50" if fp64 else SMOOTH_IMAGES, "fp32")
     assert (half.model, half.allreduce, half.precision) == ("resnet8_groupnorm", wire, "fp32")
@@ -76,16 +76,16 @@ def test_every_16_bit_wire_is_shown_for_one_step_where_rounding_is_all_that_diff
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_a_pipeline_is_shown_with_two_stages_and_four_micro_batches(framework, workers):
     shape = pipelines.resolved(framework, workers, {"stage_cut": "time"})
-    (gate,) = gates.of(Trial(framework=framework, model="resnet8", workers=workers, device="cpu", **shape))
+    (gate,) = gates.gates_of(Trial(framework=framework, model="resnet8", workers=workers, device="cpu", **shape))
     assert (gate.workers, gate.stages, gate.data_parallel, gate.allreduce) == (2, 2, 1, "none")
     assert (gate.stage_cut, gate.micro_batches) == ("even", 4 if "micro_batches" in shape else None)
-    assert not list(pipelines.wrong(framework, gate.workers, gate.batch_per_worker, asked(gate)))
+    assert not list(pipelines.problems(framework, gate.workers, gate.batch_per_worker, asked(gate)))
 
 
 def test_replicas_of_a_pipeline_are_shown_with_two_of_them_and_on_their_wire():
     shape = pipelines.resolved("torch_pipeline", 8, {"replicas": 4})
     ours = Trial(framework="torch_pipeline", model="resnet8", workers=8, allreduce="fp16", device="cpu", **shape)
-    full, half = gates.of(ours)
+    full, half = gates.gates_of(ours)
     assert (full.workers, full.stages, full.replicas, full.allreduce) == (4, 2, 2, "fp32")
     assert (half.model, half.allreduce, half.window.max_steps, half.data_parallel) == (SMOOTH_IMAGES, "fp16", 1, 2)
     assert full.oversubscribe and half.oversubscribe  # four workers, whatever this machine has
@@ -94,9 +94,9 @@ def test_replicas_of_a_pipeline_are_shown_with_two_of_them_and_on_their_wire():
 @pytest.mark.parametrize("schedule", sorted(SCHEDULES))
 def test_every_schedule_has_a_gate_of_its_own_that_can_be_run(schedule):
     shape = pipelines.resolved("torch_pipeline", 4, {"schedule": schedule, "micro_batches": 20})
-    (gate,) = gates.of(Trial(framework="torch_pipeline", model="resnet8", workers=4, device="cpu", **shape))
+    (gate,) = gates.gates_of(Trial(framework="torch_pipeline", model="resnet8", workers=4, device="cpu", **shape))
     assert gate.schedule == schedule
-    assert not list(pipelines.wrong("torch_pipeline", gate.workers, gate.batch_per_worker, asked(gate)))
+    assert not list(pipelines.problems("torch_pipeline", gate.workers, gate.batch_per_worker, asked(gate)))
 
 
 def asked(gate):
@@ -104,28 +104,28 @@ def asked(gate):
 
 
 def test_16_bit_compute_is_shown_too_and_alone_where_nothing_is_reduced():
-    _, half = gates.of(Trial(precision="bf16", allreduce="none", device="cpu"))
+    _, half = gates.gates_of(Trial(precision="bf16", allreduce="none", device="cpu"))
     assert (half.framework, half.precision, half.allreduce) == ("single", "bf16", "none")
-    _, both = gates.of(Trial(framework="torch_ddp", workers=2, precision="bf16", allreduce="fp16", device="cpu"))
+    _, both = gates.gates_of(Trial(framework="torch_ddp", workers=2, precision="bf16", allreduce="fp16", device="cpu"))
     assert (both.precision, both.allreduce) == ("bf16", "fp16")
 
 
 def test_one_worker_is_shown_to_be_parallel_all_the_same():
     """A study of one worker: what it compares is a framework, and that is shown with two."""
-    (gate,) = gates.of(Trial(framework="torch_ddp", workers=1, allreduce="none", device="cpu"))
+    (gate,) = gates.gates_of(Trial(framework="torch_ddp", workers=1, allreduce="none", device="cpu"))
     assert (gate.workers, gate.allreduce) == (2, "fp32")
 
 
 def test_on_one_gpu_two_workers_are_shown_on_the_cpu_unless_there_is_nothing_to_show_there():
-    (gate,) = gates.of(Trial(framework="horovod", workers=1, allreduce="none", device="cuda"))
+    (gate,) = gates.gates_of(Trial(framework="horovod", workers=1, allreduce="none", device="cuda"))
     assert (gate.workers, gate.device) == (2, "cpu")
-    (gate,) = gates.of(Trial(framework="torch_dp", workers=1, allreduce="none", device="cuda"))
+    (gate,) = gates.gates_of(Trial(framework="torch_dp", workers=1, allreduce="none", device="cuda"))
     assert (gate.workers, gate.device, gate.allreduce) == (1, "cuda", "none")
 
 
 @given(anything)
 def test_a_gate_can_be_run_as_a_command_line(trial):
-    for gate in gates.of(trial):
+    for gate in gates.gates_of(trial):
         again, _ = Trial.from_argv(gate.framework, gate.to_argv())
         assert again.to_argv() == gate.to_argv() and again.find == "parity" and again.window == gate.window
         for axis, values in FRAMEWORKS[gate.framework].axes.items():
@@ -134,7 +134,7 @@ def test_a_gate_can_be_run_as_a_command_line(trial):
 
 @given(anything)
 def test_every_micro_batch_of_a_gate_is_whole_and_has_a_variance(trial):
-    for gate in gates.of(trial):
+    for gate in gates.gates_of(trial):
         assert gate.batch_per_worker % gate.accumulation == 0
         assert gate.batch_per_worker // gate.accumulation >= 2
         assert gate.batch_per_worker >= gates.BATCH
@@ -144,14 +144,14 @@ def test_every_micro_batch_of_a_gate_is_whole_and_has_a_variance(trial):
 def test_batch_size_workers_and_rate_need_no_gate_of_their_own(trial, batch, workers, rate):
     if trial.workers > 1:
         other = replace(trial, batch_per_worker=batch, workers=workers, learning_rate=rate, cores_per_worker=3)
-        assert gates.behind(other) == gates.behind(trial)
+        assert gates.gate_ids(other) == gates.gate_ids(trial)
 
 
 @given(st.lists(anything, max_size=6))
 def test_a_study_runs_each_gate_once_and_has_those_of_every_configuration(trials):
     ids = [gate.id for gate in gates.needed(trials)]
     assert len(ids) == len(set(ids))
-    assert set(ids) == {id for trial in trials for id in gates.behind(trial)}
+    assert set(ids) == {id for trial in trials for id in gates.gate_ids(trial)}
 
 
 def test_what_finds_out_something_else_needs_no_gate():
@@ -160,8 +160,8 @@ def test_what_finds_out_something_else_needs_no_gate():
 
 @given(anything, st.lists(st.sampled_from(["passed", "not checked", "loss of step 1: off by 1e-01"]), min_size=2))
 def test_a_configuration_has_passed_if_all_its_gates_have(trial, said):
-    known = dict(zip(gates.behind(trial), said, strict=False))
-    heard = [known.get(id, "not checked") for id in gates.behind(trial)]
+    known = dict(zip(gates.gate_ids(trial), said, strict=False))
+    heard = [known.get(id, "not checked") for id in gates.gate_ids(trial)]
     verdict = gates.verdict(trial, known)
     assert (verdict == "passed") == (set(heard) == {"passed"})
     assert verdict in heard

@@ -15,7 +15,7 @@ from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.feed import Feed
 
-FULL, HALF = gates.of(Trial(framework="torch_ddp", workers=2, allreduce="fp16", device="cpu"))
+FULL, HALF = gates.gates_of(Trial(framework="torch_ddp", workers=2, allreduce="fp16", device="cpu"))
 
 
 def workload(steps_per_epoch: int = 7) -> Workload:

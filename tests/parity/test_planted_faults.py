@@ -24,7 +24,7 @@ from scaling_study.trial import Trial
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # eleven trials before the first answer
 SCRIPTS = Path(__file__).parent / "scripts_that"
 ASKED = Trial(framework="torch_ddp", model="resnet8", launcher="torchrun", device="cpu", data="synthetic")
-GATE = next(gates.of(ASKED))
+GATE = next(gates.gates_of(ASKED))
 
 PLANTED = {  # script -> the check that names its fault, and what it says
     "sum_gradients": ("weights after step 1", "the update is 2.00 times the right one"),

@@ -104,7 +104,7 @@ def test_the_environment_of_the_machine_file_is_on_the_command_line() -> None:
 
 def test_without_hosts_given_a_trial_on_one_runs_on_this_machine() -> None:
     one = trial(hosts=1, launcher="mpirun")
-    assert ALONE.of(one) == () and command(one) == command(replace(one, hosts=None))
+    assert ALONE.hosts_of(one) == () and command(one) == command(replace(one, hosts=None))
 
 
 # --- the plan ---
@@ -172,7 +172,7 @@ def test_a_gate_over_hosts_is_a_gate_of_its_own(
     asked = study_of((STUDY % "workers: [2], hosts: [1, 2]").replace("parity: false\n", ""))
     made = plan.make(asked, machine(cores=2), cluster=PLAIN)
     assert sorted((gate.trial.hosts or 1, gate.trial.workers) for gate in made.gates) == [(1, 2), (2, 2)]
-    assert {gate.hosts for gate in gates.of(trial(framework="torch_ddp", workers=8, hosts=8))} == {2}
+    assert {gate.hosts for gate in gates.gates_of(trial(framework="torch_ddp", workers=8, hosts=8))} == {2}
 
 
 # --- the records ---
@@ -192,4 +192,4 @@ def test_ranks_on_other_hosts_than_asked_for_are_a_contradiction(
     rank_report: Callable[..., RankReport], seen: list[str], said: str
 ) -> None:
     reports = [rank_report(rank=rank, world_size=4, host=host) for rank, host in enumerate(seen)]
-    assert validation.first(trial(), reports) == said
+    assert validation.first_problem(trial(), reports) == said

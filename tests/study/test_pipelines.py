@@ -13,7 +13,7 @@ CUTTING = sorted(name for name, table in FRAMEWORKS.items() if table.cuts_model)
 
 
 def said(workers: int, batch: int, framework: str = "torch_pipeline", **given: object) -> list[tuple[str, str]]:
-    return list(pipelines.wrong(framework, workers, batch, given))
+    return list(pipelines.problems(framework, workers, batch, given))
 
 
 def test_left_open_all_workers_are_one_pipeline() -> None:
@@ -41,7 +41,7 @@ def test_every_shape_that_is_not_refused_is_whole(framework, schedule, stages, r
     workers, given = stages * replicas, {"schedule": schedule, "stages": stages, "micro_batches": parts}
     if any(key not in FRAMEWORKS[framework].axes for key in given):
         given = {"stages": stages}
-    if list(pipelines.wrong(framework, workers, parts * size, given)):
+    if list(pipelines.problems(framework, workers, parts * size, given)):
         return
     shape = pipelines.resolved(framework, workers, given)
     assert shape["stages"] * shape.get("replicas", 1) == workers

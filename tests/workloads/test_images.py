@@ -245,7 +245,7 @@ def test_auto_is_the_tree_else_cifar10_else_synthetic(a_tree: Path, monkeypatch:
 
 @pytest.mark.slow
 def test_what_a_plan_is_told(a_tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert datasets.found()["images"] == datasets.Data("images", f"in {a_tree}")
+    assert datasets.available()["images"] == datasets.Data("images", f"in {a_tree}")
     assert datasets.prepare(["images"]) == {"images": datasets.Data("images", f"in {a_tree}")}
     for file in (a_tree / "train" / "bee").glob("*.jpg"):
         file.unlink()
@@ -257,7 +257,7 @@ def test_what_a_plan_is_told(a_tree: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_a_plan_is_told_without_a_tree() -> None:
     cifar10.prepare()
     instead = datasets.Data("cifar10", "no DATA_PATH is set")
-    assert datasets.found()["images"] == instead
+    assert datasets.available()["images"] == instead
     assert datasets.prepare(["images"]) == {"images": instead}
     assert datasets.prepare(["images", "cifar10"])["cifar10"].why == f"in {ROOT}"
 
@@ -267,7 +267,7 @@ def test_what_a_plan_is_told_without_any_data(tmp_path: Path, monkeypatch: pytes
     """A root that cannot be made: nothing can be downloaded to it either."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DATA_ROOT", str(tmp_path / "file" / "data"))
-    assert "images" not in datasets.found()
+    assert "images" not in datasets.available()
     answer = datasets.prepare(["images"])["images"]
     assert answer.name == "synthetic" and answer.why.startswith("no DATA_PATH is set, and CIFAR-10 is not in")
 
