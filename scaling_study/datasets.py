@@ -116,9 +116,11 @@ def prepare(names: Sequence[str]) -> dict[str, Data]:
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode != 0:
-            said = done.stderr.strip().splitlines()
-            raise HostError(said[-1] if said else f"preparing {' and '.join(open_)} failed")
+            lines = done.stderr.strip().splitlines()
+            raise HostError(lines[-1] if lines else f"preparing {' and '.join(open_)} failed")
         answer = json.loads(done.stdout.splitlines()[-1])
-        for name, one in answer.items():
-            ready[name] = Data(one["data"], one.get("why", f"in {data_path() if name == 'images' else data_root()}"))
+        for name, entry in answer.items():
+            ready[name] = Data(
+                entry["data"], entry.get("why", f"in {data_path() if name == 'images' else data_root()}")
+            )
     return ready

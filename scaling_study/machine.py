@@ -109,13 +109,13 @@ def visible_gpus() -> dict[str, str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return names
-    found: dict[str, str] = {}
+    visible_names: dict[str, str] = {}
     for word in map(str.strip, visible.split(",")):  # an index, or the beginning of a UUID
         meant = [u for i, u in enumerate(names) if word == str(i) or (word.startswith("GPU-") and u.startswith(word))]
         if len(meant) != 1:
             break  # CUDA ignores all that follows a device that is not there
-        found[meant[0]] = names[meant[0]]
-    return found
+        visible_names[meant[0]] = names[meant[0]]
+    return visible_names
 
 
 def installed(distribution: str) -> str | None:

@@ -44,11 +44,11 @@ def front(planned: Plan, results: Path, asked: str) -> int:
     trial, how = chosen(asked, planned.trials())
     with locked(job.folder), Interruption() as interruption:
         job.open()
-        result, found = run(job, trial, how, interruption)
+        result, paths = run(job, trial, how, interruption)
     console.print(f"{escape(trial.id)}: {result.status}" + (f" ({escape(result.reason)})" if result.reason else ""))
-    for path in found:
+    for path in paths:
         console.print(f"  {escape(str(path))}")
-    if found:
+    if paths:
         console.print("Open them in ui.perfetto.dev or chrome://tracing. Profiling slows steps: no record is kept.")
     return {"ok": OK, "cancelled": INTERRUPTED}.get(result.status, FAILED)
 
@@ -60,14 +60,14 @@ def chosen(asked: str, trials: Iterable[tuple[Trial, Planned]]) -> tuple[Trial, 
     """
     every = list(trials)
     named = [pair for pair in every if pair[0].id == asked]
-    found = named or [pair for pair in every if asked in pair[0].configuration]
-    ids = list(dict.fromkeys(trial.configuration for trial, _ in found or every))
+    matches = named or [pair for pair in every if asked in pair[0].configuration]
+    ids = list(dict.fromkeys(trial.configuration for trial, _ in matches or every))
     some = ", ".join(ids[:MOST_NAMED]) + (f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else "")
-    if not found:
+    if not matches:
         raise StudyError([f"--profile {asked}: no trial of this study; there are {some}"])
     if len(ids) > 1:
         raise StudyError([f"--profile {asked}: which of {len(ids)}? {some}"])
-    trial, planned = min(found, key=lambda pair: pair[0].repeat)
+    trial, planned = min(matches, key=lambda pair: pair[0].repeat)
     if planned.unsupported:
         raise StudyError([f"--profile {asked}: cannot run here: {planned.unsupported}"])
     return trial, planned

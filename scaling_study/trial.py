@@ -135,8 +135,8 @@ class Trial:
         """
 
         def kept(part: Trial | Window) -> dict[str, Any]:
-            said = ((name, getattr(part, name)) for name in NAMES[type(part)])
-            return {name: v for name, v in said if v is not None and LATER.get(name, MISSING) != v}
+            items = ((name, getattr(part, name)) for name in NAMES[type(part)])
+            return {name: v for name, v in items if v is not None and LATER.get(name, MISSING) != v}
 
         asked = {**kept(self), "repeat": 1, "window": kept(self.window)}
         digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]

@@ -83,10 +83,10 @@ def same_samples(seen: ParityTrace, right: ParityTrace) -> Iterator[Check]:
     yield Check("equally many samples on every rank", len(set(sizes)) == 1, f"{sizes} an epoch")
     for epoch in range(len(right.epochs[0])):
         read = torch.cat([epochs[epoch] for epochs in seen.epochs])
-        once, whole = len(torch.unique(read)), sum(len(epochs[epoch]) for epochs in right.epochs)
-        name, again = f"epoch {epoch + 1}", len(read) - once
+        distinct, whole = len(torch.unique(read)), sum(len(epochs[epoch]) for epochs in right.epochs)
+        name, again = f"epoch {epoch + 1}", len(read) - distinct
         yield Check(f"{name}: no sample twice", not again, f"{again:,} samples are read again")
-        yield Check(f"{name}: complete", once == whole, f"{once:,} of {whole:,} samples")
+        yield Check(f"{name}: complete", distinct == whole, f"{distinct:,} of {whole:,} samples")
     same = [f"rank {rank} read both in the same" for rank, (a, b) in enumerate(seen.epochs) if torch.equal(a, b)]
     if right.reshuffles:
         yield Check("a new order every epoch", not same, "".join(same[:1]))

@@ -71,10 +71,10 @@ def plainly(text: bytes, cls: type[Made]) -> Made | None:
     for a thousand records. None where anything is doubtful: what is then wrong, load() and misfit() say."""
     hashable: Any = cls
     try:
-        made: Made = _adapter(hashable).validate_json(text)
+        value: Made = _adapter(hashable).validate_json(text)
     except ValueError:
         return None
-    return made if _plain_numbers([made]) else None
+    return value if _plain_numbers([value]) else None
 
 
 @functools.cache
@@ -110,16 +110,16 @@ def _plain_numbers(values: list[Any]) -> bool:
                 return False
             except TypeError:  # they are not all numbers
                 pass
-        for one in many.values() if type(many) is dict else many:
-            kind: Any = type(one)
+        for value in many.values() if type(many) is dict else many:
+            kind: Any = type(value)
             if kind is int or kind is float:
-                if not -MOST < one < MOST:
+                if not -MOST < value < MOST:
                     return False
             elif kind is list or kind is dict:
-                if one:
-                    left.append(one)
+                if value:
+                    left.append(value)
             elif kind not in NO_NUMBERS:
-                held = vars(one)
+                held = vars(value)
                 left.append([held[name] for name in _unbounded(kind)])
     return True
 
@@ -131,10 +131,10 @@ def _unbounded(cls: type) -> list[str]:
     return [field.name for field in fields(cls) if hints[field.name] not in BOUNDED]
 
 
-def misfit(made: Any) -> str:
+def misfit(value: Any) -> str:
     """The first field of a dataclass whose value is not of its declared type, in words; empty if all are."""
-    values = vars(made)
-    for name, kind, fits in _checks(type(made)):  # type: ignore[arg-type]
+    values = vars(value)
+    for name, kind, fits in _checks(type(value)):  # type: ignore[arg-type]
         if not fits(values[name]):
             return f"{name} is no {kind.__name__ if isinstance(kind, type) else kind}"
     return ""
@@ -160,11 +160,11 @@ def _check(kind: Any) -> Check:
     if origin is list:
         if types := _plain(inner[0]):  # a hundred thousand step times are looked at in a millisecond
             return lambda value: type(value) is list and types.issuperset(map(type, value))
-        one = _check(inner[0])
-        return lambda value: type(value) is list and all(map(one, value))
+        fits_item = _check(inner[0])
+        return lambda value: type(value) is list and all(map(fits_item, value))
     if origin is dict:
-        one = _check(inner[1])
-        return lambda value: type(value) is dict and (inner[1] is Any or all(map(one, value.values())))
+        fits_item = _check(inner[1])
+        return lambda value: type(value) is dict and (inner[1] is Any or all(map(fits_item, value.values())))
     return lambda value: isinstance(value, kind)
 
 

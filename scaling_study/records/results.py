@@ -78,7 +78,9 @@ def _measures(plan: Plan) -> dict[str, list[Any]]:
     """Every key of `measure` with its values, of which there are several where sweeps have their own."""
     ordinary = [p for p in plan.configurations if p.trial.configuration != plan.sentinel]
     given = [planned.measure.model_dump() for planned in ordinary] or [plan.study.measure.model_dump()]
-    return {key: sorted({one[key] for one in given}, key=lambda value: (value is None, value)) for key in given[0]}
+    return {
+        key: sorted({settings[key] for settings in given}, key=lambda value: (value is None, value)) for key in given[0]
+    }
 
 
 @contextlib.contextmanager

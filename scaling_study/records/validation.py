@@ -52,8 +52,8 @@ def _with_what_was_asked(trial: Trial, report: RankReport) -> Iterator[str]:
 def _with_their_hosts(trial: Trial, ranks: Sequence[RankReport]) -> Iterator[str]:
     asked, seen = trial.hosts or 1, Counter(report.host for report in ranks)
     if asked > 1 and (len(seen) != asked or len(set(seen.values())) > 1):
-        found = ", ".join(f"{count} on {host}" for host, count in sorted(seen.items()))
-        yield f"asked for {asked} hosts with {trial.workers // asked} workers each, found {found}"
+        counts = ", ".join(f"{count} on {host}" for host, count in sorted(seen.items()))
+        yield f"asked for {asked} hosts with {trial.workers // asked} workers each, found {counts}"
 
 
 def _of_a_network(ranks: Sequence[RankReport]) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _of_a_network(ranks: Sequence[RankReport]) -> Iterator[str]:
                 yield f"rank {report.rank}: {what} gave a wrong result"
             if not seconds or len(seconds) != len(other.get("seconds") or ()):
                 yield f"rank {report.rank} timed another number of calls of {what} than rank 0"
-            elif not all(type(one) in (int, float) and 0 < one < math.inf for one in seconds):
+            elif not all(type(value) in (int, float) and 0 < value < math.inf for value in seconds):
                 yield f"rank {report.rank} reports seconds of {what} that are not positive numbers"
 
 

@@ -64,8 +64,8 @@ def no_size(min_bytes: int | None, max_bytes: int | None) -> str:
     least, most = min_bytes or MIN_BYTES, max_bytes or MAX_BYTES
     if least <= most:
         return ""
-    one, other = ("" if given else " (the default)" for given in (min_bytes, max_bytes))
-    return f"min_bytes={least}{one} is more than max_bytes={most}{other}"
+    min_default, max_default = ("" if given else " (the default)" for given in (min_bytes, max_bytes))
+    return f"min_bytes={least}{min_default} is more than max_bytes={most}{max_default}"
 
 
 def part_elements(collective: str, bytes: int, ranks: int) -> int:

@@ -81,11 +81,11 @@ def within_runs(many: Sequence[ArrayLike], confidence: float = 0.95) -> list[Int
     alike: dict[tuple[int, ...], list[int]] = {}
     for place, x in enumerate(series):
         alike.setdefault(x.shape, []).append(place)
-    made: dict[int, Interval] = {}
+    intervals: dict[int, Interval] = {}
     for places in alike.values():
         rows = _finite_rows([series[place] for place in places])
-        made |= zip(places, _within(rows, confidence), strict=True)
-    return [made[place] for place in range(len(series))]
+        intervals |= zip(places, _within(rows, confidence), strict=True)
+    return [intervals[place] for place in range(len(series))]
 
 
 def _within(x: Rows, confidence: float) -> list[Interval]:

@@ -43,9 +43,9 @@ class Cluster:
         return sorted({*self.exports, *self.environment(trial)})
 
     def flags(self, launcher: str) -> list[str]:
-        """The machine file's own words for a launcher."""
-        said: Mapping[str, list[str]] = self.file.flags
-        return list(said.get(launcher, ()))
+        """The options that the machine file adds to a launcher."""
+        flags: Mapping[str, list[str]] = self.file.flags
+        return list(flags.get(launcher, ()))
 
     def fingerprint(self, hardware: str) -> str:
         """Of the machine that trials are planned for: its hardware, and what the machine file makes of it."""

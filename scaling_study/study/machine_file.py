@@ -65,7 +65,7 @@ class MachineFile(Strict):
                 raise ValueError(f"{quoted(name)} is not a variable name: letters, digits and _, no leading digit")
             if name in NOT_FOR_ALL:
                 raise ValueError(f"{name} is set for each trial or rank; it cannot be the same for all")
-        return {name: str(one) if type(one) in (int, float) else one for name, one in value.items()}
+        return {name: str(variable) if type(variable) in (int, float) else variable for name, variable in value.items()}
 
     @field_validator("slurm")
     @classmethod
@@ -88,9 +88,9 @@ class MachineFile(Strict):
     @cached_property
     def fingerprint(self) -> str:
         """Names what here decides speed; empty where nothing does."""
-        said = {key: value for key in DECIDE_SPEED if (value := getattr(self, key))}
-        text = json.dumps({key: dict(v) if isinstance(v, Mapping) else v for key, v in said.items()}, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:8] if said else ""
+        given = {key: value for key in DECIDE_SPEED if (value := getattr(self, key))}
+        text = json.dumps({key: dict(v) if isinstance(v, Mapping) else v for key, v in given.items()}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8] if given else ""
 
 
 def find(word: str) -> Path:
@@ -114,8 +114,8 @@ def load(path: Path) -> MachineFile:
     try:
         return MachineFile.model_validate(document.value)
     except ValidationError as error:
-        said = {_explained(document, one) for one in error.errors(include_url=False)}
-        raise StudyError(sorted(said, key=by_line)) from error
+        problems = {_explained(document, problem) for problem in error.errors(include_url=False)}
+        raise StudyError(sorted(problems, key=by_line)) from error
 
 
 def _explained(document: documents.Document, error: Any) -> str:

@@ -36,14 +36,14 @@ def refuse_too_many(study: Study) -> None:
     asked = [(size + len(sweep.include), sweep) for size, sweep in zip(sizes, study.sweeps, strict=True)]
     trials = [(size * sweep.measure.repeats, sweep) for size, sweep in asked]
     matches = [(size * len(_kinds(sweep)), sweep) for size, sweep in zip(sizes, study.sweeps, strict=True)]
-    for counts, most, key, said in (
+    for counts, most, key, message in (
         (asked, MAX_CONFIGURATIONS, "matrix", "combinations; the limit is {most:,}"),
         (trials, MAX_TRIALS, "repeats", "trials, with every repeat; the limit is {most:,}"),
         (matches, MAX_MATCHES, "exclude", "combinations to compare with entries of exclude; the limit is {most:,}"),
     ):
         if (count := sum(number for number, _ in counts)) > most:
-            _, worst = max(counts, key=lambda one: one[0])
-            raise StudyError([f"{study.document.at((*worst.place, key))}: {count:,} {said.format(most=most)}"])
+            _, worst = max(counts, key=lambda pair: pair[0])
+            raise StudyError([f"{study.document.at((*worst.place, key))}: {count:,} {message.format(most=most)}"])
 
 
 def combinations(study: Study, sweep: Sweep, problems: Problem) -> list[Keys]:
@@ -55,7 +55,9 @@ def combinations(study: Study, sweep: Sweep, problems: Problem) -> list[Keys]:
     kinds = _kinds(sweep)
     kept, matched = [], set()
     for keys in product:
-        if hits := [(names, said) for names in kinds if (said := tuple(map(keys.get, names))) in kinds[names]]:
+        if hits := [
+            (names, named_values) for names in kinds if (named_values := tuple(map(keys.get, names))) in kinds[names]
+        ]:
             matched.update(hits)
         else:
             kept.append(keys)

@@ -52,13 +52,13 @@ def problems(framework: str, workers: int, batch: int, given: Mapping[str, Any])
     if "schedule" in shape:
         yield from _unheld(shape["schedule"], shape["virtual_stages"])
     parts = shape.get("micro_batches", 1)
-    if "schedule" in shape and (said := _too_few(shape["schedule"], stages, shape["virtual_stages"], parts)):
-        yield "micro_batches", said
+    if "schedule" in shape and (problem := _too_few(shape["schedule"], stages, shape["virtual_stages"], parts)):
+        yield "micro_batches", problem
     if batch and batch % parts:
         default = "" if "micro_batches" in given else " (2 x stages, the default)"
         yield "micro_batches", f"micro_batches={parts}{default} does not divide batch_per_worker={batch}"
-    if (said := _uncut(str(shape["stage_cut"]), stages * shape.get("virtual_stages", 1))) != "":
-        yield "stage_cut", said
+    if (problem := _uncut(str(shape["stage_cut"]), stages * shape.get("virtual_stages", 1))) != "":
+        yield "stage_cut", problem
 
 
 def by_hand(stage_cut: str) -> list[int] | None:

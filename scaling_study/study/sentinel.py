@@ -25,9 +25,9 @@ def repeats(planned: int, others: int) -> int:
 def spread(others: Sequence[T], sentinel: Sequence[T]) -> Iterator[T]:
     """Both in their own order, the runs of the sentinel at equal distances: the first begins, the last ends."""
     done = 0
-    for index, one in enumerate(sentinel):
+    for index, run in enumerate(sentinel):
         due = round(index * len(others) / (len(sentinel) - 1)) if len(sentinel) > 1 else 0
         yield from others[done:due]
-        yield one
+        yield run
         done = due
     yield from others[done:]

@@ -175,5 +175,5 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 def by_line(problem: str) -> tuple[int, str]:
     """Sorts problems as the file has them."""
-    found = re.match(r"[^:]*:([0-9]{1,9}):", problem)
-    return (int(found[1]) if found else 0, problem)
+    match = re.match(r"[^:]*:([0-9]{1,9}):", problem)
+    return (int(match[1]) if match else 0, problem)
