@@ -1,4 +1,4 @@
-"""Which data this machine has, told without torch: the driver asks before it plans.
+"""Which data this machine has, found without torch: the driver needs to know before it plans.
 
 `data: auto` is resolved once for a whole study, so that no repeat trains on something else than another.
 """

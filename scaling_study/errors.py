@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from scaling_study.quoting import printable, shortened
 
-MOST_PROBLEMS = 100  # that are said one by one
+MOST_PROBLEMS = 100  # that are listed individually
 MOST_CHARACTERS = 2000  # of one; the path of a file may be long
 
 

@@ -19,7 +19,7 @@ class Framework:
 
     `axes` maps a trial key to the values it may take; `()` means any value of the right type. A trial key
     that is not an axis cannot be set for this framework, and its script has no flag for it.
-    `refusals` maps a key to values that people ask for and the framework itself refuses, with its reason:
+    `refusals` maps a key to values that users request and the framework itself refuses, with its reason:
     such a trial is planned and recorded as `unsupported`, so that the hole in the table explains itself.
     One with no axis `model` trains nothing: its trials have model `none`, no parity gate and no samples.
     """

@@ -36,5 +36,5 @@ def shortened(text: str, most: int) -> str:
 def shown_in_any_locale() -> None:
     """Let what this terminal has no sign for be shown as `?`: in the locale C that is all beyond ASCII."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # not where somebody has put another in its place
+        if isinstance(stream, io.TextIOWrapper):  # not where it has been replaced
             stream.reconfigure(errors="replace")

@@ -163,7 +163,7 @@ def as_pipelined(trial: Trial) -> Trial:
 
 
 def _reducing(trial: Trial) -> Trial:
-    """The trial with the allreduce that really happens: none where nobody else has other samples."""
+    """The trial with the allreduce that really happens: none where no other rank has other samples."""
     alone = trial.data_parallel == 1
     return replace(trial, allreduce="none" if alone else ("fp32" if trial.allreduce == "none" else trial.allreduce))
 

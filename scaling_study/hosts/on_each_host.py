@@ -4,7 +4,7 @@
 
 In the command, {node} becomes 0, 1, ... and {hostfile} a hostfile in DeepSpeed's form. `-x NAME`,
 before the hosts, exports one more environment variable. The first command to fail ends the others; so does Ctrl-C, and
-where the connection to a host is lost, what runs there ends by itself. All print here; the exit code is that of the
+where the connection to a host is lost, the processes there end. All print here; the exit code is that of the
 first to fail.
 """
 

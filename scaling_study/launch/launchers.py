@@ -165,7 +165,7 @@ def preferred_port(trial: Trial, attempt: int = 1) -> int:
 def command(trial: Trial, record: Path | None = None, port: int | None = None, cluster: Cluster = ALONE) -> Command:
     """The command line that runs this trial from anywhere, leaving the ranks' reports in `record`.
 
-    `port`: one that is free now, for a launcher that must be told; without it, the preferred one.
+    `port`: one that is free now, for a launcher that needs one; without it, the preferred one.
     """
     script = CHECKOUT / FRAMEWORKS[trial.framework].script
     program = [sys.executable, str(script), *trial.to_argv(), *(["--record", str(record)] if record else [])]

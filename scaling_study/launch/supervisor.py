@@ -94,7 +94,7 @@ class SupervisorClient:
 
 
 class _SupervisorLost(Exception):
-    """The supervisor has ended; the message says how."""
+    """The supervisor has ended; the message gives the reason."""
 
 
 class _SupervisorProcess:
@@ -173,7 +173,7 @@ def serve(driver: Connection) -> None:
     # Suppressed: the driver is done, or has died, and no trial is left to supervise.
     with contextlib.suppress(EOFError, OSError), AgentConnections() as agents:
         while message := driver.recv_bytes():
-            if message != STOP:  # which came too late: the trial had ended by itself
+            if message != STOP:  # which came too late: the trial had already ended
                 exit = _run(_Request(**json.loads(message)), driver, agents)
                 driver.send_bytes(json.dumps(asdict(exit)).encode())
 

@@ -1,4 +1,4 @@
-"""Transient failures, told from all others by the exact messages of the libraries that report them. Pure.
+"""Transient failures, recognised by the exact messages of the libraries that report them. Pure.
 
 Only two kinds are tried again (attempts.py): a port that is in use, and ranks that did not find each other. A wrong
 result never is, nor anything after the first step of the shared clock: whatever happened then is a result.

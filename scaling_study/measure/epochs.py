@@ -1,4 +1,4 @@
-"""Whole epochs, as people report them: data-loading, training and running seconds of each.               [torch]
+"""Whole epochs, as commonly reported: data-loading, training and running seconds of each.               [torch]
 
     epoch 1 (warm-up) | epoch 2 (warm-up) | epoch 3
     d t d t d t ...   |                   | d: waiting for a batch   t: in the step   running: the wall around both

@@ -2,7 +2,7 @@
 
     processes --pipe--> a thread here --> | first 4 MiB, as it comes | "... 3.2 GB left out ..." | last 4 MiB |
 
-What ends a trial is said last and what set it up first. The pipe is always read, also when nothing more can be
+The error that ends a trial is logged last, its setup first. The pipe is always read, also when nothing more can be
 written: a process that waits for its log would be a process that hangs.
 """
 

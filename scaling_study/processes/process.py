@@ -162,7 +162,7 @@ def end_descendants(child: subprocess.Popen[bytes] | None = None, not_ours: Set[
     for process in descendants:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
-            process.resume()  # a stopped process sees the TERM only once it goes on
+            process.resume()  # a stopped process sees the TERM only once it continues
     _wait_until_ended(descendants, GRACE_SECONDS)
     while descendants := _descendants(child, not_ours):  # a process may have forked meanwhile
         for process in descendants:

@@ -3,7 +3,7 @@
     results/<study>/study.json                   the study's name, the machine it is for, the seed of the order
     results/<study>/trials/<trial id>/
         trial.json      what was asked            command.txt  a line that reproduces it by hand
-        log.txt         what the processes said   ranks/rank-<n>.json  each rank's own report (`RankReport`)
+        log.txt         output of the processes   ranks/rank-<n>.json  each rank's own report (`RankReport`)
         record.json     what came of it (`Record`): renamed into place last, after an fsync. Its presence is
                         the one sign that a trial is finished.
 
@@ -27,7 +27,7 @@ from scaling_study.records.reading import UnreadableRecord, contents, load, misf
 SCHEMA = 1
 STRICT = {"strict": True, "allow_inf_nan": False}  # how pydantic reads them: no text is a number
 STATUSES = ("ok", "oom", "timeout", "failed", "unsupported", "cancelled")
-IMPLIED = "implied: "  # how the reason of an `oom` begins that nobody ran: a smaller batch was out of memory
+IMPLIED = "implied: "  # prefix of the reason of an `oom` that was not run: a smaller batch was out of memory
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class RankReport:
 
     @cached_property
     def ordered_seconds(self) -> list[float]:
-        """`step_seconds` by size, for what is said of their spread. Not to be written to."""
+        """`step_seconds` by size, for statistics of their spread. Read-only."""
         return sorted(self.step_seconds)
 
 
@@ -135,7 +135,7 @@ class Record:
     ranks: list[RankReport] = field(default_factory=list)
     parity: str = ""  # of a parity trial: "passed", or the first fault
     found: dict[str, Any] = field(default_factory=dict)  # of find: {"max_batch": 208, "tries": {"32": "ok", ...}}
-    attempts: int = 1  # how often it was started: more than once where a cause passed by itself (transient.py)
+    attempts: int = 1  # how often it was started: more than once after a transient failure (transient.py)
     job: dict[str, Any] = field(default_factory=dict)  # of Slurm, in which it ran (allocation.py): {"job": "41", ...}
     hosts: list[str] = field(default_factory=list)  # that it ran over, with their workers: ["h1:2", "h2:2"]
     machine_file: dict[str, Any] = field(default_factory=dict)  # what was given of one (machine_file.py)
@@ -151,7 +151,7 @@ def implied(status: str, reason: str) -> bool:
     return status == "oom" and reason.startswith(IMPLIED)
 
 
-BUSY_CORES = 0.2  # of others, beyond which a run is said to be disturbed; a launcher that waits takes about 0.05
+BUSY_CORES = 0.2  # of others, beyond which a run counts as disturbed; a launcher that waits takes about 0.05
 
 
 def busy_elsewhere_cores(ranks: list[RankReport]) -> float | None:

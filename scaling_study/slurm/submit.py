@@ -57,7 +57,7 @@ class Request:
 
 @dataclass(frozen=True)
 class SlurmArguments:
-    """What the command line says of Slurm."""
+    """The Slurm options of the command line."""
 
     options: str = ""
     per_trial: bool = False

@@ -54,7 +54,7 @@ class Cut:
     """A model cut into stages, all of them or those that one rank keeps. Every rank cuts alike."""
 
     stages: dict[int, Stage]
-    about: list[dict[str, Any]]  # what the record says of each: layers, parameters, those that other stages share
+    about: list[dict[str, Any]]  # as recorded for each: layers, parameters, those that other stages share
     shapes: list[torch.Tensor]  # what goes into each stage, and at last the output: of one micro-batch, on no device
     whole: dict[int, str]  # id of a parameter or buffer -> its name in the unsplit model
     shared: list[str]  # names of parameters in more than one stage
@@ -65,7 +65,7 @@ class Cut:
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # (output, target) of a micro-batch -> its mean
 
     def keep(self, mine: Sequence[int]) -> Cut:
-        """Only the stages `mine`: the memory of the others is free as soon as nobody else holds the model."""
+        """Only the stages `mine`: the memory of the others is free as soon as nothing else references the model."""
         kept = {index: self.stages[index] for index in mine}
         ids = {id(tensor) for stage in kept.values() for tensor in tensors(stage)}
         whole = {key: name for key, name in self.whole.items() if key in ids}

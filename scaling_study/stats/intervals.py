@@ -65,7 +65,7 @@ class Interval:
 
 
 def within_run(step_seconds: ArrayLike, confidence: float = 0.95) -> Interval:
-    """Interval of the mean of one run's step seconds, honest about their autocorrelation.
+    """Interval of the mean of one run's step seconds, corrected for their autocorrelation.
 
     `step_seconds`: (n,) seconds, in the order of the steps. The verdict is "too short" when coverage cannot be
     relied on: n < 50, or steps so persistent that they hardly vary within their own run. Coverage is measured in
@@ -197,7 +197,7 @@ def welch_satterthwaite(variances: Sequence[Numbers], freedoms: Sequence[Numbers
 def repeats_needed(values: Sequence[float], target: float, confidence: float = 0.95) -> int | None:
     """How many repeats with the spread of these would bring the interval between repeats to +-`target` (0.02: 2 %).
 
-    At least 3. None if it cannot be said: fewer than 2 values, a mean of 0, or more than a million.
+    At least 3. None if undefined: fewer than 2 values, a mean of 0, or more than a million.
     At 5 % noise, +-2 % needs 27. Raises ValueError for a target that is not positive.
     """
     if not target > 0:

@@ -1,4 +1,4 @@
-"""What launchers must know of the hosts that a study runs on: which, and what its machine file says of them. Pure."""
+"""What launchers must know of the hosts that a study runs on: which, and their settings in the machine file. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scaling_study.hosts.hosts import Host
 from scaling_study.study.machine_file import MachineFile
 from scaling_study.trial import Trial
 
-# By which torch's and NVIDIA's libraries are told the network interface; Horovod and Open MPI have options.
+# Variables that name the network interface to torch's and NVIDIA's libraries; Horovod and Open MPI have options.
 INTERFACE_OF = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 

@@ -1,4 +1,4 @@
-"""machines/*.yaml -> MachineFile: what a cluster needs to be told, kept out of the study file.
+"""machines/*.yaml -> MachineFile: the settings of a cluster, kept out of the study file.
 
     python run_sweep.py sweeps.yaml --machine example          machines/example.yaml
     python run_sweep.py sweeps.yaml --machine ../mine.yaml     any file

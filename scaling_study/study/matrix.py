@@ -25,7 +25,7 @@ MAX_TRIALS = 200_000
 MAX_MATCHES = 2_000_000  # of combinations with kinds of `exclude`; a look-up takes some 0.5 microseconds
 
 Keys = dict[str, Any]
-Problem = dict[str, None]  # the lines said so far, each once, in order
+Problem = dict[str, None]  # the problems so far, each once, in order
 
 
 def refuse_too_many(study: Study) -> None:

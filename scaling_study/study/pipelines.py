@@ -6,7 +6,7 @@
     replica 0    worker 0 -> worker 1    each replica reads data of its own, batch_per_worker samples a step,
     replica 1    worker 2 -> worker 3    in micro_batches parts; gradients are averaged down each column
 
-What a study or a command line leaves open is filled in here, and what cannot be is said, with both values.
+What a study or a command line leaves open is filled in here, and contradictions are reported with both values.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def load(path: Path, small: bool = False) -> Study:
     overrides = document.value.get("small")
     if small and not overrides:
         raise StudyError([f"{path}: --small was asked for, but the study has no `small:` section"])
-    if overrides:  # wrong overrides are said even when they are not asked for today
+    if overrides:  # wrong overrides are reported even without --small
         shrunk = _validated(*_overlaid(document, overrides))
         return shrunk if small else whole
     return whole

@@ -16,7 +16,7 @@ from scaling_study.workloads.workload import Workload
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
     """The trial's workload on this rank's device. The same seed gives the same weights on every rank."""
-    # Imported on demand: nobody pays for another's libraries. An entry point may name its function after a colon.
+    # Imported on demand: no workload pays for another's libraries. An entry point may name its function after a colon.
     module, _, function = MODELS[trial.model].workload.partition(":")
     torch.manual_seed(trial.seed)
     workload: Workload = getattr(importlib.import_module(module), function or "load")(trial, ranks)

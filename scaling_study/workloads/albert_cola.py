@@ -32,7 +32,7 @@ LEARNING_RATE = 2e-5  # published: x workers
 SEQUENCE_LENGTH = 128  # published
 POSITIONS = 512  # sentences can be no longer: each place has a learned vector
 
-# Said in full: AlbertConfig() alone is xxlarge, of 223 million parameters.
+# All sizes are given: AlbertConfig() alone is xxlarge, of 223 million parameters.
 SHAPE: dict[str, Any] = {
     "vocab_size": cola.VOCABULARY, "max_position_embeddings": POSITIONS, "type_vocab_size": 2,
     "num_labels": cola.CLASSES, "num_hidden_groups": 1, "inner_group_num": 1, "hidden_act": "gelu_new",
@@ -135,7 +135,7 @@ def sentence_feed(trial: Trial, ranks: Ranks, width: int) -> tuple[Feed, str, li
 def synthetic(trial: Trial, ranks: Ranks, width: int, padding: str) -> Callable[[torch.Tensor], Batch]:
     """Seeded random sentences of the data's shape, as long as CoLA's: 4 to 24 tokens with [CLS] and [SEP].
 
-    One batch, resident on the device and read again each step. Only where every sample must be told from every other
+    One batch, resident on the device and read again each step. Only where every sample must be distinct
     (parity) does each id have a sentence of its own.
     """
 

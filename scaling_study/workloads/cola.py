@@ -39,8 +39,8 @@ PAD, UNKNOWN, CLS, SEP = range(4)
 
 ARCHIVE, MEMBER = "https://nyu-mll.github.io/CoLA/cola_public_1.1.zip", "cola_public/raw/in_domain_train.tsv"
 PRETRAINED = ("albert/albert-base-v2", "albert-base-v2")  # its name on the Hugging Face hub, and its old one
-ITS_OWN = "tokenizer of albert-base-v2"  # as the record says it
-CONNECT_SECONDS, TOKENIZER_SECONDS = 20.0, 5.0  # the tokeniser has a substitute: nobody waits long for it
+ITS_OWN = "tokenizer of albert-base-v2"  # as recorded
+CONNECT_SECONDS, TOKENIZER_SECONDS = 20.0, 5.0  # the tokeniser has a substitute, so its timeout is short
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _download() -> Path:
     """Fetch the sentences into DATA_ROOT, one rank of a host at a time. Raises NoData with how to get them by hand."""
     root = data_root()
     folder = root / COLA_FOLDER
-    if folder.is_dir() and cola_file() is None:  # somebody's copy: what it lacks is not ours to put there
+    if folder.is_dir() and cola_file() is None:  # the user's copy: do not add files to it
         raise SystemExit(f"CoLA in {folder} is incomplete (none of {', '.join(COLA_FILES)}): download it again")
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -42,7 +42,7 @@ class Source:
     """A rank's batches on its device: images (batch, 3, side, side) float32, and labels (batch,) int64."""
 
     feed: Feed
-    name: str  # as the record says it: "images", "cifar10", "synthetic (why)"
+    name: str  # as recorded: "images", "cifar10", "synthetic (why)"
     samples: int = cifar10.SAMPLES
     classes: int = cifar10.CLASSES
     notes: list[str] = field(default_factory=list)

@@ -50,7 +50,7 @@ SMALL = (
     Stage(384, (11,) * 3, layer_scale=1e-6),
 )
 # The test size, with all that the small one has. Its scales do not start at 1e-6: behind those the first steps move a
-# weight by 1e-10 of itself, and nobody would notice one that is not trained.
+# weight by 1e-10 of itself, and an untrained one would go unnoticed.
 TINY = (
     Stage(64, (1,), pool=2),
     Stage(96, (1,), pool=2),

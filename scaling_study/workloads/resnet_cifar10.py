@@ -120,7 +120,7 @@ def synthetic(trial: Trial, ranks: Ranks) -> Callable[[torch.Tensor], Batch]:
     """Seeded random images of the data's shape.
 
     One batch, resident on the device and read again each step: it costs nothing, which is its purpose. Only where
-    every sample must be told from every other (parity) does each id have an image of its own.
+    every sample must be distinct (parity) does each id have an image of its own.
     """
     side = trial.image_size or cifar10.SIDE
 

@@ -112,7 +112,7 @@ def text_feed(trial: Trial, ranks: Ranks, length: int) -> tuple[Feed, str]:
 def synthetic(trial: Trial, ranks: Ranks, length: int) -> Callable[[torch.Tensor], Batch]:
     """Seeded random words, each sample a text of its own.
 
-    One batch, resident on the device and read again each step. Only where every sample must be told from every other
+    One batch, resident on the device and read again each step. Only where every sample must be distinct
     (parity) does each id have words of its own.
     """
 
@@ -169,7 +169,7 @@ class Embedding(nn.Module):
 
 
 class Layer(nn.TransformerEncoderLayer):
-    """torch's encoder layer, (b, length, width) -> the same, which knows by itself whether words see later ones."""
+    """torch's encoder layer, (b, length, width) -> the same, with a causal mask if the size has one."""
 
     def __init__(self, size: Size, dropout: float) -> None:
         super().__init__(size.width, size.heads, size.feed_forward, dropout, batch_first=True)

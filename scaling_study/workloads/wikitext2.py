@@ -90,7 +90,7 @@ def _download() -> Path:
     """Fetch the text into DATA_ROOT, one rank of a host at a time. Raises NoData with how to get it by hand."""
     root = data_root()
     folder, name = root / WIKITEXT2_FOLDER, Path(MEMBER).name
-    if folder.is_dir() and wikitext2_file() is None:  # somebody's copy: what it lacks is not ours to put there
+    if folder.is_dir() and wikitext2_file() is None:  # the user's copy: do not add files to it
         raise SystemExit(f"WikiText-2 in {folder} is incomplete (none of {', '.join(WIKITEXT2_FILES)})")
     try:
         root.mkdir(parents=True, exist_ok=True)

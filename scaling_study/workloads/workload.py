@@ -27,7 +27,7 @@ class Workload:
     steps_per_epoch: int
     data_source: str  # "cifar10" or "synthetic (why)"
     sample: str = "image"  # what one sample is, in a report's words
-    tokens: Callable[[Batch], int | torch.Tensor] | None = None  # real ones of a batch; a tensor: nobody waits for it
+    tokens: Callable[[Batch], int | torch.Tensor] | None = None  # real ones of a batch; a tensor: no sync
     blocks: tuple[type[nn.Module], ...] = ()  # the layers that a sharded framework wraps one by one (F24)
     chain: Callable[[nn.Module], Chain] | None = None  # the model, layer by layer, for what cuts it into stages
     reshuffles: bool = True  # every epoch reads the samples in a new order; text is read as it runs
