@@ -41,6 +41,7 @@ def draw(results: Results, model: str) -> Figure | None:
         return None
     batches = sorted(int(batch) for batch in data.batch.unique())
     workers = sorted({int(w) for column in columns for w in column.rows.workers})
+    alone = _baseline_workers(results, data)
     lines = [list(column.lines(batches)) for column in columns]
     failed = [_failures(of, workers[-1] > LINEAR_UP_TO) for of in lines]
     across = min(len(columns), 4 if many else 3)
@@ -60,7 +61,7 @@ def draw(results: Results, model: str) -> Figure | None:
     which = results.study.batch_key.replace("_", " ")
     if which != "global batch" and any(is_pipeline(row) for row in results.rows_of(model) if not row["not_comparable"]):
         which += " (pipelines: global batch)"
-    what = f"Speed-up over {results.study.baseline_text} at the same {which}; efficiency = speed-up / workers."
+    what = f"Speed-up over {results.study.baseline_text} at the same {which}; efficiency: over the ratio of workers."
     if len(found) > len(columns):
         what += f" The first {len(columns)} of {len(found)} combinations; tables/ has all."
     title = f"Speed-up and efficiency of {model}: {results.study.name}"
@@ -72,7 +73,8 @@ def draw(results: Results, model: str) -> Figure | None:
             axis, strip = sheet.at((2 * (index // across) + part) * across + index % across)
             axis.set_title(column.title, loc="left", weight="bold")
             style.name_y(axis, "efficiency" if part else f"speed-up over {results.study.baseline_text}", layout)
-            _panel(axis, lines[index], names_of, workers, layout, _top(data, names_of, workers))
+            ideal = [count / alone for count in workers] if names_of is SPEEDUP else [1.0] * len(workers)
+            _panel(axis, lines[index], names_of, workers, ideal, layout, _top(data, names_of, ideal[-1]))
             marks.strip(axis, strip, failed[index], "workers")
     for index in range(len(columns), deep * across):
         for part in range(2):
@@ -80,22 +82,32 @@ def draw(results: Results, model: str) -> Figure | None:
     return sheet.figure
 
 
-def _top(data: pd.DataFrame, names: tuple[str, str, str], workers: list[int]) -> float:
+def _baseline_workers(results: Results, data: pd.DataFrame) -> int:
+    """How many workers the ideal line starts from: those of the smallest baseline."""
+    everything = results.configurations
+    return int(everything.workers[everything.configuration.isin(data.baseline.dropna())].min())
+
+
+def _top(data: pd.DataFrame, names: tuple[str, str, str], ideal: float) -> float:
     """Upper end of the y axis, the same in every panel of a row: room for the data and for the ideal line."""
-    ideal = float(max(workers)) if names is SPEEDUP else 1.0
     highest = np.nanmax([ideal, data[names[0]].max(), min(data[names[2]].max(), 2 * data[names[0]].max())])
     return float(highest) * 1.08
 
 
 def _panel(
-    axis: Axes, lines: list[Line], names: tuple[str, str, str], workers: list[int], layout: style.Layout, top: float
+    axis: Axes,
+    lines: list[Line],
+    names: tuple[str, str, str],
+    workers: list[int],
+    ideal: list[float],
+    layout: style.Layout,
+    top: float,
 ) -> None:
     logarithmic = workers[-1] > LINEAR_UP_TO
     place = np.log2 if logarithmic else np.asarray
     at = [float(place(count)) for count in workers]
     span = max(at[-1] - at[0], 1.0)
-    ideal = workers if names is SPEEDUP else [1.0] * len(workers)
-    labels = [EndLabel(at[-1], float(ideal[-1]), "ideal", style.GREY)]
+    labels = [EndLabel(at[-1], ideal[-1], "ideal", style.GREY)]
     axis.plot(at, ideal, color=style.GREY, linestyle="--", linewidth=1.0, zorder=2)
     dodges = [(i - (len(lines) - 1) / 2) * min(0.03, 0.16 / len(lines)) * span for i in range(len(lines))]
     for line, dodge in zip(lines, dodges, strict=True):

@@ -139,14 +139,13 @@ def _speedup(row: dict[Any, Any], baselines: list[baseline.Configuration], study
     if not found["n"]:
         why = f"its baseline is not ok: {outcomes.word(found)} ({found['configuration']})"
         return name | {"speedup_reason": why}
-    workers = int(row["workers"])
     if found is row:  # 1 by definition, without any doubt that an interval could express
-        return name | {"speedup": 1.0, "efficiency": 1.0 / workers, "speedup_reason": ""}
+        return name | {"speedup": 1.0, "efficiency": 1.0, "speedup_reason": ""}
+    ideal = int(row["workers"]) / int(found["workers"])
     gain = over(row, found)
     bounds = {"speedup": gain.mean, "speedup_low": gain.low, "speedup_high": gain.high}
     efficiency = {
-        key.replace("speedup", "efficiency"): None if value is None else value / workers
-        for key, value in bounds.items()
+        key.replace("speedup", "efficiency"): None if value is None else value / ideal for key, value in bounds.items()
     }
     return name | bounds | efficiency | {"speedup_reason": ""}
 

@@ -8,7 +8,7 @@ one-sided, each at 5 % over the number of the others (Bonferroni), with the spre
 believes it.
 
     samples_per_second         the fastest
-    efficiency                 speed-up / workers, of configurations with more than one worker
+    efficiency                 speed-up over the ratio of workers, of configurations with more than one worker
     samples_per_worker_second  the cheapest where every worker costs the same
 """
 
@@ -106,7 +106,9 @@ def _alike(results: Results, rows: Sequence[Row]) -> Iterator[tuple[list[Row], s
 def _competes(row: Row, by: str) -> bool:
     if row["oversubscribed"] or (known(row["not_comparable"]) and row["not_comparable"]):
         return False
-    return by != "efficiency" or (known(row["speedup"]) and int(row["workers"]) > 1)
+    if by != "efficiency":
+        return True
+    return known(row["speedup"]) and int(row["workers"]) > 1 and row["baseline"] != row["configuration"]
 
 
 def _value(row: Row, by: str) -> float:

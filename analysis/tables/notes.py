@@ -63,7 +63,8 @@ def legend_of_speedup(results: Results) -> list[str]:
     """How every speed-up table of the study is to be read."""
     pipelines = ", a pipeline's the same global_batch," if _pipelines(results) else ""
     return [
-        "Speed-up [95 % interval between repeats, Welch], and efficiency = speed-up / workers. The baseline has the "
+        "Speed-up [95 % interval between repeats, Welch], and efficiency: speed-up over (workers / workers of the "
+        "baseline). The baseline has the "
         f"same {results.study.batch_key} ({results.study.scaling} scaling){pipelines} and is otherwise the same.",
         source(results),
     ]

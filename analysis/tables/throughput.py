@@ -33,7 +33,7 @@ def throughput(results: Results, model: str) -> Table:
 
 @once
 def speedup(results: Results, model: str) -> Table:
-    """`1.62 [1.58, 1.66], 81 %`: speed-up with its 95 % interval, and efficiency (speed-up / workers)."""
+    """`1.62 [1.58, 1.66], 81 %`: speed-up with its 95 % interval, and efficiency."""
     title = f"Speed-up of {model} over {results.study.baseline_text}, and efficiency"
     name, said, legend = "speed-up, efficiency", notes.of_speedup(results, model), notes.legend_of_speedup(results)
     return _table(results, model, title, name, _speedup_text, said, legend)

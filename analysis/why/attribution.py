@@ -60,9 +60,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Attribution:
-    """One configuration against its baseline. `efficiency` is that of a worker against a worker of the baseline's:
-    where that one has a single worker, the efficiency of the tables. Without phases all is `unattributed`, and `why`
-    says so."""
+    """One configuration against its baseline. `efficiency` is that of a worker against a worker of the baseline's, as in
+    the tables. Without phases all is `unattributed`, and `why` says so."""
 
     row: ConfigurationRow
     baseline: str
@@ -204,7 +203,7 @@ def _bounds(
 
 def _unknown(row: ConfigurationRow, base: ConfigurationRow, whose: str) -> Attribution:
     """All that was lost, under the one name that it can have."""
-    efficiency = float(row["efficiency"]) * int(base["workers"])
+    efficiency = float(row["efficiency"])
     all_of_it = Part(PARTS[UNKNOWN], 1 - efficiency, None, None)
     why = f"{whose} were not measured"
     return Attribution(row, str(base["configuration"]), efficiency, (all_of_it,), None, why)

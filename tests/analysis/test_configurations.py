@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 from planted import MACHINE, Planted, default_study, plant
 
+from analysis.figures import speedup
 from analysis.frames import results
 from analysis.frames.results import Results
-from analysis.statistics import allreduce_gain
+from analysis.statistics import allreduce_gain, ranking
 from analysis.tables import notes
 from scaling_study.stats.intervals import between_repeats
 
@@ -65,6 +66,20 @@ def test_speedup_and_efficiency_cover_what_was_planted(tmp_path: Path) -> None:
     assert row.efficiency == pytest.approx(row.speedup / 2)
     assert row.efficiency_high == pytest.approx(row.speedup_high / 2)
     assert row.baseline == SINGLE.trial().configuration
+
+
+def test_efficiency_over_a_baseline_of_several_workers_is_over_the_ratio_of_workers(tmp_path: Path) -> None:
+    """Two workers as fast as the baseline's two are 100 % efficient, and the baseline does not rank against itself."""
+    alike = replace(TWO, framework="torch_ddp")
+    four = replace(alike, workers=4, speed=256.0)
+    about = {"baseline": {"framework": "horovod", "workers": 2}, "machine": MACHINE | {"cores": 4}}
+    done = read(tmp_path, [TWO, alike, four], **about)
+    rows = [row_of(done, planted) for planted in (TWO, alike, four)]
+    assert [row.efficiency for row in rows] == pytest.approx([1.0, 1.0, 0.8], rel=0.03)
+    assert rows[0].configuration not in set(ranking.ranking(done, "efficiency").configuration)
+    figure = speedup.draw(done, TWO.model)
+    assert figure is not None
+    assert [1.0, 2.0] in [list(line.get_ydata()) for line in figure.axes[0].lines if line.get_linestyle() == "--"]
 
 
 def test_the_baseline_itself_is_one_without_doubt(tmp_path: Path) -> None:
