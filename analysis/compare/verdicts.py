@@ -19,12 +19,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from analysis.compare.pairs import Pair, Row
 from analysis.frames import comparability, outcomes
 from analysis.frames.baseline import known
 from analysis.frames.configurations import values
+from analysis.statistics.simultaneous_intervals import holm
 from analysis.statistics.spread import Spread, believed
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 
@@ -114,16 +115,6 @@ def found_in(power: float, spread: Spread, factors: Values) -> float:
     every = (np.arange(len(factors)), factors)
     level = 1 - FALSE_ALARMS / len(factors)
     return float(np.median(np.expm1(spread.half_widths(level, every) + spread.half_widths(2 * power - 1, every))))
-
-
-def holm(p_values: ArrayLike) -> Values:
-    """(m,) p-values -> p-values corrected for being m of them: one is kept where this is at most the level."""
-    p = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(p, kind="stable")
-    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    corrected = np.empty_like(p)
-    corrected[order] = np.minimum(stepped, 1.0)
-    return corrected
 
 
 def _row(pair: Pair) -> dict[str, Any]:

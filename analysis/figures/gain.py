@@ -18,7 +18,7 @@ from analysis.frames.results import Results
 from analysis.frames.rows import as_rows
 from analysis.frames.study import workers_text
 from analysis.statistics import allreduce_gain
-from analysis.statistics.allreduce_gain import FASTER, NO_DIFFERENCE, NO_INTERVAL, NOT_COMPARABLE, SLOWER
+from analysis.statistics.allreduce_gain import FASTER, NO_DIFFERENCE, NO_INTERVAL, NOT_COMPARABLE, NOT_RESOLVED, SLOWER
 
 ROW = 0.23  # inches
 MOST_ROWS = 40
@@ -33,7 +33,9 @@ def draw(results: Results) -> Figure | None:
         return None
     signs = {row["configuration"]: comparability.sign(row) for row in results.rows}
     names = _names(pairs, results)
-    pairs = pairs.assign(name=names, text=[_text(pair, signs) for pair in as_rows(pairs)])
+    pairs = pairs.assign(
+        name=names, text=[_text(pair, signs, results.study.target_interval) for pair in as_rows(pairs)]
+    )
     models = [model for model in results.models if (pairs.model == model).any()]
     panels = [pairs[pairs.model == m].sort_values(["workers", results.study.batch_key, "name"]) for m in models]
     most = max(len(panel) for panel in panels)
@@ -41,7 +43,7 @@ def draw(results: Results) -> Figure | None:
     columns = min(len(models), MOST_COLUMNS)
     blue, orange, green = style.colours(3)
     looks = {FASTER: ("o", blue, blue), SLOWER: ("s", orange, orange), NO_DIFFERENCE: ("o", "white", style.GREY)}
-    looks[NO_INTERVAL] = ("D", "white", green)
+    looks |= {NOT_RESOLVED: ("o", "white", style.GREY), NO_INTERVAL: ("D", "white", green)}
     layout = style.Layout(
         left=0.3 + max(style.inches(name, style.SMALL) for name in names),
         gutters=tuple(
@@ -49,7 +51,7 @@ def draw(results: Results) -> Figure | None:
         ),
         panel_height=max(len(panel) for panel in panels) * ROW + 0.1,
     )
-    what = "All else is equal. Open grey: tied (the 95 % interval contains 1)."
+    what = "All else is equal. Filled: faster or slower (p < 0.05, corrected for all pairs). Open grey: not resolved."
     if most > MOST_ROWS:
         what += f" The first {MOST_ROWS} of up to {most} pairs of a model; tables/ has all."
     ours = results.configurations[results.configurations.configuration.isin([*pairs.configuration, *pairs.reference])]
@@ -125,14 +127,14 @@ def _names(pairs: pd.DataFrame, results: Results) -> list[str]:
     return names
 
 
-def _text(pair: dict[Any, Any], signs: dict[str, str]) -> str:
+def _text(pair: dict[Any, Any], signs: dict[str, str], target: float) -> str:
     if pair["verdict"] == NOT_COMPARABLE:
         return f"{NOT_COMPARABLE} {signs[pair['configuration']] or signs[pair['reference']]}"
     if pair["verdict"] == NO_DIFFERENCE:
-        return f"no difference ({pair['gain']:.2f})"
+        return f"{pair['gain']:.2f}, within ±{100 * target:.2g} %"
     if pair["verdict"] == NO_INTERVAL:
         return f"{pair['gain']:.2f} (no interval)"
-    if pair["verdict"] in (FASTER, SLOWER):
+    if pair["verdict"] in (FASTER, SLOWER, NOT_RESOLVED):
         return f"{pair['gain']:.2f} [{pair['gain_low']:.2f}, {pair['gain_high']:.2f}]"
     return str(pair["verdict"])
 

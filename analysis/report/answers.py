@@ -133,8 +133,9 @@ def _ranked(results: Results, model: str, label: str, by: str, said: Callable[[f
     why = [f"{lone} other{'s' * (lone != 1)} not ranked (fewer than 3 repeats)"] if lone else []
     why += [f"among {top['work']}: the model's other rows do different work"] if top["work"] else []
     return Card(
-        label, said(top["value"]) + unit_of, interval, name_of(top), (*alike[:MOST_ALIKE], *more), "; ".join(why), lone
-    )
+        label, said(top["value"]) + unit_of, interval, name_of(top), (*alike[:MOST_ALIKE], *more), "; ".join(why), lone,
+        len(alike),
+    )  # fmt: skip
 
 
 def _top(results: Results, model: str, by: str) -> Row | None:
@@ -145,6 +146,22 @@ def _top(results: Results, model: str, by: str) -> Row | None:
 
 def _holds(compared: Comparison, top: Row | None) -> bool:
     return top is not None and any(row["configuration"] == top["configuration"] for row in compared.family.rows)
+
+
+def precision(results: Results) -> str:
+    """What the intervals are too wide for; empty where every one reaches the study's target."""
+    rows, target = results.configurations[results.configurations.n > 0], results.study.target_interval
+    half = rows.relative_half_width
+    claims_none = int(half.isna().sum())
+    if claims_none == len(rows):
+        return "No interval is claimed: every configuration has fewer than 3 repeats."
+    wide = int((half > target).sum())
+    if not wide:
+        return ""
+    return (
+        f"But {wide} of {len(rows)} intervals are wider than the target of ±{100 * target:.2g} % (median "
+        f"±{100 * half.median():.2g} %, widest ±{100 * half.max():.2g} %): smaller differences are not resolved."
+    )
 
 
 def source(results: Results) -> str:

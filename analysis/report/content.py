@@ -41,6 +41,7 @@ class Card:
     alike: tuple[str, ...] = ()
     note: str = ""
     untested: int = 0  # others with too few repeats for a test
+    tied: int = 0  # others that are tied with it, of which `alike` names the first
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import pandas as pd
 
 from analysis.frames.baseline import known
 from analysis.frames.results import Results
-from analysis.statistics import equal_work
-from analysis.tables import layout, throughput
+from analysis.statistics import ranking
+from analysis.tables import layout
 from analysis.tables.layout import ASIDE, FAILED, WORST, Cell, Grid
 
 MOST_COLUMNS = 9  # of a table on a page; beyond, a row for each configuration
@@ -23,7 +23,8 @@ Place = tuple[int, str]  # batch size, series
 def of_table(table: layout.Table, results: Results, model: str, value: str, csv: pd.DataFrame, file: str) -> Grid:
     """`value`: the column of configurations that its bars show. `csv`: the numbers behind it."""
     ours = results.rows_of(model)
-    shares, slowest = _shares(ours, value), _slowest(ours)
+    shares, verdicts = _shares(ours, value), ranking.verdicts_of_rows(results)
+    slowest = {place_of(row) for row in ours if verdicts.get(str(row["configuration"])) == ranking.WORST}
 
     def cell(place: Place) -> Cell:
         shown = table.cells[place]
@@ -66,17 +67,3 @@ def _shares(rows: Sequence[Mapping[str, Any]], value: str) -> dict[Place, float]
     found = {place_of(row): float(row[value]) for row in rows if known(row[value])}
     most = max(found.values(), default=0.0)
     return {place: one / most for place, one in found.items()} if most > 0 else {}
-
-
-def _slowest(rows: Sequence[Mapping[str, Any]]) -> set[Place]:
-    """The slowest of each batch size with at least three that compete in one work, where the interval of its ratio to
-    the best of them says that it is slower; of single runs there is none."""
-    found = set()
-    for batch in {row["batch"] for row in rows}:
-        for ours in equal_work.alike(row for row in rows if row["batch"] == batch and throughput.competes(row)):
-            last, *others = sorted(ours, key=lambda row: float(row["samples_per_second"]))
-            if len(others) >= 2:
-                ratio = throughput.over(others[-1], last)
-                if ratio.low is not None and ratio.low > 1:
-                    found.add(place_of(last))
-    return found

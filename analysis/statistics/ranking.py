@@ -1,11 +1,12 @@
 """Which configuration is the best, and which are tied with it (95 %).
 
 The highest mean of many is partly luck, so "the best" is a set: everything whose distance to the best may be nothing.
-These are multiple comparisons with the best (Hsu, Ann. Stat. 12, 1984): intervals of each configuration's ratio to the
-best of the others, that hold for all of them at once. One whose interval goes beyond 1 may be the best, and the true
-best is among those in at least 95 % of studies; an upper bound of exactly 1 says that it is not the best. Bounds are
-one-sided, each at 5 % over the number of the others (Bonferroni), with the spread of repeats as spread.py
-believes it.
+Intervals of each configuration's ratio to the best of the others (as multiple comparisons with the best have them: Hsu,
+Ann. Stat. 12, 1984) hold for all of them at once. One whose interval goes beyond 1 may be the best; an upper bound of
+exactly 1 says that it is slower. Hsu's own bounds keep the true best in 95 % of studies, but where all are equal some
+configuration falls out in far more than 5 % of them. So each bound is one of all pairs of the study (Bonferroni), with
+the spread of repeats as spread.py believes it: where configurations are equally fast, any of them is called slower in
+at most 5 % of studies.
 
     samples_per_second         the fastest
     efficiency                 speed-up over the ratio of workers, of configurations with more than one worker
@@ -14,7 +15,8 @@ believes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,9 +29,9 @@ from analysis.frames.row_types import ConfigurationRow
 from analysis.statistics import equal_work
 from analysis.statistics.simultaneous_intervals import Uncertainty
 
-FALSE_ALARMS = 0.05  # of studies, in which the true best is not among what may be the best
+FALSE_ALARMS = 0.05  # of studies of equal configurations, in which any is called worse than another
 QUANTITIES = ("samples_per_second", "efficiency", "samples_per_worker_second")
-BEST, ALIKE, WORSE, NO_INTERVAL = "best", "indistinguishable", "worse", "no interval"
+BEST, ALIKE, WORSE, WORST, NO_INTERVAL = "best", "indistinguishable", "worse", "worst", "no interval"
 NAMES = ("model", "configuration", "series", "batch", "workers", "n")
 COLUMNS = (*NAMES, "work", "place", "value", "ratio", "ratio_low", "ratio_high", "verdict")
 BEST_COLUMNS = (
@@ -78,9 +80,11 @@ def ranking(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
     rows: list[Row] = [row for row in results.rows if row["n"]]
     uncertainty = Uncertainty.of_rows(rows, over_baselines=by == "efficiency")
     made: list[dict[str, Any]] = []
-    for ours, said in _alike(results, [row for row in rows if _competes(row, by)]):
+    groups = list(_alike(results, [row for row in rows if _competes(row, by)]))
+    pairs = pair_count((ours for ours, _ in groups), uncertainty)
+    for ours, said in groups:
         ours.sort(key=lambda row: -_value(row, by))
-        found = bounds([row for row in ours if uncertainty.knows(row)], by, uncertainty)
+        found = bounds([row for row in ours if uncertainty.knows(row)], by, uncertainty, pairs)
         for index, row in enumerate(ours):
             low, high = found.get(str(row["configuration"]), (None, None))
             rival = ours[0 if index else 1] if len(ours) > 1 else None
@@ -121,12 +125,53 @@ def _verdict(index: int, high: float | None) -> str:
     return BEST if index == 0 else ALIKE if high is None or high > 1 else WORSE
 
 
-def bounds(rows: Sequence[Row], by: str, uncertainty: Uncertainty) -> dict[str, tuple[float, float]]:
-    """Configuration -> bounds of its ratio to the best of the others; none for fewer than two."""
+@once
+def verdicts_of_rows(results: Results) -> dict[str, str]:
+    """Those of a study."""
+    return row_verdicts(results.rows)
+
+
+def row_verdicts(rows: Sequence[Row]) -> dict[str, str]:
+    """Configuration -> BEST, ALIKE, WORSE, WORST or NO_INTERVAL by throughput among those of its model, batch size and
+    work: a row of the tables. One alone in its row has none; WORST is the slowest of three or more if it is WORSE.
+
+    The verdicts of all rows of a study hold together: where all configurations of each row are equally fast, any of
+    them is called WORSE in at most FALSE_ALARMS of studies.
+    """
+    competing = [row for row in rows if row["n"] and _competes(row, "samples_per_second")]
+    uncertainty = Uncertainty.of_rows([row for row in rows if row["n"]], over_baselines=False)
+    groups: dict[tuple[str, int], list[Row]] = {}
+    for row in competing:
+        groups.setdefault((str(row["model"]), int(row["batch"])), []).append(row)
+    alike = [ours for group in groups.values() for ours in equal_work.alike(group) if len(ours) > 1]
+    pairs = pair_count(alike, uncertainty)
+    verdicts: dict[str, str] = {}
+    for ours in alike:
+        ours.sort(key=lambda row: -row["samples_per_second"])
+        found = bounds([row for row in ours if uncertainty.knows(row)], "samples_per_second", uncertainty, pairs)
+        for index, row in enumerate(ours):
+            name = str(row["configuration"])
+            _, high = found.get(name, (None, None))
+            unknown = index > 0 and high is None
+            verdicts[name] = NO_INTERVAL if unknown else _verdict(index, high)
+        if len(ours) > 2 and verdicts[name] == WORSE:
+            verdicts[name] = WORST
+    return verdicts
+
+
+def pair_count(groups: Iterable[Sequence[Row]], uncertainty: Uncertainty) -> int:
+    """Of all pairs within a group, of rows of which enough is known."""
+    return sum(math.comb(sum(uncertainty.knows(row) for row in ours), 2) for ours in groups)
+
+
+def bounds(rows: Sequence[Row], by: str, uncertainty: Uncertainty, pairs: int) -> dict[str, tuple[float, float]]:
+    """Configuration -> bounds of its ratio to the best of the others; none for fewer than two rows.
+
+    `pairs`: of the whole family, all of whose bounds hold at once.
+    """
     if len(rows) < 2:
         return {}
-    confidence = 1 - 2 * FALSE_ALARMS / (len(rows) - 1)
-    widths = uncertainty.half_widths(rows, confidence)
+    widths = uncertainty.half_widths(rows, 1 - FALSE_ALARMS / pairs)
     logs = np.log([_value(row, by) for row in rows])
     ahead = logs[:, None] - logs
     np.fill_diagonal(ahead, np.inf)  # nothing is its own rival

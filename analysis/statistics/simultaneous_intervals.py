@@ -1,4 +1,5 @@
-"""How far the configurations of one study may be from their true speed, and two of them from their true ratio."""
+"""How far configurations of one study may be from their true speed, and two of them from their true ratio; and which of
+many differences are more than chance."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from analysis.frames.configurations import values
 from analysis.frames.row_types import ConfigurationRow
@@ -52,6 +53,13 @@ class Uncertainty:
         places = np.array([[self.place[name] for name in self._whose(row)] for row in rows]).T
         return np.stack([self._against(own, places, confidence) for own in places.T])
 
+    def p_values(self, pairs: Sequence[tuple[Row, Row]]) -> Values:
+        """(k,) how likely ratios of throughput as far from 1 as these are by chance. All must be known, k >= 1."""
+        assert self.spread is not None
+        a, b = (np.array([self.place[str(row["configuration"])] for row in side]) for side in zip(*pairs, strict=True))
+        logs = np.log([row["samples_per_second"] / other["samples_per_second"] for row, other in pairs])
+        return self.spread.p_values(logs, (a, 1 / self.counts[a]), (b, 1 / self.counts[b]))
+
     def _against(self, own: NDArray[np.intp], others: NDArray[np.intp], confidence: float) -> Values:
         """(q,) `own`: (k,), the places of one, and of its baseline where that counts; `others`: (k, q)."""
         assert self.spread is not None
@@ -67,3 +75,13 @@ class Uncertainty:
     def _whose(self, row: Row) -> list[str]:
         own = str(row["configuration"])
         return [own, str(row["baseline"])] if self.over_baselines else [own]
+
+
+def holm(p_values: ArrayLike) -> Values:
+    """(m,) p-values -> p-values corrected for being m of them: one is kept where this is at most the level."""
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    corrected = np.empty_like(p)
+    corrected[order] = np.minimum(stepped, 1.0)
+    return corrected

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-# The fastest of its row; tied with it (95 %); the slowest of its row, slower than the fastest (p < 0.05); a status in
-# place of a value; not comparable.
+# The fastest of its row; tied with it (95 %); the slowest of its row, slower than the fastest (p < 0.05, corrected); a
+# status in place of a value; not comparable.
 BEST, ALIKE, WORST, FAILED, ASIDE = MARKS = ("best", "alike", "worst", "failed", "aside")
 ALIKE_SIGN, WORST_SIGN = "≈", "▼"
 BEST_ROW_SIGN = "★"

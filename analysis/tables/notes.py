@@ -32,8 +32,9 @@ def legend(results: Results) -> list[str]:
     return [
         f"Samples per second over all workers, mean of {results.repeats} ± half of the 95 % interval between "
         "repeats (Student t); with fewer than 3 repeats no interval is claimed.",
-        "**Bold**: the fastest of its row, among those that do the same work; "
-        "≈: tied with it (95 %); ★: the row of the fastest.",
+        "**Bold**: the fastest of its row, among those that do the same work; ≈: tied with it (95 %); others: slower "
+        "(p < 0.05, corrected for all rows of the study) or, with fewer than 3 repeats, not tested; ★: the row of the "
+        "fastest.",
         *_busy(results),
         *_older(results),
         source(results),

@@ -14,13 +14,14 @@ import pandas as pd
 from analysis.frames import comparability, outcomes
 from analysis.frames.baseline import known
 from analysis.frames.cache import once
-from analysis.frames.configurations import over
 from analysis.frames.results import Results, unit
 from analysis.frames.row_types import ConfigurationRow
-from analysis.statistics import equal_work
+from analysis.statistics import equal_work, ranking
 from analysis.tables import notes
 from analysis.tables.layout import ALIKE, BEST, FAILED, Cell, Table
 from analysis.text.number_formats import number
+
+SHOWN = {ranking.BEST: BEST, ranking.ALIKE: ALIKE}
 
 
 @once
@@ -78,12 +79,12 @@ def _rows(results: Results, model: str) -> list[ConfigurationRow]:
 def _table(results: Results, model: str, title: str, name: str, text: Any, said: list[str], legend: list[str]) -> Table:
     ours = _rows(results, model)
     cells: dict[tuple[int, str], Cell] = {}
+    verdicts = ranking.verdicts_of_rows(results)
     for batch in dict.fromkeys(row["batch"] for row in ours):
-        row_marks = marks([row for row in ours if row["batch"] == batch])
         for row in ours:
             place = (int(row["batch"]), str(row["series"]))
             if row["batch"] == batch:
-                mark = row_marks.get(row["configuration"], "") if row["status"] == "ok" else FAILED
+                mark = SHOWN.get(verdicts.get(row["configuration"], ""), "") if row["status"] == "ok" else FAILED
                 cell = Cell(text(row), mark, comparability.sign(row))
                 # Two configurations that differ only in how they were measured share a cell and are both shown.
                 both = cells.get(place)
@@ -102,21 +103,6 @@ def _table(results: Results, model: str, title: str, name: str, text: Any, said:
         notes=tuple(said),
         legend=tuple(legend),
     )
-
-
-def marks(row: list[ConfigurationRow]) -> dict[str, str]:
-    """Configuration -> BEST or ALIKE, for configurations of one row: which is fastest of those that do the same work,
-    and which may be as fast."""
-    result: dict[str, str] = {}
-    for measured in equal_work.alike(c for c in row if competes(c)):
-        if len(measured) > 1:
-            best = max(measured, key=lambda c: c["samples_per_second"])
-            result[best["configuration"]] = BEST
-            for other in measured:
-                gain = over(best, other)
-                if other is not best and gain.low is not None and gain.low <= 1:
-                    result[other["configuration"]] = ALIKE
-    return result
 
 
 def competes(row: Mapping[Any, Any]) -> bool:

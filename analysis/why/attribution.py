@@ -60,8 +60,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Attribution:
-    """One configuration against its baseline. `efficiency` is that of a worker against a worker of the baseline's, as in
-    the tables. Without phases all is `unattributed`, and `why` says so."""
+    """One configuration against its baseline. `efficiency` is that of a worker against one of the baseline's, as in the
+    tables. Without phases all is `unattributed`, and `why` says so."""
 
     row: ConfigurationRow
     baseline: str

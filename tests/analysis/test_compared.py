@@ -34,6 +34,7 @@ from analysis.compare.verdicts import (
     SMALL,
     UNRESOLVED,
 )
+from analysis.statistics.simultaneous_intervals import holm
 from scaling_study.settings import CHECKOUT
 
 EXAMPLE = CHECKOUT / "examples" / "results" / "cifar10-scaling"
@@ -539,7 +540,7 @@ def test_added_repeats_do_not_narrow_the_spread(tmp_path: Path) -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
 def test_holm_is_between_the_p_value_and_bonferroni(p_values: list[float]) -> None:
-    corrected, p = verdicts.holm(p_values), np.array(p_values)
+    corrected, p = holm(p_values), np.array(p_values)
     assert (corrected >= p).all() and (corrected <= np.minimum(1, p * len(p)) + 1e-12).all()
     assert (
         np.argsort(p[np.argsort(p)], kind="stable").tolist()
@@ -548,7 +549,7 @@ def test_holm_is_between_the_p_value_and_bonferroni(p_values: list[float]) -> No
 
 
 def test_holm_by_hand() -> None:
-    assert verdicts.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
 
 
 # --- the command line ---

@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from planted import MACHINE, Planted, default_study, plant
+from simulations import Seen, times
 
 from analysis.figures import speedup
 from analysis.frames import results
+from analysis.frames.configurations import KEYS
 from analysis.frames.results import Results
 from analysis.statistics import allreduce_gain, ranking
 from analysis.tables import notes
@@ -182,18 +185,51 @@ def test_models_are_in_natural_order(tmp_path: Path) -> None:
     assert read(tmp_path, planted).models == ["resnet8", "resnet18", "resnet50"]
 
 
+def test_no_difference_is_a_test_of_equivalence(tmp_path: Path) -> None:
+    """An interval of [0.73, 1.21] holds 1 and shows nothing; one within the target shows that it does not matter."""
+    pairs = [(32, 0.10, 3), (64, 0.002, 8), (128, 0.005, 8)]
+    planted = [
+        replace(one, batch_per_worker=batch, noise=noise, repeats=repeats, speed=160 * (1.03 if batch == 128 else 1))
+        for batch, noise, repeats in pairs
+        for one in (TWO, replace(TWO, allreduce="fp16"))
+    ]
+    planted[-1] = replace(planted[-1], speed=160.0)
+    table = allreduce_gain.table(read(tmp_path, planted).configurations, 0.02)
+    verdicts = dict(zip(table.batch_per_worker, table.verdict, strict=True))
+    assert verdicts == {32: "not resolved", 64: "no difference", 128: "slower"}
+
+
+def test_of_many_equal_pairs_none_is_called_faster_or_slower_in_95_percent_of_studies() -> None:
+    studies, rng, wide = times(300, 10_000), np.random.default_rng(23), 8
+    keys = dict.fromkeys(KEYS) | {"framework": "horovod", "workers": 2}
+    alarms = 0
+    for _ in range(studies):
+        rows = [
+            keys
+            | {"batch_per_worker": batch, "allreduce": wire, "configuration": f"{batch}-{wire}", "status": "ok"}
+            | {"reason": "", "not_comparable": "", "planned": 3, "n": 3, "samples_per_second": speeds.mean()}
+            | {"repeat_values": ";".join(map(repr, speeds.tolist()))}
+            for batch in range(wide)
+            for wire in ("fp32", "fp16")
+            for speeds in [100 * (1 + 0.01 * rng.standard_normal(3))]
+        ]
+        verdicts = set(allreduce_gain.table(pd.DataFrame(rows, dtype=object), 0.02).verdict)
+        alarms += bool(verdicts & {"faster", "slower"})
+    assert Seen(alarms, studies).keeps(most=allreduce_gain.FALSE_ALARMS), alarms
+
+
 def test_gain_pairs_what_differs_in_allreduce_only(tmp_path: Path) -> None:
     half = replace(TWO, allreduce="fp16", speed=200.0)
     same = [replace(one, batch_per_worker=64, speed=170.0, noise=0.03) for one in (TWO, half)]
     lost = [replace(TWO, batch_per_worker=128, status="oom", speed=None), replace(half, batch_per_worker=128)]
     few = [replace(one, batch_per_worker=256, repeats=2) for one in (TWO, half)]
     lone = replace(half, batch_per_worker=512)
-    table = allreduce_gain.table(read(tmp_path, [TWO, half, *same, *lost, *few, lone]).configurations)
+    table = allreduce_gain.table(read(tmp_path, [TWO, half, *same, *lost, *few, lone]).configurations, 0.02)
     verdicts = dict(zip(table.batch_per_worker, table.verdict, strict=True))
-    assert verdicts == {32: "faster", 64: "no difference", 128: "fp32: oom", 256: "no interval"}
+    assert verdicts == {32: "faster", 64: "not resolved", 128: "fp32: oom", 256: "no interval"}
     first = table[table.batch_per_worker == 32].iloc[0]
     assert first.gain_low < 1.25 < first.gain_high
-    slower = allreduce_gain.table(read(tmp_path / "slower", [TWO, replace(half, speed=120.0)]).configurations)
+    slower = allreduce_gain.table(read(tmp_path / "slower", [TWO, replace(half, speed=120.0)]).configurations, 0.02)
     assert list(slower.verdict) == ["slower"]
 
 

@@ -16,7 +16,8 @@ from scipy.stats import binom
 from simulations import Seen, bounds, times
 
 from analysis.compare.pairs import Pair
-from analysis.compare.verdicts import FASTER, POWER, SLOWER, found_in, holm, judge, judged
+from analysis.compare.verdicts import FASTER, POWER, SLOWER, found_in, judge, judged
+from analysis.statistics.simultaneous_intervals import holm
 from analysis.statistics.spread import Spread, believed
 from scaling_study.stats.intervals import repeats_for
 

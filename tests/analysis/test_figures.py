@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -88,9 +89,9 @@ def test_points_and_bars_are_the_numbers(tmp_path: Path) -> None:
     assert list(itertools.chain(*ends)) == pytest.approx(list(itertools.chain(*bounds)))
 
 
-def test_no_difference_is_drawn_as_such() -> None:
+def test_what_is_not_resolved_is_drawn_open_with_its_interval() -> None:
     figure = drawn("wide")["allreduce-gain"]
-    assert "no difference" in shown(figure)
+    assert "Open grey: not resolved" in shown(figure) and re.search(r"\d\.\d\d \[\d\.\d\d, \d\.\d\d\]", shown(figure))
     open_points = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
     assert open_points
     assert all(line.get_markerfacecolor() == "white" for line in open_points)

@@ -172,7 +172,7 @@ def test_a_fault_of_one_precision_leaves_the_others_alone(tmp_path: Path) -> Non
     assert row_of(done, HALF).not_comparable and not row_of(done, DDP).not_comparable
     (said,) = comparability.sentences(done.configurations)
     assert said.endswith("(torch_ddp, 2 workers, fp16).")
-    pair = allreduce_gain.table(done.configurations).iloc[0]
+    pair = allreduce_gain.table(done.configurations, 0.02).iloc[0]
     assert pair.verdict == "not comparable" and pd.isna(pair.gain)
 
 

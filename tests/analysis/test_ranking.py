@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from simulations import Seen, times
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.statistics import ranking
-from analysis.statistics.ranking import ALIKE, BEST, NO_INTERVAL, WORSE
+from analysis.statistics.ranking import ALIKE, BEST, NO_INTERVAL, WORSE, WORST
 from analysis.statistics.simultaneous_intervals import Uncertainty
 
 SINGLE = Planted("single", speed=100.0, noise=0.005, repeats=5)
@@ -123,6 +124,42 @@ def test_every_study_can_be_ranked(tmp_path: Path, by: str) -> None:
     assert (ranked.groupby("model").verdict.first() == BEST).all()
 
 
+@pytest.mark.parametrize(("wide", "deep", "repeats"), [(8, 1, 3), (8, 1, 5), (16, 1, 5), (4, 8, 3)])
+@pytest.mark.parametrize("noises", [(0.01,), (0.01, 0.03), (0.003, 0.03)], ids=["alike", "x3", "x10"])
+def test_equal_configurations_are_called_slower_in_at_most_5_percent_of_studies(
+    wide: int, deep: int, repeats: int, noises: tuple[float, ...]
+) -> None:
+    """`deep` rows of `wide` configurations each, all equally fast: no mark and ▼ both claim that one is slower."""
+    studies, rng = times(400, 10_000), np.random.default_rng(17)
+    spread = np.resize(noises, wide * deep)[:, None]
+    alarms = 0
+    for _ in range(studies):
+        speeds = 100 * (1 + spread * rng.standard_normal((wide * deep, repeats)))
+        verdicts = ranking.row_verdicts([simulated_row(f"{at}", at // wide, one) for at, one in enumerate(speeds)])
+        assert len(verdicts) == wide * deep
+        alarms += any(verdict in (WORSE, WORST) for verdict in verdicts.values())
+    seen = Seen(alarms, studies)
+    print(f"\n{deep} rows of {wide} configurations, {repeats} repeats: called slower in {seen}")
+    assert seen.keeps(most=ranking.FALSE_ALARMS)
+
+
+def test_a_configuration_that_is_slower_is_called_so() -> None:
+    speeds = [[100.0, 101, 99], [100.5, 99, 100], [80.0, 81, 80.5], [120.0]]
+    rows = [simulated_row(name, 32, np.array(one)) for name, one in zip("abcd", speeds, strict=True)]
+    assert ranking.row_verdicts(rows[:3]) == {"a": BEST, "b": ALIKE, "c": WORST}
+    assert ranking.row_verdicts([rows[0], rows[2]]) == {"a": BEST, "c": WORSE}
+    assert ranking.row_verdicts([rows[0], rows[3]]) == {"d": BEST, "a": NO_INTERVAL}
+
+
+def simulated_row(name: str, batch: int, speeds: Any) -> Any:
+    return {
+        "model": "m", "configuration": name, "series": "s", "batch": batch, "workers": 1, "n": len(speeds),
+        "planned": len(speeds), "samples_per_second": speeds.mean(), "oversubscribed": False, "not_comparable": "",
+        "repeat_values": ";".join(map(repr, speeds.tolist())), "baseline": "", "speedup": None,
+        "image_size": None, "sequence_length": None, "data": "cifar10",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("noises", [(0.01,) * 8, (0.01, 0.03) * 4, (0.003, 0.03) * 4], ids=["alike", "x3", "x10"])
 @pytest.mark.parametrize("apart", [0.0, 0.01])
 def test_the_true_best_is_among_what_may_be_the_best(noises: tuple[float, ...], apart: float) -> None:
@@ -135,13 +172,9 @@ def test_the_true_best_is_among_what_may_be_the_best(noises: tuple[float, ...], 
     kept = np.zeros(2, dtype=int)
     for _ in range(studies):
         values = true[:, None] * (1 + np.array(noises)[:, None] * rng.standard_normal((8, 3)))
-        rows = [
-            {"model": "m", "configuration": str(place), "series": "s", "batch": 32, "workers": 1, "n": 3, "planned": 3,
-             "samples_per_second": one.mean(), "repeat_values": ";".join(map(repr, one.tolist())),
-             "oversubscribed": False, "not_comparable": "", "baseline": "", "speedup": None}
-            for place, one in enumerate(values)
-        ]  # fmt: skip
-        found = ranking.bounds(rows, "samples_per_second", Uncertainty.of_rows(rows, over_baselines=False))
+        rows = [simulated_row(str(place), 32, one) for place, one in enumerate(values)]
+        uncertainty = Uncertainty.of_rows(rows, over_baselines=False)
+        found = ranking.bounds(rows, "samples_per_second", uncertainty, math.comb(8, 2))
         kept += [found[name][1] > 1 for name in ("0", "1")]
     seen = [Seen(int(count), studies) for count in (kept if apart == 0 else kept[:1])]
     print(f"\n{noises[:2]}, {apart} apart: a true best is kept in {' and '.join(map(str, seen))}")

@@ -21,6 +21,7 @@ from analysis.frames import results, trials
 from analysis.report import assemble, content, html, markdown, origins
 from analysis.report.content import Card, Cards, Code, Grid, Listing, Report, Section, Text
 from analysis.report.material import Material
+from analysis.report.sections import answer
 from analysis.tables.layout import BEST, WORST, Cell
 from scaling_study import quoting
 from scaling_study.records import store
@@ -72,7 +73,20 @@ def test_the_answer_names_the_fastest_with_its_interval_and_what_may_be_as_fast(
     assert efficient.value == "90 %" and efficient.alike
     assert not knee.value and "a law needs at least 4" in knee.note
     assert "marginal efficiency of the second worker: 80 %" in knee.note
-    assert report.sections[0].lead.startswith("resnet18 is fastest with **horovod, 2 workers")
+    tied = "resnet18: no single fastest; 2 configurations are tied (95 %), the highest mean is **horovod, 2 workers"
+    assert report.sections[0].lead.startswith(tied)
+    alone = made(tmp_path / "alone", [one, two], baseline={"framework": "single"})
+    assert alone.sections[0].lead.startswith("resnet18 is fastest with **horovod, 2 workers")
+
+
+def test_wide_intervals_are_stated_where_there_is_no_warning(tmp_path: Path) -> None:
+    wide, narrow = (Planted("single", speed=100.0, noise=noise) for noise in (0.2, 0.0001))
+    for name, one, expected in (("wide", wide, "But 1 of 1 intervals"), ("narrow", narrow, "")):
+        done = results.read(plant(tmp_path / name, [one]))
+        text = answer.trust([], done)
+        assert text.text.startswith(f"No warnings. {expected}".strip())
+        assert text.tone == ("note" if expected else "good")
+        assert ("smaller differences are not resolved" in text.text) == bool(expected)
 
 
 def test_nothing_is_claimed_of_a_single_repeat(tmp_path: Path) -> None:

@@ -38,9 +38,9 @@ def section(material: Material) -> Section:
         parts.append(of_rows("Answers, model by model", HEADER, rows, file="answers.csv"))
     parts.append(
         Text(
-            "Tied (95 %): the simultaneous 95 % interval of the ratio contains 1 (Hsu's multiple comparisons with the "
-            "best). The highest of many means is partly chance. Overlapping intervals are not a test and are not used "
-            "as one."
+            "Tied (95 %): the simultaneous 95 % interval of the ratio contains 1. Where all are equally fast, any is "
+            "called slower in at most 5 % of studies. The highest of many means is partly chance. Overlapping "
+            "intervals are not a test and are not used as one."
         )
     )
     return Section("answer", title, lead({model: cards[0] for model, cards in found.items()}), tuple(parts))
@@ -65,9 +65,14 @@ def lead(fastest: dict[str, content.Card]) -> str:
             )
             continue
         bounds = card.interval.removeprefix("95 %: ").rpartition(",")[0].replace(" to ", ", ")
+        value = f"**{card.name}**: {card.value} [{bounds}]"
         others = f"{card.untested} other{'s' * (card.untested != 1)} with fewer than 3 repeats"
-        alike = ", tied with others (95 %)" if card.alike else f", {others} not ranked" if card.untested else ""
-        said.append(f"{model} is fastest with **{card.name}**: {card.value} [{bounds}]{alike}.")
+        alone = f", {others} not ranked" if card.untested else ""
+        said.append(
+            f"{model}: no single fastest; {card.tied + 1} configurations are tied (95 %), the highest mean is {value}."
+            if card.tied
+            else f"{model} is fastest with {value}{alone}."
+        )
     return " ".join([*said, f"{len(fastest) - 3} more models below."] if len(fastest) > 3 else said)
 
 
@@ -81,7 +86,9 @@ def trust(found: list[Finding], results: Results) -> Text:
     more = [f"{len(titles) - MOST_TITLES} more"] if len(titles) > MOST_TITLES else []
     named = "; ".join([*titles[:MOST_TITLES], *more])
     if not wrong + doubts:
-        return Text(f"No warnings. Notes: {named}." if named else "No warnings.", "good")
+        text = f"No warnings. Notes: {named}." if named else "No warnings."
+        wide = answers.precision(results)
+        return Text(f"{text} {wide}".strip(), "note" if wide else "good")
     counts = [f"{wrong} wrong"] * bool(wrong)
     counts += [f"{doubts} doubt{'s' * (doubts != 1)}"] * bool(doubts)
     tone = content.WRONG if wrong else content.DOUBT

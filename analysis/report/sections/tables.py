@@ -33,8 +33,9 @@ def section(material: Material) -> Section:
         parts += material.parts(what, partial(_listed, listing, results))
     lead = (
         f"Means of {results.repeats}. ▲: the fastest of its row; ≈: tied with it (95 %); ▼: the slowest of its row, "
-        "slower than the fastest (p < 0.05, Welch; not corrected for the number of rows). ★: the row of the fastest "
-        "of all. Bars: shares of the largest value of the table. A failed configuration shows its status."
+        "slower than the fastest. What is not tied is slower (p < 0.05, corrected for all rows of the study) or, with "
+        "fewer than 3 repeats, not tested. ★: the row of the fastest of all. Bars: shares of the largest value of the "
+        "table. A failed configuration shows its status."
     )
     return Section("tables", "Tables", lead, tuple(parts))
 

@@ -13,6 +13,7 @@ from analysis.frames import comparability, outcomes
 from analysis.frames.gates import NOT_CHECKED, PASSED
 from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow
+from analysis.report import answers
 from analysis.report.content import DOUBT, GOOD, WRONG, Bullets, Fold, Heading, Part, Section, Text, missing
 from analysis.report.grids import of_rows
 from analysis.report.material import Material
@@ -73,7 +74,9 @@ def _warnings(found: list[Finding], results: Results) -> Iterator[Part]:
     yield Heading("Warnings")
     if not found:
         none = not (results.configurations.n > 0).any()
-        yield Text("Nothing was measured, so nothing was checked.") if none else Text("No warnings.", GOOD)
+        wide = "" if none else answers.precision(results)
+        text = "Nothing was measured, so nothing was checked." if none else f"No warnings. {wide}".strip()
+        yield Text(text, GOOD if not none and not wide else "note")
     names = {str(row["configuration"]): _name(row) for row in results.rows}
     for one in found:
         yield Text(f"**{one.title}.** {one.text}", TONES[one.severity], f"{one.severity} {_flaw(one)}".strip())
