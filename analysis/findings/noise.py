@@ -3,15 +3,16 @@
 floor    relative spread between repeats: of the sentinel, the one configuration that is repeated through the whole
          sweep (scaling_study/study/sentinel.py), or pooled over all where the study has none. Said to be too much only
          where its whole interval is above the study's target
-drift    do later repeats of a configuration tend to be slower, or faster, than its earlier ones? Kendall's test,
+drift    do later repeats of a configuration tend to be slower, or faster, than its earlier ones? Kendall's S,
          configuration by configuration and added up (Hirsch, Slack and Smith, Water Resour. Res. 18, 1982, whose
-         seasons our configurations are). It asks for the order within each only, so nothing is assumed of how
-         noisy they are. Its null distribution is worked out, not approximated: that of one configuration with n
-         repeats is that of the inversions of n things, that of all is their convolution.
+         seasons our configurations are). Only the order within each counts, so nothing is assumed of how noisy they
+         are. Runs close in time are alike, so the sweep is cut into blocks of time, which are taken to be
+         exchangeable where nothing drifts: the null distribution is that of all orders of the blocks.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,10 @@ from analysis.frames.results import Results
 
 FALSE_ALARMS = 0.02  # of studies without drift; the test is exact, so at most so many
 FEWEST = 3  # degrees of freedom; below, a spread says nothing
-MOST_EXACT = 4_000  # pairs; beyond, the normal limit is exact enough
+BLOCK = 4  # runs of a block, at least: neighbours in time correlate, blocks of so many hardly
+FEWEST_BLOCKS, MOST_BLOCKS = 5, 10  # below, no order of them is rarer than FALSE_ALARMS: 2 / 4! = 0.08
+MOST_EXACT = 7  # blocks, of which all orders are counted; beyond, DRAWS of them are drawn, from a fixed seed
+DRAWS = 20_000
 COLUMNS = ("configuration", "repeat", "at", "hours", "place", "relative", "sentinel")
 Values = NDArray[np.float64]
 
@@ -59,6 +63,7 @@ class Drift:
     p: float
     trials: int
     configurations: int
+    blocks: int
     hours: float
 
     @property
@@ -138,28 +143,46 @@ def floor(runs: pd.DataFrame) -> Floor | None:
 
 
 def drift(runs: pd.DataFrame) -> Drift | None:
-    """Over all configurations of `runs` (COLUMNS); None where no order of their repeats could be surprising."""
+    """Over all configurations of `runs` (COLUMNS, in the order of time); None for fewer than FEWEST_BLOCKS blocks."""
+    block = blocks(len(runs))
+    if len(runs) < FEWEST_BLOCKS * BLOCK:
+        return None
     indices = runs.groupby("configuration", sort=False).indices.values()
     relative, place = runs.relative.to_numpy(float), runs.place.to_numpy(float)
     series = [relative[at] for at in indices]
-    if 2 * _least_p([len(one) for one in series]) > FALSE_ALARMS:
-        return None
     total = _slope([place[at] for at in indices], series)
-    return Drift(total, trend(series), len(runs), len(series), float(runs.hours.max()))
+    p = trend(series, [block[at] for at in indices])
+    return Drift(total, p, len(runs), len(series), int(block[-1]) + 1, float(runs.hours.max()))
 
 
-def trend(series: Sequence[Values]) -> float:
-    """The two-sided p-value of a common trend; each series in the order of time, any scale of its own."""
-    lengths = [len(one) for one in series]
-    pairs = sum(n * (n - 1) // 2 for n in lengths)
-    falls = sum(int((one[:, None] > one[None, :])[np.triu_indices(len(one), 1)].sum()) for one in series)
-    if pairs > MOST_EXACT:
-        variance = sum(n * (n - 1) * (2 * n + 5) for n in lengths) / 18
-        score = abs(2 * falls - pairs)
-        return math.erfc(max(0.0, score - 1) / math.sqrt(2 * variance))
-    chances = _chances(tuple(sorted(lengths)))
-    tail = chances[: min(falls, pairs - falls) + 1].sum()
-    return float(min(1.0, 2 * tail))
+def blocks(count: int) -> NDArray[np.intp]:
+    """(count,) of each run, in the order of time, the number of its block, from 0: as many as there may be."""
+    number = min(MOST_BLOCKS, count // BLOCK)
+    return np.arange(count) * number // max(1, count)
+
+
+def trend(series: Sequence[Values], blocks: Sequence[NDArray[np.intp]]) -> float:
+    """The two-sided p-value of a common trend over blocks of time.
+
+    Each series in the order of time and of any scale of its own, with the block (0, 1, ...) of each of its values.
+    """
+    count = 1 + max(int(own.max()) for own in blocks)
+    rises = np.zeros((count, count))  # [a, b]: of values in block b over those in block a
+    for values, own in zip(series, blocks, strict=True):
+        np.add.at(rises, (own[:, None], own[None, :]), np.sign(values[None, :] - values[:, None]))
+    orders = _orders(count)
+    earlier, later = np.triu_indices(count, 1)
+    scores = rises[orders[:, earlier], orders[:, later]].sum(axis=1)
+    return float(np.mean(np.abs(scores) >= abs(scores[0])))  # the first is the order that was
+
+
+@cache
+def _orders(count: int) -> NDArray[np.intp]:
+    """(k, count) orders of so many blocks: all of them, or DRAWS and the one that was, which is the first."""
+    if count <= MOST_EXACT:
+        return np.array(list(itertools.permutations(range(count))))
+    rng = np.random.default_rng(count)
+    return np.array([np.arange(count), *(rng.permutation(count) for _ in range(DRAWS))])
 
 
 def _slope(places: Sequence[Values], series: Sequence[Values]) -> float:
@@ -170,18 +193,3 @@ def _slope(places: Sequence[Values], series: Sequence[Values]) -> float:
         for earlier, later in [np.triu_indices(len(x), 1)]
     ]
     return float(np.expm1(np.median(np.concatenate(slopes))))
-
-
-@cache
-def _chances(lengths: tuple[int, ...]) -> Values:
-    """How likely each number of falls is, over series of these lengths, where every order is as likely as another."""
-    made: Values = np.ones(1)
-    for n in lengths:
-        for size in range(2, n + 1):  # the inversions of n things: one more thing adds 0 to size - 1, evenly
-            made = np.convolve(made, np.full(size, 1 / size))
-    return made
-
-
-def _least_p(lengths: Sequence[int]) -> float:
-    """How likely the most surprising order of all is."""
-    return math.exp(-sum(math.lgamma(n + 1) for n in lengths))

@@ -45,9 +45,9 @@ def floor_text(least: Floor) -> str:
 def drift_text(moved: Drift | None) -> str:
     """The trend in a sentence, or that none can be known."""
     if moved is None:
-        return "Drift: not known, too few repeats."
+        return f"Drift: not known, too few repeats (fewer than {noise.FEWEST_BLOCKS * noise.BLOCK} runs)."
     seen = "yes" if moved.found else "not significant"
     return (
-        f"Drift: {seen}, {two_figure_percentage(moved.total, '+')} % from the first run to the last "
-        f"(p = {moved.p:.2g}, Kendall's test within {moved.configurations} configurations)."
+        f"Drift: {seen}, {two_figure_percentage(moved.total, '+')} % from the first run to the last (p = {moved.p:.2g}, "
+        f"Kendall's test within {moved.configurations} configurations, over {moved.blocks} blocks of the sweep)."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 from drawings import Figures, shown
 from matplotlib.collections import LineCollection
 from planted import Planted, plant, plant_gates, record
-from simulations import Seen
+from simulations import Seen, times
 
 from analysis import findings
 from analysis.figures import drift as figure
@@ -115,7 +115,7 @@ def test_a_wild_machine_is_said_without_powers_of_ten() -> None:
 def test_a_machine_that_slows_down_is_seen_with_how_much(tmp_path: Path) -> None:
     done = swept(tmp_path, drift=-0.10)
     moved = noise.drift(noise.table(done))
-    assert moved is not None and moved.found and moved.p < 1e-4
+    assert moved is not None and moved.found and moved.p < 0.01 and moved.blocks == 6
     assert -0.13 < moved.total < -0.07 and moved.trials == 24 and math.isclose(moved.hours, 23 / 12)
     (seen,) = [one for one in findings.all_findings(done) if one.flaw == "drift"]
     assert seen.severity == "doubt" and "tend to be slower: -" in seen.text
@@ -131,50 +131,70 @@ def test_a_level_machine_does_not_drift(tmp_path: Path) -> None:
     assert moved is not None and not moved.found
 
 
-@pytest.mark.parametrize("lengths", [(3,), (4,), (2, 3), (3, 3), (2, 2, 2)])
-def test_the_p_value_is_that_of_counting_all_orders(lengths: tuple[int, ...]) -> None:
-    def falls(order: tuple[tuple[int, ...], ...]) -> int:
-        return sum(a > b for one in order for a, b in itertools.combinations(one, 2))
-
-    orders = list(itertools.product(*(itertools.permutations(range(n)) for n in lengths)))
-    counts = Counter(map(falls, orders))
-    pairs = sum(n * (n - 1) // 2 for n in lengths)
-    for order in orders:
-        low = min(falls(order), pairs - falls(order))
-        expected = min(1.0, 2 * sum(counts[k] for k in range(low + 1)) / len(orders))
-        assert math.isclose(noise.trend([np.array(one, float) for one in order]), expected, abs_tol=1e-12)
+def test_blocks_are_of_alike_size_and_in_order() -> None:
+    for count in (20, 23, 24, 48, 400):
+        made = noise.blocks(count)
+        sizes = np.bincount(made)
+        assert (np.diff(made) >= 0).all() and sizes.min() >= noise.BLOCK and sizes.max() - sizes.min() <= 1
+        assert noise.FEWEST_BLOCKS <= len(sizes) <= noise.MOST_BLOCKS
 
 
-def test_beyond_what_is_counted_the_normal_limit_is_as_good() -> None:
-    rng = np.random.default_rng(5)
-    series = [rng.standard_normal(3) + 0.01 * np.arange(3) for _ in range(1300)]
-    exact = noise.trend(series)
-    limit = noise.trend([*series, *([np.zeros(1)] * 5)])
-    assert exact == limit, "one repeat says nothing"
-    more = [*series, *(rng.standard_normal(3) for _ in range(60))]
-    assert sum(len(one) for one in more) > noise.MOST_EXACT and 0 <= noise.trend(more) <= 1
+def test_the_p_value_is_that_of_counting_all_orders_of_the_blocks() -> None:
+    rng = np.random.default_rng(2)
+    values = rng.standard_normal(10)
+    at = np.repeat(np.arange(5), 2)
+
+    def score(order: tuple[int, ...]) -> int:
+        place = np.argsort(order)[at]
+        pairs = itertools.permutations(range(10), 2)
+        return sum(int(np.sign(values[b] - values[a])) for a, b in pairs if place[a] < place[b])
+
+    scores = [abs(score(order)) for order in itertools.permutations(range(5))]
+    expected = np.mean([one >= scores[0] for one in scores])
+    assert math.isclose(noise.trend([values], [at]), expected, abs_tol=1e-12)
 
 
-def test_it_is_wrong_as_rarely_as_it_says() -> None:
-    """Whatever the noise of each configuration: heavy tails, unlike scales."""
-    rng = np.random.default_rng(11)
-    ps = []
-    for _ in range(2000):
-        scales = rng.uniform(0.001, 0.2, 8)
-        ps.append(noise.trend([scale * rng.standard_t(2, size=int(rng.integers(2, 6))) for scale in scales]))
-    for level in (noise.FALSE_ALARMS, 0.05, 0.2):
-        assert Seen(int(np.sum(np.array(ps) <= level)), len(ps)).keeps(most=level)
+def series_of(speeds: np.ndarray[Any, Any], order: Sequence[int]) -> float:
+    """The p-value for runs of the configurations `order`, with these logs of speed."""
+    names, block = np.array(order), noise.blocks(len(order))
+    whose = [np.flatnonzero(names == one) for one in dict.fromkeys(order)]
+    return noise.trend([speeds[at] for at in whose], [block[at] for at in whose])
+
+
+@pytest.mark.parametrize(("configurations", "repeats"), [(16, 3), (8, 5), (3, 8), (1, 40)])
+@pytest.mark.parametrize("likeness", [0.0, 0.39])
+def test_a_machine_whose_runs_are_like_their_neighbours_does_not_drift(
+    configurations: int, repeats: int, likeness: float
+) -> None:
+    """Runs that follow one another correlated at 0.39 in a real sweep; a test that takes them for independent calls
+    drift in 5 to 7 % of such studies where its level is 2 %."""
+    studies, rng, count = times(400, 5_000), np.random.default_rng(31), configurations * repeats
+    alarms = 0
+    for _ in range(studies):
+        order = [one for _ in range(repeats) for one in rng.permutation(configurations)]
+        state = [rng.standard_normal()]
+        for step in rng.standard_normal(count - 1) * math.sqrt(1 - likeness**2):
+            state.append(likeness * state[-1] + step)
+        scales = rng.uniform(0.001, 0.1, configurations)[order]
+        alarms += series_of(scales * (np.array(state) + 0.5 * rng.standard_t(3, count)), order) <= noise.FALSE_ALARMS
+    seen = Seen(alarms, studies)
+    print(f"\n{configurations} configurations, {repeats} repeats, neighbours alike to {likeness}: drift in {seen}")
+    assert seen.keeps(most=0.05)
 
 
 def test_repeats_that_were_added_because_of_a_spread_are_no_drift() -> None:
     """More are run, later, of what its first repeats show to be noisy: that says nothing of the machine."""
-    rng = np.random.default_rng(13)
-    ps = []
-    for _ in range(1000):
-        speeds = 100 * np.exp(rng.uniform(0.002, 0.06, (8, 1)) * rng.standard_normal((8, 10)))
-        ps.append(noise.trend([one[: min(10, repeats_for(one[:3], 0.02))] for one in speeds]))
-    false = int(np.sum(np.array(ps) <= noise.FALSE_ALARMS))
-    assert Seen(false, len(ps)).keeps(most=noise.FALSE_ALARMS)
+    studies, rng = times(400, 5_000), np.random.default_rng(13)
+    alarms = 0
+    for _ in range(studies):
+        speeds = np.exp(rng.uniform(0.002, 0.06, (8, 1)) * rng.standard_normal((8, 10)))
+        counts = [min(10, repeats_for(one[:3], 0.02)) for one in speeds]
+        order = [one for repeat in range(10) for one in range(8) if repeat < counts[one]]
+        runs = np.concatenate(
+            [[speeds[one, repeat] for one in range(8) if repeat < counts[one]] for repeat in range(10)]
+        )
+        alarms += series_of(np.log(runs), order) <= noise.FALSE_ALARMS
+    assert Seen(alarms, studies).keeps(most=0.05), alarms
 
 
 def test_repeats_whose_start_is_not_known_are_left_out(tmp_path: Path) -> None:
@@ -216,7 +236,7 @@ def test_the_table_of_findings_has_the_machine_under_it(tmp_path: Path) -> None:
     (sound,) = listing.listing(swept(tmp_path / "few", repeats=1))
     assert (
         "Noise floor: not known, too few repeats." in sound.notes
-        and "Drift: not known, too few repeats." in sound.notes
+        and "Drift: not known, too few repeats (fewer than 20 runs)." in sound.notes
     )
 
 
