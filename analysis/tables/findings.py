@@ -47,7 +47,7 @@ def drift_text(moved: Drift | None) -> str:
     if moved is None:
         return f"Drift: not known, too few repeats (fewer than {noise.FEWEST_BLOCKS * noise.BLOCK} runs)."
     seen = "yes" if moved.found else "not significant"
-    return (
-        f"Drift: {seen}, {two_figure_percentage(moved.total, '+')} % from the first run to the last (p = {moved.p:.2g}, "
-        f"Kendall's test within {moved.configurations} configurations, over {moved.blocks} blocks of the sweep)."
+    test = (
+        f"p = {moved.p:.2g}, Kendall's test within {moved.configurations} configurations, {moved.blocks} blocks of time"
     )
+    return f"Drift: {seen}, {two_figure_percentage(moved.total, '+')} % from the first run to the last ({test})."

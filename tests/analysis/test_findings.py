@@ -537,7 +537,7 @@ def test_the_terminal_prints_every_finding_the_worst_first_and_the_machine(tmp_p
     text = printed(plant_flawed(tmp_path, [Flawed(replace(ONE, repeats=1), {"warmup_seconds": []}), TWO]))
     warned = text[text.index("\nWarnings") :]
     assert warned.index("wrong: No warm-up (F1). Timed from") < warned.index("doubt: Too few repeats (F2)")
-    assert "Noise floor: not known, too few repeats." in warned and "Drift: not known, too few repeats." in warned
+    assert "Noise floor: not known, too few repeats." in warned and "Drift: not known, too few repeats" in warned
 
 
 def test_the_terminal_says_that_there_are_none(tmp_path: Path) -> None:
@@ -549,6 +549,14 @@ def test_words_of_others_are_text_in_the_terminal_too(tmp_path: Path) -> None:
     done = plant_flawed(tmp_path, [ONE, Flawed(TWO, {}, {"commit": "[bold red]x"})])
     done.details.facts.loc[done.details.facts.index[0], "commit"] = "y"
     assert "[bold red]x (2 trials)" in printed(done)
+
+
+def test_what_was_not_measured_in_turns_is_doubted(tmp_path: Path) -> None:
+    """Both were run three times, one of them two hours later: after `--where`, an addition or extra repeats."""
+    later = Flawed(TWO, {}, {"started_at": "2026-01-31T12:03:00+00:00"})
+    seen = found(plant_flawed(tmp_path, [ONE, later]), "apart")
+    assert seen.severity == "doubt" and "up to 120 minutes apart" in seen.text and len(seen.configurations) == 2
+    assert "apart" not in flaws(plant_flawed(tmp_path / "turns", [ONE, TWO]))
 
 
 # --- which flaws were looked for ---
