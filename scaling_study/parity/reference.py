@@ -78,7 +78,8 @@ def loaded(trial: Trial, rank: int, readers: int, device: torch.device) -> Workl
     A pipeline's micro-batches are parts whose gradients add up: what BatchNorm sees, and the mean of their losses.
     """
     parts = trial.micro_batches or trial.accumulation
-    whole = replace(trial, compile=False, accumulation=parts, batch_per_worker=trial.global_batch // readers)
+    plain = replace(trial, compile=False, memory_format="contiguous")
+    whole = replace(plain, accumulation=parts, batch_per_worker=trial.global_batch // readers)
     return workloads.load(whole, Ranks(rank=rank, world_size=readers, device=device))
 
 

@@ -103,6 +103,16 @@ def asked(gate):
     return {key: getattr(gate, key) for key in pipelines.SHAPE if getattr(gate, key) is not None}
 
 
+@pytest.mark.parametrize("path", [{"compile": True}, {"memory_format": "channels_last"}])
+def test_another_path_through_the_kernels_is_shown_by_itself(path):
+    """The plain path's gate shows nothing of what torch.compile makes, or of kernels for another layout."""
+    plain = Trial(framework="torch_ddp", model="resnet8", workers=2, allreduce="fp16", device="cpu")
+    ours = replace(plain, **path)
+    assert not set(gates.gate_ids(ours)) & set(gates.gate_ids(plain))
+    assert all(getattr(gate, key) == value for gate in gates.gates_of(ours) for key, value in path.items())
+    assert len(gates.needed([plain, ours])) == 4
+
+
 def test_16_bit_compute_is_shown_too_and_alone_where_nothing_is_reduced():
     _, half = gates.gates_of(Trial(precision="bf16", allreduce="none", device="cpu"))
     assert (half.framework, half.precision, half.allreduce) == ("single", "bf16", "none")
