@@ -72,6 +72,9 @@ class Trial:
     cores_per_worker: int | None = _key(
         None, "CPU cores a worker is pinned to (default: an equal share of this machine)", minimum=1
     )
+    allocator: str = _key(
+        "fixed", "memory of the CPU: fixed thresholds, or as the C library has them", choices=("fixed", "system")
+    )
     oversubscribe: bool = _key(False, "allow more workers than cores or GPUs; such rows carry no speed-up")
     data: str = _key("auto", "auto: real data if available, else synthetic", choices=offered("data"))
     image_size: int | None = _key(None, "side of the square images in pixels (default: the data's own)", minimum=8)
@@ -130,8 +133,8 @@ class Trial:
     def configuration(self) -> str:
         """Readable id of this trial without its repeat number; the digits are a hash of every key that is given.
 
-        Keys that are None, and LATER ones at their default, take no part: a key that a later version adds leaves
-        the ids of older results alone.
+        Keys that are None, and LATER ones as they were before, take no part: a key that a later version adds leaves
+        the ids of older results alone, and a new default has ids of its own.
         """
 
         def kept(part: Trial | Window) -> dict[str, Any]:
@@ -196,7 +199,7 @@ class Trial:
 
 
 NAMES = {part: tuple(f.name for f in fields(part)) for part in (Trial, Window)}
-LATER = {"accumulation": 1, "compile": False}  # keys with a default, younger than the first results
+LATER = {"accumulation": 1, "compile": False, "allocator": "system"}  # keys younger than the first results: as it was
 ALWAYS_SHOWN = ("model", "batch_per_worker", "allreduce", "data")  # a command line without these says too little
 LAUNCHERS_BUSINESS = ("framework", "hosts", "launcher", "controller", "oversubscribe", "machine", "repeat")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.settings import CHECKOUT
-from scaling_study.trial import Trial, Window, flag, parser, script_keys
+from scaling_study.trial import LATER, Trial, Window, flag, parser, script_keys
 
 ANOTHER: dict[str, Any] = {  # for every key a value that is not its default
     "framework": "horovod", "model": "resnet50", "batch_per_worker": 33, "allreduce": "fp16", "precision": "bf16",
@@ -23,6 +23,7 @@ ANOTHER: dict[str, Any] = {  # for every key a value that is not its default
     "zero_stage": 2, "schedule": "gpipe", "stages": 2, "virtual_stages": 2, "micro_batches": 4, "replicas": 1,
     "stage_cut": "time", "warmup_epochs": 1, "bucket_bytes": 1 << 20, "fusion_bytes": 1 << 21, "cycle_seconds": 0.002,
     "collective": "all_gather", "min_bytes": 64, "max_bytes": 1 << 22, "size_factor": 2,
+    "allocator": "system",
     "seed": 7, "epochs": 2, "find": "max_batch", "machine": "abcd1234", "repeat": 2, "window": Window(min_steps=11),
 }  # fmt: skip
 FIRST_KEYS = (  # those of the first version, whose ids name results that people have
@@ -44,8 +45,8 @@ def test_every_key_has_another_value_to_be_tested_with() -> None:
 
 def test_ids_are_stable() -> None:
     """They name folders of results that people have: change one, and no finished trial is found again."""
-    assert Trial().id == "single-resnet18-b32-fp32-w1-ce5c5c474e39.r1"
-    first = {name: ANOTHER[name] for name in FIRST_KEYS}
+    assert Trial(**LATER).id == "single-resnet18-b32-fp32-w1-ce5c5c474e39.r1"
+    first = {name: ANOTHER[name] for name in FIRST_KEYS} | LATER
     assert Trial(**first).id == "horovod-resnet50-b33-fp16-w2-0ca739be2c98.r2"
     assert Trial(**first).configuration == "horovod-resnet50-b33-fp16-w2-0ca739be2c98"
 
@@ -119,10 +120,11 @@ def test_to_dict_has_every_key_but_the_window() -> None:
         (
             Trial(**{**ANOTHER, "window": Window(0, 3, 0.25, 12.5, 40)}),
             ["--model", "resnet50", "--batch-per-worker", "33", "--allreduce", "fp16", "--precision", "bf16",
-             "--device", "cpu", "--cores-per-worker", "3", "--data", "synthetic", "--image-size", "64",
-             "--memory-format", "channels_last", "--sequence-length", "64", "--padding", "dynamic",
-             "--learning-rate", "0.1", "--accumulation", "3", "--compile", "--fusion-bytes", "2097152",
-             "--cycle-seconds", "0.002", "--seed", "7", "--epochs", "2", "--warmup-epochs", "1", "--find", "max_batch",
+             "--device", "cpu", "--cores-per-worker", "3", "--allocator", "system", "--data", "synthetic",
+             "--image-size", "64", "--memory-format", "channels_last", "--sequence-length", "64",
+             "--padding", "dynamic", "--learning-rate", "0.1", "--accumulation", "3", "--compile",
+             "--fusion-bytes", "2097152", "--cycle-seconds", "0.002", "--seed", "7", "--epochs", "2",
+             "--warmup-epochs", "1", "--find", "max_batch",
              "--warmup-steps", "0", "--min-steps", "3", "--min-seconds", "0.25", "--max-seconds", "12.5",
              "--max-steps", "40"],
         ),

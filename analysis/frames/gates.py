@@ -12,7 +12,7 @@ from typing import Any
 
 from scaling_study.records.store import Record
 from scaling_study.study import gates
-from scaling_study.trial import Trial, Window
+from scaling_study.trial import LATER, Trial, Window
 
 PASSED, NOT_CHECKED = "passed", "not checked"
 GATE = "parity"  # what such a trial is to `find`
@@ -29,8 +29,8 @@ def own(record: Record) -> str:
 
 
 def asked(record: Record) -> Trial:
-    """The trial of a record, whichever version wrote it: keys that it did not know yet are at their defaults."""
-    trial = {key: value for key, value in record.trial.items() if key in KEYS}
+    """The trial of a record, whichever version wrote it: keys that it did not know yet are as they were then."""
+    trial = {**LATER, **{key: value for key, value in record.trial.items() if key in KEYS}}
     window = {key: value for key, value in record.window.items() if key in TIMES}
     return Trial.from_dict({**trial, "window": window})
 

@@ -23,6 +23,7 @@ class TrialKeys(TypedDict):
     controller: str | None
     device: str
     cores_per_worker: int | None
+    allocator: str
     oversubscribe: bool
     data: str
     image_size: int | None

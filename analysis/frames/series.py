@@ -24,6 +24,7 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
     "zero_stage": lambda stage: f"ZeRO-{stage}",
     "accumulation": lambda parts: f"accumulation {parts}" if parts > 1 else "",
     "compile": lambda compiled: "compiled" if compiled else "",
+    "allocator": lambda kind: "" if kind == "fixed" else f"allocator {kind}",
     "padding": lambda kind: f"{kind} padding",
     "sequence_length": lambda tokens: f"{tokens} tokens",
     "image_size": lambda side: f"{side} px",

@@ -23,10 +23,10 @@ from scaling_study.quoting import printable
 from scaling_study.records import store
 from scaling_study.records.reading import MissingRecord, UnreadableRecord
 from scaling_study.records.store import Record
-from scaling_study.trial import Trial
+from scaling_study.trial import LATER, Trial
 
 TRIAL_KEYS = tuple(Trial().to_dict())
-LATER_KEYS = {key: value for key, value in Trial().to_dict().items() if key != "global_batch"}  # of older records
+OF_OLDER = {name: value for name, value in (Trial().to_dict() | LATER).items() if name != "global_batch"}  # records
 TEXTS = (
     *("study", "trial", "configuration", "status", "reason", "data_source"),
     *("parity", "parity_gates", "started_at", "error"),
@@ -191,7 +191,7 @@ def row(record: Record) -> dict[str, Any]:
 
 def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
     """The row without what its interval says, and what that is worked out from."""
-    known = LATER_KEYS | record.trial
+    known = OF_OLDER | record.trial
     result = dict.fromkeys(COLUMNS) | {key: known.get(key) for key in TRIAL_KEYS}
     result |= {"study": record.study, "trial": record.id, "configuration": record.configuration}
     result |= {"status": record.status, "reason": record.reason, "error": record.error}

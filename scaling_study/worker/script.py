@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from scaling_study.measure import measure
+from scaling_study.measure import allocator, measure
 from scaling_study.ranks import Ranks, as_launched, leave_torch
 from scaling_study.records import store
 from scaling_study.trial import Trial
@@ -38,6 +38,8 @@ def run(
     """
     trial, record = Trial.from_argv(framework)
     try:
+        if trial.allocator == "fixed":
+            allocator.fix_thresholds()
         ranks = join(trial)
         trial = as_launched(trial, ranks)
         measure(build(trial, ranks), trial, ranks, record)
