@@ -95,28 +95,25 @@ def test_a_printed_command_works_when_pasted(tiny):
 
 
 @pytest.mark.slow
-def test_a_sweep_then_the_same_again(tiny):
+def test_a_sweep_in_two_calls_then_the_same_again(tiny):
+    (tiny / "tiny.yaml").write_text(TINY.replace("repeats: 2", "repeats: 1"))
+    first = sweep("tiny.yaml", "--json", "--max-trials", "1", cwd=tiny)
+    assert first.returncode == 0, first.stdout + first.stderr
+    (trial,) = json.loads(first.stdout)["trials"]
+    assert trial["status"] == "ok" and trial["samples_per_second"] > 0
     done = sweep("tiny.yaml", cwd=tiny)
     assert done.returncode == 0, done.stdout + done.stderr
     results = tiny / "results" / "tiny"
     rows = list(csv.DictReader((results / "results.csv").open()))
-    assert len(rows) == 4 and {row["status"] for row in rows} == {"ok"}
+    assert len(rows) == 2 and {row["status"] for row in rows} == {"ok"}
     assert {row["data_source"] for row in rows} == {"synthetic (asked for)"}
     assert "SYNTHETIC" in done.stdout.upper()
     assert list((results / "figures").glob("*.png")) and list((results / "tables").glob("*.md"))
     records = sorted(results.glob("trials/*/record.json"))
     times = [path.stat().st_mtime_ns for path in records]
     again = sweep("tiny.yaml", cwd=tiny)
-    assert again.returncode == 0 and "4 of 4 trials are already finished" in again.stdout
+    assert again.returncode == 0 and "2 of 2 trials are already finished" in again.stdout
     assert [path.stat().st_mtime_ns for path in records] == times
-
-
-@pytest.mark.slow
-def test_json_for_scripts(tiny):
-    done = sweep("tiny.yaml", "--json", "--max-trials", "1", cwd=tiny)
-    assert done.returncode == 0
-    (trial,) = json.loads(done.stdout)["trials"]
-    assert trial["status"] == "ok" and trial["samples_per_second"] > 0
 
 
 @pytest.mark.slow
@@ -143,21 +140,12 @@ def test_ctrl_c_keeps_what_is_finished_says_how_to_go_on_and_leaves_nothing(tiny
 
 
 @pytest.mark.slow
-def test_a_failing_trial_gives_exit_code_1_and_its_cause(tmp_path):
-    study = "study: big\nmeasure: {repeats: 1, max_repeats: 1}\n"
-    study += "sweeps: [{framework: single, data: synthetic, model: resnet8, image_size: 100000}]\n"
-    (tmp_path / "big.yaml").write_text(study)
-    done = sweep("big.yaml", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "oom" in done.stdout
-
-
-@pytest.mark.slow
 def test_a_larger_batch_than_one_out_of_memory_is_implied_and_no_failure_of_its_own(tmp_path):
     study = "study: big\nparity: false\nmeasure: {repeats: 1, max_repeats: 1}\n"
     study += "sweeps: [{framework: single, data: synthetic, model: resnet8, image_size: 100000, "
     (tmp_path / "big.yaml").write_text(study + "matrix: {batch_per_worker: [1, 2]}}]\n")
-    assert sweep("big.yaml", "--where", "batch_per_worker=1", cwd=tmp_path).returncode == 1, "it really ran out"
+    failed = sweep("big.yaml", "--where", "batch_per_worker=1", cwd=tmp_path)
+    assert failed.returncode == 1 and "oom: single-resnet8-b1-" in failed.stdout, "it really ran out"
     implied = sweep("big.yaml", "--where", "batch_per_worker=2", cwd=tmp_path)
     assert implied.returncode == 0, implied.stdout + implied.stderr
     assert "Skipped because a smaller batch ran out of memory: 1 (--no-prune runs them)." in implied.stdout
