@@ -26,12 +26,12 @@ MANY = f"{HOROVOD}batch_per_worker: [1, 2, 3, 4, 5, 6, 7, 8], workers: [1, 2]}}\
 REAL = """
 study: a
 baseline: {framework: single}
-sentinel: {framework: single}
+sentinel: {batch_per_worker: 4}
 parity: false
 measure: {warmup_steps: 1, min_steps: 5, min_seconds: 0, repeats: 2, max_repeats: 2}
 sweeps:
   - {framework: single, model: resnet8, batch_per_worker: 4, data: synthetic}
-  - {framework: torch_ddp, model: resnet8, batch_per_worker: 4, workers: 2, data: synthetic}
+  - {framework: single, model: resnet8, batch_per_worker: 8, data: synthetic}
 """
 WATCHED = f"sentinel: {{workers: 1, batch_per_worker: 4}}\n{MANY}"
 
@@ -130,7 +130,7 @@ def test_the_driver_runs_it_as_planned_and_records_how_often_it_was_meant_to(
 def test_a_short_real_study_shows_the_floor_of_its_sentinel(
     plan_of: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """One process, and two under torchrun, really trained; one more repeat for each of the others instead of ten."""
+    """Really trained; one more repeat of the sentinel for each other trial instead of ten."""
     monkeypatch.setattr(sentinel, "EVERY", 1)
     made = plan_of(REAL)
     seen, _ = planted_sweeps.run(made, tmp_path)
