@@ -25,11 +25,8 @@ STEPS, BATCH = 10, 8
 
 STUDY = """\
 study: mine
-baseline: {framework: single}
 measure: {warmup_steps: 1, min_steps: 10, min_seconds: 0, repeats: 1, max_repeats: 1}
 sweeps:
-  - framework: single
-    model: sine_mlp
   - framework: torch_ddp
     model: sine_mlp
     workers: 2
@@ -112,7 +109,7 @@ def test_a_study_of_it_runs_from_plan_to_parity(run, tmp_path):
     study.write_text(STUDY, encoding="utf-8")
     command = [sys.executable, str(CHECKOUT / "run_sweep.py"), str(study)]
     planned = json.loads(run([*command, "--dry-run", "--json"], tmp_path).stdout)["trials"]
-    assert [(trial["model"], trial["data"]) for trial in planned] == [("sine_mlp", "auto")] * 2
+    assert [(trial["model"], trial["data"]) for trial in planned] == [("sine_mlp", "auto")]
     assert not any(trial["unsupported"] for trial in planned)
     run([*command, "--results", str(tmp_path / "results"), "--quiet"], tmp_path)
     with (tmp_path / "results" / "mine" / "results.csv").open(encoding="utf-8", newline="") as stream:

@@ -17,11 +17,8 @@ EXAMPLE = CHECKOUT / "examples" / "framework"
 NEEDED = ("scaling_study", "analysis", "data_parallel", "run_sweep.py", "setup.cfg")
 STUDY = """
 study: added
-baseline: {framework: single}
 measure: {warmup_steps: 1, min_steps: 3, min_seconds: 0, repeats: 1}
 sweeps:
-  - framework: single
-    matrix: {model: [resnet8], batch_per_worker: [8], data: [synthetic]}
   - framework: torch_zero1
     matrix: {model: [resnet8], batch_per_worker: [8], data: [synthetic], workers: [2]}
 """
