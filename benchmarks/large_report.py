@@ -75,7 +75,8 @@ def run(options: Options) -> list[Finding]:
         most = [str(QUICK_CONFIGURATIONS)] if options.quick else []
         said = _python(str(PLANTER), str(folder), *most)
         print(f"  planted: {said.strip()}", flush=True)
-        _python("-c", MEASURED, str(folder))  # once for the page cache, and for matplotlib's own
+        if not options.quick:
+            _python("-c", MEASURED, str(folder))  # once for the page cache, and for matplotlib's own
         taken: list[dict[str, float]] = [json.loads(_python("-c", MEASURED, str(folder))) for _ in range(times)]
         size = (folder / "report.html").stat().st_size / 1e6
         browsed = _browsed(folder / "report.html", times)
