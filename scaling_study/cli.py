@@ -75,7 +75,7 @@ def analysis(words: Sequence[str] | None = None) -> int:
 
 
 def _doctor(as_json: options.Json = False) -> int:
-    """Test every framework and launcher on this machine: two training steps with two processes each."""
+    """Try every framework and launcher on this machine: one training step with two processes each."""
     from scaling_study import doctor
 
     return doctor.main(as_json)

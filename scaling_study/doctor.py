@@ -1,126 +1,227 @@
-"""Test what works on this machine: every framework, with each of its launchers, trains two steps with two processes,
-so that gradients are reduced. A library that can be imported may still fail to train.
+"""What works on this machine, found out by trying: every framework, by each of its launchers, trains one step.
+
+    works      it was tried here, and its record is one that a sweep would keep
+    fails      it was tried here as a sweep would start it; with the line of the log to look at
+    not here   it was not tried; with the reason, and what would bring it
+
+Most of what a trial costs is importing torch. Trials that are launched alike share one launch, whose ranks fork a
+process for each of them (worker/in_turn.py). Sharing can only confirm: what does not work there is started by itself.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.status import Status
+from rich.text import Text
 
-from scaling_study import datasets
+from scaling_study import datasets, missing
+from scaling_study.errors import HostError
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.launch import attempts, launchers
+from scaling_study.hosts import allocation
+from scaling_study.launch import launchers
+from scaling_study.launch.attempts import Attempts
+from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.machine import Machine, this_machine
 from scaling_study.models import NO_MODEL
 from scaling_study.processes import process
-from scaling_study.records import outcome
+from scaling_study.records.outcome import Outcome
 from scaling_study.settings import data_root
-from scaling_study.study.support import unsupported
+from scaling_study.study import pipelines
+from scaling_study.study.cluster import ALONE
 from scaling_study.trial import Trial, Window
 
-TIMEOUT_SECONDS = 120.0
+WORKS, FAILS, NOT_HERE = "works", "fails", "not here"
+COLORS = {WORKS: "green", FAILS: "bold red", NOT_HERE: "bright_black"}
+TIMEOUT_SECONDS = 120.0  # of one trial
+ONE_STEP = Window(warmup_steps=0, min_steps=1, max_steps=1, min_seconds=0.0)
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One row: what was tried, its version, whether it works, and what to do if not."""
+class Answer:
+    """One line: what was asked, the answer, its reason, and of one that fails, the line of the log to look at."""
 
     what: str
-    version: str
-    works: bool
+    answer: str  # works, fails or not here
     detail: str
+    version: str = ""
+    log: str = ""  # file:line
 
 
 def main(as_json: bool = False) -> int:
-    """Print the table; 0 if everything that is installed works, else 1."""
+    """Print an answer a line as it is known; 0 if something was tried and all of it works, else 1."""
     console = Console(stderr=as_json, highlight=False)
-    machine = this_machine()
-    findings = []
-    with process.Interruption() as interruption, console.status("testing every framework with two processes..."):
-        for finding in examine(machine, interruption):
+    machine, answers = this_machine(), list[Answer]()
+    folder = Path(tempfile.mkdtemp(prefix="scaling-study-doctor-"))
+    console.print(Text(f"Python {sys.version.split()[0]} ({sys.executable}); {machine}"), soft_wrap=True)
+    try:
+        with (
+            process.Interruption() as interruption,
+            SupervisorClient(folder, interruption) as supervisor,
+            console.status("looking at the machine") as status,
+        ):
+            for answer in examine(machine, supervisor, folder, status):
+                answers.append(answer)
+                _print(console, answer)
             if interruption.signal is not None:
                 return 130
-            findings.append(finding)
+    finally:
+        if all(answer.answer != FAILS for answer in answers):
+            shutil.rmtree(folder, ignore_errors=True)
     if as_json:
-        print(json.dumps([asdict(f) for f in findings]))
-    else:
-        console.print(table(machine, findings))
-    return 0 if all(f.works for f in findings) else 1
+        print(json.dumps([asdict(answer) for answer in answers]))
+    counts = ", ".join(f"{sum(a.answer == kind for a in answers)} {kind}" for kind in COLORS)
+    console.print(Text(f"{counts}. Next: {next_command(answers, machine)}"), soft_wrap=True)
+    tried = {answer.answer for answer in answers} - {NOT_HERE}
+    return 0 if tried == {WORKS} else 1
 
 
-def examine(machine: Machine, interruption: process.Interruption) -> Iterator[Finding]:
-    """All findings: Python and torch first, then the device, data sets and frameworks."""
-    yield Finding("python", sys.version.split()[0], sys.version_info >= (3, 11), sys.executable)
-    version = machine.libraries.get("torch", "")
-    yield Finding("torch", version, bool(version), "" if version else "run `make setup`")
-    gpus = f"{len(machine.gpus)} x {machine.gpus[0]}" if machine.gpus else "no GPU: trials run on the CPU"
-    yield Finding("device", "", True, gpus)
-    for name, folder in datasets.FOLDERS.items():
-        data = datasets.available().get(name)
-        missing = f"no {folder}/ in {data_root()}: set DATA_ROOT; else downloaded, else synthetic data are used"
-        yield Finding(f"data {name}", "", True, data.why if data else missing)
+def next_command(answers: Sequence[Answer], machine: Machine) -> str:
+    """What to run after this, with the reason where it is not a sweep."""
+    if failed := next((answer for answer in answers if answer.answer == FAILS), None):
+        return f"look at {failed.log}" if failed.log else failed.detail
+    if absent := missing.libraries(machine):
+        return f"make setup, which installs {', '.join(absent)}"
+    return "python run_sweep.py sweeps.yaml"
+
+
+def examine(machine: Machine, supervisor: SupervisorClient, folder: Path, status: Status) -> Iterator[Answer]:
+    """All answers: what needs no trial first. `folder`: for records and logs. Ends early once it is interrupted."""
+    cluster = replace(ALONE, in_job=allocation.current() is not None)
+    yield from _data(machine)
+    hosts = "only this machine is tried: run_sweep.py STUDY --hosts h1:2,h2:2 starts others"
+    yield Answer("several hosts", NOT_HERE, hosts)
+    here: dict[object, list[Trial]] = {}
     for trial in cases(machine):
-        yield attempt(trial, machine, interruption)
+        if why := missing.reason(trial, machine, cluster):
+            yield Answer(_name(trial), NOT_HERE, why)
+        else:
+            here.setdefault(_launched_alike(trial), []).append(trial)
+    if not machine.gpus:
+        yield Answer("GPU", NOT_HERE, missing.no_gpu())
+    done, count = 0, sum(map(len, here.values()))
+    gpus_work: list[bool] = []
+    for number, trials in enumerate(here.values()):
+        if supervisor.signal is not None:
+            return
+        names = f"{trials[0].launcher} ({', '.join(trial.framework for trial in trials)})"
+        status.update(f"{done} of {count} tried; now {names}")
+        for answer, trial in zip(_tried(trials, machine, supervisor, folder / str(number)), trials, strict=False):
+            gpus_work += [answer.answer == WORKS] if trial.device == "cuda" else []
+            yield answer
+        done += len(trials)
+    if machine.gpus:
+        names = f"{len(machine.gpus)} x {machine.gpus[0]}"
+        works = any(gpus_work)
+        detail = f"{names}: {sum(gpus_work)} of {len(gpus_work)} trials on it work"
+        yield Answer("GPU", WORKS if works else FAILS if gpus_work else NOT_HERE, detail)
 
 
 def cases(machine: Machine) -> Iterator[Trial]:
     """One small trial for every framework, launcher and controller."""
-    window = Window(warmup_steps=1, min_steps=2, max_steps=2, min_seconds=0.0)
     for name, table in FRAMEWORKS.items():
         workers = 1 if table.axes["workers"] == (1,) else 2
+        device = "cuda" if table.needs_gpu or len(machine.gpus) >= workers else "cpu"
         base = Trial(
             framework=name, model="resnet8" if table.trains else NO_MODEL, batch_per_worker=4, data="synthetic",
-            device="cuda" if len(machine.gpus) >= workers else "cpu",
-            workers=workers, allreduce="none" if workers == 1 else "fp32", max_bytes=None if table.trains else 1 << 20,
-            cores_per_worker=max(1, machine.cores // 2), oversubscribe=machine.cores < 2, window=window,
+            device=device, workers=workers, allreduce="none" if workers == 1 else "fp32",
+            max_bytes=None if table.trains else 1 << 20,
+            cores_per_worker=max(1, machine.cores // 2), oversubscribe=machine.cores < 2, window=ONE_STEP,
         )  # fmt: skip
+        if table.cuts_model:  # one batch for all its workers, and no gradients to reduce
+            base = replace(base, allreduce="none", **pipelines.resolved(name, workers, {}))
         for launcher in table.launchers:
             controllers = table.axes.get("controller", (None,)) if launcher == "horovodrun" else (None,)
             for controller in controllers:
                 implied: Any = "mpi" if launcher == "mpirun" and table.has("controller", launcher) else controller
-                needs_gpu = (table.needs_gpu and "cuda") or base.device
-                yield replace(base, launcher=launcher, controller=implied, device=needs_gpu)
+                yield replace(base, launcher=launcher, controller=implied)
 
 
-def attempt(trial: Trial, machine: Machine, interruption: process.Interruption) -> Finding:
-    """Run one case."""
+def _launched_alike(trial: Trial) -> object:
+    """Equal for trials that the same launch could run: its command without the program."""
+    command = launchers.launch(trial, [], port=1)
+    return command.argv, tuple(command.env.items()), trial.device, trial.processes
+
+
+def _tried(trials: list[Trial], machine: Machine, supervisor: SupervisorClient, folder: Path) -> Iterator[Answer]:
+    """An answer for each trial: of a launch that they share, or where that says nothing, of one for itself."""
+    attempts = Attempts(supervisor)
+    folders = [folder / trial.framework for trial in trials]
+    for each in folders:
+        each.mkdir(parents=True)
+    together = attempts.run_together(trials, folders, TIMEOUT_SECONDS) if len(trials) > 1 else [None] * len(trials)
+    for trial, each, shared in zip(trials, folders, together, strict=True):
+        outcome, log = shared, each / "log.txt"
+        if supervisor.signal is None and (outcome is None or outcome.status != "ok"):
+            alone = each / "alone"
+            alone.mkdir()
+            outcome, log = attempts.run_once(trial, alone, TIMEOUT_SECONDS).outcome, alone / "log.txt"
+        if supervisor.signal is not None or outcome is None:
+            return
+        yield _answer(trial, machine, outcome, log)
+
+
+def _answer(trial: Trial, machine: Machine, outcome: Outcome, log: Path) -> Answer:
     table = FRAMEWORKS[trial.framework]
+    version = machine.libraries.get(table.needs[0], "") if table.needs else ""
+    if outcome.status != "ok":
+        return Answer(_name(trial), FAILS, f"{outcome.status}: {outcome.reason}", version, line_of(log, outcome.reason))
+    first, processes = outcome.ranks[0], f"{trial.processes} process{'es' * (trial.processes > 1)}"
+    proof = f"{processes} trained on {trial.device}"
+    if not table.trains:
+        proof = f"{processes}, all {len(first.network)} network measurements are correct"
+    elif first.allreduce_bytes:
+        proof += f", {first.allreduce_bytes:,} bytes of gradients reduced a step"
+    return Answer(_name(trial), WORKS, proof, version)
+
+
+def line_of(log: Path, reason: str) -> str:
+    """`file:line` of the last line of a log that holds the reason, else of the last line with text."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    lines = {number: line for number, line in enumerate(text.splitlines(), 1) if line.strip()}
+    message = reason.partition(": ")[2] or reason  # after `rank 1: `
+    found = [number for number, line in lines.items() if message.removesuffix("...") in line]
+    return f"{log}:{max(found or lines, default=1)}"
+
+
+def _name(trial: Trial) -> str:
     through = f" --{trial.controller}" if trial.controller and trial.launcher == "horovodrun" else ""
-    what = f"{trial.framework}: {trial.launcher}{through}, {trial.workers} process{'es' * (trial.workers > 1)}"
-    version = machine.libraries.get(table.needs[0], "")
-    if why := unsupported(trial, machine):
-        remedy = "run `make setup`" if "not installed" in why else "nothing to install"
-        return Finding(what, version, "not installed" not in why, f"{why}; {remedy}")
-    with tempfile.TemporaryDirectory(prefix="scaling-study-doctor-") as name:
-        folder = Path(name)
-        command = launchers.command(trial, record=folder)
-        env, log = attempts.launch_environment(command), folder / "log.txt"
-        ended = process.run(command.argv, env, log, TIMEOUT_SECONDS, interruption)
-        result = outcome.judge(trial, folder, ended)
-    if result.status != "ok":
-        lines = result.error.strip().splitlines()
-        return Finding(what, version, False, f"{result.status}: {result.reason}{' | ' + lines[-1] if lines else ''}")
-    reduced = result.ranks[0].allreduce_bytes
-    proof = "trained" if not reduced else f"{reduced:,} bytes of gradients reduced per step"
-    proof = proof if table.trains else f"all {len(result.ranks[0].network)} network measurements correct"
-    backend = result.ranks[0].backend.get("controller")
-    return Finding(what, version, True, f"{proof}{f', controller {backend}' if backend else ''}, {ended.seconds:.1f} s")
+    return f"{trial.framework}: {trial.launcher}{through}"
 
 
-def table(machine: Machine, findings: list[Finding]) -> Table:
-    result = Table(title=escape(f"This machine: {machine}"), title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for title in ("what", "version", "works", "detail"):
-        result.add_column(title, overflow="fold")
-    for finding in findings:
-        works = "[green]yes[/]" if finding.works else "[red]no[/]"
-        result.add_row(finding.what, finding.version, works, escape(finding.detail))
-    return result
+def _data(machine: Machine) -> Iterator[Answer]:
+    """Whether each data set is there and whole; none is downloaded for that."""
+    for name, folder in datasets.FOLDERS.items():
+        what = f"data {name}"
+        if name not in datasets.available():
+            absent = f"no {folder}/ in {data_root()}: set DATA_ROOT; else it is downloaded, or data are synthetic"
+            yield Answer(what, NOT_HERE, absent)
+        elif "torch" not in machine.libraries:
+            yield Answer(what, NOT_HERE, "torch is not installed, so nothing can read it: make setup")
+        else:
+            try:
+                data = datasets.prepare([name])[name]
+                whole = data.name == name
+                yield Answer(what, WORKS if whole else FAILS, f"{'verified, ' if whole else ''}{data.why}")
+            except HostError as error:
+                yield Answer(what, FAILS, str(error))
+
+
+def _print(console: Console, answer: Answer) -> None:
+    """One line, cut by a terminal's width only."""
+    version = f"{answer.version}  " if answer.version else ""
+    log = f" ({answer.log})" if answer.log else ""
+    words = f"  {answer.what:<32}  {version}{answer.detail}{log}".replace("\n", " ")
+    line = Text.assemble((f"{answer.answer:<8}", COLORS[answer.answer]), words)
+    if console.is_terminal:
+        console.print(line, no_wrap=True, overflow="ellipsis")
+    else:
+        console.print(line, soft_wrap=True)

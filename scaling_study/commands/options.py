@@ -35,7 +35,7 @@ Hosts = Annotated[str, option("H:N,…", "Run over these hosts, e.g. h1:2,h2:2."
 Hostfile = Annotated[Path | None, option("FILE", "The same from a file with lines such as `h1 slots=2`.", HOSTS)]
 MachineFileName = Annotated[str, option("NAME|FILE", "machines/NAME.yaml: network interface, variables, …", HOSTS)]
 Detach = Annotated[bool, flag("--detach", help="Run in the background, independent of this terminal.", group=HOSTS)]
-Doctor = Annotated[bool, flag("--doctor", help="Test every framework and launcher on this machine.", group=HOSTS)]
+Doctor = Annotated[bool, flag("--doctor", help="Try every framework and launcher on this machine.", group=HOSTS)]
 # What is shown and written.
 Results = Annotated[Path, option("DIR", "Write results to DIR/<study>; default: results.", OUTPUT)]
 Json = Annotated[bool, flag("--json", help="Print JSON for scripts instead of tables.", group=OUTPUT)]

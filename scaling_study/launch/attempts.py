@@ -13,11 +13,12 @@ import os
 import select
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import allocation, connections, exported
 from scaling_study.launch import batch_search, launchers, transient
 from scaling_study.launch.supervisor import SupervisorClient
@@ -32,6 +33,7 @@ from scaling_study.study.schema import Measure
 from scaling_study.trial import Trial, Window
 
 PROBE = Window(warmup_steps=1, min_steps=2, max_steps=2, min_seconds=0.0)  # of find: max_batch: the peak is in step 2
+IN_TURN = "scaling_study/worker/in_turn.py"  # in the checkout
 CLOCK_SLACK_SECONDS = 1.0  # between two clocks that go alike
 
 
@@ -99,6 +101,32 @@ class Attempts:
         started_at = time.time()
         exit = self.supervisor.run(argv, launch_environment(command), folder / "log.txt", timeout_seconds, others)
         return Attempt(exit, outcome.judge(trial, folder, exit), started_at, notes=tuple(notes))
+
+    def run_together(self, trials: Sequence[Trial], folders: Sequence[Path], timeout_seconds: float) -> list[Outcome]:
+        """The outcomes of trials that one launch can run in turn, each in its folder (worker/in_turn.py).
+
+        Only `ok` says something: a launch that is shared may fail for what another of its trials did.
+        """
+        first, folder = trials[0], folders[0].parent
+        port = None
+        if first.launcher in launchers.NEED_PORT:
+            port, _ = ports.choose_port(launchers.preferred_port(first), launchers.PORTS, self.supervisor)
+        asked = [
+            {
+                "argv": [str(CHECKOUT / FRAMEWORKS[trial.framework].script), *trial.to_argv(), "--record", str(each)],
+                "folder": str(each),
+                "timeout_seconds": timeout_seconds,
+            }
+            for trial, each in zip(trials, folders, strict=True)
+        ]
+        store.write_json(folder / "trials.json", asked)
+        program = [sys.executable, str(CHECKOUT / IN_TURN), str(folder / "trials.json")]
+        command = launchers.launch(first, program, port, self._cluster)
+        argv = [*_env_prefix(first, command, over_hosts=False), *command.argv]
+        environment = {**launch_environment(command), "OMP_NUM_THREADS": "1"}  # what forks has one thread
+        most_seconds = timeout_seconds * len(trials)
+        exit = self.supervisor.run(argv, environment, folder / "log.txt", most_seconds)
+        return [outcome.judge(trial, each, exit) for trial, each in zip(trials, folders, strict=True)]
 
     def find_largest_batch(self, trial: Trial, folder: Path, measure: Measure) -> Attempt:
         """The largest batch_per_worker that fits, and the attempt at it; every try has a folder of its own."""

@@ -169,6 +169,11 @@ def command(trial: Trial, record: Path | None = None, port: int | None = None, c
     """
     script = CHECKOUT / FRAMEWORKS[trial.framework].script
     program = [sys.executable, str(script), *trial.to_argv(), *(["--record", str(record)] if record else [])]
-    launch = LAUNCHERS[trial.launcher]
-    launched = launch(trial, program, Path(sys.executable).parent, port or preferred_port(trial), cluster)
+    return launch(trial, program, port, cluster)
+
+
+def launch(trial: Trial, program: Sequence[str], port: int | None = None, cluster: Cluster = ALONE) -> Command:
+    """The command line that starts `program`, an interpreter and its script, as the ranks of this trial."""
+    bin, port = Path(sys.executable).parent, port or preferred_port(trial)
+    launched = LAUNCHERS[trial.launcher](trial, program, bin, port, cluster)
     return replace(launched, env={**cluster.environment(trial), **launched.env})

@@ -1,0 +1,181 @@
+"""The doctor's answers: each is what a real trial of the same framework says, and nothing is answered untried."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from scaling_study import doctor, missing
+from scaling_study.doctor import FAILS, NOT_HERE, WORKS, Answer
+from scaling_study.frameworks import FRAMEWORKS, Framework
+from scaling_study.launch.attempts import Attempts
+from scaling_study.launch.supervisor import SupervisorClient
+from scaling_study.machine import Machine, this_machine
+from scaling_study.processes.process import Interruption
+from scaling_study.study.cluster import ALONE
+
+MACHINE = Machine(2, "a CPU", 2**33, (), {name: "1.0" for table in FRAMEWORKS.values() for name in table.needs})
+COMPLETE = replace(MACHINE, libraries={**MACHINE.libraries, "torchvision": "1.0"})
+IN_JOB = replace(ALONE, in_job=True)
+CRASHES = """
+from scaling_study.worker.script import run
+
+
+def join(trial):
+    raise ValueError("the planted bug")
+
+
+if __name__ == "__main__":
+    run("torch_ddp", join, build=None)
+"""
+AGAIN = ("fairscale_pipe", "torch_pipeline", "naive_model_parallel", "planted_crash")  # by themselves, to compare
+
+
+@pytest.fixture
+def outside_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("outside_a_job")
+def test_every_answer_is_that_of_a_real_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "crash.py").write_text(CRASHES)
+    ddp = FRAMEWORKS["torch_ddp"]
+    planted = {
+        "planted_crash": Framework("", str(tmp_path / "crash.py"), ("torchrun",), ("torch",), ddp.axes),
+        "planted_missing": replace(ddp, needs=("no-such-library", "torch"), launchers=("torchrun",)),
+    }
+    for name, table in planted.items():
+        monkeypatch.setitem(FRAMEWORKS, name, table)  # type: ignore[arg-type]
+    machine = this_machine()
+    code = doctor.main(as_json=True)
+    shown = capsys.readouterr()
+    answers = {answer["what"]: answer for answer in json.loads(shown.out)}
+
+    for trial in doctor.cases(machine):
+        answer = answers[doctor._name(trial)]
+        expected = WORKS
+        if trial.launcher == "srun" or missing.reason(trial, machine, ALONE):
+            expected = NOT_HERE
+        if trial.framework == "planted_crash":
+            expected = FAILS
+        assert answer["answer"] == expected, answer
+    assert answers["planted_missing: torchrun"]["detail"] == "no-such-library is not installed: make setup"
+    assert [what for what in answers if "srun" in what] and code == 1
+    file, _, line = answers["planted_crash: torchrun"]["log"].rpartition(":")
+    assert Path(file).read_text().splitlines()[int(line) - 1].endswith("ValueError: the planted bug")
+    assert shown.err.splitlines()[-1].endswith(f"Next: look at {file}:{line}")
+    shutil.rmtree(next(parent for parent in Path(file).parents if parent.name.startswith("scaling-study-doctor-")))
+
+    with Interruption() as interruption, SupervisorClient(tmp_path, interruption) as supervisor:
+        for trial in doctor.cases(machine):
+            answer = answers[doctor._name(trial)]
+            if trial.framework in AGAIN and answer["answer"] != NOT_HERE:
+                folder = tmp_path / trial.framework
+                folder.mkdir()
+                outcome = Attempts(supervisor).run_once(trial, folder, 600.0).outcome
+                assert (outcome.status == "ok") == (answer["answer"] == WORKS), (answer, outcome.reason)
+
+
+def test_a_missing_library_is_not_here_and_the_extra_is_named() -> None:
+    trial = next(trial for trial in doctor.cases(COMPLETE) if trial.framework == "fairscale_oss")
+    without = replace(COMPLETE, libraries={k: v for k, v in COMPLETE.libraries.items() if k != "fairscale"})
+    assert missing.reason(trial, COMPLETE, ALONE) == ""
+    assert missing.reason(trial, without, ALONE) in (
+        "fairscale is not installed: make setup, or pip install '.[fairscale]'",
+        "fairscale is not installed: make setup",  # where scaling-study itself is not
+    )
+    assert missing.libraries(without) == ["fairscale"] and missing.libraries(COMPLETE) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "cluster", "reason"),
+    [
+        (None, ALONE, "needs a Slurm job, and there is no srun: apt install slurm-client"),
+        ("/usr/bin/srun", ALONE, "needs a Slurm job: salloc -n 2 scaling-study doctor"),
+        (None, IN_JOB, "no srun on PATH: make setup, or apt install slurm-client"),
+        ("/usr/bin/srun", IN_JOB, ""),
+    ],
+)
+def test_srun_is_tried_only_in_a_job(
+    monkeypatch: pytest.MonkeyPatch, program: str | None, cluster: object, reason: str
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: program)
+    trial = next(trial for trial in doctor.cases(COMPLETE) if trial.launcher == "srun")
+    assert missing.reason(trial, COMPLETE, cluster) == reason  # type: ignore[arg-type]
+
+
+def test_what_needs_a_gpu_is_not_here_without_one_and_tried_with_one() -> None:
+    for name in ("torch_dp", "lightning_fsdp"):
+        for machine, here in ((COMPLETE, False), (replace(COMPLETE, gpus=("a GPU", "a GPU")), True)):
+            trial = next(trial for trial in doctor.cases(machine) if trial.framework == name)
+            assert (missing.reason(trial, machine, ALONE) == "") is here and trial.device == "cuda"
+
+
+def test_a_pipeline_is_asked_for_one_batch_of_all_its_workers() -> None:
+    pipelines = [trial for trial in doctor.cases(COMPLETE) if FRAMEWORKS[trial.framework].cuts_model]
+    assert {trial.framework for trial in pipelines} == {"torch_pipeline", "fairscale_pipe", "naive_model_parallel"}
+    assert {(trial.global_batch, trial.stages, trial.allreduce) for trial in pipelines} == {(4, 2, "none")}
+
+
+def test_launches_are_shared_only_by_trials_that_are_launched_alike() -> None:
+    by_launch: dict[object, set[tuple[str, str | None]]] = {}
+    for trial in doctor.cases(COMPLETE):
+        by_launch.setdefault(doctor._launched_alike(trial), set()).add((trial.launcher, trial.controller))
+    assert all(len({launcher for launcher, _ in each}) == 1 for each in by_launch.values())
+    assert sum({launcher for launcher, _ in each} == {"horovodrun"} for each in by_launch.values()) == 2  # MPI, Gloo
+    assert sum({launcher for launcher, _ in each} == {"srun"} for each in by_launch.values()) == 2  # with PMIx, without
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "next_command"),
+    [
+        ([WORKS, NOT_HERE], 0, "python run_sweep.py sweeps.yaml"),
+        ([WORKS, FAILS, NOT_HERE], 1, "look at log.txt:3"),
+        ([NOT_HERE], 1, "python run_sweep.py sweeps.yaml"),
+    ],
+)
+def test_exit_code_and_next_command(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answers: list[str],
+    code: int,
+    next_command: str,
+) -> None:
+    planted = [Answer(f"a framework {a}", a, "why " * 60, log="log.txt:3" if a == FAILS else "") for a in answers]
+    monkeypatch.setattr(doctor, "examine", lambda *_: iter(planted))
+    monkeypatch.setattr(doctor, "this_machine", lambda: COMPLETE)
+    assert doctor.main() == code
+    first, *lines, last = capsys.readouterr().out.splitlines()
+    assert COMPLETE.cpu in first and last.endswith(f"Next: {next_command}")
+    assert [line.split("  ")[0] for line in lines] == answers and all("why " * 59 in line for line in lines)
+
+
+def test_a_missing_library_comes_before_a_sweep() -> None:
+    bare = replace(COMPLETE, libraries={"torch": "1.0"})
+    assert doctor.next_command([Answer("single", WORKS, "")], bare).startswith("make setup, which installs horovod, ")
+
+
+def test_a_terminal_cuts_a_line_and_a_pipe_does_not() -> None:
+    for terminal in (True, False):
+        stream = io.StringIO()
+        console = Console(file=stream, force_terminal=terminal, width=60, color_system=None)
+        doctor._print(console, Answer("single: python", FAILS, "a reason " * 20, "2.15.0", "log.txt:7"))
+        (line,) = stream.getvalue().splitlines()
+        assert len(line) == 60 if terminal else line.endswith("a reason  (log.txt:7)")
+
+
+def test_the_line_of_a_log_is_the_last_with_the_reason(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    assert doctor.line_of(log, "no log was written") == f"{log}:1"
+    log.write_text("starting\nValueError: a bug\nat 1\nValueError: a bug\nended\n\n")
+    assert doctor.line_of(log, "rank 1: a bug") == f"{log}:4"
+    assert doctor.line_of(log, "exit code 1 and no report from any rank") == f"{log}:5"
