@@ -202,7 +202,7 @@ def _data(machine: Machine) -> Iterator[Answer]:
     for name, folder in datasets.FOLDERS.items():
         what = f"data {name}"
         if name not in datasets.available():
-            absent = f"no {folder}/ in {data_root()}: set DATA_ROOT; else it is downloaded, or data are synthetic"
+            absent = f"not in {data_root() / folder}: set DATA_ROOT; else it is downloaded, or data are synthetic"
             yield Answer(what, NOT_HERE, absent)
         elif "torch" not in machine.libraries:
             yield Answer(what, NOT_HERE, "torch is not installed, so nothing can read it: make setup")

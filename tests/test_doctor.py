@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from scaling_study import doctor, missing
+from scaling_study import datasets, doctor, missing
 from scaling_study.doctor import FAILS, NOT_HERE, WORKS, Answer
 from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.launch.attempts import Attempts
@@ -179,3 +179,29 @@ def test_the_line_of_a_log_is_the_last_with_the_reason(tmp_path: Path) -> None:
     log.write_text("starting\nValueError: a bug\nat 1\nValueError: a bug\nended\n\n")
     assert doctor.line_of(log, "rank 1: a bug") == f"{log}:4"
     assert doctor.line_of(log, "exit code 1 and no report from any rank") == f"{log}:5"
+
+
+@pytest.mark.parametrize(
+    ("file", "there"),
+    [
+        (
+            "WikiText2/wikitext-2/wiki.train.tokens",
+            {"wikitext2"},
+        ),  # a sweep reads it there
+        ("cola_public/raw/in_domain_train.tsv", {"cola"}),
+        ("cola/readme.txt", set()),  # a sweep would download it
+        ("wikitext-2/wiki.test.tokens", set()),
+    ],
+)
+def test_data_are_there_where_a_sweep_would_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, there: set[str]
+) -> None:
+    """What --dry-run and the doctor say of data."""
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path))
+    monkeypatch.delenv("DATA_PATH", raising=False)
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text("")
+    assert set(datasets.available()) == there
+    without_torch = replace(COMPLETE, libraries={})
+    details = {answer.what.removeprefix("data "): answer.detail for answer in doctor._data(without_torch)}
+    assert {name for name, detail in details.items() if detail.startswith("torch is not installed")} == there
