@@ -144,6 +144,7 @@ def test_launches_are_shared_only_by_trials_that_are_launched_alike() -> None:
     ],
 )
 def test_exit_code_and_next_command(
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     answers: list[str],
@@ -152,6 +153,7 @@ def test_exit_code_and_next_command(
 ) -> None:
     planted = [Answer(f"a framework {a}", a, "why " * 60, log="log.txt:3" if a == FAILS else "") for a in answers]
     monkeypatch.setattr(doctor, "examine", lambda *_: iter(planted))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # a failure's folder is kept
     monkeypatch.setattr(doctor, "this_machine", lambda: COMPLETE)
     assert doctor.main() == code
     first, *lines, last = capsys.readouterr().out.splitlines()
