@@ -18,7 +18,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default
 from torch.nn.parallel import DistributedDataParallel
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Training, Wire
+from scaling_study.measure import Phase, Training, Wire, ddp_buckets
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
@@ -65,7 +65,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
             optimizer.zero_grad()
         return sum(losses)
 
-    return Training(step, workload, optimizer, phase, wire)
+    return Training(step, workload, optimizer, phase, wire, held=lambda: {"buckets": ddp_buckets(model)})
 
 
 if __name__ == "__main__":

@@ -76,7 +76,8 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     return Training(
         step, workload, optimizer, phase, wire,
         weights=model.state_dict,  # gathers: whole tensors, by the plain model's names
-        held=lambda: {"parameters": model.parameters()},  # the outermost unit's shard hangs on the wrapper
+        # the outermost unit's shard hangs on the wrapper; buckets of small units are freed after backward
+        held=lambda: {"parameters": model.parameters(), "buckets": bucket_bytes(model)},
         backend={"units": units, "cpu adapter": ranks.device.type == "cpu"},
     )  # fmt: skip
 
@@ -104,6 +105,13 @@ def sharded(workload: workloads.Workload, trial: Trial, device: torch.device) ->
     with enable_wrap(is_unit, wrapper_cls=FullyShardedDataParallel, compute_device=device, **settings):
         model = auto_wrap(workload.model.float())  # it wraps fp32 only,
     return model.double() if double else model  # and converts what is wrapped
+
+
+def bucket_bytes(model: FullyShardedDataParallel) -> int:
+    """Bytes of what small units' gradients are collected in, and of the shards that come out; none before a step."""
+    buckets = model._reducer.buckets.values() if model._reducer else ()
+    buffers = [buffer for bucket in buckets for buffer in (bucket.data, bucket.output_shard)]
+    return sum(buffer.numel() * buffer.element_size() for buffer in buffers)
 
 
 def drop_hooks(model: nn.Module) -> None:

@@ -25,7 +25,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Training, Wire
+from scaling_study.measure import Phase, Training, Wire, ddp_buckets
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
@@ -86,7 +86,8 @@ def build(trial: Trial, ranks: Ranks) -> Training:
             optimizer.zero_grad()
         return sum(losses)
 
-    return Training(step, workload, optimizer, phase, wire)
+    wrapped = model._forward_module  # what Fabric's own wrapper wraps: DDP
+    return Training(step, workload, optimizer, phase, wire, held=lambda: {"buckets": ddp_buckets(wrapped)})
 
 
 if __name__ == "__main__":

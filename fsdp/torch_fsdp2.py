@@ -66,7 +66,8 @@ def build(trial: Trial, ranks: Ranks) -> Training:
         return sum(losses)
 
     return Training(
-        step, workload, optimizer, phase, wire, weights=lambda: whole(model), backend={"units": units}
+        step, workload, optimizer, phase, wire, weights=lambda: whole(model), backend={"units": units},
+        held=lambda: {"buckets": wire.largest["reduce_scatter"]},  # one unit's gradients, copied together
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from scaling_study.measure import Phase, Training, Wire
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
-from scaling_study.worker.with_horovod import compression, dense, join_horovod
+from scaling_study.worker.with_horovod import compression, dense, fusion_bytes, join_horovod
 
 
 def join(trial: Trial) -> Ranks:
@@ -54,7 +54,10 @@ def build(trial: Trial, ranks: Ranks) -> Training:
             optimizer.zero_grad()
         return sum(losses)
 
-    return Training(step, workload, optimizer, phase, wire)
+    return Training(
+        step, workload, optimizer, phase, wire,
+        held=lambda: {"buckets": min(fusion_bytes(), wire.bytes["allreduce"])},  # what gradients fill of the buffer
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from scaling_study import workloads
 from scaling_study.measure import Phase, Timeline, Training, Wire
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.stages import Place, cut, micro_batches
-from scaling_study.stages.replicas import add_up, average
+from scaling_study.stages.replicas import add_up, average, fused_bytes
 from scaling_study.stages.watch import connected, watched
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
@@ -86,6 +86,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     return Training(
         step, workload, optimizer, phase, wire,
         weights=lambda: place.gathered(model.weights()), timeline=timeline, stages=model.about,
+        held=lambda: {"buckets": fused_bytes(workload.model.parameters(), place.across)},
     )  # fmt: skip
 
 

@@ -15,7 +15,9 @@ from typing import Any
 import psutil
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
+Held = dict[str, Iterable[torch.Tensor] | int]  # kind -> its tensors, or its bytes where a library shows no tensors
 AT_IMPORT = psutil.Process().memory_info().rss  # scripts import this last: their libraries are in it
 
 
@@ -24,7 +26,7 @@ class Memory:
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer | None, device: torch.device,
-        held: Callable[[], dict[str, Iterable[torch.Tensor]]] | None = None,
+        held: Callable[[], Held] | None = None,
     ) -> None:  # fmt: skip
         self.model, self.optimizer, self.device, self.held = model, optimizer, device, held
         self.activations = self.gathered = 0
@@ -59,25 +61,30 @@ class Memory:
 
     def _weights(self) -> dict[int, int]:
         """Where the weights lie now, a sharded framework's gathered ones included: address -> bytes."""
-        return _addresses(self.model.parameters(), (self.held() if self.held else {}).get("parameters", ()))
+        held = (self.held() if self.held else {}).get("parameters", ())
+        return _addresses(self.model.parameters(), () if isinstance(held, int) else held)
 
     def by_kind(self) -> dict[str, int]:
         """Bytes: parameters, gradients, optimizer (its state), buffers, activations; resident (growth since import).
 
         Of sharded weights `parameters` is what this worker holds, `gathered` the most that it held beside that.
-        A framework that keeps them elsewhere than in the model and the optimiser lists them (`held`).
+        `buckets` are what gradients are copied into to be reduced: a framework that has some says so in `held`, and
+        so does one that keeps any other kind elsewhere than in the model and the optimiser.
         """
-        parameters = list(self.model.parameters())
-        by_kind: dict[str, Iterable[torch.Tensor]] = {
+        parameters: list[torch.Tensor] = list(self.model.parameters())
+        held = {k: v if isinstance(v, int) else list(v) for k, v in (self.held() if self.held else {}).items()}
+        by_kind: dict[str, list[torch.Tensor] | int] = {
             "parameters": parameters,
             "gradients": [p.grad for p in parameters if p.grad is not None],
             "optimizer": _tensors(self.optimizer.state.values()) if self.optimizer else [],
             "buffers": list(self.model.buffers()),
-            **{kind: list(tensors) for kind, tensors in (self.held() if self.held else {}).items()},
+            **held,
         }
-        sizes = {kind: _bytes(tensors) for kind, tensors in by_kind.items()}
+        sizes = {kind: found if isinstance(found, int) else _bytes(found) for kind, found in by_kind.items()}
         # freed after a step; at their most there was one for every parameter that this worker holds
-        sizes["gradients"] = sizes["gradients"] or _bytes(p for p in by_kind["parameters"] if p.requires_grad)
+        weights = by_kind["parameters"]
+        trained = [] if isinstance(weights, int) else [p for p in weights if p.requires_grad]
+        sizes["gradients"] = sizes["gradients"] or _bytes(trained)
         resident = max(0, psutil.Process().memory_info().rss - AT_IMPORT)
         gathered = {"gathered": self.gathered} if self.gathered else {}
         return {**sizes, **gathered, "activations": self.activations, "resident": resident}
@@ -120,6 +127,13 @@ class Saved:
 
     def __del__(self) -> None:
         self.kept.release(self.address, self.size)
+
+
+def ddp_buckets(model: DistributedDataParallel) -> int:
+    """Bytes of the buckets that DDP's reducer copies gradients into; 0 where gradients are views of their buckets."""
+    reducer = model._get_ddp_logging_data()
+    sizes = str(reducer.get("rebuilt_bucket_sizes") or reducer["bucket_sizes"])
+    return 0 if reducer["gradient_as_bucket_view"] else sum(map(int, sizes.split(",")))
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from scaling_study.measure.memory import Held
 from scaling_study.measure.phases import Phase
 from scaling_study.measure.timeline import Timeline
 from scaling_study.measure.wire import Wire
@@ -29,7 +30,7 @@ class Training:
     phase: Phase
     wire: Wire
     weights: Callable[[], Weights] | None = None  # gathers the whole model's, called by all ranks; None: state_dict
-    held: Callable[[], dict[str, Iterable[torch.Tensor]]] | None = None  # state kept outside both (measure/memory.py)
+    held: Callable[[], Held] | None = None  # state kept outside both, and buckets (measure/memory.py)
     timeline: Timeline | None = None  # of a pipeline: what each stage does when
     stages: Sequence[dict[str, Any]] = ()  # of a pipeline: what its stages on this rank are
     backend: Mapping[str, Any] = field(default_factory=dict)  # what the framework reports once the model is wrapped

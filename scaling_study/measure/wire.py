@@ -41,6 +41,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.bytes: defaultdict[str, int] = defaultdict(int)  # by kind of collective
+        self.largest: defaultdict[str, int] = defaultdict(int)  # bytes of the largest call, likewise
         self.unknown = False  # the framework hands over its gradients where they cannot be counted
         self._watched: list[tuple[Any, str, str]] = []
         self._originals: list[tuple[Any, str, Any]] = []
@@ -52,6 +53,7 @@ class Wire:
 
     def count(self, kind: str, size: int) -> None:
         self.bytes[kind] += size
+        self.largest[kind] = max(self.largest[kind], size)
 
     def reduced_bytes(self, data_parallel: int) -> int | None:
         """Gradient bytes handed to reductions in the counted step; None where that cannot be known.

@@ -24,9 +24,15 @@ def average(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup, precis
     if replicas == 1 or not gradients:
         return
     whole = torch.cat([gradient.reshape(-1) for gradient in gradients])
-    wire = (whole / replicas).to(DTYPES.get(precision, whole.dtype))
+    wire = whole.div_(replicas).to(DTYPES.get(precision, whole.dtype))
     dist.all_reduce(wire, group=group)
     _handed_back(wire.to(whole.dtype), gradients)
+
+
+def fused_bytes(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup | None) -> int:
+    """Bytes of the buffer that `average` copies gradients into; 0 where there is one replica."""
+    alone = dist.get_world_size(group) == 1
+    return 0 if alone else sum(p.numel() * p.element_size() for p in parameters if p.requires_grad)
 
 
 def add_up(mine: Sequence[nn.Parameter | None], like: Sequence[torch.Tensor], group: dist.ProcessGroup) -> None:

@@ -18,6 +18,7 @@ from scaling_study.trial import Trial
 
 # Compression of gradients on the wire only; compute keeps its own precision (F7).
 COMPRESSION = {"none": hvd.Compression.none, "fp32": hvd.Compression.none, "fp16": hvd.Compression.fp16}
+FUSION_BYTES = 128 * 2**20  # its default (horovod/common/operations.cc)
 
 
 def join_horovod(trial: Trial) -> Ranks:
@@ -39,6 +40,12 @@ def join_horovod(trial: Trial) -> Ranks:
     }
     here = hvd.rank(), hvd.size(), hvd.local_rank()
     return Ranks(*here, device, cores, agree, backend, hvd.shutdown, total)
+
+
+def fusion_bytes() -> int:
+    """Bytes of the fusion buffer. Horovod's core allocates it whole, once two tensors travel together, and keeps it;
+    of its memory pages a host has only those that were ever filled."""
+    return int(os.environ.get("HOROVOD_FUSION_THRESHOLD", FUSION_BYTES))
 
 
 def agree(value: float) -> float:

@@ -78,6 +78,7 @@ def test_each_stage_moves_and_keeps_what_it_says_and_trains_as_one_process(tmp_p
         kept = tuple(report.memory[kind] for kind in ("parameters", "gradients", "optimizer"))
         assert kept == STAGES[stage][1]
         assert report.memory.get("gathered", 0) == (LARGEST_LAYER * 4 if stage == 3 else 0)
+        assert report.memory["buckets"] == PARAMETERS * 4, "as DDP's"
         assert report.backend["zero_stage"] == stage
 
 

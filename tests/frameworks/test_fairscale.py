@@ -77,6 +77,7 @@ def test_fsdp_gathers_blocks_twice_or_once_and_reduces_into_shards(tmp_path: Pat
         assert rank.allreduce_bytes == 4 * PARAMETERS
         assert rank.parameters == PARAMETERS
         assert [rank.memory[kind] for kind in ("parameters", "gradients", "optimizer")] == [2 * PARAMETERS] * 3
+        assert rank.memory["buckets"] == pytest.approx(1.5 * 25 * 2**20, rel=1e-6), "its default, and one of two shards"
         assert rank.backend["units"] == 4, "three blocks and what is left"
         assert rank.backend["cpu adapter"] is True
 
@@ -130,6 +131,7 @@ def test_oss_reduces_to_owners_and_broadcasts_weights(tmp_path: Path, allreduce:
         }  # fmt: skip
         assert rank.allreduce_bytes == bytes_a_gradient * PARAMETERS
         assert rank.memory["parameters"] == 4 * PARAMETERS, "every worker has them all"
+        assert "buckets" not in rank.memory, "gradients are reduced where they are"
     for kind in ("gradients", "optimizer"):
         assert [rank.memory[kind] for rank in ranks] == OWNED, "each has one owner"
 

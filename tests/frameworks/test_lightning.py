@@ -81,6 +81,7 @@ def test_ddp_reduces_every_gradient_once_in_the_precision_asked_for(tmp_path: Pa
     for rank in ranks_of(command(a_trial("lightning_ddp", allreduce=allreduce), tmp_path), tmp_path):
         assert rank.communication_bytes == {"allreduce": size * PARAMETERS, "broadcast": BUFFERS}
         assert rank.parameters == PARAMETERS
+        assert rank.memory["buckets"] == 4 * PARAMETERS
         assert [rank.memory[kind] for kind in ("parameters", "gradients", "optimizer")] == [4 * PARAMETERS] * 3
 
 

@@ -173,6 +173,8 @@ def test_two_ranks_train_and_send_exactly_the_gradients(launched):
     ranks = store.read_ranks(launched / "plain", 2)
     assert [r.rank for r in ranks] == [0, 1] and {r.world_size for r in ranks} == {2}
     assert [r.local_rank for r in ranks] == [0, 1]  # by MPI, not by an environment variable
+    assert {r.memory["buckets"] for r in ranks} == {4 * PARAMETERS}
+    assert store.read_ranks(launched / "fp16", 2)[0].memory["buckets"] == 2 * PARAMETERS
     assert {r.allreduce_bytes for r in ranks} == {4 * PARAMETERS}
     assert {tuple(r.communication_bytes.items()) for r in ranks} == {(("allreduce", 4 * PARAMETERS),)}
     assert all(r.phases.communication_seconds > 0 for r in ranks)

@@ -87,10 +87,12 @@ def test_fp16_on_the_wire_is_exactly_half_of_fp32(of_horovod):
     full, half = of_horovod("fp32"), of_horovod("fp16")
     assert half[0].allreduce_bytes * 2 == full[0].allreduce_bytes == 78_042 * 4
     assert half[0].communication_bytes == {"allreduce": 78_042 * 2}
+    assert [ranks[0].memory["buckets"] for ranks in (full, half)] == [78_042 * 4, 78_042 * 2]
 
 
 def test_one_horovod_worker_reduces_nothing(of_horovod):
-    assert of_horovod("fp16 alone")[0].allreduce_bytes == 0
+    (alone,) = of_horovod("fp16 alone")
+    assert (alone.allreduce_bytes, alone.memory["buckets"]) == (0, 0)
 
 
 def test_horovod_with_one_worker_trains_exactly_as_the_baseline(tmp_path, of_horovod):

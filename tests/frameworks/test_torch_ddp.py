@@ -60,6 +60,7 @@ def test_ddp_reduces_exactly_its_gradients(tmp_path, allreduce, size):
     assert {r.communication_bytes["broadcast"] for r in ranks} == {BUFFERS}
     assert set(ranks[0].communication_bytes) == {"allreduce", "broadcast"}
     assert ranks[0].loss_last != ranks[1].loss_last  # each its own shard
+    assert {r.memory["buckets"] for r in ranks} == {4 * PARAMETERS}  # a hook casts a bucket only while it travels
 
 
 @pytest.mark.slow

@@ -56,6 +56,7 @@ def test_stage_3_gathers_twice_and_16_bit_gradients_save_a_sixth(tmp_path: Path)
         assert report.memory["parameters"] == report.memory["gradients"] == PARAMETERS * 2
         assert report.memory["optimizer"] == PARAMETERS * 2  # momentum
         assert report.memory["gathered"] == (LAST_BLOCK + ROOT) * 4  # one block beside the outermost unit
+        assert report.memory["buckets"] == LAST_BLOCK * 2  # one unit's gradients at a time, here in 16 bits
     assert reports[0].loss_last != reports[1].loss_last  # each its own share of the data
 
 

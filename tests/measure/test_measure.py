@@ -10,9 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
-from scaling_study.measure import Phase, Training, Wire, measure
+from scaling_study.measure import Phase, Training, Wire, ddp_buckets, measure
 from scaling_study.measure.console import Console
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.stopwatch import Stopwatch
@@ -162,6 +164,20 @@ def test_a_shared_storage_counts_once():
     model = nn.Linear(8, 8, bias=False)
     twice = nn.ModuleList([model, model])
     assert Memory(twice, None, CPU).by_kind()["parameters"] == 8 * 8 * 4
+
+
+@pytest.mark.parametrize(("views", "beside_gradients"), [(False, 10 * 5 * 4), (True, 0)])
+def test_gradients_that_are_views_of_ddp_buckets_count_once(views, beside_gradients):
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        wrapped = DistributedDataParallel(nn.Linear(10, 5, bias=False), gradient_as_bucket_view=views)
+        memory = Memory(wrapped, None, CPU, lambda: {"buckets": ddp_buckets(wrapped)})
+        for _ in range(2):  # after the first step DDP makes its buckets anew
+            wrapped(torch.ones(4, 10)).sum().backward()
+            kinds = memory.by_kind()
+            assert (kinds["gradients"], kinds["buckets"]) == (10 * 5 * 4, beside_gradients)
+    finally:
+        dist.destroy_process_group()
 
 
 def test_a_loss_that_is_not_finite_is_noted_and_still_json(tmp_path):
