@@ -21,7 +21,7 @@ from filelock import FileLock
 
 from scaling_study.datasets import CIFAR10_FOLDER, NoData, packed_cifar10
 from scaling_study.settings import data_root
-from scaling_study.workloads.feed import Batch, Feed
+from scaling_study.workloads.feed import Batch, Feed, sent
 
 SAMPLES, CLASSES, SIDE = 50_000, 10, 32
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as the published study had it
@@ -108,7 +108,7 @@ def feed(images: torch.Tensor, labels: torch.Tensor, order: Iterator[torch.Tenso
     shift = (-torch.tensor(MEAN) / torch.tensor(STD)).view(1, 3, 1, 1).to(device)
 
     def fetch(ids: torch.Tensor) -> Batch:
-        chosen = ids.to(device)
+        chosen = sent(ids, device)
         return torch.addcmul(shift, images[chosen].float(), scale), labels[chosen]
 
     return Feed(order, fetch)

@@ -30,7 +30,7 @@ from filelock import FileLock
 
 from scaling_study.datasets import COLA_FILES, COLA_FOLDER, NoData, cola_file, packed_cola
 from scaling_study.settings import data_root
-from scaling_study.workloads.feed import Batch, Feed
+from scaling_study.workloads.feed import Batch, Feed, sent
 
 SAMPLES, CLASSES = 8_551, 2
 VOCABULARY = 30_000  # ALBERT's; a tokeniser may use less of it
@@ -237,7 +237,7 @@ def feed(sentences: Sentences, order: Iterator[torch.Tensor], device: torch.devi
 
     def fetch(ids: torch.Tensor) -> Batch:
         longest = int(lengths[ids].max()) if padding == "dynamic" else width  # known on the host: no wait for the GPU
-        chosen = ids.to(device)
+        chosen = sent(ids, device)
         mask = (places[:longest] < real[chosen, None]).long()
         return there[chosen, :longest], mask, labels[chosen]
 

@@ -16,6 +16,16 @@ import torch
 Batch = tuple[torch.Tensor, ...]
 
 
+def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A host's tensor on the device. To a GPU asynchronously, from pinned memory: from any other memory the host would
+    wait for all that is queued on the device, and the time of the step before would be that of fetching a batch.
+
+    The pinned memory may be dropped at once: torch's allocator marks such a copy by an event on its stream, and hands
+    the memory out again only when the event has passed.
+    """
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
 class Feed:
     """An endless iterator of batches. `ids` are the sample ids of the last one, shape (batch,) int64."""
 

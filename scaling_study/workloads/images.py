@@ -27,7 +27,7 @@ from scaling_study.ranks import Ranks
 from scaling_study.settings import data_path
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
-from scaling_study.workloads.feed import Batch, Feed
+from scaling_study.workloads.feed import Batch, Feed, sent
 from scaling_study.workloads.image_tree import LAYOUT, Tree, decoding, listed
 from scaling_study.workloads.resnet_cifar10 import synthetic
 from scaling_study.workloads.sampling import batches_of_indices
@@ -80,7 +80,7 @@ def of_tree(tree: Tree, trial: Trial, ranks: Ranks, side: int) -> Source:
     normalised = normalising(ranks.device)
 
     def fetch(ids: torch.Tensor) -> Batch:
-        pixels, labels = _sent(order.take(ids), ranks.device), _sent(tree.labels[ids], ranks.device)
+        pixels, labels = sent(order.take(ids), ranks.device), sent(tree.labels[ids], ranks.device)
         return normalised(pixels.permute(0, 3, 1, 2).float()), labels
 
     note = f"{samples:,} images of {len(tree.classes)} classes, decoded by {threads} thread(s) of each rank"
@@ -93,7 +93,7 @@ def of_cifar10(trial: Trial, ranks: Ranks, side: int) -> Source:
     normalised = normalising(ranks.device)
 
     def fetch(ids: torch.Tensor) -> Batch:
-        chosen = _sent(ids, ranks.device)
+        chosen = sent(ids, ranks.device)
         return normalised(enlarged(images[chosen], side)), labels[chosen]
 
     note = f"CIFAR-10 enlarged to {TREE_SIDE} and then {side} pixels in memory: no file is read and none decoded"
@@ -113,11 +113,6 @@ def normalising(device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
     mean, std = (torch.tensor(value).view(1, 3, 1, 1) for value in (cifar10.MEAN, cifar10.STD))
     shift, scale = (-mean / std).to(device), (1 / (255 * std)).to(device)
     return lambda pixels: torch.addcmul(shift, pixels, scale)
-
-
-def _sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """To the device; from pinned memory to a GPU, or the host would wait for all that is queued there."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def _order(samples: int, trial: Trial, ranks: Ranks) -> Iterator[torch.Tensor]:

@@ -33,7 +33,7 @@ from filelock import FileLock
 from scaling_study.datasets import WIKITEXT2_FILES, WIKITEXT2_FOLDER, NoData, packed_wikitext2, wikitext2_file
 from scaling_study.ranks import Ranks
 from scaling_study.settings import data_root
-from scaling_study.workloads.feed import Batch, Feed
+from scaling_study.workloads.feed import Batch, Feed, sent
 
 # Exact for the training text with rare words as <unk> (not the "raw" one), with nothing put in for the ends of lines,
 # and <unk>, which the text itself has, counted once.
@@ -173,7 +173,7 @@ def feed(ids: np.ndarray, ranks: Ranks, batch: int, length: int) -> Feed:
 
     def fetch(samples: torch.Tensor) -> Batch:
         window, column = samples // columns, samples % columns
-        chosen = (column * height + window * length).to(ranks.device)[:, None] + places
+        chosen = sent(column * height + window * length, ranks.device)[:, None] + places
         return text[chosen], text[chosen + 1]
 
     return Feed(in_order(ranks, batch, length), fetch)
