@@ -91,6 +91,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
             for _ in range(trial.warmup_epochs or 0):
                 warmup_seconds += epochs.run(step, steps, warmup=True)
             tokens = 0
+        memory.start()
         meter.start()
         quiet.start()
         if epochs:
@@ -103,6 +104,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
                 console.block(step_seconds, block)
         quiet.stop()
         meter.stop()
+        memory.stop()
     # 3 the instrumented window: a quarter of the timed steps, at most ten.
     if not window.warmup_steps:
         counted_step(step, workload, memory, wire)
@@ -128,6 +130,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
         allreduce_bytes=wire.reduced_bytes(ranks.world_size // (trial.stages or 1)),
         communication_bytes=dict(wire.bytes),
         peak_memory_bytes=memory.peak_bytes(), memory=memory.by_kind(),
+        setup_peak_memory_bytes=memory.setup_peak_bytes,
         loss_first=finite(first), loss_last=finite(last),
         data_source=workload.data_source, steps_per_epoch=workload.steps_per_epoch,
         gpu_utilization_percent=meter.utilization_percent, energy_joules=meter.energy_joules,

@@ -1,6 +1,6 @@
 """Peak memory of training.                                                                              [torch]
 
-On a GPU: the allocator's own peak since the process began, resident data included. On a CPU there is no
+On a GPU: the allocator's own peak over the timed window, resident data included. On a CPU there is no
 allocator to ask and the resident set is mostly the libraries (importing them takes five times the state of a
 ResNet-18), so the bytes of tensors are counted by kind, each storage once, with what the resident set grew by since
 the libraries were imported beside them. Of what is sharded over workers, a worker's own shard counts.
@@ -22,7 +22,7 @@ AT_IMPORT = psutil.Process().memory_info().rss  # scripts import this last: thei
 
 
 class Memory:
-    """Enter it around whole steps; then `by_kind` and `peak_bytes` say what they took."""
+    """Enter `watching` around a step, `start` and `stop` around the timed window; then ask for what they took."""
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer | None, device: torch.device,
@@ -30,6 +30,19 @@ class Memory:
     ) -> None:  # fmt: skip
         self.model, self.optimizer, self.device, self.held = model, optimizer, device, held
         self.activations = self.gathered = 0
+        self.setup_peak_bytes: int | None = None  # of a GPU, before the window
+        self._window_peak = 0
+
+    def start(self) -> None:
+        """Begin the window: what was at its most before (the unsharded model, cuDNN's trials) is a peak of its own."""
+        if self.device.type == "cuda":
+            self.setup_peak_bytes = torch.cuda.max_memory_allocated(self.device)
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def stop(self) -> None:
+        """End the window: what is looked at after it may take more."""
+        if self.device.type == "cuda":
+            self._window_peak = torch.cuda.max_memory_allocated(self.device)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -90,9 +103,9 @@ class Memory:
         return {**sizes, **gathered, "activations": self.activations, "resident": resident}
 
     def peak_bytes(self) -> int:
-        """The device allocator's peak, or on a CPU the sum of the tensors by kind."""
+        """The device allocator's peak in the window, or on a CPU the sum of the tensors by kind."""
         if self.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.device)
+            return self._window_peak
         return sum(size for kind, size in self.by_kind().items() if kind != "resident")
 
 

@@ -95,6 +95,7 @@ class RankReport:
     forward_flops_per_sample: float | None = None  # of the unsplit model (workloads/flops.py)
     peak_flops_per_second: float | None = None  # that this rank's device reached in a microbenchmark (measure/peak.py)
     peak_bytes_per_second: float | None = None  # likewise, of memory
+    setup_peak_memory_bytes: int | None = None  # of a GPU's allocator, before the timed window
     training: dict[str, Any] = field(default_factory=dict)  # of a run that is trained to a result (docs/record.md)
 
     @cached_property

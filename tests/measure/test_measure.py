@@ -45,10 +45,18 @@ def toy(steps_per_epoch: int = 7) -> Workload:
     )
 
 
-def run(window: Window, *, sleep: float = 0.0, epochs: int | None = None, ranks: Ranks | None = None, record=None):
+def run(
+    window: Window,
+    *,
+    sleep: float = 0.0,
+    epochs: int | None = None,
+    ranks: Ranks | None = None,
+    record=None,
+    calls=None,
+):
     workload, phase, wire = toy(), Phase(CPU), Wire()
     optimizer = workload.optimizer(workload.model.parameters())
-    calls: list[bool] = []
+    calls: list[bool] = [] if calls is None else calls
 
     def step(batch):
         calls.append(phase.on)
@@ -164,6 +172,40 @@ def test_a_shared_storage_counts_once():
     model = nn.Linear(8, 8, bias=False)
     twice = nn.ModuleList([model, model])
     assert Memory(twice, None, CPU).by_kind()["parameters"] == 8 * 8 * 4
+
+
+class Allocator:
+    """What torch.cuda says of its allocator: `allocated` bytes now, and the peak since it was last reset."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.peaks: dict[torch.device, int] = {}
+        monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: self.peaks[device])
+        monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: self.allocated(device, 0))
+
+    def allocated(self, device: torch.device, size: int) -> None:
+        self.peaks[device] = max(self.peaks.get(device, 0), size) if size else 0
+
+
+def test_peak_memory_of_a_gpu_is_that_of_the_window(monkeypatch):
+    """Neither the unsharded model, cuDNN's trials and the counted step before it, nor what is looked at after it."""
+    allocator, gpu = Allocator(monkeypatch), torch.device("cuda", 0)
+    memory = Memory(nn.Linear(8, 8), None, gpu)
+    allocator.allocated(gpu, 900)
+    memory.start()
+    allocator.allocated(gpu, 300)
+    memory.stop()
+    allocator.allocated(gpu, 700)
+    assert (memory.peak_bytes(), memory.setup_peak_bytes) == (300, 900)
+
+
+@pytest.mark.parametrize(("warmup", "epochs"), [(3, None), (0, None), (2, 2)])
+def test_the_peak_of_memory_is_taken_around_the_timed_steps(monkeypatch, warmup, epochs):
+    taken, begun, ended = [], [], []
+    monkeypatch.setattr(Memory, "start", lambda memory: begun.append(len(taken)))
+    monkeypatch.setattr(Memory, "stop", lambda memory: ended.append(len(taken)))
+    window = Window(warmup_steps=warmup, min_steps=5, max_steps=5, min_seconds=0)
+    run(window, epochs=epochs, calls=taken)
+    assert (begun, ended) == ([warmup], [warmup + (5 if epochs is None else 2 * 5)])
 
 
 @pytest.mark.parametrize(("views", "beside_gradients"), [(False, 10 * 5 * 4), (True, 0)])
