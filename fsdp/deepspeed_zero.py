@@ -113,16 +113,15 @@ def whole(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 def held(engine: deepspeed.DeepSpeedEngine, stage: int) -> dict[str, Iterable[torch.Tensor] | int]:
     """ZeRO's flat parts by kind, and the buckets that gradients are reduced from; all else is where torch has it."""
     zero = engine.optimizer
-    if stage == 0:  # one flat copy, as long as it has at most 500 million values
-        return {"buckets": sum(p.numel() * p.element_size() for p in engine.module.parameters() if p.requires_grad)}
+    if stage == 0:
+        return {"buckets": sum(p.nbytes for p in engine.module.parameters())}  # one flat copy of all gradients
     if stage == 3:
         weights, buckets = zero.fp16_partitioned_groups_flat, [bucket.buffer for bucket in zero.ipg_buckets.values()]
         return {"parameters": weights, "gradients": [zero.grad_partitions_flat_buffer], "buckets": buckets}
     master = zero.single_partition_of_fp32_groups  # a second copy of this worker's part, even of fp32 weights
     state = [tensor for entry in engine.basic_optimizer.state.values() for tensor in entry.values()]
-    buckets = len(zero.ipg_buckets) * (2 if zero.overlap_comm else 1)  # they live while backward runs
-    bucket_bytes = zero.reduce_bucket_size * zero._gradient_reduction_buffer_dtype().itemsize
-    kept = {"optimizer": [*master, *state], "buckets": buckets * bucket_bytes}
+    bucket = zero.reduce_bucket_size * zero._gradient_reduction_buffer_dtype().itemsize  # they live during backward
+    kept = {"optimizer": [*master, *state], "buckets": bucket * len(zero.ipg_buckets) * (1 + zero.overlap_comm)}
     return {**kept, "gradients": master} if stage == 2 else kept  # they are as large as what they belong to
 
 

@@ -110,8 +110,7 @@ def sharded(workload: workloads.Workload, trial: Trial, device: torch.device) ->
 def bucket_bytes(model: FullyShardedDataParallel) -> int:
     """Bytes of what small units' gradients are collected in, and of the shards that come out; none before a step."""
     buckets = model._reducer.buckets.values() if model._reducer else ()
-    buffers = [buffer for bucket in buckets for buffer in (bucket.data, bucket.output_shard)]
-    return sum(buffer.numel() * buffer.element_size() for buffer in buffers)
+    return sum(bucket.data.nbytes + bucket.output_shard.nbytes for bucket in buckets)
 
 
 def drop_hooks(model: nn.Module) -> None:

@@ -76,7 +76,7 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
             for kind, name in zip(MEMORY, MEMORY_COLUMNS, strict=True)
         },
         "gpu_utilization_percent": over(_mean, (rank.gpu_utilization_percent for rank in ranks)),
-        "energy_joules": over(sum, _energy_of_devices(ranks)),
+        "energy_joules": _energy_of_devices(ranks),
         "loss_first": over(_mean, (rank.loss_first for rank in ranks)),
         "loss_last": over(_mean, (rank.loss_last for rank in ranks)),
         "data_source": "; ".join(dict.fromkeys(rank.data_source for rank in ranks)),
@@ -111,13 +111,20 @@ def over(fold: Callable[[list[Any]], Any], values: Iterable[Any]) -> Any:
     return fold(known) if known else None
 
 
-def _energy_of_devices(ranks: Iterable[RankReport]) -> list[float | None]:
-    """Joules of each distinct device: two ranks on one CPU read the same meter."""
-    by_device: dict[tuple[str, str], float | None] = {}
+def _energy_of_devices(ranks: Sequence[RankReport]) -> float | None:
+    """Joules of all distinct devices: two ranks on one CPU read the same meter. None where one device's are unknown.
+
+    A GPU is known by its UUID: where each rank sees its own one only, all ranks of a host have a `cuda:0`.
+    """
+    by_device: dict[tuple[str, ...], float | None] = {}
     for rank in ranks:
-        key = (rank.host, rank.device)
+        on_gpu = rank.device.startswith("cuda")
+        if on_gpu and not rank.gpu_uuids and len(ranks) > 1:
+            return None
+        key = tuple(rank.gpu_uuids) if on_gpu else (rank.host,)
         by_device[key] = over(max, (by_device.get(key), rank.energy_joules))
-    return list(by_device.values())
+    joules = list(by_device.values())
+    return None if None in joules else sum(value for value in joules if value is not None)
 
 
 def _mean(values: list[float]) -> float:

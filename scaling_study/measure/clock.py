@@ -21,7 +21,7 @@ from scaling_study.measure.memory import Memory
 from scaling_study.measure.parity_recorder import ParityRecorder
 from scaling_study.measure.peak import measure_peak
 from scaling_study.measure.phases import Phase, now
-from scaling_study.measure.power import PowerMeter
+from scaling_study.measure.power import PowerMeter, gpu_uuids
 from scaling_study.measure.quiet import QuietMeter
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.measure.timeline import Timeline
@@ -54,7 +54,8 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     if trial.find == "parity":
         parity = ParityRecorder(workload, trial, ranks.rank, training.weights or workload.model.state_dict)
         step = parity.recorded(step)
-    meter, quiet = PowerMeter(ranks.device.index, ranks.local_rank), QuietMeter()
+    gpus = [] if ranks.device.index is None else [ranks.device.index]
+    meter, quiet = PowerMeter(gpus, ranks.local_rank), QuietMeter()
 
     # 1 warm-up: first-step costs (allocation, autotuning, the first negotiation) stay out of the window (F1).
     # The first step is disturbed anyway, so what is counted rather than timed is counted there.
@@ -130,7 +131,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
         allreduce_bytes=wire.reduced_bytes(ranks.world_size // (trial.stages or 1)),
         communication_bytes=dict(wire.bytes),
         peak_memory_bytes=memory.peak_bytes(), memory=memory.by_kind(),
-        setup_peak_memory_bytes=memory.setup_peak_bytes,
+        setup_peak_memory_bytes=memory.setup_peak_bytes, gpu_uuids=gpu_uuids(gpus),
         loss_first=finite(first), loss_last=finite(last),
         data_source=workload.data_source, steps_per_epoch=workload.steps_per_epoch,
         gpu_utilization_percent=meter.utilization_percent, energy_joules=meter.energy_joules,

@@ -32,7 +32,7 @@ def average(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup, precis
 def fused_bytes(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup | None) -> int:
     """Bytes of the buffer that `average` copies gradients into; 0 where there is one replica."""
     alone = dist.get_world_size(group) == 1
-    return 0 if alone else sum(p.numel() * p.element_size() for p in parameters if p.requires_grad)
+    return 0 if alone else sum(p.nbytes for p in parameters if p.requires_grad)
 
 
 def add_up(mine: Sequence[nn.Parameter | None], like: Sequence[torch.Tensor], group: dist.ProcessGroup) -> None:

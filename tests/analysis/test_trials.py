@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -90,10 +90,27 @@ def test_folding_over_ranks() -> None:
 
 def test_energy_is_summed_over_devices_not_ranks() -> None:
     shared = made({"energy_joules": 100.0}, {"energy_joules": 101.0})
-    apart = made({"energy_joules": 100.0, "device": "cuda:0"}, {"energy_joules": 101.0, "device": "cuda:1"})
     hosts = made({"energy_joules": 100.0, "host": "a"}, {"energy_joules": 101.0, "host": "b"})
-    assert (shared["energy_joules"], apart["energy_joules"], hosts["energy_joules"]) == (101.0, 201.0, 201.0)
+    assert (shared["energy_joules"], hosts["energy_joules"]) == (101.0, 201.0)
     assert made({"energy_joules": None}, {"energy_joules": None})["energy_joules"] is None
+    first = made({"energy_joules": 100.0}, {"energy_joules": None})
+    assert first["energy_joules"] == 100.0, "the first worker of a host reads the packages for all"
+
+
+def test_a_gpu_is_one_device_by_its_uuid() -> None:
+    """Where each rank sees its own GPU only, all of a host are cuda:0."""
+
+    def energy(*uuids: str | None, **second: Any) -> float | None:
+        ranks = [{"energy_joules": 100.0 + n, "device": "cuda:0", "gpu_uuids": [u] if u else []}
+                 for n, u in enumerate(uuids)]  # fmt: skip
+        ranks[-1] |= second
+        return made(*ranks)["energy_joules"]
+
+    assert energy("GPU-a", "GPU-b") == 201.0
+    assert energy("GPU-a", "GPU-a") == 101.0
+    assert energy("GPU-a", None) is None, "it may be the other's, or not"
+    assert energy("GPU-a", "GPU-b", energy_joules=None) is None, "a sum without one of them would be too small"
+    assert energy(None) == 100.0, "alone, as in older records, it is shared with no rank"
 
 
 def test_what_is_unknown_stays_empty_and_what_is_nothing_is_zero() -> None:
