@@ -21,7 +21,7 @@ from scaling_study.records.store import Record
 PHASE_COLUMNS = tuple(f"{name}_seconds" for name in PHASES)
 NUMBERS = (
     *("step_seconds", "instrumented_seconds", *PHASE_COLUMNS),
-    *("forward_flops_per_sample", "peak_flops_per_second", "peak_bytes_per_second", "price_per_worker_hour"),
+    *("forward_flops_per_sample", "peak_flops_per_second", "peak_bytes_per_second", "tf32", "price_per_worker_hour"),
 )
 COLUMNS = ("configuration", "repeat", "rank", *NUMBERS)
 Row = tuple[Any, ...]
@@ -39,7 +39,7 @@ def rows(record: Record) -> list[Row]:
             *((None,) * (1 + len(PHASES)) if rank.phases is None else (
                 rank.phases.step_seconds, *(getattr(rank.phases, name) for name in PHASE_COLUMNS)
             )),
-            *(rank.forward_flops_per_sample, rank.peak_flops_per_second, rank.peak_bytes_per_second, price),
+            *(rank.forward_flops_per_sample, rank.peak_flops_per_second, rank.peak_bytes_per_second, rank.tf32, price),
         )
         for rank in record.ranks
     ]  # fmt: skip

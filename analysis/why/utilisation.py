@@ -10,8 +10,8 @@ activations written and read (2), parameters read by forward, backward and updat
 written and read (2), optimiser state read and written (2). So the intensity is an estimate, good to a factor, not a
 measurement; where a model fits into caches it is too low.
 
-The peak is the highest that any run of the study measured on such a device, with as many cores and in this precision:
-noise can only make a measured roof too low.
+The peak is the highest that any run of the study measured on such a device, with as many cores and in this precision
+(fp32 and TF32 apart): noise can only make a measured roof too low.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from analysis.why.steps import cut
 
 PASSES = 3  # a step's FLOPs over forward's
 USES = {"activations_bytes": 2, "parameters_bytes": 4, "gradients_bytes": 2, "optimizer_bytes": 2}
-DEVICE = ("machine", "device", "cores_per_worker", "precision")
+DEVICE = ("machine", "device", "cores_per_worker", "precision", "tf32")
 PEAKS = ("peak_flops_per_second", "peak_bytes_per_second")
 NOT_COUNTED, NOT_MEASURED = "its FLOPs were not counted", "its device's peak was not measured"
 Row = ConfigurationRow
@@ -85,7 +85,7 @@ class Utilisation:
 def utilisations(results: Results) -> list[Utilisation]:
     """Of every configuration that was measured, in the order of results.configurations."""
     ranks = results.details.ranks.groupby("configuration")
-    numbers = ranks[["forward_flops_per_sample", *PEAKS]].max()
+    numbers = ranks[["forward_flops_per_sample", "tf32", *PEAKS]].max()
     numbers = numbers.where(numbers > 0)
     measured = results.configurations[results.configurations.n > 0].join(numbers, on="configuration")
     kind = [measured[key].map(lambda value: str(value) if known(value) else "") for key in DEVICE]

@@ -19,7 +19,7 @@ from scaling_study.measure.console import Console
 from scaling_study.measure.epochs import Epochs
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.parity_recorder import ParityRecorder
-from scaling_study.measure.peak import measure_peak
+from scaling_study.measure.peak import may_round_to_tf32, measure_peak
 from scaling_study.measure.phases import Phase, now
 from scaling_study.measure.power import PowerMeter, gpu_uuids
 from scaling_study.measure.quiet import QuietMeter
@@ -144,10 +144,12 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
         forward_flops_per_sample=workload.forward_flops_per_sample,
     )  # fmt: skip
     if trial.find is None:  # after all else; the ranks leave their last step together, so all do it at once
-        peak = measure_peak(ranks.device, trial.precision)
+        tf32 = may_round_to_tf32(workload.model, trial.precision, ranks.device)
+        peak = measure_peak(ranks.device, trial.precision, tf32)
         report = replace(
-            report, peak_flops_per_second=peak.flops_per_second, peak_bytes_per_second=peak.bytes_per_second
-        )
+            report, tf32=tf32,
+            peak_flops_per_second=peak.flops_per_second, peak_bytes_per_second=peak.bytes_per_second,
+        )  # fmt: skip
     if record:
         if parity:
             parity.write(Path(record))
