@@ -28,7 +28,10 @@ def join(trial: Trial) -> Ranks:
     # 1 join: one process has no peers; it drives the GPUs of all its workers
     require_gpus(trial)
     cores = claim_cores(trial)
-    return Ranks(device=claim_device(trial, 0), cores=cores)
+    device = claim_device(trial, 0)
+    return Ranks(
+        device=device, cores=cores, further=tuple(torch.device(device.type, i) for i in range(1, trial.workers))
+    )
 
 
 def build(trial: Trial, ranks: Ranks) -> Training:
@@ -39,10 +42,9 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     if trial.learning_rate is None:  # the workload's own is that of one process; it grows with the workers
         for group in optimizer.param_groups:
             group["lr"] *= trial.workers
-    workload.notes.append("utilization, energy and peak memory are those of the first GPU")
 
     # 3 one optimiser step
-    phase, wire = Phase(ranks.device), Wire()
+    phase, wire = Phase(*ranks.devices), Wire()
     wire.unknown = trial.workers > 1
     scaler = torch.amp.GradScaler(ranks.device.type, enabled=trial.precision == "fp16")
 

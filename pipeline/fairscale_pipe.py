@@ -27,7 +27,7 @@ from scaling_study.worker.script import run
 def join(trial: Trial) -> Ranks:
     # 1 join: one process has no peers; it drives the devices of all its stages
     cores = claim_cores(trial)
-    return Ranks(device=claim_device(trial, 0), cores=cores)
+    return Ranks(device=claim_device(trial, 0), cores=cores, further=tuple(of_stages(trial)[1:]))
 
 
 def build(trial: Trial, ranks: Ranks) -> Training:
@@ -46,7 +46,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     optimizer = workload.optimizer(pipe.parameters())
 
     # 3 one optimiser step
-    phase, wire = Phase(ranks.device), Wire()
+    phase, wire = Phase(*ranks.devices), Wire()
 
     def step(batch: workloads.Batch) -> torch.Tensor:
         with phase("forward"):

@@ -29,7 +29,7 @@ FROM_SRUN = {"SLURM_PROCID": "RANK", "SLURM_NTASKS": "WORLD_SIZE", "SLURM_LOCALI
 
 @dataclass(frozen=True)
 class Ranks:
-    """One process's place among all, and the three things the clock asks of the whole group."""
+    """One process's place among all, and what the clock asks of the whole group."""
 
     rank: int = 0
     world_size: int = 1
@@ -40,6 +40,12 @@ class Ranks:
     backend: Mapping[str, Any] = field(default_factory=dict)  # what the framework itself reports
     leave: Callable[[], object] = lambda: None  # its own end, after all is measured; not called after an error
     total: Callable[[Sequence[float]], list[float]] = list  # every rank's numbers, added up place by place
+    further: tuple[torch.device, ...] = ()  # that this process drives too: a stage or a replica on each
+
+    @property
+    def devices(self) -> tuple[torch.device, ...]:
+        """All that this process computes on."""
+        return (self.device, *self.further)
 
 
 def started_by(environment: Mapping[str, str] = os.environ) -> str:

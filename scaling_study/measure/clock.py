@@ -6,7 +6,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,13 +48,13 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     phase, wire, timeline = training.phase, training.wire, training.timeline
     ranks = replace(ranks, backend={**ranks.backend, **training.backend})
     console = Console(trial, ranks, workload)
-    window, epochs = trial.window, whole_epochs(trial, workload, ranks.device)
-    memory = Memory(workload.model, optimizer, ranks.device, training.held)
+    window, epochs = trial.window, whole_epochs(trial, workload, ranks.devices)
+    memory = Memory(workload.model, optimizer, ranks.device, training.held, ranks.further)
     parity = None
     if trial.find == "parity":
         parity = ParityRecorder(workload, trial, ranks.rank, training.weights or workload.model.state_dict)
         step = parity.recorded(step)
-    gpus = [] if ranks.device.index is None else [ranks.device.index]
+    gpus = [device.index for device in ranks.devices if device.type == "cuda"]
     meter, quiet = PowerMeter(gpus, ranks.local_rank), QuietMeter()
 
     # 1 warm-up: first-step costs (allocation, autotuning, the first negotiation) stay out of the window (F1).
@@ -64,15 +64,15 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     warmup_seconds: list[float] = []
     first: Loss = None
     for index in range(window.warmup_steps):
-        start = now(ranks.device)
+        start = now(*ranks.devices)
         if index == 0:
             first = counted_step(step, workload, memory, wire)
         else:
             step(next(workload.batches))
-        warmup_seconds.append(now(ranks.device) - start)
+        warmup_seconds.append(now(*ranks.devices) - start)
 
     # 2 the timed window, in blocks; nothing but steps happens inside a block.
-    watch, last = Stopwatch(ranks.device), first  # loss_first stays unknown where nothing warmed up
+    watch, last = Stopwatch(*ranks.devices), first  # loss_first stays unknown where nothing warmed up
     tokens: int | torch.Tensor = 0
 
     def steps(step: Step, batches: Iterator[Batch], count: int) -> list[float]:
@@ -112,7 +112,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     if timeline:
         timeline.begin(ranks.agree)
     instrumented = max(1, min(10, len(step_seconds) // 4))
-    phases = instrument(step, workload, phase, instrumented, ranks.device, timeline)
+    phases = instrument(step, workload, phase, instrumented, ranks.devices, timeline)
     arrivals = Arrivals(ranks.device)
     if watchable(trial):
         with arrivals.watching(workload.model.parameters(), phase):
@@ -165,28 +165,28 @@ def counted_step(step: Step, workload: Workload, memory: Memory, wire: Wire) -> 
 
 
 def instrument(
-    step: Step, workload: Workload, phase: Phase, steps: int, device: torch.device, timeline: Timeline | None
+    step: Step, workload: Workload, phase: Phase, steps: int, devices: Sequence[torch.device], timeline: Timeline | None
 ) -> store.Phases:
     """`steps` more steps with every phase timed."""
     phase.on = True
-    start = now(device)
+    start = now(*devices)
     for index in range(steps):
         if timeline:
             timeline.step = index
         with phase("data"):
             batch = next(workload.batches)
         step(batch)
-    seconds = now(device) - start
+    seconds = now(*devices) - start
     phase.on = False
     return phase.means(steps, seconds)
 
 
-def whole_epochs(trial: Trial, workload: Workload, device: torch.device) -> Epochs | None:
+def whole_epochs(trial: Trial, workload: Workload, devices: Sequence[torch.device]) -> Epochs | None:
     """The epochs that were asked for in place of a window; cut short by max_steps, as the record shows."""
     if trial.epochs is None:
         return None
     steps = min(workload.steps_per_epoch, trial.window.max_steps or workload.steps_per_epoch)
-    return Epochs(steps, workload, device)
+    return Epochs(steps, workload, devices)
 
 
 def finite(loss: Loss) -> float | None:

@@ -10,7 +10,7 @@ against each other: running = steps x mean step, or one of them is wrong.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,8 +25,8 @@ Steps = Callable[[Callable[[Batch], Any], Iterator[Batch], int], list[float]]  #
 class Epochs:
     """Runs epochs of `steps` steps each, through the clock's own loop; `rows` has what they took on this rank."""
 
-    def __init__(self, steps: int, workload: Workload, device: torch.device) -> None:
-        self.steps, self.workload, self.device = steps, workload, device
+    def __init__(self, steps: int, workload: Workload, devices: Sequence[torch.device]) -> None:
+        self.steps, self.workload, self.devices = steps, workload, devices
         self.rows: list[dict[str, Any]] = []
 
     def run(self, step: Callable[[Batch], Any], through: Steps, warmup: bool) -> list[float]:
@@ -48,10 +48,10 @@ class Epochs:
             training += time.perf_counter() - start
             return loss
 
-        start = now(self.device)
+        start = now(*self.devices)
         seconds = through(trained, fetched(), self.steps)
         handed_over = time.perf_counter()
-        end = now(self.device)
+        end = now(*self.devices)
         training += end - handed_over  # what a GPU was still computing when the host had launched all of it
         self.rows.append({
             "warmup": warmup, "steps": self.steps, "samples": self.steps * self.workload.samples_per_step,

@@ -8,7 +8,7 @@ the libraries were imported beside them. Of what is sharded over workers, a work
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,23 +26,25 @@ class Memory:
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer | None, device: torch.device,
-        held: Callable[[], Held] | None = None,
+        held: Callable[[], Held] | None = None, further: Sequence[torch.device] = (),
     ) -> None:  # fmt: skip
-        self.model, self.optimizer, self.device, self.held = model, optimizer, device, held
+        self.model, self.optimizer, self.devices, self.held = model, optimizer, (device, *further), held
+        self.on_gpu = device.type == "cuda"
         self.activations = self.gathered = 0
         self.setup_peak_bytes: int | None = None  # of a GPU, before the window
         self._window_peak = 0
 
     def start(self) -> None:
         """Begin the window: what was at its most before (the unsharded model, cuDNN's trials) is a peak of its own."""
-        if self.device.type == "cuda":
-            self.setup_peak_bytes = torch.cuda.max_memory_allocated(self.device)
-            torch.cuda.reset_peak_memory_stats(self.device)
+        if self.on_gpu:
+            self.setup_peak_bytes = max(map(torch.cuda.max_memory_allocated, self.devices))
+            for device in self.devices:
+                torch.cuda.reset_peak_memory_stats(device)
 
     def stop(self) -> None:
         """End the window: what is looked at after it may take more."""
-        if self.device.type == "cuda":
-            self._window_peak = torch.cuda.max_memory_allocated(self.device)
+        if self.on_gpu:
+            self._window_peak = max(map(torch.cuda.max_memory_allocated, self.devices))
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -103,8 +105,8 @@ class Memory:
         return {**sizes, **gathered, "activations": self.activations, "resident": resident}
 
     def peak_bytes(self) -> int:
-        """The device allocator's peak in the window, or on a CPU the sum of the tensors by kind."""
-        if self.device.type == "cuda":
+        """The allocator's peak in the window, of the device that needed most; on a CPU the tensors of all kinds."""
+        if self.on_gpu:
             return self._window_peak
         return sum(size for kind, size in self.by_kind().items() if kind != "resident")
 

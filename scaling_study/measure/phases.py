@@ -23,8 +23,8 @@ NOTHING = nullcontext()
 class Phase:
     """Call it with a phase's name for the context that times it."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, *further: torch.device) -> None:
+        self.devices = (device, *further)
         self.on = False
         self.entered: Callable[[str], None] | None = None  # who else wants to know that a phase begins (arrivals.py)
         self.seconds: defaultdict[str, float] = defaultdict(float)
@@ -41,9 +41,11 @@ class Phase:
         self.seconds[name] += self.reached() - start
 
     def reached(self) -> float:
-        """The time at which this stream's work is done; collectives on streams of their own go on (that is overlap)."""
-        if self.device.type == "cuda":
-            torch.cuda.current_stream(self.device).synchronize()
+        """The time at which the work of these devices' streams is done; collectives on streams of their own go on (that
+        is overlap)."""
+        for device in self.devices:
+            if device.type == "cuda":
+                torch.cuda.current_stream(device).synchronize()
         return time.perf_counter()
 
     def means(self, steps: int, seconds: float) -> store.Phases:
@@ -53,8 +55,9 @@ class Phase:
         return store.Phases(steps=steps, step_seconds=seconds / steps, unattributed_seconds=rest, **means)
 
 
-def now(device: torch.device) -> float:
-    """Seconds on a monotonic clock, once the device has finished all it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def now(*devices: torch.device) -> float:
+    """Seconds on a monotonic clock, once the devices have finished all they were given."""
+    for device in devices:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
     return time.perf_counter()

@@ -11,24 +11,28 @@ from typing import Any
 
 import torch
 
+from scaling_study.measure.phases import now
+
 
 class Stopwatch:
     """`start()`, then `lap()` after each step, then `seconds()`: one number a lap."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, *further: torch.device) -> None:
+        self.device, self.further = device, further
         self._marks: list[Any] = []  # floats, or CUDA events
 
     def start(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        now(self.device, *self.further)
         self._marks = []
         self.lap()
 
     def lap(self) -> None:
         if self.device.type == "cuda":
+            stream = torch.cuda.current_stream(self.device)
+            for device in self.further:  # events of two devices have no clock in common: one comes after all of them
+                stream.wait_stream(torch.cuda.current_stream(device))
             event = torch.cuda.Event(enable_timing=True)
-            event.record(torch.cuda.current_stream(self.device))
+            event.record(stream)
             self._marks.append(event)
         else:
             self._marks.append(time.perf_counter())
@@ -37,5 +41,5 @@ class Stopwatch:
         pairs = list(zip(self._marks, self._marks[1:], strict=False))
         if self.device.type != "cuda":
             return [after - before for before, after in pairs]
-        torch.cuda.synchronize(self.device)
+        now(self.device, *self.further)
         return [before.elapsed_time(after) / 1e3 for before, after in pairs]
