@@ -73,15 +73,17 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
 
     # 2 the timed window, in blocks; nothing but steps happens inside a block.
     watch, last = Stopwatch(*ranks.devices), first  # loss_first stays unknown where nothing warmed up
+    samples = 0
     tokens: int | torch.Tensor = 0
 
     def steps(step: Step, batches: Iterator[Batch], count: int) -> list[float]:
-        nonlocal last, tokens
+        nonlocal last, samples, tokens
         watch.start()
         for _ in range(count):
             batch = next(batches)
             last = step(batch)
             watch.lap()
+            samples += workload.samples_in(batch)
             tokens += workload.tokens(batch) if workload.tokens else 0
         return watch.seconds()
 
@@ -91,7 +93,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
         if epochs:
             for _ in range(trial.warmup_epochs or 0):
                 warmup_seconds += epochs.run(step, steps, warmup=True)
-            tokens = 0
+            samples = tokens = 0
         memory.start()
         meter.start()
         quiet.start()
@@ -125,7 +127,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
         device=str(ranks.device), device_name=device_name(ranks.device),
         cores=list(ranks.cores), threads=torch.get_num_threads(),
         first_step_at=first_step_at, warmup_seconds=warmup_seconds, step_seconds=step_seconds,
-        samples_per_step=workload.samples_per_step, samples_seen=workload.samples_per_step * len(step_seconds),
+        samples_per_step=workload.samples_per_step, samples_seen=samples,
         tokens_seen=int(tokens) if workload.tokens else None,
         phases=phases, parameters=workload.parameters,
         allreduce_bytes=wire.reduced_bytes(ranks.world_size // (trial.stages or 1)),

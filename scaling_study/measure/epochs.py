@@ -31,14 +31,15 @@ class Epochs:
 
     def run(self, step: Callable[[Batch], Any], through: Steps, warmup: bool) -> list[float]:
         """One epoch; the seconds of its steps."""
-        data, training = 0.0, 0.0
+        data, training, samples = 0.0, 0.0, 0
 
         def fetched() -> Iterator[Batch]:
-            nonlocal data
+            nonlocal data, samples
             while True:
                 start = time.perf_counter()
                 batch = next(self.workload.batches)
                 data += time.perf_counter() - start
+                samples += self.workload.samples_in(batch)
                 yield batch
 
         def trained(batch: Batch) -> Any:
@@ -54,7 +55,7 @@ class Epochs:
         end = now(*self.devices)
         training += end - handed_over  # what a GPU was still computing when the host had launched all of it
         self.rows.append({
-            "warmup": warmup, "steps": self.steps, "samples": self.steps * self.workload.samples_per_step,
+            "warmup": warmup, "steps": self.steps, "samples": samples,
             "data_seconds": data, "training_seconds": training, "running_seconds": end - start,
         })  # fmt: skip
         return seconds

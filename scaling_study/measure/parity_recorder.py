@@ -38,6 +38,9 @@ class ParityRecorder:
 
         def recorded_step(batch: Batch) -> Loss:
             ids = self.workload.batches.ids
+            if len(ids) != len(batch[0]):
+                held = f"the ids of {len(ids)} samples and a batch of {len(batch[0])}"
+                raise RuntimeError(f"step {self.taken + 1} has {held}: what was read is not what the feed names")
             loss = step(batch)
             if self.taken < self.steps:
                 self.taken += 1

@@ -84,6 +84,10 @@ def _with_itself(report: RankReport) -> Iterator[str]:
         yield f"{who} step times whose sum is no number"
     if report.samples_seen != steps * report.samples_per_step:
         yield f"{who} {report.samples_seen} samples in {steps} steps of {report.samples_per_step}"
+    for epoch in report.epochs:
+        samples, epoch_steps = epoch.get("samples"), epoch.get("steps", 0)
+        if samples != epoch_steps * report.samples_per_step:
+            yield f"{who} an epoch of {samples} samples in {epoch_steps} steps of {report.samples_per_step}"
     counts = {
         "parameters": report.parameters, "tokens_seen": report.tokens_seen, "allreduce_bytes": report.allreduce_bytes,
         "peak_memory_bytes": report.peak_memory_bytes, "energy_joules": report.energy_joules,

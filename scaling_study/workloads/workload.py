@@ -41,6 +41,10 @@ class Workload:
         # before any framework wraps the model: behind some wrappers a rank sees its own shard only.
         self.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
+    def samples_in(self, batch: Batch) -> int:
+        """How many samples a batch really holds; 0 on a pipeline's ranks that leave counting to the last stage."""
+        return len(batch[0]) if self.samples_per_step else 0
+
     def micro_batches(self, batch: Batch) -> Iterator[tuple[Batch, bool]]:
         """(micro-batch, whether it is the step's last) for each of `accumulation` equal parts of a batch."""
         if self.accumulation == 1:

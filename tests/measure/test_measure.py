@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.ranks import Ranks
 from scaling_study.records import summary
 from scaling_study.records.store import read_ranks
+from scaling_study.records.validation import first_problem
 from scaling_study.trial import Trial, Window
 from scaling_study.workloads import Workload
 
@@ -48,13 +50,15 @@ def toy(steps_per_epoch: int = 7) -> Workload:
 def run(
     window: Window,
     *,
-    sleep: float = 0.0,
+    sleep=0.0,
     epochs: int | None = None,
     ranks: Ranks | None = None,
     record=None,
     calls=None,
+    **changes,
 ):
-    workload, phase, wire = toy(), Phase(CPU), Wire()
+    """The report of a toy with these `changes` of its workload, and for each step whether phases were timed."""
+    workload, phase, wire = replace(toy(), **changes), Phase(CPU), Wire()
     optimizer = workload.optimizer(workload.model.parameters())
     calls: list[bool] = [] if calls is None else calls
 
@@ -172,6 +176,29 @@ def test_a_shared_storage_counts_once():
     model = nn.Linear(8, 8, bias=False)
     twice = nn.ModuleList([model, model])
     assert Memory(twice, None, CPU).by_kind()["parameters"] == 8 * 8 * 4
+
+
+def test_samples_are_counted_in_the_batches_and_not_computed():
+    """A feed that gives less than it says, in one step of three: nothing else would show it."""
+
+    def uneven():
+        for size in itertools.cycle((4, 4, 3)):
+            yield (torch.ones(size, 10),)
+
+    window = Window(warmup_steps=3, min_steps=6, max_steps=6, min_seconds=0)
+    report, _ = run(window, batches=uneven())
+    assert report.samples_seen == 2 * (4 + 4 + 3)
+    trial = Trial(framework="single", batch_per_worker=4, allreduce="none", device="cpu")
+    assert first_problem(trial, [report]) == "rank 0 reports 22 samples in 6 steps of 4"
+    report, _ = run(window, batches=uneven(), epochs=2)
+    assert [epoch["samples"] for epoch in report.epochs] == [22, 22]
+    right = replace(report, samples_seen=12 * 4)
+    assert first_problem(trial, [right]) == "rank 0 reports an epoch of 22 samples in 6 steps of 4"
+
+
+def test_a_pipelines_other_ranks_count_no_sample():
+    report, _ = run(Window(warmup_steps=0, min_steps=2, max_steps=2, min_seconds=0), samples_per_step=0)
+    assert (report.samples_per_step, report.samples_seen) == (0, 0)
 
 
 class Allocator:

@@ -24,7 +24,7 @@ def workload(steps_per_epoch: int = 7) -> Workload:
     return Workload(
         model=nn.Linear(2, 1, bias=False), loss=lambda model, batch: model(batch[0]).mean(),
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        batches=Feed(order, lambda ids: (ids.float().view(1, 2),)),
+        batches=Feed(order, lambda ids: (ids.float().view(2, 1),)),
         samples_per_step=2, steps_per_epoch=steps_per_epoch, data_source="",
     )  # fmt: skip
 
@@ -53,6 +53,14 @@ def test_ten_steps_are_noted_and_the_weights_of_three_moments(tmp_path):
     first, after, last = (zero["weights"][moment]["weight"] for moment in ("first", "one", "last"))
     assert torch.equal(after, first + 1) and torch.allclose(last, first + 10)  # copies, and not the weights themselves
     assert one["weights"] == {"first": {}, "one": {}, "last": {}}  # gathered by all, kept by rank 0
+
+
+def test_a_batch_that_does_not_hold_what_its_ids_say_ends_the_gate():
+    mine = workload()
+    mine.batches.fetch = lambda ids: (ids[:1].float().view(1, 1),)
+    recorder = ParityRecorder(mine, FULL, 0, mine.model.state_dict)
+    with pytest.raises(RuntimeError, match="step 1 has the ids of 2 samples and a batch of 1"):
+        recorder.recorded(lambda batch: batch[0].sum())(next(mine.batches))
 
 
 def test_of_a_16_bit_gate_one_step_is_noted(tmp_path):
