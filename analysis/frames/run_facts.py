@@ -1,8 +1,8 @@
 """What a record says of how its trial was run that no column of results.csv holds: one row a trial.
 
 warm-up steps, the first timed step, cores, threads, the learning rate it had, the size of its epoch,
-whose collectives it used, units of a sharded model, the program's and the libraries' versions, and what a run
-that was trained to a result says of that training (training.py)
+whose collectives it used, units of a sharded model, timed steps that were left out, the program's and the
+libraries' versions, and what a run that was trained to a result says of that training (training.py)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scaling_study.records.store import Record
 
 COLUMNS = (
     *("configuration", "repeat", "warmup_steps", "first_step", "cores", "threads", "learning_rate"),
-    *("samples_per_epoch", "communicator", "units", "commit", "versions", "training"),
+    *("samples_per_epoch", "communicator", "units", "skipped_steps", "commit", "versions", "training"),
 )
 Row = tuple[Any, ...]
 
@@ -46,6 +46,7 @@ def rows(record: Record) -> list[Row]:
             *((min(cores), max(cores)), (min(threads), max(threads))),
             *(rates.pop() if len(rates) == 1 else None, _epoch(record)),
             *(_communicator(about), units if isinstance(units, int) else None),
+            max((rank.skipped_steps for rank in ranks if rank.skipped_steps is not None), default=None),
             *(printable(record.commit), _versions(ranks[0].versions), trained),
         )
     ]

@@ -23,6 +23,7 @@ from scaling_study.measure.peak import may_round_to_tf32, measure_peak
 from scaling_study.measure.phases import Phase, now
 from scaling_study.measure.power import PowerMeter, gpu_uuids
 from scaling_study.measure.quiet import QuietMeter
+from scaling_study.measure.skipped import SkippedSteps
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.measure.timeline import Timeline
 from scaling_study.measure.tracing import trace
@@ -54,6 +55,8 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     if trial.find == "parity":
         parity = ParityRecorder(workload, trial, ranks.rank, training.weights or workload.model.state_dict)
         step = parity.recorded(step)
+    skipped = SkippedSteps(optimizer, trial)
+    step = skipped.counting(step)
     gpus = [device.index for device in ranks.devices if device.type == "cuda"]
     meter, quiet = PowerMeter(gpus, ranks.local_rank), QuietMeter()
 
@@ -94,6 +97,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
             for _ in range(trial.warmup_epochs or 0):
                 warmup_seconds += epochs.run(step, steps, warmup=True)
             samples = tokens = 0
+        before = skipped.count
         memory.start()
         meter.start()
         quiet.start()
@@ -108,6 +112,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
         quiet.stop()
         meter.stop()
         memory.stop()
+        skipped_steps = skipped.since(before)
     # 3 the instrumented window: a quarter of the timed steps, at most ten.
     if not window.warmup_steps:
         counted_step(step, workload, memory, wire)
@@ -134,6 +139,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
         communication_bytes=dict(wire.bytes),
         peak_memory_bytes=memory.peak_bytes(), memory=memory.by_kind(),
         setup_peak_memory_bytes=memory.setup_peak_bytes, gpu_uuids=gpu_uuids(gpus),
+        warmup_skipped_steps=before, skipped_steps=skipped_steps,
         loss_first=finite(first), loss_last=finite(last),
         data_source=workload.data_source, steps_per_epoch=workload.steps_per_epoch,
         gpu_utilization_percent=meter.utilization_percent, energy_joules=meter.energy_joules,

@@ -98,6 +98,8 @@ class RankReport:
     setup_peak_memory_bytes: int | None = None  # of a GPU's allocator, before the timed window
     gpu_uuids: list[str] = field(default_factory=list)  # of the GPUs that this rank computes on, sorted
     tf32: bool | None = None  # whether its fp32, and that of its peak, may be TF32
+    warmup_skipped_steps: int | None = None  # before the window, that an fp16 loss scaler left out (measure/skipped.py)
+    skipped_steps: int | None = None  # likewise, of the timed window
     training: dict[str, Any] = field(default_factory=dict)  # of a run that is trained to a result (docs/record.md)
 
     @cached_property

@@ -454,6 +454,17 @@ def test_a_machine_that_was_not_quiet(tmp_path: Path) -> None:
     assert seen.configurations == (TWO.trial().configuration,)
 
 
+@pytest.mark.parametrize(("in_window", "seen"), [(2, True), (0, False), (None, False)])
+def test_timed_steps_that_the_loss_scaler_left_out(tmp_path: Path, in_window: int | None, seen: bool) -> None:
+    left_out = {"warmup_skipped_steps": 3, "skipped_steps": in_window}  # those of the warm-up are what it is for
+    done = plant_flawed(tmp_path, [ONE, Flawed(TWO, left_out)])
+    flaws = [one for one in findings.all_findings(done) if one.flaw == "skipped steps"]
+    assert len(flaws) == seen
+    if seen:
+        assert flaws[0].severity == DOUBT and "up to 2 optimiser steps of a timed window" in flaws[0].text
+        assert flaws[0].configurations == (TWO.trial().configuration,)
+
+
 def test_synthetic_data_is_a_note(tmp_path: Path) -> None:
     planted, about = default_study(synthetic=True)
     plant(tmp_path, planted, **about)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -199,6 +200,28 @@ def test_samples_are_counted_in_the_batches_and_not_computed():
 def test_a_pipelines_other_ranks_count_no_sample():
     report, _ = run(Window(warmup_steps=0, min_steps=2, max_steps=2, min_seconds=0), samples_per_step=0)
     assert (report.samples_per_step, report.samples_seen) == (0, 0)
+
+
+@pytest.mark.parametrize(("precision", "expected"), [("fp16", (1, 2)), ("fp32", (None, None))])
+def test_steps_that_the_scaler_left_out_are_counted_apart_in_warm_up_and_window(precision, expected):
+    """Inputs too large for their gradients in the second step, and in the fourth and fifth: the scaler skips those."""
+    workload, phase, wire = toy(), Phase(CPU), Wire()
+    optimizer, scaler = workload.optimizer(workload.model.parameters()), torch.amp.GradScaler("cpu")
+    workload.batches = ((torch.full((4, 10), math.inf if index in (1, 3, 4) else 1.0),) for index in itertools.count())
+
+    def step(batch):
+        loss = workload.loss(workload.model, batch)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    window = Window(warmup_steps=3, min_steps=4, max_steps=4, min_seconds=0)
+    report = measure(
+        Training(step, workload, optimizer, phase, wire), Trial(window=window, precision=precision), Ranks()
+    )
+    assert (report.warmup_skipped_steps, report.skipped_steps) == expected
 
 
 class Allocator:
