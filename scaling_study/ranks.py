@@ -7,6 +7,7 @@ describes the result as `Ranks`. From there on all frameworks look alike.
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,8 +22,16 @@ from scaling_study.study import pipelines
 from scaling_study.trial import Trial
 
 # Every launcher tells its processes their place on this host under a name of its own.
-LOCAL_RANK = ("LOCAL_RANK", "HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-LOCAL_SIZE = ("LOCAL_WORLD_SIZE", "HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_SIZE")
+LOCAL_RANK = (
+    "LOCAL_RANK", "HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK",
+    "PALS_LOCAL_RANKID", "FLUX_TASK_LOCAL_ID", "JSM_NAMESPACE_LOCAL_RANK", "SLURM_LOCALID",
+)  # fmt: skip
+LOCAL_SIZE = (
+    "LOCAL_WORLD_SIZE", "HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+    "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE", "JSM_NAMESPACE_LOCAL_SIZE", "LOCAL_SIZE",
+)  # fmt: skip
+WORLD_SIZE = ("WORLD_SIZE", "HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "FLUX_JOB_SIZE", "JSM_NAMESPACE_SIZE",
+              "SLURM_STEP_NUM_TASKS")  # fmt: skip
 
 FROM_SRUN = {"SLURM_PROCID": "RANK", "SLURM_NTASKS": "WORLD_SIZE", "SLURM_LOCALID": "LOCAL_RANK"}
 
@@ -68,7 +77,7 @@ def claim_cores(trial: Trial) -> tuple[int, ...]:
     on one core and communicates on another would make two workers look better than they are. On a GPU
     nothing is pinned: there the cores feed the device and the launcher's own binding knows the topology.
     """
-    local_rank, local_size = _place(LOCAL_RANK, 0), _place(LOCAL_SIZE, 1)
+    local_rank, local_size = _place(LOCAL_RANK, 0), _local_size()
     if wants_gpu(trial) or not hasattr(os, "sched_setaffinity"):
         torch.set_num_threads(trial.cores_per_worker or max(1, usable_cores() // local_size))
         return ()
@@ -109,6 +118,9 @@ def join_torch(trial: Trial) -> Ranks:
     backend = "nccl" if device.type == "cuda" else "gloo"
     if "RANK" in os.environ:
         dist.init_process_group(backend)
+        if _place(LOCAL_RANK, -1) < 0:
+            store = dist.distributed_c10d._get_default_store()
+            require_one_a_host(store, dist.get_rank(), dist.get_world_size(), socket.gethostname())
     else:  # by hand, without a launcher
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
 
@@ -127,6 +139,41 @@ def join_torch(trial: Trial) -> Ranks:
         dist.get_rank(), dist.get_world_size(), _place(LOCAL_RANK, 0), device, cores, agree,
         {"backend": dist.get_backend(), "version": torch.__version__}, total=total,
     )  # fmt: skip
+
+
+def require_one_a_host(store: dist.Store, rank: int, world_size: int, host: str) -> None:
+    """Called by all ranks where none was told its place on its host, so that each took the first cores and GPU.
+
+    Raises SystemExit where two of them are on one host.
+    """
+    store.set(f"host of rank {rank}", host)
+    hosts = [store.get(f"host of rank {other}").decode() for other in range(world_size)]
+    for name in dict.fromkeys(hosts):
+        there = [other for other, at in enumerate(hosts) if at == name]
+        if len(there) > 1:
+            places = ", ".join(f"{place} and {len(there)}" for place in range(len(there)))
+            raise SystemExit(
+                f"ranks {' and '.join(map(str, there))} are both on {name}, and their launcher says neither's place "
+                f"there: set LOCAL_RANK and LOCAL_WORLD_SIZE ({places})"
+            )
+
+
+def as_claimed(local_rank: int) -> int:
+    """The local rank that a library found out, where cores were claimed for it. Raises SystemExit where they were not:
+    a launcher that says no rank its place lets all of them claim the first share."""
+    if local_rank and _place(LOCAL_RANK, -1) < 0:
+        raise SystemExit(
+            f"this is local rank {local_rank}, but its launcher did not say so before it started: "
+            "set LOCAL_RANK and LOCAL_WORLD_SIZE for each process"
+        )
+    return local_rank
+
+
+def _local_size() -> int:
+    """How many processes share this host's cores. All that there are, where a launcher says which of them this is and
+    not how many are here; one, where it says neither (require_one_a_host)."""
+    told = _place(LOCAL_RANK, -1) >= 0
+    return _place(LOCAL_SIZE, _place(WORLD_SIZE, 1) if told else 1)
 
 
 def _take_from_srun() -> None:

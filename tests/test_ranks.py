@@ -8,9 +8,10 @@ import sys
 
 import forked
 import pytest
+import torch.distributed as dist
 
 from scaling_study.machine import usable_cores
-from scaling_study.ranks import Ranks, as_launched
+from scaling_study.ranks import LOCAL_RANK, Ranks, as_claimed, as_launched, require_one_a_host
 from scaling_study.trial import Trial
 
 pytestmark = pytest.mark.slow  # real launchers
@@ -63,6 +64,40 @@ def test_one_worker_of_a_study_for_two_has_the_same_share():
 def test_by_hand_the_share_is_the_machine_over_the_workers():
     assert claim(0)["threads"] == len(os.sched_getaffinity(0))
     assert claim(0, LOCAL_RANK="1", LOCAL_WORLD_SIZE="2")["threads"] == len(os.sched_getaffinity(0)) // 2
+
+
+@several_cores
+def test_a_launcher_that_says_no_local_size_gets_no_more_than_its_part():
+    """srun by hand: SLURM_LOCALID and the number of tasks."""
+    first, second = (claim(0, SLURM_LOCALID=str(i), WORLD_SIZE="2") for i in range(2))
+    assert first["cores"] and second["cores"] and not set(first["cores"]) & set(second["cores"])
+
+
+def test_ranks_whose_launcher_says_no_local_rank_must_be_alone_on_their_hosts():
+    def hosts(*names: str) -> None:
+        store = dist.HashStore()
+        for rank, name in enumerate(names):
+            store.set(f"host of rank {rank}", name)
+        require_one_a_host(store, rank=1, world_size=len(names), host=names[1])
+
+    hosts("h1", "h2", "h3")
+    with pytest.raises(SystemExit) as stop:
+        hosts("h1", "h2", "h2")
+    assert str(stop.value) == (
+        "ranks 1 and 2 are both on h2, and their launcher says neither's place there: set LOCAL_RANK and "
+        "LOCAL_WORLD_SIZE (0 and 2, 1 and 2)"
+    )
+
+
+def test_a_local_rank_that_only_the_library_knows_is_too_late(monkeypatch):
+    """Cores are claimed before MPI starts: without a name in the environment every rank took the first share."""
+    for name in LOCAL_RANK:
+        monkeypatch.delenv(name, raising=False)
+    assert as_claimed(0) == 0
+    with pytest.raises(SystemExit, match=r"^this is local rank 1, but its launcher did not say so"):
+        as_claimed(1)
+    monkeypatch.setenv("PALS_LOCAL_RANKID", "1")
+    assert as_claimed(1) == 1
 
 
 def test_more_workers_than_cores_wrap_around():

@@ -4,14 +4,18 @@
              worker 1   .  F0 F1 F2 F3 B0 B1 B2 B3           `.` idle: what no event covers
 
 Recorded in the instrumented window only, as phases are. Times are seconds on one clock: rank 0's, which every rank of
-its host can read; a rank elsewhere counts from the moment at which it received rank 0's, some 0.1 ms later.
+its host can read; a rank elsewhere counts from the moment at which it received rank 0's, some 0.1 ms later. Hosts are
+compared by name and boot: monotonic clocks of two hosts that booted together look alike.
 """
 
 from __future__ import annotations
 
+import socket
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 from scaling_study.measure.phases import NOTHING, Phase
@@ -19,7 +23,7 @@ from scaling_study.measure.phases import NOTHING, Phase
 PHASE_OF = {
     "forward": "forward", "backward": "backward", "backward_input": "backward", "backward_weight": "backward",
 }  # fmt: skip
-SAME_HOST_SECONDS = 60.0  # two hosts' monotonic clocks count from their boots
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Timeline:
@@ -34,7 +38,8 @@ class Timeline:
         """Set the zero that all ranks share. Called by all of them."""
         zero = agree(time.perf_counter())
         here = time.perf_counter()
-        self._zero = zero if abs(here - zero) < SAME_HOST_SECONDS else here
+        mine = clock_of_this_host()
+        self._zero = zero if agree(mine) == mine else here
 
     def __call__(self, kind: str, stage: int, micro_batch: int) -> AbstractContextManager[None]:
         return self._noted(kind, stage, micro_batch) if self.phase.on else NOTHING
@@ -51,3 +56,9 @@ class Timeline:
             self.events[-1][5] = end
         else:
             self.events.append([*event, start, end])
+
+
+def clock_of_this_host() -> float:
+    """A number for whose monotonic clock this is: the host's name and its boot, as far as it says which."""
+    boot = BOOT.read_text() if BOOT.exists() else ""
+    return float(zlib.crc32(f"{socket.gethostname()} {boot}".encode()))

@@ -6,6 +6,7 @@ reason.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,8 @@ def _all(trial: Trial, ranks: Sequence[RankReport]) -> Iterator[str]:
             yield f"rank {rank} timed {len(report.step_seconds)} steps, rank 0 {len(ranks[0].step_seconds)}"
         yield from _with_itself(report)
     yield from _with_their_hosts(trial, ranks)
+    if not trial.oversubscribe:
+        yield from _apart(ranks)
     if not FRAMEWORKS[trial.framework].trains:
         yield from _of_a_network(ranks)
     elif (taken := sum(report.samples_per_step for report in ranks)) != trial.global_batch:
@@ -54,6 +57,18 @@ def _with_their_hosts(trial: Trial, ranks: Sequence[RankReport]) -> Iterator[str
     if asked > 1 and (len(seen) != asked or len(set(seen.values())) > 1):
         counts = ", ".join(f"{count} on {host}" for host, count in sorted(seen.items()))
         yield f"asked for {asked} hosts with {trial.workers // asked} workers each, found {counts}"
+
+
+def _apart(ranks: Sequence[RankReport]) -> Iterator[str]:
+    """Two workers of one host that computed on the same cores or GPUs."""
+    for first, second in itertools.combinations(ranks, 2):
+        if first.host != second.host:
+            continue
+        cores = ", ".join(map(str, sorted({*first.cores} & {*second.cores})))
+        shared = [*([f"cores {cores}"] if cores else []), *sorted({*first.gpu_uuids} & {*second.gpu_uuids})]
+        if shared:
+            who = f"rank {first.rank} and rank {second.rank} of {first.host}"
+            yield f"{who} share {' and '.join(shared)}: only a trial with oversubscribe may"
 
 
 def _of_a_network(ranks: Sequence[RankReport]) -> Iterator[str]:

@@ -13,7 +13,7 @@ import horovod
 import horovod.torch as hvd
 import torch
 
-from scaling_study.ranks import Ranks, claim_cores, claim_device
+from scaling_study.ranks import Ranks, as_claimed, claim_cores, claim_device
 from scaling_study.trial import Trial
 
 # Compression of gradients on the wire only; compute keeps its own precision (F7).
@@ -32,7 +32,7 @@ def join_horovod(trial: Trial) -> Ranks:
     if trial.cycle_seconds is not None:
         os.environ["HOROVOD_CYCLE_TIME"] = str(1000 * trial.cycle_seconds)  # milliseconds
     hvd.init()
-    device = claim_device(trial, hvd.local_rank())
+    device = claim_device(trial, as_claimed(hvd.local_rank()))
     backend = {
         "version": horovod.__version__,
         "controller": "mpi" if hvd.mpi_enabled() else "gloo" if hvd.gloo_enabled() else "none",

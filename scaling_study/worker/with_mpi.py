@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mpi4py
 
-from scaling_study.ranks import Ranks, claim_cores, claim_device
+from scaling_study.ranks import Ranks, as_claimed, claim_cores, claim_device
 from scaling_study.trial import Trial
 
 mpi4py.rc(initialize=False, finalize=False)  # else the import starts MPI, before the cores are claimed
@@ -18,7 +18,8 @@ def join_mpi(trial: Trial) -> Ranks:
     """
     cores = claim_cores(trial)
     MPI.Init()
-    world, local_rank = MPI.COMM_WORLD, MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED).Get_rank()
+    world = MPI.COMM_WORLD
+    local_rank = as_claimed(world.Split_type(MPI.COMM_TYPE_SHARED).Get_rank())
     backend = {"version": mpi4py.__version__, "library": MPI.Get_library_version().split(",")[0]}
     device = claim_device(trial, local_rank)
     here = world.Get_rank(), world.Get_size(), local_rank

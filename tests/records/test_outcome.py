@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,32 @@ def test_reports_that_contradict_what_was_asked_are_a_failure(
     result = judge(TWO, tmp_path, CLEAN)
     assert (result.status, result.reason) == ("failed", reason)
     assert len(result.ranks) == 2, "what was measured is kept for whoever looks into it"
+
+
+SHARED_CORES = "rank 0 and rank 1 of here share cores 2, 3"
+SHARED_GPU = "rank 0 and rank 1 of here share GPU-b"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        ({"cores": [0, 1]}, {"cores": [2, 3]}, ""),
+        ({"cores": [1, 2, 3]}, {"cores": [2, 3, 4]}, SHARED_CORES),
+        ({"cores": [0]}, {"cores": [0], "host": "there"}, ""),  # each host numbers its own
+        ({"cores": []}, {"cores": []}, ""),  # not pinned
+        ({"cores": [], "gpu_uuids": ["GPU-a"]}, {"cores": [], "gpu_uuids": ["GPU-b"]}, ""),
+        ({"cores": [], "gpu_uuids": ["GPU-b"]}, {"cores": [], "gpu_uuids": ["GPU-a", "GPU-b"]}, SHARED_GPU),
+    ],
+)
+def test_workers_of_a_host_must_not_share_what_they_compute_on(
+    tmp_path: Path, rank_report: Report, first: dict[str, Any], second: dict[str, Any], reason: str
+) -> None:
+    for rank, changes in enumerate((first, second)):
+        write_rank(tmp_path, rank_report(rank=rank, world_size=2, **changes))
+    result = judge(TWO, tmp_path, CLEAN)
+    why = f"{reason}: only a trial with oversubscribe may" if reason else ""
+    assert (result.status, result.reason) == (("failed", why) if reason else ("ok", ""))
+    assert judge(replace(TWO, oversubscribe=True), tmp_path, CLEAN).status == "ok"
 
 
 def test_the_rank_that_contradicts_is_named(tmp_path: Path, rank_report: Report) -> None:
