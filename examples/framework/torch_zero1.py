@@ -18,7 +18,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from scaling_study import workloads
-from scaling_study.measure import Phase, Training, Wire
+from scaling_study.measure import Phase, Training, Wire, ddp_buckets
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
@@ -66,8 +66,9 @@ def build(trial: Trial, ranks: Ranks) -> Training:
             optimizer.zero_grad()
         return sum(losses)
 
-    def held() -> dict[str, list[torch.Tensor]]:
-        return {"optimizer": [value for state in optimizer.optim.state.values() for value in state.values()]}
+    def held() -> dict[str, list[torch.Tensor] | int]:
+        state = [value for entry in optimizer.optim.state.values() for value in entry.values()]
+        return {"optimizer": state, "buckets": ddp_buckets(model)}
 
     return Training(step, workload, optimizer, phase, wire, held=held)
 
