@@ -98,6 +98,8 @@ def test_the_parity_gate_passes(tmp_path, keys):
     *_, gate = gates.gates_of(replace(as_pipelined(asked), device="cpu", data="synthetic"))
     answer = judged(tmp_path, gate, SCRIPT)
     assert answer["verdict"] == "passed", answer
+    for rank in store.read_ranks(tmp_path, gate.workers):  # replicas average all gradients of a worker in one buffer
+        assert rank.memory["buckets"] == (rank.memory["gradients"] if "replicas" in keys else 0)
 
 
 def judged(folder: Path, gate: Trial, script: Path) -> dict[str, Any]:
