@@ -7,8 +7,9 @@ gathered into buckets in the order in which backward makes them; a full bucket i
 2006.15704). A communication hook casts a bucket before it travels: the allreduce axis means the same as in Horovod.
 What of the reduction backward does not hide is inside `backward`, which waits for it at its end.
 
-communication_bytes of one step: allreduce = parameters x 4 (fp32) or x 2 (fp16, bf16), and broadcast = the bytes of
-BatchNorm's buffers, which rank 0 sends before every forward; nothing with one worker.
+communication_bytes of one step: allreduce = parameters x 4 (fp32) or x 2 (fp16, bf16); nothing with one worker. With
+--buffers synced, torch's default, also broadcast = the bytes of BatchNorm's buffers, which rank 0 sends before every
+forward. Training does not read them: by default each worker keeps its own, as in the frameworks that cannot sync.
 """
 
 from contextlib import nullcontext
@@ -41,7 +42,8 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: DDP broadcasts rank 0's weights and reduces in backward
     workload = workloads.load(trial, ranks)
     cap = None if trial.bucket_bytes is None else trial.bucket_bytes / MIB
-    model = DistributedDataParallel(workload.model, bucket_cap_mb=cap, forward_sync_buffers=ranks.world_size > 1)
+    synced = trial.buffers == "synced" and ranks.world_size > 1
+    model = DistributedDataParallel(workload.model, bucket_cap_mb=cap, forward_sync_buffers=synced)
     if trial.allreduce in HOOKS:
         model.register_comm_hook(None, HOOKS[trial.allreduce])
     optimizer = workload.optimizer(model.parameters())

@@ -10,7 +10,9 @@ allreduce: the same volume, and 1/n of gradients and optimiser state.
 One step hands over, for P parameters:
 
     reduce      4 P bytes (fp16: 2 P)        each gradient by itself, while backward runs
-    broadcast   4 P + BatchNorm's buffers    new weights after the step, in one buffer an owner; buffers before forward
+    broadcast   4 P bytes                    new weights after the step, in one buffer an owner
+
+and with --buffers synced, FairScale's default, BatchNorm's buffers before every forward, each broadcast by itself.
 
 Gradients are not collected in buffers (reduce_buffer_size=0, which is not FairScale's default). A buffer is whole on
 every worker, so that nothing would be sharded; what is in one is silently reduced in fp32; and zero_grad of today's
@@ -41,7 +43,10 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: the optimiser deals out the parameters, the model then knows where each gradient goes
     workload = workloads.load(trial, ranks)
     optimizer = OSS(workload.model.parameters(), optim=workload.optimizer)
-    model = ShardedDataParallel(workload.model, optimizer, reduce_buffer_size=0, reduce_fp16=trial.allreduce == "fp16")
+    model = ShardedDataParallel(
+        workload.model, optimizer, reduce_buffer_size=0, reduce_fp16=trial.allreduce == "fp16",
+        broadcast_buffers=trial.buffers == "synced",
+    )  # fmt: skip
     model.refresh_trainable()  # deals the weights out into flat buffers now, not in the first step
 
     # 3 one optimiser step

@@ -13,7 +13,7 @@ hook is registered on the wrapped model, where it works on every device.
 One step hands over, for P parameters:
 
     allreduce   4 P bytes (fp16, bf16: 2 P)
-    broadcast   BatchNorm's buffers, before forward
+    broadcast   BatchNorm's buffers before forward, with --buffers synced (the default of torch and Lightning)
 """
 
 import os
@@ -60,11 +60,12 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     if trial.precision == "fp16" and ranks.device.type == "cpu":
         raise SystemExit("--precision fp16: on a CPU Lightning computes in bf16 instead; ask for bf16")
     workload = workloads.load(trial, ranks)
-    buckets = {} if trial.bucket_bytes is None else {"bucket_cap_mb": trial.bucket_bytes / MIB}
+    settings = {} if trial.bucket_bytes is None else {"bucket_cap_mb": trial.bucket_bytes / MIB}
+    settings["forward_sync_buffers"] = trial.buffers == "synced" and ranks.world_size > 1
     here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     fabric = Fabric(
         accelerator=ranks.device.type, devices=here, num_nodes=ranks.world_size // here,
-        strategy=CompressedDDP(trial.allreduce, **buckets), precision=PRECISION[trial.precision],
+        strategy=CompressedDDP(trial.allreduce, **settings), precision=PRECISION[trial.precision],
     )  # fmt: skip
     fabric.launch()
     model, optimizer = fabric.setup(workload.model, workload.optimizer(workload.model.parameters()))

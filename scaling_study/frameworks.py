@@ -46,6 +46,10 @@ class Framework:
     def trains(self) -> bool:
         return "model" in self.axes
 
+    def syncs(self, buffers: object) -> bool:
+        """Whether forward broadcasts buffers, by the trial key; it is null in records of before it, which all did."""
+        return "buffers" in self.axes and buffers != "local"
+
     def has(self, axis: str, launcher: str) -> bool:
         """Whether its trials by this launcher have the axis."""
         return axis in self.axes and launcher in self.launcher_axes.get(axis, (launcher,))
@@ -73,6 +77,7 @@ TRAINING_AXES: Mapping[str, tuple[object, ...]] = {
 }
 ONE_HOST_AXES: Mapping[str, tuple[object, ...]] = {**TRAINING_AXES, "workers": (), "oversubscribe": (True, False)}
 PARALLEL_AXES: Mapping[str, tuple[object, ...]] = {**ONE_HOST_AXES, "hosts": ()}
+BUFFERS = ("local", "synced")  # synced: rank 0's are broadcast before every forward, which communicates then
 # A pipeline's micro-batches take the place of accumulation, and shapes never change on their way from stage to stage.
 PIPELINE_AXES: Mapping[str, tuple[object, ...]] = {
     **{key: values for key, values in PARALLEL_AXES.items() if key not in ("accumulation", "compile")},
@@ -135,7 +140,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         script="data_parallel/torch_ddp.py",
         launchers=("torchrun", "srun"),
         needs=("torch",),
-        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "bucket_bytes": ()},
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "bucket_bytes": (), "buffers": BUFFERS},
         communicates_in=("backward",),
     ),
     "horovod": Framework(
@@ -165,7 +170,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         script="fsdp/fairscale_oss.py",
         launchers=("torchrun", "srun"),
         needs=("fairscale", "torch"),
-        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16")},
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16"), "buffers": BUFFERS},
         refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS},
         shards=2,
         communicates_in=("backward", "optimizer"),
@@ -212,7 +217,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         script="fsdp/lightning_ddp.py",
         launchers=("torchrun",),
         needs=("lightning", "torch"),
-        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "bucket_bytes": ()},
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "bucket_bytes": (), "buffers": BUFFERS},
         communicates_in=("backward",),
     ),
     "lightning_fsdp": Framework(

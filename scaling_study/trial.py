@@ -94,6 +94,9 @@ class Trial:
     virtual_stages: int | None = _key(None, "stages per worker (default: the fewest the schedule allows)", minimum=1)
     micro_batches: int | None = _key(None, "parts that a pipeline cuts a batch into (default: 2 x stages)", minimum=1)
     replicas: int | None = _key(None, "copies of the pipeline, each with its share of the data", minimum=1)
+    buffers: str | None = _key(
+        None, "BatchNorm's buffers: local, or synced from rank 0 before every forward", choices=("local", "synced")
+    )
     stage_cut: str | None = _key(
         None, "where the model is cut: even (by layers), time (measured), or layers a stage, like 9,5"
     )
@@ -200,6 +203,9 @@ class Trial:
 
 NAMES = {part: tuple(f.name for f in fields(part)) for part in (Trial, Window)}
 LATER = {"accumulation": 1, "compile": False, "allocator": "system"}  # keys younger than the first results: as it was
+# Keys to which a plan gives a value for every framework that has them: part of the id. Null in a record: it is
+# older than the key, and ran with the settings of before; it is not found again.
+RESOLVED = {"buffers": "local"}
 ALWAYS_SHOWN = ("model", "batch_per_worker", "allreduce", "data")  # a command line without these says too little
 LAUNCHERS_BUSINESS = ("framework", "hosts", "launcher", "controller", "oversubscribe", "machine", "repeat")
 

@@ -39,6 +39,7 @@ class TrialKeys(TypedDict):
     virtual_stages: int | None
     micro_batches: int | None
     replicas: int | None
+    buffers: str | None
     stage_cut: str | None
     bucket_bytes: int | None
     fusion_bytes: int | None

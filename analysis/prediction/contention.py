@@ -2,7 +2,7 @@
 
 A run with one worker has the host to itself. Forward communicates nothing, so where a study ran a configuration with
 one worker and with w on one host, seconds of forward with w over seconds with one is what crowding costs; the geometric
-mean over such pairs is taken for all.
+mean over such pairs is taken for all. Configurations that synchronise buffers in forward are left out.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from analysis.frames.baseline import known, same
 from analysis.prediction.probed import hosts_of
 from analysis.prediction.targets import ALIKE, FUSIONS
+from scaling_study.frameworks import FRAMEWORKS
 
 Row = Mapping[Any, Any]
 
@@ -26,6 +27,8 @@ def pairs(rows: Sequence[Row], workers_per_host: int, without: Sequence[str] = (
     found = []
     for row in rows:
         if row["framework"] not in FUSIONS or row["workers"] != workers_per_host or row["configuration"] in without:
+            continue
+        if FRAMEWORKS[str(row["framework"])].syncs(row["buffers"]):
             continue
         if hosts_of(row) > 1 or not row["n"] or not known(row["forward_seconds"]):
             continue

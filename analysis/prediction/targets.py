@@ -26,7 +26,7 @@ FUSIONS: Mapping[str, Fusion] = {
     "mpi_allreduce": fusion.AFTERWARDS,
 }
 ALONE = "single"  # whose step stands in for that of a framework without a run of its own with one worker
-KNOBS = ("bucket_bytes", "fusion_bytes", "cycle_seconds")
+KNOBS = ("bucket_bytes", "fusion_bytes", "cycle_seconds", "buffers")
 SPREAD = (
     *("framework", "workers", "allreduce", "launcher", "controller", "hosts", "oversubscribe", "global_batch"),
     *KNOBS,
@@ -112,6 +112,8 @@ def _base(way: Row, rows: Sequence[Row]) -> Row | str:
     good = [row for row in ranked if row["n"]]
     if not good:
         return "no run with one worker and the same batch, so there is no step to predict from"
+    if way["buffers"] == "synced":
+        return "its buffers are broadcast in forward, which is not predicted"
     if way["not_comparable"]:
         return str(way["not_comparable"])
     return good[0]

@@ -93,8 +93,9 @@ class Waited:
 def communicates_in(row: ConfigurationRow) -> frozenset[int]:
     """The phases, beside communication, in which collectives of this configuration are under way; none of one worker.
 
-    Of a framework that is not in the table all that could be. A pipeline's update is not among them: the norm that it
-    reduces has 4 bytes, and what is waited in it for other stages is `idle`.
+    Forward is one of them where weights are gathered for it, or buffers synchronised. Of a framework that is not in the
+    table all that could be. A pipeline's update is not among them: the norm that it reduces has 4 bytes, and what is
+    waited in it for other stages is `idle`.
     """
     table = FRAMEWORKS.get(str(row["framework"]))
     if int(row["workers"]) == 1:
@@ -102,7 +103,8 @@ def communicates_in(row: ConfigurationRow) -> frozenset[int]:
     if table is None:
         return frozenset((FORWARD, BACKWARD, OPTIMIZER))
     said = {PHASES.index(name) for name in table.communicates_in} - ({OPTIMIZER} if table.cuts_model else set())
-    return frozenset(said | ({FORWARD} if _gathers(row) else set()))
+    synced = table.syncs(row["buffers"]) and row["buffers_bytes"] != 0
+    return frozenset(said | ({FORWARD} if _gathers(row) or synced else set()))
 
 
 def _gathers(row: ConfigurationRow) -> bool:

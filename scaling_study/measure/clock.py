@@ -53,7 +53,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     memory = Memory(workload.model, optimizer, ranks.device, training.held, ranks.further)
     parity = None
     if trial.find == "parity":
-        parity = ParityRecorder(workload, trial, ranks.rank, training.weights or workload.model.state_dict)
+        parity = ParityRecorder(workload, trial, ranks, training.weights or workload.model.state_dict)
         step = parity.recorded(step)
     skipped = SkippedSteps(optimizer, trial)
     step = skipped.counting(step)

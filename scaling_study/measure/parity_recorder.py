@@ -3,6 +3,8 @@
     step 1 ... 10:  loss, sample ids          weights before step 1, after it, and after the last (rank 0)
     then            the ids of the next two whole epochs: nothing is trained
 
+BatchNorm's buffers are each rank's own while it trains. Before weights are gathered, all ranks take rank 0's.
+
 It only records: the reference is computed elsewhere, by another process (scaling_study/parity).
 """
 
@@ -13,7 +15,9 @@ from pathlib import Path
 
 import torch
 
-from scaling_study.measure.training import Loss, Step, Weights
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.measure.training import Loss, Step, Weights, share_buffers
+from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import Batch, Workload
 
@@ -24,8 +28,9 @@ EPOCHS = 2
 class ParityRecorder:
     """Wraps a step; every rank has one, and all call the same collectives in the same order."""
 
-    def __init__(self, workload: Workload, trial: Trial, rank: int, weights: Callable[[], Weights]) -> None:
-        self.workload, self.rank, self._gather = workload, rank, weights
+    def __init__(self, workload: Workload, trial: Trial, ranks: Ranks, weights: Callable[[], Weights]) -> None:
+        self.workload, self.ranks, self.rank, self._gather = workload, ranks, ranks.rank, weights
+        self.cut = FRAMEWORKS[trial.framework].cuts_model  # each rank has buffers of other layers
         self.steps = min(STEPS, trial.window.warmup_steps + trial.window.min_steps)
         self.taken = 0
         self.losses: list[float] = []  # none on a pipeline's ranks that have no loss
@@ -56,6 +61,8 @@ class ParityRecorder:
 
     def gathered(self) -> Weights:
         """A copy of the whole model's weights on the host. Every rank helps to gather them; rank 0 keeps them."""
+        if not self.cut:
+            share_buffers(self.workload.model, self.ranks)
         weights = self._gather()
         return {name: value.detach().to("cpu", copy=True) for name, value in weights.items()} if self.rank == 0 else {}
 

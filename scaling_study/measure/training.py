@@ -12,6 +12,7 @@ from scaling_study.measure.memory import Held
 from scaling_study.measure.phases import Phase
 from scaling_study.measure.timeline import Timeline
 from scaling_study.measure.wire import Wire
+from scaling_study.ranks import Ranks
 from scaling_study.workloads import Workload
 from scaling_study.workloads.workload import Batch
 
@@ -34,3 +35,18 @@ class Training:
     timeline: Timeline | None = None  # of a pipeline: what each stage does when
     stages: Sequence[dict[str, Any]] = ()  # of a pipeline: what its stages on this rank are
     backend: Mapping[str, Any] = field(default_factory=dict)  # what the framework reports once the model is wrapped
+
+
+def share_buffers(model: torch.nn.Module, ranks: Ranks) -> None:
+    """Rank 0's buffers (BatchNorm's statistics) on every rank; called by all, before an evaluation or a comparison.
+
+    The sum over ranks of which only the first adds anything: so every framework does it alike, by its own collective.
+    """
+    buffers = list(model.buffers())
+    if ranks.world_size == 1 or not buffers:
+        return
+    ours = torch.cat([buffer.detach().double().reshape(-1).cpu() for buffer in buffers])
+    first = torch.tensor(ranks.total((ours if ranks.rank == 0 else torch.zeros_like(ours)).tolist()), dtype=ours.dtype)
+    with torch.no_grad():
+        for buffer, values in zip(buffers, first.split([buffer.numel() for buffer in buffers]), strict=True):
+            buffer.copy_(values.view_as(buffer))  # exact: fp64 holds every value of the narrower types

@@ -26,7 +26,7 @@ from scaling_study.study.cluster import ALONE, Cluster
 from scaling_study.study.combinations import data_shares, worker_count
 from scaling_study.study.study import Measure, Study, Sweep
 from scaling_study.study.support import unsupported
-from scaling_study.trial import Trial
+from scaling_study.trial import RESOLVED, Trial
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,10 @@ def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, fingerprin
         given["device"] = machine.device
     if shares == 1:
         given["allreduce"] = "none"
+    for key in RESOLVED.keys() & table.axes.keys():
+        given.setdefault(key, RESOLVED[key])
+    if workers == 1 and "buffers" in given:
+        given["buffers"] = "local"  # there is nobody to synchronise with
     given.setdefault("cores_per_worker", share)
     return Trial(framework=sweep.framework, window=sweep.window, machine=fingerprint, **given)
 

@@ -18,7 +18,7 @@ from analysis.resources import memory
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records.store import Phases, RankReport, Record, write_record
 from scaling_study.study import gates
-from scaling_study.trial import Trial
+from scaling_study.trial import RESOLVED, Trial
 
 MACHINE = {"cores": 2, "cpu": "Intel(R) Xeon(R) CPU @ 2.20GHz", "gpus": [], "memory_bytes": 8 << 30}
 MACHINE["fingerprint"] = "abcd1234"
@@ -46,12 +46,13 @@ class Planted:
     counted: bool = False  # bytes of memory and of collectives are those of its algorithm
 
     def trial(self, repeat: int = 1) -> Trial:
-        launcher = FRAMEWORKS[self.framework].launchers[0]
+        launcher, axes = FRAMEWORKS[self.framework].launchers[0], FRAMEWORKS[self.framework].axes
         controller = "gloo" if self.framework == "horovod" else None
         base = Trial(
             framework=self.framework, model=self.model, batch_per_worker=self.batch_per_worker,
             workers=self.workers, allreduce=self.allreduce, launcher=launcher, controller=controller,
             device="cpu", cores_per_worker=1, data="cifar10", machine="abcd1234", repeat=repeat,
+            **{key: value for key, value in RESOLVED.items() if key in axes},  # as a plan has it
         )  # fmt: skip
         return replace(base, **dict(self.keys))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,6 +88,16 @@ def test_a_framework_that_communicates_in_forward_borrows_a_neighbours_computing
         "kernels": pytest.approx(100 * 0.009 / 0.139, abs=0.01),
         "within": pytest.approx(100 * 0.030 / 0.139, abs=0.01),
     }
+
+
+def test_forward_communicates_where_it_synchronises_buffers(tmp_path: Path) -> None:
+    def shares_with(buffers: str | None) -> dict[str, Any]:
+        ddp = replace(TWO, framework="torch_ddp", keys=(*TWO.keys, ("buffers", buffers)))
+        return shares(only(tmp_path / str(buffers), Phased(ddp, grown(forward=0.013, backward=0.026))))
+
+    # As slower kernels only where nothing else happens in forward. A record of before the key did synchronise.
+    assert "kernels" in shares_with("local")
+    assert set(shares_with("synced")) == set(shares_with(None)) == {"mixed"}
 
 
 def test_smaller_batches_pay_the_fixed_cost_more_often(tmp_path: Path) -> None:
@@ -184,7 +195,8 @@ def a_configuration(draw: st.DrawFn, framework: str, workers: int) -> Steps:
     repeats = draw(st.integers(1, 4))
     shares = np.array([[draw(POSITIVE) for _ in range(6)] for _ in range(repeats)])
     row = {"framework": framework, "workers": workers, "zero_stage": None, "configuration": framework,
-           "global_batch": 32 * workers, "batch_per_worker": 32, "accumulation": 1, "micro_batches": None}  # fmt: skip
+           "global_batch": 32 * workers, "batch_per_worker": 32, "accumulation": 1, "micro_batches": None,
+           "buffers": "local", "buffers_bytes": 0}  # fmt: skip
     lags = np.array([draw(st.floats(0, 0.3)) for _ in range(repeats)]) if workers > 1 else np.zeros(repeats)
     rates = np.array([draw(st.floats(1.0, 1000.0)) for _ in range(repeats)])
     return Steps(row, rates, shares / shares.sum(axis=1, keepdims=True), np.ones(6, dtype=bool), lags, 0.0)
@@ -210,7 +222,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     rng = np.random.default_rng(5)
     truth, hits = 0.02 / 0.12, 0
     row = {"framework": "horovod", "workers": 2, "zero_stage": None, "configuration": "x", "global_batch": 64,
-           "batch_per_worker": 32, "accumulation": 1, "micro_batches": None}  # fmt: skip
+           "batch_per_worker": 32, "accumulation": 1, "micro_batches": None,
+           "buffers": "local", "buffers_bytes": 0}  # fmt: skip
     parts = np.array([0.002, 0.030, 0.060, 0.0, 0.005, 0.003])
 
     def measured(more: float, workers: int) -> Steps:

@@ -122,12 +122,16 @@ def test_fsdp_steps_do_not_grow_longer_with_every_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("allreduce", "bytes_a_gradient"), [("fp32", 4), ("fp16", 2)])
-def test_oss_reduces_to_owners_and_broadcasts_weights(tmp_path: Path, allreduce: str, bytes_a_gradient: int) -> None:
-    ranks = ranks_of(a_trial("fairscale_oss", allreduce=allreduce), tmp_path)
+@pytest.mark.parametrize(
+    ("allreduce", "bytes_a_gradient", "buffers", "synced"), [("fp32", 4, "local", 0), ("fp16", 2, "synced", BUFFERS)]
+)
+def test_oss_reduces_to_owners_and_broadcasts_weights(
+    tmp_path: Path, allreduce: str, bytes_a_gradient: int, buffers: str, synced: int
+) -> None:
+    ranks = ranks_of(a_trial("fairscale_oss", allreduce=allreduce, buffers=buffers), tmp_path)
     for rank in ranks:
         assert rank.communication_bytes == {
-            "reduce": bytes_a_gradient * PARAMETERS, "broadcast": 4 * PARAMETERS + BUFFERS,
+            "reduce": bytes_a_gradient * PARAMETERS, "broadcast": 4 * PARAMETERS + synced,
         }  # fmt: skip
         assert rank.allreduce_bytes == bytes_a_gradient * PARAMETERS
         assert rank.memory["parameters"] == 4 * PARAMETERS, "every worker has them all"

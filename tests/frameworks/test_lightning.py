@@ -76,10 +76,18 @@ def verdict(trial: Trial, line: Command, folder: Path) -> str:
 # --- DDP ---
 
 
-@pytest.mark.parametrize(("allreduce", "size"), [("fp32", 4), ("bf16", 2)])
-def test_ddp_reduces_every_gradient_once_in_the_precision_asked_for(tmp_path: Path, allreduce: str, size: int) -> None:
-    for rank in ranks_of(command(a_trial("lightning_ddp", allreduce=allreduce), tmp_path), tmp_path):
-        assert rank.communication_bytes == {"allreduce": size * PARAMETERS, "broadcast": BUFFERS}
+@pytest.mark.parametrize(
+    ("keys", "moved"),
+    [
+        ({"allreduce": "fp32", "buffers": "synced"}, {"allreduce": 4 * PARAMETERS, "broadcast": BUFFERS}),
+        ({"allreduce": "bf16"}, {"allreduce": 2 * PARAMETERS}),
+    ],
+)
+def test_ddp_reduces_every_gradient_once_in_the_precision_asked_for(
+    tmp_path: Path, keys: dict[str, str], moved: dict[str, int]
+) -> None:
+    for rank in ranks_of(command(a_trial("lightning_ddp", **keys), tmp_path), tmp_path):
+        assert rank.communication_bytes == moved
         assert rank.parameters == PARAMETERS
         assert rank.memory["buckets"] == 4 * PARAMETERS
         assert [rank.memory[kind] for kind in ("parameters", "gradients", "optimizer")] == [4 * PARAMETERS] * 3

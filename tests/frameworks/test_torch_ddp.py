@@ -57,10 +57,17 @@ def test_ddp_reduces_exactly_its_gradients(tmp_path, allreduce, size):
     ranks = trained(tmp_path, "--allreduce", allreduce)
     assert {r.world_size for r in ranks} == {2}
     assert {r.allreduce_bytes for r in ranks} == {size * PARAMETERS}
-    assert {r.communication_bytes["broadcast"] for r in ranks} == {BUFFERS}
-    assert set(ranks[0].communication_bytes) == {"allreduce", "broadcast"}
+    assert set(ranks[0].communication_bytes) == {"allreduce"}  # each worker keeps buffers of its own
     assert ranks[0].loss_last != ranks[1].loss_last  # each its own shard
     assert {r.memory["buckets"] for r in ranks} == {4 * PARAMETERS}  # a hook casts a bucket only while it travels
+
+
+@pytest.mark.slow
+def test_synced_buffers_are_broadcast_before_every_forward(tmp_path):
+    ranks = trained(tmp_path, "--buffers=synced")
+    assert {tuple(r.communication_bytes.items()) for r in ranks} == {
+        (("broadcast", BUFFERS), ("allreduce", 4 * PARAMETERS))
+    }
 
 
 @pytest.mark.slow
@@ -114,7 +121,9 @@ def test_micro_batches_add_up_to_the_same_step(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keys", [{}, {"allreduce": "fp16"}, {"allreduce": "bf16"}, {"precision": "bf16"}], ids=str)
+@pytest.mark.parametrize(
+    "keys", [{}, {"buffers": "synced"}, {"allreduce": "fp16"}, {"allreduce": "bf16"}, {"precision": "bf16"}], ids=str
+)
 def test_the_parity_gate_passes(tmp_path, keys):
     gate = gate_of(Trial(framework="torch_ddp", model="resnet8", workers=2, **keys), tmp_path)
     run(launchers.torchrun(gate, [sys.executable, str(DDP), *gate.to_argv(), "--record", str(tmp_path)], BIN).argv)

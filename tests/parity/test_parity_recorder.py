@@ -10,6 +10,7 @@ from torch import nn
 
 from scaling_study.measure.parity_recorder import ParityRecorder, coming_epochs
 from scaling_study.parity import check
+from scaling_study.ranks import Ranks
 from scaling_study.study import gates
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
@@ -32,7 +33,7 @@ def workload(steps_per_epoch: int = 7) -> Workload:
 def left(trial: Trial, folder, ranks: int = 2, steps: int = 13) -> list[dict]:
     for rank in range(ranks):
         mine = workload()
-        recorder = ParityRecorder(mine, trial, rank, mine.model.state_dict)
+        recorder = ParityRecorder(mine, trial, Ranks(rank=rank), mine.model.state_dict)
 
         @recorder.recorded
         def step(batch, mine=mine):
@@ -58,9 +59,30 @@ def test_ten_steps_are_noted_and_the_weights_of_three_moments(tmp_path):
 def test_a_batch_that_does_not_hold_what_its_ids_say_ends_the_gate():
     mine = workload()
     mine.batches.fetch = lambda ids: (ids[:1].float().view(1, 1),)
-    recorder = ParityRecorder(mine, FULL, 0, mine.model.state_dict)
+    recorder = ParityRecorder(mine, FULL, Ranks(), mine.model.state_dict)
     with pytest.raises(RuntimeError, match="step 1 has the ids of 2 samples and a batch of 1"):
         recorder.recorded(lambda batch: batch[0].sum())(next(mine.batches))
+
+
+def test_all_ranks_take_rank_0s_buffers_before_weights_are_gathered():
+    torch.manual_seed(0)
+    models = [nn.BatchNorm1d(3) for _ in range(2)]
+    for model in models:
+        model(torch.randn(4, 3))
+    ours = {name: value.clone() for name, value in models[0].named_buffers()}
+    assert not torch.equal(models[1].running_mean, ours["running_mean"])
+    added: list[list[float]] = []  # what rank 0 gave: rank 1 gives zeros
+
+    def total(values):
+        added.append(list(values))
+        return [a + b for a, b in zip(added[0], values, strict=True)] if len(added) > 1 else list(values)
+
+    for rank, model in enumerate(models):
+        mine = replace(workload(), model=model)
+        recorder = ParityRecorder(mine, FULL, Ranks(rank=rank, world_size=2, total=total), model.state_dict)
+        assert bool(recorder.weights["first"]) == (rank == 0)
+    assert set(added[1]) == {0.0}
+    assert all(torch.equal(value, ours[name]) for name, value in models[1].named_buffers())
 
 
 def test_of_a_16_bit_gate_one_step_is_noted(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,6 +67,30 @@ def test_a_trial_is_resolved_in_full(plan_of: Callable[..., Plan], machine: Call
         window=Window(warmup_steps=1, min_steps=2, min_seconds=3.0, max_seconds=4.0, max_steps=5),
     )  # fmt: skip
     assert (planned.unsupported, made.notes) == ("", ())
+
+
+def test_settings_that_changed_stand_in_the_ids_of_the_frameworks_that_have_them(plan_of: Callable[..., Plan]) -> None:
+    """So a result of before them is read and shown, and never kept as that of a new trial."""
+    made = plan_of(
+        "study: a\nsweeps:\n"
+        "  - {framework: torch_ddp, model: resnet8, workers: 2, buffers: synced}\n"
+        "  - {framework: torch_ddp, model: resnet8, workers: 2}\n"
+        "  - {framework: horovod, model: resnet8, workers: 2}\n"
+    )
+    trials = [planned.trial for planned in made.configurations]
+    assert [trial.buffers for trial in trials] == ["synced", "local", None]
+    before = [replace(trial, buffers=None).id for trial in trials]
+    assert before[0] == before[1] and not {trial.id for trial in trials[:2]} & set(before)
+    assert trials[2].id == before[2]
+
+
+def test_one_worker_has_nobody_to_synchronise_buffers_with(plan_of: Callable[..., Plan]) -> None:
+    made = plan_of(
+        "study: a\n"
+        "sweeps:\n"
+        "  - {framework: torch_ddp, model: resnet8, matrix: {workers: [1], buffers: [local, synced]}}\n"
+    )
+    assert [planned.trial.buffers for planned in made.configurations] == ["local"]
 
 
 def test_one_worker_reduces_nothing_and_runs_once(plan_of: Callable[..., Plan]) -> None:
