@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mpi4py
+import numpy as np
 
 from scaling_study.ranks import Ranks, as_claimed, claim_cores, claim_device
 from scaling_study.trial import Trial
@@ -24,5 +25,11 @@ def join_mpi(trial: Trial) -> Ranks:
     device = claim_device(trial, local_rank)
     here = world.Get_rank(), world.Get_size(), local_rank
     return Ranks(
-        *here, device, cores, world.bcast, backend, MPI.Finalize, lambda values: [world.allreduce(v) for v in values]
+        *here,
+        device,
+        cores,
+        world.bcast,
+        backend,
+        MPI.Finalize,
+        lambda values: list(world.allreduce(np.array(values, dtype=np.float64)).tolist()),
     )
