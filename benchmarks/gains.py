@@ -68,7 +68,7 @@ def yielding(options: Options) -> Finding:
 
 def allocating(options: Options, model: str, batch: int, workers: int, steps: int) -> Finding:
     """Jobs with fixed thresholds and with glibc's own, in turn."""
-    model, batch, steps = ("resnet8", 32, 2) if options.quick else (model, batch, steps)
+    model, batch, workers, steps = ("resnet8", 32, 1, 2) if options.quick else (model, batch, workers, steps)
     resident: dict[str, list[int]] = {"fixed": [], "system": []}
     sides = [
         partial(job_rate, model, batch, steps, workers, flags=("--allocator", kind), resident=resident[kind])

@@ -55,13 +55,12 @@ class Framework:
         return axis in self.axes and launcher in self.launcher_axes.get(axis, (launcher,))
 
 
+PROCESS_AXES: Mapping[str, tuple[object, ...]] = {"device": (), "cores_per_worker": (), "allocator": ("fixed", "system")}
 TRAINING_AXES: Mapping[str, tuple[object, ...]] = {
     "model": tuple(MODELS),
     "batch_per_worker": (),
     "precision": ("fp32", "bf16", "fp16", "fp64"),
-    "device": (),
-    "cores_per_worker": (),
-    "allocator": ("fixed", "system"),
+    **PROCESS_AXES,
     "data": ("auto", "cifar10", "cola", "wikitext2", "images", "synthetic"),
     "image_size": (),
     "memory_format": ("contiguous", "channels_last"),
@@ -288,9 +287,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
             "launcher": ("torchrun", "horovodrun", "mpirun"),  # its script must be told
             "controller": ("mpi", "gloo"),
             "cycle_seconds": (),
-            "device": (),
-            "cores_per_worker": (),
-            "allocator": ("fixed", "system"),
+            **PROCESS_AXES,
             "collective": COLLECTIVES,
             "min_bytes": (),
             "max_bytes": (),

@@ -6,8 +6,8 @@ A diff against data_parallel/torch_ddp.py shows all that it asks for: another op
 DDP; each worker then steps its share of the parameters and broadcasts it (ZeRO stage 1: Rajbhandari et al., arXiv
 1910.02054).
 
-communication_bytes of one step: allreduce = parameters x 4 (fp32), broadcast = parameters x 4
-and BatchNorm's buffers.
+communication_bytes of one step: allreduce = parameters x 4 (fp32), broadcast = parameters x 4; with
+--buffers synced also BatchNorm's buffers.
 """
 
 from contextlib import nullcontext
@@ -41,7 +41,8 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: DDP broadcasts rank 0's weights and reduces in backward
     workload = workloads.load(trial, ranks)
     cap = None if trial.bucket_bytes is None else trial.bucket_bytes / MIB
-    model = DistributedDataParallel(workload.model, bucket_cap_mb=cap, forward_sync_buffers=ranks.world_size > 1)
+    synced = trial.buffers == "synced" and ranks.world_size > 1
+    model = DistributedDataParallel(workload.model, bucket_cap_mb=cap, forward_sync_buffers=synced)
     if trial.allreduce in HOOKS:
         model.register_comm_hook(None, HOOKS[trial.allreduce])
     plain = workload.optimizer(model.parameters())

@@ -181,7 +181,7 @@ def test_a_disk_that_fills_up_costs_at_most_the_running_trial(tmp_path: Path) ->
     full, still, goes_on = json.loads(on_a_small_disk(FULL, tmp_path).stdout)
     assert "no space left on the disk" in full["said"] and "1.0 MiB needed for the next record" in full["said"]
     assert set(full["ended"]) == {"ok"} and 1 <= len(full["ended"]) <= 2
-    assert still == {"said": still["said"], "ended": [], "kept": still["kept"]} and "no room left" in still["said"]
+    assert still == {"said": still["said"], "ended": [], "kept": still["kept"]} and "no space left" in still["said"]
     assert goes_on["said"] == "" and goes_on["kept"] == len(full["ended"])
     assert goes_on["ended"] == ["ok"] * (4 - goes_on["kept"])
 
