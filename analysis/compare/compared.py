@@ -14,6 +14,7 @@ from analysis.compare.verdicts import REGRESSIONS, SAYS_NOTHING, Verdicts
 from analysis.execution import process_pool
 from analysis.frames import results
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from scaling_study.records.store import BUSY_CORES
 
@@ -58,7 +59,7 @@ def compare(a: Path, b: Path, threshold: float, expected: Sequence[str] = (), an
     Raises NotResults for a folder that is none, NothingToCompare; warns SkippedRecord.
     """
     read_a, read_b = (results.read(folder, process_pool.available_processes()) for folder in (a, b))
-    rows: list[list[Row]] = [list(as_rows(read.configurations)) for read in (read_a, read_b)]
+    rows: list[list[Row]] = [as_rows(read.configurations, ConfigurationRow) for read in (read_a, read_b)]
     from_a, from_b = (
         origins.read(folder, (str(row["configuration"]) for row in side))
         for folder, side in zip((a, b), rows, strict=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from analysis.compare.origins import COMMIT, ENVIRONMENT, HOSTS, KINDS, MACHINE, VERSIONS, WINDOW, Fact, Origins
 from analysis.compare.pairs import Pair, Row
-from analysis.frames.baseline import known
+from analysis.frames.baseline import known, value_of
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS
 
@@ -117,7 +117,7 @@ def _used(row: Row) -> set[str]:
 
 
 def _value(row: Row, key: str) -> str:
-    return str(row[key]) if known(row[key]) else "none"
+    return str(value) if known(value := value_of(row, key)) else "none"
 
 
 def _source(row: Row) -> str:

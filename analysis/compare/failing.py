@@ -16,18 +16,25 @@ from analysis.compare.pairs import Pair, Row
 from analysis.compare.verdicts import BROKEN, FAILING, SLOWER, Verdicts
 from analysis.frames import outcomes
 from analysis.frames.baseline import known
+from analysis.frames.row_types import Outcome
 from analysis.frames.rows import as_rows
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
+
+class FailedTrial(Outcome):
+    configuration: str
+    repeat: int
+
+
 NO_FAULT = ("ok", "cancelled", outcomes.IMPLIED)
-Trials = Sequence[Mapping[Any, Any]]  # of one configuration, that failed: status, reason, repeat
+Trials = Sequence[FailedTrial]  # of one configuration
 MOST_REASONS = 2  # that are told of one configuration
 
 
 def of(runs: pd.DataFrame) -> dict[str, Trials]:
     """`runs` (trials.COLUMNS) -> configuration -> its trials that failed, by repeat."""
-    found: dict[str, list[Mapping[Any, Any]]] = {}
-    for trial in as_rows(runs.loc[runs.status != "ok", ["configuration", "repeat", "status", "reason"]]):
+    found: dict[str, list[FailedTrial]] = {}
+    for trial in as_rows(runs.loc[runs.status != "ok", list(FailedTrial.__annotations__)], FailedTrial):
         if outcomes.word(trial) not in NO_FAULT:
             found.setdefault(str(trial["configuration"]), []).append(trial)
     return {name: sorted(trials, key=lambda one: int(one["repeat"])) for name, trials in found.items()}

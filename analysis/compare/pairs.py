@@ -12,14 +12,14 @@ What a pair then still differs in is told (differences.py), not passed over.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from analysis.frames.baseline import known, same
+from analysis.frames.baseline import same, value_of, values_of
 from analysis.frames.configurations import KEYS
+from analysis.frames.row_types import ConfigurationRow
 
-Row = Mapping[Any, Any]  # a configuration: the columns of configurations.csv
+Row = ConfigurationRow  # a configuration: the columns of configurations.csv
 OF_THE_MACHINE = ("machine", "device", "cores_per_worker", "data")  # what a plan resolves by looking at one
 COMPARED = tuple(key for key in KEYS if key != "machine")
 PORTABLE = tuple(key for key in KEYS if key not in OF_THE_MACHINE)
@@ -35,7 +35,7 @@ class Pair:
     @property
     def differing(self) -> list[str]:
         """The keys in which they differ all the same."""
-        return [key for key in COMPARED if not same(self.a[key], self.b[key])]
+        return [key for key in COMPARED if not same(value_of(self.a, key), value_of(self.b, key))]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def pair(a: Sequence[Row], b: Sequence[Row], window: Callable[[Row], Hashable]) 
     for keys, timed in ((COMPARED, True), (COMPARED, False), (PORTABLE, True), (PORTABLE, False)):
 
         def place(row: Row, keys: tuple[str, ...] = keys, timed: bool = timed) -> Hashable:
-            values = tuple(row[key] if known(row[key]) else None for key in keys)
+            values = values_of(row, keys)
             return (values, window(row) if timed else None)
 
         alone_a, alone_b = _alone(left_a, place), _alone(left_b, place)
@@ -69,7 +69,7 @@ def nearly(left: Sequence[Row], others: Sequence[Row]) -> Counter[str]:
     """Key -> how many of these would have a counterpart but for this one key."""
     missed: Counter[str] = Counter()
     for row in left:
-        differing = [[key for key in COMPARED if not same(row[key], other[key])] for other in others]
+        differing = [Pair(row, other).differing for other in others]
         missed.update({keys[0] for keys in differing if len(keys) == 1})
     return missed
 

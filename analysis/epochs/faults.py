@@ -5,17 +5,18 @@ A row here is one of table.COLUMNS, or the mapping that becomes one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from analysis.frames.baseline import known
+from analysis.frames.row_types import ComparedEpoch
 from analysis.text.number_formats import number
 from scaling_study.models import MODELS
 
 UNEQUAL_WORK, OTHER_MODEL, OTHER_STEPS, LOADING, UNSTEADY = "F9", "F10", "F13", "F17", "≠"
 STEADY = 0.05  # of running seconds: beyond it the two ways of measuring disagree
 MOST_LOADING = 0.1  # of running seconds
-Row = Mapping[Any, Any]
+Row = ComparedEpoch
 Fault = tuple[str, str]  # mark, sentence
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ from analysis.epochs import faults
 from analysis.epochs.faults import Row
 from analysis.frames import baseline
 from analysis.frames.results import Results
+from analysis.frames.row_types import ComparedEpoch
 from scaling_study.models import MODELS
 from scaling_study.stats.intervals import ratio
 
@@ -35,9 +36,14 @@ def table(results: Results) -> pd.DataFrame:
     """
     mine = measured(results)
     configurations = results.rows
-    rows = [row | mine[row["configuration"]] for row in configurations if row["configuration"] in mine]
-    made = [row | NO_RATIO | _compared(row, rows, results) for row in rows]
-    made = [row | {"flags": ";".join(mark for mark, _ in faults.of(row, made))} for row in made]
+    rows = [
+        cast("ComparedEpoch", {**row, **mine[row["configuration"]]})
+        for row in configurations
+        if row["configuration"] in mine
+    ]
+    made = [cast("ComparedEpoch", {**row, **NO_RATIO, **_compared(row, rows, results)}) for row in rows]
+    for row in made:
+        row["flags"] = ";".join(mark for mark, _ in faults.of(row, made))
     frame = pd.DataFrame(made, columns=list(COLUMNS), dtype=object)
     return frame.sort_values(["model", "series_order", "global_batch"], kind="stable", ignore_index=True)
 

@@ -6,9 +6,8 @@ are against the configuration's own median, or the slowest series would be all t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +18,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from analysis.figures import style
 from analysis.frames.cache import once
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.tables import notes
 from analysis.text.file_names import file_name
@@ -36,7 +36,7 @@ HEADINGS = ("median", "1 in 100")
 class Spread:
     """One configuration: its median step in seconds, and each repeat's quantiles against it, (repeats, quantiles)."""
 
-    row: Mapping[Any, Any]
+    row: ConfigurationRow
     median_seconds: float
     repeats: pd.DataFrame
 
@@ -54,14 +54,14 @@ def draw(results: Results) -> dict[str, Figure]:
         rows = rows[rows.n > 0]
         if len(rows):
             batch = max(rows.batch, key=lambda size: (int((rows.batch == size).sum()), int(size)))
-            ours = as_rows(rows[rows.batch == batch].sort_values("series_order", kind="stable"))
+            ours = as_rows(rows[rows.batch == batch].sort_values("series_order", kind="stable"), ConfigurationRow)
             every = [one for one in (spread(results, row) for row in ours) if one is not None]
             if every:
                 made[f"distributions-{file_name(model)}"] = _figure(model, int(batch), every, len(rows), results)
     return made
 
 
-def spread(results: Results, row: Mapping[Any, Any]) -> Spread | None:
+def spread(results: Results, row: ConfigurationRow) -> Spread | None:
     """None where no repeat has timed steps."""
     ours = _steps(results).get(str(row["configuration"]))
     if ours is None:

@@ -12,6 +12,7 @@ from analysis.figures.captions import MEAN
 from analysis.frames import comparability, outcomes
 from analysis.frames.baseline import known
 from analysis.frames.results import Results, unit
+from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.frames.series import ALLREDUCE_ORDER
 from analysis.text.number_formats import number
@@ -65,7 +66,7 @@ def _rows(data: pd.DataFrame) -> pd.DataFrame:
     """The batch size that most series have: what may be compared by speed, then what may not, then what failed."""
     count = data[data.n > 0].groupby("batch").series.nunique()
     rows: pd.DataFrame = data[data.batch == max(count.index, key=lambda batch: (count[batch], batch))]
-    said = as_rows(rows)
+    said = as_rows(rows, ConfigurationRow)
     signs = [comparability.sign(row) for row in said]
     rows = rows.assign(
         sign=signs,
@@ -76,8 +77,13 @@ def _rows(data: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values(["place", "samples_per_second"], ascending=[True, False], kind="stable")
 
 
+class Shown(ConfigurationRow):
+    sign: str
+    text: str
+
+
 def _panel(axis: Axes, rows: pd.DataFrame, colour: dict[int, str]) -> None:
-    for index, row in enumerate(as_rows(rows)):
+    for index, row in enumerate(as_rows(rows, Shown)):
         edge = style.GREY if row["sign"] else colour[int(row["workers"])]
         marker = "s" if row["allreduce"] in ALLREDUCE_ORDER[2:] else "o"
         if known(row["interval_low"]):
@@ -106,8 +112,8 @@ def _panel(axis: Axes, rows: pd.DataFrame, colour: dict[int, str]) -> None:
     axis.grid(False, axis="y")
 
 
-def _text(row: dict[object, object]) -> str:
+def _text(row: ConfigurationRow) -> str:
     if not row["n"]:
         return outcomes.word(row)
     low, high = row["interval_low"], row["interval_high"]
-    return number(row["samples_per_second"], (high - low) / 2 if known(low) else None)  # type: ignore[operator, arg-type]
+    return number(row["samples_per_second"], (high - low) / 2 if known(low) else None)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pandas as pd
 
 from analysis.figures import style
 from analysis.frames import comparability
+from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.frames.study import workers_text
 from scaling_study.frameworks import FRAMEWORKS
@@ -34,7 +34,7 @@ class Look:
 
 def of(rows: pd.DataFrame) -> dict[str, Look]:
     """Series -> look, in the order of the series."""
-    first = as_rows(rows.sort_values("series_order").drop_duplicates("series"))
+    first = as_rows(rows.sort_values("series_order").drop_duplicates("series"), ConfigurationRow)
     names = [str(row["series"]) for row in first]
     kinds = [name.removeprefix(f"{row['framework']}, ") for name, row in zip(names, first, strict=True)]
     if len(names) <= MOST_COLOURS:
@@ -56,7 +56,7 @@ def _distinct(names: Sequence[str]) -> dict[str, Look]:
     return {name: Look(colours[i], style.MARKERS[i], "-" if i < turn else "--") for i, name in enumerate(names)}
 
 
-def _shaded(first: Sequence[Mapping[Any, Any]]) -> dict[str, Look]:
+def _shaded(first: Sequence[ConfigurationRow]) -> dict[str, Look]:
     """Too many to tell apart: shades say workers, dashes precision, markers the rest (or, with no rest, workers)."""
     workers = sorted({int(row["workers"]) for row in first})
     shade = dict(zip(workers, style.shades(len(workers)), strict=True))
@@ -74,7 +74,7 @@ def _shaded(first: Sequence[Mapping[Any, Any]]) -> dict[str, Look]:
     }
 
 
-def _rest(row: Mapping[Any, Any]) -> str:
+def _rest(row: ConfigurationRow) -> str:
     """What a label says beside framework, workers and precision: `ZeRO-3`."""
     said = (str(row["framework"]), workers_text(int(row["workers"])), str(row["allreduce"]))
     return ", ".join(part for part in str(row["series"]).split(", ") if part not in said)

@@ -8,9 +8,8 @@ Where a worker holds several stages, their rows stand together and share its gre
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -19,8 +18,9 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from analysis.figures import style
-from analysis.frames.baseline import known
+from analysis.frames.baseline import known, value_of
 from analysis.frames.results import Results
+from analysis.frames.row_types import Pipeline
 from analysis.frames.rows import as_rows
 from analysis.frames.timeline import BACKWARD, FORWARD, INPUT, WEIGHT
 from analysis.pipeline import bubble, frame, shape
@@ -81,7 +81,7 @@ def draw(results: Results) -> dict[str, Figure]:
 
 
 def _panels(results: Results) -> list[Panel]:
-    rows = as_rows(frame.table(results))
+    rows = as_rows(frame.table(results), Pipeline)
     shown = [(row, events) for row in rows if not (events := frame.events_of(row, results)).empty]
     names = [shape.file_name(row) for row, _ in shown]
     titles = _titles([row for row, _ in shown])
@@ -91,13 +91,13 @@ def _panels(results: Results) -> list[Panel]:
         zero = step.start_seconds.min()
         step = step.assign(start_seconds=step.start_seconds - zero, end_seconds=step.end_seconds - zero)
         unique = name if names.count(name) == 1 else f"{name}-{str(row['configuration']).rpartition('-')[2]}"
-        panels.append(Panel(title, unique, str(row["model"]), step, int(row["replicas"])))
+        panels.append(Panel(title, unique, str(row["model"]), step, row["replicas"] or 1))
     return panels
 
 
-def _titles(rows: Sequence[Mapping[Any, Any]]) -> list[str]:
+def _titles(rows: Sequence[Pipeline]) -> list[str]:
     """`1f1b, m = 8, 2 stages: bubble 14 % (theory 11 %)`, with cut and batch where they vary."""
-    cuts, batches = ({row[key] for row in rows} for key in ("stage_cut", "global_batch"))
+    cuts, batches = ({value_of(row, key) for row in rows} for key in ("stage_cut", "global_batch"))
     said = []
     for row in rows:
         words = shape.words(row, cut=len(cuts) > 1) + (f", batch {row['global_batch']}" if len(batches) > 1 else "")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import cast
 
 from analysis.epochs import faults
 from analysis.epochs.frame import table
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence
 from analysis.findings.finding import DOUBT, WRONG, Finding
-from analysis.frames.row_types import Named
+from analysis.frames.baseline import value_of
+from analysis.frames.row_types import ComparedEpoch, Named
 from analysis.frames.rows import as_rows
 
 TITLES = {
@@ -27,11 +27,13 @@ def epoch_faults(evidence: Evidence) -> Iterator[Finding]:
         return
     marked = table(evidence.results)
     batch = evidence.results.study.batch_key
-    rows = [row | {"batch": row[batch]} for row in as_rows(marked)]
+    rows = as_rows(marked, ComparedEpoch)
+    for row in rows:
+        row["batch"] = value_of(row, batch)
     said: dict[faults.Fault, list[Named]] = {}
     for row in rows:
         for fault in faults.of(row, rows):
-            said.setdefault(fault, []).append(cast("Named", row))
+            said.setdefault(fault, []).append(row)
     for (mark, sentence), of in said.items():
         flaw, title, severity, remedy = TITLES[mark]
         yield finding.about(flaw, title, f"{finding.named(of)}: {sentence}. {remedy}", severity, of)

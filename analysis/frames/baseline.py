@@ -31,17 +31,18 @@ SPREADING_KEYS = (
 BATCH_KEYS = ("batch_per_worker", "global_batch")
 DECIDING_KEYS = tuple(key for key in TRIAL_KEYS if key not in (*SPREADING_KEYS, *BATCH_KEYS, "repeat"))
 T = TypeVar("T")
+Row = TypeVar("Row", bound=Mapping[str, Any])
 Configuration = Mapping[str, Any]  # the trial keys of one configuration, and `configuration`, its id
 
 
 def find(
-    compared: Configuration,
-    among: Sequence[Configuration],
+    compared: Row,
+    among: Sequence[Row],
     study: StudyInfo,
     *,
     model: str | None = None,
     batch: str | None = None,
-) -> Configuration | str:
+) -> Row | str:
     """The baseline of `compared`, itself if it is one; or, in one clause, why there is none.
 
     `model`: look among those of this model instead. `batch`: hold this one of BATCH_KEYS equal, and no other.
@@ -51,14 +52,13 @@ def find(
     if _is_baseline(compared, study.baseline) and model is None:
         return compared
     batch = batch or _batch_key(compared, study)
-    if model is not None:
-        compared = {**compared, "model": model}
-    matching = [c for c in among if _comparable(c, compared, batch) and _is_baseline(c, study.baseline)]
+    like: Configuration = compared if model is None else {**compared, "model": model}
+    matching = [c for c in among if _comparable(c, like, batch) and _is_baseline(c, study.baseline)]
     if not matching:
         wanted = ", ".join(f"{k}={v}" for k, v in study.baseline.items())
-        return f"no baseline trial with {wanted} and {batch}={compared.get(batch)} that is otherwise the same was run"
-    ranked = sorted(matching, key=lambda c: _nearness(c, compared), reverse=True)
-    if len(ranked) > 1 and _nearness(ranked[0], compared) == _nearness(ranked[1], compared):
+        return f"no baseline trial with {wanted} and {batch}={like.get(batch)} that is otherwise the same was run"
+    ranked = sorted(matching, key=lambda c: _nearness(c, like), reverse=True)
+    if len(ranked) > 1 and _nearness(ranked[0], like) == _nearness(ranked[1], like):
         return f"{len(ranked)} configurations match the baseline: {', '.join(str(c['configuration']) for c in ranked)}"
     return ranked[0]
 
@@ -112,6 +112,11 @@ def _nearness(candidate: Configuration, compared: Configuration) -> tuple[bool, 
 def known(value: T | None) -> TypeGuard[T]:
     """False for None and for what pandas makes of it."""
     return value is not None and not pd.isna(value)  # type: ignore[call-overload]
+
+
+def value_of(row: Mapping[str, object], key: str) -> Any:
+    """For keys that are known at run time only: a TypedDict takes literal ones."""
+    return row[key]
 
 
 def values_of(row: Mapping[Any, Any], keys: Iterable[str]) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.frames.gates import NOT_CHECKED, PASSED
+from analysis.frames.row_types import Judged
 from analysis.frames.rows import as_rows
 from scaling_study.frameworks import FRAMEWORKS
 
@@ -22,19 +23,19 @@ MOST_NAMES = 4
 
 def why_not(row: Mapping[Any, Any]) -> str:
     """Why the speed of a configuration is not to be compared; empty if it may be. `row` has its keys and `parity`."""
-    if failed(row):
+    if failed({"parity": row["parity"], "not_comparable": ""}):
         return f"{FAULTY}: {' '.join(str(row['parity']).split())}"
     table = FRAMEWORKS.get(str(row["framework"]))
     here = table.not_comparable_on_cpu if table is not None and row["device"] == "cpu" else ""
     return f"speed not comparable: {here}" if here else ""
 
 
-def failed(row: Mapping[Any, Any]) -> bool:
+def failed(row: Judged) -> bool:
     """Whether it failed parity."""
     return row["parity"] not in (PASSED, NOT_CHECKED)
 
 
-def sign(row: Mapping[Any, Any]) -> str:
+def sign(row: Judged) -> str:
     """What stands beside its numbers and its name."""
     return "" if not row["not_comparable"] else FAILED_SIGN if failed(row) else HERE_SIGN
 
@@ -79,7 +80,9 @@ def checked(rows: pd.DataFrame) -> list[str]:
 
 
 def _signs(rows: pd.DataFrame) -> pd.Series[Any]:
-    return pd.Series([sign(row) for row in as_rows(rows[["not_comparable", "parity"]])], index=rows.index, dtype=object)
+    return pd.Series(
+        [sign(row) for row in as_rows(rows[["not_comparable", "parity"]], Judged)], index=rows.index, dtype=object
+    )
 
 
 def of_gates(gates: pd.DataFrame) -> list[str]:

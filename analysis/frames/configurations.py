@@ -13,6 +13,7 @@ import pandas as pd
 
 from analysis.frames import baseline, comparability, outcomes
 from analysis.frames.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASES
+from analysis.frames.row_types import Outcome
 from analysis.frames.rows import as_rows
 from analysis.frames.study import StudyInfo
 from analysis.frames.trials import INTEGERS, TRIAL_KEYS
@@ -93,8 +94,8 @@ def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: Stu
     """One row from the trials of one configuration, which agree in every key but the repeat."""
     group = sorted(group, key=lambda t: int(t["repeat"]))  # ids put r10 before r2
     good, bad = ([t for t in group if (t["status"] == "ok") is ok] for ok in (True, False))
-    bad.sort(key=outcomes.implied)  # what was measured speaks first
-    failed = [outcomes.word(t) for t in bad]
+    bad.sort(key=lambda t: outcomes.implied(_outcome(t)))  # what was measured speaks first
+    failed = [outcomes.word(_outcome(t)) for t in bad]
     counts = {name: failed.count(name) for name in (*STATUSES, outcomes.IMPLIED)}
     speeds = [float(t["samples_per_second"]) for t in good]
     planned = max((int(t["planned_repeats"]) for t in group if baseline.known(t["planned_repeats"])), default=None)
@@ -121,11 +122,15 @@ def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: Stu
     return row
 
 
+def _outcome(row: Mapping[Any, Any]) -> Outcome:
+    return {"status": row["status"], "reason": row["reason"]}
+
+
 def _speedup(row: dict[Any, Any], baselines: list[baseline.Configuration], study: StudyInfo) -> dict[Any, Any]:
     """Speed-up and efficiency of one row, or the reason why there is none."""
     found = baseline.find(row, baselines, study)
     if study.baseline is not None and not row["n"]:
-        return {"speedup_reason": f"not measured: {outcomes.word(row)}"}
+        return {"speedup_reason": f"not measured: {outcomes.word(_outcome(row))}"}
     if row["not_comparable"]:
         return {"speedup_reason": row["not_comparable"]}
     if isinstance(found, str):
@@ -137,7 +142,7 @@ def _speedup(row: dict[Any, Any], baselines: list[baseline.Configuration], study
         whose = "" if row["oversubscribed"] else "its baseline is "
         return name | {"speedup_reason": f"{whose}oversubscribed: more workers than the machine has room for"}
     if not found["n"]:
-        why = f"its baseline is not ok: {outcomes.word(found)} ({found['configuration']})"
+        why = f"its baseline is not ok: {outcomes.word(_outcome(found))} ({found['configuration']})"
         return name | {"speedup_reason": why}
     if found is row:  # 1 by definition, without any doubt that an interval could express
         return name | {"speedup": 1.0, "efficiency": 1.0, "speedup_reason": ""}

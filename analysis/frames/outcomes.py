@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pandas as pd
 
 from analysis.frames.baseline import known
+from analysis.frames.row_types import Outcome
 from scaling_study.records import store
 
 IMPLIED = "oom (implied)"
 
 
-def word(row: Mapping[Any, Any]) -> str:
+def word(row: Outcome) -> str:
     """Of a trial or a configuration: its status, implied ones told apart."""
     return IMPLIED if implied(row) else str(row["status"])
 
 
-def implied(row: Mapping[Any, Any]) -> bool:
+def implied(row: Outcome) -> bool:
     return store.implied(str(row["status"]), str(row["reason"]) if known(row["reason"]) else "")
 
 

@@ -7,7 +7,6 @@ import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import cast
 
 import pandas as pd
 
@@ -45,7 +44,7 @@ class Results:
     def rows(self) -> list[ConfigurationRow]:
         """`configurations`, a mapping each: made once, as taking a frame apart costs more than most of what is asked of
         it. Not to be written to."""
-        return cast("list[ConfigurationRow]", as_rows(self.configurations))
+        return as_rows(self.configurations, ConfigurationRow)
 
     @cached_property
     def series_keys(self) -> list[str]:

@@ -106,6 +106,20 @@ class Named(TypedDict):
     batch: int
 
 
+class Outcome(TypedDict):
+    """How a trial ended, or a configuration of which no repeat is ok."""
+
+    status: str
+    reason: str
+
+
+class Judged(TypedDict):
+    """Whether its speed may be set beside that of others (comparability.py)."""
+
+    parity: str | None
+    not_comparable: str
+
+
 class ConfigurationRow(TrialKeys, Counted, Means):
     """One configuration: configurations.csv, and by what it is shown (series.add)."""
 
@@ -141,6 +155,58 @@ class ConfigurationRow(TrialKeys, Counted, Means):
     series: str
     series_order: int
     batch: int
+
+
+class Epoch(ConfigurationRow):
+    """A configuration that ran epochs, with what its last one took: epochs/frame.py, before it is compared."""
+
+    steps: int
+    samples: int
+    training_seconds: float
+    running_seconds: float
+    steady_seconds: float
+    unsteady: float
+    epoch_repeats: int
+    samples_per_epoch_second: float
+    used_learning_rate: float | None
+    values: list[float]  # running seconds of each repeat
+
+
+class ComparedEpoch(Epoch, total=False):
+    """The same, with its ratios to the baseline's: a row of tables/epochs. What it lacks is unknown."""
+
+    epoch_baseline: str | None
+    epoch_ratio: float | None
+    epoch_ratio_low: float | None
+    epoch_ratio_high: float | None
+    equal_work_ratio: float | None
+    same_batch_baseline: str | None
+    same_batch_ratio: float | None
+    why_no_ratio: str
+    flags: str
+
+
+class Pipeline(ConfigurationRow):
+    """A configuration whose workers hold stages of one model: a row of tables/pipeline. NaN or None: not known."""
+
+    bubble: float
+    bubble_low: float
+    bubble_high: float
+    theory: float | None
+    theory_formula: str
+    theory_why: str
+    replay_equal: float
+    replay_measured: float
+    added_by_cut: float
+    added_by_transfers: float
+    replay_why: str | None
+    computing: float | None
+    cap: float | None
+    most_speedup: float | None
+    busiest_worker: int | None
+    time_shares: str | None
+    parameter_shares: str | None
+    layers: str
 
 
 class TrialRow(TrialKeys, Counted, Means):

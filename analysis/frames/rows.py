@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import pandas as pd
 
+Row = TypeVar("Row")
 
-def as_rows(frame: pd.DataFrame) -> list[dict[Any, Any]]:
-    """What `frame.to_dict("records")` gives: Python's own numbers, and None for pandas' NA."""
+
+@overload
+def as_rows(frame: pd.DataFrame) -> list[dict[Any, Any]]: ...
+@overload
+def as_rows(frame: pd.DataFrame, kind: type[Row]) -> list[Row]: ...
+def as_rows(frame: pd.DataFrame, kind: Any = None) -> Any:
+    """What `frame.to_dict("records")` gives: Python's own numbers, and None for pandas' NA.
+
+    `kind`: the TypedDict of a row, whose columns the frame has.
+    """
     columns = [_values(frame.iloc[:, place]) for place in range(frame.shape[1])]
     names = list(frame.columns)
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

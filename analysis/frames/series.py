@@ -79,7 +79,7 @@ def add(configurations: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
     )
 
 
-def label(row: Mapping[Hashable, Any], names: Sequence[str], several_frameworks: bool) -> str:
+def label(row: Mapping[Any, Any], names: Sequence[str], several_frameworks: bool) -> str:
     """`torch_fsdp2, 2 workers, fp16, ZeRO-3`; `2 workers, fp16` in a study of one framework."""
     table = FRAMEWORKS.get(row["framework"])
     only_one = table is not None and table.axes.get("workers") == (1,)

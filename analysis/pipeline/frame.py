@@ -13,6 +13,7 @@ import pandas as pd
 
 from analysis.frames.baseline import known
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.pipeline import bubble, replay, shape, shares, theory
 
 KEYS = ("schedule", "stages", "virtual_stages", "micro_batches", "replicas", "stage_cut")
@@ -48,7 +49,7 @@ def events_of(row: shape.Row, results: Results) -> pd.DataFrame:
     return ours
 
 
-def _row(row: Mapping[Any, Any], results: Results) -> dict[Any, Any]:
+def _row(row: ConfigurationRow, results: Results) -> dict[Any, Any]:
     events, stages = events_of(row, results), results.details.stages
     stages = stages[stages.configuration == row["configuration"]]
     full = {
@@ -71,7 +72,7 @@ def _holds(stages: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _bubble(row: Mapping[Any, Any], events: pd.DataFrame) -> dict[str, Any]:
+def _bubble(row: ConfigurationRow, events: pd.DataFrame) -> dict[str, Any]:
     """The measured bubble, and the three parts that it falls into."""
     p, v = shape.workers(row), shape.virtual_stages(row)
     should = theory.bubble(shape.schedule(row), p, shape.micro_batches(row), v)
@@ -95,7 +96,7 @@ def _bubble(row: Mapping[Any, Any], events: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _computing(row: Mapping[Any, Any], steps: pd.DataFrame) -> float | None:
+def _computing(row: ConfigurationRow, steps: pd.DataFrame) -> float | None:
     """Seconds that all workers compute for a sample, over those that the baseline takes; None without a baseline."""
     if not known(row["speedup"]) or not known(row["samples_per_second"]):
         return None
@@ -103,7 +104,7 @@ def _computing(row: Mapping[Any, Any], steps: pd.DataFrame) -> float | None:
     return busy * float(row["samples_per_second"]) / float(row["speedup"])
 
 
-def _time(row: Mapping[Any, Any], events: pd.DataFrame) -> dict[str, Any]:
+def _time(row: ConfigurationRow, events: pd.DataFrame) -> dict[str, Any]:
     """Each stage's share of the time, and what the busiest worker allows."""
     workers = shares.of_workers(events)
     if not workers:

@@ -5,15 +5,13 @@ A row here is one of configurations.COLUMNS. Two frameworks have one order only,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from analysis.frames.baseline import known
+from analysis.frames.row_types import ConfigurationRow
 from analysis.pipeline.theory import NAIVE
 from analysis.text.file_names import file_name as cleaned
 from scaling_study.frameworks import FRAMEWORKS
 
-Row = Mapping[Any, Any]
+Row = ConfigurationRow
 OWN_SCHEDULE = {"naive_model_parallel": NAIVE, "fairscale_pipe": "gpipe"}
 
 

@@ -8,19 +8,19 @@ against.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from analysis.frames.baseline import same
 from analysis.frames.configurations import over
+from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.study import workers_text
 from analysis.prediction.predict import Prediction
 from analysis.prediction.probed import hosts_of
 from analysis.prediction.targets import ALIKE, KNOBS
 
-Row = Mapping[Any, Any]
+Row = ConfigurationRow
 TOGETHER = ("framework", "controller", *KNOBS)
 
 

@@ -8,15 +8,15 @@ mean over such pairs is taken for all. Configurations that synchronise buffers i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from analysis.frames.baseline import known, same
+from analysis.frames.baseline import known, same, value_of
+from analysis.frames.row_types import ConfigurationRow
 from analysis.prediction.probed import hosts_of
 from analysis.prediction.targets import ALIKE, FUSIONS
 from scaling_study.frameworks import FRAMEWORKS
 
-Row = Mapping[Any, Any]
+Row = ConfigurationRow
 
 
 def pairs(rows: Sequence[Row], workers_per_host: int, without: Sequence[str] = ()) -> list[float]:
@@ -36,7 +36,7 @@ def pairs(rows: Sequence[Row], workers_per_host: int, without: Sequence[str] = (
             one
             for one in rows
             if one["workers"] == 1 and one["framework"] == row["framework"] and known(one["forward_seconds"])
-            if all(same(one[key], row[key]) for key in ALIKE)
+            if all(same(value_of(one, key), value_of(row, key)) for key in ALIKE)
         ]
         found += [float(row["forward_seconds"]) / float(alone[0]["forward_seconds"])] if alone else []
     return found

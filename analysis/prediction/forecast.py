@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.prediction import against, predict, probed, targets
 from analysis.prediction import contention as crowding
 from analysis.prediction.against import Checked
@@ -64,7 +64,7 @@ def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
     def crowded(without: Sequence[str] = ()) -> float:
         return asked.crowding or crowding.factor(crowding.pairs(rows, per_host, without))
 
-    def again(one: Prediction, run: Mapping[Any, Any]) -> Prediction:
+    def again(one: Prediction, run: ConfigurationRow) -> Prediction:
         placed = one.network.placed(one.workers, probed.hosts_of(run))
         without = crowded([str(run["configuration"])])
         return predict.predict(one.target, one.allreduce, one.algorithm, one.workers, placed, asked.straggle, without)

@@ -10,22 +10,22 @@ Gradients that nobody noted, as in older records, are taken to come evenly.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis.frames.baseline import known
+from analysis.frames.row_types import ConfigurationRow
 from analysis.prediction.fusion import Gradient
 from analysis.prediction.simulate import Step
 from scaling_study.records import store
 from scaling_study.records.store import RankReport, UnreadableRecord
 
 EVEN_PARTS = 64  # of a backward whose gradients nobody noted
-Row = Mapping[Any, Any]
+Row = ConfigurationRow
 
 
 @dataclass(frozen=True)

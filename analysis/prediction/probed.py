@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from analysis.frames.baseline import known
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.network import fit
 from analysis.network.fit import Probe
 from analysis.prediction.fusion import HOROVOD
@@ -29,7 +29,7 @@ LAUNCHER = {  # whose collectives a framework calls -> the probe that called the
 CARRIES = {"mpi": "mpirun", "gloo": "torchrun"}  # the probe that used what this controller of Horovod's uses
 NORMAL_95 = 1.96
 MOST_SPREAD = 1.0  # of a logarithm: what is known no better than this is known not at all
-Row = Mapping[Any, Any]
+Row = ConfigurationRow
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ def probes(results: Results) -> list[Probed]:
     """Those of the study's probes that say what an allreduce takes."""
     trials = results.trials.drop_duplicates("configuration").set_index("configuration", drop=False)
     return [
-        Probed(probe, hosts_of(trials.loc[probe.configuration].to_dict()))
+        Probed(probe, hosts_of({"hosts": trials.loc[probe.configuration, "hosts"]}))
         for probe in fit.probes(results)
         if IDLE in probe.fits and probe.workers > 1
     ]
 
 
-def hosts_of(row: Row) -> int:
+def hosts_of(row: Mapping[str, object]) -> int:
     """How many hosts a trial's workers were on: its `hosts`, a number or as in h1:2,h2:2; without any, one."""
     hosts = row.get("hosts")
     if isinstance(hosts, int | float):

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.frames import series
-from analysis.frames.baseline import known, same
+from analysis.frames.baseline import known, same, value_of, values_of
 from analysis.frames.configurations import KEYS
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.prediction import fusion
 from analysis.prediction.fusion import Fusion
 from analysis.prediction.measured import OneWorker, one_worker
@@ -33,7 +34,7 @@ SPREAD = (
 )
 ALIKE = tuple(key for key in KEYS if key not in SPREAD)  # decide what one worker computes
 WIRE_BITS = {"fp32": 32, "fp16": 16, "bf16": 16}
-Row = Mapping[Any, Any]
+Row = ConfigurationRow
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
 def policy(row: Row) -> Fusion:
     """How a configuration's framework fuses gradients, with the knobs that it was run with."""
     made = FUSIONS[str(row["framework"])]
-    knob = {key: row[key] for key in KNOBS if known(row.get(key))}
+    knob = {key: value for key in KNOBS if known(value := value_of(row, key))}
     if "fusion_bytes" in knob:
         made = replace(made, most_bytes=float(knob["fusion_bytes"]))
     if "cycle_seconds" in knob:
@@ -92,7 +93,7 @@ def _ways(rows: Iterable[Row]) -> Iterator[Row]:
     """One row for each way of sharing gradients: whatever its workers and precision on the wire."""
     seen: list[tuple[Any, ...]] = []
     for row in rows:
-        way = tuple(row[key] if known(row[key]) else None for key in (*ALIKE, "framework", "controller", *KNOBS))
+        way = values_of(row, (*ALIKE, "framework", "controller", *KNOBS))
         if way not in seen and row["n"]:
             seen.append(way)
             yield row
@@ -100,14 +101,19 @@ def _ways(rows: Iterable[Row]) -> Iterator[Row]:
 
 def _as_horovod(rows: Iterable[Row]) -> list[Row]:
     """A study without data parallelism: its one-worker steps, as if Horovod shared their gradients."""
-    return [{**row, "framework": "horovod"} for row in rows if row["framework"] == ALONE and row["workers"] == 1]
+    return [row | {"framework": "horovod"} for row in rows if row["framework"] == ALONE and row["workers"] == 1]
+
+
+def _differing(row: Row, other: Row, keys: Sequence[str]) -> int:
+    """In how many of the keys."""
+    return sum(not same(value_of(row, key), value_of(other, key)) for key in keys)
 
 
 def _base(way: Row, rows: Sequence[Row]) -> Row | str:
     """The one-worker configuration that stands for each worker of `way`, or why there is none."""
-    fits = [row for row in rows if row["workers"] == 1 and all(same(row[key], way[key]) for key in ALIKE)]
+    fits = [row for row in rows if row["workers"] == 1 and not _differing(row, way, ALIKE)]
     ranked = [row for row in fits if row["framework"] == way["framework"]]
-    ranked.sort(key=lambda row: sum(same(row[key], way[key]) for key in (*KNOBS, "controller")), reverse=True)
+    ranked.sort(key=lambda row: _differing(row, way, (*KNOBS, "controller")))
     ranked += [row for row in fits if row["framework"] == ALONE]
     good = [row for row in ranked if row["n"]]
     if not good:

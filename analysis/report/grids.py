@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 
-from analysis.frames.baseline import known
+from analysis.frames.baseline import known, value_of
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.statistics import ranking
 from analysis.tables import layout
 from analysis.tables.layout import ASIDE, FAILED, WORST, Cell, Grid
@@ -58,12 +58,12 @@ def to_csv(frame: pd.DataFrame) -> str:
     return str(frame.to_csv(index=False))
 
 
-def place_of(row: Mapping[Any, Any]) -> Place:
+def place_of(row: ConfigurationRow) -> Place:
     return int(row["batch"]), str(row["series"])
 
 
-def _shares(rows: Sequence[Mapping[str, Any]], value: str) -> dict[Place, float]:
+def _shares(rows: Sequence[ConfigurationRow], value: str) -> dict[Place, float]:
     """Of the largest."""
-    found = {place_of(row): float(row[value]) for row in rows if known(row[value])}
+    found = {place_of(row): float(number) for row in rows if known(number := value_of(row, value))}
     most = max(found.values(), default=0.0)
     return {place: one / most for place, one in found.items()} if most > 0 else {}

@@ -6,7 +6,6 @@ the gradients once: 3p, and with fp16 gradients 2p + p/2 = 5/6 of it. ZeRO-1 and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -16,6 +15,7 @@ from analysis.frames.cache import once
 from analysis.frames.configurations import KEYS
 from analysis.frames.over_ranks import COMMUNICATION_COLUMNS
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 
 ALIKE = tuple(key for key in KEYS if key not in ("allreduce", *BATCH_KEYS))  # the size of a batch sends no byte
@@ -30,12 +30,12 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
 
     `of_fp32` is the ratio to the fp32 row of the same framework, otherwise the same; None where there is none.
     """
-    parallel = [row for row in as_rows(rows) if row["n"] and row["workers"] > 1]
+    parallel = [row for row in as_rows(rows, ConfigurationRow) if row["n"] and row["workers"] > 1]
     full: dict[tuple[Any, ...], int] = {}
     for row in parallel:
         if row["allreduce"] == "fp32" and known(row["communication_bytes"]):
             full.setdefault(values_of(row, ALIKE), int(row["communication_bytes"]))
-    made = [row | _ratios(row, full.get(values_of(row, ALIKE))) for row in parallel]
+    made = [{**row, **_ratios(row, full.get(values_of(row, ALIKE)))} for row in parallel]
     frame = pd.DataFrame(made, columns=list(COLUMNS), dtype=object)
     return frame.sort_values(["series_order", "batch"], kind="stable", ignore_index=True)
 
@@ -46,7 +46,7 @@ def measured(results: Results, model: str) -> pd.DataFrame:
     return table(results.frame_of(model))
 
 
-def _ratios(row: Mapping[Any, Any], full: int | None) -> dict[str, Any]:
+def _ratios(row: ConfigurationRow, full: int | None) -> dict[str, Any]:
     """`full`: what the fp32 row hands over."""
     sent, count = row["communication_bytes"], row["parameters"]
     if not known(sent):

@@ -11,16 +11,17 @@ Optimizations Toward Training Trillion Parameter Models", arXiv 1910.02054):
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from analysis.frames import comparability
-from analysis.frames.baseline import known, same
+from analysis.frames.baseline import known, same, value_of
 from analysis.frames.cache import once
 from analysis.frames.over_ranks import MEMORY_COLUMNS
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from scaling_study.frameworks import FRAMEWORKS
 
@@ -32,7 +33,13 @@ COLUMNS = (
 )
 
 
-def stage_of(row: Mapping[Any, Any]) -> int | None:
+class Memory(ConfigurationRow):
+    """A configuration with what a worker holds of parameters, gradients and optimiser."""
+
+    state_bytes: int
+
+
+def stage_of(row: ConfigurationRow) -> int | None:
     """What a configuration shards, 0 to 3: as asked for, or as its framework does by itself; None where unknown."""
     if known(row["zero_stage"]):
         return int(row["zero_stage"])
@@ -52,9 +59,10 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     `state_bytes` are parameters, gradients and optimiser; `saved` is their share that is missing against those of
     `reference`, and `theory` what that share should be. Both are None where there is nothing to compare with.
     """
-    measured = [row for row in as_rows(rows) if row["n"] and known(row[MEMORY_COLUMNS[0]])]
-    whole = [row | {"state_bytes": sum(int(row[kind]) for kind in STATE if known(row[kind]))} for row in measured]
-    made = [row | _saved(row, whole) for row in whole]
+    measured = [row for row in as_rows(rows, Memory) if row["n"] and known(value_of(row, MEMORY_COLUMNS[0]))]
+    for row in measured:
+        row["state_bytes"] = sum(int(size) for kind in STATE if known(size := value_of(row, kind)))
+    made = [{**row, **_saved(row, measured)} for row in measured]
     frame = pd.DataFrame(made, columns=list(COLUMNS), dtype=object)
     return frame.sort_values(["series_order", "batch"], kind="stable", ignore_index=True)
 
@@ -75,17 +83,23 @@ def one_batch(made: pd.DataFrame) -> pd.DataFrame:
     return nearest.drop_duplicates("series").sort_values("series_order", ignore_index=True).drop(columns="common")
 
 
-def _saved(row: Mapping[Any, Any], among: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
+def _saved(row: Memory, among: Sequence[Memory]) -> dict[str, Any]:
     right = [r for r in among if not comparability.failed(r) and same(r["precision"], row["precision"])]
     names = [name for name in REFERENCES if any(r["framework"] == name for r in right)]
     if not names:
         return {"reference": None, "saved": None, "theory": None}
     near = ("workers", "batch_per_worker", "allreduce", "accumulation", "compile")
-    reference = max(
-        (r for r in right if r["framework"] == names[0]), key=lambda r: tuple(same(r[key], row[key]) for key in near)
-    )
+
+    def likeness(other: Memory) -> tuple[bool, ...]:
+        return tuple(same(value_of(other, key), value_of(row, key)) for key in near)
+
+    reference = max((r for r in right if r["framework"] == names[0]), key=likeness)
     whole, stage = reference["state_bytes"], stage_of(row)
-    should = None if stage is None else held([float(reference[kind]) for kind in STATE], stage, int(row["workers"]))
+    should = (
+        None
+        if stage is None
+        else held([float(value_of(reference, kind)) for kind in STATE], stage, int(row["workers"]))
+    )
     return {
         "reference": names[0],
         "saved": 1 - row["state_bytes"] / whole,

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from analysis.frames.baseline import known
 from analysis.frames.cache import once
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 
 SAMPLES = 1e6
@@ -28,7 +28,7 @@ class Cost:
     """Of one configuration. `seconds`: for a million samples; worker-hours likewise, bounds None with fewer than 3
     repeats. `price`: of a worker-hour; None with the reason in `why`."""
 
-    row: Mapping[Any, Any]
+    row: ConfigurationRow
     seconds: float
     worker_hours: float
     low: float | None
@@ -67,10 +67,10 @@ def _all(results: Results, price: float | None) -> list[Cost]:
     said = {str(name): (low, high) for name, low, high in prices.agg(["min", "max"]).itertuples(name=None)}
     rows = results.configurations
     fit = rows[(rows.n > 0) & ~rows.oversubscribed.fillna(False) & (rows.not_comparable.fillna("") == "")]
-    return [_cost(row, price, said) for row in as_rows(fit)]
+    return [_cost(row, price, said) for row in as_rows(fit, ConfigurationRow)]
 
 
-def _cost(row: Mapping[Any, Any], price: float | None, said: Mapping[str, tuple[float, float]]) -> Cost:
+def _cost(row: ConfigurationRow, price: float | None, said: Mapping[str, tuple[float, float]]) -> Cost:
     why = ""
     if price is None:
         low, high = said.get(str(row["configuration"]), (None, None))

@@ -7,7 +7,7 @@ baseline. Pipelines are left out: there other workers are another cut of the mod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.frames import series
-from analysis.frames.baseline import BATCH_KEYS, known, values_of
+from analysis.frames.baseline import BATCH_KEYS, known, value_of, values_of
 from analysis.frames.configurations import KEYS, values
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from scaling_study.frameworks import FRAMEWORKS
 
 SPREAD = ("workers", "hosts", "oversubscribe", "launcher", "controller")
 Vector = NDArray[np.float64]
-Row = Mapping[Any, Any]
+Row = ConfigurationRow
 
 
 @dataclass(frozen=True)
@@ -120,5 +121,5 @@ def _hosts(row: Row) -> str:
 def _label(row: Row, names: list[str], held: str) -> str:
     """`horovod, fp32, batch 64`, with what else tells this study's configurations apart."""
     wire = [str(row["allreduce"])] if row["allreduce"] != "none" else []
-    batch = f"{'global ' * (held == 'global_batch')}batch {int(row[held])}"
+    batch = f"{'global ' * (held == 'global_batch')}batch {int(value_of(row, held))}"
     return ", ".join([str(row["framework"]), *wire, batch, *series.words(row, names)])

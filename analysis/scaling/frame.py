@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.frames.baseline import value_of
 from analysis.frames.cache import once
 from analysis.frames.results import Results
 from analysis.scaling import knee, pareto
@@ -101,7 +102,7 @@ def cost(results: Results, price: float | None = None) -> pd.DataFrame:
         *("money_per_million", "pareto", "beaten_by", "why"),
     ]
     made = [
-        {name: point.row[name] for name in columns[:5]} | dict(zip(columns[5:], (
+        {name: value_of(point.row, name) for name in columns[:5]} | dict(zip(columns[5:], (
             point.of.seconds, point.of.worker_hours, point.of.low, point.of.high, point.of.price, point.of.money,
             point.place, point.by, point.of.why,
         ), strict=True))
@@ -112,6 +113,6 @@ def cost(results: Results, price: float | None = None) -> pd.DataFrame:
 
 def _of(family: Family) -> dict[str, Any]:
     about = family.about
-    keys = {key: about[key] for key in ("framework", "allreduce")}
+    keys = {key: value_of(about, key) for key in ("framework", "allreduce")}
     held = "global_batch" if family.strong else "batch_per_worker"
-    return {"model": family.model, "family": family.label} | keys | {held: int(about[held])}
+    return {"model": family.model, "family": family.label} | keys | {held: int(value_of(about, held))}

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.frames.baseline import known, value_of
 from analysis.frames.configurations import over, values
 from analysis.frames.results import Results
 from analysis.scaling.extrapolate import FARTHEST, Extrapolation, extrapolations
@@ -149,17 +150,13 @@ def _first(family: Family, results: Results) -> tuple[tuple[bool, int], Suggesti
 def _room(family: Family, results: Results) -> int | None:
     """How many workers this machine has room for; None where it is not the only host, or unknown."""
     row, machine = family.about, results.study.machine
-    if row["hosts"] is not None and not _missing(row["hosts"]):
+    if known(row["hosts"]):
         return None
     if row["device"] == "cuda":
         return len(machine["gpus"]) if machine.get("gpus") is not None else None
     cores = machine.get("cores")
-    share = 1 if _missing(row["cores_per_worker"]) else int(row["cores_per_worker"])
+    share = int(row["cores_per_worker"]) if known(row["cores_per_worker"]) else 1
     return int(cores) // share if isinstance(cores, int) and share else None
-
-
-def _missing(value: Any) -> bool:
-    return value is None or value != value
 
 
 def _no_room(count: int, room: int | None) -> str:
@@ -169,7 +166,7 @@ def _no_room(count: int, room: int | None) -> str:
 def _keys(family: Family, workers: int) -> dict[str, Any]:
     about = family.about
     batch = "global_batch" if family.strong else "batch_per_worker"
-    return {key: about[key] for key in ("framework", "model", "allreduce", batch)} | {"workers": workers}
+    return {key: value_of(about, key) for key in ("framework", "model", "allreduce", batch)} | {"workers": workers}
 
 
 def _of(family: Family) -> str:

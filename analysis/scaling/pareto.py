@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from analysis.frames.configurations import over
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.scaling.cost import Cost, costs
 from analysis.statistics import equal_work
 
@@ -28,7 +28,7 @@ class Point:
     by: str = ""  # the series and batch of one that beats it
 
     @property
-    def row(self) -> Mapping[Any, Any]:
+    def row(self) -> ConfigurationRow:
         return self.of.row
 
 

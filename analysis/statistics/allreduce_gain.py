@@ -7,7 +7,7 @@ study's target_interval of 1. What is neither is not resolved.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 
@@ -45,7 +45,7 @@ def table(configurations: pd.DataFrame, threshold: float) -> pd.DataFrame:
     `verdict` is faster, slower, "no difference" (within `threshold` of 1, 0.02: 2 %), "not resolved", "no interval"
     (fewer than 3 repeats), "not comparable", or, where one of the two was not measured, which and why: "fp16: oom".
     """
-    rows = cast("list[ConfigurationRow]", as_rows(configurations[[*KEYS, *OF_EACH]]))
+    rows = as_rows(configurations[[*KEYS, *OF_EACH]], ConfigurationRow)
     alike = [key for key in KEYS if key != "allreduce"]
     references: dict[tuple[Any, ...], ConfigurationRow] = {}
     for row in rows:

@@ -6,14 +6,15 @@ Precision is not among these: another precision is another way to the same resul
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from analysis.frames import series
 from analysis.frames.baseline import values_of
+from analysis.frames.row_types import ConfigurationRow
 
 KEYS = ("image_size", "sequence_length", "data")
-Row = TypeVar("Row", bound=Mapping[Any, Any])
+Row = TypeVar("Row", bound=ConfigurationRow)
 
 
 def alike(rows: Iterable[Row]) -> list[list[Row]]:
@@ -24,6 +25,6 @@ def alike(rows: Iterable[Row]) -> list[list[Row]]:
     return sorted(made.values(), key=len, reverse=True)
 
 
-def name(row: Mapping[Any, Any]) -> str:
+def name(row: ConfigurationRow) -> str:
     """`224 px, real data`."""
     return ", ".join(series.words(row, KEYS))

@@ -8,8 +8,9 @@ from analysis.epochs import faults
 from analysis.epochs.faults import UNSTEADY, Row, factor
 from analysis.epochs.frame import SECONDS, table
 from analysis.frames import comparability
-from analysis.frames.baseline import known
+from analysis.frames.baseline import known, value_of
 from analysis.frames.results import Results
+from analysis.frames.row_types import ComparedEpoch
 from analysis.frames.rows import as_rows
 from analysis.tables import notes
 from analysis.tables.layout import Listing
@@ -28,7 +29,7 @@ def listing(results: Results) -> Listing | None:
         return None
     ours = results.configurations[results.configurations.configuration.isin(made.configuration)]
     signs = {row["configuration"]: comparability.sign(row) for row in results.rows}
-    several, rows = made.model.nunique() > 1, as_rows(made)
+    several, rows = made.model.nunique() > 1, as_rows(made, ComparedEpoch)
     names = {
         row["configuration"]: (f"{row['model']}, " if several else "") + f"{row['series']}, batch {row['global_batch']}"
         for row in rows
@@ -49,8 +50,8 @@ def _cells(row: Row) -> tuple[str, ...]:
         published = "1 (baseline)"
     share = row["data_seconds"] / row["running_seconds"] if row["running_seconds"] else None
     return (
-        *(f"{row[key]:,}" for key in ("workers", "global_batch", "steps", "samples")),
-        *(number(row[key]) for key in SECONDS),
+        *(f"{value_of(row, key):,}" for key in ("workers", "global_batch", "steps", "samples")),
+        *(number(value_of(row, key)) for key in SECONDS),
         "" if share is None else f"{100 * share:.1f} %",
         *(published, factor(row["equal_work_ratio"])),
         f"{100 * row['unsteady']:+.1f} %",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -10,6 +9,7 @@ import pandas as pd
 from analysis.frames import comparability, series
 from analysis.frames.baseline import known
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow, Pipeline
 from analysis.frames.rows import as_rows
 from analysis.pipeline import shape, theory
 from analysis.pipeline.frame import KEYS, parted, table
@@ -42,7 +42,8 @@ def listing(results: Results) -> Listing | None:
         *comparability.sentences(ours), *unbalanced(made), *_unplayed(made), *_noted(made, results),
         *comparability.checked(ours), *_legend(made), notes.source(results),
     ]  # fmt: skip
-    rows = [(name, *_cells(row, by_name[row["configuration"]])) for name, row in zip(first, as_rows(made), strict=True)]
+    shown = zip(first, as_rows(made, Pipeline), strict=True)
+    rows = [(name, *_cells(row, by_name[row["configuration"]])) for name, row in shown]
     return Listing(f"Pipelines ({results.heading})", ("configuration", *HEADER), tuple(rows), tuple(said))
 
 
@@ -67,13 +68,13 @@ def _who(row: Any) -> str:
     return f"worker {row.busiest_worker} (of 0 to {p - 1}, {v} stages each)"
 
 
-def _name(row: Mapping[Any, Any], names: list[str], several_models: bool) -> str:
+def _name(row: ConfigurationRow, names: list[str], several_models: bool) -> str:
     label = series.label(row, names, several_frameworks=True)
     model = f"{row['model']}, " if several_models else ""
     return f"{model}{label} {comparability.sign(row)}".rstrip()
 
 
-def _cells(row: Mapping[Any, Any], configuration: Mapping[Any, Any]) -> tuple[str, ...]:
+def _cells(row: Pipeline, configuration: ConfigurationRow) -> tuple[str, ...]:
     measured = percent_to_a_tenth(row["bubble"])
     if measured:
         measured += f" ({100 * row['bubble_low']:.1f} to {100 * row['bubble_high']:.1f})"
@@ -119,7 +120,7 @@ def _legend(made: pd.DataFrame) -> list[str]:
         "measured seconds of each stage. Measured = replay with equal stages + what the cut adds + what transfers and "
         "overhead add, in percentage points.",
     ]
-    rows = as_rows(made.drop_duplicates(["schedule", "theory_formula", "theory_why"]))
+    rows = as_rows(made.drop_duplicates(["schedule", "theory_formula", "theory_why"]), Pipeline)
     reasons = [f" [none claimed: {row['theory_why']}]" if row["theory_why"] else "" for row in rows]
     said = [f"{row['schedule']}: {row['theory_formula']}{why}" for row, why in zip(rows, reasons, strict=True)]
     lines.append(f"Theory, with p workers, v stages each, m micro-batches: {'; '.join(said)}.")

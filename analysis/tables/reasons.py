@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from analysis.frames import comparability
 from analysis.frames.baseline import known
 from analysis.frames.cache import once
 from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.tables import notes
 from analysis.tables.layout import Listing
 from analysis.text.number_formats import giga, number, percent
@@ -212,7 +212,7 @@ def _several(results: Results) -> bool:
     return len(results.models) > 1
 
 
-def _who(row: Mapping[Any, Any], results: Results) -> tuple[str, str]:
+def _who(row: ConfigurationRow, results: Results) -> tuple[str, str]:
     """Series, with the model where there are several, and batch."""
     model = f"{row['model']}, " if _several(results) else ""
     sign = comparability.sign(row) if known(row["not_comparable"]) else ""

@@ -6,7 +6,6 @@ numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -105,12 +104,12 @@ def _table(results: Results, model: str, title: str, name: str, text: Any, said:
     )
 
 
-def competes(row: Mapping[Any, Any]) -> bool:
+def competes(row: ConfigurationRow) -> bool:
     """Whether its speed may be set beside others'."""
     return bool(row["n"] and not row["oversubscribed"] and not row["not_comparable"])
 
 
-def throughput_text(row: Mapping[Any, Any]) -> str:
+def throughput_text(row: ConfigurationRow) -> str:
     """`712 ± 8`, or the status."""
     if row["status"] != "ok":
         return outcomes.word(row)
@@ -121,7 +120,7 @@ def throughput_text(row: Mapping[Any, Any]) -> str:
     return number(row["samples_per_second"], half) + lone + tokens + failed
 
 
-def _speedup_text(row: Mapping[Any, Any]) -> str:
+def _speedup_text(row: ConfigurationRow) -> str:
     if row["status"] != "ok":
         return outcomes.word(row)
     if row["not_comparable"]:

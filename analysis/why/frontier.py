@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -96,10 +96,10 @@ def families(results: Results, model: str | None = None) -> list[Family]:
 def _every(results: Results) -> list[Family]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     ordered = results.configurations.sort_values(["series_order", "batch_per_worker"], kind="stable")
-    for row in cast("list[Row]", as_rows(ordered)):
+    for row in as_rows(ordered, Row):
         groups.setdefault(values_of(row, ALIKE), []).append(row)
     searching = results.trials[(results.trials["find"] == FIND_MAX) & (results.trials.status == "ok")]
-    searches = cast("list[TrialRow]", as_rows(searching))
+    searches = as_rows(searching, TrialRow)
     made = [_family(rows, searches) for rows in groups.values()]
     return [one for one in made if one.rows or one.out]
 
