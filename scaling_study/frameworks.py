@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from scaling_study.models import MODELS
 from scaling_study.stats.collectives import COLLECTIVES
 
+Axes = Mapping[str, tuple[object, ...]]
+
 
 @dataclass(frozen=True)
 class Framework:
@@ -28,7 +30,7 @@ class Framework:
     script: str  # from the repository's root
     launchers: tuple[str, ...]  # the first is the default
     needs: tuple[str, ...]  # distributions that must be installed
-    axes: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    axes: Axes = field(default_factory=dict)
     refusals: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     needs_gpu: str = ""  # why it cannot run without one; empty: it can
     refused_on_cpu: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # refusals where there is no GPU
@@ -55,8 +57,8 @@ class Framework:
         return axis in self.axes and launcher in self.launcher_axes.get(axis, (launcher,))
 
 
-PROCESS_AXES: Mapping[str, tuple[object, ...]] = {"device": (), "cores_per_worker": (), "allocator": ("fixed", "system")}
-TRAINING_AXES: Mapping[str, tuple[object, ...]] = {
+PROCESS_AXES: Axes = {"device": (), "cores_per_worker": (), "allocator": ("fixed", "system")}
+TRAINING_AXES: Axes = {
     "model": tuple(MODELS),
     "batch_per_worker": (),
     "precision": ("fp32", "bf16", "fp16", "fp64"),
@@ -74,11 +76,11 @@ TRAINING_AXES: Mapping[str, tuple[object, ...]] = {
     "warmup_epochs": (),
     "find": (),
 }
-ONE_HOST_AXES: Mapping[str, tuple[object, ...]] = {**TRAINING_AXES, "workers": (), "oversubscribe": (True, False)}
-PARALLEL_AXES: Mapping[str, tuple[object, ...]] = {**ONE_HOST_AXES, "hosts": ()}
+ONE_HOST_AXES: Axes = {**TRAINING_AXES, "workers": (), "oversubscribe": (True, False)}
+PARALLEL_AXES: Axes = {**ONE_HOST_AXES, "hosts": ()}
 BUFFERS = ("local", "synced")  # synced: rank 0's are broadcast before every forward, which communicates then
 # A pipeline's micro-batches take the place of accumulation, and shapes never change on their way from stage to stage.
-PIPELINE_AXES: Mapping[str, tuple[object, ...]] = {
+PIPELINE_AXES: Axes = {
     **{key: values for key, values in PARALLEL_AXES.items() if key not in ("accumulation", "compile")},
     "precision": ("fp32", "bf16", "fp64"),
     "padding": ("fixed",),
@@ -289,9 +291,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
             "cycle_seconds": (),
             **PROCESS_AXES,
             "collective": COLLECTIVES,
-            "min_bytes": (),
-            "max_bytes": (),
-            "size_factor": (),
+            **dict.fromkeys(("min_bytes", "max_bytes", "size_factor"), ()),
         },
         launcher_axes={"controller": ("horovodrun",), "cycle_seconds": ("horovodrun",)},
         refusals={"workers": {"1": ONE_RANK_HAS_NO_NETWORK}},
