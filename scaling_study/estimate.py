@@ -13,7 +13,7 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS
 from scaling_study.records.summary import Summary
 from scaling_study.study.plan import Planned
-from scaling_study.trial import Trial
+from scaling_study.trial import Trial, Window
 
 # Seconds from starting to the first step, as seen on two cores: importing torch, launching, joining.
 LAUNCH_SECONDS: Mapping[str, float] = {
@@ -63,6 +63,8 @@ class Estimate:
             steps = min(samples / trial.global_batch, window.max_steps or math.inf)
             timed = (trial.epochs + (trial.warmup_epochs or 0)) * steps * step
         return min(
-            LAUNCH_SECONDS.get(trial.launcher, 10.0) + window.warmup_steps * step + timed * INSTRUMENTED,
+            LAUNCH_SECONDS.get(trial.launcher, 10.0)
+            + Window(window.warmup_steps).warmup(step) * step
+            + timed * INSTRUMENTED,
             window.timeout_seconds,
         )

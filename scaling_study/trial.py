@@ -36,15 +36,28 @@ def _key(default: Any, help: str, **limits: Any) -> Any:
     return field(default=default, metadata={"help": help, **limits})
 
 
+LONG_STEP = 2.0  # seconds: three more steps of warm-up would cost more than they bring
+
+
 @dataclass(frozen=True)
 class Window:
     """When the timed window of a run ends: after min_steps and min_seconds, but never past max_*."""
 
-    warmup_steps: int = _key(5, "steps before the clock starts, recorded separately", minimum=0)
+    warmup_steps: int = _key(5, "steps before the clock starts, recorded separately; 1 to 3 become 4", minimum=0)
     min_steps: int = _key(10, "time at least this many steps", minimum=1)
     min_seconds: float = _key(2.0, "and at least this many seconds", minimum=0)
     max_seconds: float | None = _key(30.0, "stop timing after this many seconds, even below --min-steps", above=0)
     max_steps: int | None = _key(None, "stop timing after this many steps", minimum=1)
+
+    def warmup(self, fastest: float) -> int:
+        """How many steps warm up where the fastest so far takes `fastest` seconds.
+
+        As many as asked for, but three after the first, in which bytes are counted and nothing is compiled: DDP
+        rebuilds its buckets in the second, which also compiles. One where a step takes more than LONG_STEP. None
+        where none was asked for.
+        """
+        after_first = 1 if fastest > LONG_STEP else 3
+        return max(self.warmup_steps, 1 + after_first) if self.warmup_steps else 0
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,22 @@
     F2  one run each, and conclusions from single points
     F8  launch, wrapping and a checkpoint inside the time: of epochs, epochs.py says it
 
-What is timed here never holds the launch (measure/clock.py), but a warm-up can be left out, or be too short.
+What is timed here never holds the launch (measure/clock.py), but a warm-up can be left out, or be too short. Steps may
+also become faster or slower within the window: Student's test of the mean of log(1 + trend) over the repeats, which are
+independent while the steps of one run are not; over all configurations at most 5 % of studies (Holm).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 
 from analysis.findings import finding
-from analysis.findings.evidence import Evidence
+from analysis.findings.evidence import FALSE_ALARMS, Evidence
 from analysis.findings.finding import DOUBT, WRONG, Finding
+from analysis.statistics.simultaneous_intervals import holm
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 STILL_WARMING = 2.0  # of the usual step: a first one as slow as this belongs to the warm-up
@@ -22,6 +28,7 @@ NOT_FINITE = "the loss is not finite"
 
 def timing_flaws(evidence: Evidence) -> Iterator[Finding]:
     yield from _warm_up(evidence)
+    yield from _trends(evidence)
     few = [row for row in evidence.rows if row["n"] < FEWEST_REPEATS]
     if few:
         text = (
@@ -38,6 +45,44 @@ def timing_flaws(evidence: Evidence) -> Iterator[Finding]:
             "Lower the learning rate, and run these again."
         )
         yield finding.about("loss", "A loss that is no number", text, DOUBT, rows)
+
+
+def _trends(evidence: Evidence) -> Iterator[Finding]:
+    """Configurations whose steps became faster, or slower, by more than the study's target, beyond chance."""
+    runs = evidence.runs[(evidence.runs.status == "ok") & evidence.runs.step_trend.notna()]
+    trends = {str(name): np.log1p(own.to_numpy(float)) for name, own in runs.groupby("configuration").step_trend}
+    tested = [
+        (row, trends[name]) for row in evidence.rows if len(trends.get(name := str(row["configuration"]), ())) > 2
+    ]
+    corrected = holm([_p_value(logs) for _, logs in tested])
+    for rises, flaw, title, cause in (
+        (False, "F1", "Steps that still become faster", "Something still warms up: raise warmup_steps"),
+        (True, "slowing", "Steps that become slower", "A clock that throttles, or memory that fills, is in the mean"),
+    ):
+        moved = [
+            (row, float(np.expm1(logs.mean())))
+            for (row, logs), p in zip(tested, corrected, strict=True)
+            if p <= FALSE_ALARMS and (logs.mean() > 0) == rises
+        ]
+        moved = [(row, change) for row, change in moved if abs(change) > evidence.results.study.target_interval]
+        if moved:
+            rows, most = [row for row, _ in moved], max((change for _, change in moved), key=abs)
+            text = (
+                f"From the first third of the timed steps to the last, steps become {'slower' if rises else 'faster'} "
+                f"by up to {100 * abs(most):.1f} % in {finding.count(len(rows), 'configuration')} (Student's test over "
+                f"repeats, Holm): {finding.named(rows, evidence.rows)}. {cause}, or make the window longer."
+            )
+            yield finding.about(flaw, title, text, DOUBT, rows)
+
+
+def _p_value(logs: Any) -> float:
+    """Two-sided, of a mean that is 0. logs: (n,), n > 2."""
+    from scipy.special import stdtr
+
+    error = logs.std(ddof=1) / np.sqrt(len(logs))
+    if not error:
+        return float(logs.mean() == 0.0)
+    return float(2 * stdtr(len(logs) - 1, -abs(logs.mean()) / error))
 
 
 def _warm_up(evidence: Evidence) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from scaling_study.records import store
 from scaling_study.records.store import RankReport, Record
 from scaling_study.records.throughput import samples_per_second
 from scaling_study.stats.intervals import throughput, within_runs
+from scaling_study.stats.trend import step_trend
 
 PHASES = ("data", "forward", "backward", "communication", "optimizer", "unattributed")
 MEMORY = ("parameters", "gradients", "optimizer", "buffers", "activations", "resident")
@@ -61,6 +62,7 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
         "steps": len(steps),
         "step_seconds_mean": window_seconds / len(steps),
         "step_seconds_median": statistics.median(slowest.ordered_seconds),
+        "step_trend": step_trend(slowest.step_seconds),
         **{name: over(_mean, [getattr(rank.phases, name, None) for rank in ranks]) for name in PHASE_COLUMNS},
         "parameters": over(max, (rank.parameters for rank in ranks)),
         "samples_seen": samples,

@@ -223,6 +223,7 @@ class TrialRow(TrialKeys, Counted, Means):
     interval_high: float
     steps: int | None
     step_seconds_median: float
+    step_trend: float
     samples_seen: int | None
     data_source: str | None
     parity: str | None

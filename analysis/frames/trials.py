@@ -46,7 +46,7 @@ INTEGERS = (
 COLUMNS = (
     *("study", "trial", "configuration", *TRIAL_KEYS, "status", "reason"),
     *("samples_per_second", "tokens_per_second", "interval_low", "interval_high"),
-    *("steps", "step_seconds_mean", "step_seconds_median", *(f"{phase}_seconds" for phase in PHASES)),
+    *("steps", "step_seconds_mean", "step_seconds_median", "step_trend", *(f"{phase}_seconds" for phase in PHASES)),
     *("launch_seconds", "parameters", "samples_seen", "allreduce_bytes", "communication_bytes"),
     *(*COMMUNICATION_COLUMNS, "peak_memory_bytes", *MEMORY_COLUMNS),
     *("gpu_utilization_percent", "energy_joules", "loss_first", "loss_last", "data_source", "parity", "parity_gates"),

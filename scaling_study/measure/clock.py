@@ -62,17 +62,18 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
 
     # 1 warm-up: first-step costs (allocation, autotuning, the first negotiation) stay out of the window (F1).
     # The first step is disturbed anyway, so what is counted rather than timed is counted there.
-    console.warming_up(window.warmup_steps)
+    console.warming_up()
     first_step_at = time.time()
     warmup_seconds: list[float] = []
     first: Loss = None
-    for index in range(window.warmup_steps):
+    while len(warmup_seconds) < window.warmup_steps or still_warming(warmup_seconds, trial, ranks):
         start = now(*ranks.devices)
-        if index == 0:
+        if not warmup_seconds:
             first = counted_step(step, workload, memory, wire)
         else:
             step(next(workload.batches))
         warmup_seconds.append(now(*ranks.devices) - start)
+    console.warmed_up(warmup_seconds)
 
     # 2 the timed window, in blocks; nothing but steps happens inside a block.
     watch, last = Stopwatch(*ranks.devices), first  # loss_first stays unknown where nothing warmed up
@@ -164,6 +165,13 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
         store.write_rank(Path(record), report)
     console.result(report)
     return report
+
+
+def still_warming(seconds: Sequence[float], trial: Trial, ranks: Ranks) -> bool:
+    """Whether another step has to warm up, by rank 0's clock; what is not timed warms up as asked."""
+    if trial.find is not None or not seconds:
+        return False
+    return bool(ranks.agree(len(seconds) < trial.window.warmup(min(seconds))))
 
 
 def counted_step(step: Step, workload: Workload, memory: Memory, wire: Wire) -> Loss:

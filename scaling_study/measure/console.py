@@ -8,6 +8,8 @@ from scaling_study.records.throughput import samples_per_second
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 
+NO_TREND = 0.05  # relative: below, the trend of one run is not worth a line
+
 
 class Console:
     """Prints on rank 0 only, and never inside a timed block."""
@@ -25,8 +27,12 @@ class Console:
         if backend:
             self._print(f"{trial.framework}: {backend}")
 
-    def warming_up(self, steps: int) -> None:
-        self._print(f"Running warm-up ({steps} steps)...")
+    def warming_up(self) -> None:
+        self._print("Running warm-up...")
+
+    def warmed_up(self, seconds: list[float]) -> None:
+        if seconds:
+            self._print(f"Warm-up: {len(seconds)} steps in {sum(seconds):.1f} s, the fastest {min(seconds):.3g} s")
 
     def block(self, step_seconds: list[float], block: int) -> None:
         rate = block * self.trial.batch_per_worker / sum(step_seconds[-block:])
@@ -48,6 +54,7 @@ class Console:
         if rank != 0:
             return
         from scaling_study.stats.intervals import throughput, within_run  # scipy: not before the clock has stopped
+        from scaling_study.stats.trend import step_trend
 
         speed = samples_per_second(samples, windows)
         interval = throughput(within_run(step_seconds), sum(samples) / len(step_seconds))
@@ -57,6 +64,11 @@ class Console:
             self._print(f"{title[0].upper()}{title[1:]}: {speed / share:.1f}{spread}")
         short = f" ({interval.verdict} to rely on)" if interval.verdict else ""
         self._print(f"95 % interval within this run of {len(report.step_seconds)} steps{short}")
+        if abs(trend := step_trend(step_seconds) or 0.0) > NO_TREND:
+            faster = "slower" if trend > 0 else "faster: they may still have been warming up"
+            self._print(
+                f"From the first third of these steps to the last they became {100 * abs(trend):.0f} % {faster}"
+            )
 
     def _print(self, line: str) -> None:
         if self.ranks.rank == 0:

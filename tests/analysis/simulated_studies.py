@@ -61,7 +61,10 @@ def drawn(made: Template, rng: np.random.Generator) -> Results:
     truth = done.trials.configuration.map(made.truth).astype(float)  # of a gate: nothing
     noise = done.trials.configuration.map(made.noise).astype(float)
     speeds = truth * np.exp(noise * rng.standard_normal(len(truth)))
-    trials = done.trials.assign(samples_per_second=speeds.fillna(done.trials.samples_per_second))
+    trends = np.expm1(noise * rng.standard_normal(len(truth)))
+    trials = done.trials.assign(
+        samples_per_second=speeds.fillna(done.trials.samples_per_second), step_trend=trends.fillna(0.0)
+    )
     by_id = speeds.groupby(trials.configuration.astype(object), sort=False)
     means = by_id.mean()
     ours = done.configurations

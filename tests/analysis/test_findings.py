@@ -78,6 +78,26 @@ def test_f1_first_steps_that_are_still_warming_up(tmp_path: Path, first: float, 
         )
 
 
+@pytest.mark.parametrize(("change", "flaw"), [(0.9, "F1"), (1.1, "slowing"), (0.995, None)])
+def test_f1_steps_that_become_faster_or_slower_within_the_window(
+    tmp_path: Path, change: float, flaw: str | None
+) -> None:
+    def ramped(rank: Any) -> Mapping[str, Any]:
+        return {"step_seconds": [rank.step_seconds[0] * change ** (i / 9) for i in range(10)]}
+
+    done = plant_flawed(tmp_path, [ONE, Flawed(replace(TWO, repeats=5, steps=10), ramped)])
+    assert flaws(done) & {"F1", "slowing"} == ({flaw} if flaw else set())
+    if flaw:
+        seen = found(done, flaw)
+        assert seen.severity == DOUBT and seen.configurations == (TWO.trial().configuration,)
+
+
+def test_a_trend_of_one_repeat_is_no_trend_of_a_configuration(tmp_path: Path) -> None:
+    done = plant_flawed(tmp_path, [ONE, TWO])
+    done.trials.loc[done.trials.index[-1], "step_trend"] = -0.5
+    assert not flaws(done) & {"F1", "slowing"}
+
+
 def test_f1_a_single_slow_first_step_is_no_pattern(tmp_path: Path) -> None:
     done = plant_flawed(tmp_path, [ONE, TWO])
     facts = done.details.facts

@@ -42,11 +42,11 @@ def test_row_types_name_every_column_and_no_other(tmp_path: Path) -> None:
 def test_the_columns_are_those_of_the_record_page() -> None:
     listed = """
         study, trial, configuration, repeat, launcher, device, status, reason, samples_per_second, tokens_per_second,
-        interval_low, interval_high, steps, step_seconds_mean, step_seconds_median, data_seconds, forward_seconds,
-        backward_seconds, communication_seconds, optimizer_seconds, unattributed_seconds, launch_seconds,
-        parameters, samples_seen, allreduce_bytes, communication_bytes, peak_memory_bytes, gpu_utilization_percent,
-        energy_joules, loss_first, loss_last, data_source, parity, started_at, error, planned_repeats, max_batch,
-        busy_elsewhere_cores, parity_gates,
+        interval_low, interval_high, steps, step_seconds_mean, step_seconds_median, step_trend, data_seconds,
+        forward_seconds, backward_seconds, communication_seconds, optimizer_seconds, unattributed_seconds,
+        launch_seconds, parameters, samples_seen, allreduce_bytes, communication_bytes, peak_memory_bytes,
+        gpu_utilization_percent, energy_joules, loss_first, loss_last, data_source, parity, started_at, error,
+        planned_repeats, max_batch, busy_elsewhere_cores, parity_gates,
         parameters_bytes, gradients_bytes, optimizer_bytes, buffers_bytes, activations_bytes, resident_bytes,
         communication_allreduce_bytes, communication_reduce_scatter_bytes, communication_all_gather_bytes,
         communication_reduce_bytes, communication_broadcast_bytes, communication_all_to_all_bytes,

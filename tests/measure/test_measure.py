@@ -56,6 +56,7 @@ def run(
     ranks: Ranks | None = None,
     record=None,
     calls=None,
+    find: str | None = None,
     **changes,
 ):
     """The report of a toy with these `changes` of its workload, and for each step whether phases were timed."""
@@ -75,19 +76,25 @@ def run(
             optimizer.zero_grad()
         return loss.detach()
 
-    trial = Trial(window=window, epochs=epochs)
+    trial = Trial(window=window, epochs=epochs, find=find)
     report = measure(Training(step, workload, optimizer, phase, wire), trial, ranks or Ranks(), record)
     return report, calls
 
 
 def test_warm_up_timed_and_instrumented_steps_are_kept_apart(capsys):
-    report, calls = run(Window(warmup_steps=3, min_steps=20, max_steps=20, min_seconds=0))
-    assert len(report.warmup_seconds) == 3
+    report, calls = run(Window(warmup_steps=6, min_steps=20, max_steps=20, min_seconds=0))
+    assert len(report.warmup_seconds) == 6
     assert len(report.step_seconds) == 20
     assert report.phases.steps == 5  # a quarter of the timed ones
-    assert calls == [False] * 23 + [True] * 5 + [True]  # the last one: when gradients arrive
+    assert calls == [False] * 26 + [True] * 5 + [True]  # the last one: when gradients arrive
     assert report.samples_seen == 20 * 4
     assert report.loss_last < report.loss_first
+
+
+def test_three_steps_warm_up_after_the_counted_one_unless_nothing_is_timed():
+    asked = Window(warmup_steps=1, min_steps=2, max_steps=2, min_seconds=0)
+    assert len(run(asked)[0].warmup_seconds) == 4
+    assert len(run(asked, find="max_batch")[0].warmup_seconds) == 1
 
 
 def test_step_seconds_are_seconds_of_steps():
@@ -127,8 +134,8 @@ def test_without_warm_up_nothing_is_lost():
 
 
 def test_every_rank_runs_as_many_steps_as_rank_0_says():
-    """Rank 1 would stop by its own clock after min_steps; rank 0 said 3 and 2 more."""
-    said = iter([3, 2, 0])
+    """Rank 1 would stop by its own clock after min_steps; rank 0 warms up no longer, and said 3 and 2 more."""
+    said = iter([0, 3, 2, 0])
     ranks = Ranks(rank=1, world_size=2, agree=lambda mine: float(next(said)))
     report, _ = run(Window(warmup_steps=1, min_steps=50, min_seconds=0), ranks=ranks)
     assert len(report.step_seconds) == 5
@@ -204,10 +211,10 @@ def test_a_pipelines_other_ranks_count_no_sample():
 
 @pytest.mark.parametrize(("precision", "expected"), [("fp16", (1, 2)), ("fp32", (None, None))])
 def test_steps_that_the_scaler_left_out_are_counted_apart_in_warm_up_and_window(precision, expected):
-    """Inputs too large for their gradients in the second step, and in the fourth and fifth: the scaler skips those."""
+    """Inputs too large for their gradients in the second step, and in the fifth and sixth: the scaler skips those."""
     workload, phase, wire = toy(), Phase(CPU), Wire()
     optimizer, scaler = workload.optimizer(workload.model.parameters()), torch.amp.GradScaler("cpu")
-    workload.batches = ((torch.full((4, 10), math.inf if index in (1, 3, 4) else 1.0),) for index in itertools.count())
+    workload.batches = ((torch.full((4, 10), math.inf if index in (1, 4, 5) else 1.0),) for index in itertools.count())
 
     def step(batch):
         loss = workload.loss(workload.model, batch)
@@ -217,7 +224,7 @@ def test_steps_that_the_scaler_left_out_are_counted_apart_in_warm_up_and_window(
         optimizer.zero_grad()
         return loss.detach()
 
-    window = Window(warmup_steps=3, min_steps=4, max_steps=4, min_seconds=0)
+    window = Window(warmup_steps=4, min_steps=3, max_steps=3, min_seconds=0)
     report = measure(
         Training(step, workload, optimizer, phase, wire), Trial(window=window, precision=precision), Ranks()
     )
@@ -248,7 +255,7 @@ def test_peak_memory_of_a_gpu_is_that_of_the_window(monkeypatch):
     assert (memory.peak_bytes(), memory.setup_peak_bytes) == (300, 900)
 
 
-@pytest.mark.parametrize(("warmup", "epochs"), [(3, None), (0, None), (2, 2)])
+@pytest.mark.parametrize(("warmup", "epochs"), [(5, None), (0, None), (4, 2)])
 def test_the_peak_of_memory_is_taken_around_the_timed_steps(monkeypatch, warmup, epochs):
     taken, begun, ended = [], [], []
     monkeypatch.setattr(Memory, "start", lambda memory: begun.append(len(taken)))

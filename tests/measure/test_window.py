@@ -43,6 +43,21 @@ def test_the_warm_up_holds_the_first_block_to_max_seconds() -> None:
     assert next_block(0, 0.0, WINDOW, expected_step_seconds=500.0) == 1
 
 
+@pytest.mark.parametrize(
+    ("asked", "fastest", "steps"),
+    [
+        (1, 0.1, 4),  # the counted one, and three
+        (3, 2.0, 4),
+        (1, 2.1, 2),  # long steps: one after the counted one
+        (3, 60.0, 3),  # asked for
+        (9, 0.1, 9),
+        (0, 0.1, 0),  # none, and the report says so
+    ],
+)
+def test_steps_of_warm_up(asked: int, fastest: float, steps: int) -> None:
+    assert Window(warmup_steps=asked).warmup(fastest) == steps
+
+
 @pytest.mark.parametrize(("steps", "seconds"), [(-1, 0.0), (1, -0.1), (1, math.nan), (1, math.inf)])
 def test_what_was_timed_must_make_sense(steps: int, seconds: float) -> None:
     with pytest.raises(ValueError, match="cannot be"):
