@@ -2,6 +2,7 @@
 
 F3   Horovod without NCCL: gradients of GPUs went through the host, and 2 GPUs ran at half of 1
 F14  DDP on GPUs over gloo
+carriers   one framework by MPI over shared memory, another by Gloo over TCP: their ratio is one of carriers too
 F24  FSDP without a wrapping policy: one unit, gathered whole at once, nothing overlapped
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
-from analysis.findings.finding import WRONG, Finding
+from analysis.findings.finding import DOUBT, WRONG, Finding
 
 THROUGH_THE_HOST = ("gloo", "host", "mpi")
 HOROVODS = "host"
@@ -29,6 +30,7 @@ def slow_backends(evidence: Evidence) -> Iterator[Finding]:
             f"{finding.named(rows)}. {remedy}, and run these again."
         )
         yield finding.about(flaw, "GPUs that do not use NCCL", text, WRONG, rows)
+    yield from _unlike_carriers(evidence)
     whole = [row for row in evidence.rows if 1 in evidence.fact(row, "units") and int(row["workers"]) > 1]
     if whole:
         text = (
@@ -36,3 +38,22 @@ def slow_backends(evidence: Evidence) -> Iterator[Finding]:
             f"{finding.named(whole)}. Give it a wrapping policy, block by block."
         )
         yield finding.about("F24", "One unit, gathered whole", text, WRONG, whole)
+
+
+def _unlike_carriers(evidence: Evidence) -> Iterator[Finding]:
+    """Frameworks that are compared, with gradients that go different ways."""
+    known = [row for row in evidence.rows if int(row["workers"]) > 1 and row["carrier"]]
+    groups = grouped(known, lambda row: (row["model"], row["batch"], row["workers"])).values()
+    unlike = [rows for rows in groups if len({row["carrier"] for row in rows}) > 1]
+    if not unlike:
+        return
+    rows = [row for group in unlike for row in group]
+    ways = "; ".join(
+        f"{way} ({', '.join(dict.fromkeys(str(row['framework']) for row in by))})"
+        for way, by in grouped(rows, lambda row: str(row["carrier"])).items()
+    )
+    text = (
+        f"Gradients of compared frameworks are carried by unlike means: {ways}. A difference between them is one of "
+        "carriers too: compare like with like (controller: gloo makes Horovod use Gloo)."
+    )
+    yield finding.about("carriers", "Unlike carriers", text, DOUBT, rows)

@@ -6,7 +6,7 @@ With fewer than 3 repeats that are ok the number stands alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -34,16 +34,16 @@ COLUMNS = (
     *("samples_per_second", "interval_low", "interval_high", "relative_half_width", "repeats_needed"),
     *("speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high"),
     *("baseline", "speedup_reason", "parity", "not_comparable", "oversubscribed", "too_short", *MAXIMA, *MEANS),
-    *("data_source", "started_at", "failures", "repeat_values", "parity_gates"),
+    *("carrier", "data_source", "started_at", "failures", "repeat_values", "parity_gates"),
 )
 ALIKE = ("study", "configuration", *KEYS, "parity", "parity_gates")  # the same for all repeats
 OF_EACH = (
     *("configuration", "repeat", "status", "reason", "samples_per_second"),
-    *("planned_repeats", "started_at", "data_source"),
+    *("planned_repeats", "started_at", "data_source", "carrier"),
 )  # what is taken from its trials one by one
 TEXTS = (
     *("study", "configuration", "status", "reason", "baseline", "speedup_reason", "parity", "not_comparable"),
-    *("data_source", "started_at", "failures", "repeat_values", "parity_gates"),
+    *("carrier", "data_source", "started_at", "failures", "repeat_values", "parity_gates"),
 )
 
 
@@ -111,7 +111,8 @@ def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: Stu
         "oversubscribed": oversubscribed(keys, study),
         "not_comparable": comparability.why_not(keys),
         "too_short": sum(t["reason"] == TOO_SHORT for t in good),
-        "data_source": "; ".join(dict.fromkeys(t["data_source"] for t in good if baseline.known(t["data_source"]))),
+        "carrier": _different(t["carrier"] for t in good),
+        "data_source": _different(t["data_source"] for t in good),
         "repeat_values": ";".join(map(repr, speeds)),
     }
     if good:
@@ -120,6 +121,10 @@ def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: Stu
         row |= {"samples_per_second": interval.mean, "interval_low": interval.low, "interval_high": interval.high}
         row |= {"relative_half_width": interval.relative_half_width, "repeats_needed": needed}
     return row
+
+
+def _different(texts: Iterable[Any]) -> str:
+    return "; ".join(dict.fromkeys(text for text in texts if baseline.known(text) and text))
 
 
 def _outcome(row: Mapping[Any, Any]) -> Outcome:

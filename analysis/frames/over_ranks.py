@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaling_study.models import NO_MODEL
+from scaling_study.quoting import printable
 from scaling_study.records import store
 from scaling_study.records.store import RankReport, Record
 from scaling_study.records.throughput import samples_per_second
@@ -21,6 +22,8 @@ from scaling_study.stats.trend import step_trend
 PHASES = ("data", "forward", "backward", "communication", "optimizer", "unattributed")
 MEMORY = ("parameters", "gradients", "optimizer", "buffers", "activations", "resident")
 COLLECTIVES = ("allreduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all", "send", "other")
+LIBRARIES = {"mpi": "MPI", "gloo": "Gloo", "nccl": "NCCL"}
+HOST = "host"
 PHASE_COLUMNS = tuple(f"{name}_seconds" for name in PHASES)
 MEMORY_COLUMNS = tuple(f"{kind}_bytes" for kind in MEMORY)
 COMMUNICATION_COLUMNS = tuple(f"communication_{kind}_bytes" for kind in COLLECTIVES)
@@ -72,6 +75,7 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
             name: over(max, [kinds[kind] for kinds in sent])
             for kind, name in zip(COLLECTIVES, COMMUNICATION_COLUMNS, strict=True)
         },
+        "carrier": carrier(ranks),
         "peak_memory_bytes": over(max, (rank.peak_memory_bytes for rank in ranks)),
         **{
             name: over(max, [rank.memory.get(kind) for rank in ranks])
@@ -105,6 +109,32 @@ def communication(rank: RankReport) -> Mapping[str, int] | None:
     for kind, size in rank.communication_bytes.items():
         kinds[kind if kind in kinds else "other"] += size
     return kinds
+
+
+def carrier(ranks: Sequence[RankReport]) -> str:
+    """`MPI over shared memory`, `Gloo over TCP`: the library of the collectives, and which way bytes were seen to go.
+
+    Empty where nothing was seen to go anywhere. Of several ways that by which most ranks sent.
+    """
+    ways = [rank.transport for rank in ranks if rank.transport]
+    return f"{library(ranks)} over {statistics.mode(ways)}".removeprefix(" over ") if ways else ""
+
+
+def library(ranks: Sequence[RankReport]) -> str:
+    """MPI, Gloo or NCCL, by what the framework says of itself; empty where it says nothing.
+
+    Horovod says NCCL where it was built with it. Where no kernel of NCCL ran, its controller carried the gradients.
+    """
+    about = ranks[0].backend
+    named = communicator(ranks)
+    return LIBRARIES.get(str(about.get("controller")) if named == HOST else named, named)
+
+
+def communicator(ranks: Sequence[RankReport]) -> str:
+    """`nccl`, `gloo`, `mpi`, `host` (Horovod's controller carries): empty where the framework says nothing."""
+    named = str(ranks[0].backend.get("operations") or ranks[0].backend.get("backend") or "").lower()
+    unused = named == "nccl" and 0 in {rank.nccl_kernels for rank in ranks}
+    return HOST if unused else printable(named)
 
 
 def over(fold: Callable[[list[Any]], Any], values: Iterable[Any]) -> Any:

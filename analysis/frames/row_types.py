@@ -147,6 +147,7 @@ class ConfigurationRow(TrialKeys, Counted, Means):
     not_comparable: str
     oversubscribed: bool
     too_short: int
+    carrier: str
     data_source: str
     started_at: str
     failures: str
@@ -225,6 +226,7 @@ class TrialRow(TrialKeys, Counted, Means):
     step_seconds_median: float
     step_trend: float
     samples_seen: int | None
+    carrier: str | None
     data_source: str | None
     parity: str | None
     parity_gates: str | None

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.frames.over_ranks import communicator
 from analysis.frames.training import Training
 from scaling_study.quoting import printable
 from scaling_study.records.store import Record
@@ -45,7 +46,7 @@ def rows(record: Record) -> list[Row]:
             *(min(len(rank.warmup_seconds) for rank in ranks), steps[0] / usual if usual else None),
             *((min(cores), max(cores)), (min(threads), max(threads))),
             *(rates.pop() if len(rates) == 1 else None, _epoch(record)),
-            *(_communicator(about), units if isinstance(units, int) else None),
+            *(communicator(ranks), units if isinstance(units, int) else None),
             max((rank.skipped_steps for rank in ranks if rank.skipped_steps is not None), default=None),
             *(printable(record.commit), _versions(ranks[0].versions), trained),
         )
@@ -60,12 +61,6 @@ def frame(made: list[Row]) -> pd.DataFrame:
 def _epoch(record: Record) -> int:
     """Samples of all ranks in an epoch."""
     return max(r.steps_per_epoch for r in record.ranks) * sum(rank.samples_per_step for rank in record.ranks)
-
-
-def _communicator(about: dict[str, Any]) -> str:
-    """`nccl`, `gloo`, `host`: who carries gradients, as the framework itself says; empty where it says nothing."""
-    said = about.get("operations") or about.get("backend") or ""
-    return printable(str(said)).lower()
 
 
 def _versions(installed: dict[str, str]) -> str:

@@ -33,6 +33,7 @@ def listing(results: Results, model: str) -> Listing | None:
             megabytes(row["communication_bytes"]) or "not counted",
             f"{row['of_fp32']:.3f}" if known(row["of_fp32"]) else "",
             f"{row['bytes_per_parameter']:.2f}" if known(row["bytes_per_parameter"]) else "",
+            row["carrier"] if known(row["carrier"]) else "",
         )
         for row in as_rows(made)
     ]
@@ -47,5 +48,5 @@ def listing(results: Results, model: str) -> Listing | None:
     said = [*comparability.sentences(ours, comparability.FAILED_SIGN), *comparability.checked(ours), *legend]
     return Listing(
         f"Communication of {model} by kind ({results.heading})",
-        (*header, "sum", "of fp32", "bytes per parameter"), tuple(rows), (*said, notes.source(results)),
+        (*header, "sum", "of fp32", "bytes per parameter", "carried by"), tuple(rows), (*said, notes.source(results)),
     )  # fmt: skip

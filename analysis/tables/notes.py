@@ -17,7 +17,7 @@ def of(results: Results, model: str) -> list[str]:
     """What is particular to one model's throughput table: who may not be compared, how sure, what failed, what was
     trained."""
     ours = results.frame_of(model)
-    return [*_compared(ours), *_sure(ours, results), *_failed(ours, "status"), *_trained(ours)]
+    return [*_compared(ours), *_sure(ours, results), *_carried(ours), *_failed(ours, "status"), *_trained(ours)]
 
 
 def of_speedup(results: Results, model: str) -> list[str]:
@@ -137,6 +137,15 @@ def _trained(ours: pd.DataFrame) -> list[str]:
         + "."
         + tokens
     ]
+
+
+def _carried(ours: pd.DataFrame) -> list[str]:
+    """Where they differ, whose gradients went which way."""
+    by_way = {str(way): group for way, group in ours[ours.carrier.fillna("") != ""].groupby("carrier", sort=False)}
+    if len(by_way) < 2:
+        return []
+    ways = "; ".join(f"{way} ({comparability.names(group, ours)})" for way, group in by_way.items())
+    return [f"Gradients are carried by unlike means: {ways}."]
 
 
 def _failed(ours: pd.DataFrame, column: str) -> list[str]:

@@ -15,6 +15,7 @@ import torch
 from scaling_study.machine import cpu_model
 from scaling_study.measure import collector
 from scaling_study.measure.arrivals import Arrivals, watchable
+from scaling_study.measure.carrier import Traffic, nccl_kernels
 from scaling_study.measure.console import Console
 from scaling_study.measure.epochs import Epochs
 from scaling_study.measure.memory import Memory
@@ -55,6 +56,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     if trial.find == "parity":
         parity = ParityRecorder(workload, trial, ranks, training.weights or workload.model.state_dict)
         step = parity.recorded(step)
+    traffic = Traffic()
     skipped = SkippedSteps(optimizer, trial)
     step = skipped.counting(step)
     gpus = [device.index for device in ranks.devices if device.type == "cuda"]
@@ -69,7 +71,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     while len(warmup_seconds) < window.warmup_steps or still_warming(warmup_seconds, trial, ranks):
         start = now(*ranks.devices)
         if not warmup_seconds:
-            first = counted_step(step, workload, memory, wire)
+            first = counted_step(step, workload, memory, wire, traffic)
         else:
             step(next(workload.batches))
         warmup_seconds.append(now(*ranks.devices) - start)
@@ -116,7 +118,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
         skipped_steps = skipped.since(before)
     # 3 the instrumented window: a quarter of the timed steps, at most ten.
     if not window.warmup_steps:
-        counted_step(step, workload, memory, wire)
+        counted_step(step, workload, memory, wire, traffic)
     if timeline:
         timeline.begin(ranks.agree)
     instrumented = max(1, min(10, len(step_seconds) // 4))
@@ -125,6 +127,8 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     if watchable(trial):
         with arrivals.watching(workload.model.parameters(), phase):
             step(next(workload.batches))
+    on_gpus = ranks.world_size > 1 and bool(gpus) and trial.find is None
+    kernels = nccl_kernels(lambda: step(next(workload.batches))) if on_gpus else None
     trace(step, workload, ranks)
 
     report = RankReport(
@@ -138,6 +142,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
         phases=phases, parameters=workload.parameters,
         allreduce_bytes=wire.reduced_bytes(ranks.world_size // (trial.stages or 1)),
         communication_bytes=dict(wire.bytes),
+        transport=traffic.carrier(sum(wire.bytes.values())), nccl_kernels=kernels,
         peak_memory_bytes=memory.peak_bytes(), memory=memory.by_kind(),
         setup_peak_memory_bytes=memory.setup_peak_bytes, gpu_uuids=gpu_uuids(gpus),
         warmup_skipped_steps=before, skipped_steps=skipped_steps,
@@ -174,9 +179,9 @@ def still_warming(seconds: Sequence[float], trial: Trial, ranks: Ranks) -> bool:
     return bool(ranks.agree(len(seconds) < trial.window.warmup(min(seconds))))
 
 
-def counted_step(step: Step, workload: Workload, memory: Memory, wire: Wire) -> Loss:
-    """One step in which bytes on the wire and bytes of memory are counted. Returns its loss."""
-    with memory.watching(), wire:
+def counted_step(step: Step, workload: Workload, memory: Memory, wire: Wire, traffic: Traffic) -> Loss:
+    """One step in which bytes given to collectives, sent by the host, and of memory are counted. Returns its loss."""
+    with memory.watching(), wire, traffic:
         return step(next(workload.batches))
 
 

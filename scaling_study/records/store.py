@@ -100,6 +100,8 @@ class RankReport:
     tf32: bool | None = None  # whether its fp32, and that of its peak, may be TF32
     warmup_skipped_steps: int | None = None  # before the window, that an fp16 loss scaler left out (measure/skipped.py)
     skipped_steps: int | None = None  # likewise, of the timed window
+    transport: str = ""  # of the counted step: shared memory, TCP or RDMA; empty: not known (measure/carrier.py)
+    nccl_kernels: int | None = None  # that ran in one step, on GPUs of several workers
     training: dict[str, Any] = field(default_factory=dict)  # of a run that is trained to a result (docs/record.md)
 
     @cached_property

@@ -21,7 +21,7 @@ def join_mpi(trial: Trial) -> Ranks:
     MPI.Init()
     world = MPI.COMM_WORLD
     local_rank = as_claimed(world.Split_type(MPI.COMM_TYPE_SHARED).Get_rank())
-    backend = {"version": mpi4py.__version__, "library": MPI.Get_library_version().split(",")[0]}
+    backend = {"version": mpi4py.__version__, "operations": "MPI", "library": MPI.Get_library_version().split(",")[0]}
     device = claim_device(trial, local_rank)
     here = world.Get_rank(), world.Get_size(), local_rank
     return Ranks(

@@ -24,7 +24,7 @@ from analysis.findings.finding import DOUBT, NOTE, WRONG, Finding
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.frames.training import Training
-from analysis.tables import terminal
+from analysis.tables import terminal, throughput
 from scaling_study.records.store import Phases
 from scaling_study.settings import CHECKOUT
 
@@ -109,6 +109,29 @@ def test_f1_a_single_slow_first_step_is_no_pattern(tmp_path: Path) -> None:
 def test_f2_too_few_repeats(tmp_path: Path, repeats: int) -> None:
     seen = found(plant_flawed(tmp_path, [ONE, replace(TWO, repeats=repeats)]), "F2")
     assert seen.severity == DOUBT and "1 of 2 configurations had fewer than 3 repeats that are ok" in seen.text
+
+
+@pytest.mark.parametrize("kernels", [0, 5, None])
+def test_f3_a_horovod_built_with_nccl_that_does_not_use_it(tmp_path: Path, kernels: int | None) -> None:
+    about = {"backend": {"controller": "mpi", "operations": "NCCL"}, "nccl_kernels": kernels, "transport": "TCP"}
+    done = plant_flawed(tmp_path, [replace(ONE, keys=CUDA), Flawed(replace(TWO, keys=CUDA), about)], machine=GPUS)
+    assert ("F3" in flaws(done)) == (kernels == 0)
+    (carrier,) = set(done.configurations.carrier) - {""}
+    assert carrier == ("MPI over TCP" if kernels == 0 else "NCCL over TCP")
+
+
+@pytest.mark.parametrize(("controller", "unlike"), [("mpi", True), ("gloo", False)])
+def test_frameworks_whose_gradients_are_carried_by_unlike_means(tmp_path: Path, controller: str, unlike: bool) -> None:
+    way = "shared memory" if controller == "mpi" else "TCP"
+    horovod = Flawed(TWO, {"backend": {"controller": controller, "operations": "host"}, "transport": way})
+    ddp = replace(TWO, framework="torch_ddp")
+    done = plant_flawed(tmp_path, [ONE, horovod, Flawed(ddp, {"backend": {"backend": "gloo"}, "transport": "TCP"})])
+    assert ("carriers" in flaws(done)) == unlike
+    if unlike:
+        seen = found(done, "carriers")
+        assert "MPI over shared memory (horovod); Gloo over TCP (torch_ddp)" in seen.text and seen.severity == DOUBT
+        assert ONE.trial().configuration not in seen.configurations
+        assert "Gradients are carried by unlike means" in " ".join(throughput.throughput(done, "resnet18").notes)
 
 
 @pytest.mark.parametrize("operations", ["host", "NCCL"])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis.frames import over_ranks
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.launch import launchers
 from scaling_study.machine import installed
@@ -43,6 +44,14 @@ CASES = [(*launch, None) for launch in LAUNCHES if launch != ("horovod", "horovo
 ]  # fmt: skip
 PARAMETERS, FIRST_LAYER = 78_042, 3 * 3 * 3 * 16  # of resnet8
 STEPS = 8
+
+
+def carrier(trial: Trial) -> str:
+    """Of a step's gradients, of two ranks on this host."""
+    if trial.processes == 1:
+        return ""
+    mpi = trial.controller == "mpi" or trial.launcher == "mpirun"
+    return "MPI over shared memory" if mpi else "Gloo over TCP"
 
 
 def test_none_is_forgotten() -> None:
@@ -82,6 +91,7 @@ def test_its_ranks_meet_measure_and_report(
     assert {(rank.world_size, len(rank.step_seconds)) for rank in ranks} == {(trial.processes, STEPS)}
     if controller:
         assert {rank.backend["controller"] for rank in ranks} == {controller}, "what Horovod itself reports"
+    assert over_ranks.carrier(ranks) == carrier(trial)
     if len(ranks) == 2 and (os.cpu_count() or 1) >= 2:
         assert not set(ranks[0].cores) & set(ranks[1].cores)
     if not FRAMEWORKS[framework].cuts_model:
