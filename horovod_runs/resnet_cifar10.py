@@ -35,7 +35,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
 
     # 3 one optimiser step
     phase, wire = Phase(ranks.device), Wire()
-    wire.watch(hvd.optimizer, "allreduce_async_", "allreduce")
+    wire.watch(hvd.optimizer, "allreduce_async_", "allreduce", done=hvd.poll)
     scaler = torch.amp.GradScaler(ranks.device.type, enabled=trial.precision == "fp16")
 
     def step(batch: workloads.Batch) -> torch.Tensor:

@@ -184,7 +184,6 @@ FRAMEWORKS: Mapping[str, Framework] = {
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16"), "zero_stage": (2, 3)},
         refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS},
         reduces_as_it_computes=FAIRSCALE_HAS_NO_WIRE,
-        not_comparable_on_cpu="cpu adapter: FairScale's streams are stubbed, so communication overlaps nothing",
         shards=3,
         communicates_in=("forward", "backward"),
     ),

@@ -3,6 +3,7 @@
 F3   Horovod without NCCL: gradients of GPUs went through the host, and 2 GPUs ran at half of 1
 F14  DDP on GPUs over gloo
 carriers   one framework by MPI over shared memory, another by Gloo over TCP: their ratio is one of carriers too
+overlap    on a CPU some frameworks compute while collectives are in flight, others wait: on GPUs all may overlap
 F24  FSDP without a wrapping policy: one unit, gathered whole at once, nothing overlapped
 """
 
@@ -12,10 +13,11 @@ from collections.abc import Iterator
 
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
-from analysis.findings.finding import DOUBT, WRONG, Finding
+from analysis.findings.finding import DOUBT, NOTE, WRONG, Finding, Row
 
 THROUGH_THE_HOST = ("gloo", "host", "mpi")
 HOROVODS = "host"
+OVERLAPS = 0.2  # of the time in flight; below, what computes meanwhile is copying
 
 
 def slow_backends(evidence: Evidence) -> Iterator[Finding]:
@@ -31,6 +33,7 @@ def slow_backends(evidence: Evidence) -> Iterator[Finding]:
         )
         yield finding.about(flaw, "GPUs that do not use NCCL", text, WRONG, rows)
     yield from _unlike_carriers(evidence)
+    yield from _unlike_overlap(evidence)
     whole = [row for row in evidence.rows if 1 in evidence.fact(row, "units") and int(row["workers"]) > 1]
     if whole:
         text = (
@@ -57,3 +60,29 @@ def _unlike_carriers(evidence: Evidence) -> Iterator[Finding]:
         "carriers too: compare like with like (controller: gloo makes Horovod use Gloo)."
     )
     yield finding.about("carriers", "Unlike carriers", text, DOUBT, rows)
+
+
+def _unlike_overlap(evidence: Evidence) -> Iterator[Finding]:
+    """Frameworks that are compared on a CPU, of which only some hide their communication."""
+    known = [row for row in evidence.rows if row["device"] == "cpu" and row["overlap"] == row["overlap"]]
+    groups = grouped(known, lambda row: (row["model"], row["batch"], row["workers"])).values()
+    unlike = [rows for rows in groups if len({row["overlap"] >= OVERLAPS for row in rows}) > 1]
+    if not unlike:
+        return
+    waiting = [row for rows in unlike for row in rows if row["overlap"] < OVERLAPS]
+    hiding = [row for rows in unlike for row in rows if row["overlap"] >= OVERLAPS]
+    whose, others = (
+        f"{', '.join(dict.fromkeys(str(row['framework']) for row in rows))} ({shares(rows)})"
+        for rows in (waiting, hiding)
+    )
+    text = (
+        f"Communication overlaps computing in {others} of the time that it is in flight, but hardly in {whose}. On "
+        "GPUs these may overlap too: take no ratio between them from this machine to one with GPUs."
+    )
+    yield finding.about("overlap", "Unlike overlap", text, NOTE, [*waiting, *hiding])
+
+
+def shares(rows: list[Row]) -> str:
+    """`5 to 8 %`"""
+    least, most = (f"{100 * pick(float(row['overlap']) for row in rows):.0f}" for pick in (min, max))
+    return f"{least} %" if least == most else f"{least} to {most} %"

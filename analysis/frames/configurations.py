@@ -23,7 +23,7 @@ from scaling_study.stats.intervals import FEWEST_REPEATS, TOO_SHORT, Interval, b
 KEYS = tuple(key for key in TRIAL_KEYS if key != "repeat")
 MEANS = (
     *("tokens_per_second", "step_seconds_mean", *(f"{phase}_seconds" for phase in PHASES), "launch_seconds"),
-    *("gpu_utilization_percent", "energy_joules", "loss_first", "loss_last"),
+    *("overlap", "gpu_utilization_percent", "energy_joules", "loss_first", "loss_last"),
 )
 MAXIMA = (
     *("parameters", "allreduce_bytes", "communication_bytes", *COMMUNICATION_COLUMNS),

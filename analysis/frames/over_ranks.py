@@ -76,6 +76,7 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
             for kind, name in zip(COLLECTIVES, COMMUNICATION_COLUMNS, strict=True)
         },
         "carrier": carrier(ranks),
+        "overlap": over(_mean, (rank.overlap for rank in ranks)),
         "peak_memory_bytes": over(max, (rank.peak_memory_bytes for rank in ranks)),
         **{
             name: over(max, [rank.memory.get(kind) for rank in ranks])
@@ -159,5 +160,5 @@ def _energy_of_devices(ranks: Sequence[RankReport]) -> float | None:
     return None if None in joules else sum(value for value in joules if value is not None)
 
 
-def _mean(values: list[float]) -> float:
+def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)

@@ -91,6 +91,7 @@ class Means(TypedDict):
     optimizer_seconds: float
     unattributed_seconds: float
     launch_seconds: float
+    overlap: float
     gpu_utilization_percent: float
     energy_joules: float
     loss_first: float

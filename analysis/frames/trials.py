@@ -47,7 +47,7 @@ COLUMNS = (
     *("study", "trial", "configuration", *TRIAL_KEYS, "status", "reason"),
     *("samples_per_second", "tokens_per_second", "interval_low", "interval_high"),
     *("steps", "step_seconds_mean", "step_seconds_median", "step_trend", *(f"{phase}_seconds" for phase in PHASES)),
-    *("launch_seconds", "parameters", "samples_seen", "allreduce_bytes", "communication_bytes", "carrier"),
+    *("launch_seconds", "parameters", "samples_seen", "allreduce_bytes", "communication_bytes", "carrier", "overlap"),
     *(*COMMUNICATION_COLUMNS, "peak_memory_bytes", *MEMORY_COLUMNS),
     *("gpu_utilization_percent", "energy_joules", "loss_first", "loss_last", "data_source", "parity", "parity_gates"),
     *("started_at", "error", "planned_repeats", "busy_elsewhere_cores", "max_batch"),

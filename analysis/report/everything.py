@@ -14,8 +14,8 @@ OF_CONFIGURATIONS = {
     "model": "model", "series": "configuration", "batch": "batch", "workers": "workers", "word": "status", "n": "n",
     "samples_per_second": "samples/s", "interval_low": "low", "interval_high": "high", "speedup": "speed-up",
     "efficiency": "efficiency", "step_seconds_mean": "step (ms)", "peak_memory_bytes": "peak memory (MB)",
-    "allreduce_bytes": "reduced (MB)", "carrier": "carried by", "parameters": "parameters", "parity": "parity",
-    "reason": "reason", "configuration": "id",
+    "allreduce_bytes": "reduced (MB)", "carrier": "carried by", "overlap": "overlap", "parameters": "parameters",
+    "parity": "parity", "reason": "reason", "configuration": "id",
 }  # fmt: skip
 OF_TRIALS = {
     "model": "model", "series": "configuration", "batch": "batch", "repeat": "repeat", "word": "status",

@@ -21,7 +21,7 @@ from analysis.frames.rows import as_rows
 ALIKE = tuple(key for key in KEYS if key not in ("allreduce", *BATCH_KEYS))  # the size of a batch sends no byte
 COLUMNS = (
     *("configuration", "series", "series_order", "framework", "zero_stage", "workers", "allreduce", "batch"),
-    *(*COMMUNICATION_COLUMNS, "communication_bytes", "of_fp32", "bytes_per_parameter", "carrier", "parity"),
+    *(*COMMUNICATION_COLUMNS, "communication_bytes", "of_fp32", "bytes_per_parameter", "carrier", "overlap", "parity"),
 )
 
 

@@ -34,6 +34,7 @@ def listing(results: Results, model: str) -> Listing | None:
             f"{row['of_fp32']:.3f}" if known(row["of_fp32"]) else "",
             f"{row['bytes_per_parameter']:.2f}" if known(row["bytes_per_parameter"]) else "",
             row["carrier"] if known(row["carrier"]) else "",
+            f"{100 * row['overlap']:.0f} %" if known(row["overlap"]) else "",
         )
         for row in as_rows(made)
     ]
@@ -43,10 +44,16 @@ def listing(results: Results, model: str) -> Listing | None:
         "Of fp32: against fp32 gradients, otherwise the same. 16-bit gradients make 1/2 of an allreduce; 3/4 where "
         "fp32 parameters are sent once beside them (ZeRO-1, ZeRO-2, OSS), 5/6 where they are gathered twice (FSDP).",
     ]
+    if made.overlap.notna().any():
+        legend.append(
+            "Overlap: of the time with a collective in flight, the share in which the worker computed, in one step "
+            "under torch's profiler; mean over workers. On GPUs the sharded are built to overlap; on a CPU few do."
+        )
     if "communication_send_bytes" in kinds:
         legend.append("Send: a pipeline's activations and their gradients, sent to the neighbouring stage.")
     said = [*comparability.sentences(ours, comparability.FAILED_SIGN), *comparability.checked(ours), *legend]
     return Listing(
         f"Communication of {model} by kind ({results.heading})",
-        (*header, "sum", "of fp32", "bytes per parameter", "carried by"), tuple(rows), (*said, notes.source(results)),
+        (*header, "sum", "of fp32", "bytes per parameter", "carried by", "overlap"), tuple(rows),
+        (*said, notes.source(results)),
     )  # fmt: skip

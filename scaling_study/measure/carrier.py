@@ -1,20 +1,18 @@
-"""What carried a step's gradients: observed on the way, not asked of the library that sends them.        [torch]
+"""What carried a step's gradients: observed on the way, not asked of the library that sends them.
 
     shared memory   neither of the two below moved: ranks of one host (or GPUs of one, which may copy from peer to peer)
     TCP             the host's network interfaces, loopback included, sent at least half of what collectives were given
     RDMA            InfiniBand or RoCE ports did (their traffic passes the interfaces by)
 
-A library that was built with NCCL need not use it: on GPUs a step is profiled, and kernels of NCCL ran or they did not.
+A library that was built with NCCL need not use it: on GPUs overlap.py sees whether kernels of NCCL ran.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 
 import psutil
-import torch
 
 PORTS = Path("/sys/class/infiniband")
 WORD = 4  # bytes: ports count words of so many
@@ -57,19 +55,3 @@ def sent_by_interfaces() -> int:
 def sent_by_rdma(ports: Path = PORTS) -> int:
     """Since the host started, by all ports; 0 without such hardware."""
     return WORD * sum(int(path.read_text()) for path in ports.glob("*/ports/*/counters/port_xmit_data"))
-
-
-def nccl_kernels(step: Callable[[], object]) -> int | None:
-    """How many kernels of NCCL ran in one step on this rank's GPU; None where the profiler saw no kernel at all."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        step()
-        torch.cuda.synchronize()
-    return count_nccl(event.name for event in profiler.events() or ())
-
-
-def count_nccl(kernels: Iterable[str]) -> int | None:
-    """Of kernels by their names: `ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)`."""
-    names = list(kernels)
-    return sum(name.startswith("nccl") for name in names) if names else None

@@ -15,10 +15,11 @@ import torch
 from scaling_study.machine import cpu_model
 from scaling_study.measure import collector
 from scaling_study.measure.arrivals import Arrivals, watchable
-from scaling_study.measure.carrier import Traffic, nccl_kernels
+from scaling_study.measure.carrier import Traffic
 from scaling_study.measure.console import Console
 from scaling_study.measure.epochs import Epochs
 from scaling_study.measure.memory import Memory
+from scaling_study.measure.overlap import Observed, observe
 from scaling_study.measure.parity_recorder import ParityRecorder
 from scaling_study.measure.peak import may_round_to_tf32, measure_peak
 from scaling_study.measure.phases import Phase, now
@@ -127,8 +128,9 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     if watchable(trial):
         with arrivals.watching(workload.model.parameters(), phase):
             step(next(workload.batches))
-    on_gpus = ranks.world_size > 1 and bool(gpus) and trial.find is None
-    kernels = nccl_kernels(lambda: step(next(workload.batches))) if on_gpus else None
+    observed = Observed(None, None)
+    if ranks.world_size > 1 and trial.find is None:
+        observed = observe(lambda: step(next(workload.batches)), wire, ranks.device)
     trace(step, workload, ranks)
 
     report = RankReport(
@@ -142,7 +144,8 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
         phases=phases, parameters=workload.parameters,
         allreduce_bytes=wire.reduced_bytes(ranks.world_size // (trial.stages or 1)),
         communication_bytes=dict(wire.bytes),
-        transport=traffic.carrier(sum(wire.bytes.values())), nccl_kernels=kernels,
+        transport=traffic.carrier(sum(wire.bytes.values())), overlap=observed.overlap,
+        nccl_kernels=observed.nccl_kernels,
         peak_memory_bytes=memory.peak_bytes(), memory=memory.by_kind(),
         setup_peak_memory_bytes=memory.setup_peak_bytes, gpu_uuids=gpu_uuids(gpus),
         warmup_skipped_steps=before, skipped_steps=skipped_steps,

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -43,13 +45,16 @@ class Wire:
         self.bytes: defaultdict[str, int] = defaultdict(int)  # by kind of collective
         self.largest: defaultdict[str, int] = defaultdict(int)  # bytes of the largest call, likewise
         self.unknown = False  # the framework hands over its gradients where they cannot be counted
-        self._watched: list[tuple[Any, str, str]] = []
+        self._watched: list[tuple[Any, str, str, Callable[[Any], bool] | None]] = []
         self._originals: list[tuple[Any, str, Any]] = []
         self._dispatched = Dispatched(self.count)
 
-    def watch(self, owner: Any, name: str, kind: str) -> None:
-        """Count the tensors in the arguments of `owner.name` as `kind` (allreduce, all_gather, ...)."""
-        self._watched.append((owner, name, kind))
+    def watch(self, owner: Any, name: str, kind: str, done: Callable[[Any], bool] | None = None) -> None:
+        """Count the tensors in the arguments of `owner.name` as `kind` (allreduce, all_gather, ...).
+
+        `done`: of a function that returns a handle at once, what tells whether that is complete.
+        """
+        self._watched.append((owner, name, kind, done))
 
     def count(self, kind: str, size: int) -> None:
         self.bytes[kind] += size
@@ -64,10 +69,8 @@ class Wire:
         return None if self.unknown or (data_parallel > 1 and not reduced) else reduced
 
     def __enter__(self) -> Wire:
-        for owner, name, kind in self._watched:
-            original = getattr(owner, name)
-            self._originals.append((owner, name, original))
-            setattr(owner, name, self._counting(original, kind))
+        for owner, name, kind, _ in self._watched:
+            self._replace(owner, name, self._counting(getattr(owner, name), kind))
         self._dispatched.__enter__()
         return self
 
@@ -75,6 +78,24 @@ class Wire:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._dispatched.__exit__(kind, error, trace)
+        self._restore()
+
+    @contextmanager
+    def around(self, follow: Callable[[Callable[[], Any], Callable[[Any], bool] | None], Any]) -> Iterator[None]:
+        """Meanwhile every call of a watched function is `follow(call, done)`."""
+        for owner, name, _, done in self._watched:
+            original = getattr(owner, name)
+            self._replace(owner, name, functools.wraps(original)(_following(original, follow, done)))
+        try:
+            yield
+        finally:
+            self._restore()
+
+    def _replace(self, owner: Any, name: str, function: Any) -> None:
+        self._originals.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, function)
+
+    def _restore(self) -> None:
         for owner, name, original in self._originals:
             setattr(owner, name, original)
         self._originals.clear()
@@ -86,6 +107,10 @@ class Wire:
             return original(*args, **kwargs)
 
         return counted
+
+
+def _following(original: Any, follow: Any, done: Any) -> Any:
+    return lambda *args, **kwargs: follow(lambda: original(*args, **kwargs), done)
 
 
 class Dispatched(TorchDispatchMode):

@@ -101,6 +101,7 @@ class RankReport:
     warmup_skipped_steps: int | None = None  # before the window, that an fp16 loss scaler left out (measure/skipped.py)
     skipped_steps: int | None = None  # likewise, of the timed window
     transport: str = ""  # of the counted step: shared memory, TCP or RDMA; empty: not known (measure/carrier.py)
+    overlap: float | None = None  # share of the time with a collective in flight that computed (measure/overlap.py)
     nccl_kernels: int | None = None  # that ran in one step, on GPUs of several workers
     training: dict[str, Any] = field(default_factory=dict)  # of a run that is trained to a result (docs/record.md)
 

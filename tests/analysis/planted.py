@@ -204,8 +204,12 @@ def ten_frameworks(
     batches: Iterable[int] = (32, 64),
     precisions: Iterable[str] = ("fp32", "fp16"),
 ) -> list[Planted]:
-    """A study of everything on a CPU: frameworks x ZeRO stages x {1 worker, 2 workers by precision}."""
-    made = []
+    """A study of everything on a CPU: frameworks x ZeRO stages x {1 worker, 2 workers by precision}, and a pipeline
+    whose speed says nothing there."""
+    pipe = Planted(
+        "fairscale_pipe", workers=2, allreduce="none", speed=250.0, keys=(("stages", 2), ("micro_batches", 4))
+    )
+    made = [replace(pipe, model=model, batch_per_worker=batch) for model, batch in itertools.product(models, batches)]
     for model, batch, (place, framework) in itertools.product(models, batches, enumerate(TEN)):
         for stage in STAGES.get(framework, (None,)):
             speed = (

@@ -78,9 +78,9 @@ def test_the_table_shows_only_kinds_that_were_used(tmp_path: Path) -> None:
     listing = communication_table.listing(read(tmp_path, [*both(DDP, FSDP), Planted(counted=True)]), "resnet18")
     assert listing
     header = ("configuration (MB a worker and step)", "allreduce", "reduce-scatter", "all-gather")
-    assert listing.header == (*header, "sum", "of fp32", "bytes per parameter", "carried by")
-    assert listing.rows[1] == ("torch_ddp, 2 workers, fp16", "22.4", "", "", "22.4", "0.500", "2.00", "")
-    assert listing.rows[3] == ("torch_fsdp2, 2 workers, fp16", "", "22.4", "89.5", "112", "0.833", "10.00", "")
+    assert listing.header == (*header, "sum", "of fp32", "bytes per parameter", "carried by", "overlap")
+    assert listing.rows[1] == ("torch_ddp, 2 workers, fp16", "22.4", "", "", "22.4", "0.500", "2.00", "", "")
+    assert listing.rows[3] == ("torch_fsdp2, 2 workers, fp16", "", "22.4", "89.5", "112", "0.833", "10.00", "", "")
     assert "2 (n-1)/n of an allreduce" in layout.markdown(listing)
 
 

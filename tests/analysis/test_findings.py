@@ -134,6 +134,19 @@ def test_frameworks_whose_gradients_are_carried_by_unlike_means(tmp_path: Path, 
         assert "Gradients are carried by unlike means" in " ".join(throughput.throughput(done, "resnet18").notes)
 
 
+@pytest.mark.parametrize(("share", "unlike"), [(0.05, True), (0.5, False), (None, False)])
+def test_frameworks_of_which_only_some_hide_their_communication(
+    tmp_path: Path, share: float | None, unlike: bool
+) -> None:
+    sharded = Planted("torch_fsdp2", workers=2, allreduce="fp32", speed=170.0)
+    done = plant_flawed(tmp_path, [ONE, Flawed(TWO, {"overlap": 0.7}), Flawed(sharded, {"overlap": share})])
+    assert ("overlap" in flaws(done)) == unlike
+    if unlike:
+        seen = found(done, "overlap")
+        assert "in horovod (70 %) of the time" in seen.text and "hardly in torch_fsdp2 (5 %)" in seen.text
+        assert seen.severity == NOTE
+
+
 @pytest.mark.parametrize("operations", ["host", "NCCL"])
 def test_f3_horovod_without_nccl(tmp_path: Path, operations: str) -> None:
     ours = replace(TWO, keys=CUDA)

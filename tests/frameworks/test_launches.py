@@ -92,6 +92,12 @@ def test_its_ranks_meet_measure_and_report(
     if controller:
         assert {rank.backend["controller"] for rank in ranks} == {controller}, "what Horovod itself reports"
     assert over_ranks.carrier(ranks) == carrier(trial)
+    shares = [rank.overlap for rank in ranks if rank.overlap is not None]
+    assert len(shares) == (0 if trial.processes == 1 or FRAMEWORKS[framework].cuts_model else 2)
+    if framework == "mpi_allreduce":
+        assert max(shares) < 0.01, "it computes nothing while it waits"
+    elif framework == "horovod":  # DDP has one bucket for so small a model, and sends it when backward is over
+        assert max(shares) > 0.05
     if len(ranks) == 2 and (os.cpu_count() or 1) >= 2:
         assert not set(ranks[0].cores) & set(ranks[1].cores)
     if not FRAMEWORKS[framework].cuts_model:

@@ -42,15 +42,3 @@ def test_ports_count_words_of_four_bytes(tmp_path: Path) -> None:
         counters.mkdir(parents=True)
         (counters / "port_xmit_data").write_text(f"{words}\n")
     assert carrier.sent_by_rdma(tmp_path) == 4 * 105
-
-
-@pytest.mark.parametrize(
-    ("kernels", "count"),
-    [
-        (["ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)", "sm90_xmma_fprop", "ncclKernel_X"], 2),
-        (["sm90_xmma_fprop", "Memcpy DtoH (Device -> Pinned)"], 0),
-        ([], None),
-    ],
-)
-def test_kernels_of_nccl_are_counted_by_name(kernels: list[str], count: int | None) -> None:
-    assert carrier.count_nccl(kernels) == count
