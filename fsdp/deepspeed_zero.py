@@ -2,20 +2,19 @@
 
     deepspeed --num_gpus 2 fsdp/deepspeed_zero.py --model resnet18 --zero-stage 2 --allreduce fp16
 
-An engine takes the place of model and optimiser: what data_parallel/torch_ddp.py says in code is configuration here.
---zero-stage says what is sharded (Rajbhandari et al., arXiv 1910.02054): 0 nothing, 1 the optimiser's state, 2 the
-gradients too, 3 the weights too. It is 2 if left out: on paper that costs no more than an allreduce. One step of P
-parameters with g bytes a gradient (4; 2 with --allreduce fp16 or bf16) and A micro-batches hands over
+An engine takes the place of model and optimiser, and configuration that of code. --zero-stage says what is sharded
+(Rajbhandari et al., arXiv 1910.02054): 0 nothing, 1 optimiser state, 2 (also if left out) gradients too, 3 weights too.
+One step of P parameters, with g bytes a gradient (4; 2 with --allreduce fp16 or bf16) and A micro-batches:
 
-    stage 0   allreduce P g
-    stage 1   allreduce P g, all_gather P x 4      each part of the new weights; P is padded to a multiple of 2 n
-    stage 2   allreduce A P g, all_gather P x 4    a worker drops what it does not keep only after an allreduce
-    stage 3   reduce_scatter A P g, all_gather 2 A P x 4    each tensor is padded to a multiple of n
+    stage 0, 1   allreduce P g; 1 also all_gather P x 4, each part of the new weights, padded to a multiple of 2 n
+    stage 2      allreduce A P g, all_gather P x 4    a worker drops what it does not keep only after an allreduce
+    stage 3      reduce_scatter A P g, all_gather 2 A P x 4    each tensor is padded to a multiple of n
 
-and, from stage 1 on, a norm of the gradients, unasked (4 bytes; at stage 3, in fp64, 8). In 16-bit compute
-stage 3 gathers weights as --allreduce says too. It gathers layer by layer and drops what it has used; on a GPU the next
-layer is on its way meanwhile. By default it may keep a billion weights once gathered: models of this size whole (F24).
-Reductions are inside `backward`, the gathering of new weights inside `optimizer`. DeepSpeed has no fp64.
+and, from stage 1 on, a norm of the gradients, unasked (4 bytes; at stage 3, in fp64, 8). In 16-bit compute stage 3
+gathers weights as --allreduce says too. That is stage 3 with --tuned-for memory: layer by layer, dropped after use. For
+speed, the default, it has DeepSpeed's own settings: the next 5e7 weights are on their way, tensors below 1e5 stay
+whole, and 1e9 weights (most models) from forward to backward (F24). Reductions are inside `backward`, the gathering of
+new weights inside `optimizer`. DeepSpeed has no fp64.
 """
 
 import os
@@ -36,6 +35,7 @@ from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 
 SIXTEEN_BIT = {"fp16": torch.float16, "bf16": torch.bfloat16}
+LEAST_KEPT = ("stage3_param_persistence_threshold", "stage3_max_reuse_distance", "stage3_prefetch_bucket_size")
 
 
 def join(trial: Trial) -> Ranks:
@@ -77,7 +77,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
 
 def settings(trial: Trial, stage: int, workload: workloads.Workload) -> dict[str, object]:
     """DeepSpeed's configuration of the trial: what differs from its defaults, and why."""
-    half = trial.precision in SIXTEEN_BIT
+    half, least = trial.precision in SIXTEEN_BIT, trial.tuned_for == "memory"
     if half:  # under its autocast DeepSpeed asks each weight what travels, and not communication_data_type
         for parameter in workload.model.parameters():
             parameter.comm_dtype = SIXTEEN_BIT.get(trial.allreduce, torch.float32)
@@ -97,9 +97,8 @@ def settings(trial: Trial, stage: int, workload: workloads.Workload) -> dict[str
         "zero_optimization": {
             "stage": stage,
             "reduce_bucket_size": min(500_000_000, workload.parameters),  # its default is 2 GB, allocated for any model
-            "stage3_param_persistence_threshold": 0,  # small tensors are sharded too
-            "stage3_max_reuse_distance": 0,  # dropped after forward, however soon backward needs them again
-            "stage3_prefetch_bucket_size": 0,  # what is looked ahead to is not dropped any more
+            "overlap_comm": stage > 1 and not least,  # its default at stage 3 only; takes a second bucket
+            **(dict.fromkeys(LEAST_KEPT, 0) if least else {}),
         },
     }
 
@@ -116,7 +115,8 @@ def held(engine: deepspeed.DeepSpeedEngine, stage: int) -> dict[str, Iterable[to
     if stage == 0:
         return {"buckets": sum(p.nbytes for p in engine.module.parameters())}  # one flat copy of all gradients
     if stage == 3:
-        weights, buckets = zero.fp16_partitioned_groups_flat, [bucket.buffer for bucket in zero.ipg_buckets.values()]
+        parts, buckets = zero.fp16_partitioned_groups_flat, [bucket.buffer for bucket in zero.ipg_buckets.values()]
+        weights = [*parts, *engine.module.parameters()]  # these hold what stays whole
         return {"parameters": weights, "gradients": [zero.grad_partitions_flat_buffer], "buckets": buckets}
     master = zero.single_partition_of_fp32_groups  # a second copy of this worker's part, even of fp32 weights
     state = [tensor for entry in engine.basic_optimizer.state.values() for tensor in entry.values()]

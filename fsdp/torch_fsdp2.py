@@ -9,10 +9,11 @@ arXiv 1910.02054; FSDP: Zhao et al., arXiv 2304.11277). On a GPU the next unit i
 model would be gathered whole, with nothing to overlap (F24): the record says how many units there are.
 
 --zero-stage 3 (also if left out) drops a unit's weights after its forward and gathers them again for its backward; 2
-keeps them in between. Between steps both hold shards only. One step of P parameters, with each tensor's first dimension
-padded to a multiple of n, hands over
+keeps them in between. The outermost unit's are kept: backward needs them at once (torch's advice and default); with
+--tuned-for memory it drops them too. Between steps all hold shards only. One step of P parameters, R of them in the
+outermost unit, with each tensor's first dimension padded to a multiple of n, hands over
 
-    all_gather        P x 4 bytes in every micro-batch, at stage 3 twice
+    all_gather        P x 4 bytes in every micro-batch, at stage 3 (2 P - R) x 4; tuned for memory 2 P x 4
     reduce_scatter    P x 4 once; with --allreduce fp16 or bf16 P x 2. At stage 3 this saves 1/6 of the sum, not half
 
 A block that is used L times (ALBERT) is gathered 2 L times at stage 3, and reduced once. In 16-bit compute matrices are
@@ -88,8 +89,9 @@ def shard(model: nn.Module, blocks: tuple[type[nn.Module], ...], trial: Trial, r
     )
     mesh = init_device_mesh(ranks.device.type, (ranks.world_size,))
     units = [module for module in reversed([*model.modules()]) if module is model or isinstance(module, blocks)]
-    for unit in units:  # the root too drops its weights: stage 3 means the same in every layer
-        fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=trial.zero_stage != 2)
+    drop = False if trial.zero_stage == 2 else True if trial.tuned_for == "memory" else None  # None: all but the root's
+    for unit in units:
+        fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=drop)
     return len(units)
 
 

@@ -79,6 +79,10 @@ TRAINING_AXES: Axes = {
 ONE_HOST_AXES: Axes = {**TRAINING_AXES, "workers": (), "oversubscribe": (True, False)}
 PARALLEL_AXES: Axes = {**ONE_HOST_AXES, "hosts": ()}
 BUFFERS = ("local", "synced")  # synced: rank 0's are broadcast before every forward, which communicates then
+DDP_AXES: Axes = {"bucket_bytes": (), "buffers": BUFFERS, "tuned_for": ("speed",)}  # what is fastest keeps least too
+TUNED = ("speed", "memory")
+WIRES = ("none", "fp32", "fp16", "bf16")
+NO_FP64 = ("fp32", "bf16", "fp16")
 # A pipeline's micro-batches take the place of accumulation, and shapes never change on their way from stage to stage.
 PIPELINE_AXES: Axes = {
     **{key: values for key, values in PARALLEL_AXES.items() if key not in ("accumulation", "compile")},
@@ -141,7 +145,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         script="data_parallel/torch_ddp.py",
         launchers=("torchrun", "srun"),
         needs=("torch",),
-        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "bucket_bytes": (), "buffers": BUFFERS},
+        axes={**PARALLEL_AXES, "allreduce": WIRES, **DDP_AXES},
         communicates_in=("backward",),
     ),
     "horovod": Framework(
@@ -164,7 +168,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         script="horovod_runs/mpi_allreduce.py",
         launchers=("mpirun", "srun"),
         needs=("mpi4py", "torch"),
-        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "fusion_bytes": ()},
+        axes={**PARALLEL_AXES, "allreduce": WIRES, "fusion_bytes": ()},
     ),
     "fairscale_oss": Framework(
         title="FairScale OSS + ShardedDataParallel",
@@ -192,7 +196,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         script="fsdp/torch_fsdp2.py",
         launchers=("torchrun", "srun"),
         needs=("torch",),
-        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "zero_stage": (2, 3)},
+        axes={**PARALLEL_AXES, "allreduce": WIRES, "zero_stage": (2, 3), "tuned_for": TUNED},
         shards=3,
         communicates_in=("forward", "backward"),
     ),
@@ -203,9 +207,10 @@ FRAMEWORKS: Mapping[str, Framework] = {
         needs=("deepspeed", "torch"),
         axes={
             **PARALLEL_AXES,
-            "allreduce": ("none", "fp32", "fp16", "bf16"),
-            "precision": ("fp32", "bf16", "fp16"),
+            "allreduce": WIRES,
+            "precision": NO_FP64,
             "zero_stage": (0, 1, 2, 3),
+            "tuned_for": TUNED,
         },
         refusals={"precision": {"fp64": DEEPSPEED_HAS_NO_FP64}, "model": CLIPPING_NEEDS_ALL_GRADIENTS},
         parity_precision="fp32",
@@ -217,7 +222,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         script="fsdp/lightning_ddp.py",
         launchers=("torchrun",),
         needs=("lightning", "torch"),
-        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16", "bf16"), "bucket_bytes": (), "buffers": BUFFERS},
+        axes={**PARALLEL_AXES, "allreduce": WIRES, **DDP_AXES},
         communicates_in=("backward",),
     ),
     "lightning_fsdp": Framework(
@@ -225,12 +230,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         script="fsdp/lightning_fsdp.py",
         launchers=("torchrun",),
         needs=("lightning", "torch"),
-        axes={
-            **PARALLEL_AXES,
-            "allreduce": ("none", "fp32", "fp16", "bf16"),
-            "precision": ("fp32", "bf16", "fp16"),
-            "zero_stage": (2, 3),
-        },
+        axes={**PARALLEL_AXES, "allreduce": WIRES, "precision": NO_FP64, "zero_stage": (2, 3)},
         refusals={"precision": {"fp64": LIGHTNING_FSDP_HAS_NO_FP64}, "model": CLIPPING_NEEDS_ALL_GRADIENTS},
         needs_gpu="Lightning refuses this strategy on a CPU (FSDP is only available on GPU)",
         parity_precision="fp32",
@@ -244,7 +244,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         needs=("torch",),
         axes={
             **PIPELINE_AXES,
-            "allreduce": ("none", "fp32", "fp16", "bf16"),
+            "allreduce": WIRES,
             "schedule": tuple(SCHEDULES),
             "micro_batches": (),
             "virtual_stages": (),

@@ -29,14 +29,12 @@ def offered(axis: str) -> tuple[Any, ...]:
 
 
 LAUNCHERS = tuple(dict.fromkeys(name for table in FRAMEWORKS.values() for name in table.launchers))
+LONG_STEP = 2.0  # seconds: three more steps of warm-up would cost more than they bring
 
 
 def _key(default: Any, help: str, **limits: Any) -> Any:
     """A trial key: its default, what --help says of it, and its limits (`choices`, `minimum`, `above`)."""
     return field(default=default, metadata={"help": help, **limits})
-
-
-LONG_STEP = 2.0  # seconds: three more steps of warm-up would cost more than they bring
 
 
 @dataclass(frozen=True)
@@ -52,9 +50,8 @@ class Window:
     def warmup(self, fastest: float) -> int:
         """How many steps warm up where the fastest so far takes `fastest` seconds.
 
-        As many as asked for, but three after the first, in which bytes are counted and nothing is compiled: DDP
-        rebuilds its buckets in the second, which also compiles. One where a step takes more than LONG_STEP. None
-        where none was asked for.
+        As many as asked for, at least three after the first (DDP makes its buckets anew in the second), or one where
+        a step takes more than LONG_STEP; none where none was asked for.
         """
         after_first = 1 if fastest > LONG_STEP else 3
         return max(self.warmup_steps, 1 + after_first) if self.warmup_steps else 0
@@ -109,6 +106,9 @@ class Trial:
     replicas: int | None = _key(None, "copies of the pipeline, each with its share of the data", minimum=1)
     buffers: str | None = _key(
         None, "BatchNorm's buffers: local, or synced from rank 0 before every forward", choices=("local", "synced")
+    )
+    tuned_for: str | None = _key(
+        None, "the library's own advice for speed, or settings that keep least in memory", choices=offered("tuned_for")
     )
     stage_cut: str | None = _key(
         None, "where the model is cut: even (by layers), time (measured), or layers a stage, like 9,5"
@@ -216,9 +216,9 @@ class Trial:
 
 NAMES = {part: tuple(f.name for f in fields(part)) for part in (Trial, Window)}
 LATER = {"accumulation": 1, "compile": False, "allocator": "system"}  # keys younger than the first results: as it was
-# Keys to which a plan gives a value for every framework that has them: part of the id. Null in a record: it is
-# older than the key, and ran with the settings of before; it is not found again.
-RESOLVED = {"buffers": "local"}
+# Keys that a plan resolves for every framework that has them: part of the id. Null in a record: it is older, ran with
+# the settings of before, and is not found again.
+RESOLVED = {"buffers": "local", "tuned_for": "speed"}
 ALWAYS_SHOWN = ("model", "batch_per_worker", "allreduce", "data")  # a command line without these says too little
 LAUNCHERS_BUSINESS = ("framework", "hosts", "launcher", "controller", "oversubscribe", "machine", "repeat")
 

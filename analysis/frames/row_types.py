@@ -40,6 +40,7 @@ class TrialKeys(TypedDict):
     micro_batches: int | None
     replicas: int | None
     buffers: str | None
+    tuned_for: str | None
     stage_cut: str | None
     bucket_bytes: int | None
     fusion_bytes: int | None

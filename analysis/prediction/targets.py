@@ -27,7 +27,7 @@ FUSIONS: Mapping[str, Fusion] = {
     "mpi_allreduce": fusion.AFTERWARDS,
 }
 ALONE = "single"  # whose step stands in for that of a framework without a run of its own with one worker
-KNOBS = ("bucket_bytes", "fusion_bytes", "cycle_seconds", "buffers")
+KNOBS = ("bucket_bytes", "fusion_bytes", "cycle_seconds", "buffers", "tuned_for")
 SPREAD = (
     *("framework", "workers", "allreduce", "launcher", "controller", "hosts", "oversubscribe", "global_batch"),
     *KNOBS,

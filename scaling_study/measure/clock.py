@@ -64,18 +64,15 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     meter, quiet = PowerMeter(gpus, ranks.local_rank), QuietMeter()
 
     # 1 warm-up: first-step costs (allocation, autotuning, the first negotiation) stay out of the window (F1).
-    # The first step is disturbed anyway, so what is counted rather than timed is counted there.
     console.warming_up()
     first_step_at = time.time()
     warmup_seconds: list[float] = []
     first: Loss = None
     while len(warmup_seconds) < window.warmup_steps or still_warming(warmup_seconds, trial, ranks):
         start = now(*ranks.devices)
-        if not warmup_seconds:
-            first = counted_step(step, workload, memory, wire, traffic)
-        else:
-            step(next(workload.batches))
+        loss = step(next(workload.batches))
         warmup_seconds.append(now(*ranks.devices) - start)
+        first = loss if first is None else first
     console.warmed_up(warmup_seconds)
 
     # 2 the timed window, in blocks; nothing but steps happens inside a block.
@@ -118,8 +115,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
         memory.stop()
         skipped_steps = skipped.since(before)
     # 3 the instrumented window: a quarter of the timed steps, at most ten.
-    if not window.warmup_steps:
-        counted_step(step, workload, memory, wire, traffic)
+    counted_step(step, workload, memory, wire, traffic)  # by now frameworks gather and reduce as in every step
     if timeline:
         timeline.begin(ranks.agree)
     instrumented = max(1, min(10, len(step_seconds) // 4))

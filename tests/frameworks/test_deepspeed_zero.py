@@ -26,7 +26,7 @@ NORM = 4  # of the gradients
 LARGEST_LAYER = 36_864
 BASE = Trial(
     framework="deepspeed_zero", launcher="torchrun", model="resnet8", batch_per_worker=8, data="synthetic",
-    device="cpu", workers=2, cores_per_worker=1, window=Window(1, 2, 0.0, None, 2),
+    device="cpu", workers=2, cores_per_worker=1, tuned_for="memory", window=Window(1, 2, 0.0, None, 2),
 )  # fmt: skip
 
 
@@ -80,6 +80,26 @@ def test_each_stage_moves_and_keeps_what_it_says_and_trains_as_one_process(tmp_p
         assert report.memory.get("gathered", 0) == (LARGEST_LAYER * 4 if stage == 3 else 0)
         assert report.memory["buckets"] == PARAMETERS * 4, "as DDP's"
         assert report.backend["zero_stage"] == stage
+
+
+@pytest.mark.parametrize(
+    ("stage", "moves", "whole", "buckets"),
+    [
+        (2, ZERO_2, 1, 2),
+        (3, {"reduce_scatter": PARAMETERS * 4, "all_gather": PARAMETERS * 4, "allreduce": 2 * NORM}, 1.5, 1),
+    ],
+)
+def test_tuned_for_speed_weights_stay_whole_and_a_second_bucket_fills_meanwhile(
+    tmp_path: Path, stage: int, moves: dict[str, int], whole: float, buckets: int
+) -> None:
+    """Every tensor of so small a model is below the threshold: stage 3 keeps it whole beside this worker's part."""
+    trial = with_keys(zero_stage=stage, tuned_for="speed", model="resnet8_groupnorm")
+    (gate,) = gates.gates_of(trial)
+    assert judged(gate, tmp_path / "gate")[1] == "passed"
+    for report in run(trial, tmp_path / "timed"):
+        assert moved(report) == moves
+        assert report.memory["buckets"] == buckets * PARAMETERS * 4
+        assert report.memory["parameters"] == pytest.approx(whole * PARAMETERS * 4, rel=1e-4)
 
 
 def test_stage_3_gathers_in_every_micro_batch_and_16_bit_gradients_are_half(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ VECTORS = 682  # of them normalisation and biases
 LAST_BLOCK, ROOT = 57_728, 1_114
 BASE = Trial(
     framework="torch_fsdp2", launcher="torchrun", model="resnet8", batch_per_worker=8, data="synthetic", device="cpu",
-    workers=2, cores_per_worker=1, window=Window(1, 2, 0.0, None, 2),
+    workers=2, cores_per_worker=1, tuned_for="memory", window=Window(1, 2, 0.0, None, 2),
 )  # fmt: skip
 
 
@@ -69,6 +69,14 @@ def test_ten_steps_in_fp64_are_those_of_one_process(tmp_path: Path, stage: int, 
         assert report.communication_bytes == {"all_gather": gathers * PARAMETERS * 8, "reduce_scatter": PARAMETERS * 8}
         assert report.memory["parameters"] == PARAMETERS * 4
         assert report.memory["gathered"] == at_once * 8
+
+
+def test_tuned_for_speed_the_outermost_unit_is_gathered_once(tmp_path: Path) -> None:
+    (gate,) = gates.gates_of(with_keys(tuned_for="speed"))
+    reports, verdict = judged(gate, tmp_path)
+    assert verdict == "passed"
+    for report in reports:
+        assert report.communication_bytes["all_gather"] == (2 * PARAMETERS - ROOT) * 8
 
 
 def test_16_bit_gradients_cost_no_more_than_their_rounding(tmp_path: Path) -> None:

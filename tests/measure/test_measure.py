@@ -86,12 +86,12 @@ def test_warm_up_timed_and_instrumented_steps_are_kept_apart(capsys):
     assert len(report.warmup_seconds) == 6
     assert len(report.step_seconds) == 20
     assert report.phases.steps == 5  # a quarter of the timed ones
-    assert calls == [False] * 26 + [True] * 5 + [True]  # the last one: when gradients arrive
+    assert calls == [False] * (26 + 1) + [True] * 5 + [True]  # the last one: when gradients arrive
     assert report.samples_seen == 20 * 4
     assert report.loss_last < report.loss_first
 
 
-def test_three_steps_warm_up_after_the_counted_one_unless_nothing_is_timed():
+def test_three_steps_warm_up_after_the_first_unless_nothing_is_timed():
     asked = Window(warmup_steps=1, min_steps=2, max_steps=2, min_seconds=0)
     assert len(run(asked)[0].warmup_seconds) == 4
     assert len(run(asked, find="max_batch")[0].warmup_seconds) == 1
@@ -244,7 +244,7 @@ class Allocator:
 
 
 def test_peak_memory_of_a_gpu_is_that_of_the_window(monkeypatch):
-    """Neither the unsharded model, cuDNN's trials and the counted step before it, nor what is looked at after it."""
+    """Neither the unsharded model nor cuDNN's trials before it, nor what is looked at after it."""
     allocator, gpu = Allocator(monkeypatch), torch.device("cuda", 0)
     memory = Memory(nn.Linear(8, 8), None, gpu)
     allocator.allocated(gpu, 900)

@@ -46,9 +46,9 @@ def test_the_warm_up_holds_the_first_block_to_max_seconds() -> None:
 @pytest.mark.parametrize(
     ("asked", "fastest", "steps"),
     [
-        (1, 0.1, 4),  # the counted one, and three
+        (1, 0.1, 4),  # the first, and three
         (3, 2.0, 4),
-        (1, 2.1, 2),  # long steps: one after the counted one
+        (1, 2.1, 2),  # long steps: one after the first
         (3, 60.0, 3),  # asked for
         (9, 0.1, 9),
         (0, 0.1, 0),  # none, and the report says so
