@@ -322,6 +322,7 @@ def laptop() -> Any:
     )
 
 
+@pytest.mark.slow
 def test_everything_but_training_imports_on_a_laptop_without_torch(laptop: Any) -> None:
     assert not {module.split(".")[0] for module in laptop["asked"]} & (TORCH | OPTIONAL), "not even where it is caught"
 

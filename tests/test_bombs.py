@@ -123,6 +123,7 @@ def read_bombs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[floa
     return {name: (seconds, said) for name, (_, seconds, said) in zip(BOMBS, lines, strict=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_in_seconds_and_300_mib(read_bombs: dict[str, tuple[float, list[str]]], name: str) -> None:
     seconds, said = read_bombs[name]
@@ -131,6 +132,7 @@ def test_a_bomb_is_refused_in_seconds_and_300_mib(read_bombs: dict[str, tuple[fl
     assert seconds < SECONDS
 
 
+@pytest.mark.slow
 def test_as_much_as_can_be_planned_is_planned_in_seconds(
     study_file: Callable[..., Path], machine: Callable[..., Machine]
 ) -> None:

@@ -49,6 +49,7 @@ def error_of(done: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
+@pytest.mark.slow
 def test_help_is_quick_and_names_the_options(tmp_path):
     start = time.monotonic()
     done = sweep("--help", cwd=tmp_path)
@@ -155,6 +156,7 @@ def test_a_larger_batch_than_one_out_of_memory_is_implied_and_no_failure_of_its_
     assert really.returncode == 1 and "oom: single-resnet8-b2-" in really.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -187,6 +189,7 @@ def test_every_problem_of_a_study_is_reported_with_its_line(tiny):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_insisting_on_data_that_is_not_there_is_one_sentence_before_anything_runs(tiny):
     (tiny / "tiny.yaml").write_text(TINY.replace("synthetic", "cifar10"))
     no_network = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy")}
@@ -196,6 +199,7 @@ def test_insisting_on_data_that_is_not_there_is_one_sentence_before_anything_run
     assert not (tiny / "results").exists()
 
 
+@pytest.mark.slow
 def test_a_results_folder_that_cannot_be_written_is_one_sentence(tiny):
     done = sweep("tiny.yaml", "--results", "tiny.yaml/results", cwd=tiny)
     assert done.returncode == 1

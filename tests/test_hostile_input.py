@@ -161,6 +161,7 @@ def mutated(draw: st.DrawFn) -> Any:
     return value
 
 
+@pytest.mark.slow
 @given(mutated(), st.booleans(), st.sampled_from([(2, 0), (64, 0), (8, 2)]))
 def test_any_mutated_study_gives_a_plan_or_a_few_clear_lines(
     study_file: Callable[..., Path], machine: Callable[..., Machine], value: Any, small: bool, size: tuple[int, int]
@@ -206,6 +207,7 @@ def test_any_values_at_their_limits_give_a_plan_or_a_few_clear_lines(
     answer(study_file(dumped(value)), machine(*size))
 
 
+@pytest.mark.slow
 @given(st.sampled_from(SHIPPED), st.data(), st.booleans())
 def test_any_study_cut_doubled_or_torn_gives_a_plan_or_a_few_clear_lines(
     study_file: Callable[..., Path], machine: Callable[..., Machine], path: Path, data: st.DataObject, small: bool
@@ -324,6 +326,7 @@ def test_what_trains_comes_from_installed_packages_alone(study_file: Callable[..
             study.load(study_file(dumped({"study": "a", "sweeps": [{"framework": "single", "model": name}]})))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -346,6 +349,7 @@ def test_a_command_line_is_quoted_short_and_printable(tmp_path: Path, arguments:
     assert said in line and line.isprintable() and len(line) < 3000
 
 
+@pytest.mark.slow
 def test_a_results_folder_may_have_any_name(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("study: a\nsweeps: [{framework: single}]\n")
     argv = [sys.executable, str(CHECKOUT / "run_sweep.py"), "a.yaml", "--dry-run", "--results", "x[/] [red]y"]

@@ -60,6 +60,7 @@ def test_buffers_hold_neighbours() -> None:
     assert list(joined([3, 3, 3, 9, 1], 6)) == [6, 3, 9, 1]
 
 
+@pytest.mark.slow
 def test_predictions_hold_on_clusters_of_every_size() -> None:
     """A few of what `python -m benchmarks prediction` runs many of."""
     for index in range(len(WORKERS)):

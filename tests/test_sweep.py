@@ -39,12 +39,14 @@ def test_a_good_trial_is_recorded_with_all_that_reproduces_it(plan_for, tmp_path
     assert summary.throughput(record) == pytest.approx(320.0)
 
 
+@pytest.mark.slow
 def test_a_crash_is_a_result_with_its_cause(plan_for, tmp_path):
     record = outcome_of(plan_for("crash"), tmp_path)
     assert (record.status, record.reason) == ("failed", "rank 0: the planted bug")
     assert "ValueError: the planted bug" in record.error and record.ranks == []
 
 
+@pytest.mark.slow
 def test_running_out_of_memory_is_oom(plan_for, tmp_path):
     record = outcome_of(plan_for("run_out_of_memory"), tmp_path)
     assert record.status == "oom" and "can't allocate memory" in record.reason
@@ -62,6 +64,7 @@ def test_the_largest_batch_that_fits_is_found_by_really_running_out_of_memory(pl
     assert record.ranks[0].samples_per_step == 40
 
 
+@pytest.mark.slow
 def test_a_failure_of_another_kind_ends_the_search_for_the_largest_batch(plan_for, tmp_path):
     plan = plan_for("crash")
     planned = plan.configurations[0]
@@ -70,6 +73,7 @@ def test_a_failure_of_another_kind_ends_the_search_for_the_largest_batch(plan_fo
     assert (record.status, record.reason, record.found) == ("failed", "rank 0: the planted bug", {})
 
 
+@pytest.mark.slow
 def test_a_hang_is_a_time_out_and_leaves_nothing_behind(plan_for, tmp_path):
     record = outcome_of(plan_for("hang", timeout_seconds=1.0), tmp_path)
     assert (record.status, record.reason) == ("timeout", "not finished after 1 s")
@@ -94,6 +98,7 @@ def test_unsupported_is_recorded_once_and_starts_nothing(plan_for, tmp_path):
     assert (record.status, record.reason, record.total_seconds) == ("unsupported", "no such device", None)
 
 
+@pytest.mark.slow
 def test_a_failure_does_not_stop_the_others(plan_for, tmp_path):
     seen, _ = run(plan_for("crash", "take_a_second", "say_nothing"), tmp_path)
     assert sorted(r.status for r in seen.ended) == ["failed", "failed", "ok"]
@@ -133,6 +138,7 @@ def test_an_unfinished_trial_is_run_again_from_the_start(plan_for, tmp_path):
     assert [r.status for r in seen.ended] == ["ok"]
 
 
+@pytest.mark.slow
 def test_interruption_keeps_what_is_finished_and_leaves_the_running_trial_open(plan_for, tmp_path, monkeypatch):
     monkeypatch.setenv("SECONDS", "1")
     plan = plan_for("take_a_second", repeats=3, max_repeats=3)
@@ -198,6 +204,7 @@ def test_one_or_two_repeats_are_what_was_asked_for(plan_for, tmp_path, repeats):
     assert len(seen.ended) == repeats
 
 
+@pytest.mark.slow
 def test_a_retry_that_is_interrupted_loses_nothing(plan_for, tmp_path, monkeypatch):
     plan = plan_for("take_a_second")
     first, _ = run(plan, tmp_path)
@@ -276,6 +283,7 @@ def test_larger_batches_than_one_that_really_ran_out_of_memory_are_not_run(plan_
     assert run(plan, tmp_path)[0].started == [], "what was run then stays, and so does what is still implied"
 
 
+@pytest.mark.slow
 def test_what_was_implied_is_run_once_what_it_rests_on_is_ok(plan_for, tmp_path, monkeypatch):
     """A machine with less memory for a while."""
     plan = plan_for("fails_from", batches=(32, 64, 128))

@@ -77,6 +77,7 @@ def test_only_the_repeat_sets_trials_of_one_configuration_apart() -> None:
     assert len({t.id for t in trials}) == 29
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(*[st.sampled_from([None, value]) for value in ANOTHER.values()]), max_size=20, unique=True))
 def test_no_two_trials_share_an_id(choices: list[tuple[Any, ...]]) -> None:
     trials = [

@@ -128,6 +128,7 @@ def sources() -> list[Path]:
     return [CHECKOUT / name for name in ours if (CHECKOUT / name).exists()]
 
 
+@pytest.mark.slow
 def test_nothing_in_the_repository_runs_what_a_file_says() -> None:
     assert len(sources()) > 150
     found = {

@@ -22,6 +22,7 @@ from analysis.text import file_names
 ONE, TWO = Planted(), Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
 
 
+@pytest.mark.slow
 def test_it_writes_everything_where_the_page_says(tmp_path: Path) -> None:
     planted, about = default_study()
     made = analysis.write(plant(tmp_path, planted, **about))
@@ -37,6 +38,7 @@ def test_it_writes_everything_where_the_page_says(tmp_path: Path) -> None:
     assert list(pd.read_csv(tmp_path / "configurations.csv"))[:-1] == list(configurations.COLUMNS)
 
 
+@pytest.mark.slow
 def test_a_second_run_replaces_what_the_first_made_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +143,7 @@ def imported(code: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
+@pytest.mark.slow
 def test_help_needs_no_pandas_and_tables_need_no_seaborn_or_torch(tmp_path: Path) -> None:
     plant(tmp_path, [ONE])
     assert not imported("import analysis, analysis.__main__") & {"pandas", "seaborn", "matplotlib", "torch", "scipy"}

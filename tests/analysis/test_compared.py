@@ -87,6 +87,7 @@ def test_results_against_themselves_show_no_regression(
     assert said.err == ""
 
 
+@pytest.mark.slow
 def test_what_became_slower_is_a_regression(example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     a, b = example("a"), changed(example("b"), scaled(0.7), only="resnet18-b64")
     assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == compare.REGRESSION
@@ -115,6 +116,7 @@ def test_what_all_share_is_in_the_headline_and_no_regression_of_any(
     )
 
 
+@pytest.mark.slow
 def test_another_machine_is_refused_and_named(
     example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,6 +233,7 @@ def planned(folder: Path, configurations: Iterable[Planted]) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_what_is_deleted_in_b_though_it_is_planned_is_no_pass(
     example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

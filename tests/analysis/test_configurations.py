@@ -91,6 +91,7 @@ def test_the_baseline_itself_is_one_without_doubt(tmp_path: Path) -> None:
     assert pd.isna(row.speedup_low)
 
 
+@pytest.mark.slow
 def test_weak_scaling_compares_the_same_batch_per_worker(tmp_path: Path) -> None:
     big = replace(SINGLE, batch_per_worker=64, speed=120.0)
     row = row_of(read(tmp_path, [SINGLE, big, TWO], baseline=BASELINE), TWO)
@@ -199,6 +200,7 @@ def test_no_difference_is_a_test_of_equivalence(tmp_path: Path) -> None:
     assert verdicts == {32: "not resolved", 64: "no difference", 128: "slower"}
 
 
+@pytest.mark.slow
 def test_of_many_equal_pairs_none_is_called_faster_or_slower_in_95_percent_of_studies() -> None:
     studies, rng, wide = times(300, 10_000), np.random.default_rng(23), 8
     keys = dict.fromkeys(KEYS) | {"framework": "horovod", "workers": 2}

@@ -45,6 +45,7 @@ def in_children(monkeypatch: pytest.MonkeyPatch, does: Callable[[], Any]) -> Non
     monkeypatch.setattr(throughput, "draw", lambda read: draw(read) if os.getpid() == here else does())
 
 
+@pytest.mark.slow
 def test_two_processes_draw_what_one_does(read: Results, tmp_path: Path) -> None:
     one, two = (drawing.write(read, tmp_path / str(n), processes=n) for n in (1, 2))
     assert len(one) > 2
@@ -53,6 +54,7 @@ def test_two_processes_draw_what_one_does(read: Results, tmp_path: Path) -> None
         assert a.read_bytes() == b.read_bytes(), a.name
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_costs_no_figure(
     read: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
@@ -61,6 +63,7 @@ def test_a_process_that_dies_costs_no_figure(
     assert [one.name for one in drawing.write(read, tmp_path / "died", processes=2)] == [one.name for one in whole]
 
 
+@pytest.mark.slow
 def test_without_room_for_processes_one_draws(
     read: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
@@ -78,6 +81,7 @@ def test_without_room_for_processes_one_draws(
         assert [one.name for one in drawing.write(read, tmp_path / name, processes=2)] == whole
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_leaves_no_half_a_file(
     read: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
@@ -110,6 +114,7 @@ def test_a_full_disk_ends_it(read: Results, tmp_path: Path, monkeypatch: pytest.
         drawing.write(read, tmp_path, Salvage(), processes=2)
 
 
+@pytest.mark.slow
 def test_a_poster_has_fewer_points_an_inch(read: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from PIL import Image
 
@@ -119,6 +124,7 @@ def test_a_poster_has_fewer_points_an_inch(read: Results, tmp_path: Path, monkey
         assert width * height <= 50_000 * 1.02, one.name
 
 
+@pytest.mark.slow
 def test_vectors_are_to_a_hundredth_of_a_point_and_words_are_whole(read: Results, tmp_path: Path) -> None:
     made = {one.name: one.paths[1].read_text(encoding="utf-8") for one in drawing.write(read, tmp_path)}
     assert not any(drawing.FURTHER.search(place) for text in made.values()
@@ -126,6 +132,7 @@ def test_vectors_are_to_a_hundredth_of_a_point_and_words_are_whole(read: Results
     assert read.study.machine_text in made["throughput"].replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_it_ends_with_its_processes(tmp_path: Path) -> None:
     """Nothing is left behind by a command that drew with several."""
     planted_study(tmp_path / "study")

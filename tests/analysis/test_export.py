@@ -85,6 +85,7 @@ def test_tensorboard_reads_it_back(study: Path, tmp_path: Path, capsys: pytest.C
     assert lost.hparams["status"].string_value == "oom"
 
 
+@pytest.mark.slow
 def test_mlflow_reads_it_back(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "ml flow"
     exported(study, "mlflow", folder, capsys)
@@ -120,6 +121,7 @@ def offline(path: Path) -> Iterator[Any]:
             whole = b""
 
 
+@pytest.mark.slow
 def test_wandb_leaves_offline_runs(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "wb"
     exported(study, "wandb", folder, capsys)
@@ -145,6 +147,7 @@ def test_wandb_leaves_offline_runs(study: Path, tmp_path: Path, capsys: pytest.C
     assert b"speedup" in b"".join(path.read_bytes() for path in files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", list(export.TOOLS))
 def test_the_same_place_twice_is_refused(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: str
@@ -156,6 +159,7 @@ def test_the_same_place_twice_is_refused(
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", list(export.TOOLS))
 def test_names_of_any_length_and_letters_are_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: str
@@ -170,6 +174,7 @@ def test_names_of_any_length_and_letters_are_taken(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "results"]
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_database_is_one_line(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

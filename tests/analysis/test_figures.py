@@ -36,6 +36,7 @@ STEPS = {f"{kind}-{model}" for kind in ("steps", "distributions") for model in B
 CHOICE = {"throughput", "allreduce-gain", "drift", "frontier", "pareto"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -60,6 +61,7 @@ def test_axes_have_names_with_units() -> None:
     assert "throughput with fp16 / with fp32" in shown(made["allreduce-gain"])
 
 
+@pytest.mark.slow
 def test_every_figure_names_study_machine_date_and_data() -> None:
     for name, data in (("default", "cifar10 data"), ("synthetic", "SYNTHETIC DATA")):
         for figure in drawn(name).values():
@@ -68,6 +70,7 @@ def test_every_figure_names_study_machine_date_and_data() -> None:
                 assert words in text
 
 
+@pytest.mark.slow
 def test_failures_are_drawn_where_they_happened() -> None:
     made = drawn("published")
     assert "2 workers, fp32: oom at 512; timeout at 1024" in shown(made["throughput"])
@@ -106,6 +109,7 @@ def test_oversubscribed_points_are_named_not_drawn_as_speedup(tmp_path: Path) ->
     assert "batch 32: oversubscribed at 4" in shown(figure)
 
 
+@pytest.mark.slow
 def test_files_are_png_and_svg_with_text_in_it_and_repeat_exactly(
     tmp_path: Path, draw_only: Callable[..., None]
 ) -> None:  # fmt: skip
@@ -130,6 +134,7 @@ def test_drawing_leaves_no_style_behind() -> None:
     assert dict(mpl.rcParams) == before
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.floats(2.0, 4.0))
 def test_end_labels_keep_their_distance_and_order(heights: list[float], panel: float) -> None:
     with style.applied():
@@ -151,6 +156,7 @@ def test_too_many_failures_become_one_row() -> None:
     assert row.xs == tuple(float(i) for i in range(9))
 
 
+@pytest.mark.slow
 def test_what_may_not_be_compared_is_hollow_marked_and_said() -> None:
     made = drawn("ten frameworks")
     for name in ("throughput", "frameworks"):
@@ -197,6 +203,7 @@ def test_text_models_have_axes_of_sentences() -> None:
     assert "throughput (sentences/s)" in shown(figure) and "throughput (samples/s)" in shown(figure)
 
 
+@pytest.mark.slow
 def test_what_was_only_implied_is_a_hollow_cross_beside_the_solid_ones_of_what_was_measured() -> None:
     made = drawn("implied")
     for name in ("throughput", "speedup-resnet50", "allreduce-gain"):

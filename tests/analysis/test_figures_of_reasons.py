@@ -45,6 +45,7 @@ def bars(axis: Axes) -> list[Rectangle]:
     return [patch for container in axis.containers for patch in container.patches]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_figure_is_tidy(name: str) -> None:
     made = planted(name)[1]
@@ -199,6 +200,7 @@ def test_a_band_needs_repeats() -> None:
 # --- files ---
 
 
+@pytest.mark.slow
 def test_all_of_it_is_written_by_the_command(tmp_path: Path) -> None:
     folder = plant_reasons(tmp_path, "superlinear")
     made = {path.relative_to(folder).as_posix() for path in outputs.write(folder, page=False)}

@@ -22,7 +22,8 @@ from analysis.findings.evidence import Evidence
 STATISTICAL = {"superlinear", "F4", "drift", "noise", "F1", "slowing"}
 STUDIES, DRAWS = times(80, 1000), times(5, 1)  # in all; of each that was planted
 ALLOWED = 0.05  # of studies, by each detector
-pytestmark = pytest.mark.timeout(7200 if LONG else 300)  # whichever test is the first has all studies simulated
+# Whichever test is the first has all studies simulated.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200 if LONG else 300)]
 
 
 @pytest.fixture(scope="module")

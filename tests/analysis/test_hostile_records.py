@@ -18,6 +18,7 @@ from analysis.__main__ import main
 from analysis.frames import results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WORDS)
 def test_words_of_others_make_no_markdown_and_no_html(tmp_path: Path, kind: str) -> None:
     read = results.read(results_of(tmp_path, WORDS[kind]))
@@ -43,6 +44,7 @@ def test_a_terminal_is_told_nothing_but_colours(tmp_path: Path, kind: str, width
         assert "[red]" in said
 
 
+@pytest.mark.slow
 def test_words_of_others_are_only_words_in_figures_and_csv(tmp_path: Path) -> None:
     made = analysis.write(results_of(tmp_path, f"<script>alert(1)</script> {WORDS['mathematics']} {WORDS[XML]}"))
     assert all(path.parent in (tmp_path, tmp_path / "tables", tmp_path / "figures") for path in made)

@@ -55,6 +55,7 @@ def test_a_planted_knee_is_found(name: str, share: float) -> None:
     assert made.workers == pytest.approx(min(truth(name, share), made.looked), abs=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Amdahl", "USL", "root"])
 def test_its_interval_holds_it(name: str) -> None:
     inside = 0

@@ -84,6 +84,7 @@ def test_without_a_kink_nothing_of_the_kind_is_said(folder: Path) -> None:
     assert "No straight line" not in " ".join(listed(reading.read(folder)).notes)
 
 
+@pytest.mark.slow
 def test_several_probes_have_to_be_told_apart(folder: Path) -> None:
     first, other = plant_probe(folder), plant_probe(folder, launcher="horovodrun", controller="gloo")
     read = reading.read(folder)
@@ -132,6 +133,7 @@ def test_three_repeats_have_an_interval_between_them(folder: Path) -> None:
     assert (made.seconds_low < made.seconds).all() and (made.seconds < made.seconds_high).all()
 
 
+@pytest.mark.slow
 def test_a_person_reads_both_numbers_with_how_sure_they_are(folder: Path) -> None:
     plant_probe(folder)
     made = listed(reading.read(folder))
@@ -160,6 +162,7 @@ def test_numbers_have_the_units_in_which_people_say_them() -> None:
 # --- beside trainings ---
 
 
+@pytest.mark.slow
 def test_a_probe_is_nobodys_competitor(folder: Path, draw_only: Callable[..., None]) -> None:
     """It stands in results.csv, and in no table or figure of trainings."""
     draw_only("throughput", "network")
@@ -176,6 +179,7 @@ def test_a_probe_is_nobodys_competitor(folder: Path, draw_only: Callable[..., No
     assert "network_probe" not in (folder / "configurations.csv").read_text()
 
 
+@pytest.mark.slow
 def test_a_study_of_probes_alone_has_its_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = plant(tmp_path / "planted", [])
     plant_probe(folder)
@@ -242,6 +246,7 @@ def test_a_point_for_each_size_and_a_line_that_fits_them(folder: Path) -> None:
     assert isclose(float(np.asarray(bus.get_ydata())[-1]), 0.5 * SIZES[-1] / (ALPHA + BETA * SIZES[-1]), rel_tol=0.03)
 
 
+@pytest.mark.slow
 def test_the_figure_says_what_it_shows() -> None:
     text = shown(drawn("networks")["network"])
     for name in ("Horovod (gloo), 2 workers, busy", "mpi4py, 2 workers, idle", "torch.distributed (Gloo), 2 workers"):

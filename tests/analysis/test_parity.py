@@ -56,6 +56,7 @@ def terminal(folder: Path, width: int = 100) -> str:
 # --- rows ---
 
 
+@pytest.mark.slow
 def test_a_gate_is_a_row_of_results_csv_and_of_nothing_else(tmp_path: Path) -> None:
     done = study(tmp_path, ALL, configurations=[one.trial().configuration for one in ALL])
     asked = gates.needed(one.trial() for one in ALL)

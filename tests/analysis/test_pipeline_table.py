@@ -191,6 +191,7 @@ def test_pipelines_are_told_apart_in_tables(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_files_are_written_where_there_are_pipelines_and_nowhere_else(tmp_path: Path) -> None:
     made = {path.name for path in outputs.write_tables(read(tmp_path, GPIPE), tmp_path / "tables")}
     assert {"pipeline.md", "pipeline.csv"} <= made

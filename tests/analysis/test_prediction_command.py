@@ -34,6 +34,7 @@ def predicted(folder: Path, *flags: str) -> int:
     return main(["predict", str(folder), "--workers", "4,64,512", *flags])
 
 
+@pytest.mark.slow
 def test_it_writes_a_table_and_a_figure_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = plant(tmp_path, [ONE, TWO, replace(ONE, model="resnet8", speed=900.0)])
     assert predicted(folder, *LINK) == 0
@@ -62,6 +63,7 @@ def test_a_hundred_thousand_workers_take_a_second(tmp_path: Path) -> None:
     assert time.process_time() - started < 1
 
 
+@pytest.mark.slow
 def test_hosts_bring_the_algorithms_that_know_of_them(tmp_path: Path) -> None:
     folder = plant(tmp_path, [ONE])
     assert predicted(folder, *HOSTS, "-q") == 0
@@ -94,6 +96,7 @@ def test_what_was_measured_stands_beside_it(tmp_path: Path, capsys: pytest.Captu
     assert header.endswith("| measured samples/s | error | noise |")
 
 
+@pytest.mark.slow
 def test_the_errors_behind_a_median_are_counted_and_the_worst_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,6 +139,7 @@ def test_a_note_of_brackets_stands_only_where_the_table_has_them(
     assert "Brackets: 95 %, from the spread between the repeats" in text and " [" in text
 
 
+@pytest.mark.slow
 def test_a_network_that_the_study_probed_needs_no_flags(tmp_path: Path) -> None:
     """Planted: 50 us and 2 GB/s for two workers on one host, four times as slow on busy cores."""
     folder = plant(tmp_path, [replace(ONE, framework="torch_ddp"), replace(TWO, framework="torch_ddp")])
@@ -214,6 +218,7 @@ def test_a_study_with_nothing_to_predict_from_says_so(tmp_path: Path, capsys: py
     assert "does not exist" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_tables_of_the_study_leave_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`python -m analysis RESULTS` deletes what it no longer makes, and never what predict made."""
 
@@ -234,6 +239,7 @@ BATCHES = [replace(one, batch_per_worker=batch) for one in (ONE, TWO) for batch 
 WIDE = Network(Link(5e-6, 1 / 3e9), Link(1e-6, 1e-10), 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", [[ONE], [ONE, TWO], BATCHES[:1] + BATCHES[4:5], BATCHES], ids=["1", "2", "1b", "4"])
 @pytest.mark.parametrize("workers", [(2,), (1, 2, 8, 64, 512, 4096, 32768, 100_000), (7, 8, 9)])
 def test_no_text_of_the_figure_covers_another_or_leaves_the_sheet(

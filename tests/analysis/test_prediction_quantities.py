@@ -93,6 +93,7 @@ def test_what_is_no_list_of_workers(text: str, said: str) -> None:
     assert str(error.value) == said
 
 
+@pytest.mark.slow
 @given(st.text(max_size=12))
 def test_whatever_is_typed_is_a_value_or_one_line(text: str) -> None:
     for parse in (quantities.bandwidth, quantities.duration, quantities.size, quantities.workers):

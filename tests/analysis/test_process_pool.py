@@ -50,6 +50,7 @@ def test_nothing_to_do_is_done() -> None:
     assert process_pool.run_tasks(lambda number: number, [], 2) == {}
 
 
+@pytest.mark.slow
 def test_where_a_process_dies_what_was_done_stays_and_the_rest_is_left_to_the_caller(tmp_path: Path) -> None:
     def task(number: int) -> int:
         (tmp_path / str(number)).touch()

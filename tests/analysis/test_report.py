@@ -57,6 +57,7 @@ def test_the_sections_are_in_the_order_in_which_they_are_wanted(tmp_path: Path) 
     assert not report.lost
 
 
+@pytest.mark.slow
 def test_the_answer_names_the_fastest_with_its_interval_and_what_may_be_as_fast(tmp_path: Path) -> None:
     one = Planted("single", speed=100.0, noise=0.001)
     two = replace(one, framework="horovod", workers=2, allreduce="fp32", speed=180.0)
@@ -106,6 +107,7 @@ def test_the_fastest_of_some_says_whom_it_leaves_aside(tmp_path: Path) -> None:
     assert report.sections[0].lead.endswith(", 1 other with fewer than 3 repeats not ranked.")
 
 
+@pytest.mark.slow
 def test_no_row_of_single_runs_has_a_slowest(tmp_path: Path) -> None:
     def marked(folder: Path, repeats: int) -> list[str]:
         one = Planted("single", repeats=repeats, noise=0.01)
@@ -179,6 +181,7 @@ def test_what_failed_stands_with_its_cause(tmp_path: Path) -> None:
     assert "failed: rank 1: exit code 9" in text and "3 of 6 trials are not ok" in text and "it did not work" in text
 
 
+@pytest.mark.slow
 def test_parity_is_said_whether_it_was_checked_or_not(tmp_path: Path) -> None:
     planted, about = default_study()
     assert "Parity was not checked: no gate was run." in text_of(made(tmp_path / "a", planted, **about))
@@ -191,6 +194,7 @@ def test_parity_is_said_whether_it_was_checked_or_not(tmp_path: Path) -> None:
 # --- as files ---
 
 
+@pytest.mark.slow
 def test_all_of_it_is_written_beside_each_other(tmp_path: Path) -> None:
     folder = plant(tmp_path / "r", [Planted(), Planted("horovod", workers=2, allreduce="fp32", speed=160.0)])
     (folder / "study.yaml").write_text("study: cifar10-scaling  # as it was\n")
@@ -238,6 +242,7 @@ def test_the_command_says_where_the_page_is_and_what_is_wrong(
     assert capsys.readouterr().err == f"error: {tmp_path / 'none'} does not exist\n"
 
 
+@pytest.mark.slow
 def test_the_same_results_are_the_same_page(tmp_path: Path) -> None:
     plant(tmp_path, [Planted(), Planted("horovod", workers=2, allreduce="fp32")])
     first = [path.read_bytes() for path in outputs.write(tmp_path, page=True)]
@@ -287,6 +292,7 @@ def breaks(*_: object, **__: object) -> None:
     raise ZeroDivisionError("nobody foresaw it")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("place", "what"),

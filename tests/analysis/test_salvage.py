@@ -46,6 +46,7 @@ def test_strictly_nothing_is_salvaged() -> None:
         NOTHING.made("a table", breaks, "")
 
 
+@pytest.mark.slow
 def test_tables_and_figures_that_fail_leave_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,7 @@ def compared(name: str, counts: tuple[int, ...] = COUNTS, **more: object) -> Com
 NUMBERS = st.floats(-10, 10).map(lambda value: round(value, 3))
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_it_is_lawsons_and_hansons(data: st.DataObject) -> None:
     rows, columns = data.draw(st.integers(3, 6)), data.draw(st.integers(1, 3))
@@ -76,6 +77,7 @@ def test_coefficients_are_the_planted_seconds() -> None:
     assert re.fullmatch(r"0\.01 \+ 6\.25e-05 \(n-1\) \+ 0\.0031[23] \(n-1\)/n", made.best.formula)
 
 
+@pytest.mark.slow
 def test_with_noise_the_planted_law_is_the_best_or_not_told_apart_from_it() -> None:
     for name, law in (("USL", "USL"), ("ring", "alpha-beta"), ("tree", "alpha-beta"), ("Amdahl", "Amdahl")):
         kept = [law in {one.law.name for one in compared(name, seed=seed).kept} for seed in range(20)]
@@ -97,6 +99,7 @@ def test_where_no_law_describes_what_was_measured_nothing_is_said_of_more() -> N
     assert not compared("ring", repeats=1).why, "of single runs nobody knows the noise"
 
 
+@pytest.mark.slow
 def test_a_law_that_is_right_is_believed() -> None:
     doubted = sum(bool(compared(name, noise=0.02, seed=seed).why) for name in WEAK for seed in range(20))
     assert doubted == 0
@@ -145,6 +148,7 @@ def test_intervals_hold_the_truth_beyond_the_largest_count(name: str, seed: int)
     assert hits[64] >= 93 and hits[128] >= 90, f"{name}: {hits}"
 
 
+@pytest.mark.slow
 def test_a_few_of_the_same() -> None:
     for name, law in WEAK.items():
         inside = 0

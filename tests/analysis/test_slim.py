@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
 from planted import default_study, plant
 
 from analysis.figures import drawing
@@ -36,6 +37,7 @@ def drawn(svg: bytes) -> list[tuple[object, ...]]:
     return found
 
 
+@pytest.mark.slow
 def test_it_draws_the_same_in_far_fewer_bytes(tmp_path: Path) -> None:
     read = results.read(planted_study(tmp_path / "study"))
     for one in drawing.write(read, tmp_path):

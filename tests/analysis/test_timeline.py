@@ -96,6 +96,7 @@ def test_schedules_of_a_model_stand_below_each_other_on_one_scale() -> None:
     assert "All on one scale of time" in shown(made["timelines-transformer_lm"])
 
 
+@pytest.mark.slow
 def test_two_that_differ_in_nothing_their_names_say_have_a_file_each() -> None:
     made = timeline.draw(read(GPIPE, replace(GPIPE, stage_cut="3,1", shares=(0.7, 0.3))))
     assert len(made) == 3
@@ -110,6 +111,7 @@ def test_of_replicas_the_first_is_shown() -> None:
     assert "Of several replicas, the first." in shown(figure)
 
 
+@pytest.mark.slow
 def test_too_many_are_counted() -> None:
     many = [replace(GPIPE, batch=batch, steps=1, repeats=1) for batch in range(16, 16 + timeline.MOST_PANELS + 2)]
     figure = timeline.draw(read(*many))["timelines-transformer_lm"]

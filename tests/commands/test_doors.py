@@ -135,6 +135,7 @@ def test_slurm_has_a_command_for_each_option_of_a_sweep(study: Path, capsys: pyt
     assert f"{script} tiny.yaml --where batch_per_worker=4 &" in scripts[0][-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["run_sweep.py"], ["-m", "scaling_study.parity"], ["-m", "analysis"]], ids=lambda words: words[-1]
 )
@@ -145,6 +146,7 @@ def test_a_door_is_a_real_process_with_an_exit_code(words: list[str], study: Pat
     assert done.returncode == 2 and done.stderr.startswith("error: No such option") and not done.stdout
 
 
+@pytest.mark.slow
 def test_what_runs_no_analysis_loads_none() -> None:
     """pandas and matplotlib take longer to load than a plan takes to make."""
     program = (

@@ -67,6 +67,7 @@ def test_nothing_is_downloaded_for_a_study_whose_baseline_matches_nothing(
     assert "baseline framework=horovod matches no trial" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_end_of_a_sweep_reads_every_record_once(planted_results: Path) -> None:
     global opened
     opened = []

@@ -62,6 +62,7 @@ def test_a_good_trial_is_started_once(running: Callable[..., Attempt]) -> None:
     assert (attempt.outcome.status, attempt.number, attempt.all_notes) == ("ok", 1, [])
 
 
+@pytest.mark.slow
 def test_what_fails_of_itself_is_started_once(running: Callable[..., Attempt], tmp_path: Path) -> None:
     for script in ("crash", "say_nothing", "run_out_of_memory"):
         attempt = running(script)
@@ -120,6 +121,7 @@ def test_who_asks_the_sweep_to_end_is_not_kept_waiting(
     assert attempt.outcome.status == "cancelled" and time.monotonic() - start < 30
 
 
+@pytest.mark.slow
 def test_a_launcher_is_told_a_port_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted launcher prints what it is told, and its own port is taken."""
     table = Framework("told", str(HERE / "scripts_that" / "crash.py"), ("told",), (), FRAMEWORKS["single"].axes)

@@ -75,6 +75,7 @@ def test_who_is_watched():
     assert not watchable(Trial(find="parity")) and not watchable(Trial(find="max_batch"))
 
 
+@pytest.mark.slow
 def test_nothing_that_is_timed_or_counted_runs_under_watch(tmp_path):
     """One step after all others has the hooks; warm-up, timed and instrumented steps have none."""
     workload, phase = toy(), Phase(CPU)

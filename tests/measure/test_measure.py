@@ -16,9 +16,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from scaling_study.measure import Phase, Training, Wire, ddp_buckets, measure
+from scaling_study.measure import Phase, Training, Wire, clock, ddp_buckets, measure
 from scaling_study.measure.console import Console
 from scaling_study.measure.memory import Memory
+from scaling_study.measure.peak import Peak
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.ranks import Ranks
 from scaling_study.records import summary
@@ -28,6 +29,15 @@ from scaling_study.trial import Trial, Window
 from scaling_study.workloads import Workload
 
 CPU = torch.device("cpu")
+
+
+PEAK = Peak(5e9, 2e9)
+
+
+@pytest.fixture(autouse=True)
+def quick_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the device could do at most takes longer to measure than a toy; test_peak.py does."""
+    monkeypatch.setattr(clock, "measure_peak", lambda device, precision, tf32: PEAK)
 
 
 def toy(steps_per_epoch: int = 7) -> Workload:
@@ -89,6 +99,7 @@ def test_warm_up_timed_and_instrumented_steps_are_kept_apart(capsys):
     assert calls == [False] * (26 + 1) + [True] * 5 + [True]  # the last one: when gradients arrive
     assert report.samples_seen == 20 * 4
     assert report.loss_last < report.loss_first
+    assert Peak(report.peak_flops_per_second, report.peak_bytes_per_second) == PEAK
 
 
 def test_three_steps_warm_up_after_the_first_unless_nothing_is_timed():

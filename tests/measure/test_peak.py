@@ -27,6 +27,7 @@ def test_every_precision_has_a_peak(precision: str) -> None:
     assert made.bytes_per_second is not None and 1e8 < made.bytes_per_second < 1e13
 
 
+@pytest.mark.slow
 def test_it_is_the_fastest_call_that_counts() -> None:
     pauses = iter([0.001, 0.4, 0.05, *[0.4] * 1000])
     assert 0.05 <= fastest(lambda: time.sleep(next(pauses)), CPU, 0.0) < 0.4, "the first, 1 ms, is not counted"

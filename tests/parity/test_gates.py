@@ -157,6 +157,7 @@ def test_batch_size_workers_and_rate_need_no_gate_of_their_own(trial, batch, wor
         assert gates.gate_ids(other) == gates.gate_ids(trial)
 
 
+@pytest.mark.slow
 @given(st.lists(anything, max_size=6))
 def test_a_study_runs_each_gate_once_and_has_those_of_every_configuration(trials):
     ids = [gate.id for gate in gates.needed(trials)]

@@ -72,6 +72,7 @@ def test_a_port_that_stays_taken_is_left_to_its_holder_who_is_named(
     assert why.endswith(f"; {port} was used instead")
 
 
+@pytest.mark.slow
 def test_a_port_that_is_given_back_meanwhile_is_taken(taken: socket.socket) -> None:
     held = taken.getsockname()[1]
     threading.Timer(0.6, taken.close).start()

@@ -73,6 +73,7 @@ def test_the_end_is_noticed_at_once(run):
     assert min(run("pass")[0].seconds for _ in range(3)) < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grandchild", [SLEEP, DEAF], ids=["plain", "ignores TERM"])
 def test_time_out_ends_the_whole_tree_across_sessions(run, grandchild):
     start = time.monotonic()
@@ -82,6 +83,7 @@ def test_time_out_ends_the_whole_tree_across_sessions(run, grandchild):
     assert time.monotonic() - start < 10
 
 
+@pytest.mark.slow
 def test_a_stopped_grandchild_is_ended_too(run):
     stop_itself = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
     ended, log = run(SPAWN_IN_A_SESSION_OF_ITS_OWN.format(grandchild=stop_itself, then=SLEEP), timeout=3.0)

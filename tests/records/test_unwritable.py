@@ -32,6 +32,7 @@ def started(folder: Path, count: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_folder_that_vanishes_ends_the_sweep_with_one_sentence(
     plan_for: PlanFor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,6 +47,7 @@ def test_a_folder_that_vanishes_ends_the_sweep_with_one_sentence(
     assert not list(folder.glob("trials/*/record.json"))
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_moved_goes_on_from_its_new_place(
     plan_for: PlanFor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

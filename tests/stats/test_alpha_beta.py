@@ -42,6 +42,7 @@ def test_latency_and_bandwidth_come_back_in_their_units() -> None:
     assert isclose(made.alpha_seconds, ALPHA, rel_tol=1e-6) and isclose(made.bytes_per_second, 1e9, rel_tol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "off", "least"), [(0.3, 0.0, 0.92), (0.3, 0.05, 0.91), (0.3, 0.2, 0.92)], ids=["line", "near", "crooked"]
 )

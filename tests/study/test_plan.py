@@ -487,6 +487,7 @@ def planned(asked: Study, machine: Machine) -> Plan:
         raise
 
 
+@pytest.mark.slow
 @given(studies, machines)
 def test_any_valid_study_expands_to_what_it_asks_for(
     study_of: Callable[[str], Study], value: dict[str, Any], machine: Machine
@@ -520,6 +521,7 @@ def test_any_valid_study_expands_to_what_it_asks_for(
     assert all(any(answers(t, keys) for t in trials) for keys in asked), "everything that was asked for"
 
 
+@pytest.mark.slow
 @given(studies, machines, machines)
 def test_any_plan_is_repeatable_and_its_repeats_are_interleaved(
     study_of: Callable[[str], Study], value: dict[str, Any], machine: Machine, other: Machine

@@ -113,6 +113,7 @@ def test_small_can_have_another(study_file: Callable[[str], Path]) -> None:
     assert study.load(path, small=True).sentinel == {"workers": 1, "batch_per_worker": 2}
 
 
+@pytest.mark.slow
 def test_the_driver_runs_it_as_planned_and_records_how_often_it_was_meant_to(
     plan_for: Callable[..., Plan], tmp_path: Path
 ) -> None:

@@ -39,11 +39,13 @@ def workload(**keys):
 # --- the model ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "parameters"), [("albert_tiny", 1_016_386), ("albert_base_v2", 11_685_122)])
 def test_parameter_counts(model, parameters):
     assert workload(model=model).parameters == parameters
 
 
+@pytest.mark.slow
 def test_all_repeats_of_base_share_one_layer_and_are_sharded_as_one():
     model = workload(model="albert_base_v2").model
     whole = [module for module in model.modules() if isinstance(module, albert_cola.blocks())]

@@ -45,6 +45,7 @@ def trained(model, loss: torch.Tensor) -> dict[str, torch.Tensor]:
     return gradients
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "precision"),
     [(model, "fp32") for model in INSTALLED]
@@ -97,6 +98,7 @@ def test_the_large_ones_have_as_many_layers_as_they_are_known_for(model, layers)
     assert len(workload.chain(workload.model).layers) == layers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", INSTALLED)
 def test_whatever_is_handed_on_can_be_cut_into_micro_batches(model):
     """One tensor from layer to layer, and in it, in targets and in extras, the sample comes first."""

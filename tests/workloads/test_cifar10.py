@@ -36,6 +36,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CIFAR10, "url", "http://127.0.0.1:9/cifar.tar.gz")
 
 
+@pytest.mark.slow
 @real_data
 def test_batches_equal_torchvision_transforms():
     from torchvision import datasets as tv
@@ -58,6 +59,7 @@ def test_all_50000_images_are_there_with_5000_of_each_class():
     assert labels.bincount().tolist() == [5_000] * 10
 
 
+@pytest.mark.slow
 @real_data
 def test_an_epoch_of_two_ranks_reads_disjoint_real_images():
     """From the workload itself, not from the sampler: hashes of the images that two ranks are given."""
@@ -100,6 +102,7 @@ def test_truncated_data_is_named_and_never_replaced_by_synthetic(another_root):
         load(Trial(model="resnet8"), Ranks())
 
 
+@pytest.mark.slow
 @real_data
 def test_a_changed_archive_is_packed_anew(another_root):
     shutil.copytree(ROOT / datasets.CIFAR10_FOLDER, another_root / datasets.CIFAR10_FOLDER)

@@ -124,6 +124,7 @@ def test_quotes_and_order_survive(another_root):
     assert "".join(words) == "[CLS]sentence\"3isn'tlong.[SEP]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", datasets.COLA_FILES)
 def test_every_layout_of_the_archive_is_found(another_root, layout):
     put(another_root, layout)

@@ -35,6 +35,7 @@ def test_networks_need_what_they_need(model, flops):
     assert counted(model) == flops
 
 
+@pytest.mark.slow
 def test_iformer_small_is_the_papers_4_8_giga_multiply_adds():
     assert counted("iformer_small") == pytest.approx(2 * 4.8e9, rel=0.02)  # arXiv 2205.12956, table 1, at 224 px
 

@@ -22,6 +22,7 @@ def tiny(rank: int = 0, world_size: int = 1, **keys: object) -> Workload:
     return load(Trial(**asked), Ranks(rank, world_size))
 
 
+@pytest.mark.slow
 def test_the_published_parameters_at_the_published_size() -> None:
     workload = load(Trial(model="iformer_small", data="synthetic", batch_per_worker=1), Ranks())
     assert workload.parameters == 19_485_194

@@ -253,6 +253,7 @@ def test_what_a_plan_is_told(a_tree: Path, monkeypatch: pytest.MonkeyPatch) -> N
         datasets.prepare(["images"])
 
 
+@pytest.mark.slow
 @real_cifar10
 def test_what_a_plan_is_told_without_a_tree() -> None:
     cifar10.prepare()

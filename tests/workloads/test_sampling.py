@@ -25,6 +25,7 @@ def test_an_epoch_reads_every_sample_at_most_once(sizes, epoch, seed):
     assert len({len(s) for s in shards}) == 1
 
 
+@pytest.mark.slow
 @given(sizes=SIZES, seed=st.integers(0, 1000))
 def test_the_order_is_a_function_of_seed_and_epoch_alone(sizes, seed):
     samples, world, batch = sizes

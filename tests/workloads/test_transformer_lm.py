@@ -45,6 +45,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not():
     assert not a["decoder.weight"].equal(c["decoder.weight"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "fp64"])
 @pytest.mark.parametrize("model", MODELS)
 def test_no_word_sees_a_later_one_but_in_the_model_without_a_mask(model, precision):
@@ -111,6 +112,7 @@ def test_nothing_is_random_where_parity_is_asked_for():
     assert one.loss(one.model, batch).equal(one.loss(one.model, batch))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp64"])
 def test_a_few_steps_lower_the_loss(precision):
     torch.set_num_threads(1)
@@ -150,6 +152,7 @@ def test_sharding_frameworks_find_its_layers():
 # --- the data ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["synthetic", pytest.param("wikitext2", marks=real_data)])
 def test_a_batch_is_20_rows_of_35_words_and_the_ones_after_them(data):
     one = load(Trial(**{**PUBLISHED, "data": data}), Ranks())
