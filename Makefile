@@ -10,6 +10,9 @@ ARGS   ?=
 # Open MPI 5 does not start without a home; some containers and timers have none.
 export HOME := $(or $(HOME),$(CURDIR)/.cache)
 
+# Tests start hundreds of processes: none compiles our modules anew, even where the caller wants no bytecode kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Launchers look for mpirun, horovodrun and python on PATH, as in an activated environment.
 RUN = PATH="$(abspath $(VENV))/bin:$$PATH"
 

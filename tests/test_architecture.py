@@ -327,6 +327,7 @@ def test_everything_but_training_imports_on_a_laptop_without_torch(laptop: Any) 
     assert not {module.split(".")[0] for module in laptop["asked"]} & (TORCH | OPTIONAL), "not even where it is caught"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", FRONT_DOORS)
 def test_the_front_doors_start_without_torch(laptop: Any, door: str) -> None:
     done = laptop["commands"][list(FRONT_DOORS).index(door)]

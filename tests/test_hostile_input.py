@@ -104,6 +104,7 @@ def dumped(value: Any) -> str:
     return yaml.safe_dump(value, allow_unicode=True, sort_keys=False)
 
 
+@pytest.mark.slow
 @given(nested, st.booleans())
 def test_any_value_gives_a_plan_or_a_few_clear_lines(
     study_file: Callable[..., Path], machine: Callable[..., Machine], value: Any, small: bool

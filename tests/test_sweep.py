@@ -342,6 +342,7 @@ def test_a_record_that_cannot_be_believed_is_measured_again(plan_for, tmp_path, 
     assert not path.is_symlink() and store.read_trial(path.parent).status == "ok"
 
 
+@pytest.mark.slow
 def test_a_record_in_the_folder_of_another_trial_is_not_its(plan_for, tmp_path):
     plan = plan_for("take_a_second", batches=(32, 64))
     seen, _ = run(plan, tmp_path, max_trials=1)
@@ -369,6 +370,7 @@ def test_the_driver_keeps_no_samples(plan_for, tmp_path):
         assert "step_seconds" not in repr(known) and len(repr(known)) < 2500
 
 
+@pytest.mark.slow
 def test_how_a_study_was_edited_is_known_before_it_runs(plan_for, tmp_path):
     run(plan_for("take_a_second", batches=(32,)), tmp_path)
     _, job = run(plan_for("take_a_second", batches=(64,), timeout_seconds=200.0), tmp_path)

@@ -115,6 +115,7 @@ def test_a_folder_that_cannot_be_written_to_is_exit_2(
     assert "cannot be written to" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_skipped_records_are_warned_of_once_and_the_rest_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +130,7 @@ def test_skipped_records_are_warned_of_once_and_the_rest_is_shown(
     assert "Throughput of resnet18" in said.out
 
 
+@pytest.mark.slow
 def test_quiet_prints_no_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def example(tmp_path: Path) -> Callable[[str], Path]:
 # --- on real results ---
 
 
+@pytest.mark.slow
 def test_results_against_themselves_show_no_regression(
     example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,6 +105,7 @@ def test_what_became_slower_is_a_regression(example: Callable[[str], Path], caps
     assert "0 of 16 configurations slower, 4 faster" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_all_share_is_in_the_headline_and_no_regression_of_any(
     example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +149,7 @@ def test_another_machine_is_refused_and_named(
     assert "Differs: machine: CPU: AMD EPYC in A, Intel Xeon in B" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_another_commit_is_refused_unless_it_is_what_is_compared(
     example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,6 +160,7 @@ def test_another_commit_is_refused_unless_it_is_what_is_compared(
     assert main(["compare", str(a), str(b), "--expect", "commit"]) == compare.NO_REGRESSION
 
 
+@pytest.mark.slow
 def test_json_is_one_object(example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     a, b = example("a"), changed(example("b"), scaled(0.7), only="resnet18-b64")
     assert main(["compare", str(a), str(b), "--json"]) == compare.REGRESSION
@@ -190,6 +194,7 @@ def test_configurations_whose_keys_cannot_tell_them_apart_are_paired_by_id(tmp_p
     assert list(table.configuration_a) == list(table.configuration_b) and len(table) == 2
 
 
+@pytest.mark.slow
 def test_what_is_in_one_only_is_told_with_what_keeps_it_apart(tmp_path: Path) -> None:
     other = replace(TWO, keys=(("fusion_bytes", 1 << 20),))
     a, b = two(tmp_path, [TWO, replace(TWO, batch_per_worker=64), other], [TWO, replace(TWO, batch_per_worker=128)])
@@ -256,6 +261,7 @@ def test_what_is_deleted_in_b_though_it_is_planned_is_no_pass(
     assert main(["compare", str(a), str(b)]) == compare.REGRESSION, "what is known comes first"
 
 
+@pytest.mark.slow
 def test_what_b_no_longer_plans_was_taken_out_and_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = replace(TWO, batch_per_worker=64)
     a, b = two(tmp_path, [TWO, other], [TWO])
@@ -305,6 +311,7 @@ def test_what_cannot_be_read_in_b_is_no_pass(
 # --- what differs ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "kind", "text"),
     [
@@ -355,6 +362,7 @@ def test_several_values_and_some_pairs_are_said(tmp_path: Path) -> None:
     assert str(only) == "commit: one in A, c0 and c1 in B (1 of 2 pairs)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["a", "b"])
 def test_what_failed_differs_only_in_what_its_records_say(example: Callable[[str], Path], side: str) -> None:
     folders = {name: example(name) for name in "ab"}
@@ -382,6 +390,7 @@ def test_of_what_ran_the_failed_repeats_say_nothing(tmp_path: Path) -> None:
 # --- what is said of a pair ---
 
 
+@pytest.mark.slow
 def test_verdicts_are_what_was_planted(tmp_path: Path) -> None:
     batches = iter(range(32, 1000, 32))
     quiet = replace(TWO, noise=0.0005)
@@ -410,6 +419,7 @@ def test_verdicts_are_what_was_planted(tmp_path: Path) -> None:
     assert table.ratio[32] == pytest.approx(150 / 160, rel=0.01)
 
 
+@pytest.mark.slow
 def test_what_failed_parity_or_is_another_model_is_not_compared(tmp_path: Path) -> None:
     a, b = two(tmp_path, [TWO, replace(TWO, batch_per_worker=64)], [TWO, replace(TWO, batch_per_worker=64)])
     changed(b, lambda r: [rank.update(parameters=123) for rank in r["ranks"]], only="-b64-")
@@ -451,6 +461,7 @@ def broken(folder: Path, repeats: Iterable[int], status: str, reason: str) -> Pa
     return changed(folder, change)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failed", [(2,), (2, 3), (2, 3, 4, 5)])
 def test_runs_that_fail_now_are_a_regression_with_their_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], failed: tuple[int, ...]
@@ -476,6 +487,7 @@ def test_what_is_slower_and_fails_is_told_both(tmp_path: Path) -> None:
     assert made.verdicts.table.reason[0] == "A: 5 of 5 ok, B: 4 of 5 ok; timeout: no step within 60 s"
 
 
+@pytest.mark.slow
 def test_what_was_cancelled_or_failed_as_before_does_not_fail_now(tmp_path: Path) -> None:
     a, b = two(tmp_path, [TWO], [TWO])
     assert verdict(compared.compare(a, broken(b, [1, 2, 3], "cancelled", "interrupted"), 0.01)) == [NO_INTERVAL]
@@ -487,6 +499,7 @@ def test_what_was_cancelled_or_failed_as_before_does_not_fail_now(tmp_path: Path
     assert reason == "A: 4 of 5 ok, B: 1 of 5 ok; oom and failed: x"
 
 
+@pytest.mark.slow
 def test_a_change_that_all_share_may_be_the_machines(tmp_path: Path) -> None:
     planted, about = default_study()
     a, b = two(tmp_path, planted, [replace(one, speed=0.95 * (one.speed or 0)) for one in planted], **about)
@@ -504,6 +517,7 @@ def test_a_change_that_all_share_may_be_the_machines(tmp_path: Path) -> None:
     assert "all together" not in tables.headline(compared.compare(a, b, 0.2)), "below the threshold"
 
 
+@pytest.mark.slow
 def test_a_headline_says_nothing_of_all_where_a_few_are_named_or_nothing_changed(tmp_path: Path) -> None:
     quiet = [replace(TWO, batch_per_worker=batch, noise=0.001) for batch in (16, 32, 64, 128)]
     a, b = two(tmp_path, quiet, [replace(quiet[0], speed=100.0), *quiet[1:]])
@@ -513,6 +527,7 @@ def test_a_headline_says_nothing_of_all_where_a_few_are_named_or_nothing_changed
     assert "all together" not in tables.headline(compared.compare(a, a, 0.0))
 
 
+@pytest.mark.slow
 def test_a_threshold_passes_over_what_is_of_no_interest(tmp_path: Path) -> None:
     a, b = two(tmp_path, [replace(TWO, noise=0.001)], [replace(TWO, noise=0.001, speed=155.0)])
     assert verdict(compared.compare(a, b, 0.0)) == [SLOWER]
@@ -533,6 +548,7 @@ def test_what_could_have_been_found_is_said(tmp_path: Path) -> None:
     assert found[0] > 0.05 and found[1] == 0.01, "never less than the threshold"
 
 
+@pytest.mark.slow
 def test_added_repeats_do_not_narrow_the_spread(tmp_path: Path) -> None:
     many = replace(TWO, repeats=10, noise=0.02)
     a, b = two(tmp_path / "all", [many], [many])
@@ -611,6 +627,7 @@ def test_a_machine_that_is_told_wrongly_is_compared_all_the_same(tmp_path: Path)
         assert compared.compare(a, b, 0.01, anyway=True).pairing.pairs
 
 
+@pytest.mark.slow
 def test_a_comment_is_never_longer_than_a_comment_may_be(tmp_path: Path) -> None:
     a, b = two(tmp_path, [TWO], [replace(TWO, status="oom", speed=None)])
     made = compared.compare(a, b, 0.01)

@@ -220,6 +220,7 @@ def test_of_many_equal_pairs_none_is_called_faster_or_slower_in_95_percent_of_st
     assert Seen(alarms, studies).keeps(most=allreduce_gain.FALSE_ALARMS), alarms
 
 
+@pytest.mark.slow
 def test_gain_pairs_what_differs_in_allreduce_only(tmp_path: Path) -> None:
     half = replace(TWO, allreduce="fp16", speed=200.0)
     same = [replace(one, batch_per_worker=64, speed=170.0, noise=0.03) for one in (TWO, half)]

@@ -55,6 +55,7 @@ def covered(rows: pd.DataFrame, name: str, truth: float) -> Seen:
     return Seen(int(held.sum()), len(held))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noises", "planned", "most"),
     [

@@ -94,6 +94,7 @@ def test_a_process_that_dies_leaves_no_half_a_file(
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.slow
 def test_what_another_process_could_not_draw_is_named(
     read: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +106,7 @@ def test_what_another_process_could_not_draw_is_named(
     assert "Could not be drawn" in made["throughput"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_it(read: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full() -> None:
         raise OSError(28, "No space left on device")

@@ -54,6 +54,7 @@ def test_every_figure_is_tidy(name: str) -> None:
         assert not untidy(figure), title
 
 
+@pytest.mark.slow
 def test_what_there_is_to_show_is_drawn() -> None:
     every = {"waterfall-resnet18", "steps-resnet18", "roofline", "frontier", "pareto", "scaling-law-resnet18"}
     assert every <= set(planted("data parallel")[1])
@@ -92,6 +93,7 @@ def test_a_gain_goes_the_other_way_in_another_colour() -> None:
     assert colours[waterfall.LOST] < 0 < colours[waterfall.GAINED]
 
 
+@pytest.mark.slow
 def test_without_repeats_no_interval_is_drawn() -> None:
     assert "±" in shown(planted("data parallel")[1]["waterfall-resnet18"])
     assert "±" not in shown(planted("once each")[1]["waterfall-resnet18"])
@@ -132,6 +134,7 @@ def test_points_stand_under_the_measured_roof() -> None:
 # --- memory ---
 
 
+@pytest.mark.slow
 def test_what_did_not_fit_is_a_cross_and_what_was_not_run_a_hollow_one() -> None:
     read, made = planted("out of memory")
     for one in families(read, "resnet50"):

@@ -61,6 +61,7 @@ def test_a_call_takes_as_long_as_its_slowest_rank(folder: Path) -> None:
     assert isclose(fits(folder)["allreduce", False].alpha_seconds, ALPHA, rel_tol=0.01)
 
 
+@pytest.mark.slow
 def test_repeats_that_differ_widen_the_intervals(folder: Path) -> None:
     """All sizes of a repeat are slower together: only the repeats themselves can tell."""
     plant_probe(folder, repeats=4, noise=0.01)
@@ -71,6 +72,7 @@ def test_repeats_that_differ_widen_the_intervals(folder: Path) -> None:
     assert spread.beta_low <= BETA <= spread.beta_high
 
 
+@pytest.mark.slow
 def test_a_kink_is_said_in_the_table(folder: Path) -> None:
     plant_probe(folder, noise=0.01, offset=3 * ALPHA)
     made = fits(folder)["allreduce", False]
@@ -193,6 +195,7 @@ def test_a_study_of_probes_alone_has_its_table_and_figure(tmp_path: Path, capsys
     assert "The network (planted)" in out and "no finished trial" not in out
 
 
+@pytest.mark.slow
 def test_a_failed_probe_is_visible_with_its_cause(folder: Path, draw_only: Callable[..., None]) -> None:
     draw_only("network")
     plant_probe(folder, status="failed", reason="rank 1: allreduce of 1024 bytes gave a wrong result")
@@ -229,6 +232,7 @@ def test_a_record_that_is_not_whole_is_left_out_by_name(folder: Path, broken: di
 # --- figure ---
 
 
+@pytest.mark.slow
 def test_a_point_for_each_size_and_a_line_that_fits_them(folder: Path) -> None:
     plant_probe(folder, noise=0.01)
     figure = Figures(reading.read(folder))["network"]

@@ -202,6 +202,7 @@ def test_speed_that_a_cpu_holds_back_is_shown_and_not_compared(tmp_path: Path) -
 # --- gates alone ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", [{}, {"horovod": FAULT}])
 def test_a_folder_of_gates_alone_renders(tmp_path: Path, faults: dict[str, str]) -> None:
     plant(tmp_path, [], configurations=[one.trial().configuration for one in ALL])

@@ -161,6 +161,7 @@ def simulated_row(name: str, batch: int, speeds: Any) -> Any:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noises", [(0.01,) * 8, (0.01, 0.03) * 4, (0.003, 0.03) * 4], ids=["alike", "x3", "x10"])
 @pytest.mark.parametrize("apart", [0.0, 0.01])
 def test_the_true_best_is_among_what_may_be_the_best(noises: tuple[float, ...], apart: float) -> None:

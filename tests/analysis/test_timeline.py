@@ -81,6 +81,7 @@ def test_halves_of_a_backward_have_colours_and_names_of_their_own() -> None:
     assert len({*timeline.COLOURS.values(), timeline.IDLE}) == 5
 
 
+@pytest.mark.slow
 def test_schedules_of_a_model_stand_below_each_other_on_one_scale() -> None:
     made = timeline.draw(read(GPIPE, Pipeline("1f1b", p=2, m=8), Pipeline("gpipe", p=4, m=8)))
     assert set(made) == {
@@ -119,6 +120,7 @@ def test_too_many_are_counted() -> None:
     assert f"The first {timeline.MOST_PANELS} of {timeline.MOST_PANELS + 2}" in shown(figure)
 
 
+@pytest.mark.slow
 def test_without_a_timeline_there_is_no_figure(tmp_path: Path, draw_only: Callable[..., None]) -> None:
     plain = read(replace(GPIPE, steps=0), others=(Planted(),))
     assert timeline.draw(plain) == {} and "timeline" not in Figures(plain)

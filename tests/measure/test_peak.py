@@ -52,6 +52,7 @@ def test_a_copy_takes_a_small_share_of_memory(monkeypatch: pytest.MonkeyPatch) -
     assert copy(CPU) == 2 * (1 << 22) / 0.5, "64 ranks of a host do this at once"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_numbers_are_random_as_those_of_training_are(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
     """A GPU draws less power for zeros and ones, and so runs at a higher clock than it holds in training."""
@@ -136,6 +137,7 @@ def test_settings_are_left_as_they_were() -> None:
     assert torch.backends.cuda.matmul.allow_tf32 == before
 
 
+@pytest.mark.slow
 def test_no_gradient_is_kept() -> None:
     with torch.enable_grad():
         measure_peak(CPU, "fp32", False, seconds=0.0)

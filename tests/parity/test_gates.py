@@ -169,6 +169,7 @@ def test_what_finds_out_something_else_needs_no_gate():
     assert gates.needed([Trial(find="max_batch"), Trial(find="parity")]) == []
 
 
+@pytest.mark.slow
 @given(anything, st.lists(st.sampled_from(["passed", "not checked", "loss of step 1: off by 1e-01"]), min_size=2))
 def test_a_configuration_has_passed_if_all_its_gates_have(trial, said):
     known = dict(zip(gates.gate_ids(trial), said, strict=False))

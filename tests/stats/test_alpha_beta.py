@@ -56,6 +56,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(noise: float, off: float
     assert np.median(widths) < {0.0: 0.12, 0.05: 0.25, 0.2: 0.8}[off], "an interval that says nothing covers too"
 
 
+@pytest.mark.slow
 def test_the_misfit_is_what_the_noise_does_not_explain() -> None:
     rng = np.random.default_rng(1)
     for off in (0.0, 0.05, 0.2):

@@ -53,6 +53,7 @@ def test_all_repeats_of_base_share_one_layer_and_are_sharded_as_one():
     assert sum(p.numel() for p in whole[0].albert_layer_groups.parameters()) == 7_087_872  # one layer's
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights_and_another_does_not():
     a, b, c = (workload(seed=seed).model.state_dict() for seed in (1, 1, 2))
     assert all(a[name].equal(b[name]) for name in a)

@@ -63,6 +63,7 @@ def test_the_chain_computes_what_the_model_computes(model, precision):
         assert gradient.equal(right[name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", INSTALLED)
 def test_every_parameter_and_buffer_is_in_a_layer(model):
     workload = loaded(model)

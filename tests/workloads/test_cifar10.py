@@ -91,6 +91,7 @@ def test_insisting_without_data_stops(another_root, no_network):
         load(Trial(model="resnet8", data="cifar10"), Ranks())
 
 
+@pytest.mark.slow
 @real_data
 def test_truncated_data_is_named_and_never_replaced_by_synthetic(another_root):
     shutil.copytree(ROOT / datasets.CIFAR10_FOLDER, another_root / datasets.CIFAR10_FOLDER)

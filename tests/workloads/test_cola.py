@@ -173,12 +173,14 @@ def test_a_changed_file_is_tokenised_anew(another_root):
     assert datasets.packed_cola() != before
 
 
+@pytest.mark.slow
 def test_a_read_only_cache_costs_time_and_not_the_data(another_root, monkeypatch):
     put(another_root)
     (another_root / "cache").write_text("a file where the folder should be", encoding="utf-8")
     assert len(cola.sentences().labels) == cola.SAMPLES
 
 
+@pytest.mark.slow
 def test_the_record_says_which_tokeniser(another_root, monkeypatch):
     put(another_root)
     assert cola.sentences().note.startswith("tokenizer trained on CoLA's text (")
@@ -203,6 +205,7 @@ def test_missing_data_says_how_to_get_it(another_root):
         cola.sentences()
 
 
+@pytest.mark.slow
 def test_the_archive_is_downloaded_and_unpacked(another_root, monkeypatch):
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:

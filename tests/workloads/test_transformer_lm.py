@@ -31,6 +31,7 @@ def workload(**keys):
 # --- the model ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "parameters"),
     [("transformer_lm", 12_025_582), ("transformer_lm_deep", 43_426_926), ("transformer_lm_unmasked", 12_025_582)],
