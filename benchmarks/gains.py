@@ -53,10 +53,11 @@ def run(options: Options) -> list[Finding]:
 
 def yielding(options: Options) -> Finding:
     """Jobs with Open MPI's waiting ranks yielding and spinning, in turn."""
-    model, steps = ("resnet8", 2) if options.quick else (MODEL, 40)
+    model, steps, workers = ("resnet8", 2, 1) if options.quick else (MODEL, 40, 2)
     pairs = 1 if options.quick else options.pairs(10)
     sides = [
-        partial(job_rate, model, 32, steps, 2, env={"OMPI_MCA_mpi_yield_when_idle": str(yields)}) for yields in (1, 0)
+        partial(job_rate, model, 32, steps, workers, env={"OMPI_MCA_mpi_yield_when_idle": str(yields)})
+        for yields in (1, 0)
     ]
     taken = alternate(*sides, pairs)
     print(f"  yield: {pairs} pairs of jobs done", flush=True)

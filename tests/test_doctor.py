@@ -34,7 +34,7 @@ def join(trial):
 if __name__ == "__main__":
     run("torch_ddp", join, build=None)
 """
-AGAIN = ("fairscale_pipe", "torch_pipeline", "naive_model_parallel", "planted_crash")  # by themselves, to compare
+AGAIN = ("torch_pipeline",)  # by itself, to compare; frameworks/test_launches.py starts every one by itself
 
 
 @pytest.fixture
@@ -71,6 +71,7 @@ def test_every_answer_is_that_of_a_real_trial(
     assert answers["planted_missing: torchrun"]["detail"] == "no-such-library is not installed: make setup"
     assert [what for what in answers if "srun" in what] and code == 1
     file, _, line = answers["planted_crash: torchrun"]["log"].rpartition(":")
+    assert Path(file).parent.name == "alone", "what fails beside others is tried by itself"
     assert Path(file).read_text().splitlines()[int(line) - 1].endswith("ValueError: the planted bug")
     assert shown.err.splitlines()[-1].endswith(f"Next: look at {file}:{line}")
     shutil.rmtree(next(parent for parent in Path(file).parents if parent.name.startswith("scaling-study-doctor-")))
