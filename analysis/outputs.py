@@ -60,23 +60,23 @@ def write(
     """
     read, origins = read_folder(folder, processes) if whole is None else whole
     salvage = Salvage()
-    made = [write_csv(folder / "results.csv", read.trials)]
+    paths = [write_csv(folder / "results.csv", read.trials)]
     shown = read.configurations.drop(columns=["series_order", "batch"])
-    made.append(write_csv(folder / "configurations.csv", shown))
-    made += write_tables(read, folder / "tables", salvage)
+    paths.append(write_csv(folder / "configurations.csv", shown))
+    paths += write_tables(read, folder / "tables", salvage)
     drawn = drawing.write(read, folder / "figures", salvage, processes)
-    made += drawing.paths(drawn)
+    paths += drawing.paths(drawn)
     if page or (page is None and len(read.trials) <= MOST_TRIALS):
         from analysis.report import write as report
 
-        made += report.write(read, origins, folder, drawn, salvage)
+        paths += report.write(read, origins, folder, drawn, salvage)
     for place in ("tables", "figures"):
         for path in (folder / place).glob("*"):
-            if OURS.fullmatch(path.name) and path not in made:
+            if OURS.fullmatch(path.name) and path not in paths:
                 path.unlink()
     for part in salvage.lost:
         warnings.warn(part, LostPart, stacklevel=2)
-    return made
+    return paths
 
 
 def write_tables(read: Results, folder: Path, salvage: Salvage = NOTHING) -> list[Path]:
@@ -87,14 +87,14 @@ def write_tables(read: Results, folder: Path, salvage: Salvage = NOTHING) -> lis
 
 
 def _write_tables(read: Results, folder: Path, salvage: Salvage) -> list[Path]:
-    made, none = [], list[Made]()
+    paths, none = [], list[Made]()
     for what, make in _kinds(read):
         for name, table, numbers in salvage.made(f"tables of {what}", partial(_all, make), none):
             if table is not None:
-                made.append(write_text(folder / f"{name}.md", layout.markdown(table)))
+                paths.append(write_text(folder / f"{name}.md", layout.markdown(table)))
             if numbers is not None:
-                made.append(write_csv(folder / f"{name}.csv", numbers))
-    return made
+                paths.append(write_csv(folder / f"{name}.csv", numbers))
+    return paths
 
 
 def _all(make: Callable[[], Iterable[Made]]) -> list[Made]:
@@ -131,8 +131,8 @@ def _whole(read: Results, name: str, part: Any) -> Iterator[Made]:
         yield name, listing, part.table(read)
 
 
-def _named(said: Mapping[str, layout.Listing], numbers: Mapping[str, pd.DataFrame]) -> Iterator[Made]:
-    for name, listing in said.items():
+def _named(listings: Mapping[str, layout.Listing], numbers: Mapping[str, pd.DataFrame]) -> Iterator[Made]:
+    for name, listing in listings.items():
         yield name, listing, numbers.get(name)
 
 

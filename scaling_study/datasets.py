@@ -92,11 +92,11 @@ def available() -> dict[str, Data]:
     One that is not in the answer takes a download to know.
     """
     root = data_root()
-    found = {
+    sources = {
         "cifar10": (root / CIFAR10_FOLDER).is_dir(), "cola": cola_file() is not None,
         "wikitext2": wikitext2_file() is not None,
     }  # fmt: skip
-    there = {name: Data(name, f"in {root}") for name in FOLDERS if found[name]}
+    there = {name: Data(name, f"in {root}") for name in FOLDERS if sources[name]}
     if path := data_path():
         return there | ({"images": Data("images", f"in {path}")} if (path / "train").is_dir() else {})
     return there | ({"images": Data("cifar10", NO_TREE)} if "cifar10" in there else {})

@@ -188,8 +188,8 @@ def line_of(log: Path, reason: str) -> str:
     text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     lines = {number: line for number, line in enumerate(text.splitlines(), 1) if line.strip()}
     message = reason.partition(": ")[2] or reason  # after `rank 1: `
-    found = [number for number, line in lines.items() if message.removesuffix("...") in line]
-    return f"{log}:{max(found or lines, default=1)}"
+    numbers = [number for number, line in lines.items() if message.removesuffix("...") in line]
+    return f"{log}:{max(numbers or lines, default=1)}"
 
 
 def _name(trial: Trial) -> str:

@@ -30,8 +30,8 @@ def reason(trial: Trial, machine: Machine, cluster: Cluster) -> str:
     if why := unsupported(trial, machine, cluster):
         return why
     program = launchers.command(trial)
-    found = shutil.which(program.argv[0], path=attempts.launch_environment(program)["PATH"])
-    if found:
+    program_path = shutil.which(program.argv[0], path=attempts.launch_environment(program)["PATH"])
+    if program_path:
         return ""
     package = PACKAGES.get(trial.launcher)
     return f"no {trial.launcher} on PATH: make setup{f', or apt install {package}' if package else ''}"
@@ -63,6 +63,6 @@ def _source(library: str) -> str:
     except metadata.PackageNotFoundError:  # run from a checkout
         requirements = []
     for requirement in requirements:
-        if found := re.match(rf"{re.escape(library)}\b.*extra == [\"']([\w-]+)[\"']", requirement):
-            return f"make setup, or pip install '.[{found[1]}]'"
+        if match := re.match(rf"{re.escape(library)}\b.*extra == [\"']([\w-]+)[\"']", requirement):
+            return f"make setup, or pip install '.[{match[1]}]'"
     return "make setup"

@@ -68,16 +68,18 @@ def compare(a: Path, b: Path, threshold: float, expected: Sequence[str] = (), an
     pairing = pairs.pair(rows[0], rows[1], lambda row: windows[id(row)])
     if not pairing.pairs:
         raise NothingToCompare(_nothing((a, read_a), (b, read_b), pairing))
-    found = differences.find(pairing.pairs, from_a, from_b)
-    refused = [one for one in found if one.matters and not anyway and not differences.expected(one, expected)]
-    unmet = [word for word in expected if not any(differences.expected(one, [word]) for one in found)]
-    said = [f"{word} was expected to differ, and does not." for word in unmet]
-    said += _the_same_runs(read_a, read_b)
-    said += [*differences.doubts(pairing.pairs, from_a, from_b), *_disturbed("A", read_a), *_disturbed("B", read_b)]
+    differences_found = differences.find(pairing.pairs, from_a, from_b)
+    refused = [
+        one for one in differences_found if one.matters and not anyway and not differences.expected(one, expected)
+    ]
+    unmet = [word for word in expected if not any(differences.expected(one, [word]) for one in differences_found)]
+    remarks = [f"{word} was expected to differ, and does not." for word in unmet]
+    remarks += _the_same_runs(read_a, read_b)
+    remarks += [*differences.doubts(pairing.pairs, from_a, from_b), *_disturbed("A", read_a), *_disturbed("B", read_b)]
     judged = verdicts.judge(pairing.pairs, threshold)
     judged = failing.judged(judged, pairing.pairs, failing.of(read_a.runs), failing.of(read_b.runs))
     lost = tuple(missing.find(pairing, read_b))
-    return Comparison(read_a, read_b, pairing, found, refused, judged, threshold, tuple(said), lost)
+    return Comparison(read_a, read_b, pairing, differences_found, refused, judged, threshold, tuple(remarks), lost)
 
 
 def window(row: Row, known: origins.Origins) -> frozenset[tuple[str, frozenset[str]]]:

@@ -122,5 +122,5 @@ def _value(row: Row, key: str) -> str:
 
 def _source(row: Row) -> str:
     """`cifar10`: what it was trained on, without the folder that it came from."""
-    said: Any = row["data_source"]
-    return str(said).split()[0].rstrip(":;,") if known(said) and said else UNKNOWN
+    source: Any = row["data_source"]
+    return str(source).split()[0].rstrip(":;,") if known(source) and source else UNKNOWN

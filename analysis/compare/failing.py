@@ -33,29 +33,29 @@ MOST_REASONS = 2  # that are told of one configuration
 
 def of(runs: pd.DataFrame) -> dict[str, Trials]:
     """`runs` (trials.COLUMNS) -> configuration -> its trials that failed, by repeat."""
-    found: dict[str, list[FailedTrial]] = {}
+    failed: dict[str, list[FailedTrial]] = {}
     for trial in as_rows(runs.loc[runs.status != "ok", list(FailedTrial.__annotations__)], FailedTrial):
         if outcomes.word(trial) not in NO_FAULT:
-            found.setdefault(str(trial["configuration"]), []).append(trial)
-    return {name: sorted(trials, key=lambda one: int(one["repeat"])) for name, trials in found.items()}
+            failed.setdefault(str(trial["configuration"]), []).append(trial)
+    return {name: sorted(trials, key=lambda one: int(one["repeat"])) for name, trials in failed.items()}
 
 
-def judged(made: Verdicts, pairs: Sequence[Pair], a: Mapping[str, Trials], b: Mapping[str, Trials]) -> Verdicts:
+def judged(verdicts: Verdicts, pairs: Sequence[Pair], a: Mapping[str, Trials], b: Mapping[str, Trials]) -> Verdicts:
     """The same with the verdict FAILING for each pair whose runs fail in B as they did not in A, and with the reason.
 
     What is slower or fails parity stays that, and says of its failures too. Numbers stay as they are.
     """
-    table = made.table.copy()
+    table = verdicts.table.copy()
     for index, pair in enumerate(pairs):
         ours, theirs = (side.get(str(row["configuration"]), ()) for row, side in ((pair.a, a), (pair.b, b)))
         if not _fails_now(pair, len(ours), len(theirs)):
             continue
         verdict, reason = table.verdict[index], table.reason[index]
         kept = verdict in (SLOWER, BROKEN)
-        said = f"A: {counted(pair.a, ours)}, B: {counted(pair.b, theirs)}; {why(theirs)}"
+        sentence = f"A: {counted(pair.a, ours)}, B: {counted(pair.b, theirs)}; {why(theirs)}"
         table.loc[index, "verdict"] = verdict if kept else FAILING
-        table.loc[index, "reason"] = f"{reason}; {said}" if kept and known(reason) and reason else said
-    return replace(made, table=table)
+        table.loc[index, "reason"] = f"{reason}; {sentence}" if kept and known(reason) and reason else sentence
+    return replace(verdicts, table=table)
 
 
 def counted(row: Row, failed: Trials) -> str:

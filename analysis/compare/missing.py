@@ -36,10 +36,10 @@ class Missing:
 def find(pairing: Pairing, b: Results) -> list[Missing]:
     """In the order of A; those that are paired last. Only what was measured in A can be missed."""
     broken, why = _unreadable(b), _reasons(pairing, b)
-    found = [(row, why(_id(row))) for row in pairing.only_a if row["n"]]
-    found = [(row, UNREADABLE if said and _id(row) in broken else said) for row, said in found]
-    found += [(pair.a, FEW) for pair in pairing.pairs if _untested(pair, broken)]
-    return [Missing(_id(row), label(row), said) for row, said in found if said]
+    missing = [(row, why(_id(row))) for row in pairing.only_a if row["n"]]
+    missing = [(row, UNREADABLE if reason and _id(row) in broken else reason) for row, reason in missing]
+    missing += [(pair.a, FEW) for pair in pairing.pairs if _untested(pair, broken)]
+    return [Missing(_id(row), label(row), reason) for row, reason in missing if reason]
 
 
 def label(row: Row) -> str:
@@ -84,14 +84,16 @@ def _untested(pair: Pair, broken: Set[str]) -> bool:
 
 def _unreadable(read: Results) -> set[str]:
     """The configurations in the folders of whose trials a record could not be read."""
-    return {found for line in read.skipped for found in FOLDER.findall(line)}
+    return {name for line in read.skipped for name in FOLDER.findall(line)}
 
 
-def sentences(found: Sequence[Missing], most: int) -> Iterator[str]:
+def sentences(missing: Sequence[Missing], most: int) -> Iterator[str]:
     """`Missing in B: 1 configuration that A measured (...). ...`, at most so many of them by name."""
-    if found:
-        names = "; ".join(map(str, found[:most])) + (f" and {len(found) - most} more" if len(found) > most else "")
+    if missing:
+        names = "; ".join(map(str, missing[:most])) + (
+            f" and {len(missing) - most} more" if len(missing) > most else ""
+        )
         yield (
-            f"**Missing in B**: {len(found)} configuration{'s' * (len(found) != 1)} that A measured: {names}. They "
+            f"**Missing in B**: {len(missing)} configuration{'s' * (len(missing) != 1)} that A measured: {names}. They "
             "are not compared."
         )

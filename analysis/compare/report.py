@@ -24,73 +24,74 @@ NO_MENTION = "@&#8203;"  # an @ that tells nobody
 MOST_OF_A_COMMENT = 60_000  # characters; GitHub takes 65,536
 
 
-def refusal(made: Comparison) -> str:
+def refusal(comparison: Comparison) -> str:
     """What differs and what to do about it, a line each; empty if nothing stands in the way."""
-    if not made.refused:
+    if not comparison.refused:
         return ""
     lines = ["not compared: A and B differ in what affects speed"]
-    lines += [f"  {one.kind}: {one}" for one in made.refused[: tables.MOST_DIFFERENCES]]
-    if (more := len(made.refused) - tables.MOST_DIFFERENCES) > 0:
+    lines += [f"  {one.kind}: {one}" for one in comparison.refused[: tables.MOST_DIFFERENCES]]
+    if (more := len(comparison.refused) - tables.MOST_DIFFERENCES) > 0:
         lines.append(f"  and {more} more")
-    kinds = ",".join(dict.fromkeys(one.kind for one in made.refused))
+    kinds = ",".join(dict.fromkeys(one.kind for one in comparison.refused))
     lines.append(f"--expect {kinds} if these are what is compared; --anyway to compare whatever differs")
     return "\n".join(lines)
 
 
-def to_terminal(made: Comparison, console: Console) -> None:
+def to_terminal(comparison: Comparison, console: Console) -> None:
     """The table, what came out of it, and what it rests on."""
-    said = tables.listing(made)
-    shown = [index for index in range(len(said.header)) if index != P_VALUE or console.width >= WIDE]
-    table = Table(title=escape(said.title), title_justify="left", title_style="bold", box=None)
+    listing = tables.listing(comparison)
+    shown = [index for index in range(len(listing.header)) if index != P_VALUE or console.width >= WIDE]
+    table = Table(title=escape(listing.title), title_justify="left", title_style="bold", box=None)
     for index in shown:
-        words = index in (0, len(said.header) - 1)
-        table.add_column(said.header[index], justify="left" if words else "right", no_wrap=not words)
-    for row in said.rows:
+        words = index in (0, len(listing.header) - 1)
+        table.add_column(listing.header[index], justify="left" if words else "right", no_wrap=not words)
+    for row in listing.rows:
         style = next((style for verdict, style in STYLES.items() if row[-1].startswith(verdict)), "")
         table.add_row(*(escape(row[index]) for index in shown), style=style)
     console.print(table)
-    console.print(Text(tables.headline(made), style="bold"))
-    for sentence in said.notes:
+    console.print(Text(tables.headline(comparison), style="bold"))
+    for sentence in listing.notes:
         console.print(Text(f"  {sentence.replace('**', '')}", style="dim"))
 
 
-def to_markdown(made: Comparison) -> str:
+def to_markdown(comparison: Comparison) -> str:
     """A comment for a pull request: what changed, and all the rest folded away."""
-    title = tables.title(made)
-    if made.refused:
-        differs = tuple((one.kind, one.name, one.a, one.b) for one in made.refused)
+    title = tables.title(comparison)
+    if comparison.refused:
+        differs = tuple((one.kind, one.name, one.a, one.b) for one in comparison.refused)
         return _commented(
             Listing(f"Not compared: {title}", ("differs", "in", "A", "B"), differs, ()), MOST_OF_A_COMMENT
         )
-    whole = tables.listing(made)
-    changed = tables.listing(made, tables.WORTH_SHOWING).rows
-    said = (*tables.absent(made), *tables.overall(made), *tables.detectable(made))
-    short = Listing(f"{tables.headline(made)}: {title}", whole.header, changed, said)
+    whole = tables.listing(comparison)
+    changed = tables.listing(comparison, tables.WORTH_SHOWING).rows
+    sentences = (*tables.absent(comparison), *tables.overall(comparison), *tables.detectable(comparison))
+    short = Listing(f"{tables.headline(comparison)}: {title}", whole.header, changed, sentences)
     opened = f"<details><summary>All {len(whole.rows)} pairs</summary>"
     shown = _commented(short, MOST_OF_A_COMMENT // 2)
     folded = _commented(Listing("All pairs", whole.header, whole.rows, whole.notes), MOST_OF_A_COMMENT - len(shown))
     return f"{shown}\n{opened}\n\n{folded}\n</details>\n"
 
 
-def to_json(made: Comparison) -> str:
+def to_json(comparison: Comparison) -> str:
     """One object: `headline`, `refused`, `regressed`, `differences`, `overall`, `pairs` (verdicts.COLUMNS), `missing`,
     `only_a`, `only_b`."""
-    overall, table = made.verdicts.overall, made.verdicts.table.astype(object)
+    overall, table = comparison.verdicts.overall, comparison.verdicts.table.astype(object)
     pairs: list[dict[str, Any]] = [
         {str(key): value for key, value in row.items()} for row in as_rows(table.where(table.notna(), None))
     ]
-    said = {
-        "a": made.a.study.name, "b": made.b.study.name, "headline": tables.headline(made),
-        "threshold": made.threshold, "refused": bool(made.refused),
-        "regressed": made.regressed, "regressions": len(made.verdicts.having(*REGRESSIONS)),
-        "gains": len(made.verdicts.having(*GAINS)), "noise": made.verdicts.noise,
-        "detectable": made.verdicts.detectable, "says_nothing": made.says_nothing,
-        "overall": None if overall is None else vars(overall), "differences": [vars(one) for one in made.differences],
-        "doubts": list(made.doubts), "pairs": pairs, "missing": [vars(one) for one in made.missing],
-        "only_a": [str(row["configuration"]) for row in made.pairing.only_a],
-        "only_b": [str(row["configuration"]) for row in made.pairing.only_b],
+    content = {
+        "a": comparison.a.study.name, "b": comparison.b.study.name, "headline": tables.headline(comparison),
+        "threshold": comparison.threshold, "refused": bool(comparison.refused),
+        "regressed": comparison.regressed, "regressions": len(comparison.verdicts.having(*REGRESSIONS)),
+        "gains": len(comparison.verdicts.having(*GAINS)), "noise": comparison.verdicts.noise,
+        "detectable": comparison.verdicts.detectable, "says_nothing": comparison.says_nothing,
+        "overall": None if overall is None else vars(overall),
+        "differences": [vars(one) for one in comparison.differences],
+        "doubts": list(comparison.doubts), "pairs": pairs, "missing": [vars(one) for one in comparison.missing],
+        "only_a": [str(row["configuration"]) for row in comparison.pairing.only_a],
+        "only_b": [str(row["configuration"]) for row in comparison.pairing.only_b],
     }  # fmt: skip
-    return json.dumps(said, indent=1, allow_nan=False)
+    return json.dumps(content, indent=1, allow_nan=False)
 
 
 def _commented(table: Listing, most: int) -> str:
@@ -98,8 +99,8 @@ def _commented(table: Listing, most: int) -> str:
     text, kept = _quiet(table), len(table.rows)
     while len(text) > most and kept:
         kept = min(kept - 1, int(kept * most / len(text)))
-        said = f"{len(table.rows) - kept} more rows are left out: the limit of a comment."
-        text = _quiet(Listing(table.title, table.header, table.rows[:kept], (said, *table.notes)))
+        left_out = f"{len(table.rows) - kept} more rows are left out: the limit of a comment."
+        text = _quiet(Listing(table.title, table.header, table.rows[:kept], (left_out, *table.notes)))
     return text
 
 

@@ -41,18 +41,18 @@ COUNTED = {
 COUNTED |= {FOUND: "run now", NO_INTERVAL: "without an interval"}
 
 
-def listing(made: Comparison, only: tuple[str, ...] = ORDER) -> Listing:
+def listing(comparison: Comparison, only: tuple[str, ...] = ORDER) -> Listing:
     """A row for each pair with one of these verdicts, the worst first."""
-    table = made.verdicts.having(*only)
+    table = comparison.verdicts.having(*only)
     place = table.verdict.map(ORDER.index)
     table = table.assign(place=place).sort_values(["place", "ratio"], kind="stable")
     rows = tuple(row(one) for one in as_rows(table))
-    return Listing(title(made), HEADER, rows, tuple(sentences(made)))
+    return Listing(title(comparison), HEADER, rows, tuple(sentences(comparison)))
 
 
-def title(made: Comparison) -> str:
-    a, b = made.a.heading, made.b.heading
-    return f"{a}, {made.a.dates} (A) and {made.b.dates} (B)" if a == b else f"{a} (A) and {b} (B)"
+def title(comparison: Comparison) -> str:
+    a, b = comparison.a.heading, comparison.b.heading
+    return f"{a}, {comparison.a.dates} (A) and {comparison.b.dates} (B)" if a == b else f"{a} (A) and {b} (B)"
 
 
 def row(one: dict[Any, Any]) -> tuple[str, ...]:
@@ -70,49 +70,58 @@ def probability(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
-def headline(made: Comparison) -> str:
+def headline(comparison: Comparison) -> str:
     """`2 of 16 configurations slower, 1 faster; 13 not resolved; 1 of A MISSING in B`, and what all share."""
-    counts = made.verdicts.table.verdict.value_counts()
-    total = len(made.verdicts.table)
+    counts = comparison.verdicts.table.verdict.value_counts()
+    total = len(comparison.verdicts.table)
     first = f"{counts.get(SLOWER, 0)} of {total} configurations slower, {counts.get(FASTER, 0)} faster"
     others = [
         f"{counts[name]} {COUNTED.get(name, name)}" for name in ORDER if name in counts and name not in (SLOWER, FASTER)
     ]
-    gone = [f"{len(made.missing)} of A MISSING in B"] if made.missing else []
-    return "; ".join([first, *others, *gone, *_all_together(made)])
+    gone = [f"{len(comparison.missing)} of A MISSING in B"] if comparison.missing else []
+    return "; ".join([first, *others, *gone, *_all_together(comparison)])
 
 
-def _all_together(made: Comparison) -> list[str]:
+def _all_together(comparison: Comparison) -> list[str]:
     """`all together 5.0 % slower (95 %: 2.4 to 7.5), ...`: a change of the mean beyond chance and the threshold.
 
     Where it is those of a few pairs that are named already, it is left to the sentence under the table.
     """
-    one = made.verdicts.overall
-    if one is None or one.low <= 1 <= one.high or abs(one.ratio - 1) < made.threshold:
+    one = comparison.verdicts.overall
+    if one is None or one.low <= 1 <= one.high or abs(one.ratio - 1) < comparison.threshold:
         return []
-    tested = made.verdicts.table[made.verdicts.table.p_value.notna()]
-    common = one.shared and abs(float(tested.ratio.median()) - 1) >= made.threshold  # half of them at least, by so much
-    if not common and len(made.verdicts.having(SLOWER, FASTER)):
+    tested = comparison.verdicts.table[comparison.verdicts.table.p_value.notna()]
+    common = (
+        one.shared and abs(float(tested.ratio.median()) - 1) >= comparison.threshold
+    )  # half of them at least, by so much
+    if not common and len(comparison.verdicts.having(SLOWER, FASTER)):
         return []
     low, high = sorted(100 * abs(bound - 1) for bound in (one.low, one.high))
-    said = f"all together {100 * abs(one.ratio - 1):.1f} % {'slower' if one.ratio < 1 else 'faster'}"
+    overall_change = f"all together {100 * abs(one.ratio - 1):.1f} % {'slower' if one.ratio < 1 else 'faster'}"
     whose = "a common change, or the state of the machine" if common else "though not most of them"
-    return [f"{said} (95 %: {low:.1f} to {high:.1f}), {whose}"]
+    return [f"{overall_change} (95 %: {low:.1f} to {high:.1f}), {whose}"]
 
 
-def sentences(made: Comparison) -> list[str]:
+def sentences(comparison: Comparison) -> list[str]:
     """What stands under the table."""
-    return [*absent(made), *overall(made), *_how(made), *different(made), *made.doubts, *left_over(made.pairing)]
+    return [
+        *absent(comparison),
+        *overall(comparison),
+        *_how(comparison),
+        *different(comparison),
+        *comparison.doubts,
+        *left_over(comparison.pairing),
+    ]
 
 
-def absent(made: Comparison) -> list[str]:
+def absent(comparison: Comparison) -> list[str]:
     """What A measured and B should hold, and does not."""
-    return list(missing.sentences(made.missing, MOST_NAMES))
+    return list(missing.sentences(comparison.missing, MOST_NAMES))
 
 
-def overall(made: Comparison) -> list[str]:
+def overall(comparison: Comparison) -> list[str]:
     """The change that all pairs share: a machine that is slower today slows them all."""
-    one = made.verdicts.overall
+    one = comparison.verdicts.overall
     if one is None:
         return []
     text = (
@@ -123,35 +132,35 @@ def overall(made: Comparison) -> list[str]:
     return [text]
 
 
-def different(made: Comparison) -> list[str]:
+def different(comparison: Comparison) -> list[str]:
     """What differs beside the numbers, those first that matter."""
-    ordered = sorted(made.differences, key=lambda one: not one.matters)
+    ordered = sorted(comparison.differences, key=lambda one: not one.matters)
     shown = [f"{'**Differs**' if one.matters else 'Differs'}: {one.kind}: {one}." for one in ordered[:MOST_DIFFERENCES]]
     more = len(ordered) - len(shown)
     return [*shown, f"{more} more differences are not listed."] if more else shown
 
 
-def detectable(made: Comparison) -> list[str]:
+def detectable(comparison: Comparison) -> list[str]:
     """The smallest change that the comparison detects."""
-    if made.verdicts.detectable is None:
+    if comparison.verdicts.detectable is None:
         return []
     return [
-        f"A change of {100 * made.verdicts.detectable:.2g} % in one configuration is detected with a power of "
+        f"A change of {100 * comparison.verdicts.detectable:.2g} % in one configuration is detected with a power of "
         f"{100 * POWER:g} %; more repeats detect smaller ones."
     ]
 
 
-def _how(made: Comparison) -> list[str]:
-    tested = int(made.verdicts.table.p_value.notna().sum())
-    few = made.verdicts.having(NO_INTERVAL)
+def _how(comparison: Comparison) -> list[str]:
+    tested = int(comparison.verdicts.table.p_value.notna().sum())
+    few = comparison.verdicts.having(NO_INTERVAL)
     lines = []
     if tested:
         lines.append(
             f"Each interval is 95 % by itself; verdicts are corrected for {tested} tests (Holm, 5 % in all). Repeats "
-            f"differ by {100 * (made.verdicts.noise or 0):.1f} % (pooled standard deviation)."
+            f"differ by {100 * (comparison.verdicts.noise or 0):.1f} % (pooled standard deviation)."
         )
-        lines.append(f"Threshold: changes below {100 * made.threshold:g} % are not reported.")
-    lines += detectable(made)
+        lines.append(f"Threshold: changes below {100 * comparison.threshold:g} % are not reported.")
+    lines += detectable(comparison)
     if len(few):
         lines.append(f"{len(few)} pairs have fewer than {FEWEST_REPEATS} repeats on a side: no verdict.")
     return lines

@@ -83,8 +83,8 @@ def judge(pairs: Sequence[Pair], threshold: float) -> Verdicts:
     if fit:
         ratios = np.array([row["ratio"] for row, _ in fit])
         spread, factors = _spread([pair for _, pair in fit])
-        for (row, _), found in zip(fit, judged(ratios, spread, factors, threshold), strict=True):
-            row |= found
+        for (row, _), judgement in zip(fit, judged(ratios, spread, factors, threshold), strict=True):
+            row |= judgement
         overall, noise = _overall(np.log(ratios), spread, factors), spread.typical
         detectable = max(threshold, found_in(POWER, spread, factors))
     kinds = dict.fromkeys(("model", "series", "verdict", "reason", "configuration_a", "configuration_b"), "string")
@@ -103,8 +103,8 @@ def judged(ratios: Values, spread: Spread, factors: Values, threshold: float) ->
     p_values = spread.p_values(np.log(ratios), every)
     columns = zip(ratios, ratios / widths, ratios * widths, p_values, holm(p_values), strict=True)
     names = ("ratio", "ratio_low", "ratio_high", "p_value", "p_corrected")
-    made = [dict(zip(names, map(float, row), strict=True)) for row in columns]
-    return [row | {"verdict": _verdict(row, threshold)} for row in made]
+    judgements = [dict(zip(names, map(float, row), strict=True)) for row in columns]
+    return [row | {"verdict": _verdict(row, threshold)} for row in judgements]
 
 
 def found_in(power: float, spread: Spread, factors: Values) -> float:

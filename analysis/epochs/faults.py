@@ -22,33 +22,33 @@ Fault = tuple[str, str]  # mark, sentence
 
 def of(row: Row, rows: Sequence[Row]) -> list[Fault]:
     """The faults of one row; `rows` are all, its baseline among them."""
-    found = []
+    faults = []
     reference = next((one for one in rows if one["configuration"] == row["epoch_baseline"]), None)
     if reference is not None and reference["configuration"] != row["configuration"]:
-        found += _against(row, reference)
+        faults += _against(row, reference)
     if row["running_seconds"] and (share := row["data_seconds"] / row["running_seconds"]) > MOST_LOADING:
-        found.append((LOADING, f"{100 * share:.0f} % of the epoch went into waiting for data, not training (F28)"))
+        faults.append((LOADING, f"{100 * share:.0f} % of the epoch went into waiting for data, not training (F28)"))
     if abs(row["unsteady"]) > STEADY:
         lasted, steady = number(row["running_seconds"]), number(row["steady_seconds"])
         by = f"its {row['steps']:,} steps {steady} s by the steps' own clock: {100 * row['unsteady']:+.0f} %"
-        found.append((UNSTEADY, f"the epoch lasted {lasted} s, and {by}"))
-    return found
+        faults.append((UNSTEADY, f"the epoch lasted {lasted} s, and {by}"))
+    return faults
 
 
 def _against(row: Row, reference: Row) -> list[Fault]:
     """What differs between two epochs beside who ran them."""
-    found = []
+    faults = []
     # A tail that fills no global batch is left out of an epoch: that much may differ.
     if abs(row["samples"] - reference["samples"]) >= max(row["global_batch"], reference["global_batch"]):
         ratios = f"the epoch ratio of {factor(row['epoch_ratio'])} is {factor(row['equal_work_ratio'])} at equal work"
         trained = f"trained {row['samples']:,} samples an epoch against {reference['samples']:,}"
-        found.append((UNEQUAL_WORK, f"{trained}: {ratios}"))
+        faults.append((UNEQUAL_WORK, f"{trained}: {ratios}"))
     if row["model"] != reference["model"]:
         departs = MODELS[str(row["model"])].departs.replace(f" ({OTHER_MODEL})", "")
-        found.append((OTHER_MODEL, f"compared with {reference['model']}, and is not it: {departs}"))
+        faults.append((OTHER_MODEL, f"compared with {reference['model']}, and is not it: {departs}"))
     if row["global_batch"] != reference["global_batch"]:
-        found.append((OTHER_STEPS, _steps(row, reference)))
-    return found
+        faults.append((OTHER_STEPS, _steps(row, reference)))
+    return faults
 
 
 def _steps(row: Row, reference: Row) -> str:

@@ -41,10 +41,10 @@ def table(results: Results) -> pd.DataFrame:
         for row in configurations
         if row["configuration"] in mine
     ]
-    made = [cast("ComparedEpoch", {**row, **NO_RATIO, **_compared(row, rows, results)}) for row in rows]
-    for row in made:
-        row["flags"] = ";".join(mark for mark, _ in faults.of(row, made))
-    frame = pd.DataFrame(made, columns=list(COLUMNS), dtype=object)
+    compared = [cast("ComparedEpoch", {**row, **NO_RATIO, **_compared(row, rows, results)}) for row in rows]
+    for row in compared:
+        row["flags"] = ";".join(mark for mark, _ in faults.of(row, compared))
+    frame = pd.DataFrame(compared, columns=list(COLUMNS), dtype=object)
     return frame.sort_values(["model", "series_order", "global_batch"], kind="stable", ignore_index=True)
 
 
@@ -52,7 +52,7 @@ def measured(results: Results) -> dict[str, dict[str, Any]]:
     """Configuration -> what its last epoch took, and `values`: the running seconds of each repeat."""
     epochs = results.details.epochs
     steady = results.trials.set_index(["configuration", "repeat"]).step_seconds_mean
-    found: dict[str, dict[str, Any]] = {}
+    last_epochs: dict[str, dict[str, Any]] = {}
     for name, ours in epochs[~epochs.warmup].groupby("configuration", sort=False):
         last = ours.groupby(["repeat", "rank"], as_index=False).last()
         slowest = last.sort_values("running_seconds").groupby("repeat").last()
@@ -60,42 +60,42 @@ def measured(results: Results) -> dict[str, dict[str, Any]]:
         means = {key: float(slowest[key].mean()) for key in SECONDS}
         expected = float(np.mean(slowest.steps.to_numpy() * mean_step))
         samples = int(last.groupby("repeat").samples.sum().max())
-        found[str(name)] = {
+        last_epochs[str(name)] = {
             "steps": int(slowest.steps.max()), "samples": samples, **means,
             "steady_seconds": expected, "unsteady": means["running_seconds"] / expected - 1,
             "epoch_repeats": len(slowest), "samples_per_epoch_second": samples / means["running_seconds"],
             "used_learning_rate": None if last.learning_rate.isna().all() else float(last.learning_rate.max()),
             "values": slowest.running_seconds.to_list(),
         }  # fmt: skip
-    return found
+    return last_epochs
 
 
 def _compared(row: Row, rows: Sequence[Row], results: Results) -> dict[str, Any]:
     """The ratios of one row to its baseline among `rows`, or why there are none."""
-    found = _baseline(row, rows, results)
-    if isinstance(found, str):
-        return {"why_no_ratio": found}
-    if held := next((one for one in (row, found) if one["not_comparable"] or one["oversubscribed"]), None):
+    reference = _baseline(row, rows, results)
+    if isinstance(reference, str):
+        return {"why_no_ratio": reference}
+    if held := next((one for one in (row, reference) if one["not_comparable"] or one["oversubscribed"]), None):
         return {"why_no_ratio": held["not_comparable"] or "oversubscribed"}
-    said: dict[str, Any] = {"epoch_baseline": found["configuration"], "why_no_ratio": ""}
-    if found is row:
-        return said | {"epoch_ratio": 1.0, "equal_work_ratio": 1.0}
-    gain = ratio(found["values"], row["values"], first=(int(found["planned"]), int(row["planned"])))
-    said |= {"epoch_ratio": gain.mean, "epoch_ratio_low": gain.low, "epoch_ratio_high": gain.high}
-    said |= {"equal_work_ratio": row["samples_per_epoch_second"] / found["samples_per_epoch_second"]}
-    if row["global_batch"] != found["global_batch"]:
+    columns: dict[str, Any] = {"epoch_baseline": reference["configuration"], "why_no_ratio": ""}
+    if reference is row:
+        return columns | {"epoch_ratio": 1.0, "equal_work_ratio": 1.0}
+    gain = ratio(reference["values"], row["values"], first=(int(reference["planned"]), int(row["planned"])))
+    columns |= {"epoch_ratio": gain.mean, "epoch_ratio_low": gain.low, "epoch_ratio_high": gain.high}
+    columns |= {"equal_work_ratio": row["samples_per_epoch_second"] / reference["samples_per_epoch_second"]}
+    if row["global_batch"] != reference["global_batch"]:
         other = _baseline(row, rows, results, batch="global_batch")
         if not isinstance(other, str) and not other["not_comparable"]:
-            said |= {"same_batch_baseline": other["configuration"]}
-            said |= {"same_batch_ratio": ratio(other["values"], row["values"]).mean}
-    return said
+            columns |= {"same_batch_baseline": other["configuration"]}
+            columns |= {"same_batch_ratio": ratio(other["values"], row["values"]).mean}
+    return columns
 
 
 def _baseline(row: Row, rows: Sequence[Row], results: Results, batch: str | None = None) -> Row | str:
     """Its own model's, or that of the model it is a variant of."""
-    found = baseline.find(row, rows, results.study, batch=batch)
+    reference = baseline.find(row, rows, results.study, batch=batch)
     like = MODELS[str(row["model"])].like if str(row["model"]) in MODELS else ""
-    if isinstance(found, str) and like:
+    if isinstance(reference, str) and like:
         original = baseline.find(row, rows, results.study, model=like, batch=batch)
-        return found if isinstance(original, str) else original
-    return found
+        return reference if isinstance(original, str) else original
+    return reference

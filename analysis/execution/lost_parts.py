@@ -41,9 +41,9 @@ class Salvage:
             if self.strict:
                 raise
             why = reason(error)
-            said = f"{what} could not be made: {why}"
-            if said not in self.lost:
-                self.lost.append(said)
+            message = f"{what} could not be made: {why}"
+            if message not in self.lost:
+                self.lost.append(message)
             return instead(why)
 
 
@@ -59,5 +59,5 @@ def reason(error: Exception) -> str:
     if trace is not None:
         code = trace.tb_frame.f_code
         place = f" ({code.co_filename.rsplit('/', 1)[-1]}, line {trace.tb_lineno})"
-    said = " ".join(printable(str(error)).split())
-    return shortened(f"{type(error).__name__}: {said}" if said else type(error).__name__, MOST_LETTERS) + place
+    text = " ".join(printable(str(error)).split())
+    return shortened(f"{type(error).__name__}: {text}" if text else type(error).__name__, MOST_LETTERS) + place

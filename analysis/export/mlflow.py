@@ -48,14 +48,14 @@ def _add(runs: Sequence[Run], study: str, folder: Path, database: Path) -> None:
     for run in runs:
         begun = int(1000 * run.at)
         title = shortened(run.title, LONGEST_NAME)
-        made = client.create_run(experiment, start_time=begun, run_name=title).info.run_id
+        run_id = client.create_run(experiment, start_time=begun, run_name=title).info.run_id
         tags = [RunTag(name, value[:LONGEST]) for name, value in {**run.tags, "model": run.group}.items()]
         params = [Param(name, str(value)[:LONGEST]) for name, value in run.parameters.items()]
         metrics = [Metric(name, value, begun, 0) for name, value in run.metrics.items()]
         for point in run.points:
             at = int(1000 * point.at)
             metrics += [Metric(f"repeat/{name}", value, at, point.repeat) for name, value in point.metrics.items()]
-        client.log_batch(made, metrics=metrics[:MOST_AT_ONCE], params=params, tags=tags)
+        client.log_batch(run_id, metrics=metrics[:MOST_AT_ONCE], params=params, tags=tags)
         for start in range(MOST_AT_ONCE, len(metrics), MOST_AT_ONCE):
-            client.log_batch(made, metrics=metrics[start : start + MOST_AT_ONCE])
-        client.set_terminated(made, status="FINISHED" if run.ok else "FAILED", end_time=begun)
+            client.log_batch(run_id, metrics=metrics[start : start + MOST_AT_ONCE])
+        client.set_terminated(run_id, status="FINISHED" if run.ok else "FAILED", end_time=begun)

@@ -45,8 +45,8 @@ def draw(results: Results, salvage: Salvage = NOTHING) -> dict[str, Figure]:
 def of_kind(name: str, make: Callable[[], Made], results: Results, salvage: Salvage) -> dict[str, Figure]:
     """Those that one of kinds() makes."""
     lost = partial(_lost, name, results)
-    made = salvage.or_else(f"figure {name}", partial(_drawn, name, make), lost)
-    return {name: figure for name, figure in made.items() if figure is not None}
+    figures = salvage.or_else(f"figure {name}", partial(_drawn, name, make), lost)
+    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
 def kinds(results: Results) -> Iterator[tuple[str, Callable[[], Made]]]:
@@ -68,8 +68,8 @@ def kinds(results: Results) -> Iterator[tuple[str, Callable[[], Made]]]:
 
 
 def _drawn(name: str, make: Callable[[], Made]) -> dict[str, Figure | None]:
-    made = make()
-    return dict(made) if isinstance(made, Mapping) else {name: made}
+    figures = make()
+    return dict(figures) if isinstance(figures, Mapping) else {name: figures}
 
 
 def _lost(name: str, results: Results, why: str) -> dict[str, Figure | None]:

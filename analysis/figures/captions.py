@@ -44,10 +44,10 @@ def words(figure: Figure) -> tuple[str, str]:
 
 def empty(title: str, why: str, results: Results) -> Figure:
     """A figure that says why there is nothing on it."""
-    made = style.sheet(
+    figure = style.sheet(
         1, 1, style.Layout(gutters=(0.6,)), f"{title}: {results.study.name}", [f"{notes.source(results)}."]
     )
-    axis = made.axes[0][0]
+    axis = figure.axes[0][0]
     axis.set_axis_off()
     axis.text(0.5, 0.5, "\n".join(why.split(": ")), ha="center", va="center", transform=axis.transAxes)
-    return made.figure
+    return figure.figure

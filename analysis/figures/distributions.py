@@ -48,7 +48,7 @@ class Spread:
 
 def draw(results: Results) -> dict[str, Figure]:
     """`distributions-<model>`, for each model with timed steps."""
-    made = {}
+    figures = {}
     for model in results.models:
         rows = results.frame_of(model)
         rows = rows[rows.n > 0]
@@ -57,8 +57,8 @@ def draw(results: Results) -> dict[str, Figure]:
             ours = as_rows(rows[rows.batch == batch].sort_values("series_order", kind="stable"), ConfigurationRow)
             every = [one for one in (spread(results, row) for row in ours) if one is not None]
             if every:
-                made[f"distributions-{file_name(model)}"] = _figure(model, int(batch), every, len(rows), results)
-    return made
+                figures[f"distributions-{file_name(model)}"] = _figure(model, int(batch), every, len(rows), results)
+    return figures
 
 
 def spread(results: Results, row: ConfigurationRow) -> Spread | None:

@@ -49,14 +49,16 @@ def write(results: Results, folder: Path, salvage: Salvage = NOTHING, processes:
     kinds = list(figures.kinds(results))
     drawn: list[Drawn] = []
     with garbage_collection.only_new():
-        made = _at_once(results, folder, kinds, salvage.strict, processes) if len(results.trials) > SEVERAL_FROM else {}
+        files = (
+            _at_once(results, folder, kinds, salvage.strict, processes) if len(results.trials) > SEVERAL_FROM else {}
+        )
         for index, kind in enumerate(kinds):
-            if index not in made:
+            if index not in files:
                 drawn += _kind(results, folder, kind, salvage)
             else:
-                some, lost = made[index]
+                some, lost = files[index]
                 drawn += some
-                salvage.lost += [said for said in lost if said not in salvage.lost]
+                salvage.lost += [message for message in lost if message not in salvage.lost]
     return drawn
 
 
@@ -70,20 +72,20 @@ def _at_once(
         return _kind(results, folder, kinds[index], salvage), salvage.lost
 
     order = range(len(kinds))[::-1]  # last ones first: those draw a figure of every model
-    made = process_pool.run_tasks(task, order, processes)
-    if processes > 1 and len(made) < len(order):
+    files = process_pool.run_tasks(task, order, processes)
+    if processes > 1 and len(files) < len(order):
         for kind in ("png", "svg"):  # what one of them was writing when it died
             for half in folder.glob(f".*.{kind}.????????"):
                 half.unlink(missing_ok=True)
-    return made
+    return files
 
 
 def _kind(results: Results, folder: Path, kind: Kind, salvage: Salvage) -> list[Drawn]:
     name, make = kind
     with garbage_collection.ignored(), style.applied():
-        made = figures.of_kind(name, make, results, salvage)
-        drawn = [save(name, figure, folder) for name, figure in made.items()]
-        del made
+        of_kind = figures.of_kind(name, make, results, salvage)
+        drawn = [save(name, figure, folder) for name, figure in of_kind.items()]
+        del of_kind
         gc.collect(0)  # what is young: the figures, and none of what was derived for those before
     return drawn
 

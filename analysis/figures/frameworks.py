@@ -66,13 +66,13 @@ def _rows(data: pd.DataFrame) -> pd.DataFrame:
     """The batch size that most series have: what may be compared by speed, then what may not, then what failed."""
     count = data[data.n > 0].groupby("batch").series.nunique()
     rows: pd.DataFrame = data[data.batch == max(count.index, key=lambda batch: (count[batch], batch))]
-    said = as_rows(rows, ConfigurationRow)
-    signs = [comparability.sign(row) for row in said]
+    typed = as_rows(rows, ConfigurationRow)
+    signs = [comparability.sign(row) for row in typed]
     rows = rows.assign(
         sign=signs,
-        name=[f"{row['series']} {sign}".rstrip() for row, sign in zip(said, signs, strict=True)],
-        text=[_text(row) for row in said],
-        place=[2 if not row["n"] else 1 if sign else 0 for row, sign in zip(said, signs, strict=True)],
+        name=[f"{row['series']} {sign}".rstrip() for row, sign in zip(typed, signs, strict=True)],
+        text=[_text(row) for row in typed],
+        place=[2 if not row["n"] else 1 if sign else 0 for row, sign in zip(typed, signs, strict=True)],
     )
     return rows.sort_values(["place", "samples_per_second"], ascending=[True, False], kind="stable")
 

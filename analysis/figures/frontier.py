@@ -26,24 +26,24 @@ def draw(results: Results) -> Figure | None:
     """The figure, or None where memory was measured at one batch size only and was never exhausted."""
     every = {model: families(results, model) for model in results.models}
     every = {
-        model: [one for one in found if one.rows or one.out] for model, found in every.items()
-        if any(len(one.batches) > 1 or one.out for one in found) and any(one.rows for one in found)
+        model: [one for one in of_model if one.rows or one.out] for model, of_model in every.items()
+        if any(len(one.batches) > 1 or one.out for one in of_model) and any(one.rows for one in of_model)
     }  # fmt: skip
     if not every:
         return None
     look = series_styles.of(results.configurations)
     panels = list(every.items())
     columns = min(len(panels), MOST_COLUMNS)
-    failed = [_failures(found, look) for _, found in panels]
-    labels = [_named(found) for _, found in panels]
+    failed = [_failures(of_model, look) for _, of_model in panels]
+    labels = [_named(of_model) for _, of_model in panels]
     layout = style.Layout(
         panel_width=2.5,
         panel_height=max(2.2, (max(map(len, labels)) + 1) * 1.3 * marks.GAP),
         left=style.left_of(["100,000"]),
         gutters=tuple(
             marks.gutter(
-                [*(text for found in labels[place::columns] for text in found),
-                 *(f.text for found in failed[place::columns] for f in marks.merged(found))],
+                [*(text for of_model in labels[place::columns] for text in of_model),
+                 *(f.text for of_model in failed[place::columns] for f in marks.merged(of_model))],
                 (model for model, _ in panels[place::columns]), 2.5,
             )
             for place in range(columns)
@@ -52,23 +52,25 @@ def draw(results: Results) -> Figure | None:
     )  # fmt: skip
     title = f"Memory against batch: {results.study.name}"
     sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, _footnote(every, results))
-    for index, (model, found) in enumerate(panels):
+    for index, (model, of_model) in enumerate(panels):
         axis, strip = sheet.at(index)
         axis.set_title(model, loc="left", weight="bold")
         style.name_y(axis, "peak memory of a worker (MB)", layout)
-        _panel(axis, found, look, labels[index], layout)
+        _panel(axis, of_model, look, labels[index], layout)
         marks.strip(axis, strip, failed[index], "batch per worker (samples)")
     for index in range(len(panels), len(sheet.axes) * columns):
         style.remove(sheet, index)
     return sheet.figure
 
 
-def _panel(axis: Axes, found: Sequence[Family], look: dict[str, Look], named: list[str], layout: style.Layout) -> None:
-    batches = sorted({batch for one in found for batch in (*one.batches, *one.out, *one.implied)})
+def _panel(
+    axis: Axes, families: Sequence[Family], look: dict[str, Look], named: list[str], layout: style.Layout
+) -> None:
+    batches = sorted({batch for one in families for batch in (*one.batches, *one.out, *one.implied)})
     span = max(math.log2(batches[-1] / batches[0]), 1.0)
     axis.set_xlim(math.log2(batches[0]) - 0.12 * span, math.log2(batches[-1]) + 0.12 * span)
     labels = []
-    shown = [one for one in found if one.rows]
+    shown = [one for one in families if one.rows]
     for index, one in enumerate(shown):
         ours = look[one.series]
         dodge = (index - (len(shown) - 1) / 2) * min(0.02, 0.12 / len(shown)) * span  # many hold the same
@@ -110,34 +112,34 @@ def _scale(axis: Axes, shown: Sequence[Family]) -> None:
     axis.yaxis.set_minor_locator(NullLocator())
 
 
-def _named(found: Sequence[Family]) -> list[str]:
+def _named(families: Sequence[Family]) -> list[str]:
     """Series that are labelled: all, or those of most and least memory."""
-    names = [one.series for one in found if one.rows]
+    names = [one.series for one in families if one.rows]
     if len(names) <= MOST_LABELS:
         return names
-    by_peak = sorted((one for one in found if one.rows), key=lambda one: one.peaks[-1])
+    by_peak = sorted((one for one in families if one.rows), key=lambda one: one.peaks[-1])
     return [by_peak[0].series, by_peak[-1].series]
 
 
-def _failures(found: Sequence[Family], look: dict[str, Look]) -> list[Failure]:
-    made = []
-    for one in found:
+def _failures(families: Sequence[Family], look: dict[str, Look]) -> list[Failure]:
+    failures = []
+    for one in families:
         if one.out or one.implied:
-            said = [*(("oom", str(batch)) for batch in one.out), *(("oom (implied)", str(b)) for b in one.implied)]
+            statuses = [*(("oom", str(batch)) for batch in one.out), *(("oom (implied)", str(b)) for b in one.implied)]
             at, implied = (tuple(math.log2(batch) for batch in some) for some in (one.out, one.implied))
-            text = marks.failure_text(one.series, said)
-            made.append(Failure((*at, *implied), text, look[one.series].colour, frozenset(implied)))
-    return made
+            text = marks.failure_text(one.series, statuses)
+            failures.append(Failure((*at, *implied), text, look[one.series].colour, frozenset(implied)))
+    return failures
 
 
 def _footnote(every: dict[str, list[Family]], results: Results) -> list[str]:
-    found = [one for families in every.values() for one in families]
+    shown = [one for families in every.values() for one in families]
     what = "Points: the largest peak of a worker over the repeats. Lines: fixed + per sample x batch, fitted."
-    if any(one.smallest_out is not None for one in found):
+    if any(one.smallest_out is not None for one in shown):
         what += (
             " Crosses: out of memory; on a line, what it would have needed. What memory can hold lies between the last "
             "point and the cross."
         )
-    if any(one.implied for one in found):
+    if any(one.implied for one in shown):
         what += " Hollow: not run, as a smaller batch was out of memory."
     return [what, f"{notes.source(results)}."]

@@ -131,7 +131,7 @@ def gutter(texts: Iterable[str], titles: Iterable[str] = (), panel_width: float 
 
 def failure_text(name: str, statuses: Sequence[tuple[str, str]]) -> str:
     """`fp32: oom at 256, 512; timeout at 1024` from (status, where) pairs."""
-    where = {status: [at for found, at in statuses if found == status] for status, _ in statuses}
+    where = {status: [at for word, at in statuses if word == status] for status, _ in statuses}
     return f"{name}: " + "; ".join(f"{status} at {', '.join(at)}" for status, at in where.items())
 
 

@@ -73,7 +73,7 @@ def draw(results: Results) -> dict[str, Figure]:
 
 
 def _lines(sizes: pd.DataFrame, probes: Sequence[fit.Probe]) -> list[Line]:
-    made = []
+    lines = []
     for probe, colour in zip(probes, style.colours(len(probes)), strict=True):
         for busy in (False, True):
             ours = sizes[(sizes.configuration == probe.configuration) & (sizes.busy == busy)]
@@ -81,8 +81,8 @@ def _lines(sizes: pd.DataFrame, probes: Sequence[fit.Probe]) -> list[Line]:
                 state = network.state_text(probe, busy)
                 name = probe.name + (f", {state}" if state else "")
                 key = (str(ours.collective.iloc[0]), busy)
-                made.append(Line(name, ours, probe.fits.get(key), colour, busy))
-    return made
+                lines.append(Line(name, ours, probe.fits.get(key), colour, busy))
+    return lines
 
 
 def _panel(axis: Axes, lines: Sequence[Line], kind: str, layout: style.Layout) -> None:
@@ -114,8 +114,8 @@ def _panel(axis: Axes, lines: Sequence[Line], kind: str, layout: style.Layout) -
     _size_ticks(axis, sizes, layout.panel_width)
     axis.yaxis.set_major_locator(LogLocator(numticks=8))
     axis.yaxis.set_minor_locator(NullLocator())
-    said = duration if kind == SECONDS else byte_rate
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: said(value)))
+    number_format = duration if kind == SECONDS else byte_rate
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number_format(value)))
     if kind == BUS:
         marks.end_labels(axis, labels, layout.panel_height)
 

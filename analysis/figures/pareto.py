@@ -22,8 +22,8 @@ LOGARITHMIC_FROM = 8  # largest over smallest
 
 def draw(results: Results) -> Figure | None:
     """The figure, or None where no model has two configurations to choose between."""
-    found = {model: points(results, model) for model in results.models}
-    panels = [(model, ours) for model, ours in found.items() if len(ours) > 1]
+    of_model = {model: points(results, model) for model in results.models}
+    panels = [(model, ours) for model, ours in of_model.items() if len(ours) > 1]
     if not panels:
         return None
     columns = min(len(panels), MOST_COLUMNS)
@@ -36,7 +36,7 @@ def draw(results: Results) -> Figure | None:
         below=0.46,
         gutters=tuple(
             marks.gutter(
-                (text for found in labels[place::columns] for text in found),
+                (text for of_model in labels[place::columns] for text in of_model),
                 (model for model, _ in panels[place::columns]),
                 2.5,
             )

@@ -33,14 +33,14 @@ class Column:
     predictions: tuple[Prediction, ...]
 
 
-def draw(made: Forecast, results: Results) -> dict[str, Figure]:
+def draw(forecast: Forecast, results: Results) -> dict[str, Figure]:
     """prediction-<model> -> its figure."""
     with style.applied():
         return {
             f"prediction-{file_name(model)}": _figure(
-                model, [p for p in made.predictions if p.target.row["model"] == model], made.checked, results
+                model, [p for p in forecast.predictions if p.target.row["model"] == model], forecast.checked, results
             )
-            for model in dict.fromkeys(str(p.target.row["model"]) for p in made.predictions)
+            for model in dict.fromkeys(str(p.target.row["model"]) for p in forecast.predictions)
         }
 
 
@@ -82,10 +82,10 @@ def _figure(model: str, predictions: Sequence[Prediction], checked: Sequence[Che
 
 
 def _columns(predictions: Sequence[Prediction]) -> list[Column]:
-    found: dict[str, list[Prediction]] = {}
+    columns: dict[str, list[Prediction]] = {}
     for one in predictions:
-        found.setdefault(f"{one.target.label}, {one.allreduce}", []).append(one)
-    return [Column(title, tuple(ours)) for title, ours in found.items()]
+        columns.setdefault(f"{one.target.label}, {one.allreduce}", []).append(one)
+    return [Column(title, tuple(ours)) for title, ours in columns.items()]
 
 
 def _panel(

@@ -39,18 +39,18 @@ def draw(results: Results) -> Figure | None:
         left=style.left_of(["100 TFLOP/s"]),
         below=0.46,
         gutters=tuple(
-            marks.gutter((text for found in labels[place::columns] for text in found), models[place::columns], 2.6)
+            marks.gutter((text for texts in labels[place::columns] for text in texts), models[place::columns], 2.6)
             for place in range(columns)
         ),
     )
-    said = (
+    footnote = (
         "Lines: the fastest matrix product and the fastest copy that any run of the study measured on such a device. "
         "Model FLOPs: 3 x forward. Intensity is an estimate: each tensor passes through memory once for each use. "
         "Larger batches lie further right."
     )
     if any((one.share or 0.0) > 1.0 for one in every):
-        said += " Points above the roof: training exceeded the microbenchmark."
-    foot = [said, f"{notes.source(results)}."]
+        footnote += " Points above the roof: training exceeded the microbenchmark."
+    foot = [footnote, f"{notes.source(results)}."]
     sheet = style.sheet(-(-len(models) // columns), columns, layout, f"Roofline: {results.study.name}", foot)
     for index, (model, panel) in enumerate(zip(models, panels, strict=True)):
         axis, _ = sheet.at(index)

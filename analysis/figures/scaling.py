@@ -29,12 +29,12 @@ IDEAL = "ideal"
 
 def draw(results: Results) -> dict[str, Figure]:
     """`scaling-law-<model>`, for each model with a law."""
-    made = {}
+    figures = {}
     for model in results.models:
         ours = [(one, knee) for one, _, knee in extrapolated(results) if one.family.model == model]
         if ours:
-            made[f"scaling-law-{file_name(model)}"] = _figure(model, ours, results)
-    return made
+            figures[f"scaling-law-{file_name(model)}"] = _figure(model, ours, results)
+    return figures
 
 
 def _figure(model: str, every: Sequence[tuple[Comparison, Knee]], results: Results) -> Figure:
@@ -46,7 +46,7 @@ def _figure(model: str, every: Sequence[tuple[Comparison, Knee]], results: Resul
         panel_width=WIDTH, panel_height=2.1, left=style.left_of([f"{10 * most:,.0f}"]), below=0.46,
         gutters=tuple(
             marks.gutter(
-                (name for found in names[place::across] for name in found),
+                (name for label in names[place::across] for name in label),
                 (one.family.label for one, _ in shown[place::across]), WIDTH,
             )
             for place in range(across)
@@ -59,7 +59,7 @@ def _figure(model: str, every: Sequence[tuple[Comparison, Knee]], results: Resul
         axis.set_title(one.family.label, loc="left", weight="bold")
         rows = results.frame_of(model)
         style.name_y(axis, f"throughput ({unit(rows)}/s)", layout)
-        beyond = next(found for found in extrapolations(results) if found.compared is one)
+        beyond = next(label for label in extrapolations(results) if label.compared is one)
         _panel(axis, beyond, knee, layout)
     for index in range(len(shown), len(sheet.axes) * across):
         style.remove(sheet, index)

@@ -38,15 +38,16 @@ def of(rows: pd.DataFrame) -> dict[str, Look]:
     names = [str(row["series"]) for row in first]
     kinds = [name.removeprefix(f"{row['framework']}, ") for name, row in zip(names, first, strict=True)]
     if len(names) <= MOST_COLOURS:
-        made = _distinct(names)
+        looks = _distinct(names)
     elif len(set(kinds)) <= MOST_COLOURS:  # `2 workers, fp16` looks the same in the panel of every framework
         shared = _distinct(list(dict.fromkeys(kinds)))
-        made = {name: shared[kind] for name, kind in zip(names, kinds, strict=True)}
+        looks = {name: shared[kind] for name, kind in zip(names, kinds, strict=True)}
     else:
-        made = _shaded(first)
+        looks = _shaded(first)
     signs = {str(row["series"]): comparability.sign(row) for row in first}
     return {
-        name: replace(look, colour=style.GREY, sign=signs[name]) if signs[name] else look for name, look in made.items()
+        name: replace(look, colour=style.GREY, sign=signs[name]) if signs[name] else look
+        for name, look in looks.items()
     }
 
 
@@ -76,8 +77,8 @@ def _shaded(first: Sequence[ConfigurationRow]) -> dict[str, Look]:
 
 def _rest(row: ConfigurationRow) -> str:
     """What a label says beside framework, workers and precision: `ZeRO-3`."""
-    said = (str(row["framework"]), workers_text(int(row["workers"])), str(row["allreduce"]))
-    return ", ".join(part for part in str(row["series"]).split(", ") if part not in said)
+    main = (str(row["framework"]), workers_text(int(row["workers"])), str(row["allreduce"]))
+    return ", ".join(part for part in str(row["series"]).split(", ") if part not in main)
 
 
 def alone(framework: str) -> bool:

@@ -45,12 +45,12 @@ LEAST_NUMBER = 0.065  # of a step: a part as wide as its own number
 
 def draw(results: Results) -> dict[str, Figure]:
     """`steps-<model>`, for each model whose phases are known."""
-    made = {}
+    figures = {}
     for model in results.models:
         ours = [one for one in bottlenecks(results) if one.shares and one.row["model"] == model]
         if ours:
-            made[f"steps-{file_name(model)}"] = _figure(model, ours, results)
-    return made
+            figures[f"steps-{file_name(model)}"] = _figure(model, ours, results)
+    return figures
 
 
 def _figure(model: str, every: Sequence[Bottleneck], results: Results) -> Figure:

@@ -33,10 +33,10 @@ def draw(results: Results, model: str) -> Figure | None:
     data = everything[everything.not_comparable.fillna("") == ""]
     if results.study.baseline is None or data.speedup.isna().all():
         return None
-    found = arrange(data, results.series_keys, together=False)
-    if many := len(found) > MANY:
-        found = arrange(data, results.series_keys, together=True)
-    columns = found[: min(MOST_PANELS, max(4, MOST_IN_ALL // len(results.models)))]
+    panels = arrange(data, results.series_keys, together=False)
+    if many := len(panels) > MANY:
+        panels = arrange(data, results.series_keys, together=True)
+    columns = panels[: min(MOST_PANELS, max(4, MOST_IN_ALL // len(results.models)))]
     if not columns:
         return None
     batches = sorted(int(batch) for batch in data.batch.unique())
@@ -62,8 +62,8 @@ def draw(results: Results, model: str) -> Figure | None:
     if which != "global batch" and any(is_pipeline(row) for row in results.rows_of(model) if not row["not_comparable"]):
         which += " (pipelines: global batch)"
     what = f"Speed-up over {results.study.baseline_text} at the same {which}; efficiency: over the ratio of workers."
-    if len(found) > len(columns):
-        what += f" The first {len(columns)} of {len(found)} combinations; tables/ has all."
+    if len(panels) > len(columns):
+        what += f" The first {len(columns)} of {len(panels)} combinations; tables/ has all."
     title = f"Speed-up and efficiency of {model}: {results.study.name}"
     footnote = captions.footnote(results, everything, what, RATIO, "Welch", drawn="Not shown: what is not comparable.")
     deep = -(-len(columns) // across)
@@ -142,11 +142,11 @@ def _panel(
 
 
 def _failures(lines: list[Line], logarithmic: bool) -> list[Failure]:
-    made = []
+    failures = []
     for line in lines:
         if len(bad := line.missing):
             where = [(status, str(w)) for status, w in zip(bad.status, bad.workers, strict=True)]
             xs = [math.log2(w) if logarithmic else float(w) for w in bad.workers]
             implied = frozenset(x for x, (why, _) in zip(xs, where, strict=True) if why == outcomes.IMPLIED)
-            made.append(Failure(tuple(xs), marks.failure_text(line.name, where), line.look.colour, implied))
-    return made
+            failures.append(Failure(tuple(xs), marks.failure_text(line.name, where), line.look.colour, implied))
+    return failures

@@ -48,8 +48,8 @@ def draw(results: Results) -> Figure:
     if results.nothing_yet:
         return captions.empty("Throughput", results.nothing_yet, results)
     look = series_styles.of(results.configurations)
-    found = _panels(results, many=len(look) > series_styles.MOST_COLOURS)
-    panels = found[:MOST_PANELS]
+    arranged = _panels(results, many=len(look) > series_styles.MOST_COLOURS)
+    panels = arranged[:MOST_PANELS]
     failed = [_failures(panel, look) for panel in panels]
     columns = min(len(panels), 3 if len(panels) > MANY_PANELS else 2)
     texts = [
@@ -74,8 +74,8 @@ def draw(results: Results) -> Figure:
         strip=marks.strip_height(failed),
     )
     what = f"Of {most} lines, the fastest and the slowest are named; tables/ has all." if most > MOST_LABELS else ""
-    if len(found) > len(panels):
-        what = f"The first {len(panels)} of {len(found)} panels; tables/ has all. {what}".rstrip()
+    if len(arranged) > len(panels):
+        what = f"The first {len(panels)} of {len(arranged)} panels; tables/ has all. {what}".rstrip()
     footnote = captions.footnote(
         results, results.configurations, what, MEAN, "Student t", "dashes show the single repeats",
         "Hollow and grey: not comparable.",

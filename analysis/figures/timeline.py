@@ -72,12 +72,12 @@ class Panel:
 def draw(results: Results) -> dict[str, Figure]:
     """`timeline-<shape>` for each pipeline with a timeline, `timelines-<model>` where a model has several."""
     panels = _panels(results)
-    made = {f"timeline-{panel.file_name}": _figure([panel], panel.title, results) for panel in panels}
+    figures = {f"timeline-{panel.file_name}": _figure([panel], panel.title, results) for panel in panels}
     for model in results.models:
         ours = [panel for panel in panels if panel.model == model]
         if len(ours) > 1:
-            made[f"timelines-{shape.cleaned(model)}"] = _figure(ours, f"Pipelines of {model}", results)
-    return made
+            figures[f"timelines-{shape.cleaned(model)}"] = _figure(ours, f"Pipelines of {model}", results)
+    return figures
 
 
 def _panels(results: Results) -> list[Panel]:
@@ -98,12 +98,12 @@ def _panels(results: Results) -> list[Panel]:
 def _titles(rows: Sequence[Pipeline]) -> list[str]:
     """`1f1b, m = 8, 2 stages: bubble 14 % (theory 11 %)`, with cut and batch where they vary."""
     cuts, batches = ({value_of(row, key) for row in rows} for key in ("stage_cut", "global_batch"))
-    said = []
+    titles = []
     for row in rows:
         words = shape.words(row, cut=len(cuts) > 1) + (f", batch {row['global_batch']}" if len(batches) > 1 else "")
         should = f"theory {100 * row['theory']:.0f} %" if known(row["theory"]) else "no theory"
-        said.append(f"{words}: bubble {100 * row['bubble']:.0f} % ({should})")
-    return said
+        titles.append(f"{words}: bubble {100 * row['bubble']:.0f} % ({should})")
+    return titles
 
 
 def _figure(panels: Sequence[Panel], title: str, results: Results) -> Figure:

@@ -36,12 +36,12 @@ IDEAL, MEASURED = "ideal", "measured"
 def draw(results: Results) -> dict[str, Figure]:
     """`waterfall-<model>`, for each model of which phases say anything."""
     every = [one for one in attributions(results) if not one.why]
-    made = {}
+    figures = {}
     for model in results.models:
         ours = [one for one in every if one.row["model"] == model]
         if ours:
-            made[f"waterfall-{file_name(model)}"] = _figure(model, ours, results)
-    return made
+            figures[f"waterfall-{file_name(model)}"] = _figure(model, ours, results)
+    return figures
 
 
 def _figure(model: str, every: Sequence[Attribution], results: Results) -> Figure:
@@ -49,25 +49,25 @@ def _figure(model: str, every: Sequence[Attribution], results: Results) -> Figur
     most = min(MOST_PANELS, max(4, MOST_IN_ALL // len(results.models)))
     shown = sorted(ours, key=lambda one: int(one.row["series_order"]))[:most]
     columns = min(len(shown), MOST_COLUMNS)
-    parts = [part for part in PARTS if any(part == one.name for found in shown for one in found.parts)]
+    parts = [part for part in PARTS if any(part == one.name for attribution in shown for one in attribution.parts)]
     names = [IDEAL, *(name_of(part, results) for part in parts), MEASURED]
     texts = [_texts(one, parts) for one in shown]
     layout = style.Layout(
         panel_width=WIDTH,
         panel_height=len(names) * ROW + 0.05,
         left=0.2 + max(style.inches(name, style.SMALL) for name in names),
-        gutters=(gutter := marks.gutter(text for found in texts for text in found),),
+        gutters=(gutter := marks.gutter(text for attribution in texts for text in attribution),),
         above=0.1 + max(map(len, titles := [_title(one, WIDTH + gutter) for one in shown])) * style.SIZE * 1.3 / 72,
         below=0.46,
     )
     title = f"Lost efficiency by cause: {model}, batch {batch} ({results.study.name})"
     sheet = style.sheet(-(-len(shown) // columns), columns, layout, title, _footnote(shown, ours, every, results))
     low, high = _limits(shown, parts)
-    for index, (one, said) in enumerate(zip(shown, texts, strict=True)):
+    for index, (one, labels) in enumerate(zip(shown, texts, strict=True)):
         axis, _ = sheet.at(index)
         axis.set_title("\n".join(titles[index]), loc="left", weight="bold", linespacing=1.2)
         axis.set_xlim(100 * low, 100 * high)
-        _panel(axis, one, parts, names, said)
+        _panel(axis, one, parts, names, labels)
     for index in range(len(shown), len(sheet.axes) * columns):
         style.remove(sheet, index)
     return sheet.figure
@@ -86,7 +86,7 @@ def _one_batch(every: Sequence[Attribution]) -> tuple[int, list[Attribution]]:
     return batch, [one for one in several if int(one.row["batch"]) == batch]
 
 
-def _panel(axis: Axes, one: Attribution, parts: Sequence[str], names: Sequence[str], said: Sequence[str]) -> None:
+def _panel(axis: Axes, one: Attribution, parts: Sequence[str], names: Sequence[str], labels: Sequence[str]) -> None:
     known = {part.name: part for part in one.parts}
     at = 100.0
     axis.plot([at, at], [-0.35, 0.5], color=style.DARK, linewidth=1.4, zorder=4)
@@ -101,7 +101,7 @@ def _panel(axis: Axes, one: Attribution, parts: Sequence[str], names: Sequence[s
         axis.plot([at, at], [index - 0.31, index + 1.31], color=style.GREY, linewidth=0.6, zorder=2)
     last = len(names) - 1
     axis.plot([at, at], [last - 0.35, last + 0.35], color=style.DARK, linewidth=1.4, zorder=4)
-    for index, text in enumerate(said):
+    for index, text in enumerate(labels):
         axis.annotate(
             text, xy=(1.05, index), xycoords=("axes fraction", "data"), va="center", fontsize=style.SMALL,
             annotation_clip=False,
@@ -119,16 +119,16 @@ def _panel(axis: Axes, one: Attribution, parts: Sequence[str], names: Sequence[s
 def _texts(one: Attribution, parts: Sequence[str]) -> list[str]:
     """What stands beside each row: the numbers of the table."""
     known = {part.name: part for part in one.parts}
-    made = ["100 %"]
+    labels = ["100 %"]
     for name in parts:
         part = known.get(name)
         if part is None:
-            made.append("")
+            labels.append("")
             continue
         half = None if part.low is None or part.high is None else (part.high - part.low) / 2
         value = f"{-100 * part.lost:+.1f}".replace("+0.0", "0.0").replace("-0.0", "0.0")
-        made.append(f"{value}{'' if half is None else f' ± {100 * half:.1f}'}")
-    return [*made, f"{100 * one.efficiency:.1f} %"]
+        labels.append(f"{value}{'' if half is None else f' ± {100 * half:.1f}'}")
+    return [*labels, f"{100 * one.efficiency:.1f} %"]
 
 
 def _limits(shown: Sequence[Attribution], parts: Sequence[str]) -> tuple[float, float]:

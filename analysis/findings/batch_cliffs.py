@@ -46,11 +46,11 @@ def batch_cliffs(evidence: Evidence) -> Iterator[Finding]:
 
 def _fell(small: Row, large: Row, confidence: float) -> str:
     """`29 % (at most 31 %)` where the larger batch stands at the foot of a cliff; empty where it does not."""
-    found = over(large, small, confidence)
-    if found.high is None:
-        few = found.mean < WITHOUT_INTERVAL
-        return f"{100 * found.mean:.0f} % (too few repeats for an interval)" if few else ""
-    return f"{100 * found.mean:.0f} % (at most {100 * found.high:.0f} %)" if found.high < CLIFF else ""
+    change = over(large, small, confidence)
+    if change.high is None:
+        few = change.mean < WITHOUT_INTERVAL
+        return f"{100 * change.mean:.0f} % (too few repeats for an interval)" if few else ""
+    return f"{100 * change.mean:.0f} % (at most {100 * change.high:.0f} %)" if change.high < CLIFF else ""
 
 
 def _steps(rows: list[Row]) -> Iterator[tuple[Row, Row]]:

@@ -56,10 +56,10 @@ def all_findings(results: Results) -> list[Finding]:
     if not (results.configurations.n > 0).any():
         return []
     evidence, salvage = Evidence(results), Salvage()
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for detector in DETECTORS:
-        found += salvage.made(_name(detector), partial(_all, detector, evidence), [])
-    return ordered((*found, *map(_unchecked, salvage.lost)))
+        findings += salvage.made(_name(detector), partial(_all, detector, evidence), [])
+    return ordered((*findings, *map(_unchecked, salvage.lost)))
 
 
 def _all(detector: Detector, evidence: Evidence) -> list[Finding]:

@@ -30,10 +30,10 @@ def epoch_faults(evidence: Evidence) -> Iterator[Finding]:
     rows = as_rows(marked, ComparedEpoch)
     for row in rows:
         row["batch"] = value_of(row, batch)
-    said: dict[faults.Fault, list[Named]] = {}
+    rows_of: dict[faults.Fault, list[Named]] = {}
     for row in rows:
         for fault in faults.of(row, rows):
-            said.setdefault(fault, []).append(row)
-    for (mark, sentence), of in said.items():
+            rows_of.setdefault(fault, []).append(row)
+    for (mark, sentence), of in rows_of.items():
         flaw, title, severity, remedy = TITLES[mark]
         yield finding.about(flaw, title, f"{finding.named(of)}: {sentence}. {remedy}", severity, of)

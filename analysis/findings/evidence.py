@@ -38,28 +38,28 @@ class Evidence:
     @cached_property
     def runs(self) -> pd.DataFrame:
         """RUN_COLUMNS of the trials that trained in order to be measured."""
-        made: pd.DataFrame = replace(self.results, trials=self.results.trials[list(RUN_COLUMNS)]).runs
-        return made
+        runs: pd.DataFrame = replace(self.results, trials=self.results.trials[list(RUN_COLUMNS)]).runs
+        return runs
 
     @cached_property
     def facts(self) -> dict[str, list[dict[str, Any]]]:
         """Configuration -> the facts (facts.COLUMNS) of each of its trials; none where records are older."""
-        found: dict[str, list[dict[str, Any]]] = {}
+        facts: dict[str, list[dict[str, Any]]] = {}
         for fact in as_rows(self.results.details.facts):
-            found.setdefault(str(fact["configuration"]), []).append({str(key): value for key, value in fact.items()})
-        return found
+            facts.setdefault(str(fact["configuration"]), []).append({str(key): value for key, value in fact.items()})
+        return facts
 
     @cached_property
     def pairs(self) -> list[tuple[Row, Row]]:
         """(configuration, its baseline) for each that has a speed-up over another one."""
         by_id = {row["configuration"]: row for row in self.rows}
-        found = ((row, by_id.get(row["baseline"] or "")) for row in self.rows if row["speedup"] == row["speedup"])
-        return [(row, base) for row, base in found if base is not None and base is not row]
+        candidates = ((row, by_id.get(row["baseline"] or "")) for row in self.rows if row["speedup"] == row["speedup"])
+        return [(row, base) for row, base in candidates if base is not None and base is not row]
 
     def fact(self, row: Row, name: str) -> list[Any]:
         """What the trials of a configuration say of one thing, where they know it."""
-        said = (fact[name] for fact in self.facts.get(str(row["configuration"]), ()))
-        return [value for value in said if value is not None and value == value and value != ""]
+        known = (fact[name] for fact in self.facts.get(str(row["configuration"]), ()))
+        return [value for value in known if value is not None and value == value and value != ""]
 
 
 def over(a: Row, b: Row, confidence: float) -> Interval:

@@ -54,6 +54,6 @@ def count(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
-def ordered(found: Iterable[Finding]) -> list[Finding]:
+def ordered(findings: Iterable[Finding]) -> list[Finding]:
     """The worst first, each once."""
-    return sorted(dict.fromkeys(found), key=lambda one: SEVERITIES.index(one.severity))
+    return sorted(dict.fromkeys(findings), key=lambda one: SEVERITIES.index(one.severity))

@@ -31,8 +31,8 @@ def _parity(evidence: Evidence) -> Iterator[Finding]:
     """What trains something else, and what nobody has looked at."""
     failed = [row for row in evidence.rows if comparability.failed(row)]
     for fault, rows in grouped(failed, lambda row: str(row["parity"])).items():
-        said = f"{' '.join(fault.split())} ({finding.named(rows)})"
-        text = f"Does not train what one process would: {said}. Compare its speed with nothing."
+        faults = f"{' '.join(fault.split())} ({finding.named(rows)})"
+        text = f"Does not train what one process would: {faults}. Compare its speed with nothing."
         yield finding.about("parity", "Parity failed", text, WRONG, rows)
     if unknown := [row for row in evidence.rows if row["parity"] == NOT_CHECKED]:
         text = (
@@ -64,9 +64,9 @@ def _one_count(evidence: Evidence) -> Iterator[Finding]:
         names = list(dict.fromkeys(name for pair in pairs if not _related(*pair) for name in pair))
         if names:
             more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-            said = ", ".join(names[:MOST_NAMES]) if more else " and ".join(names)
+            models = ", ".join(names[:MOST_NAMES]) if more else " and ".join(names)
             text = (
-                f"{said}{more} have {count:,} parameters each: very probably they are one model under several names. "
+                f"{models}{more} have {count:,} parameters each: very probably they are one model under several names. "
                 "Look at what their scripts build."
             )
             ours = [row for row in rows if row["model"] in names]

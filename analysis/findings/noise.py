@@ -104,7 +104,7 @@ def table(results: Results) -> pd.DataFrame:
     known = runs.configuration.isin(results.configurations.configuration)
     ours = runs[(runs.status == "ok") & runs.samples_per_second.notna() & known]
     at = pd.to_datetime(ours.started_at, utc=True, errors="coerce", format="ISO8601")
-    made = pd.DataFrame(
+    runs_in_order = pd.DataFrame(
         {
             "configuration": ours.configuration.astype(object),
             "repeat": ours["repeat"],
@@ -112,14 +112,14 @@ def table(results: Results) -> pd.DataFrame:
             "logs": np.log(ours.samples_per_second.to_numpy(float)),
         }
     )
-    made = made[at.notna()].sort_values(["at", "repeat"], kind="stable", ignore_index=True)
-    logs = made.groupby("configuration").logs
-    made["relative"] = np.expm1(made.logs - logs.transform("mean"))
-    made = made[logs.transform("size") > 1].reset_index(drop=True)
-    made["hours"] = (made["at"] - made["at"].min()).dt.total_seconds() / 3600
-    made["place"] = np.arange(len(made)) / max(1, len(made) - 1)
-    made["sentinel"] = made.configuration == (results.study.sentinel or "")
-    shown: pd.DataFrame = made[list(COLUMNS)]
+    runs_in_order = runs_in_order[at.notna()].sort_values(["at", "repeat"], kind="stable", ignore_index=True)
+    logs = runs_in_order.groupby("configuration").logs
+    runs_in_order["relative"] = np.expm1(runs_in_order.logs - logs.transform("mean"))
+    runs_in_order = runs_in_order[logs.transform("size") > 1].reset_index(drop=True)
+    runs_in_order["hours"] = (runs_in_order["at"] - runs_in_order["at"].min()).dt.total_seconds() / 3600
+    runs_in_order["place"] = np.arange(len(runs_in_order)) / max(1, len(runs_in_order) - 1)
+    runs_in_order["sentinel"] = runs_in_order.configuration == (results.study.sentinel or "")
+    shown: pd.DataFrame = runs_in_order[list(COLUMNS)]
     return shown
 
 

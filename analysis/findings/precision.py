@@ -31,12 +31,12 @@ def mixed_precisions(evidence: Evidence) -> Iterator[Finding]:
     seen = set()
     for (model, workers), rows in grouped(evidence.rows, lambda row: (str(row["model"]), row["workers"])).items():
         for key in TITLES:
-            if (model, key) not in seen and (found := _unlike(rows, key, model, int(workers))):
+            if (model, key) not in seen and (mixed := _unlike(rows, key, model, int(workers))):
                 seen.add((model, key))
-                yield found
-        if (model, MEANINGS) not in seen and (found := _two_meanings(rows, model, int(workers))):
+                yield mixed
+        if (model, MEANINGS) not in seen and (mixed := _two_meanings(rows, model, int(workers))):
             seen.add((model, MEANINGS))
-            yield found
+            yield mixed
 
 
 def _two_meanings(rows: list[Row], model: str, workers: int) -> Finding | None:

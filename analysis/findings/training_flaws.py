@@ -21,12 +21,12 @@ RIGHT_MAPS = {"channels": "class", "class": "most likely"}
 def training_flaws(evidence: Evidence) -> Iterator[Finding]:
     """Each flaw once, with all configurations that have it."""
     for flaw, title, severity, look, remedy in LOOKS:
-        said: dict[str, list[Row]] = {}
+        rows_of: dict[str, list[Row]] = {}
         for row in evidence.rows:
             for ranks in evidence.fact(row, "training"):
                 if text := look(ranks):
-                    said.setdefault(text, []).append(row)
-        for text, rows in said.items():
+                    rows_of.setdefault(text, []).append(row)
+        for text, rows in rows_of.items():
             yield finding.about(flaw, title, f"{text} ({finding.named(rows)}). {remedy}", severity, rows)
 
 

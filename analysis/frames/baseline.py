@@ -65,11 +65,11 @@ def find(
 
 def candidates(among: Iterable[Configuration], study: StudyInfo) -> dict[str, list[Configuration]]:
     """Model -> those of it that can be a baseline: all that find() need look at."""
-    found: dict[str, list[Configuration]] = {}
+    by_model: dict[str, list[Configuration]] = {}
     for c in among:
         if study.baseline is not None and _is_baseline(c, study.baseline):
-            found.setdefault(str(c.get("model")), []).append(c)
-    return found
+            by_model.setdefault(str(c.get("model")), []).append(c)
+    return by_model
 
 
 def _is_baseline(configuration: Configuration, partial: Mapping[str, Any]) -> bool:

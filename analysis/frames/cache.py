@@ -26,7 +26,7 @@ def once(derive: Callable[Concatenate[Results, P], T]) -> Callable[Concatenate[R
         of, asked = known[key], (args, tuple(kwargs.items()))
         if asked not in of:
             of[asked] = derive(results, *args, **kwargs)
-        said: T = of[asked]
-        return said
+        value: T = of[asked]
+        return value
 
     return derived  # type: ignore[return-value]  # results is given by its place

@@ -52,12 +52,12 @@ def sentences(rows: pd.DataFrame, signs: str = FAILED_SIGN + HERE_SIGN) -> list[
 
 def names(group: pd.DataFrame, rows: pd.DataFrame) -> str:
     """A framework by its name where all of its rows are in the group, else series by series."""
-    said = []
+    names = []
     for framework, ours in group.groupby("framework", sort=False):
         whole = len(ours) == (rows.framework == framework).sum()
-        said += [str(framework)] if whole else [str(name) for name in ours.series.unique()]
-    more = f" and {len(said) - MOST_NAMES} more" if len(said) > MOST_NAMES else ""
-    return "; ".join(said[:MOST_NAMES]) + more
+        names += [str(framework)] if whole else [str(name) for name in ours.series.unique()]
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return "; ".join(names[:MOST_NAMES]) + more
 
 
 def checked(rows: pd.DataFrame) -> list[str]:

@@ -133,26 +133,26 @@ def _outcome(row: Mapping[Any, Any]) -> Outcome:
 
 def _speedup(row: dict[Any, Any], baselines: list[baseline.Configuration], study: StudyInfo) -> dict[Any, Any]:
     """Speed-up and efficiency of one row, or the reason why there is none."""
-    found = baseline.find(row, baselines, study)
+    reference = baseline.find(row, baselines, study)
     if study.baseline is not None and not row["n"]:
         return {"speedup_reason": f"not measured: {outcomes.word(_outcome(row))}"}
     if row["not_comparable"]:
         return {"speedup_reason": row["not_comparable"]}
-    if isinstance(found, str):
-        return {"speedup_reason": found}
-    name: dict[Any, Any] = {"baseline": found["configuration"]}
-    if found["not_comparable"]:
-        return name | {"speedup_reason": f"its baseline: {found['not_comparable']} ({found['configuration']})"}
-    if row["oversubscribed"] or found["oversubscribed"]:
+    if isinstance(reference, str):
+        return {"speedup_reason": reference}
+    name: dict[Any, Any] = {"baseline": reference["configuration"]}
+    if reference["not_comparable"]:
+        return name | {"speedup_reason": f"its baseline: {reference['not_comparable']} ({reference['configuration']})"}
+    if row["oversubscribed"] or reference["oversubscribed"]:
         whose = "" if row["oversubscribed"] else "its baseline is "
         return name | {"speedup_reason": f"{whose}oversubscribed: more workers than the machine has room for"}
-    if not found["n"]:
-        why = f"its baseline is not ok: {outcomes.word(_outcome(found))} ({found['configuration']})"
+    if not reference["n"]:
+        why = f"its baseline is not ok: {outcomes.word(_outcome(reference))} ({reference['configuration']})"
         return name | {"speedup_reason": why}
-    if found is row:  # 1 by definition, without any doubt that an interval could express
+    if reference is row:  # 1 by definition, without any doubt that an interval could express
         return name | {"speedup": 1.0, "efficiency": 1.0, "speedup_reason": ""}
-    ideal = int(row["workers"]) / int(found["workers"])
-    gain = over(row, found)
+    ideal = int(row["workers"]) / int(reference["workers"])
+    gain = over(row, reference)
     bounds = {"speedup": gain.mean, "speedup_low": gain.low, "speedup_high": gain.high}
     efficiency = {
         key.replace("speedup", "efficiency"): None if value is None else value / ideal for key, value in bounds.items()

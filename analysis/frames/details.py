@@ -65,8 +65,8 @@ def of(record: Record) -> Rows:
         for rank in record.ranks
         for epoch in rank.epochs
     ]
-    said = dict.fromkeys(note for rank in record.ranks for note in rank.notes)
-    notes: list[Row] = [(*who, printable(note)) for note in said]
+    remarks = dict.fromkeys(note for rank in record.ranks for note in rank.notes)
+    notes: list[Row] = [(*who, printable(note)) for note in remarks]
     staged = events.rows(record), events.stage_rows(record)
     measured = facts.rows(record), ranks.rows(record), step_times.rows(record)
     return Rows(*staged, epochs, notes, network.rows(record), *measured)

@@ -23,5 +23,5 @@ def implied(row: Outcome) -> bool:
 def words(rows: pd.DataFrame) -> pd.Series[str]:
     """The same of each row."""
     pairs = zip(rows.status, rows.reason, strict=True)
-    said = [word({"status": status, "reason": reason}) for status, reason in pairs]
-    return pd.Series(said, index=rows.index, dtype="string")
+    words = [word({"status": status, "reason": reason}) for status, reason in pairs]
+    return pd.Series(words, index=rows.index, dtype="string")

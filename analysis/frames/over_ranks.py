@@ -58,7 +58,7 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
     steps = np.asarray(slowest.step_seconds, dtype=np.float64)
     tokens = over(sum, (rank.tokens_seen for rank in ranks))
     sent = [kinds for rank in ranks if (kinds := communication(rank)) is not None]
-    made = {
+    columns = {
         "busy_elsewhere_cores": store.busy_elsewhere_cores(ranks),
         "samples_per_second": speed,
         "tokens_per_second": None if tokens is None else tokens / window_seconds,
@@ -88,7 +88,7 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
         "loss_last": over(_mean, (rank.loss_last for rank in ranks)),
         "data_source": "; ".join(dict.fromkeys(rank.data_source for rank in ranks)),
     }
-    return made, Timed(steps, samples / len(steps))
+    return columns, Timed(steps, samples / len(steps))
 
 
 def intervals(timed: Sequence[Timed], reasons: Iterable[str]) -> list[dict[str, Any]]:

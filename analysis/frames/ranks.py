@@ -45,14 +45,14 @@ def rows(record: Record) -> list[Row]:
     ]  # fmt: skip
 
 
-def frame(made: Sequence[Row]) -> pd.DataFrame:
+def frame(rows: Sequence[Row]) -> pd.DataFrame:
     """COLUMNS, with types that do not depend on which rows there are."""
     kinds = dict.fromkeys(("repeat", "rank"), "int64") | dict.fromkeys(NUMBERS, "float64")
-    return pd.DataFrame(list(made), columns=list(COLUMNS)).astype(kinds)
+    return pd.DataFrame(list(rows), columns=list(COLUMNS)).astype(kinds)
 
 
 def _price(machine_file: dict[str, Any]) -> float | None:
     """What a worker costs for an hour, as its machine file said; None where it said nothing, or nothing usable."""
-    said = machine_file.get("price_per_worker_hour")
-    usable = isinstance(said, int | float) and not isinstance(said, bool) and math.isfinite(said) and said >= 0
-    return float(said) if usable else None  # type: ignore[arg-type]
+    price = machine_file.get("price_per_worker_hour")
+    usable = isinstance(price, int | float) and not isinstance(price, bool) and math.isfinite(price) and price >= 0
+    return float(price) if usable else None  # type: ignore[arg-type]

@@ -53,9 +53,9 @@ def rows(record: Record) -> list[Row]:
     ]
 
 
-def frame(made: list[Row]) -> pd.DataFrame:
+def frame(rows: list[Row]) -> pd.DataFrame:
     """COLUMNS; what is unknown is None."""
-    return pd.DataFrame(made, columns=list(COLUMNS), dtype=object)
+    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
 
 
 def _epoch(record: Record) -> int:

@@ -32,7 +32,7 @@ def rows(record: Record) -> list[Row]:
     ]
 
 
-def frame(made: Sequence[Row]) -> pd.DataFrame:
+def frame(rows: Sequence[Row]) -> pd.DataFrame:
     """COLUMNS, with types that do not depend on which rows there are."""
     kinds = dict.fromkeys(COLUMNS[3:], "float64") | dict.fromkeys(("repeat", "steps"), "int64")
-    return pd.DataFrame(list(made), columns=list(COLUMNS)).astype(kinds)
+    return pd.DataFrame(list(rows), columns=list(COLUMNS)).astype(kinds)

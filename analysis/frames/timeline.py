@@ -37,7 +37,7 @@ def stages(record: Record) -> pd.DataFrame:
 
 def rows(record: Record) -> list[Row]:
     """The rows of `of`. What a rank notes in two pieces, one right after the other, is one: a forward and its loss."""
-    made: list[Row] = []
+    events: list[Row] = []
     for rank in record.ranks:
         before: Row = ()
         for event in rank.timeline:
@@ -46,10 +46,10 @@ def rows(record: Record) -> list[Row]:
                 raise ValueError(f"rank {rank.rank} has an event that is none: {event}")
             row = (*_whose(record, rank, int(stage)), step, kind, stage, micro_batch)
             if row == before:
-                start = made.pop()[-2]
-            made.append((*row, start, end))
+                start = events.pop()[-2]
+            events.append((*row, start, end))
             before = row
-    return made
+    return events
 
 
 def stage_rows(record: Record) -> list[Row]:
@@ -67,9 +67,9 @@ def stage_rows(record: Record) -> list[Row]:
 
 def frame(rows: list[Row], columns: tuple[str, ...]) -> pd.DataFrame:
     """With types that do not depend on the rows."""
-    made = pd.DataFrame(rows, columns=list(columns))
+    events = pd.DataFrame(rows, columns=list(columns))
     kinds = {name: "int64" if name in INTEGERS else "float64" for name in columns if name not in TEXTS}
-    return made.astype(kinds)
+    return events.astype(kinds)
 
 
 TEXTS = ("configuration", "kind", "layers")

@@ -30,31 +30,31 @@ class Training:
     shown_maps: Mapping[str, str] = field(default_factory=dict)  # of class activation: whose "channels", which "class"
 
     @classmethod
-    def of(cls, said: Mapping[str, Any]) -> Training:
+    def of(cls, training: Mapping[str, Any]) -> Training:
         """From a record. Raises ValueError, TypeError, KeyError or AttributeError for what is of no right shape."""
-        selected, layout, resumed = (printable(str(said.get(name, ""))) for name in WORDS)
-        groups = ((g["name"], g["parameters"], g["learning_rate"]) for g in _list(said, "groups"))
+        selected, layout, resumed = (printable(str(training.get(name, ""))) for name in WORDS)
+        groups = ((g["name"], g["parameters"], g["learning_rate"]) for g in _list(training, "groups"))
         return cls(
             tuple((printable(name), int(count), float(rate)) for name, count, rate in groups),
-            printable(str(said.get("logged_loss", ""))),
-            {printable(name): {printable(k): int(n) for k, n in of.items()} for name, of in _map(said, "splits")},
-            {printable(name): int(n) for name, n in _map(said, "in_both")},
+            printable(str(training.get("logged_loss", ""))),
+            {printable(name): {printable(k): int(n) for k, n in of.items()} for name, of in _map(training, "splits")},
+            {printable(name): int(n) for name, n in _map(training, "in_both")},
             *(selected, layout, resumed),
-            tuple(printable(str(order)) for order in _list(said, "orders")),
-            {printable(name): value for name, value in _map(said, "evaluated")},
-            {printable(name): printable(str(value)) for name, value in _map(said, "shown_maps")},
+            tuple(printable(str(order)) for order in _list(training, "orders")),
+            {printable(name): value for name, value in _map(training, "evaluated")},
+            {printable(name): printable(str(value)) for name, value in _map(training, "shown_maps")},
         )
 
 
-def _list(said: Mapping[str, Any], key: str) -> list[Any]:
-    value = said.get(key, [])
+def _list(training: Mapping[str, Any], key: str) -> list[Any]:
+    value = training.get(key, [])
     if not isinstance(value, list):
         raise ValueError(f"training.{key} is no list")
     return value
 
 
-def _map(said: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
-    value = said.get(key, {})
+def _map(training: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
+    value = training.get(key, {})
     if not isinstance(value, dict):
         raise ValueError(f"training.{key} is no mapping")
     return list(value.items())

@@ -100,10 +100,10 @@ def read_whole(results: Path, processes: int = 1, collector: Collector | None = 
     folders = _folders(results / "trials")
     shares = [folders[start : start + AT_ONCE] for start in range(0, len(folders), AT_ONCE)]
     processes = min(processes, len(shares))
-    made = process_pool.run_tasks(lambda share: _part(shares[share], collector), range(len(shares)), processes)
+    parts = process_pool.run_tasks(lambda share: _part(shares[share], collector), range(len(shares)), processes)
     whole = _Part()
     for share, ours in enumerate(shares):
-        part = made.pop(share, None) or _part(ours, collector)
+        part = parts.pop(share, None) or _part(ours, collector)
         whole.rows |= part.rows
         whole.training |= part.training
         whole.firsts = part.firsts | whole.firsts
@@ -113,43 +113,43 @@ def read_whole(results: Path, processes: int = 1, collector: Collector | None = 
         for why in part.skipped:
             warnings.warn(why, SkippedRecord, stacklevel=2)
     verdicts = {row["trial"]: row["parity"] for name, row in whole.rows.items() if name not in whole.training}
-    said = {configuration: gates.behind(record, verdicts) for configuration, record in whole.firsts.items()}
+    parity = {configuration: gates.behind(record, verdicts) for configuration, record in whole.firsts.items()}
     for name, configuration in whole.training.items():
-        whole.rows[name] |= said[configuration]
-    found = details.gathered(whole.beside)
+        whole.rows[name] |= parity[configuration]
+    beside = details.gathered(whole.beside)
     try:
-        return frame(whole.rows.values()), found
+        return frame(whole.rows.values()), beside
     except NOT_WHOLE:  # a value of the wrong type somewhere: find whose, which is too slow to do every time
         fitting = (row for name, row in whole.rows.items() if _fits(row, results / "trials" / name / RECORD))
-        return frame(fitting), found
+        return frame(fitting), beside
 
 
 def _part(folders: Iterable[Path], collector: Collector | None) -> _Part:
-    made, timed = _Part(None if collector is None else collector.empty()), dict[str, Timed]()
+    part, timed = _Part(None if collector is None else collector.empty()), dict[str, Timed]()
     for folder in folders:
         try:
             record, name = store.read_trial(folder), folder.name
-            if made.collected is not None:
-                made.collected.add(record)
+            if part.collected is not None:
+                part.collected.add(record)
             row, window = _row(record)
             if row["find"] != gates.GATE:
-                made.beside.append(details.of(record))
-                made.training[name] = record.configuration
-                if record.configuration not in made.firsts:
-                    made.firsts[record.configuration] = replace(record, ranks=[])
-            made.rows[name] = row
+                part.beside.append(details.of(record))
+                part.training[name] = record.configuration
+                if record.configuration not in part.firsts:
+                    part.firsts[record.configuration] = replace(record, ranks=[])
+            part.rows[name] = row
             if window is not None:
                 timed[name] = window
         except MissingRecord:
             continue  # not finished
         except UnreadableRecord as error:
-            made.skipped.append(f"skipped: {error}")
+            part.skipped.append(f"skipped: {error}")
         except NOT_WHOLE as error:
-            made.skipped.append(f"skipped: {folder / RECORD} is not whole: {error}")
-    found = over_ranks.intervals(list(timed.values()), [made.rows[name]["reason"] for name in timed])
-    for name, columns in zip(timed, found, strict=True):
-        made.rows[name] |= columns
-    return made
+            part.skipped.append(f"skipped: {folder / RECORD} is not whole: {error}")
+    columns_of = over_ranks.intervals(list(timed.values()), [part.rows[name]["reason"] for name in timed])
+    for name, columns in zip(timed, columns_of, strict=True):
+        part.rows[name] |= columns
+    return part
 
 
 def _folders(trials: Path) -> list[Path]:
@@ -185,8 +185,8 @@ def row(record: Record) -> dict[str, Any]:
     `reason` of a trial that is ok says "too short" where its interval within the run should not be relied on.
     `parity` is the verdict of a gate itself; of any other trial it takes the records of its gates (read).
     """
-    made, timed = _row(record)
-    return made | (over_ranks.intervals([timed], [made["reason"]])[0] if timed else {})
+    columns, timed = _row(record)
+    return columns | (over_ranks.intervals([timed], [columns["reason"]])[0] if timed else {})
 
 
 def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:

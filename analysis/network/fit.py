@@ -41,7 +41,7 @@ class Probe:
 def probes(results: Results) -> list[Probe]:
     """Every probe of the study that was measured, in the order of their names."""
     sizes = frame.table(results)
-    made = []
+    probes = []
     for configuration, ours in sizes.groupby("configuration", sort=False):
         about = ours.iloc[0]
         fits = {
@@ -50,11 +50,11 @@ def probes(results: Results) -> list[Probe]:
             if group.bytes.nunique() > 1
         }
         controller = None if pd.isna(about.controller) else str(about.controller)
-        made.append(
+        probes.append(
             Probe(str(configuration), str(about.probe), str(about.launcher), controller, int(about.workers),
                   str(about.device), fits)
         )  # fmt: skip
-    return made
+    return probes
 
 
 def fit(results: Results, configuration: str | None = None) -> dict[Key, AlphaBeta]:
@@ -62,11 +62,11 @@ def fit(results: Results, configuration: str | None = None) -> dict[Key, AlphaBe
 
     Empty where there is none. Raises ValueError where there are several and none is named.
     """
-    found = [probe for probe in probes(results) if configuration in (None, probe.configuration)]
-    if len(found) > 1:
-        names = ", ".join(probe.configuration for probe in found)
+    matching = [probe for probe in probes(results) if configuration in (None, probe.configuration)]
+    if len(matching) > 1:
+        names = ", ".join(probe.configuration for probe in matching)
         raise ValueError(f"several networks were probed, say which: {names}")
-    return found[0].fits if found else {}
+    return matching[0].fits if matching else {}
 
 
 def _fitted(sizes: pd.DataFrame, results: Results, configuration: str) -> AlphaBeta:

@@ -36,11 +36,11 @@ def table(results: Results) -> pd.DataFrame:
     keys = ["configuration", "busy", "collective", "bytes"]
     groups = [ours for _, ours in measured.groupby(keys, sort=False)]
     rows = [_row(dict(ours.iloc[0][keys]), ours, about, names) for ours in groups]
-    made = pd.DataFrame(rows, columns=list(COLUMNS)).assign(
+    frame = pd.DataFrame(rows, columns=list(COLUMNS)).assign(
         order=[COLLECTIVES.index(row["collective"]) for row in rows]
     )
     order = ["probe", "configuration", "busy", "order", "bytes"]
-    return made.sort_values(order, kind="stable", ignore_index=True).drop(columns="order")
+    return frame.sort_values(order, kind="stable", ignore_index=True).drop(columns="order")
 
 
 def _row(

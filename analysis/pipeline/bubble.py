@@ -31,15 +31,15 @@ class Bubble:
 
 def of_steps(events: pd.DataFrame, workers: int) -> pd.DataFrame:
     """COLUMNS: one row a step of one replica. `events` (events.COLUMNS) of one configuration; `workers` a replica."""
-    made = []
+    steps = []
     for key, step in events.groupby(STEP, sort=True):
         makespan = float(step.end_seconds.max() - step.start_seconds.min())
         busy = sum(
             busy_seconds(zip(ours.start_seconds, ours.end_seconds, strict=True)) for _, ours in step.groupby("worker")
         )
         idle = 1 - busy / (workers * makespan) if makespan > 0 else 0.0
-        made.append((*(key if isinstance(key, tuple) else (key,)), makespan, busy, idle))
-    return pd.DataFrame(made, columns=list(COLUMNS))
+        steps.append((*(key if isinstance(key, tuple) else (key,)), makespan, busy, idle))
+    return pd.DataFrame(steps, columns=list(COLUMNS))
 
 
 def idle_seconds(events: pd.DataFrame) -> pd.Series[float]:
@@ -56,8 +56,8 @@ def idle_seconds(events: pd.DataFrame) -> pd.Series[float]:
     spans = ordered.groupby(step, as_index=False).agg(start=("start_seconds", "min"), end=("end_seconds", "max"))
     each = ordered.groupby(worker, as_index=False).busy.sum().merge(spans, on=step)
     each["idle"] = each.end - each.start - each.busy
-    made: pd.Series[float] = each.groupby(RANK).idle.mean()
-    return made
+    idle: pd.Series[float] = each.groupby(RANK).idle.mean()
+    return idle
 
 
 def mean(steps: pd.DataFrame) -> Bubble:

@@ -37,8 +37,8 @@ def table(results: Results) -> pd.DataFrame:
     one process with this cut, `most_speedup` the most that any can; shares, layers and bytes are separated by `;`.
     """
     rows = [row for row in results.rows if shape.is_cut(row)]
-    made = [_row(row, results) for row in rows]
-    frame = pd.DataFrame(made, columns=list(COLUMNS), dtype=object)
+    pipelines = [_row(row, results) for row in rows]
+    frame = pd.DataFrame(pipelines, columns=list(COLUMNS), dtype=object)
     return frame.sort_values(["model", "global_batch", "series_order"], kind="stable", ignore_index=True)
 
 
@@ -76,23 +76,28 @@ def _bubble(row: ConfigurationRow, events: pd.DataFrame) -> dict[str, Any]:
     """The measured bubble, and the three parts that it falls into."""
     p, v = shape.workers(row), shape.virtual_stages(row)
     should = theory.bubble(shape.schedule(row), p, shape.micro_batches(row), v)
-    said = {"theory": should.bubble, "theory_formula": should.formula, "theory_why": should.why}
+    columns = {"theory": should.bubble, "theory_formula": should.formula, "theory_why": should.why}
     if events.empty:
-        return said
+        return columns
     steps = bubble.of_steps(events, p)
-    found = bubble.mean(steps)
-    said["computing"] = _computing(row, steps)
-    said |= {"bubble": found.mean, "bubble_low": found.low, "bubble_high": found.high, "bubble_steps": found.steps}
+    measured = bubble.mean(steps)
+    columns["computing"] = _computing(row, steps)
+    columns |= {
+        "bubble": measured.mean,
+        "bubble_low": measured.low,
+        "bubble_high": measured.high,
+        "bubble_steps": measured.steps,
+    }
     try:
         order = replay.order_of(bubble.median_step(events))
         equal, real = (replay.bubble(order, how) for how in (replay.equal, replay.measured(events)))
     except ValueError as error:
-        return said | {"replay_why": str(error)}
-    return said | {
+        return columns | {"replay_why": str(error)}
+    return columns | {
         "replay_equal": equal,
         "replay_measured": real,
         "added_by_cut": real - equal,
-        "added_by_transfers": found.mean - real,
+        "added_by_transfers": measured.mean - real,
     }
 
 

@@ -68,19 +68,19 @@ def run(order: Order, duration: Duration) -> list[Ran]:
     last = max(event.stage for events in order.values() for event in events)
     waiting = {worker: list(reversed(events)) for worker, events in order.items()}
     free, there = dict.fromkeys(order, 0.0), dict[Event, float]()
-    made: list[Ran] = []
+    ran: list[Ran] = []
     while any(waiting.values()):
-        before = len(made)
+        before = len(ran)
         for worker, events in waiting.items():
             while events and all(need in there for need in needs(events[-1], last)):
                 event = events.pop()
                 start = max([free[worker], *(there[need] for need in needs(event, last))])
                 end = free[worker] = start + duration(event.kind, event.stage)
                 there[event._replace(kind=GIVES[event.kind])] = end
-                made.append(Ran(event, worker, start, end))
-        if len(made) == before:
+                ran.append(Ran(event, worker, start, end))
+        if len(ran) == before:
             raise ValueError(_stuck(waiting, set(there), last))
-    return made
+    return ran
 
 
 def _stuck(waiting: Mapping[int, Sequence[Event]], there: set[Event], last: int) -> str:

@@ -45,16 +45,16 @@ def replicas(row: Row) -> int:
 
 def words(row: Row, cut: bool = False) -> str:
     """`interleaved_1f1b, m = 8, 2 workers x 2 stages, 2 replicas`, with `cut` where the model is cut."""
-    said = [schedule(row) or str(row["framework"])]
+    parts = [schedule(row) or str(row["framework"])]
     if OWN_SCHEDULE.get(str(row["framework"]), NAIVE) != NAIVE:
-        said[0] += f" ({row['framework']})"
+        parts[0] += f" ({row['framework']})"
     if schedule(row) != NAIVE:
-        said.append(f"m = {micro_batches(row)}")
+        parts.append(f"m = {micro_batches(row)}")
     p, v, copies = workers(row), virtual_stages(row), replicas(row)
-    said.append(f"{p} workers × {v} stages" if v > 1 else f"{p} stages")
-    said += [f"{copies} replicas"] if copies > 1 else []
-    said += [f"cut {row['stage_cut']}"] if cut and known(row["stage_cut"]) else []
-    return ", ".join(said)
+    parts.append(f"{p} workers × {v} stages" if v > 1 else f"{p} stages")
+    parts += [f"{copies} replicas"] if copies > 1 else []
+    parts += [f"cut {row['stage_cut']}"] if cut and known(row["stage_cut"]) else []
+    return ", ".join(parts)
 
 
 def file_name(row: Row) -> str:

@@ -56,15 +56,15 @@ def check(
     `again`: the same prediction, made without what this run says, and for its hosts.
     """
     by_name = {row["configuration"]: row for row in rows}
-    made = []
+    checks = []
     for one in predictions:
-        for found in measurements(one, rows):
-            base, speed = by_name[one.target.one.configuration], float(found["samples_per_second"])
-            gain = over(found, base)
+        for measurement in measurements(one, rows):
+            base, speed = by_name[one.target.one.configuration], float(measurement["samples_per_second"])
+            gain = over(measurement, base)
             noise = None if gain.high is None else gain.high / gain.mean - 1
-            error = again(one, found).samples_per_second.mean / speed - 1
-            made.append(Checked(one, hosts_of(found), str(found["configuration"]), speed, error, noise))
-    return made
+            error = again(one, measurement).samples_per_second.mean / speed - 1
+            checks.append(Checked(one, hosts_of(measurement), str(measurement["configuration"]), speed, error, noise))
+    return checks
 
 
 def measurements(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
@@ -102,9 +102,9 @@ def _counted(checked: Sequence[Checked], count: int) -> str:
     known = [c for c in checked if c.noise is not None]
     unknown = count - len({c.configuration for c in known})
     beyond = len({c.configuration for c in known if c.beyond_noise > 0})
-    said = f"{beyond} of {count - unknown} beyond it" if known else ""
+    beyond_text = f"{beyond} of {count - unknown} beyond it" if known else ""
     without = f"the noise of {unknown} is unknown (fewer than 3 repeats)" if unknown else ""
-    return ", ".join(filter(None, (said, without)))
+    return ", ".join(filter(None, (beyond_text, without)))
 
 
 def _worst(checked: Sequence[Checked]) -> str:

@@ -24,7 +24,7 @@ def pairs(rows: Sequence[Row], workers_per_host: int, without: Sequence[str] = (
 
     `without`: configurations to leave out, because it is they that are predicted.
     """
-    found = []
+    ratios = []
     for row in rows:
         if row["framework"] not in FUSIONS or row["workers"] != workers_per_host or row["configuration"] in without:
             continue
@@ -38,10 +38,10 @@ def pairs(rows: Sequence[Row], workers_per_host: int, without: Sequence[str] = (
             if one["workers"] == 1 and one["framework"] == row["framework"] and known(one["forward_seconds"])
             if all(same(value_of(one, key), value_of(row, key)) for key in ALIKE)
         ]
-        found += [float(row["forward_seconds"]) / float(alone[0]["forward_seconds"])] if alone else []
-    return found
+        ratios += [float(row["forward_seconds"]) / float(alone[0]["forward_seconds"])] if alone else []
+    return ratios
 
 
-def factor(found: Sequence[float]) -> float:
+def factor(ratios: Sequence[float]) -> float:
     """The geometric mean; 1 where nothing was found."""
-    return math.exp(sum(map(math.log, found)) / len(found)) if found else 1.0
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else 1.0

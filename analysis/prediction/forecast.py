@@ -50,14 +50,14 @@ class Forecast:
 
 def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
     """Raises CannotPredict where the study has no step to predict from, or no network is known."""
-    found, wrong = targets.targets(results, folder, asked.allreduce)
-    if not found:
+    chosen, wrong = targets.targets(results, folder, asked.allreduce)
+    if not chosen:
         raise CannotPredict(f"{folder} has nothing to predict from: {'; '.join(wrong) or 'no finished trial'}")
     probes = [] if asked.network else probed.probes(results)
     if not asked.network and not probes:
         raise CannotPredict(NO_NETWORK.format(results=folder))
-    found = [replace(target, fusion=tuned(target.fusion, asked)) for target in found]
-    on = [(target, asked.network or probed.network_of(target.row, probes)) for target in found]
+    chosen = [replace(target, fusion=tuned(target.fusion, asked)) for target in chosen]
+    on = [(target, asked.network or probed.network_of(target.row, probes)) for target in chosen]
     rows = results.rows
     per_host = max(network.workers_per_host for _, network in on)
 
@@ -69,10 +69,10 @@ def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
         without = crowded([str(run["configuration"])])
         return predict.predict(one.target, one.allreduce, one.algorithm, one.workers, placed, asked.straggle, without)
 
-    made = tuple(predict.predictions(on, asked.workers, asked.algorithms, asked.straggle, crowded()))
-    checked = against.check(made, rows, again) if asked.check or not asked.network else []
+    predictions = tuple(predict.predictions(on, asked.workers, asked.algorithms, asked.straggle, crowded()))
+    checked = against.check(predictions, rows, again) if asked.check or not asked.network else []
     pairs = 0 if asked.crowding else len(crowding.pairs(rows, per_host))
-    return Forecast(made, tuple(checked), tuple(wrong), asked.straggle, crowded(), pairs)
+    return Forecast(predictions, tuple(checked), tuple(wrong), asked.straggle, crowded(), pairs)
 
 
 def tuned(fusion: Fusion, asked: Asked) -> Fusion:

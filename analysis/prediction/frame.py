@@ -20,18 +20,18 @@ COLUMNS = (
 )
 
 
-def table(made: Forecast) -> pd.DataFrame:
+def table(forecast: Forecast) -> pd.DataFrame:
     """COLUMNS. `baseline`: the one-worker configuration behind it; intervals as predict.py says; the last four where it
     was measured."""
-    known = {id(one.prediction): one for one in made.checked if one.as_shown}
-    rows = [_row(one, known.get(id(one))) for one in made.predictions]
+    known = {id(one.prediction): one for one in forecast.checked if one.as_shown}
+    rows = [_row(one, known.get(id(one))) for one in forecast.predictions]
     return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
 
 
 def _row(one: Prediction, checked: Checked | None) -> dict[str, Any]:
     target = one.target
     keys = {key: target.row[key] for key in ("model", "framework", "batch_per_worker")}
-    made = keys | {
+    columns = keys | {
         "series": target.label, "allreduce": one.allreduce, "algorithm": one.algorithm, "workers": one.workers,
         "hosts": one.network.hosts(one.workers), "network": one.network.source,
         "global_batch": one.workers * int(keys["batch_per_worker"]),
@@ -46,6 +46,6 @@ def _row(one: Prediction, checked: Checked | None) -> dict[str, Any]:
         "gradients_noted": target.one.noted,
     }  # fmt: skip
     if checked:
-        made |= {"measured_samples_per_second": checked.samples_per_second, "error": checked.error}
-        made |= {"measured_configuration": checked.configuration, "noise": checked.noise}
-    return made
+        columns |= {"measured_samples_per_second": checked.samples_per_second, "error": checked.error}
+        columns |= {"measured_configuration": checked.configuration, "noise": checked.noise}
+    return columns

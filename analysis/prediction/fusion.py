@@ -56,11 +56,11 @@ def buckets(gradients: Sequence[Gradient], fusion: Fusion, wire: float = 1.0) ->
     A bucket is closed once it holds its limit or more: by its last gradient it may be larger. `wire`: bytes on the wire
     for each byte of a gradient, a half with 16-bit allreduce.
     """
-    made: list[Gradient] = []
+    joined: list[Gradient] = []
     limit, held, there = fusion.first_bytes or fusion.most_bytes, 0.0, 0.0
     for size, arrival in gradients:
         held, there = held + size * wire, max(there, arrival)
         if held >= limit * (1.0 if fusion.counts_wire_bytes else wire):
-            made.append((held, there))
+            joined.append((held, there))
             limit, held = fusion.most_bytes, 0.0
-    return [*made, (held, there)] if held else made
+    return [*joined, (held, there)] if held else joined

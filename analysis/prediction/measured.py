@@ -49,25 +49,25 @@ class OneWorker:
 def one_worker(base: Row, trials: pd.DataFrame, folder: Path) -> OneWorker | str:
     """What the repeats of a configuration with one worker say, or why they do not say it."""
     ours = trials[(trials.configuration == base["configuration"]) & (trials.status == "ok")]
-    found = [report for trial in ours.trial if (report := _report(folder / "trials" / str(trial)))]
+    reports = [report for trial in ours.trial if (report := _report(folder / "trials" / str(trial)))]
     micro_batches = int(base["accumulation"]) if known(base["accumulation"]) else 1
-    return of_reports(str(base["configuration"]), found, micro_batches)
+    return of_reports(str(base["configuration"]), reports, micro_batches)
 
 
-def of_reports(configuration: str, found: Sequence[RankReport], micro_batches: int = 1) -> OneWorker | str:
+def of_reports(configuration: str, reports: Sequence[RankReport], micro_batches: int = 1) -> OneWorker | str:
     """The same from the reports themselves, one a repeat."""
-    if not found:
+    if not reports:
         return "none of its records can be read"
-    phases = [report.phases for report in found]
+    phases = [report.phases for report in reports]
     if any(p is None or p.forward_seconds is None or p.backward_seconds is None for p in phases):
         return "its records do not say how long forward and backward take"
-    means = np.array([np.mean(report.step_seconds) for report in found])
-    varied = [float(np.std(report.step_seconds) / np.mean(report.step_seconds)) for report in found]
-    spread = float(np.std(np.log(means), ddof=1)) if len(found) > 1 else 0.0
-    gradients, noted = arrivals(found)
+    means = np.array([np.mean(report.step_seconds) for report in reports])
+    varied = [float(np.std(report.step_seconds) / np.mean(report.step_seconds)) for report in reports]
+    spread = float(np.std(np.log(means), ddof=1)) if len(reports) > 1 else 0.0
+    gradients, noted = arrivals(reports)
     return OneWorker(
-        configuration, _step(found, gradients, micro_batches),
-        found[0].samples_per_step, len(found), spread / math.sqrt(len(found)), float(np.mean(varied)), noted,
+        configuration, _step(reports, gradients, micro_batches),
+        reports[0].samples_per_step, len(reports), spread / math.sqrt(len(reports)), float(np.mean(varied)), noted,
     )  # fmt: skip
 
 

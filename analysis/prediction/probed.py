@@ -87,9 +87,9 @@ def network_of(row: Row, among: Sequence[Probed]) -> Network:
 
 
 def _joined(between: Probed, within: Probed | None, workers_per_host: int) -> Network:
-    said = [f"between hosts by {between.name}", f"within a host by {within.name}" if within else ""]
+    sources = [f"between hosts by {between.name}", f"within a host by {within.name}" if within else ""]
     if within is between:
-        said = [f"by {between.name} on one host; other hosts are taken to be no farther"]
+        sources = [f"by {between.name} on one host; other hosts are taken to be no farther"]
     idle, busy = (
         None
         if any(kind not in one.probe.fits for one in (between, within) if one)
@@ -97,7 +97,7 @@ def _joined(between: Probed, within: Probed | None, workers_per_host: int) -> Ne
         for kind in (IDLE, BUSY)
     )
     assert idle is not None
-    return replace(idle, busy=busy, source=f"measured {', '.join(filter(None, said))}")
+    return replace(idle, busy=busy, source=f"measured {', '.join(filter(None, sources))}")
 
 
 def link(fitted: AlphaBeta, workers: int, waits_seconds: float = 0.0) -> Link:

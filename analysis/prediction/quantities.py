@@ -59,20 +59,20 @@ def size(text: str) -> int:
 
 def workers(text: str) -> tuple[int, ...]:
     """Worker counts in ascending order, each once, from `4,8,64`. Raises ValueError, saying why."""
-    found = set()
+    counts = set()
     for word in text.split(","):
         if not re.fullmatch(r"\s*[0-9]{1,9}\s*", word):
             raise ValueError(f"{word.strip() or 'nothing'!s} in {text!r} is not a number of workers, as in 4,8,64")
         count = int(word)
         if not 1 <= count <= MOST_WORKERS:
             raise ValueError(f"{count:,} workers: it must be between 1 and {MOST_WORKERS:,}")
-        found.add(count)
-    return tuple(sorted(found))
+        counts.add(count)
+    return tuple(sorted(counts))
 
 
 def _parted(text: str, what: str, such_as: str) -> tuple[float, str]:
     """(`25`, `Gbit`). Raises ValueError for what begins with no number."""
-    found = NUMBER.fullmatch(text)
-    if not found:
+    match = NUMBER.fullmatch(text)
+    if not match:
         raise ValueError(f"{text or 'nothing'} is not {what}, such as {such_as}")
-    return float(found[1]), found[2]
+    return float(match[1]), match[2]

@@ -60,7 +60,7 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
     """
     rows: list[Row] = [r for r in results.rows if not known(r["find"])]
     ways = list(_ways([row for row in rows if row["framework"] in FUSIONS] or _as_horovod(rows)))
-    made, wrong = [], []
+    chosen, wrong = [], []
     bases: dict[str, OneWorker | str] = {}
     for way in ways:
         base = _base(way, rows)
@@ -72,21 +72,21 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
         if isinstance(one, str):
             wrong.append(f"{name}: {one}")
             continue
-        made.append(Target(way, _label(way, results), one, policy(way), tuple(asked) or _wires(way, rows)))
-    return made, list(dict.fromkeys(wrong))
+        chosen.append(Target(way, _label(way, results), one, policy(way), tuple(asked) or _wires(way, rows)))
+    return chosen, list(dict.fromkeys(wrong))
 
 
 def policy(row: Row) -> Fusion:
     """How a configuration's framework fuses gradients, with the knobs that it was run with."""
-    made = FUSIONS[str(row["framework"])]
+    fusion_policy = FUSIONS[str(row["framework"])]
     knob = {key: value for key in KNOBS if known(value := value_of(row, key))}
     if "fusion_bytes" in knob:
-        made = replace(made, most_bytes=float(knob["fusion_bytes"]))
+        fusion_policy = replace(fusion_policy, most_bytes=float(knob["fusion_bytes"]))
     if "cycle_seconds" in knob:
-        made = replace(made, cycle_seconds=float(knob["cycle_seconds"]))
+        fusion_policy = replace(fusion_policy, cycle_seconds=float(knob["cycle_seconds"]))
     if "bucket_bytes" in knob:  # then the first bucket is like the others
-        made = replace(made, most_bytes=float(knob["bucket_bytes"]), first_bytes=None)
-    return made
+        fusion_policy = replace(fusion_policy, most_bytes=float(knob["bucket_bytes"]), first_bytes=None)
+    return fusion_policy
 
 
 def _ways(rows: Iterable[Row]) -> Iterator[Row]:

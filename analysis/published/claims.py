@@ -104,12 +104,12 @@ def _of_outcomes() -> Iterator[Claim]:
 
 def _claim(kind: str, what: str, row: Any, other: Any) -> Claim:
     value = float(row["samples_per_second"]) / float(other["samples_per_second"])
-    found = set()
+    flaws = set()
     for one in (row, other):
         half = kind == GAIN or one["precision"] != "fp32"
-        found |= flaws_of(one["framework"], one["model"], one["batch_per_worker"], one["workers"], half=half)
+        flaws |= flaws_of(one["framework"], one["model"], one["batch_per_worker"], one["workers"], half=half)
     of, over = ({key: one[key] for key in KEYS} for one in (row, other))
-    return Claim(row["study"], kind, what, value, tuple(sorted(found, key=lambda flaw: int(flaw[1:]))), of, over)
+    return Claim(row["study"], kind, what, value, tuple(sorted(flaws, key=lambda flaw: int(flaw[1:]))), of, over)
 
 
 def _named(row: Any) -> str:

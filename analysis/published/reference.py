@@ -51,10 +51,10 @@ def outcomes() -> pd.DataFrame:
 def outcome(study: str, configuration: str, metric: str) -> float:
     """One number of outcomes.csv, whose configuration begins so. Raises LookupError unless there is exactly one."""
     rows = outcomes()
-    found = rows[(rows.study == study) & rows.configuration.str.startswith(configuration) & (rows.metric == metric)]
-    if len(found) != 1:
-        raise LookupError(f"{len(found)} published rows are {study}, {configuration}, {metric}")
-    return float(found.value.iloc[0])
+    matching = rows[(rows.study == study) & rows.configuration.str.startswith(configuration) & (rows.metric == metric)]
+    if len(matching) != 1:
+        raise LookupError(f"{len(matching)} published rows are {study}, {configuration}, {metric}")
+    return float(matching.value.iloc[0])
 
 
 def flaws_of(framework: str, model: str, batch: int, workers: int, *, half: bool) -> set[str]:
@@ -63,10 +63,10 @@ def flaws_of(framework: str, model: str, batch: int, workers: int, *, half: bool
     if framework == "horovod":
         several = {"F3"} if workers > 1 else set()
         return {"F1", "F2", *several, *({"F4"} if images and batch >= LARGEST else ())}
-    found = {"F2", "F8", *({"F7"} if half else ())}
+    flaws = {"F2", "F8", *({"F7"} if half else ())}
     if images and batch >= LOADER_BOUND:
-        found.add("F6")
-    return found | ({"F5"} if model == "resnet50" else set())
+        flaws.add("F6")
+    return flaws | ({"F5"} if model == "resnet50" else set())
 
 
 def _table(name: str, text: bool = False) -> pd.DataFrame:

@@ -35,10 +35,10 @@ def table(results: Results) -> pd.DataFrame:
     usable = shown[(shown.n > 0) & ~shown.oversubscribed.fillna(False) & (shown.not_comparable.fillna("") == "")]
     rows = _by_kind(as_rows(usable, ConfigurationRow))
     timed = _by_kind(as_rows(epochs.table(results), ComparedEpoch))
-    made: list[dict[str, Any]] = []
+    rows_made: list[dict[str, Any]] = []
     for claim in published():
-        made += _epochs(claim, _of(claim.of, timed)) if claim.kind == EPOCH else _rates(claim, rows)
-    return pd.DataFrame(made, columns=list(COLUMNS), dtype=object)
+        rows_made += _epochs(claim, _of(claim.of, timed)) if claim.kind == EPOCH else _rates(claim, rows)
+    return pd.DataFrame(rows_made, columns=list(COLUMNS), dtype=object)
 
 
 def _by_kind(rows: Sequence[Row]) -> Kinds[Row]:
@@ -72,8 +72,8 @@ def _epochs(claim: Claim, rows: Sequence[ComparedEpoch]) -> Iterator[dict[str, A
     for row in rows:
         if known(row["epoch_ratio"]) and row["epoch_baseline"] != row["configuration"]:
             low, high = (bound if known(bound) else None for bound in (row["epoch_ratio_low"], row["epoch_ratio_high"]))
-            made = _row(claim, row, str(row["epoch_baseline"]), float(row["epoch_ratio"]), low, high)
-            yield made | {"equal_work": row["equal_work_ratio"]}
+            columns = _row(claim, row, str(row["epoch_baseline"]), float(row["epoch_ratio"]), low, high)
+            yield columns | {"equal_work": row["equal_work_ratio"]}
 
 
 def _row(claim: Claim, row: Named, reference: str, ratio: float, low: Any, high: Any) -> dict[str, Any]:

@@ -52,9 +52,9 @@ def cheapest(results: Results, model: str) -> Card:
     if len(prices) > 1:  # a ratio of throughputs is then not one of costs
         return _cheapest_of_several(ours)
     price = prices.pop() if prices else None
-    said = partial(_cost, price=price)
+    cost_text = partial(_cost, price=price)
     unit_of = " worker-hours" if price is None else ""
-    card = _ranked(results, model, CHEAPEST, "samples_per_worker_second", said, unit_of)
+    card = _ranked(results, model, CHEAPEST, "samples_per_worker_second", cost_text, unit_of)
     if not card.value:
         return card
     why = (
@@ -84,8 +84,8 @@ def knee(results: Results, model: str) -> Card:
     """Of the family that the fastest configuration is in, else of the first that has a law."""
     label = f"knee at {100 * SHARE:.0f} %"
     top = _top(results, model, "samples_per_second")
-    found = [(one, at) for one, _, at in extrapolated(results) if one.family.model == model]
-    for one, at in sorted(found, key=lambda pair: not _holds(pair[0], top)):
+    returns = [(one, at) for one, _, at in extrapolated(results) if one.family.model == model]
+    for one, at in sorted(returns, key=lambda pair: not _holds(pair[0], top)):
         value, _, bounds = at.text.partition(" [")
         interval = f"95 %: {bounds.removesuffix(']').replace(', ', ' to ')}" if bounds else ""
         why = f"beyond it the marginal efficiency of a worker is below {100 * at.share:.0f} %"
@@ -117,7 +117,7 @@ def name_of(row: Row) -> str:
     return f"{row['series']}, batch {row['batch']}"
 
 
-def _ranked(results: Results, model: str, label: str, by: str, said: Callable[[float], str], unit_of: str) -> Card:
+def _ranked(results: Results, model: str, label: str, by: str, text_of: Callable[[float], str], unit_of: str) -> Card:
     """`said`: the value in words, without its unit."""
     top = _top(results, model, by)
     if top is None:
@@ -126,21 +126,22 @@ def _ranked(results: Results, model: str, label: str, by: str, said: Callable[[f
     alike = [names[one] for one in top["indistinguishable"]]
     more = [f"and {len(alike) - MOST_ALIKE} more"] if len(alike) > MOST_ALIKE else []
     lone = len(top["without_interval"])
-    low, high = (said(top[f"value_{end}"]) if known(top[f"value_{end}"]) else "" for end in ("low", "high"))
+    low, high = (text_of(top[f"value_{end}"]) if known(top[f"value_{end}"]) else "" for end in ("low", "high"))
     if by == "samples_per_worker_second":  # the more samples, the less they cost
         low, high = high, low
     interval = f"95 %: {low} to {high}, {top['n']} repeats" if low else f"no interval: n = {top['n']}"
     why = [f"{lone} other{'s' * (lone != 1)} not ranked (fewer than 3 repeats)"] if lone else []
     why += [f"among {top['work']}: the model's other rows do different work"] if top["work"] else []
     return Card(
-        label, said(top["value"]) + unit_of, interval, name_of(top), (*alike[:MOST_ALIKE], *more), "; ".join(why), lone,
+        label, text_of(top["value"]) + unit_of, interval, name_of(top),
+        (*alike[:MOST_ALIKE], *more), "; ".join(why), lone,
         len(alike),
     )  # fmt: skip
 
 
 def _top(results: Results, model: str, by: str) -> Row | None:
-    found = ranking.best(results, by)
-    ours = as_rows(found[found.model == model])
+    best = ranking.best(results, by)
+    ours = as_rows(best[best.model == model])
     return ours[0] if ours else None
 
 

@@ -24,11 +24,11 @@ def report(material: Material) -> Report:
         f"{int(counted.sum())} of {planned} configurations measured, {len(results.runs):,} trials",
         "SYNTHETIC DATA" if results.synthetic else "",
     )
-    made = tuple(
+    sections = tuple(
         material.salvage.or_else(title, partial(module.section, material), partial(_lost, title))
         for title, module in SECTIONS.items()
     )
-    return Report(results.study.name, tuple(filter(None, facts)), made, tuple(material.salvage.lost))
+    return Report(results.study.name, tuple(filter(None, facts)), sections, tuple(material.salvage.lost))
 
 
 def _lost(title: str, why: str) -> Section:

@@ -64,6 +64,6 @@ def place_of(row: ConfigurationRow) -> Place:
 
 def _shares(rows: Sequence[ConfigurationRow], value: str) -> dict[Place, float]:
     """Of the largest."""
-    found = {place_of(row): float(number) for row in rows if known(number := value_of(row, value))}
-    most = max(found.values(), default=0.0)
-    return {place: one / most for place, one in found.items()} if most > 0 else {}
+    numbers = {place_of(row): float(number) for row in rows if known(number := value_of(row, value))}
+    most = max(numbers.values(), default=0.0)
+    return {place: one / most for place, one in numbers.items()} if most > 0 else {}

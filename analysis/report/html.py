@@ -50,19 +50,24 @@ def html(report: Report, images: Mapping[str, bytes]) -> str:
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("analysis", "report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    made.filters |= {"marked": marked, "data": data, "download": download, "kind": lambda part: type(part).__name__}
-    made.filters |= {"shown": shown, "right": is_right, "to_right": to_right, "hint": hint, "address": address}
-    return made
+    environment.filters |= {
+        "marked": marked,
+        "data": data,
+        "download": download,
+        "kind": lambda part: type(part).__name__,
+    }
+    environment.filters |= {"shown": shown, "right": is_right, "to_right": to_right, "hint": hint, "address": address}
+    return environment
 
 
 def marked(text: str) -> Markup:
     """Escaped, and then `**bold**` and `` `code` ``."""
-    made = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", str(escape(text)))
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", made))
+    html = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", str(escape(text)))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", html))
 
 
 def shown(cell: Cell) -> Markup:
@@ -93,8 +98,8 @@ def hint(grid: Grid) -> str:
 
 def data(listing: Listing) -> Markup:
     """JSON for a script element: nothing in it can end that."""
-    said = {"columns": listing.columns, "values": listing.values}
-    text = json.dumps(said, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    content = {"columns": listing.columns, "values": listing.values}
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 

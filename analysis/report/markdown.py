@@ -85,5 +85,5 @@ def _grid(grid: Grid) -> Iterator[str]:
 
 def _line(text: str) -> str:
     """On a line of its own, and the beginning of nothing: of no heading, quotation or list."""
-    said = harmless(text)
-    return f"\\{said}" if said[:1] in tuple("#>-+=") else said
+    line = harmless(text)
+    return f"\\{line}" if line[:1] in tuple("#>-+=") else line

@@ -65,7 +65,7 @@ class Origins:
     def add(self, record: Record) -> None:
         self.trials += 1
         self.commands.setdefault(record.configuration, printable(record.command))
-        said: list[tuple[str, Any]] = [
+        origins: list[tuple[str, Any]] = [
             ("program", record.commit),
             ("machine", _machine(record.machine)),
             ("hosts", ", ".join(record.hosts)),
@@ -73,7 +73,7 @@ class Origins:
             ("machine file", record.machine_file.get("name", "")),
             ("window", ", ".join(f"{key} {value}" for key, value in record.window.items() if value is not None)),
         ]
-        for name, value in said:
+        for name, value in origins:
             _count(self.about, name, value)
         for name, value in record.environment.items():
             _count(self.environment, name, value)
@@ -121,8 +121,8 @@ def _profiles(folder: Path) -> Iterator[str]:
 
 
 def _machine(machine: dict[str, Any]) -> str:
-    said = {key: value for key, value in machine.items() if key not in ("libraries", "fingerprint")}
-    return ", ".join(f"{key} {json.dumps(value)}" for key, value in said.items() if value not in (None, [], ""))
+    facts = {key: value for key, value in machine.items() if key not in ("libraries", "fingerprint")}
+    return ", ".join(f"{key} {json.dumps(value)}" for key, value in facts.items() if value not in (None, [], ""))
 
 
 def _count(table: Table, name: str, value: Any) -> None:

@@ -19,14 +19,14 @@ END_OF_STYLES = b"</style>"
 
 def slim(svg: bytes) -> bytes:
     """`svg`: UTF-8. What has no style sheet of its own keeps its styles where they are."""
-    made = BETWEEN.sub(b"><", INDENT.sub(b" ", NAMED_GROUP.sub(b"<g", svg)))
-    head, sheet, body = made.partition(END_OF_STYLES)
+    smaller = BETWEEN.sub(b"><", INDENT.sub(b" ", NAMED_GROUP.sub(b"<g", svg)))
+    head, sheet, body = smaller.partition(END_OF_STYLES)
     if not sheet:
-        return made
+        return smaller
     names: dict[bytes, bytes] = {}
 
-    def named(found: re.Match[bytes]) -> bytes:
-        return b' class="%s"' % names.setdefault(found[1], b"s%d" % len(names))
+    def named(match: re.Match[bytes]) -> bytes:
+        return b' class="%s"' % names.setdefault(match[1], b"s%d" % len(names))
 
     body = TAG.sub(lambda tag: STYLE.sub(named, UNTURNED.sub(b"", tag[0])), body)
     rules = b"".join(b".%s{%s}" % (name, style.replace(b": ", b":")) for style, name in names.items())

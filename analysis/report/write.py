@@ -29,10 +29,10 @@ def write(
     samples = atomic_files.replaced(folder / SAMPLES, origins.write_samples)
     pictures = {one.name: Picture(one.name, one.title, one.text) for one in drawn}
     material = Material(results, str(folder), pictures, origins, salvage)
-    made = report(material)
+    content = report(material)
     images = {name: image(folder / "figures", name) for name in pictures}
-    page = atomic_files.write_text(folder / PAGE, html(made, images))
-    return [samples, page, atomic_files.write_text(folder / WORDS, markdown(made))]
+    page = atomic_files.write_text(folder / PAGE, html(content, images))
+    return [samples, page, atomic_files.write_text(folder / WORDS, markdown(content))]
 
 
 def image(folder: Path, name: str) -> bytes:

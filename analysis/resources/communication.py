@@ -35,8 +35,8 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     for row in parallel:
         if row["allreduce"] == "fp32" and known(row["communication_bytes"]):
             full.setdefault(values_of(row, ALIKE), int(row["communication_bytes"]))
-    made = [{**row, **_ratios(row, full.get(values_of(row, ALIKE)))} for row in parallel]
-    frame = pd.DataFrame(made, columns=list(COLUMNS), dtype=object)
+    with_ratios = [{**row, **_ratios(row, full.get(values_of(row, ALIKE)))} for row in parallel]
+    frame = pd.DataFrame(with_ratios, columns=list(COLUMNS), dtype=object)
     return frame.sort_values(["series_order", "batch"], kind="stable", ignore_index=True)
 
 

@@ -62,8 +62,8 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     measured = [row for row in as_rows(rows, Memory) if row["n"] and known(value_of(row, MEMORY_COLUMNS[0]))]
     for row in measured:
         row["state_bytes"] = sum(int(size) for kind in STATE if known(size := value_of(row, kind)))
-    made = [{**row, **_saved(row, measured)} for row in measured]
-    frame = pd.DataFrame(made, columns=list(COLUMNS), dtype=object)
+    with_savings = [{**row, **_saved(row, measured)} for row in measured]
+    frame = pd.DataFrame(with_savings, columns=list(COLUMNS), dtype=object)
     return frame.sort_values(["series_order", "batch"], kind="stable", ignore_index=True)
 
 
@@ -73,13 +73,15 @@ def measured(results: Results, model: str) -> pd.DataFrame:
     return table(results.frame_of(model))
 
 
-def one_batch(made: pd.DataFrame) -> pd.DataFrame:
+def one_batch(frame: pd.DataFrame) -> pd.DataFrame:
     """Each series once: at the batch size that most series have (the largest of several), else at its own largest."""
-    if made.empty:
-        return made
-    count = made.groupby("batch").series.nunique()
+    if frame.empty:
+        return frame
+    count = frame.groupby("batch").series.nunique()
     common = max(count.index, key=lambda batch: (count[batch], batch))
-    nearest = made.assign(common=made.batch == common).sort_values(["common", "batch"], ascending=False, kind="stable")
+    nearest = frame.assign(common=frame.batch == common).sort_values(
+        ["common", "batch"], ascending=False, kind="stable"
+    )
     return nearest.drop_duplicates("series").sort_values("series_order", ignore_index=True).drop(columns="common")
 
 

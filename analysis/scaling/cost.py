@@ -64,16 +64,16 @@ def _recorded(results: Results) -> list[Cost]:
 
 def _all(results: Results, price: float | None) -> list[Cost]:
     prices = results.details.ranks.groupby("configuration").price_per_worker_hour
-    said = {str(name): (low, high) for name, low, high in prices.agg(["min", "max"]).itertuples(name=None)}
+    price_range = {str(name): (low, high) for name, low, high in prices.agg(["min", "max"]).itertuples(name=None)}
     rows = results.configurations
     fit = rows[(rows.n > 0) & ~rows.oversubscribed.fillna(False) & (rows.not_comparable.fillna("") == "")]
-    return [_cost(row, price, said) for row in as_rows(fit, ConfigurationRow)]
+    return [_cost(row, price, price_range) for row in as_rows(fit, ConfigurationRow)]
 
 
-def _cost(row: ConfigurationRow, price: float | None, said: Mapping[str, tuple[float, float]]) -> Cost:
+def _cost(row: ConfigurationRow, price: float | None, price_range: Mapping[str, tuple[float, float]]) -> Cost:
     why = ""
     if price is None:
-        low, high = said.get(str(row["configuration"]), (None, None))
+        low, high = price_range.get(str(row["configuration"]), (None, None))
         price = None if high is None or not known(high) or low != high else float(high)
         why = "" if price is not None else SEVERAL_PRICES if known(high) else NO_PRICE
     if price == 0:  # as of one's own machine: money then tells nothing apart

@@ -73,12 +73,12 @@ class Extrapolation:
         # Pooled over all counts, so one draw of the spread for all of them: Student's t, count by count.
         pooled = np.sqrt(noise.freedom / generator.chisquare(noise.freedom, DRAWS))[:, None]
         base = pooled * generator.standard_normal(shape) * noise.errors
-        made = []
+        bands = []
         for one in self.compared.kept:
             off = base + one.misfit * generator.standard_normal(shape)
-            found = curves(one.law, family.workers, spent * np.exp(off), spent)
-            made.append(Drawn(found, one.beyond(noise) * generator.standard_normal(DRAWS)))
-        return made
+            curve = curves(one.law, family.workers, spent * np.exp(off), spent)
+            bands.append(Drawn(curve, one.beyond(noise) * generator.standard_normal(DRAWS)))
+        return bands
 
     def at(self, counts: Sequence[float]) -> list[Extrapolated]:
         """At each of these; for a line also between whole workers."""

@@ -70,7 +70,7 @@ def families(results: Results) -> list[Family]:
     for row in rows:
         if int(row["workers"]) > 1 and not _cuts(row):
             groups.setdefault(values_of(row, alike), []).append(row)
-    made = []
+    families_of = []
     for group in groups.values():
         every = [*lone.of(group[0]), *group]
         left_out = [f"{int(row['workers'])} workers: {why}" for row in every if (why := _unfit(row))]
@@ -79,8 +79,10 @@ def families(results: Results) -> list[Family]:
             counts.setdefault(int(one["workers"]), one)  # on several placements: that on the fewest hosts
         if counts:
             kept = tuple(counts[count] for count in sorted(counts))
-            made.append(Family(_label(group[0], names, held), kept, results.study.scaling == "strong", tuple(left_out)))
-    return made
+            families_of.append(
+                Family(_label(group[0], names, held), kept, results.study.scaling == "strong", tuple(left_out))
+            )
+    return families_of
 
 
 class _Lone:

@@ -44,11 +44,11 @@ class Curves:
 
     def __call__(self, workers: Vector) -> Vector:
         """(draws, counts) worker-seconds of a sample."""
-        found = np.zeros((len(self.form), len(workers)))
+        values = np.zeros((len(self.form), len(workers)))
         for index in np.unique(self.form):
             ours = self.form == index
-            found[ours] = self.coefficients[ours] @ self.law.forms[index].design(workers).T
-        return found
+            values[ours] = self.coefficients[ours] @ self.law.forms[index].design(workers).T
+        return values
 
 
 @dataclass(frozen=True)

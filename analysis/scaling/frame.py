@@ -21,17 +21,17 @@ MOST_FAMILIES = 60  # that are extrapolated: a bootstrap each
 
 def frames(results: Results) -> dict[str, pd.DataFrame]:
     """All of them, by the names of listing.named()."""
-    made = {"scaling-laws": laws, "extrapolation": predictions, "returns": returns, "cost": cost}
-    return {name: table(results) for name, table in made.items()}
+    makers = {"scaling-laws": laws, "extrapolation": predictions, "returns": returns, "cost": cost}
+    return {name: table(results) for name, table in makers.items()}
 
 
 @once
 def extrapolated(results: Results) -> list[tuple[Comparison, list[Extrapolated], Knee]]:
     """Every family with a law, what it says of counts not run, and its knee; of the first MOST_FAMILIES."""
-    made = []
+    extrapolations_of = []
     for beyond in extrapolations(results)[:MOST_FAMILIES]:
-        made.append((beyond.compared, beyond.at(beyond.counts), knee.knee(beyond)))
-    return made
+        extrapolations_of.append((beyond.compared, beyond.at(beyond.counts), knee.knee(beyond)))
+    return extrapolations_of
 
 
 def laws(results: Results) -> pd.DataFrame:
@@ -47,51 +47,51 @@ def laws(results: Results) -> pd.DataFrame:
         "formula",
         "why",
     ]
-    made: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for one in comparisons(results):
         if not isinstance(one, Comparison):
-            made.append(_of(one.family) | {"why": one.why})
+            rows.append(_of(one.family) | {"why": one.why})
             continue
         for place, fit in enumerate(one.fits):
-            made.append(_of(one.family) | {
+            rows.append(_of(one.family) | {
                 "law": fit.law.name, "best": place == 0, "not_told_apart": place < one.alike,
                 "held_out_error": fit.error, "held_out_largest": float(fit.held_out[-1]), "misfit": fit.misfit,
                 "noise": one.noise.half_width, "formula": fit.formula, "why": one.why,
             })  # fmt: skip
-    return pd.DataFrame(made, columns=[*FAMILY, *columns], dtype=object)
+    return pd.DataFrame(rows, columns=[*FAMILY, *columns], dtype=object)
 
 
 def predictions(results: Results) -> pd.DataFrame:
     """A row for each count not run of each family with a law."""
     columns = ["workers", "law", "inside", "samples_per_second", "interval_low", "interval_high", "efficiency",
                "efficiency_low", "efficiency_high"]  # fmt: skip
-    made = [
+    rows = [
         _of(one.family) | {
             "workers": at.workers, "law": one.best.law.name, "inside": at.inside,
             "samples_per_second": at.samples_per_second, "interval_low": at.low, "interval_high": at.high,
             "efficiency": at.efficiency, "efficiency_low": at.efficiency_low, "efficiency_high": at.efficiency_high,
         }
-        for one, found, _ in extrapolated(results) for at in found
+        for one, points, _ in extrapolated(results) for at in points
     ]  # fmt: skip
-    return pd.DataFrame(made, columns=[*FAMILY, *columns], dtype=object)
+    return pd.DataFrame(rows, columns=[*FAMILY, *columns], dtype=object)
 
 
 def returns(results: Results) -> pd.DataFrame:
     """A row for each step between measured counts, with the family's knee where it has a law."""
     columns = ["before", "after", "returned", "returned_low", "returned_high", "knee", "knee_low", "knee_high"]
-    knees = {id(one.family): found for one, _, found in extrapolated(results)}
-    made = []
+    knees = {id(one.family): turn for one, _, turn in extrapolated(results)}
+    rows = []
     for one in comparisons(results):
-        found = knees.get(id(one.family))
-        bounds = {} if found is None else {"knee": found.workers, "knee_low": found.low, "knee_high": found.high}
-        made += [
+        turn = knees.get(id(one.family))
+        bounds = {} if turn is None else {"knee": turn.workers, "knee_low": turn.low, "knee_high": turn.high}
+        rows += [
             _of(one.family) | bounds | {
                 "before": step.before, "after": step.after, "returned": step.share, "returned_low": step.low,
                 "returned_high": step.high,
             }
             for step in knee.returns(one.family)
         ]  # fmt: skip
-    return pd.DataFrame(made, columns=[*FAMILY, *columns], dtype=object)
+    return pd.DataFrame(rows, columns=[*FAMILY, *columns], dtype=object)
 
 
 def cost(results: Results, price: float | None = None) -> pd.DataFrame:
@@ -101,14 +101,14 @@ def cost(results: Results, price: float | None = None) -> pd.DataFrame:
         *("worker_hours_per_million", "worker_hours_low", "worker_hours_high", "price_per_worker_hour"),
         *("money_per_million", "pareto", "beaten_by", "why"),
     ]
-    made = [
+    rows = [
         {name: value_of(point.row, name) for name in columns[:5]} | dict(zip(columns[5:], (
             point.of.seconds, point.of.worker_hours, point.of.low, point.of.high, point.of.price, point.of.money,
             point.place, point.by, point.of.why,
         ), strict=True))
         for model in results.models for point in pareto.points(results, model, price)
     ]  # fmt: skip
-    return pd.DataFrame(made, columns=columns, dtype=object)
+    return pd.DataFrame(rows, columns=columns, dtype=object)
 
 
 def _of(family: Family) -> dict[str, Any]:

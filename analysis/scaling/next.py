@@ -44,14 +44,14 @@ class Suggestion:
 
 def suggestions(results: Results, compared: Sequence[Comparison | Declined]) -> list[Suggestion]:
     """What is most worth measuring, first things first; empty where nothing is."""
-    made = [found for model in results.models if (found := _winner(results, model))]
+    chosen = [winner for model in results.models if (winner := _winner(results, model))]
     laws = [one for one in extrapolations(results) if one.compared.noise.errors is not None]
     ranked = sorted(filter(None, (_count(one, results) for one in laws)), key=lambda pair: pair[0], reverse=True)
-    made += [suggestion for _, suggestion in ranked[:1]]
+    chosen += [suggestion for _, suggestion in ranked[:1]]
     if not laws:
         first = sorted(filter(None, (_first(one.family, results) for one in compared)), key=lambda pair: pair[0])
-        made += [suggestion for _, suggestion in first[:1]]
-    return made
+        chosen += [suggestion for _, suggestion in first[:1]]
+    return chosen
 
 
 def _winner(results: Results, model: str) -> Suggestion | None:

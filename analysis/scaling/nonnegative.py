@@ -24,10 +24,10 @@ def solve(designs: Array, targets: Array) -> tuple[Array, Array]:
     for size in range(1, k + 1):
         for chosen in combinations(range(k), size):
             part = designs[:, :, chosen]
-            found = targets @ np.linalg.pinv(part).transpose(0, 2, 1)  # (designs, targets, size)
-            squares = ((targets - found @ part.transpose(0, 2, 1)) ** 2).sum(axis=2)
-            better = (found >= 0).all(axis=2) & (squares < least)
+            solutions = targets @ np.linalg.pinv(part).transpose(0, 2, 1)  # (designs, targets, size)
+            squares = ((targets - solutions @ part.transpose(0, 2, 1)) ** 2).sum(axis=2)
+            better = (solutions >= 0).all(axis=2) & (squares < least)
             whole = np.zeros_like(best)
-            whole[:, :, chosen] = found
+            whole[:, :, chosen] = solutions
             least, best = np.where(better, squares, least), np.where(better[:, :, None], whole, best)
     return best, least

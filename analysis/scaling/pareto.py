@@ -45,17 +45,19 @@ def placed(among: Sequence[Cost]) -> list[Point]:
     cost = {id(one): float(one.money if priced and one.money is not None else one.worker_hours) for one in among}
     ordered = sorted(among, key=lambda one: (one.seconds, cost[id(one)]))
     front: list[Cost] = []  # ascending seconds, descending cost
-    made = []
+    placed_points = []
     for one in ordered:
         beating = [other for other in front if cost[id(other)] <= cost[id(one)]]
         if not beating:
             front.append(one)
-            made.append(Point(one, cost[id(one)], ON))
+            placed_points.append(Point(one, cost[id(one)], ON))
             continue
         sure = next((other for other in beating if _surely(other, one, cost)), None)
         by = (sure or beating[-1]).row
-        made.append(Point(one, cost[id(one)], BEATEN if sure else PERHAPS, f"{by['series']}, batch {by['batch']}"))
-    return made
+        placed_points.append(
+            Point(one, cost[id(one)], BEATEN if sure else PERHAPS, f"{by['series']}, batch {by['batch']}")
+        )
+    return placed_points
 
 
 def _surely(better: Cost, worse: Cost, cost: Mapping[int, float]) -> bool:

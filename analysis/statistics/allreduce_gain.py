@@ -51,8 +51,8 @@ def table(configurations: pd.DataFrame, threshold: float) -> pd.DataFrame:
     for row in rows:
         if row["allreduce"] == REFERENCE:
             references.setdefault(values_of(row, alike), row)
-    found = ((row, references.get(values_of(row, alike))) for row in rows if row["allreduce"] in COMPARED)
-    compared = [(row, reference) for row, reference in found if reference is not None]
+    candidates = ((row, references.get(values_of(row, alike))) for row in rows if row["allreduce"] in COMPARED)
+    compared = [(row, reference) for row, reference in candidates if reference is not None]
     pairs = [_pair(row, reference, threshold) for row, reference in compared]
     _call_changes(pairs, compared, [row for row in rows if row["n"]])
     kinds: dict[str, Any] = {key: configurations[key].dtype for key in (*alike, "allreduce", "configuration")}

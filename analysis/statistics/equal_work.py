@@ -19,10 +19,10 @@ Row = TypeVar("Row", bound=ConfigurationRow)
 
 def alike(rows: Iterable[Row]) -> list[list[Row]]:
     """Rows of one model by their work; that of most configurations first."""
-    made: dict[tuple[Any, ...], list[Row]] = {}
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        made.setdefault(values_of(row, KEYS), []).append(row)
-    return sorted(made.values(), key=len, reverse=True)
+        groups.setdefault(values_of(row, KEYS), []).append(row)
+    return sorted(groups.values(), key=len, reverse=True)
 
 
 def name(row: ConfigurationRow) -> str:

@@ -53,20 +53,20 @@ def best(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
     """
     ranked = ranking(results, by)
     rows = results.configurations.set_index("configuration")
-    made = []
+    winners = []
     for _, ours in ranked.groupby(["model", "work"], sort=False):
         first, others = ours.iloc[0], ours.iloc[1:]
         name = "efficiency" if by == "efficiency" else "interval"
         per = int(first.workers) if by == "samples_per_worker_second" else 1
         own = {end: rows[f"{name}_{end}"][first.configuration] for end in ("low", "high")}
-        made.append(
+        winners.append(
             {key: first[key] for key in BEST_COLUMNS if key in COLUMNS}
             | {f"value_{end}": float(bound) / per if known(bound) else None for end, bound in own.items()}
             | {"indistinguishable": tuple(map(str, others.configuration[others.verdict == ALIKE]))}
             | {"without_interval": tuple(map(str, others.configuration[others.verdict == NO_INTERVAL]))}
             | {"among": len(ours)}
         )
-    return pd.DataFrame(made, columns=list(BEST_COLUMNS), dtype=object)
+    return pd.DataFrame(winners, columns=list(BEST_COLUMNS), dtype=object)
 
 
 def ranking(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
@@ -79,24 +79,30 @@ def ranking(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
         raise ValueError(f"by is one of {', '.join(QUANTITIES)}, not {by!r}")
     rows: list[Row] = [row for row in results.rows if row["n"]]
     uncertainty = Uncertainty.of_rows(rows, over_baselines=by == "efficiency")
-    made: list[dict[str, Any]] = []
+    ranked: list[dict[str, Any]] = []
     groups = list(_alike(results, [row for row in rows if _competes(row, by)]))
     pairs = pair_count((ours for ours, _ in groups), uncertainty)
-    for ours, said in groups:
+    for ours, interval_of in groups:
         ours.sort(key=lambda row: -_value(row, by))
-        found = bounds([row for row in ours if uncertainty.knows(row)], by, uncertainty, pairs)
+        bounds_of = bounds([row for row in ours if uncertainty.knows(row)], by, uncertainty, pairs)
         for index, row in enumerate(ours):
-            low, high = found.get(str(row["configuration"]), (None, None))
+            low, high = bounds_of.get(str(row["configuration"]), (None, None))
             rival = ours[0 if index else 1] if len(ours) > 1 else None
-            made.append(
+            ranked.append(
                 dict(zip(NAMES, values_of(row, NAMES), strict=True))
-                | {"work": said, "place": index + 1, "value": _value(row, by), "ratio_low": low, "ratio_high": high}
+                | {
+                    "work": interval_of,
+                    "place": index + 1,
+                    "value": _value(row, by),
+                    "ratio_low": low,
+                    "ratio_high": high,
+                }
                 | {"ratio": None if rival is None else _value(row, by) / _value(rival, by)}
                 | {"verdict": _verdict(index, high) if uncertainty.knows(row) else NO_INTERVAL}
             )
     kinds: dict[str, Any] = dict.fromkeys(("model", "configuration", "series", "work", "verdict"), "string")
     kinds |= dict.fromkeys(("batch", "workers", "n", "place"), "Int64")
-    frame = pd.DataFrame(made, columns=list(COLUMNS), dtype=object)
+    frame = pd.DataFrame(ranked, columns=list(COLUMNS), dtype=object)
     return frame.astype({name: kinds.get(name, "float64") for name in COLUMNS})
 
 
@@ -148,10 +154,10 @@ def row_verdicts(rows: Sequence[Row]) -> dict[str, str]:
     verdicts: dict[str, str] = {}
     for ours in alike:
         ours.sort(key=lambda row: -row["samples_per_second"])
-        found = bounds([row for row in ours if uncertainty.knows(row)], "samples_per_second", uncertainty, pairs)
+        bounds_of = bounds([row for row in ours if uncertainty.knows(row)], "samples_per_second", uncertainty, pairs)
         for index, row in enumerate(ours):
             name = str(row["configuration"])
-            _, high = found.get(name, (None, None))
+            _, high = bounds_of.get(name, (None, None))
             unknown = index > 0 and high is None
             verdicts[name] = NO_INTERVAL if unknown else _verdict(index, high)
         if len(ours) > 2 and verdicts[name] == WORSE:

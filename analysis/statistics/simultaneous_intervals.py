@@ -40,8 +40,8 @@ class Uncertainty:
         counts = np.array([float(row["n"]) for row in sure])
         spread = None
         if sure:  # the highest of many is looked for: of two views of a spread, the wider one
-            found = believed(variances, freedoms)
-            spread = Spread(np.maximum(found.variance, variances), found.freedom, wary=True)
+            believable = believed(variances, freedoms)
+            spread = Spread(np.maximum(believable.variance, variances), believable.freedom, wary=True)
         return cls(place, spread, counts, over_baselines)
 
     def knows(self, row: Row) -> bool:

@@ -19,11 +19,11 @@ from analysis.text.number_formats import megabytes
 def listing(results: Results, model: str) -> Listing | None:
     """A row for each series; None where there is nothing to send."""
     ours = results.frame_of(model)
-    made = one_batch(measured(results, model))
-    if made.empty or made.communication_bytes.isna().all():
+    sent = one_batch(measured(results, model))
+    if sent.empty or sent.communication_bytes.isna().all():
         return None
     signs = {row["configuration"]: comparability.sign(row) for row in results.rows_of(model)}
-    kinds = [name for name in COMMUNICATION_COLUMNS if (made[name].fillna(0) > 0).any()]
+    kinds = [name for name in COMMUNICATION_COLUMNS if (sent[name].fillna(0) > 0).any()]
     header = ["configuration (MB a worker and step)"]
     header += [name.removeprefix("communication_").removesuffix("_bytes").replace("_", "-") for name in kinds]
     rows = [
@@ -36,7 +36,7 @@ def listing(results: Results, model: str) -> Listing | None:
             row["carrier"] if known(row["carrier"]) else "",
             f"{100 * row['overlap']:.0f} %" if known(row["overlap"]) else "",
         )
-        for row in as_rows(made)
+        for row in as_rows(sent)
     ]
     legend = [
         "Whole tensors that a worker passes to collectives in one step, counted at the call. Bytes on the wire differ: "
@@ -44,16 +44,16 @@ def listing(results: Results, model: str) -> Listing | None:
         "Of fp32: against fp32 gradients, otherwise the same. 16-bit gradients make 1/2 of an allreduce; 3/4 where "
         "fp32 parameters are sent once beside them (ZeRO-1, ZeRO-2, OSS), 5/6 where they are gathered twice (FSDP).",
     ]
-    if made.overlap.notna().any():
+    if sent.overlap.notna().any():
         legend.append(
             "Overlap: of the time with a collective in flight, the share in which the worker computed, in one step "
             "under torch's profiler; mean over workers. On GPUs the sharded are built to overlap; on a CPU few do."
         )
     if "communication_send_bytes" in kinds:
         legend.append("Send: a pipeline's activations and their gradients, sent to the neighbouring stage.")
-    said = [*comparability.sentences(ours, comparability.FAILED_SIGN), *comparability.checked(ours), *legend]
+    lines = [*comparability.sentences(ours, comparability.FAILED_SIGN), *comparability.checked(ours), *legend]
     return Listing(
         f"Communication of {model} by kind ({results.heading})",
         (*header, "sum", "of fp32", "bytes per parameter", "carried by", "overlap"), tuple(rows),
-        (*said, notes.source(results)),
+        (*lines, notes.source(results)),
     )  # fmt: skip

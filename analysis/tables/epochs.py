@@ -24,22 +24,22 @@ HEADER = (
 
 def listing(results: Results) -> Listing | None:
     """A row for each configuration that ran epochs; None where none did."""
-    made = table(results)
-    if made.empty:
+    epochs = table(results)
+    if epochs.empty:
         return None
-    ours = results.configurations[results.configurations.configuration.isin(made.configuration)]
+    ours = results.configurations[results.configurations.configuration.isin(epochs.configuration)]
     signs = {row["configuration"]: comparability.sign(row) for row in results.rows}
-    several, rows = made.model.nunique() > 1, as_rows(made, ComparedEpoch)
+    several, rows = epochs.model.nunique() > 1, as_rows(epochs, ComparedEpoch)
     names = {
         row["configuration"]: (f"{row['model']}, " if several else "") + f"{row['series']}, batch {row['global_batch']}"
         for row in rows
     }
     cells = [(f"{names[row['configuration']]} {signs[row['configuration']]}".rstrip(), *_cells(row)) for row in rows]
-    said = [
+    lines = [
         *comparability.sentences(ours), *_flagged(rows, names), *_without(rows, names), *comparability.checked(ours),
         *_legend(results), notes.source(results),
     ]  # fmt: skip
-    return Listing(f"Epochs ({results.heading})", HEADER, tuple(cells), tuple(said))
+    return Listing(f"Epochs ({results.heading})", HEADER, tuple(cells), tuple(lines))
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -21,8 +21,8 @@ def listing(results: Results) -> list[Listing]:
     rows = tuple((one.title, one.severity, one.flaw, one.text) for one in all_findings(results))
     measured = bool((results.configurations.n > 0).any())
     nothing = "No warnings." if measured else "Nothing was measured."
-    said = (*(() if rows else (nothing,)), LEGEND, *machine(results), notes.source(results))
-    return [Listing(f"Warnings ({results.heading})", HEADER, rows, said)]
+    lines = (*(() if rows else (nothing,)), LEGEND, *machine(results), notes.source(results))
+    return [Listing(f"Warnings ({results.heading})", HEADER, rows, lines)]
 
 
 def machine(results: Results) -> list[str]:

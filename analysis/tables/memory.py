@@ -17,8 +17,8 @@ from analysis.text.number_formats import megabytes, whole_percent
 def listing(results: Results, model: str) -> Listing | None:
     """A row for each series, at one batch size where it was measured; None where memory was not counted."""
     ours = results.frame_of(model)
-    made = one_batch(measured(results, model))
-    if made.empty:
+    kept = one_batch(measured(results, model))
+    if kept.empty:
         return None
     signs = {row["configuration"]: comparability.sign(row) for row in results.rows_of(model)}
     header = ["configuration (MB a worker)", "batch", *(kind.removesuffix("_bytes") for kind in MEMORY_COLUMNS[:-1])]
@@ -31,9 +31,9 @@ def listing(results: Results, model: str) -> Listing | None:
             megabytes(row["resident_bytes"]),
             *(whole_percent(row[name]) for name in ("saved", "theory")),
         )
-        for row in as_rows(made)
+        for row in as_rows(kept)
     ]
-    references = [str(name) for name in made.reference.dropna().unique()]
+    references = [str(name) for name in kept.reference.dropna().unique()]
     against = f"against {references[0]}" if references else "no reference was measured"
     legend = [
         "Largest over the ranks. Peak: on a GPU the allocator's, on a CPU the sum of the kinds. Resident: the growth "
@@ -43,8 +43,8 @@ def listing(results: Results, model: str) -> Listing | None:
         "Counted between steps: parameters that FSDP gathers for a layer (ZeRO-3), or from forward to backward "
         "(ZeRO-2), are extra.",
     ]
-    said = [*comparability.sentences(ours, comparability.FAILED_SIGN), *comparability.checked(ours), *legend]
+    lines = [*comparability.sentences(ours, comparability.FAILED_SIGN), *comparability.checked(ours), *legend]
     return Listing(
         f"Memory of {model} by kind ({results.heading})", (*header, "peak", "resident", "saved", "theory"),
-        tuple(rows), (*said, notes.source(results)),
+        tuple(rows), (*lines, notes.source(results)),
     )  # fmt: skip

@@ -30,9 +30,9 @@ def listing(results: Results) -> Listing | None:
         return None
     probes = fit.probes(results)
     sizes = table(results)
-    rows = [_cells(probe, key, made, sizes) for probe in probes for key, made in probe.fits.items()]
-    said = [*_crooked(probes), *_failed(results), *_disturbed(results), *_legend(sizes), f"{notes.source(results)}."]
-    return Listing(f"The network ({results.study.name})", HEADER, tuple(rows), tuple(said))
+    rows = [_cells(probe, key, fitted, sizes) for probe in probes for key, fitted in probe.fits.items()]
+    lines = [*_crooked(probes), *_failed(results), *_disturbed(results), *_legend(sizes), f"{notes.source(results)}."]
+    return Listing(f"The network ({results.study.name})", HEADER, tuple(rows), tuple(lines))
 
 
 def brief(results: Results) -> Listing | None:
@@ -46,16 +46,17 @@ def brief(results: Results) -> Listing | None:
     return Listing(whole.title, ("network", *(HEADER[i] for i in at)), rows, loud)
 
 
-def _cells(probe: Probe, key: fit.Key, made: AlphaBeta, sizes: pd.DataFrame) -> tuple[str, ...]:
+def _cells(probe: Probe, key: fit.Key, fitted: AlphaBeta, sizes: pd.DataFrame) -> tuple[str, ...]:
     collective, busy = key
     ours = sizes[(sizes.configuration == probe.configuration) & (sizes.collective == collective) & (sizes.busy == busy)]
     smallest, largest = ours.iloc[0], ours.iloc[-1]
-    bounds = None if made.alpha_low is None or made.alpha_high is None else (made.alpha_low, made.alpha_high)
+    bounds = None if fitted.alpha_low is None or fitted.alpha_high is None else (fitted.alpha_low, fitted.alpha_high)
     return (
         probe.name, collective.replace("_", "-"), state_text(probe, busy),
-        bounded(made.alpha_seconds, bounds, 1e6), bounded(made.bytes_per_second, made.bytes_per_second_bounds, 1e-9),
-        giga(bus_factor(collective, probe.workers) * made.bytes_per_second),
-        f"{100 * made.misfit:.0f} %", f"{100 * made.worst:+.0f} % at {binary_size(made.worst_bytes)}",
+        bounded(fitted.alpha_seconds, bounds, 1e6),
+        bounded(fitted.bytes_per_second, fitted.bytes_per_second_bounds, 1e-9),
+        giga(bus_factor(collective, probe.workers) * fitted.bytes_per_second),
+        f"{100 * fitted.misfit:.0f} %", f"{100 * fitted.worst:+.0f} % at {binary_size(fitted.worst_bytes)}",
         binary_size(int(smallest.bytes)), duration(smallest.seconds),
         binary_size(int(largest.bytes)), duration(largest.seconds),
     )  # fmt: skip
@@ -68,7 +69,7 @@ def state_text(probe: Probe, busy: bool) -> str:
 
 def _crooked(probes: Sequence[Probe]) -> Iterator[str]:
     """One sentence for those whose sizes are no line, worst first."""
-    every = [(made.misfit, probe, key) for probe in probes for key, made in probe.fits.items()]
+    every = [(fitted.misfit, probe, key) for probe in probes for key, fitted in probe.fits.items()]
     names = [
         f"{probe.name}, {key[0].replace('_', '-')}{f', {state}' if (state := state_text(probe, key[1])) else ''}"
         for misfit, probe, key in sorted(every, key=lambda one: -one[0])

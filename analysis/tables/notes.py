@@ -152,11 +152,11 @@ def _failed(ours: pd.DataFrame, column: str) -> list[str]:
     """One line for each status, or speed-up that is missing, and its reason: with the configurations it befell."""
     if column == "status":
         ours = ours[ours.status != "ok"]
-        said = ours.status + ours.reason.fillna("").map(lambda reason: f" ({reason})" if reason else "")
+        reasons = ours.status + ours.reason.fillna("").map(lambda reason: f" ({reason})" if reason else "")
     else:
-        said = "no speed-up: " + ours[column].fillna("")
+        reasons = "no speed-up: " + ours[column].fillna("")
     lines = []
-    for text, group in ours.groupby(said, sort=False):
+    for text, group in ours.groupby(reasons, sort=False):
         where = [f"{series}, batch {batch}" for series, batch in zip(group.series, group.batch, strict=True)]
         more = f" and {len(where) - 4} more" if len(where) > 4 else ""
         lines.append(f"{text}: {'; '.join(where[:4])}{more}.")

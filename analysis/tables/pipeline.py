@@ -30,33 +30,33 @@ HEADER = (
 
 def listing(results: Results) -> Listing | None:
     """A row a pipeline; None where the study has none."""
-    made = table(results)
-    if made.empty:
+    pipelines = table(results)
+    if pipelines.empty:
         return None
     configurations = results.configurations
-    ours = configurations[configurations.configuration.isin(made.configuration)]
+    ours = configurations[configurations.configuration.isin(pipelines.configuration)]
     by_name = {row["configuration"]: row for row in results.rows}
     names = [key for key in series.keys(configurations) if key not in KEYS]
-    first = [_name(by_name[name], names, made.model.nunique() > 1) for name in made.configuration]
-    said = [
-        *comparability.sentences(ours), *unbalanced(made), *_unplayed(made), *_noted(made, results),
-        *comparability.checked(ours), *_legend(made), notes.source(results),
+    first = [_name(by_name[name], names, pipelines.model.nunique() > 1) for name in pipelines.configuration]
+    lines = [
+        *comparability.sentences(ours), *unbalanced(pipelines), *_unplayed(pipelines), *_noted(pipelines, results),
+        *comparability.checked(ours), *_legend(pipelines), notes.source(results),
     ]  # fmt: skip
-    shown = zip(first, as_rows(made, Pipeline), strict=True)
+    shown = zip(first, as_rows(pipelines, Pipeline), strict=True)
     rows = [(name, *_cells(row, by_name[row["configuration"]])) for name, row in shown]
-    return Listing(f"Pipelines ({results.heading})", ("configuration", *HEADER), tuple(rows), tuple(said))
+    return Listing(f"Pipelines ({results.heading})", ("configuration", *HEADER), tuple(rows), tuple(lines))
 
 
-def unbalanced(made: pd.DataFrame) -> list[str]:
+def unbalanced(pipelines: pd.DataFrame) -> list[str]:
     """One loud sentence for each cut whose busiest worker keeps every schedule below BALANCED of the ideal."""
     cut = ["model", "framework", "stages", "virtual_stages", "stage_cut", "layers", "busiest_worker"]
-    held = made[(made.most_speedup.astype(float) < BALANCED * made.stages.astype(float)).fillna(False)]
+    held = pipelines[(pipelines.most_speedup.astype(float) < BALANCED * pipelines.stages.astype(float)).fillna(False)]
     lines = []
     for _, group in held.groupby(cut, sort=False, dropna=False):
         worst = group.sort_values("most_speedup").iloc[0]
         lines.append(
             f"**{_who(worst)} does {100 / worst.most_speedup:.0f} % of the work: the speed-up of any schedule is at "
-            f"most {worst.most_speedup:.2f}, see F16** ({worst.model}: {comparability.names(group, made)})."
+            f"most {worst.most_speedup:.2f}, see F16** ({worst.model}: {comparability.names(group, pipelines)})."
         )
     return lines
 
@@ -93,49 +93,49 @@ def _cells(row: Pipeline, configuration: ConfigurationRow) -> tuple[str, ...]:
     )
 
 
-def _unplayed(made: pd.DataFrame) -> list[str]:
+def _unplayed(pipelines: pd.DataFrame) -> list[str]:
     """Whose order could not be replayed, and why."""
     return [
-        f"Not replayed: {why} ({comparability.names(group, made)})."
-        for why, group in made[made.replay_why.notna()].groupby("replay_why", sort=False)
+        f"Not replayed: {why} ({comparability.names(group, pipelines)})."
+        for why, group in pipelines[pipelines.replay_why.notna()].groupby("replay_why", sort=False)
     ]
 
 
-def _noted(made: pd.DataFrame, results: Results) -> list[str]:
+def _noted(pipelines: pd.DataFrame, results: Results) -> list[str]:
     """What the ranks themselves said, as of BatchNorm's micro-batches: once, with whom it is of."""
     ours = results.details.notes
-    ours = ours[ours.configuration.isin(made.configuration)]
+    ours = ours[ours.configuration.isin(pipelines.configuration)]
     lines = [
-        f"{note} ({comparability.names(made[made.configuration.isin(group.configuration)], made)})."
+        f"{note} ({comparability.names(pipelines[pipelines.configuration.isin(group.configuration)], pipelines)})."
         for note, group in ours.groupby("note", sort=False)
     ]
     more = [f"{len(lines) - MOST_NOTES} more notes: see the records."] if len(lines) > MOST_NOTES else []
     return lines[:MOST_NOTES] + more
 
 
-def _legend(made: pd.DataFrame) -> list[str]:
+def _legend(pipelines: pd.DataFrame) -> list[str]:
     lines = [
         "Bubble: the share of workers x makespan without a forward or backward; mean over the instrumented steps "
         "(smallest to largest). Replay: the same order simulated without transfers, with equal stages and with the "
         "measured seconds of each stage. Measured = replay with equal stages + what the cut adds + what transfers and "
         "overhead add, in percentage points.",
     ]
-    rows = as_rows(made.drop_duplicates(["schedule", "theory_formula", "theory_why"]), Pipeline)
+    rows = as_rows(pipelines.drop_duplicates(["schedule", "theory_formula", "theory_why"]), Pipeline)
     reasons = [f" [none claimed: {row['theory_why']}]" if row["theory_why"] else "" for row in rows]
-    said = [f"{row['schedule']}: {row['theory_formula']}{why}" for row, why in zip(rows, reasons, strict=True)]
-    lines.append(f"Theory, with p workers, v stages each, m micro-batches: {'; '.join(said)}.")
-    if made.computing.notna().any():
+    formulas = [f"{row['schedule']}: {row['theory_formula']}{why}" for row, why in zip(rows, reasons, strict=True)]
+    lines.append(f"Theory, with p workers, v stages each, m micro-batches: {'; '.join(formulas)}.")
+    if pipelines.computing.notna().any():
         lines.append(
             "Computing: the seconds that all workers compute for a sample, over those of one process. Above 1, "
             "micro-batches are less efficient than the whole batch, or workers contend (memory, caches, clock). "
             "Speed-up = workers x (1 - bubble) / computing, without the input and the optimiser's step."
         )
-    if made.cap.notna().any():
+    if pipelines.cap.notna().any():
         lines.append(
             "Cap of the cut: upper bound of this schedule's speed-up with these shares of the time s (gpipe: "
             "m / (1 + (m-1) max s); any schedule: 1 / max s), of the number of workers (F16)."
         )
-    if (made.virtual_stages.astype(int) > 1).any():
+    if (pipelines.virtual_stages.astype(int) > 1).any():
         lines.append("Activations: by worker, all its stages together; worker 0 first.")
     if any(shape.schedule(row) == theory.NAIVE for row in rows):
         lines.append("Naive: the whole batch goes from stage to stage, so one worker computes at a time.")

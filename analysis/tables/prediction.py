@@ -27,12 +27,12 @@ INTERVALS = (
 MEASURED = ("measured samples/s", "error", "noise")
 
 
-def listing(made: Forecast, results: Results) -> Listing:
+def listing(forecast: Forecast, results: Results) -> Listing:
     """A row each, in the order given; with columns of what was measured where anything was."""
-    known = {id(one.prediction): one for one in made.checked if one.as_shown}
-    models = {one.target.row["model"] for one in made.predictions}
+    known = {id(one.prediction): one for one in forecast.checked if one.as_shown}
+    models = {one.target.row["model"] for one in forecast.predictions}
     rows = []
-    for one in made.predictions:
+    for one in forecast.predictions:
         name = (f"{one.target.row['model']}, " if len(models) > 1 else "") + one.target.label
         cells = [name, one.allreduce, one.algorithm.replace("_", " and "), f"{one.workers:,}"]
         cells += [bounded(one.samples_per_second), bounded(one.efficiency, 100, " %"), milliseconds(one.step_seconds)]
@@ -40,13 +40,13 @@ def listing(made: Forecast, results: Results) -> Listing:
         cells += [milliseconds(one.communication_seconds), *(_measured(known.get(id(one))) if known else ())]
         rows.append(tuple(cells))
     header = (*HEADER, *(MEASURED if known else ()))
-    said = (*sentences(made), f"{notes.source(results)}.")
-    return Listing(f"Predicted throughput ({results.heading})", header, tuple(rows), said)
+    lines = (*sentences(forecast), f"{notes.source(results)}.")
+    return Listing(f"Predicted throughput ({results.heading})", header, tuple(rows), lines)
 
 
-def sentences(made: Forecast) -> list[str]:
+def sentences(forecast: Forecast) -> list[str]:
     """What every number of the table rests on."""
-    predictions = made.predictions
+    predictions = forecast.predictions
     targets = list({id(one.target): one.target for one in predictions}.values())
     lines = networks(predictions)
     lines += [f"{text}: {', '.join(sorted(names))}." for text, names in _fusions(predictions).items()]
@@ -63,8 +63,8 @@ def sentences(made: Forecast) -> list[str]:
             "**Gradient arrival times were not recorded** (older records): assumed evenly spread over backward. "
             f"{'; '.join(dict.fromkeys(guessed))}."
         )
-    unsaid = [f"Not predicted: {sentence}." for sentence in made.wrong]
-    return lines + _computing(made) + _checks(made.checked) + unsaid
+    unsaid = [f"Not predicted: {sentence}." for sentence in forecast.wrong]
+    return lines + _computing(forecast) + _checks(forecast.checked) + unsaid
 
 
 def networks(predictions: Sequence[Prediction]) -> list[str]:
@@ -79,16 +79,16 @@ def networks(predictions: Sequence[Prediction]) -> list[str]:
     ]
 
 
-def _computing(made: Forecast) -> list[str]:
+def _computing(forecast: Forecast) -> list[str]:
     lines = [
         "Stragglers: steps of different workers vary independently, as one worker's did from step to step (normal)."
-        if made.straggle
+        if forecast.straggle
         else "Stragglers are left out: every worker takes the mean step."
     ]
-    if made.crowding != 1.0:
-        where = f", by {made.crowding_pairs} pair(s) of runs in this study" if made.crowding_pairs else ""
-        lines.append(f"Workers that share a host compute {made.crowding:.2f} x as long as one alone{where}.")
-    if any(one.target.row["device"] == "cpu" and not one.network.busy for one in made.predictions):
+    if forecast.crowding != 1.0:
+        where = f", by {forecast.crowding_pairs} pair(s) of runs in this study" if forecast.crowding_pairs else ""
+        lines.append(f"Workers that share a host compute {forecast.crowding:.2f} x as long as one alone{where}.")
+    if any(one.target.row["device"] == "cpu" and not one.network.busy for one in forecast.predictions):
         lines.append(
             "Communication is assumed to use no computing cores. On a CPU it does: a network probe in the study "
             "measures how much."
@@ -100,22 +100,22 @@ def _checks(checked: Sequence[Checked]) -> list[str]:
     if not checked:
         return []
     by_algorithm = {one.prediction.algorithm: 0 for one in checked}
-    said = [
+    lines = [
         f"{name.replace('_', ' and ')}: {against.summary([c for c in checked if c.prediction.algorithm == name])}"
         for name in by_algorithm
     ]
     return [
-        f"Against measurements of this study: {'; '.join(said)}. No prediction uses the run that it is compared with. "
+        f"Against measurements of this study: {'; '.join(lines)}. No prediction uses the run that it is compared with. "
         "Noise: half of the 95 % interval of the measured speed-up over one worker."
     ]
 
 
 def _fusions(predictions: Sequence[Prediction]) -> dict[str, set[str]]:
     """How gradients are fused, in words -> of whom."""
-    made: dict[str, set[str]] = {}
+    fusions: dict[str, set[str]] = {}
     for one in predictions:
-        made.setdefault(fusion_text(one.target.fusion), set()).add(str(one.target.row["framework"]))
-    return made
+        fusions.setdefault(fusion_text(one.target.fusion), set()).add(str(one.target.row["framework"]))
+    return fusions
 
 
 def fusion_text(fusion: Fusion) -> str:

@@ -24,19 +24,19 @@ VERDICTS = {
 
 def listing(results: Results) -> list[Listing]:
     """One table; without rows, and with a note, where the study measured no published configuration."""
-    made = side_by_side.table(results)
+    claims = side_by_side.table(results)
     title = f"Published beside measured ({results.heading})"
-    if made.empty:
+    if claims.empty:
         return [Listing(title, HEADER, (), (_nothing(results),))]
-    several = made.duplicated("what", keep=False)
-    rows = tuple(_row(row, named) for row, named in zip(as_rows(made), several, strict=True))
-    seen = sorted({flaw for flaws in made.flaws for flaw in flaws}, key=lambda flaw: int(flaw[1:]))
-    said = [
+    several = claims.duplicated("what", keep=False)
+    rows = tuple(_row(row, named) for row, named in zip(as_rows(claims), several, strict=True))
+    seen = sorted({flaw for flaws in claims.flaws for flaw in flaws}, key=lambda flaw: int(flaw[1:]))
+    lines = [
         f"The published machines are not this one ({results.study.machine_text}): ratios are compared, not speeds. "
         "Published ratios are of single runs, without an interval.",
         f"Known flaws of the published measurements: {'; '.join(f'{flaw} {FLAWS[flaw]}' for flaw in seen)}.",
     ]
-    return [Listing(title, HEADER, rows, (*said, f"{notes.source(results)}."))]
+    return [Listing(title, HEADER, rows, (*lines, f"{notes.source(results)}."))]
 
 
 def _row(row: Mapping[Any, Any], several: bool) -> tuple[str, ...]:

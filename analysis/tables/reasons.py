@@ -37,11 +37,11 @@ MEANINGS = {
 
 def named(results: Results) -> dict[str, Listing]:
     """File name -> table; those that this study has nothing to say of are left out."""
-    made = {
+    makers = {
         "attribution": attribution(results), "bottleneck": bottleneck(results), "remedies": remedy(results),
         "utilisation": utilisation(results), "frontier": frontier(results),
     }  # fmt: skip
-    return {name: listing for name, listing in made.items() if listing is not None}
+    return {name: listing for name, listing in makers.items() if listing is not None}
 
 
 def listing(results: Results) -> list[Listing]:
@@ -54,14 +54,14 @@ def attribution(results: Results) -> Listing | None:
     every = attributions(results)
     if not every:
         return None
-    present = [part for part in PARTS if any(part == one.name for found in every for one in found.parts)]
+    present = [part for part in PARTS if any(part == one.name for attributed in every for one in attributed.parts)]
     rows = []
     for one in every:
         parts = {part.name: _part(part) for part in one.parts}
         cells = [parts.get(part, "") for part in present]
         rows.append((*_who(one.row, results), f"{100 * one.efficiency:.1f} %", f"{100 * one.lost:.1f} %", *cells))
     meanings = "; ".join(f"{name_of(part, results)}: {MEANINGS[part]}" for part in present)
-    said = [
+    lines = [
         "Percent of linear speed-up over the baseline. The parts add up to the loss; a negative part is a gain. "
         "±: half of the 95 % interval between repeats.",
         f"{meanings[0].upper()}{meanings[1:]}.",
@@ -70,15 +70,15 @@ def attribution(results: Results) -> Listing | None:
     disturbed = [one for one in every if one.disturbance is not None and abs(one.disturbance) > DISTURBED]
     if disturbed:
         worst = max(disturbed, key=lambda one: abs(one.disturbance or 0.0))
-        said.append(
+        lines.append(
             f"Of {len(disturbed)} of {len(every)} rows instrumented steps differed from timed ones by more than "
             f"{100 * DISTURBED:.0f} %, at most {100 * (worst.disturbance or 0.0):+.0f} %: their parts are less certain."
         )
-    said += untimed(results)
+    lines += untimed(results)
     for why in dict.fromkeys(one.why for one in every if one.why):
-        said.append(f"All not attributed, because {why}: {sum(one.why == why for one in every)} rows.")
+        lines.append(f"All not attributed, because {why}: {sum(one.why == why for one in every)} rows.")
     header = ("configuration", "batch", "efficiency", "lost", *(name_of(part, results) for part in present))
-    return _listing("Lost efficiency by cause", header, rows, said, results)
+    return _listing("Lost efficiency by cause", header, rows, lines, results)
 
 
 def untimed(results: Results) -> list[str]:
@@ -103,31 +103,31 @@ def bottleneck(results: Results) -> Listing | None:
     if not any(one.shares for one in every):
         return None
     rows = [(*_who(one.row, results), one.kind, one.evidence) for one in every]
-    said = [
+    lines = [
         "The bottleneck is whichever takes the largest share of a step. Memory: updating the weights, computing whose "
         "lower roof is memory, or out of memory. Launch: what of forward and backward no batch size changes, by the "
         "line through the batch sizes that were run; on a CPU that is mostly reading the weights.",
         *untimed(results),
     ]
-    return _listing("Bottlenecks", ("configuration", "batch", "bottleneck", "evidence"), rows, said, results)
+    return _listing("Bottlenecks", ("configuration", "batch", "bottleneck", "evidence"), rows, lines, results)
 
 
 def remedy(results: Results) -> Listing | None:
     """What would help each configuration most."""
-    found = [every for every in remedies(results).values() if every]
-    if not found:
+    listed = [every for every in remedies(results).values() if every]
+    if not listed:
         return None
     rows = []
-    for every in found:
+    for every in listed:
         shown = [one.sentence for one in every[:MOST_REMEDIES]]
         halved = next((_bound(one) for one in every if one.way == HALVE), "")
         rows.append((*_who(every[0].row, results), *shown, *[""] * (MOST_REMEDIES - len(shown)), halved))
-    said = [
+    lines = [
         "Upper bounds, each by itself (Amdahl): 1 / (1 - the share of a step that it saves) - 1. Assumed: the rest of "
         "the step stays as it is. In brackets: the same change as measured by this study.",
     ]
     header = ("configuration", "batch", "most", "second", "third", "half the bytes of the allreduce")
-    return _listing("What would help most", header, rows, said, results)
+    return _listing("What would help most", header, rows, lines, results)
 
 
 def utilisation(results: Results) -> Listing | None:
@@ -143,7 +143,7 @@ def utilisation(results: Results) -> Listing | None:
         intensity = "not counted" if one.intensity is None else number(one.intensity)
         roof = "" if one.roof is None else giga(one.roof) + (" (memory)" if one.under_memory else "")
         rows.append((*_who(one.row, results), giga(one.flops_per_second or 0.0), peak, share, intensity, roof))
-    said = [
+    lines = [
         "GFLOP/s of one worker: 3 x the forward FLOPs of a sample (matrix products, convolutions, attention; two a "
         "multiply-add) x its samples a second. Peak: the fastest matrix product in this precision that any run of the "
         "study measured on such a device, right after its training.",
@@ -152,20 +152,20 @@ def utilisation(results: Results) -> Listing | None:
         "bandwidth of memory.",
     ]
     if too_fast := sum(one.share is not None and one.share > 1.0 for one in counted):
-        said.append(
+        lines.append(
             f"**{too_fast} above their peak**: the microbenchmark did not reach what training does, or the model needs "
             "fewer FLOPs than were counted. Their utilisation is not meaningful."
         )
     if missing := len(every) - len(counted):
-        said.append(f"{missing} configurations are left out: {NOT_COUNTED}.")
+        lines.append(f"{missing} configurations are left out: {NOT_COUNTED}.")
     header = ("configuration", "batch", "GFLOP/s", "peak", "utilisation", "FLOP/byte", "roof")
-    return _listing("Model FLOP/s and utilisation", header, rows, said, results)
+    return _listing("Model FLOP/s and utilisation", header, rows, lines, results)
 
 
 def frontier(results: Results) -> Listing | None:
     """Memory by batch of each family that has several sizes, or of which something was out of memory."""
-    found = [one for model in results.models for one in families(results, model)]
-    every = [one for one in found if len(one.batches) > 1 or one.out]
+    every_family = [one for model in results.models for one in families(results, model)]
+    every = [one for one in every_family if len(one.batches) > 1 or one.out]
     if not every:
         return None
     rows = []
@@ -186,14 +186,14 @@ def frontier(results: Results) -> Listing | None:
         name = (f"{one.about['model']}, " if _several(results) else "") + one.series
         searched = " (searched)" if one.searched and one.searched == one.largest else ""
         rows.append((name, f"{one.largest or 'none'}{searched}", out, fixed, slope, between, grown))
-    said = [
+    lines = [
         "Peak bytes of one worker = fixed + per sample x batch, by the line through the sizes that were run. What a "
         "worker's memory can hold lies between the line at the largest batch that fitted and at the smallest that did "
         "not. Throughput: what the last step up in batch still brought.",
     ]
     header = ("configuration", "largest batch that fits", "smallest out of memory", "fixed MB", "MB a sample",
               "limit, MB", "throughput")  # fmt: skip
-    return _listing("Memory against batch", header, rows, said, results)
+    return _listing("Memory against batch", header, rows, lines, results)
 
 
 def _bound(one: Remedy) -> str:
@@ -220,10 +220,10 @@ def _who(row: ConfigurationRow, results: Results) -> tuple[str, str]:
 
 
 def _listing(
-    title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], said: list[str], results: Results
+    title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], lines: list[str], results: Results
 ) -> Listing:
     data = results.configurations
     return Listing(
         f"{title} ({results.heading})", header, tuple(rows),
-        (*comparability.sentences(data), *said, f"{notes.source(results)}."),
+        (*comparability.sentences(data), *lines, f"{notes.source(results)}."),
     )  # fmt: skip

@@ -20,11 +20,11 @@ MOST_DECLINED = 6  # sentences; the rest are counted
 
 def named(results: Results) -> dict[str, Listing]:
     """File name -> table; those that this study has nothing to say of are left out."""
-    made = {
+    makers = {
         "scaling-laws": laws(results), "extrapolation": predictions(results), "returns": returns(results),
         "cost": cost(results), "next": next_ones(results),
     }  # fmt: skip
-    return {name: listing for name, listing in made.items() if listing is not None}
+    return {name: listing for name, listing in makers.items() if listing is not None}
 
 
 def listing(results: Results) -> list[Listing]:
@@ -34,13 +34,13 @@ def listing(results: Results) -> list[Listing]:
 
 def declined(results: Results) -> list[str]:
     """Why families have no law: a sentence for each reason, with the first that it is true of."""
-    said: dict[str, list[str]] = {}
+    series_of: dict[str, list[str]] = {}
     for one in comparisons(results):
         if one.why:
-            said.setdefault(one.why, []).append(f"{one.family.model}, {one.family.label}")
+            series_of.setdefault(one.why, []).append(f"{one.family.model}, {one.family.label}")
     lines = [
         f"No scaling law of {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {why}."
-        for why, names in said.items()
+        for why, names in series_of.items()
     ]
     more = len(lines) - MOST_DECLINED
     return lines[:MOST_DECLINED] + ([f"{more} more reasons: see scaling-laws.csv."] if more > 0 else [])
@@ -59,7 +59,7 @@ def laws(results: Results) -> Listing | None:
             errors = (f"{100 * fit.error:.1f} %", f"{100 * fit.held_out[-1]:+.1f} %", f"{100 * fit.misfit:.1f} %")
             counts = ", ".join(f"{count:.0f}" for count in one.family.workers) if place == 0 else ""
             rows.append((name, counts, fit.law.name, verdict, *errors, fit.formula))
-    said = [
+    lines = [
         "Worker-seconds of a sample as a sum of terms in the worker count n, fitted to relative errors with no "
         "coefficient below zero. Held-out error: each count in turn predicted from the others (mean of its size; that "
         "of the largest count, which is an extrapolation). Misfit: what residuals have beyond the noise.",
@@ -78,51 +78,51 @@ def laws(results: Results) -> Listing | None:
         "misfit",
         "worker-seconds of a sample",
     )
-    return _listing("Scaling laws", header, rows, said, results)
+    return _listing("Scaling laws", header, rows, lines, results)
 
 
 def predictions(results: Results) -> Listing | None:
     """Throughput and efficiency at counts that were not run."""
-    found = extrapolated(results)
+    points = extrapolated(results)
     rows = [
         (f"{one.family.model}, {one.family.label}", f"{at.workers:,}", one.best.law.name, _bounded(at), _efficiency(at))
-        for one, every, _ in found for at in every
+        for one, every, _ in points for at in every
     ]  # fmt: skip
     if not rows:
         return None
-    said = [
+    lines = [
         "By the best law. Brackets: 95 %, over the tied laws, the spread between repeats and the held-out errors. An "
         "extrapolation: it does not know of a second host or a saturated switch.",
         "`python -m analysis predict` predicts independently: it simulates one worker's steps on a network, gradient "
         "by gradient. The two should agree.",
     ]
     if len(extrapolations(results)) > MOST_FAMILIES:
-        said.append(f"The first {MOST_FAMILIES} families.")
+        lines.append(f"The first {MOST_FAMILIES} families.")
     header = ("family", "workers", "law", "samples/s", "efficiency")
-    return _listing("Predicted worker counts", header, rows, said, results)
+    return _listing("Predicted worker counts", header, rows, lines, results)
 
 
 def returns(results: Results) -> Listing | None:
     """What each further worker returned as measured, and the knee where there is a law."""
     every = comparisons(results)
-    knees = {id(one.family): found for one, _, found in extrapolated(results)}
+    knees = {id(one.family): turn for one, _, turn in extrapolated(results)}
     rows = []
     for one in every:
         steps = knee.returns(one.family)
         if steps or id(one.family) in knees:
-            found = knees.get(id(one.family))
-            text = found.text if found else "no law"
+            turn = knees.get(id(one.family))
+            text = turn.text if turn else "no law"
             rows.append((f"{one.family.model}, {one.family.label}", "; ".join(map(_step, steps)), text))
     if not rows:
         return None
-    said = [
+    lines = [
         "Marginal efficiency: the throughput that each worker between two measured counts added, as a share of that of "
         f"one worker, with its 95 % interval. Knee: the last count with a marginal efficiency of at least "
         f"{100 * SHARE:.0f} %, by the tied laws.",
         *declined(results),
     ]
     header = ("family", "marginal efficiency", f"knee at {100 * SHARE:.0f} %")
-    return _listing("Marginal efficiency of workers", header, rows, said, results)
+    return _listing("Marginal efficiency of workers", header, rows, lines, results)
 
 
 def cost(results: Results) -> Listing | None:
@@ -142,29 +142,29 @@ def cost(results: Results) -> Listing | None:
             rows.append((name, str(one.row["batch"]), f"{number(one.seconds)} s", hours, money, place))
     if not rows:
         return None
-    said = [
+    lines = [
         "For a million samples. Worker-hours: workers x time, with the 95 % interval between repeats. Beaten: another "
         "is faster and cheaper (p < 0.05); perhaps on the front: what beats it is tied with it (95 %).",
     ]
     if not priced:
-        said.append(
+        lines.append(
             "No price is set (price_per_worker_hour in a machine file): every worker is assumed to cost the same."
         )
     header = ("configuration", "batch", "time", "worker-hours", "money", "cost against time")
-    return _listing("Cost of a million samples", header, rows, said, results)
+    return _listing("Cost of a million samples", header, rows, lines, results)
 
 
 def next_ones(results: Results) -> Listing | None:
     """What is most worth measuring."""
-    found = suggestions(results, comparisons(results))
-    if not found:
+    suggested = suggestions(results, comparisons(results))
+    if not suggested:
         return None
-    said = [
+    lines = [
         "First what decides the winner of a model, if at most 30 repeats do; then the worker count that reduces most "
         "the uncertainty at four times the largest count measured; where no family has four counts, the next count.",
     ]
-    rows = [(one.rule, one.sentence) for one in found]
-    return _listing("Most worth measuring next", ("what for", "what"), rows, said, results)
+    rows = [(one.rule, one.sentence) for one in suggested]
+    return _listing("Most worth measuring next", ("what for", "what"), rows, lines, results)
 
 
 def _bounded(at: Extrapolated) -> str:
@@ -184,6 +184,6 @@ def _step(step: Returned) -> str:
 
 
 def _listing(
-    title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], said: list[str], results: Results
+    title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], lines: list[str], results: Results
 ) -> Listing:
-    return Listing(f"{title} ({results.heading})", header, tuple(rows), (*said, f"{notes.source(results)}."))
+    return Listing(f"{title} ({results.heading})", header, tuple(rows), (*lines, f"{notes.source(results)}."))

@@ -34,15 +34,15 @@ def show(results: Results, console: Console) -> None:
         _say(comparability.of_gates(results.gates), console)
     legend: dict[str, None] = {}
     for model in results.models:
-        made = [throughput.throughput(results, model)]
+        tables = [throughput.throughput(results, model)]
         if results.study.baseline is not None:
-            made.append(throughput.speedup(results, model))
-        fits = len(made[0].columns) <= min(MOST_COLUMNS, (console.width - COLUMN) // COLUMN)
-        for drawn in map(render, made) if fits else [render_long(made)]:
+            tables.append(throughput.speedup(results, model))
+        fits = len(tables[0].columns) <= min(MOST_COLUMNS, (console.width - COLUMN) // COLUMN)
+        for drawn in map(render, tables) if fits else [render_long(tables)]:
             console.print(drawn)
-        for table in made:
+        for table in tables:
             legend |= dict.fromkeys(table.legend)
-        _say(dict.fromkeys(note for table in made for note in table.notes), console)
+        _say(dict.fromkeys(note for table in tables for note in table.notes), console)
         console.print()
     _say(legend, console)
     if (probed := networks.brief(results)) is not None:
@@ -59,13 +59,13 @@ def _say(sentences: Iterable[str], console: Console) -> None:
 
 def _warn(results: Results, console: Console) -> None:
     """Every finding in one or two sentences, the worst first, and what the machine was like meanwhile."""
-    found = findings.all_findings(results)
-    console.print(Text("\nWarnings" if found else "\nNo warnings", style="bold"))
-    for one in found[:MOST_WARNINGS]:
+    warnings = findings.all_findings(results)
+    console.print(Text("\nWarnings" if warnings else "\nNo warnings", style="bold"))
+    for one in warnings[:MOST_WARNINGS]:
         flaw = f" ({one.flaw})" if one.published else ""
         words = Text.assemble((one.severity, STYLES[one.severity]), ": ", (one.title, "bold"), flaw, ". ", one.text)
         console.print(Padding(words, (0, 0, 0, 2)))
-    more = len(found) - MOST_WARNINGS
+    more = len(warnings) - MOST_WARNINGS
     _say([*([f"and {more} more: see report.html"] if more > 0 else []), *warned.machine(results)], console)
 
 
@@ -91,18 +91,20 @@ def render_listing(listing: Listing) -> RichTable:
     return result
 
 
-def render_long(made: Sequence[Table]) -> RichTable:
+def render_long(tables: Sequence[Table]) -> RichTable:
     """A row for each configuration, in sections by batch size, with the value of each of these tables."""
-    first = made[0]
-    result = RichTable(title=escape("\n".join(table.title for table in made)), title_justify="left", title_style="bold")
+    first = tables[0]
+    result = RichTable(
+        title=escape("\n".join(table.title for table in tables)), title_justify="left", title_style="bold"
+    )
     result.add_column(first.row_name.replace(" ", "\n", 1), justify="right", no_wrap=True)
     result.add_column("configuration")
-    for table in made:
+    for table in tables:
         result.add_column(table.value_name, justify="right")
     for row, group in groupby(first.places[:MOST_ROWS], key=lambda place: place[0]):
         for index, place in enumerate(group):
             name = first.star(row) if index == 0 else ""
-            result.add_row(name, escape(place[1]), *(_text(table.cells[place]) for table in made))
+            result.add_row(name, escape(place[1]), *(_text(table.cells[place]) for table in tables))
         result.add_section()
     if len(first.places) > MOST_ROWS:
         result.caption = f"{len(first.places) - MOST_ROWS} more rows: see tables/"

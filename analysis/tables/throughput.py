@@ -35,8 +35,8 @@ def throughput(results: Results, model: str) -> Table:
 def speedup(results: Results, model: str) -> Table:
     """`1.62 [1.58, 1.66], 81 %`: speed-up with its 95 % interval, and efficiency."""
     title = f"Speed-up of {model} over {results.study.baseline_text}, and efficiency"
-    name, said, legend = "speed-up, efficiency", notes.of_speedup(results, model), notes.legend_of_speedup(results)
-    return _table(results, model, title, name, _speedup_text, said, legend)
+    name, lines, legend = "speed-up, efficiency", notes.of_speedup(results, model), notes.legend_of_speedup(results)
+    return _table(results, model, title, name, _speedup_text, lines, legend)
 
 
 @once
@@ -75,7 +75,9 @@ def _rows(results: Results, model: str) -> list[ConfigurationRow]:
     return sorted(results.rows_of(model), key=lambda row: (row["batch"], row["series_order"]))
 
 
-def _table(results: Results, model: str, title: str, name: str, text: Any, said: list[str], legend: list[str]) -> Table:
+def _table(
+    results: Results, model: str, title: str, name: str, text: Any, lines: list[str], legend: list[str]
+) -> Table:
     ours = _rows(results, model)
     cells: dict[tuple[int, str], Cell] = {}
     verdicts = ranking.verdicts_of_rows(results)
@@ -99,7 +101,7 @@ def _table(results: Results, model: str, title: str, name: str, text: Any, said:
         columns=tuple(series for _, series in order),
         cells=cells,
         best_row=None if fastest is None else int(fastest["batch"]),
-        notes=tuple(said),
+        notes=tuple(lines),
         legend=tuple(legend),
     )
 

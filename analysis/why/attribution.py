@@ -98,17 +98,17 @@ def attributions(results: Results) -> list[Attribution]:
     both = [(every.get(str(row["configuration"])), every.get(str(row["baseline"]))) for row in compared]
     neighbours = Neighbours((ours, base) for ours, base in both if ours and base and int(ours.row["workers"]) > 1)
     lines = kernels.lines(results)
-    made = []
+    attributed = []
     for row, (ours, base) in zip(compared, both, strict=True):
         other = by_name[str(row["baseline"])]
         if ours is None or base is None:
-            made.append(_unknown(row, other, "its phases" if ours is None else "its baseline's phases"))
+            attributed.append(_unknown(row, other, "its phases" if ours is None else "its baseline's phases"))
             continue
         clean = kernels.clean(row) or steps.cut(row)
         batches = (_at_once(row), _at_once(other))
         evidence = Evidence(row, None if clean else neighbours.slower(row), lines.get(str(row["baseline"])), batches)
-        made.append(attribute(ours, base, evidence))
-    return made
+        attributed.append(attribute(ours, base, evidence))
+    return attributed
 
 
 def attribute(ours: Steps, base: Steps, evidence: Evidence) -> Attribution:
@@ -118,9 +118,13 @@ def attribute(ours: Steps, base: Steps, evidence: Evidence) -> Attribution:
     bounds = _bounds(ours, base, evidence, lost)
     can = _possible(ours, base, evidence)
     disturbance = max(ours.disturbance, base.disturbance, key=abs)
-    made = [Part(PARTS[at], float(lost[at]), *bounds[at]) for at in range(len(PARTS)) if at in can or lost[at] != 0.0]
+    shown = [Part(PARTS[at], float(lost[at]), *bounds[at]) for at in range(len(PARTS)) if at in can or lost[at] != 0.0]
     return Attribution(
-        ours.row, str(base.row["configuration"]), before.worker_seconds / whole.worker_seconds, tuple(made), disturbance
+        ours.row,
+        str(base.row["configuration"]),
+        before.worker_seconds / whole.worker_seconds,
+        tuple(shown),
+        disturbance,
     )
 
 

@@ -62,14 +62,14 @@ def bottlenecks(results: Results) -> list[Bottleneck]:
     lines = kernels.lines(results)
     lost = {str(one.row["configuration"]): one for one in attribution.attributions(results)}
     used = {str(one.row["configuration"]): one for one in utilisations(results)}
-    made = []
+    judged = []
     for row in results.rows:
         name = str(row["configuration"])
         if name in every:
-            made.append(_judged(every[name], shares(every[name], lost.get(name), lines.get(name)), used.get(name)))
+            judged.append(_judged(every[name], shares(every[name], lost.get(name), lines.get(name)), used.get(name)))
         else:
-            made.append(_without(row))
-    return made
+            judged.append(_without(row))
+    return judged
 
 
 def shares(ours: Steps, lost: Attribution | None = None, line: Fixed | None = None) -> dict[str, float]:
@@ -79,49 +79,55 @@ def shares(ours: Steps, lost: Attribution | None = None, line: Fixed | None = No
     """
     step = ours.mean()
     mean = step.shares
-    made = dict.fromkeys(SHARES, 0.0)
-    made[INPUT], made[COMMUNICATE], made[MEMORY] = (float(mean[at]) for at in (DATA, COMMUNICATION, OPTIMIZER))
-    made[BUBBLE], made[OTHER] = step.idle, float(mean[UNATTRIBUTED])
+    shares_of = dict.fromkeys(SHARES, 0.0)
+    shares_of[INPUT], shares_of[COMMUNICATE], shares_of[MEMORY] = (
+        float(mean[at]) for at in (DATA, COMMUNICATION, OPTIMIZER)
+    )
+    shares_of[BUBBLE], shares_of[OTHER] = step.idle, float(mean[UNATTRIBUTED])
     busy = steps.communicates_in(ours.row)
     apart = lost is not None and not lost.part("mixed") and not lost.why
     for phase in COMPUTING:
         hides = (phase in busy or steps.one_process(ours.row)) and not apart
-        made[MIXED if hides else COMPUTE] += float(mean[phase])
+        shares_of[MIXED if hides else COMPUTE] += float(mean[phase])
     if lost is not None and apart:
-        _move(made, lost.part("within"))
+        _move(shares_of, lost.part("within"))
     elif OPTIMIZER in busy:
-        made[MIXED], made[MEMORY] = made[MIXED] + made[MEMORY], 0.0
-    if line is not None and made[COMPUTE] > 0:
+        shares_of[MIXED], shares_of[MEMORY] = shares_of[MIXED] + shares_of[MEMORY], 0.0
+    if line is not None and shares_of[COMPUTE] > 0:
         of = sum(float(mean[phase]) for phase in line.phases)
         fixed = min(1.0, line.seconds / float(ours.step_seconds.mean()) / of) if of > 0 else 0.0
-        made[LAUNCH], made[COMPUTE] = fixed * made[COMPUTE], (1 - fixed) * made[COMPUTE]
-    return {name: share for name, share in made.items() if share > 0}
+        shares_of[LAUNCH], shares_of[COMPUTE] = fixed * shares_of[COMPUTE], (1 - fixed) * shares_of[COMPUTE]
+    return {name: share for name, share in shares_of.items() if share > 0}
 
 
-def _move(made: dict[str, float], share: float) -> None:
+def _move(parts: dict[str, float], share: float) -> None:
     """What collectives add to computing is communication."""
-    taken = min(max(0.0, share), made[COMPUTE])
-    made[COMPUTE], made[COMMUNICATE] = made[COMPUTE] - taken, made[COMMUNICATE] + taken
+    taken = min(max(0.0, share), parts[COMPUTE])
+    parts[COMPUTE], parts[COMMUNICATE] = parts[COMPUTE] - taken, parts[COMMUNICATE] + taken
 
 
 def named(shares: Mapping[str, float]) -> str | None:
     """The kind with the largest share; None where that depends on what the mixed one is."""
-    found = set()
+    names = set()
     for meant in (COMPUTE, COMMUNICATE) if shares.get(MIXED) else (None,):
         clear = {kind: shares.get(kind, 0.0) + (shares.get(MIXED, 0.0) if kind == meant else 0.0) for kind in KINDS}
-        found.add(max(clear, key=lambda kind: clear[kind]))
-    return found.pop() if len(found) == 1 else None
+        names.add(max(clear, key=lambda kind: clear[kind]))
+    return names.pop() if len(names) == 1 else None
 
 
-def _judged(ours: Steps, made: Mapping[str, float], used: Utilisation | None) -> Bottleneck:
-    kind = named(made)
-    said = sorted(made.items(), key=lambda item: item[1], reverse=True)
-    first = kind or said[0][0]
-    rest = [f"{percent(share)} into {DOING[name]}" for name, share in said if name != first and share >= WORTH_A_WORD]
+def _judged(ours: Steps, parts: Mapping[str, float], used: Utilisation | None) -> Bottleneck:
+    kind = named(parts)
+    largest_first = sorted(parts.items(), key=lambda item: item[1], reverse=True)
+    first = kind or largest_first[0][0]
+    rest = [
+        f"{percent(share)} into {DOING[name]}"
+        for name, share in largest_first
+        if name != first and share >= WORTH_A_WORD
+    ]
     step = f"a step of {three_digits(1000 * float(ours.step_seconds.mean()))} ms"
-    text = ", ".join([f"{percent(made.get(first, 0.0))} of {step} goes into {DOING[first]}", *rest[:2]])
+    text = ", ".join([f"{percent(parts.get(first, 0.0))} of {step} goes into {DOING[first]}", *rest[:2]])
     if kind is None:
-        return Bottleneck(ours.row, UNKNOWN, f"{text}; nothing measured tells the two apart.", made)
+        return Bottleneck(ours.row, UNKNOWN, f"{text}; nothing measured tells the two apart.", parts)
     if kind == MEMORY:
         text += _moved(ours.row)
     if kind == COMPUTE and used is not None and used.share is not None:
@@ -132,7 +138,7 @@ def _judged(ours: Steps, made: Mapping[str, float], used: Utilisation | None) ->
                 f", and at about {number(used.intensity or 0.0)} FLOP/byte memory is the lower roof "
                 f"(below {number(used.ridge or 0.0)})"
             )
-    return Bottleneck(ours.row, kind, f"{text}.", made)
+    return Bottleneck(ours.row, kind, f"{text}.", parts)
 
 
 def _moved(row: ConfigurationRow) -> str:

@@ -22,55 +22,55 @@ Row = ConfigurationRow
 
 def frames(results: Results) -> dict[str, pd.DataFrame]:
     """All of them, by the names of listing.named()."""
-    made = {"attribution": attribution, "bottleneck": bottleneck, "remedies": remedy, "utilisation": utilisation}
-    return {name: table(results) for name, table in {**made, "frontier": frontier}.items()}
+    makers = {"attribution": attribution, "bottleneck": bottleneck, "remedies": remedy, "utilisation": utilisation}
+    return {name: table(results) for name, table in {**makers, "frontier": frontier}.items()}
 
 
 def attribution(results: Results) -> pd.DataFrame:
     """`<part>_lost` of the ideal with its bounds, `efficiency` and `lost`; empty where a part cannot be."""
-    said = ("baseline", "efficiency", "lost")
-    columns = [*said, *(f"{part}_{what}" for part in PARTS for what in ("lost", "low", "high")), "disturbance", "why"]
-    made = []
+    kept = ("baseline", "efficiency", "lost")
+    columns = [*kept, *(f"{part}_{what}" for part in PARTS for what in ("lost", "low", "high")), "disturbance", "why"]
+    rows = []
     for one in attributions(results):
         row = _named(one.row) | {"baseline": one.baseline, "efficiency": one.efficiency, "lost": one.lost}
         for part in one.parts:
             row |= {f"{part.name}_lost": part.lost, f"{part.name}_low": part.low, f"{part.name}_high": part.high}
-        made.append(row | {"disturbance": one.disturbance, "why": one.why})
-    return _frame(made, columns)
+        rows.append(row | {"disturbance": one.disturbance, "why": one.why})
+    return _frame(rows, columns)
 
 
 def bottleneck(results: Results) -> pd.DataFrame:
     """The kind, its evidence, and what share of a step goes where."""
     shares = {kind: f"{kind.replace(' ', '_')}_share" for kind in SHARES}
-    made = [
+    rows = [
         _named(one.row) | {"status": one.row["status"], "bottleneck": one.kind, "evidence": one.evidence}
         | {shares[kind]: share for kind, share in one.shares.items()}
         for one in bottlenecks(results)
     ]  # fmt: skip
-    return _frame(made, ["status", "bottleneck", "evidence", *shares.values()])
+    return _frame(rows, ["status", "bottleneck", "evidence", *shares.values()])
 
 
 def remedy(results: Results) -> pd.DataFrame:
     """A row for each thing that would help a configuration, the most first: `gain` of throughput at most."""
-    made = [
+    rows = [
         _named(one.row) | {"remedy": one.name, "saved": one.saved, "gain_at_most": one.gain, "but": one.but}
-        for found in remedies(results).values() for one in found
+        for listed in remedies(results).values() for one in listed
     ]  # fmt: skip
-    return _frame(made, ["remedy", "saved", "gain_at_most", "but"])
+    return _frame(rows, ["remedy", "saved", "gain_at_most", "but"])
 
 
 def utilisation(results: Results) -> pd.DataFrame:
     """Of one worker: FLOP/s, the device's measured peaks, intensity, roof."""
     columns = ["model_flops_per_second", "peak_flops_per_second", "utilisation", "peak_bytes_per_second", "intensity",
                "ridge", "roof_flops_per_second", "why"]  # fmt: skip
-    made = [
+    rows = [
         _named(one.row) | dict(zip(columns, (
             one.flops_per_second, one.peak_flops_per_second, one.share, one.peak_bytes_per_second, one.intensity,
             one.ridge, one.roof, one.why,
         ), strict=True))
         for one in utilisations(results)
     ]  # fmt: skip
-    return _frame(made, columns)
+    return _frame(rows, columns)
 
 
 def frontier(results: Results) -> pd.DataFrame:
@@ -78,24 +78,24 @@ def frontier(results: Results) -> pd.DataFrame:
     columns = ["measured_batches", "largest_batch", "smallest_out_of_memory", "out_of_memory", "implied",
                "fixed_bytes", "bytes_per_sample", "peak_memory_bytes", "bytes_at_out_of_memory", "growth",
                "growth_low", "growth_high"]  # fmt: skip
-    made = []
+    rows = []
     for one in families(results):
         fixed, slope = one.line or (None, None)
         grown = one.growth[2] if one.growth else None
-        made.append(_named(one.about) | dict(zip(columns, (
+        rows.append(_named(one.about) | dict(zip(columns, (
             _list(one.batches), one.largest, one.smallest_out, _list(one.out), _list(one.implied), fixed, slope,
             max(one.peaks, default=None), None if one.smallest_out is None else one.bytes_at(one.smallest_out),
             *((grown.mean, grown.low, grown.high) if grown else (None,) * 3),
         ), strict=True)))  # fmt: skip
-    return _frame(made, columns).drop(columns="batch")
+    return _frame(rows, columns).drop(columns="batch")
 
 
 def _named(row: Row) -> dict[str, Any]:
     return dict(zip(NAMES, values_of(row, NAMES), strict=True))
 
 
-def _frame(made: Sequence[dict[str, Any]], columns: Iterable[str]) -> pd.DataFrame:
-    return pd.DataFrame(made, columns=[*NAMES, *columns], dtype=object)
+def _frame(rows: Sequence[dict[str, Any]], columns: Iterable[str]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=[*NAMES, *columns], dtype=object)
 
 
 def _list(numbers: Iterable[int]) -> str:

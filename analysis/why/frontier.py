@@ -100,8 +100,8 @@ def _every(results: Results) -> list[Family]:
         groups.setdefault(values_of(row, ALIKE), []).append(row)
     searching = results.trials[(results.trials["find"] == FIND_MAX) & (results.trials.status == "ok")]
     searches = as_rows(searching, TrialRow)
-    made = [_family(rows, searches) for rows in groups.values()]
-    return [one for one in made if one.rows or one.out]
+    families = [_family(rows, searches) for rows in groups.values()]
+    return [one for one in families if one.rows or one.out]
 
 
 def _family(rows: Sequence[Row], searches: Sequence[TrialRow]) -> Family:

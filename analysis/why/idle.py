@@ -38,8 +38,8 @@ def apart(phases: Vector, waited: Vector, places: Places) -> tuple[Vector, Vecto
 
 def beyond_shortest(update: Vector, repeat: NDArray[np.int64], replica: NDArray[np.int64]) -> Vector:
     """(ranks,) seconds of each rank's update beyond the shortest of its pipeline in the same repeat."""
-    _, found = np.unique(np.stack([repeat, replica]), axis=1, return_inverse=True)
-    pipeline = found.ravel()
+    _, group = np.unique(np.stack([repeat, replica]), axis=1, return_inverse=True)
+    pipeline = group.ravel()
     shortest = np.full(int(pipeline.max()) + 1, np.inf)
     np.minimum.at(shortest, pipeline, update)
     return np.asarray(update - shortest[pipeline], dtype=np.float64)

@@ -60,8 +60,8 @@ class Neighbours:
 
     def slower(self, row: Row) -> float | None:
         """The geometric mean of what they show; None where there are none."""
-        found = self._known.get(_surroundings(row), [])
-        return math.exp(sum(map(math.log, found)) / len(found)) if found else None
+        neighbours = self._known.get(_surroundings(row), [])
+        return math.exp(sum(map(math.log, neighbours)) / len(neighbours)) if neighbours else None
 
 
 def _surroundings(row: Row) -> tuple[Any, ...]:
@@ -94,11 +94,11 @@ def fixed(every: Mapping[str, Steps]) -> dict[str, Fixed]:
     for one in every.values():
         if clean(one.row):
             families[values_of(one.row, ALIKE)].append(one)
-    made: dict[str, Fixed] = {}
+    fixed_of: dict[str, Fixed] = {}
     for family in families.values():
-        if found := _line(family):
-            made |= {str(one.row["configuration"]): found for one in family}
-    return made
+        if line := _line(family):
+            fixed_of |= {str(one.row["configuration"]): line for one in family}
+    return fixed_of
 
 
 ALIKE = tuple(key for key in KEYS if key not in BATCH_KEYS)

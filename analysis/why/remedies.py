@@ -85,25 +85,25 @@ def remedies(results: Results) -> dict[str, list[Remedy]]:
     gains = gain.gains(results).dropna(subset="gain")
     narrow = {str(pair["reference"]): _measured(pair["gain"], pair["gain_low"], pair["gain_high"], pair["allreduce"])
               for pair in as_rows(gains)}  # fmt: skip
-    made = {}
+    by_configuration = {}
     for one in bottleneck.bottlenecks(results):
         name = str(one.row["configuration"])
         if one.shares:
             tried = {HALVE: narrow.get(name, ""), LARGER_BATCH: _larger(one.row, memory.get(name))}
-            made[name] = of(one, lost.get(name), tried)
-    return made
+            by_configuration[name] = of(one, lost.get(name), tried)
+    return by_configuration
 
 
-def of(found: Bottleneck, lost: Attribution | None = None, tried: Mapping[int, str] | None = None) -> list[Remedy]:
+def of(bottleneck: Bottleneck, lost: Attribution | None = None, tried: Mapping[int, str] | None = None) -> list[Remedy]:
     """Of one configuration, the most first. `tried`: place in WAYS -> what the study itself has measured of it."""
-    judged = Known(found.shares, max(0.0, lost.part("stragglers")) if lost else 0.0, found.row)
-    made = []
+    judged = Known(bottleneck.shares, max(0.0, lost.part("stragglers")) if lost else 0.0, bottleneck.row)
+    remedies_of = []
     for index, (name, saved) in enumerate(WAYS):
         share = min(saved(judged), 1.0 - 1e-9)
         most = 1 / (1 - share) - 1
-        if (said := name(judged)) and most >= LEAST:
-            made.append(Remedy(found.row, said, share, most, (tried or {}).get(index, ""), index))
-    return sorted(made, key=lambda one: one.gain, reverse=True)
+        if (judged_name := name(judged)) and most >= LEAST:
+            remedies_of.append(Remedy(bottleneck.row, judged_name, share, most, (tried or {}).get(index, ""), index))
+    return sorted(remedies_of, key=lambda one: one.gain, reverse=True)
 
 
 def _larger(row: ConfigurationRow, memory: Family | None) -> str:

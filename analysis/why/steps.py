@@ -102,9 +102,9 @@ def communicates_in(row: ConfigurationRow) -> frozenset[int]:
         return frozenset()
     if table is None:
         return frozenset((FORWARD, BACKWARD, OPTIMIZER))
-    said = {PHASES.index(name) for name in table.communicates_in} - ({OPTIMIZER} if table.cuts_model else set())
+    phases = {PHASES.index(name) for name in table.communicates_in} - ({OPTIMIZER} if table.cuts_model else set())
     synced = table.syncs(row["buffers"]) and row["buffers_bytes"] != 0
-    return frozenset(said | ({FORWARD} if _gathers(row) or synced else set()))
+    return frozenset(phases | ({FORWARD} if _gathers(row) or synced else set()))
 
 
 def _gathers(row: ConfigurationRow) -> bool:
@@ -139,16 +139,16 @@ def steps(results: Results) -> dict[str, Steps]:
     waited = np.asarray(idle, dtype=np.float64)
     stages = results.details.stages
     shared = set(stages.configuration[stages.shared_parameters > 0])
-    made = {}
+    steps_of = {}
     for row in results.rows:
         at = places.get(row["configuration"])
-        if row["n"] and at is not None and len(found := np.unique(repeats[at])) == row["n"]:
+        if row["n"] and at is not None and len(seen := np.unique(repeats[at])) == row["n"]:
             if not (np.nansum(numbers[at, 2:], axis=1) > 0).all():
                 continue  # phases that say nothing
-            repeat = np.searchsorted(found, repeats[at])
+            repeat = np.searchsorted(seen, repeats[at])
             pipeline = Waited(waited[at], ranked[at], row["configuration"] in shared) if cut(row) else None
-            made[str(row["configuration"])] = _steps(row, numbers[at], repeat, pipeline)
-    return made
+            steps_of[str(row["configuration"])] = _steps(row, numbers[at], repeat, pipeline)
+    return steps_of
 
 
 def _steps(row: ConfigurationRow, numbers: Vector, repeat: NDArray[np.int64], waited: Waited | None) -> Steps:

@@ -95,7 +95,9 @@ class Memory:
             "buffers": list(self.model.buffers()),
             **held,
         }
-        sizes = {kind: found if isinstance(found, int) else _bytes(found) for kind, found in by_kind.items()}
+        sizes = {
+            kind: held_now if isinstance(held_now, int) else _bytes(held_now) for kind, held_now in by_kind.items()
+        }
         # freed after a step; at their most there was one for every parameter that this worker holds
         weights = by_kind["parameters"]
         trained = [] if isinstance(weights, int) else [p for p in weights if p.requires_grad]

@@ -189,15 +189,16 @@ def summary(points: Sequence[Point]) -> str:
     """The fit in a line, for a person: latency, bandwidth, and how far off it is."""
     if len({point.bytes for point in points}) < 2:
         return "no fit of latency and bandwidth: it takes two sizes"
-    made = fit(points)
-    latency = None if made.alpha_low is None or made.alpha_high is None else (made.alpha_low, made.alpha_high)
+    fitted = fit(points)
+    latency = None if fitted.alpha_low is None or fitted.alpha_high is None else (fitted.alpha_low, fitted.alpha_high)
     return (
-        f"latency {bounded(made.alpha_seconds, latency, 1e6)} us, "
-        f"bandwidth {bounded(made.bytes_per_second, made.bytes_per_second_bounds, 1e-9)} GB/s [95 %]; {made.residuals}"
+        f"latency {bounded(fitted.alpha_seconds, latency, 1e6)} us, "
+        f"bandwidth {bounded(fitted.bytes_per_second, fitted.bytes_per_second_bounds, 1e-9)} GB/s [95 %]; "
+        f"{fitted.residuals}"
     )
 
 
 def bounded(value: float, bounds: tuple[float, float] | None, scale: float) -> str:
     """`4,840 [3,320, 6,370]`, in another unit."""
-    said = "" if bounds is None else f" [{', '.join(three_digits(scale * bound) for bound in bounds)}]"
-    return f"{three_digits(scale * value)}{said}"
+    interval = "" if bounds is None else f" [{', '.join(three_digits(scale * bound) for bound in bounds)}]"
+    return f"{three_digits(scale * value)}{interval}"

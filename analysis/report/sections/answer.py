@@ -22,17 +22,17 @@ def section(material: Material) -> Section:
     if results.nothing_yet or results.configurations.empty:
         why = results.nothing_yet or "only the network was probed"
         return Section("answer", title, f"There is none: {why}.", ())
-    found: dict[str, tuple[Card, ...]] = {}
+    by_title: dict[str, tuple[Card, ...]] = {}
     unknown: list[Part] = []
     for model in results.models:
-        unknown += material.parts(f"the answer for {model}", partial(_answer, results, model, found))
+        unknown += material.parts(f"the answer for {model}", partial(_answer, results, model, by_title))
     parts = [*material.parts("the warnings in a line", lambda: [trust(material.findings, results)]), *unknown]
-    if len(found) <= MOST_CARDS:
-        parts += [Cards(model, cards) for model, cards in found.items()]
+    if len(by_title) <= MOST_CARDS:
+        parts += [Cards(model, cards) for model, cards in by_title.items()]
     else:
         rows: list[tuple[str, ...]] = [
             (model, card.label, card.value or "none", card.interval, card.name, "; ".join(card.alike), card.note)
-            for model, cards in found.items()
+            for model, cards in by_title.items()
             for card in cards
         ]
         parts.append(of_rows("Answers, model by model", HEADER, rows, file="answers.csv"))
@@ -43,7 +43,7 @@ def section(material: Material) -> Section:
             "intervals are not a test and are not used as one."
         )
     )
-    return Section("answer", title, lead({model: cards[0] for model, cards in found.items()}), tuple(parts))
+    return Section("answer", title, lead({model: cards[0] for model, cards in by_title.items()}), tuple(parts))
 
 
 def _answer(results: Results, model: str, into: dict[str, tuple[Card, ...]]) -> list[Part]:
@@ -53,13 +53,13 @@ def _answer(results: Results, model: str, into: dict[str, tuple[Card, ...]]) -> 
 
 def lead(fastest: dict[str, content.Card]) -> str:
     """One sentence for each of the first models."""
-    said = []
+    sentences = []
     for model, card in list(fastest.items())[:3]:
         if not card.value:
-            said.append(f"{model}: no answer, {card.note}.")
+            sentences.append(f"{model}: no answer, {card.note}.")
             continue
         if not card.interval.startswith("95 %"):
-            said.append(
+            sentences.append(
                 f"{model} measured highest with **{card.name}**: {card.value} ({card.interval.rpartition(': ')[2]}, "
                 "too few repeats to call it the fastest)."
             )
@@ -68,21 +68,21 @@ def lead(fastest: dict[str, content.Card]) -> str:
         value = f"**{card.name}**: {card.value} [{bounds}]"
         others = f"{card.untested} other{'s' * (card.untested != 1)} with fewer than 3 repeats"
         alone = f", {others} not ranked" if card.untested else ""
-        said.append(
+        sentences.append(
             f"{model}: no single fastest; {card.tied + 1} configurations are tied (95 %), the highest mean is {value}."
             if card.tied
             else f"{model} is fastest with {value}{alone}."
         )
-    return " ".join([*said, f"{len(fastest) - 3} more models below."] if len(fastest) > 3 else said)
+    return " ".join([*sentences, f"{len(fastest) - 3} more models below."] if len(fastest) > 3 else sentences)
 
 
-def trust(found: list[Finding], results: Results) -> Text:
+def trust(findings: list[Finding], results: Results) -> Text:
     """The warnings in a line that leads to the next section."""
     if not (results.configurations.n > 0).any():
         return Text("No trial is ok, so there are no results. The next section states why.", content.WRONG)
-    severities = [one.severity for one in found]
+    severities = [one.severity for one in findings]
     wrong, doubts = severities.count(WRONG), severities.count(DOUBT)
-    titles = list(dict.fromkeys(one.title for one in found if one.severity in (WRONG, DOUBT) or not wrong + doubts))
+    titles = list(dict.fromkeys(one.title for one in findings if one.severity in (WRONG, DOUBT) or not wrong + doubts))
     more = [f"{len(titles) - MOST_TITLES} more"] if len(titles) > MOST_TITLES else []
     named = "; ".join([*titles[:MOST_TITLES], *more])
     if not wrong + doubts:

@@ -48,9 +48,9 @@ def _worth(results: Results) -> Iterator[Part]:
 def _table(
     name: str, make: Callable[[Results], Listing | None], behind: Callable[[Results], pd.DataFrame], results: Results
 ) -> Iterator[Part]:
-    found = make(results)
-    if found is not None:
-        yield of_listing(found, f"{name}.csv", behind(results))
+    frame = make(results)
+    if frame is not None:
+        yield of_listing(frame, f"{name}.csv", behind(results))
     elif name == "extrapolation":
         why = " ".join(scaling.declined(results)) or "nothing was measured with more than one worker."
         yield missing("No prediction for worker counts that were not run", why)

@@ -39,8 +39,8 @@ def _parts(material: Material, origins: Origins) -> Iterator[Part]:
         ("Versions", origins.versions, "versions.csv"),
         ("Environment variables that affect speed", origins.environment, "environment.csv"),
     ):
-        found = _grid(title, table, file)
-        yield Fold(title, (found,)) if found else missing(title, "none is recorded")
+        grid_of = _grid(title, table, file)
+        yield Fold(title, (grid_of,)) if grid_of else missing(title, "none is recorded")
     yield from _study(origins)
     yield from _commands(material)
     yield from _samples(origins)
@@ -52,12 +52,12 @@ def _grid(title: str, table: Table, file: str) -> Grid | None:
     for name, values in table.items():
         common = values.most_common(MOST_VALUES)
         several = len(values) > 1
-        said = [
+        cells = [
             shortened(text, MOST_LETTERS) + (f" ({count(number, 'trial')})" if several else "")
             for text, number in common
         ]
         more = [f"and {len(values) - MOST_VALUES} more"] if len(values) > MOST_VALUES else []
-        rows.append((name, "; ".join([*said, *more])))
+        rows.append((name, "; ".join([*cells, *more])))
     return of_rows(title, ("what", "value"), rows, file=file) if rows else None
 
 

@@ -10,15 +10,15 @@ from analysis.tables import published
 
 
 def section(material: Material) -> Section:
-    made = side_by_side.table(material.results)
+    claims = side_by_side.table(material.results)
     grids = published.listing(material.results)
-    parts: list[Part] = [of_listing(one, "published.csv", made) for one in grids if one.rows]
+    parts: list[Part] = [of_listing(one, "published.csv", claims) for one in grids if one.rows]
     parts += [Text(note, "note") for one in grids if not one.rows for note in one.notes]
-    verdicts = made.verdict.value_counts().to_dict() if len(made) else {}
-    said = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
+    verdicts = claims.verdict.value_counts().to_dict() if len(claims) else {}
+    verdict_text = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
     lead = (
-        f"Ratios are compared, not speeds: the machines differ. {said}."
-        if said
+        f"Ratios are compared, not speeds: the machines differ. {verdict_text}."
+        if verdict_text
         else "This study measured no published configuration."
     )
     return Section("published", "Published beside measured", lead, tuple(parts))

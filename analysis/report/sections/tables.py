@@ -41,8 +41,8 @@ def section(material: Material) -> Section:
 
 
 def _throughput(results: Results, model: str) -> Iterator[Part]:
-    made, numbers = throughput.throughput(results, model), throughput.long(results, model)
-    yield of_table(made, results, model, "samples_per_second", numbers, f"throughput-{file_name(model)}.csv")
+    table, numbers = throughput.throughput(results, model), throughput.long(results, model)
+    yield of_table(table, results, model, "samples_per_second", numbers, f"throughput-{file_name(model)}.csv")
 
 
 def _speedup(results: Results, model: str) -> Iterator[Part]:
@@ -52,8 +52,8 @@ def _speedup(results: Results, model: str) -> Iterator[Part]:
     ours = results.frame_of(model)
     columns = [column for column in ours.columns if column.startswith(("speedup", "efficiency"))]
     behind = ours[["configuration", "series", "batch", *columns]]
-    made = throughput.speedup(results, model)
-    yield of_table(made, results, model, "speedup", behind, f"speedup-{file_name(model)}.csv")
+    table = throughput.speedup(results, model)
+    yield of_table(table, results, model, "speedup", behind, f"speedup-{file_name(model)}.csv")
 
 
 def _bytes(results: Results, model: str) -> Iterator[Part]:

@@ -38,26 +38,28 @@ def section(material: Material) -> Section:
         ("records that could not be read", lambda: _skipped(material)),
     ):
         parts += material.parts(what, make)
-    said = material.text("what can be said of it in a line", lambda: lead(material.findings, results))
-    return Section("trust", "Can you trust it", said, tuple(parts))
+    summary = material.text("what can be said of it in a line", lambda: lead(material.findings, results))
+    return Section("trust", "Can you trust it", summary, tuple(parts))
 
 
-def lead(found: list[Finding], results: Results) -> str:
-    counts = {kind: sum(one.severity == kind for one in found) for kind in TONES}
-    said = ", ".join(count(number, kind) for kind, number in counts.items() if number and kind != "wrong")
+def lead(findings: list[Finding], results: Results) -> str:
+    counts = {kind: sum(one.severity == kind for one in findings) for kind in TONES}
+    counted = ", ".join(count(number, kind) for kind, number in counts.items() if number and kind != "wrong")
     wrong = f"{counts['wrong']} wrong" if counts["wrong"] else ""
     none = "No warnings." if (results.configurations.n > 0).any() else "Nothing was measured."
-    warnings = f"Warnings: {', '.join(filter(None, (wrong, said)))}." if found else none
+    warnings = f"Warnings: {', '.join(filter(None, (wrong, counted)))}." if findings else none
     return f"{warnings} {parity_text(results)} {trials_text(results)}"
 
 
 def trials_text(results: Results) -> str:
     """How many trials are not ok, and of how many nothing is known."""
     bad = results.runs[(results.runs.status != "ok") & (results.runs.status != "unsupported")]
-    said = [f"{len(bad)} of {len(results.runs)} trials are not ok."] if len(bad) else []
-    said += [f"{count(len(results.skipped), 'record')} could not be read."] if results.skipped else []
-    said += [f"{count(len(results.unseen), 'configuration')} of the study without a record."] if results.unseen else []
-    return " ".join(said) or ("Every trial that could run is ok." if len(results.runs) else "No trial was run.")
+    sentences = [f"{len(bad)} of {len(results.runs)} trials are not ok."] if len(bad) else []
+    sentences += [f"{count(len(results.skipped), 'record')} could not be read."] if results.skipped else []
+    sentences += (
+        [f"{count(len(results.unseen), 'configuration')} of the study without a record."] if results.unseen else []
+    )
+    return " ".join(sentences) or ("Every trial that could run is ok." if len(results.runs) else "No trial was run.")
 
 
 def parity_text(results: Results) -> str:
@@ -69,16 +71,16 @@ def parity_text(results: Results) -> str:
     return f"Parity: {good} of {len(gates)} gates passed{f', {len(bad)} FAILED' if len(bad) else ''}."
 
 
-def _warnings(found: list[Finding], results: Results) -> Iterator[Part]:
+def _warnings(findings: list[Finding], results: Results) -> Iterator[Part]:
     """Each with whom it concerns; one that concerns many, by name of the first."""
     yield Heading("Warnings")
-    if not found:
+    if not findings:
         none = not (results.configurations.n > 0).any()
         wide = "" if none else answers.precision(results)
         text = "Nothing was measured, so nothing was checked." if none else f"No warnings. {wide}".strip()
         yield Text(text, GOOD if not none and not wide else "note")
     names = {str(row["configuration"]): _name(row) for row in results.rows}
-    for one in found:
+    for one in findings:
         yield Text(f"**{one.title}.** {one.text}", TONES[one.severity], f"{one.severity} {_flaw(one)}".strip())
         if len(one.configurations) > 1:
             known = [names.get(name, name) for name in one.configurations]
@@ -155,22 +157,22 @@ def _compared(results: Results) -> Iterator[Part]:
     """Configurations whose speed is not comparable, and those without a speed-up."""
     yield Heading("Not compared")
     rows = results.configurations
-    said = list(comparability.sentences(rows))
+    lines = list(comparability.sentences(rows))
     without = rows[(rows.status == "ok") & rows.speedup.isna() & (rows.not_comparable.fillna("") == "")]
     for why, group in without.groupby(without.speedup_reason.fillna("no reason given"), sort=False):
-        said.append(f"No speed-up: {why} ({comparability.names(group, rows)}).")
+        lines.append(f"No speed-up: {why} ({comparability.names(group, rows)}).")
     for model in results.models:
         works = equal_work.alike(row for row in results.rows_of(model) if row["n"])
         if len(works) > 1:
             each = "; ".join(f"{equal_work.name(ours[0])} ({len(ours)})" for ours in works)
-            said.append(f"{model} does different work: {each}. Each has a fastest of its own.")
+            lines.append(f"{model} does different work: {each}. Each has a fastest of its own.")
     if results.older:
-        said.append(
+        lines.append(
             f"{count(results.older, 'configuration')} measured earlier and no longer in the study: in results.csv only."
         )
     if not (rows.n > 0).any():
-        said.append("No comparable configuration was measured.")
-    yield Bullets(tuple(said)) if said else Text("All measured configurations are comparable.", GOOD)
+        lines.append("No comparable configuration was measured.")
+    yield Bullets(tuple(lines)) if lines else Text("All measured configurations are comparable.", GOOD)
 
 
 def _skipped(material: Material) -> Iterator[Part]:

@@ -39,11 +39,11 @@ def section(material: Material) -> Section:
 
 
 def _part(name: str, material: Material) -> Iterator[Part]:
-    found = LISTINGS[name](material.results)
-    if found is None:
+    listing = LISTINGS[name](material.results)
+    if listing is None:
         yield missing(f"{GAPS[name][0]}: not known", GAPS[name][1])
         return
-    yield of_listing(found, f"{name}.csv", TABLES[name](material.results))
+    yield of_listing(listing, f"{name}.csv", TABLES[name](material.results))
     yield from material.drawn(*PICTURES.get(name, ()))
 
 
@@ -52,5 +52,5 @@ def lead(material: Material) -> str:
     kinds = Counter(one.kind for one in bottlenecks(material.results) if one.shares)
     if not kinds:
         return "Nothing can be said: no phases were measured."
-    said = [f"{kind}: {number}" for kind, number in kinds.most_common()]
-    return f"What takes most of a step, by number of configurations: {', '.join(said)}."
+    counted = [f"{kind}: {number}" for kind, number in kinds.most_common()]
+    return f"What takes most of a step, by number of configurations: {', '.join(counted)}."
