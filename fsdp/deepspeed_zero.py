@@ -97,7 +97,7 @@ def settings(trial: Trial, stage: int, workload: workloads.Workload) -> dict[str
         "zero_optimization": {
             "stage": stage,
             "reduce_bucket_size": min(500_000_000, workload.parameters),  # its default is 2 GB, allocated for any model
-            "overlap_comm": stage > 1 and not least,  # its default at stage 3 only; takes a second bucket
+            "overlap_comm": stage == 3 or (stage == 2 and not least),  # its default at 3; at 2 it takes a second bucket
             **(dict.fromkeys(LEAST_KEPT, 0) if least else {}),
         },
     }
