@@ -111,8 +111,15 @@ def cost(ours: Study, chosen: Sequence[Planned], repeats: int) -> Finding:
 
 def epoch_seconds(said: dict[str, Any], planned: Planned) -> float:
     """A whole epoch from a part of it: the first steps as they were, the others at the mean of the rest."""
-    first, steps = max(1, planned.measure.warmup_steps), list(map(float, said["step_seconds"]))
-    return sum(steps[:first]) + (SAMPLES / float(said["samples_per_step"]) - first) * mean(steps[first:])
+    first, rest = parted(said, planned)
+    return sum(first) + (SAMPLES / float(said["samples_per_step"]) - len(first)) * mean(rest)
+
+
+def parted(said: dict[str, Any], planned: Planned) -> tuple[list[float], list[float]]:
+    """Seconds of the first steps, as many as warm up in our trial, and of the others."""
+    steps = list(map(float, said["step_seconds"]))
+    first = max(1, planned.trial.window.warmup(min(steps)))
+    return steps[:first], steps[first:]
 
 
 def throughput(ours: Study, chosen: Sequence[Planned], repeats: int) -> list[Finding]:
@@ -122,7 +129,7 @@ def throughput(ours: Study, chosen: Sequence[Planned], repeats: int) -> list[Fin
         theirs = []
         for number in range(1, repeats + 1):
             said = plain(ours.work, planned.trial, "memory", number, 0.0)
-            theirs.append(said["samples_per_step"] / mean(said["step_seconds"][planned.measure.warmup_steps :]))
+            theirs.append(said["samples_per_step"] / mean(parted(said, planned)[1]))
         if found := list(zip(ours.rates(planned.trial), theirs, strict=False)):
             pairs[planned.trial.configuration] = found
     if not pairs:
