@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
-from analysis.findings.finding import DOUBT, NOTE, WRONG, Finding, Row
+from analysis.findings.finding import DOUBT, NOTE, WRONG, Finding
 
 THROUGH_THE_HOST = ("gloo", "host", "mpi")
 HOROVODS = "host"
@@ -66,23 +66,17 @@ def _unlike_overlap(evidence: Evidence) -> Iterator[Finding]:
     """Frameworks that are compared on a CPU, of which only some hide their communication."""
     known = [row for row in evidence.rows if row["device"] == "cpu" and row["overlap"] == row["overlap"]]
     groups = grouped(known, lambda row: (row["model"], row["batch"], row["workers"])).values()
-    unlike = [rows for rows in groups if len({row["overlap"] >= OVERLAPS for row in rows}) > 1]
-    if not unlike:
+    rows = [row for group in groups if len({row["framework"] for row in group}) > 1 for row in group]
+    most = {
+        name: max(row["overlap"] for row in own) for name, own in grouped(rows, lambda row: row["framework"]).items()
+    }
+    hiding = [name for name, share in most.items() if share >= OVERLAPS]
+    waiting = [name for name, share in most.items() if share < OVERLAPS]
+    if not hiding or not waiting:
         return
-    waiting = [row for rows in unlike for row in rows if row["overlap"] < OVERLAPS]
-    hiding = [row for rows in unlike for row in rows if row["overlap"] >= OVERLAPS]
-    whose, others = (
-        f"{', '.join(dict.fromkeys(str(row['framework']) for row in rows))} ({shares(rows)})"
-        for rows in (waiting, hiding)
-    )
     text = (
-        f"Communication overlaps computing in {others} of the time that it is in flight, but hardly in {whose}. On "
-        "GPUs these may overlap too: take no ratio between them from this machine to one with GPUs."
+        f"Communication overlaps computing in {', '.join(hiding)} (up to {100 * max(most.values()):.0f} % of its time "
+        f"in flight), in {', '.join(waiting)} in at most {100 * max(most[name] for name in waiting):.0f} %. On GPUs "
+        "these may overlap too: take no ratio between them from this machine to one with GPUs."
     )
-    yield finding.about("overlap", "Unlike overlap", text, NOTE, [*waiting, *hiding])
-
-
-def shares(rows: list[Row]) -> str:
-    """`5 to 8 %`"""
-    least, most = (f"{100 * pick(float(row['overlap']) for row in rows):.0f}" for pick in (min, max))
-    return f"{least} %" if least == most else f"{least} to {most} %"
+    yield finding.about("overlap", "Unlike overlap", text, NOTE, rows)

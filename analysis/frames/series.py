@@ -39,7 +39,7 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
     "virtual_stages": lambda count: f"{count} stages a worker" if count > 1 else "",
     "replicas": lambda count: f"{count} replicas" if count > 1 else "",
     "buffers": lambda kind: f"{kind} buffers",
-    "tuned_for": lambda aim: f"tuned for {aim}",
+    "tuned_for": lambda aim: "" if aim == "speed" else f"tuned for {aim}",
     "stage_cut": lambda cut: f"cut {cut}",
     "epochs": lambda count: f"{count} epoch{'s' * (count != 1)}",
     "warmup_epochs": lambda count: f"{count} warm-up epoch{'s' * (count != 1)}",
