@@ -41,7 +41,7 @@ def _key(default: Any, help: str, **limits: Any) -> Any:
 class Window:
     """When the timed window of a run ends: after min_steps and min_seconds, but never past max_*."""
 
-    warmup_steps: int = _key(5, "steps before the clock starts, recorded separately; 1 to 3 become 4", minimum=0)
+    warmup_steps: int = _key(5, "steps before the clock starts, recorded separately; at least 4, or 0", minimum=0)
     min_steps: int = _key(10, "time at least this many steps", minimum=1)
     min_seconds: float = _key(2.0, "and at least this many seconds", minimum=0)
     max_seconds: float | None = _key(30.0, "stop timing after this many seconds, even below --min-steps", above=0)

@@ -23,7 +23,7 @@ from scaling_study.measure.wire import Wire
 
 Spans = list[tuple[int, int]]  # [begin, end) in ns since 1970
 
-BACKENDS = ("gloo:", "nccl:", "mpi:")  # what the names of their spans begin with
+BACKENDS = ("gloo:", "nccl:")  # what the names of their spans begin with
 PAIRWISE = ("send", "recv")  # of a pipeline's stages: to wait for a neighbour is no collective
 POLL_SECONDS = 0.0005
 
