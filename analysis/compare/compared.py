@@ -70,9 +70,15 @@ def compare(a: Path, b: Path, threshold: float, expected: Sequence[str] = (), an
         raise NothingToCompare(_nothing((a, read_a), (b, read_b), pairing))
     differences_found = differences.find(pairing.pairs, from_a, from_b)
     refused = [
-        one for one in differences_found if one.matters and not anyway and not differences.expected(one, expected)
+        difference
+        for difference in differences_found
+        if difference.matters and not anyway and not differences.expected(difference, expected)
     ]
-    unmet = [word for word in expected if not any(differences.expected(one, [word]) for one in differences_found)]
+    unmet = [
+        word
+        for word in expected
+        if not any(differences.expected(difference, [word]) for difference in differences_found)
+    ]
     remarks = [f"{word} was expected to differ, and does not." for word in unmet]
     remarks += _the_same_runs(read_a, read_b)
     remarks += [*differences.doubts(pairing.pairs, from_a, from_b), *_disturbed("A", read_a), *_disturbed("B", read_b)]

@@ -37,7 +37,7 @@ def of(runs: pd.DataFrame) -> dict[str, Trials]:
     for trial in as_rows(runs.loc[runs.status != "ok", list(FailedTrial.__annotations__)], FailedTrial):
         if outcomes.word(trial) not in NO_FAULT:
             failed.setdefault(str(trial["configuration"]), []).append(trial)
-    return {name: sorted(trials, key=lambda one: int(one["repeat"])) for name, trials in failed.items()}
+    return {name: sorted(trials, key=lambda failure: int(failure["repeat"])) for name, trials in failed.items()}
 
 
 def judged(verdicts: Verdicts, pairs: Sequence[Pair], a: Mapping[str, Trials], b: Mapping[str, Trials]) -> Verdicts:
@@ -65,7 +65,7 @@ def counted(row: Row, failed: Trials) -> str:
 
 def why(failed: Trials) -> str:
     """`failed: rank 1 died`; `timeout: no step within 60 s and oom`: each once."""
-    told = list(dict.fromkeys(_told(one["status"], one["reason"]) for one in failed))
+    told = list(dict.fromkeys(_told(trial["status"], trial["reason"]) for trial in failed))
     more = f", {len(told) - MOST_REASONS} more" if len(told) > MOST_REASONS else ""
     return " and ".join(told[:MOST_REASONS]) + more
 

@@ -51,7 +51,7 @@ def pair(a: Sequence[Row], b: Sequence[Row], window: Callable[[Row], Hashable]) 
     """`window`: when the timed window of a configuration ends, as something to compare."""
     ids = {row["configuration"]: row for row in b}
     pairs = [Pair(row, ids[row["configuration"]]) for row in a if row["configuration"] in ids]
-    left_a, left_b = _without(a, [one.a for one in pairs]), _without(b, [one.b for one in pairs])
+    left_a, left_b = _without(a, [matched.a for matched in pairs]), _without(b, [matched.b for matched in pairs])
     for keys, timed in ((COMPARED, True), (COMPARED, False), (PORTABLE, True), (PORTABLE, False)):
 
         def place(row: Row, keys: tuple[str, ...] = keys, timed: bool = timed) -> Hashable:
@@ -60,9 +60,12 @@ def pair(a: Sequence[Row], b: Sequence[Row], window: Callable[[Row], Hashable]) 
 
         alone_a, alone_b = _alone(left_a, place), _alone(left_b, place)
         pairs += [Pair(row, alone_b[where]) for where, row in alone_a.items() if where in alone_b]
-        left_a, left_b = _without(left_a, [one.a for one in pairs]), _without(left_b, [one.b for one in pairs])
+        left_a, left_b = (
+            _without(left_a, [matched.a for matched in pairs]),
+            _without(left_b, [matched.b for matched in pairs]),
+        )
     order = {row["configuration"]: index for index, row in enumerate(a)}
-    return Pairing(sorted(pairs, key=lambda one: order[one.a["configuration"]]), left_a, left_b)
+    return Pairing(sorted(pairs, key=lambda matched: order[matched.a["configuration"]]), left_a, left_b)
 
 
 def nearly(left: Sequence[Row], others: Sequence[Row]) -> Counter[str]:

@@ -29,10 +29,10 @@ def refusal(comparison: Comparison) -> str:
     if not comparison.refused:
         return ""
     lines = ["not compared: A and B differ in what affects speed"]
-    lines += [f"  {one.kind}: {one}" for one in comparison.refused[: tables.MOST_DIFFERENCES]]
+    lines += [f"  {difference.kind}: {difference}" for difference in comparison.refused[: tables.MOST_DIFFERENCES]]
     if (more := len(comparison.refused) - tables.MOST_DIFFERENCES) > 0:
         lines.append(f"  and {more} more")
-    kinds = ",".join(dict.fromkeys(one.kind for one in comparison.refused))
+    kinds = ",".join(dict.fromkeys(difference.kind for difference in comparison.refused))
     lines.append(f"--expect {kinds} if these are what is compared; --anyway to compare whatever differs")
     return "\n".join(lines)
 
@@ -58,7 +58,9 @@ def to_markdown(comparison: Comparison) -> str:
     """A comment for a pull request: what changed, and all the rest folded away."""
     title = tables.title(comparison)
     if comparison.refused:
-        differs = tuple((one.kind, one.name, one.a, one.b) for one in comparison.refused)
+        differs = tuple(
+            (difference.kind, difference.name, difference.a, difference.b) for difference in comparison.refused
+        )
         return _commented(
             Listing(f"Not compared: {title}", ("differs", "in", "A", "B"), differs, ()), MOST_OF_A_COMMENT
         )
@@ -86,8 +88,8 @@ def to_json(comparison: Comparison) -> str:
         "gains": len(comparison.verdicts.having(*GAINS)), "noise": comparison.verdicts.noise,
         "detectable": comparison.verdicts.detectable, "says_nothing": comparison.says_nothing,
         "overall": None if overall is None else vars(overall),
-        "differences": [vars(one) for one in comparison.differences],
-        "doubts": list(comparison.doubts), "pairs": pairs, "missing": [vars(one) for one in comparison.missing],
+        "differences": [vars(difference) for difference in comparison.differences],
+        "doubts": list(comparison.doubts), "pairs": pairs, "missing": [vars(absent) for absent in comparison.missing],
         "only_a": [str(row["configuration"]) for row in comparison.pairing.only_a],
         "only_b": [str(row["configuration"]) for row in comparison.pairing.only_b],
     }  # fmt: skip

@@ -46,7 +46,7 @@ def listing(comparison: Comparison, only: tuple[str, ...] = ORDER) -> Listing:
     table = comparison.verdicts.having(*only)
     place = table.verdict.map(ORDER.index)
     table = table.assign(place=place).sort_values(["place", "ratio"], kind="stable")
-    rows = tuple(row(one) for one in as_rows(table))
+    rows = tuple(row(pair) for pair in as_rows(table))
     return Listing(title(comparison), HEADER, rows, tuple(sentences(comparison)))
 
 
@@ -55,15 +55,15 @@ def title(comparison: Comparison) -> str:
     return f"{a}, {comparison.a.dates} (A) and {comparison.b.dates} (B)" if a == b else f"{a} (A) and {b} (B)"
 
 
-def row(one: dict[Any, Any]) -> tuple[str, ...]:
+def row(pair: dict[Any, Any]) -> tuple[str, ...]:
     """One pair in the columns of HEADER."""
-    speeds = [number(v) if known(v := one[f"samples_per_second_{side}"]) else "" for side in ("a", "b")]
-    low, high = one["ratio_low"], one["ratio_high"]
+    speeds = [number(v) if known(v := pair[f"samples_per_second_{side}"]) else "" for side in ("a", "b")]
+    low, high = pair["ratio_low"], pair["ratio_high"]
     interval = f" [{low:.3f}, {high:.3f}]" if known(low) else ""
-    ratio = f"{one['ratio']:.3f}{interval}" if known(one["ratio"]) else ""
-    reason = f" ({one['reason']})" if known(one["reason"]) and one["reason"] else ""
-    p = probability(one["p_corrected"]) if known(one["p_corrected"]) else ""
-    return (f"{one['model']}, {one['series']}", str(one["batch"]), *speeds, ratio, p, f"{one['verdict']}{reason}")
+    ratio = f"{pair['ratio']:.3f}{interval}" if known(pair["ratio"]) else ""
+    reason = f" ({pair['reason']})" if known(pair["reason"]) and pair["reason"] else ""
+    p = probability(pair["p_corrected"]) if known(pair["p_corrected"]) else ""
+    return (f"{pair['model']}, {pair['series']}", str(pair["batch"]), *speeds, ratio, p, f"{pair['verdict']}{reason}")
 
 
 def probability(p: float) -> str:
@@ -87,17 +87,19 @@ def _all_together(comparison: Comparison) -> list[str]:
 
     Where it is those of a few pairs that are named already, it is left to the sentence under the table.
     """
-    one = comparison.verdicts.overall
-    if one is None or one.low <= 1 <= one.high or abs(one.ratio - 1) < comparison.threshold:
+    together = comparison.verdicts.overall
+    if together is None or together.low <= 1 <= together.high or abs(together.ratio - 1) < comparison.threshold:
         return []
     tested = comparison.verdicts.table[comparison.verdicts.table.p_value.notna()]
     common = (
-        one.shared and abs(float(tested.ratio.median()) - 1) >= comparison.threshold
+        together.shared and abs(float(tested.ratio.median()) - 1) >= comparison.threshold
     )  # half of them at least, by so much
     if not common and len(comparison.verdicts.having(SLOWER, FASTER)):
         return []
-    low, high = sorted(100 * abs(bound - 1) for bound in (one.low, one.high))
-    overall_change = f"all together {100 * abs(one.ratio - 1):.1f} % {'slower' if one.ratio < 1 else 'faster'}"
+    low, high = sorted(100 * abs(bound - 1) for bound in (together.low, together.high))
+    overall_change = (
+        f"all together {100 * abs(together.ratio - 1):.1f} % {'slower' if together.ratio < 1 else 'faster'}"
+    )
     whose = "a common change, or the state of the machine" if common else "though not most of them"
     return [f"{overall_change} (95 %: {low:.1f} to {high:.1f}), {whose}"]
 
@@ -121,21 +123,23 @@ def absent(comparison: Comparison) -> list[str]:
 
 def overall(comparison: Comparison) -> list[str]:
     """The change that all pairs share: a machine that is slower today slows them all."""
-    one = comparison.verdicts.overall
-    if one is None:
+    together = comparison.verdicts.overall
+    if together is None:
         return []
-    text = (
-        f"All together: B / A is {one.ratio:.3f} [{one.low:.3f}, {one.high:.3f}], geometric mean of {one.pairs} pairs."
-    )
-    if one.shared:
+    interval = f"[{together.low:.3f}, {together.high:.3f}]"
+    text = f"All together: B / A is {together.ratio:.3f} {interval}, geometric mean of {together.pairs} pairs."
+    if together.shared:
         text += " A common change may be the machine's: the intervals cover the noise of repeats, not of days."
     return [text]
 
 
 def different(comparison: Comparison) -> list[str]:
     """What differs beside the numbers, those first that matter."""
-    ordered = sorted(comparison.differences, key=lambda one: not one.matters)
-    shown = [f"{'**Differs**' if one.matters else 'Differs'}: {one.kind}: {one}." for one in ordered[:MOST_DIFFERENCES]]
+    ordered = sorted(comparison.differences, key=lambda difference: not difference.matters)
+    shown = [
+        f"{'**Differs**' if difference.matters else 'Differs'}: {difference.kind}: {difference}."
+        for difference in ordered[:MOST_DIFFERENCES]
+    ]
     more = len(ordered) - len(shown)
     return [*shown, f"{more} more differences are not listed."] if more else shown
 

@@ -121,8 +121,12 @@ def _row(pair: Pair) -> dict[str, Any]:
     """What is known of a pair before any is judged; `verdict` is empty if its ratio is to be tested."""
     a, b = pair.a, pair.b
     row = dict.fromkeys(COLUMNS) | {key: b[key] for key in ("model", "series", "batch")}
-    row |= {f"{key}_{side}": one[key] for side, one in (("a", a), ("b", b)) for key in ("configuration", "n")}
-    row |= {f"samples_per_second_{side}": one["samples_per_second"] for side, one in (("a", a), ("b", b)) if one["n"]}
+    row |= {f"{key}_{side}": measured[key] for side, measured in (("a", a), ("b", b)) for key in ("configuration", "n")}
+    row |= {
+        f"samples_per_second_{side}": measured["samples_per_second"]
+        for side, measured in (("a", a), ("b", b))
+        if measured["n"]
+    }
     verdict, reason = _without_a_test(a, b)
     ratio = None
     if a["n"] and b["n"] and verdict not in (NOT_COMPARABLE, BROKEN):

@@ -23,7 +23,7 @@ Fault = tuple[str, str]  # mark, sentence
 def of(row: Row, rows: Sequence[Row]) -> list[Fault]:
     """The faults of one row; `rows` are all, its baseline among them."""
     faults = []
-    reference = next((one for one in rows if one["configuration"] == row["epoch_baseline"]), None)
+    reference = next((other for other in rows if other["configuration"] == row["epoch_baseline"]), None)
     if reference is not None and reference["configuration"] != row["configuration"]:
         faults += _against(row, reference)
     if row["running_seconds"] and (share := row["data_seconds"] / row["running_seconds"]) > MOST_LOADING:

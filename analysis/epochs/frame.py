@@ -75,7 +75,7 @@ def _compared(row: Row, rows: Sequence[Row], results: Results) -> dict[str, Any]
     reference = _baseline(row, rows, results)
     if isinstance(reference, str):
         return {"why_no_ratio": reference}
-    if held := next((one for one in (row, reference) if one["not_comparable"] or one["oversubscribed"]), None):
+    if held := next((side for side in (row, reference) if side["not_comparable"] or side["oversubscribed"]), None):
         return {"why_no_ratio": held["not_comparable"] or "oversubscribed"}
     columns: dict[str, Any] = {"epoch_baseline": reference["configuration"], "why_no_ratio": ""}
     if reference is row:

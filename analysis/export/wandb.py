@@ -45,15 +45,15 @@ def _leave(runs: Sequence[Run], study: str, place: Path) -> None:
         x_save_requirements=False,
     )  # fmt: skip
     for run in runs:
-        one = wandb.init(
+        wandb_run = wandb.init(
             project=shortened(file_name(study), LONGEST), name=shortened(run.title, LONGEST), id=_id(study, run.name),
             group=shortened(run.group, LONGEST), config={**run.parameters, **run.tags}, dir=str(place), mode="offline",
             settings=quiet,
         )  # fmt: skip
         for point in run.points:
-            one.log({f"repeat/{name}": value for name, value in point.metrics.items()}, step=point.repeat)
-        one.summary.update(dict(run.metrics))
-        one.finish(exit_code=0 if run.ok else 1)
+            wandb_run.log({f"repeat/{name}": value for name, value in point.metrics.items()}, step=point.repeat)
+        wandb_run.summary.update(dict(run.metrics))
+        wandb_run.finish(exit_code=0 if run.ok else 1)
 
 
 def _id(study: str, name: str) -> str:

@@ -63,8 +63,8 @@ def kinds(results: Results) -> Iterator[tuple[str, Callable[[], Made]]]:
         *(("waterfall", waterfall), ("steps", shares), ("scaling-law", scaling)),
     ):
         yield name, partial(several.draw, results)
-    for name, one in (("roofline", roofline), ("frontier", frontier), ("pareto", pareto)):
-        yield name, partial(one.draw, results)
+    for name, module in (("roofline", roofline), ("frontier", frontier), ("pareto", pareto)):
+        yield name, partial(module.draw, results)
 
 
 def _drawn(name: str, make: Callable[[], Made]) -> dict[str, Figure | None]:

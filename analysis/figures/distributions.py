@@ -55,7 +55,9 @@ def draw(results: Results) -> dict[str, Figure]:
         if len(rows):
             batch = max(rows.batch, key=lambda size: (int((rows.batch == size).sum()), int(size)))
             ours = as_rows(rows[rows.batch == batch].sort_values("series_order", kind="stable"), ConfigurationRow)
-            every = [one for one in (spread(results, row) for row in ours) if one is not None]
+            every = [
+                distribution for distribution in (spread(results, row) for row in ours) if distribution is not None
+            ]
             if every:
                 figures[f"distributions-{file_name(model)}"] = _figure(model, int(batch), every, len(rows), results)
     return figures
@@ -80,9 +82,12 @@ def _steps(results: Results) -> dict[str, pd.DataFrame]:
 
 def _figure(model: str, batch: int, every: Sequence[Spread], of: int, results: Results) -> Figure:
     shown = every[:MOST_ROWS]
-    names = [str(one.row["series"]) for one in shown]
-    texts = [(f"{three_digits(1000 * one.median_seconds)} ms", f"{100 * one.slow:+.0f} %") for one in shown]
-    most = max(min(len(one.repeats), MOST_REPEATS) for one in shown)
+    names = [str(distribution.row["series"]) for distribution in shown]
+    texts = [
+        (f"{three_digits(1000 * distribution.median_seconds)} ms", f"{100 * distribution.slow:+.0f} %")
+        for distribution in shown
+    ]
+    most = max(min(len(distribution.repeats), MOST_REPEATS) for distribution in shown)
     height = max(ROW, REPEAT * most + 0.07)
     first = 0.2 + max(style.inches(text, style.SMALL) for text, _ in [*texts, (HEADINGS[0], "")])
     layout = style.Layout(
@@ -113,15 +118,15 @@ def _figure(model: str, batch: int, every: Sequence[Spread], of: int, results: R
 
 def _bounds(shown: Sequence[Spread]) -> tuple[float, float]:
     """Where the axis begins and ends: every repeat's 5 to 99 %, if that is within WIDEST."""
-    least = min(float(one.repeats.p5.min()) for one in shown)
-    most = max(float(one.repeats.p99.max()) for one in shown)
+    least = min(float(distribution.repeats.p5.min()) for distribution in shown)
+    most = max(float(distribution.repeats.p99.max()) for distribution in shown)
     room = max(0.05 * (most - least), 0.005)
     return max(WIDEST[0], least - room), min(WIDEST[1], most + room)
 
 
 def _lines(axis: Axes, shown: Sequence[Spread], high: float) -> None:
     """Lines from 5 to 95 %, boxes from 25 to 75 %, a tick at the median; the slowest hundredth and the slowest."""
-    repeats = [one.repeats.iloc[:MOST_REPEATS] for one in shown]
+    repeats = [distribution.repeats.iloc[:MOST_REPEATS] for distribution in shown]
     offsets = [0.66 * ((np.arange(len(ours)) + 0.5) / len(ours) - 0.5) for ours in repeats]
     at = np.concatenate([index + offset for index, offset in enumerate(offsets)])
     every = pd.concat(repeats)
@@ -154,7 +159,7 @@ def _footnote(shown: Sequence[Spread], every: Sequence[Spread], of: int, results
         "grey: from the 99th percentile to the slowest. 1 in 100: how much that percentile is above the median, "
         "at least."
     )
-    if any(len(one.repeats) > MOST_REPEATS for one in shown):
+    if any(len(distribution.repeats) > MOST_REPEATS for distribution in shown):
         what += f" The first {MOST_REPEATS} repeats."
     if len(every) > len(shown):
         what += f" The first {len(shown)} of {len(every)} series."

@@ -112,4 +112,4 @@ def _rounded(tag: re.Match[bytes]) -> bytes:
 
 
 def paths(drawn: Iterable[Drawn]) -> list[Path]:
-    return [path for one in drawn for path in one.paths]
+    return [path for figure in drawn for path in figure.paths]

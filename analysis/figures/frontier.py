@@ -26,8 +26,8 @@ def draw(results: Results) -> Figure | None:
     """The figure, or None where memory was measured at one batch size only and was never exhausted."""
     every = {model: families(results, model) for model in results.models}
     every = {
-        model: [one for one in of_model if one.rows or one.out] for model, of_model in every.items()
-        if any(len(one.batches) > 1 or one.out for one in of_model) and any(one.rows for one in of_model)
+        model: [family for family in of_model if family.rows or family.out] for model, of_model in every.items()
+        if any(len(family.batches) > 1 or family.out for family in of_model) and any(family.rows for family in of_model)
     }  # fmt: skip
     if not every:
         return None
@@ -66,30 +66,30 @@ def draw(results: Results) -> Figure | None:
 def _panel(
     axis: Axes, families: Sequence[Family], look: dict[str, Look], named: list[str], layout: style.Layout
 ) -> None:
-    batches = sorted({batch for one in families for batch in (*one.batches, *one.out, *one.implied)})
+    batches = sorted({batch for family in families for batch in (*family.batches, *family.out, *family.implied)})
     span = max(math.log2(batches[-1] / batches[0]), 1.0)
     axis.set_xlim(math.log2(batches[0]) - 0.12 * span, math.log2(batches[-1]) + 0.12 * span)
     labels = []
-    shown = [one for one in families if one.rows]
-    for index, one in enumerate(shown):
-        ours = look[one.series]
+    shown = [family for family in families if family.rows]
+    for index, family in enumerate(shown):
+        ours = look[family.series]
         dodge = (index - (len(shown) - 1) / 2) * min(0.02, 0.12 / len(shown)) * span  # many hold the same
-        x, peaks = np.log2(np.array(one.batches, dtype=float)), np.array(one.peaks) / 1e6
-        if one.line:
-            ahead = max(one.batches[-1], one.smallest_out or 0)
-            along = np.geomspace(one.batches[0], ahead, 60)
+        x, peaks = np.log2(np.array(family.batches, dtype=float)), np.array(family.peaks) / 1e6
+        if family.line:
+            ahead = max(family.batches[-1], family.smallest_out or 0)
+            along = np.geomspace(family.batches[0], ahead, 60)
             axis.plot(
-                np.log2(along) + dodge, (one.line[0] + one.line[1] * along) / 1e6, color=ours.colour, linewidth=1.0,
-                linestyle=ours.dashes, zorder=2,
+                np.log2(along) + dodge, (family.line[0] + family.line[1] * along) / 1e6, color=ours.colour,
+                linewidth=1.0, linestyle=ours.dashes, zorder=2,
             )  # fmt: skip
         axis.plot(
             x + dodge, peaks, linestyle="", marker=ours.marker, color=ours.colour, zorder=3,
             markerfacecolor="white" if ours.hollow else ours.colour, markeredgecolor=ours.colour,
         )  # fmt: skip
-        if one.smallest_out is not None and (at := one.bytes_at(one.smallest_out)):
-            marks.cross(axis, math.log2(one.smallest_out) + dodge, at / 1e6, ours.colour, False)
-        if one.series in named:
-            labels.append(EndLabel(float(x[-1] + dodge), float(peaks[-1]), one.series, ours.colour))
+        if family.smallest_out is not None and (at := family.bytes_at(family.smallest_out)):
+            marks.cross(axis, math.log2(family.smallest_out) + dodge, at / 1e6, ours.colour, False)
+        if family.series in named:
+            labels.append(EndLabel(float(x[-1] + dodge), float(peaks[-1]), family.series, ours.colour))
     _scale(axis, shown)
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.grid(False, axis="x")
@@ -99,9 +99,9 @@ def _panel(
 
 def _scale(axis: Axes, shown: Sequence[Family]) -> None:
     """From 0, unless that would press the small ones together."""
-    needed = [one.bytes_at(one.smallest_out) or 0.0 for one in shown if one.smallest_out is not None]
-    most = max([peak for one in shown for peak in one.peaks] + needed) / 1e6
-    least = min(peak for one in shown for peak in one.peaks) / 1e6
+    needed = [family.bytes_at(family.smallest_out) or 0.0 for family in shown if family.smallest_out is not None]
+    most = max([peak for family in shown for peak in family.peaks] + needed) / 1e6
+    least = min(peak for family in shown for peak in family.peaks) / 1e6
     if most > LOGARITHMIC_FROM * least:
         axis.set_yscale("log")
         axis.set_ylim(0.7 * least, 1.3 * most)
@@ -114,32 +114,35 @@ def _scale(axis: Axes, shown: Sequence[Family]) -> None:
 
 def _named(families: Sequence[Family]) -> list[str]:
     """Series that are labelled: all, or those of most and least memory."""
-    names = [one.series for one in families if one.rows]
+    names = [family.series for family in families if family.rows]
     if len(names) <= MOST_LABELS:
         return names
-    by_peak = sorted((one for one in families if one.rows), key=lambda one: one.peaks[-1])
+    by_peak = sorted((family for family in families if family.rows), key=lambda family: family.peaks[-1])
     return [by_peak[0].series, by_peak[-1].series]
 
 
 def _failures(families: Sequence[Family], look: dict[str, Look]) -> list[Failure]:
     failures = []
-    for one in families:
-        if one.out or one.implied:
-            statuses = [*(("oom", str(batch)) for batch in one.out), *(("oom (implied)", str(b)) for b in one.implied)]
-            at, implied = (tuple(math.log2(batch) for batch in some) for some in (one.out, one.implied))
-            text = marks.failure_text(one.series, statuses)
-            failures.append(Failure((*at, *implied), text, look[one.series].colour, frozenset(implied)))
+    for family in families:
+        if family.out or family.implied:
+            statuses = [
+                *(("oom", str(batch)) for batch in family.out),
+                *(("oom (implied)", str(b)) for b in family.implied),
+            ]
+            at, implied = (tuple(math.log2(batch) for batch in some) for some in (family.out, family.implied))
+            text = marks.failure_text(family.series, statuses)
+            failures.append(Failure((*at, *implied), text, look[family.series].colour, frozenset(implied)))
     return failures
 
 
 def _footnote(every: dict[str, list[Family]], results: Results) -> list[str]:
-    shown = [one for families in every.values() for one in families]
+    shown = [family for families in every.values() for family in families]
     what = "Points: the largest peak of a worker over the repeats. Lines: fixed + per sample x batch, fitted."
-    if any(one.smallest_out is not None for one in shown):
+    if any(family.smallest_out is not None for family in shown):
         what += (
             " Crosses: out of memory; on a line, what it would have needed. What memory can hold lies between the last "
             "point and the cross."
         )
-    if any(one.implied for one in shown):
+    if any(family.implied for family in shown):
         what += " Hollow: not run, as a smaller batch was out of memory."
     return [what, f"{notes.source(results)}."]

@@ -27,8 +27,8 @@ def draw(results: Results) -> Figure | None:
     if not panels:
         return None
     columns = min(len(panels), MOST_COLUMNS)
-    labels = [[_name(one) for one in _labelled(ours)] for _, ours in panels]
-    most = max(one.cost for _, ours in panels for one in ours)
+    labels = [[_name(point) for point in _labelled(ours)] for _, ours in panels]
+    most = max(point.cost for _, ours in panels for point in ours)
     layout = style.Layout(
         panel_width=2.5,
         panel_height=max(2.1, (max(map(len, labels)) + 1) * 1.3 * marks.GAP),
@@ -48,7 +48,7 @@ def draw(results: Results) -> Figure | None:
     for index, (model, ours) in enumerate(panels):
         axis, _ = sheet.at(index)
         axis.set_title(model, loc="left", weight="bold")
-        priced = all(one.of.money is not None for one in ours)
+        priced = all(point.of.money is not None for point in ours)
         style.name_y(axis, "money" if priced else "worker-hours", layout)
         _panel(axis, ours, layout)
     for index in range(len(panels), len(sheet.axes) * columns):
@@ -58,13 +58,13 @@ def draw(results: Results) -> Figure | None:
 
 def _panel(axis: Axes, ours: Sequence[Point], layout: style.Layout) -> None:
     blue = style.colours(1)[0]
-    scale, unit = _unit(max(one.of.seconds for one in ours))
-    times = [one.of.seconds / scale for one in ours]
-    front = [one for one in ours if one.place == ON]
-    x, y = [one.of.seconds / scale for one in front], [one.cost for one in front]
+    scale, unit = _unit(max(point.of.seconds for point in ours))
+    times = [point.of.seconds / scale for point in ours]
+    front = [point for point in ours if point.place == ON]
+    x, y = [point.of.seconds / scale for point in front], [point.cost for point in front]
     axis.plot(x, y, color=blue, linewidth=1.0, drawstyle="steps-post", zorder=2)
     for place in (BEATEN, PERHAPS, ON):
-        beaten, here = place == BEATEN, [index for index, one in enumerate(ours) if one.place == place]
+        beaten, here = place == BEATEN, [index for index, point in enumerate(ours) if point.place == place]
         axis.plot(
             [times[index] for index in here], [ours[index].cost for index in here], marker="o", linestyle="",
             markeredgecolor=style.GREY if beaten else blue, markerfacecolor=blue if place == ON else "white",
@@ -72,8 +72,8 @@ def _panel(axis: Axes, ours: Sequence[Point], layout: style.Layout) -> None:
         )  # fmt: skip
     axis.set_xlabel(f"{unit} for a million samples")
     _scale(axis, "x", times)
-    _scale(axis, "y", [one.cost for one in ours])
-    ends = [EndLabel(one.of.seconds / scale, one.cost, _name(one), blue) for one in _labelled(ours)]
+    _scale(axis, "y", [point.cost for point in ours])
+    ends = [EndLabel(point.of.seconds / scale, point.cost, _name(point), blue) for point in _labelled(ours)]
     marks.end_labels(axis, ends, layout.panel_height)
 
 
@@ -97,12 +97,12 @@ def _scale(axis: Axes, which: str, values: Sequence[float]) -> None:
 
 def _labelled(ours: Sequence[Point]) -> list[Point]:
     """The front, and who may be on it where names have room beside each other."""
-    front, perhaps = ([one for one in ours if one.place == place] for place in (ON, PERHAPS))
+    front, perhaps = ([point for point in ours if point.place == place] for place in (ON, PERHAPS))
     return (front + perhaps if len(front) + len(perhaps) <= ROOM else front)[:MOST_LABELS]
 
 
-def _name(one: Point) -> str:
-    return f"{one.row['series']}, batch {one.row['batch']}"
+def _name(point: Point) -> str:
+    return f"{point.row['series']}, batch {point.row['batch']}"
 
 
 def _footnote(panels: Sequence[tuple[str, Sequence[Point]]], results: Results) -> list[str]:
@@ -110,8 +110,8 @@ def _footnote(panels: Sequence[tuple[str, Sequence[Point]]], results: Results) -
         "Of a million samples. Filled, with the line: nothing is both faster and cheaper. Hollow: what beats it is "
         "tied with it (95 %). Small and grey: beaten."
     )
-    if any(one.of.price is None for _, ours in panels for one in ours):
+    if any(point.of.price is None for _, ours in panels for point in ours):
         what += " No price is set: cost is in worker-hours."
-    if any(sum(one.place != BEATEN for one in ours) > len(_labelled(ours)) for _, ours in panels):
+    if any(sum(point.place != BEATEN for point in ours) > len(_labelled(ours)) for _, ours in panels):
         what += " Not all are named; tables/cost has all."
     return [what, f"{notes.source(results)}."]

@@ -49,7 +49,7 @@ def _figure(model: str, predictions: Sequence[Prediction], checked: Sequence[Che
     columns = every[:MOST_COLUMNS]
     across = 2 if len(columns) == 4 else min(len(columns), ACROSS)
     deep = -(-len(columns) // across)
-    names = [one.algorithm for one in predictions]
+    names = [prediction.algorithm for prediction in predictions]
     algorithms = list(dict.fromkeys(names))
     colours = dict(zip(algorithms, style.colours(len(algorithms)), strict=True))
     words = [name.replace("_", " and ") for name in algorithms]
@@ -60,7 +60,7 @@ def _figure(model: str, predictions: Sequence[Prediction], checked: Sequence[Che
         ),
     )  # fmt: skip
     what = "Weak scaling. Exposed: what communication adds to a step."
-    if any(one.efficiency.low is not None for one in predictions):
+    if any(prediction.efficiency.low is not None for prediction in predictions):
         what += " Bars: 95 %, from the repeats of one worker and the fit of the network; not the model's own error."
     if checked:
         what += " Diamonds: measured."
@@ -83,8 +83,8 @@ def _figure(model: str, predictions: Sequence[Prediction], checked: Sequence[Che
 
 def _columns(predictions: Sequence[Prediction]) -> list[Column]:
     columns: dict[str, list[Prediction]] = {}
-    for one in predictions:
-        columns.setdefault(f"{one.target.label}, {one.allreduce}", []).append(one)
+    for prediction in predictions:
+        columns.setdefault(f"{prediction.target.label}, {prediction.allreduce}", []).append(prediction)
     return [Column(title, tuple(ours)) for title, ours in columns.items()]
 
 
@@ -92,17 +92,17 @@ def _panel(
     axis: Axes, column: Column, efficiency: bool, colours: dict[str, str], checked: Sequence[Checked],
     layout: style.Layout,
 ) -> None:  # fmt: skip
-    workers = sorted({one.workers for one in column.predictions})
+    workers = sorted({prediction.workers for prediction in column.predictions})
     at = {count: float(np.log2(count)) for count in workers}
     span = max(at[workers[-1]] - at[workers[0]], 1.0)
     labels = []
     for index, (name, colour) in enumerate(colours.items()):
-        ours = [one for one in column.predictions if one.algorithm == name]
+        ours = [prediction for prediction in column.predictions if prediction.algorithm == name]
         if not ours:
             continue
-        values = [one.efficiency if efficiency else _share(one) for one in ours]
+        values = [forecast.efficiency if efficiency else _share(forecast) for forecast in ours]
         shift = (index - (len(colours) - 1) / 2) * 0.015 * span
-        x, mean = [at[one.workers] + shift for one in ours], np.array([value.mean for value in values])
+        x, mean = [at[forecast.workers] + shift for forecast in ours], np.array([value.mean for value in values])
         low, high = (np.array([v if v is not None else m for v, m in zip(side, mean, strict=True)])
                      for side in ([v.low for v in values], [v.high for v in values]))  # fmt: skip
         axis.errorbar(
@@ -123,18 +123,19 @@ def _panel(
     marks.end_labels(axis, labels, layout.panel_height)
 
 
-def _share(one: Prediction) -> Bounds:
+def _share(prediction: Prediction) -> Bounds:
     """Exposed seconds as a share of the step."""
-    exposed, computed = one.exposed_seconds, one.step_seconds - one.exposed_seconds.mean
+    exposed, computed = prediction.exposed_seconds, prediction.step_seconds - prediction.exposed_seconds.mean
     low, high = (None if side is None else side / (computed + side) for side in (exposed.low, exposed.high))
-    return Bounds(exposed.mean / one.step_seconds, low, high)
+    return Bounds(exposed.mean / prediction.step_seconds, low, high)
 
 
 def _measured(axis: Axes, column: Column, at: dict[int, float], checked: Sequence[Checked]) -> None:
     """Each measurement once, whatever algorithms were predicted for it."""
-    ours = {id(one) for one in column.predictions}
+    ours = {id(prediction) for prediction in column.predictions}
     points = {
-        c.prediction.workers: c.samples_per_second / (c.prediction.workers * c.prediction.target.one.samples_per_second)
+        c.prediction.workers: c.samples_per_second
+        / (c.prediction.workers * c.prediction.target.alone.samples_per_second)
         for c in checked
         if id(c.prediction) in ours and c.as_shown
     }

@@ -25,12 +25,16 @@ FEW_DECADES = 300  # end over beginning of an axis, below which powers of ten al
 
 def draw(results: Results) -> Figure | None:
     """The figure, or None where there is nothing to hold under a roof."""
-    every = [one for one in utilisations(results) if one.roof is not None and one.flops_per_second is not None]
-    models = [model for model in results.models if any(one.row["model"] == model for one in every)]
+    every = [
+        utilisation
+        for utilisation in utilisations(results)
+        if utilisation.roof is not None and utilisation.flops_per_second is not None
+    ]
+    models = [model for model in results.models if any(utilisation.row["model"] == model for utilisation in every)]
     if not models:
         return None
     look = series_styles.of(results.configurations)
-    panels = [[one for one in every if one.row["model"] == model] for model in models]
+    panels = [[utilisation for utilisation in every if utilisation.row["model"] == model] for model in models]
     columns = min(len(models), MOST_COLUMNS)
     labels = [_labels(panel) for panel in panels]
     layout = style.Layout(
@@ -48,7 +52,7 @@ def draw(results: Results) -> Figure | None:
         "Model FLOPs: 3 x forward. Intensity is an estimate: each tensor passes through memory once for each use. "
         "Larger batches lie further right."
     )
-    if any((one.share or 0.0) > 1.0 for one in every):
+    if any((utilisation.share or 0.0) > 1.0 for utilisation in every):
         footnote += " Points above the roof: training exceeded the microbenchmark."
     foot = [footnote, f"{notes.source(results)}."]
     sheet = style.sheet(-(-len(models) // columns), columns, layout, f"Roofline: {results.study.name}", foot)
@@ -64,33 +68,37 @@ def draw(results: Results) -> Figure | None:
 
 def _labels(panel: Sequence[Utilisation]) -> list[str]:
     """One for each series, at its largest intensity; the first and the last where they would be too many."""
-    names = list(dict.fromkeys(str(one.row["series"]) for one in panel))
+    names = list(dict.fromkeys(str(utilisation.row["series"]) for utilisation in panel))
     return names if len(names) <= MOST_LABELS else [names[0], names[-1]]
 
 
 def _panel(axis: Axes, panel: Sequence[Utilisation], look: dict[str, series_styles.Look], layout: style.Layout) -> None:
     axis.set_xscale("log")
     axis.set_yscale("log")
-    intensities = [one.intensity for one in panel if one.intensity]
-    ridges = [one.ridge for one in panel if one.ridge]
+    intensities = [utilisation.intensity for utilisation in panel if utilisation.intensity]
+    ridges = [utilisation.ridge for utilisation in panel if utilisation.ridge]
     low, high = min(*intensities, *ridges) / 3, max(*intensities, *ridges) * 3
-    for one in {tuple(str(one.row.get(key)) for key in DEVICE): one for one in panel}.values():
-        assert one.peak_flops_per_second is not None and one.peak_bytes_per_second is not None
+    for utilisation in {
+        tuple(str(utilisation.row.get(key)) for key in DEVICE): utilisation for utilisation in panel
+    }.values():
+        assert utilisation.peak_flops_per_second is not None and utilisation.peak_bytes_per_second is not None
         x = np.geomspace(low, high, 200)
-        roof = np.minimum(one.peak_flops_per_second, x * one.peak_bytes_per_second)
+        roof = np.minimum(utilisation.peak_flops_per_second, x * utilisation.peak_bytes_per_second)
         axis.plot(x, roof, color=style.DARK, linewidth=1.3, zorder=2)
     ends: dict[str, EndLabel] = {}
-    for one in sorted(panel, key=lambda one: one.intensity or 0.0):
-        name = str(one.row["series"])
+    for utilisation in sorted(panel, key=lambda utilisation: utilisation.intensity or 0.0):
+        name = str(utilisation.row["series"])
         ours = look[name]
-        assert one.intensity is not None and one.flops_per_second is not None
+        assert utilisation.intensity is not None and utilisation.flops_per_second is not None
         axis.plot(
-            one.intensity, one.flops_per_second, marker=ours.marker, linestyle="", color=ours.colour,
+            utilisation.intensity, utilisation.flops_per_second, marker=ours.marker, linestyle="", color=ours.colour,
             markerfacecolor="white" if ours.hollow else ours.colour, markeredgecolor=ours.colour, zorder=3,
         )  # fmt: skip
-        ends[name] = EndLabel(one.intensity, one.flops_per_second, name, ours.colour)
-    least = min(one.flops_per_second or 0.0 for one in panel)
-    most = max(max(one.peak_flops_per_second or 0.0, one.flops_per_second or 0.0) for one in panel)
+        ends[name] = EndLabel(utilisation.intensity, utilisation.flops_per_second, name, ours.colour)
+    least = min(utilisation.flops_per_second or 0.0 for utilisation in panel)
+    most = max(
+        max(utilisation.peak_flops_per_second or 0.0, utilisation.flops_per_second or 0.0) for utilisation in panel
+    )
     axis.set_xlim(low, high)
     axis.set_ylim(least / 3, 2 * most)
     axis.set_xlabel("arithmetic intensity (FLOP/byte)")

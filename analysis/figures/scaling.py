@@ -31,7 +31,11 @@ def draw(results: Results) -> dict[str, Figure]:
     """`scaling-law-<model>`, for each model with a law."""
     figures = {}
     for model in results.models:
-        ours = [(one, knee) for one, _, knee in extrapolated(results) if one.family.model == model]
+        ours = [
+            (extrapolation, knee)
+            for extrapolation, _, knee in extrapolated(results)
+            if extrapolation.family.model == model
+        ]
         if ours:
             figures[f"scaling-law-{file_name(model)}"] = _figure(model, ours, results)
     return figures
@@ -40,26 +44,26 @@ def draw(results: Results) -> dict[str, Figure]:
 def _figure(model: str, every: Sequence[tuple[Comparison, Knee]], results: Results) -> Figure:
     shown = every[:MOST_PANELS]
     across = 2 if len(shown) == 4 else min(len(shown), ACROSS)
-    most = max(float(one.family.rates.max()) for one, _ in shown)
-    names = [[one.best.law.name, IDEAL] for one, _ in shown]
+    most = max(float(extrapolation.family.rates.max()) for extrapolation, _ in shown)
+    names = [[extrapolation.best.law.name, IDEAL] for extrapolation, _ in shown]
     layout = style.Layout(
         panel_width=WIDTH, panel_height=2.1, left=style.left_of([f"{10 * most:,.0f}"]), below=0.46,
         gutters=tuple(
             marks.gutter(
                 (name for label in names[place::across] for name in label),
-                (one.family.label for one, _ in shown[place::across]), WIDTH,
+                (extrapolation.family.label for extrapolation, _ in shown[place::across]), WIDTH,
             )
             for place in range(across)
         ),
     )  # fmt: skip
     title = f"Scaling laws of {model}: {results.study.name}"
     sheet = style.sheet(-(-len(shown) // across), across, layout, title, _footnote(shown, every, results))
-    for index, (one, knee) in enumerate(shown):
+    for index, (extrapolation, knee) in enumerate(shown):
         axis, _ = sheet.at(index)
-        axis.set_title(one.family.label, loc="left", weight="bold")
+        axis.set_title(extrapolation.family.label, loc="left", weight="bold")
         rows = results.frame_of(model)
         style.name_y(axis, f"throughput ({unit(rows)}/s)", layout)
-        beyond = next(label for label in extrapolations(results) if label.compared is one)
+        beyond = next(label for label in extrapolations(results) if label.compared is extrapolation)
         _panel(axis, beyond, knee, layout)
     for index in range(len(shown), len(sheet.axes) * across):
         style.remove(sheet, index)
@@ -68,7 +72,7 @@ def _figure(model: str, every: Sequence[tuple[Comparison, Knee]], results: Resul
 
 def _panel(axis: Axes, extrapolation: Extrapolation, knee: Knee, layout: style.Layout) -> None:
     blue, orange = style.colours(2)
-    one, family = extrapolation.compared, extrapolation.compared.family
+    fitted, family = extrapolation.compared, extrapolation.compared.family
     counts, rates = family.workers, family.rates
     along = np.geomspace(counts.min(), FARTHEST * counts.max(), POINTS)
     beyond = extrapolation.at(along.tolist())
@@ -98,7 +102,7 @@ def _panel(axis: Axes, extrapolation: Extrapolation, knee: Knee, layout: style.L
     axis.set_xlabel("workers")
     axis.grid(False, axis="x")
     _ticks(axis, along[-1], layout.panel_width)
-    ends = [EndLabel(along[-1], float(law[-1]), one.best.law.name, blue)]
+    ends = [EndLabel(along[-1], float(law[-1]), fitted.best.law.name, blue)]
     ends.append(EndLabel(along[-1], float(alone * along[-1]), IDEAL, style.GREY))
     marks.end_labels(axis, ends, layout.panel_height)
 
@@ -114,10 +118,10 @@ def _ticks(axis: Axes, most: float, width: float) -> None:
 def _footnote(
     shown: Sequence[tuple[Comparison, Knee]], every: Sequence[tuple[Comparison, Knee]], results: Results
 ) -> list[str]:
-    bounded = any(known(row["interval_low"]) for one, _ in shown for row in one.family.rows)
+    bounded = any(known(row["interval_low"]) for extrapolation, _ in shown for row in extrapolation.family.rows)
     bars = ", with 95 % interval between repeats" if bounded else ""
     what = f"Points: measured{bars}. Line: the law with the smallest held-out error. Dashed: linear."
-    if any(one.noise.errors is not None for one, _ in shown):
+    if any(extrapolation.noise.errors is not None for extrapolation, _ in shown):
         what += " Band: 95 %, over the tied laws."
     what += f" Dotted: the knee, beyond which the marginal efficiency is below {100 * SHARE:.0f} %."
     if len(every) > len(shown):

@@ -47,20 +47,25 @@ def draw(results: Results) -> dict[str, Figure]:
     """`steps-<model>`, for each model whose phases are known."""
     figures = {}
     for model in results.models:
-        ours = [one for one in bottlenecks(results) if one.shares and one.row["model"] == model]
+        ours = [
+            bottleneck for bottleneck in bottlenecks(results) if bottleneck.shares and bottleneck.row["model"] == model
+        ]
         if ours:
             figures[f"steps-{file_name(model)}"] = _figure(model, ours, results)
     return figures
 
 
 def _figure(model: str, every: Sequence[Bottleneck], results: Results) -> Figure:
-    counts = [int(one.row["batch"]) for one in every]
+    counts = [int(bottleneck.row["batch"]) for bottleneck in every]
     batch = max(counts, key=lambda size: (counts.count(size), size))
-    ours = sorted((one for one in every if one.row["batch"] == batch), key=lambda one: int(one.row["series_order"]))
+    ours = sorted(
+        (bottleneck for bottleneck in every if bottleneck.row["batch"] == batch),
+        key=lambda bottleneck: int(bottleneck.row["series_order"]),
+    )
     shown = ours[:MOST_ROWS]
-    present = [kind for kind in SHARES if any(one.shares.get(kind, 0.0) >= 0.001 for one in shown)]
-    names = [str(one.row["series"]) for one in shown]
-    texts = [f"{three_digits(1000 * _seconds(one))} ms" for one in shown]
+    present = [kind for kind in SHARES if any(bottleneck.shares.get(kind, 0.0) >= 0.001 for bottleneck in shown)]
+    names = [str(bottleneck.row["series"]) for bottleneck in shown]
+    texts = [f"{three_digits(1000 * _seconds(bottleneck))} ms" for bottleneck in shown]
     key = [NAMES[kind] for kind in present]
     layout = style.Layout(
         panel_width=WIDTH,
@@ -78,16 +83,16 @@ def _figure(model: str, every: Sequence[Bottleneck], results: Results) -> Figure
     return sheet.figure
 
 
-def _seconds(one: Bottleneck) -> float:
+def _seconds(bottleneck: Bottleneck) -> float:
     """Of a step."""
-    return float(one.row["global_batch"]) / float(one.row["samples_per_second"])
+    return float(bottleneck.row["global_batch"]) / float(bottleneck.row["samples_per_second"])
 
 
 def _panel(axis: Axes, shown: Sequence[Bottleneck], names: Sequence[str], texts: Sequence[str]) -> None:
-    for index, one in enumerate(shown):
+    for index, bottleneck in enumerate(shown):
         at = 0.0
         for kind in SHARES:
-            share = one.shares.get(kind, 0.0)
+            share = bottleneck.shares.get(kind, 0.0)
             if not share:
                 continue
             axis.barh(index, 100 * share, left=100 * at, height=0.72, color=COLOURS[kind], linewidth=0, zorder=3)
@@ -127,9 +132,9 @@ def _footnote(
     shown: Sequence[Bottleneck], ours: Sequence[Bottleneck], every: Sequence[Bottleneck], results: Results
 ) -> list[str]:
     what = "Shares of a step, from instrumented steps; beside them the time of a timed step."
-    if any(one.shares.get(LAUNCH) for one in shown):
+    if any(bottleneck.shares.get(LAUNCH) for bottleneck in shown):
         what += " Fixed part: the intercept of a line through the batch sizes."
-    if any(one.shares.get(MIXED) for one in shown):
+    if any(bottleneck.shares.get(MIXED) for bottleneck in shown):
         what += " Computing or communication: a framework that communicates inside forward or backward."
     if len(ours) > len(shown):
         what += f" The first {len(shown)} of {len(ours)} series."

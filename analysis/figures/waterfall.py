@@ -35,10 +35,10 @@ IDEAL, MEASURED = "ideal", "measured"
 
 def draw(results: Results) -> dict[str, Figure]:
     """`waterfall-<model>`, for each model of which phases say anything."""
-    every = [one for one in attributions(results) if not one.why]
+    every = [attribution for attribution in attributions(results) if not attribution.why]
     figures = {}
     for model in results.models:
-        ours = [one for one in every if one.row["model"] == model]
+        ours = [attribution for attribution in every if attribution.row["model"] == model]
         if ours:
             figures[f"waterfall-{file_name(model)}"] = _figure(model, ours, results)
     return figures
@@ -47,47 +47,50 @@ def draw(results: Results) -> dict[str, Figure]:
 def _figure(model: str, every: Sequence[Attribution], results: Results) -> Figure:
     batch, ours = _one_batch(every)
     most = min(MOST_PANELS, max(4, MOST_IN_ALL // len(results.models)))
-    shown = sorted(ours, key=lambda one: int(one.row["series_order"]))[:most]
+    shown = sorted(ours, key=lambda attributed: int(attributed.row["series_order"]))[:most]
     columns = min(len(shown), MOST_COLUMNS)
-    parts = [part for part in PARTS if any(part == one.name for attribution in shown for one in attribution.parts)]
+    parts = [part for part in PARTS if any(part == share.name for attribution in shown for share in attribution.parts)]
     names = [IDEAL, *(name_of(part, results) for part in parts), MEASURED]
-    texts = [_texts(one, parts) for one in shown]
+    texts = [_texts(attributed, parts) for attributed in shown]
     layout = style.Layout(
         panel_width=WIDTH,
         panel_height=len(names) * ROW + 0.05,
         left=0.2 + max(style.inches(name, style.SMALL) for name in names),
         gutters=(gutter := marks.gutter(text for attribution in texts for text in attribution),),
-        above=0.1 + max(map(len, titles := [_title(one, WIDTH + gutter) for one in shown])) * style.SIZE * 1.3 / 72,
+        above=0.1
+        + max(map(len, titles := [_title(attributed, WIDTH + gutter) for attributed in shown])) * style.SIZE * 1.3 / 72,
         below=0.46,
     )
     title = f"Lost efficiency by cause: {model}, batch {batch} ({results.study.name})"
     sheet = style.sheet(-(-len(shown) // columns), columns, layout, title, _footnote(shown, ours, every, results))
     low, high = _limits(shown, parts)
-    for index, (one, labels) in enumerate(zip(shown, texts, strict=True)):
+    for index, (attributed, labels) in enumerate(zip(shown, texts, strict=True)):
         axis, _ = sheet.at(index)
         axis.set_title("\n".join(titles[index]), loc="left", weight="bold", linespacing=1.2)
         axis.set_xlim(100 * low, 100 * high)
-        _panel(axis, one, parts, names, labels)
+        _panel(axis, attributed, parts, names, labels)
     for index in range(len(shown), len(sheet.axes) * columns):
         style.remove(sheet, index)
     return sheet.figure
 
 
-def _title(one: Attribution, width: float) -> list[str]:
+def _title(attribution: Attribution, width: float) -> list[str]:
     """The series, in lines of the room above a panel and its numbers."""
-    return style.wrapped(str(one.row["series"]), width - 0.1, style.SIZE, bold=True)
+    return style.wrapped(str(attribution.row["series"]), width - 0.1, style.SIZE, bold=True)
 
 
 def _one_batch(every: Sequence[Attribution]) -> tuple[int, list[Attribution]]:
     """The batch size that most configurations with several workers have, the largest of several."""
-    several = [one for one in every if int(one.row["workers"]) > 1] or list(every)
-    counts = [int(one.row["batch"]) for one in several]
+    several = [attribution for attribution in every if int(attribution.row["workers"]) > 1] or list(every)
+    counts = [int(attribution.row["batch"]) for attribution in several]
     batch = max(counts, key=lambda size: (counts.count(size), size))
-    return batch, [one for one in several if int(one.row["batch"]) == batch]
+    return batch, [attribution for attribution in several if int(attribution.row["batch"]) == batch]
 
 
-def _panel(axis: Axes, one: Attribution, parts: Sequence[str], names: Sequence[str], labels: Sequence[str]) -> None:
-    known = {part.name: part for part in one.parts}
+def _panel(
+    axis: Axes, attribution: Attribution, parts: Sequence[str], names: Sequence[str], labels: Sequence[str]
+) -> None:
+    known = {part.name: part for part in attribution.parts}
     at = 100.0
     axis.plot([at, at], [-0.35, 0.5], color=style.DARK, linewidth=1.4, zorder=4)
     for index, name in enumerate(parts, start=1):
@@ -116,9 +119,9 @@ def _panel(axis: Axes, one: Attribution, parts: Sequence[str], names: Sequence[s
     axis.grid(False, axis="y")
 
 
-def _texts(one: Attribution, parts: Sequence[str]) -> list[str]:
+def _texts(attribution: Attribution, parts: Sequence[str]) -> list[str]:
     """What stands beside each row: the numbers of the table."""
-    known = {part.name: part for part in one.parts}
+    known = {part.name: part for part in attribution.parts}
     labels = ["100 %"]
     for name in parts:
         part = known.get(name)
@@ -128,16 +131,16 @@ def _texts(one: Attribution, parts: Sequence[str]) -> list[str]:
         half = None if part.low is None or part.high is None else (part.high - part.low) / 2
         value = f"{-100 * part.lost:+.1f}".replace("+0.0", "0.0").replace("-0.0", "0.0")
         labels.append(f"{value}{'' if half is None else f' ± {100 * half:.1f}'}")
-    return [*labels, f"{100 * one.efficiency:.1f} %"]
+    return [*labels, f"{100 * attribution.efficiency:.1f} %"]
 
 
 def _limits(shown: Sequence[Attribution], parts: Sequence[str]) -> tuple[float, float]:
     """One scale for all panels: everything that a bar reaches, intervals only as far as they are not absurd."""
     low, high = 1.0, 1.0
-    for one in shown:
+    for attribution in shown:
         at = 1.0
         for name in parts:
-            at -= one.part(name)
+            at -= attribution.part(name)
             low, high = min(low, at), max(high, at)
     span = max(high - low, LEAST_SPAN)
     return max(0.0, high - 1.12 * span), high + 0.08 * span
@@ -150,7 +153,7 @@ def _footnote(
         "From linear speed-up (100 %) down to the measured efficiency; bars to the left are losses, to the right "
         "gains; they add up."
     )
-    if any(part.low is not None for one in shown for part in one.parts):
+    if any(part.low is not None for attribution in shown for part in attribution.parts):
         what += " Lines, ±: 95 % interval between repeats."
     if len(ours) > len(shown):
         what += f" The first {len(shown)} of {len(ours)} configurations at this batch size."

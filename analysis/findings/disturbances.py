@@ -44,7 +44,7 @@ def _apart(evidence: Evidence) -> Iterator[Finding]:
     compared = [*evidence.pairs, *((ours[0], row) for ours in groups for row in ours[1:])]
     apart = []
     for row, other in compared:
-        a, b = (spans.get(str(one["configuration"])) for one in (row, other))
+        a, b = (spans.get(str(side["configuration"])) for side in (row, other))
         if a and b and (gap := max(a[0], b[0]) - min(a[1], b[1])) > 0:
             apart.append((gap, row, other))
     if apart:
@@ -54,5 +54,5 @@ def _apart(evidence: Evidence) -> Iterator[Finding]:
             f"{seconds / 60:.0f} minutes apart ({finding.named([row, other])}): a machine that changed in between is "
             "in the ratio. Measure them together: --retry ok."
         )
-        rows = [one for _, *pair in apart for one in pair]
+        rows = [side for _, *pair in apart for side in pair]
         yield finding.about("apart", "Compared, but measured at different times", text, DOUBT, rows)

@@ -56,4 +56,4 @@ def count(number: int, what: str) -> str:
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:
     """The worst first, each once."""
-    return sorted(dict.fromkeys(findings), key=lambda one: SEVERITIES.index(one.severity))
+    return sorted(dict.fromkeys(findings), key=lambda finding: SEVERITIES.index(finding.severity))

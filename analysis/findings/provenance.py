@@ -18,8 +18,8 @@ def mixed_versions(evidence: Evidence) -> Iterator[Finding]:
     facts = [fact for row in evidence.rows for fact in evidence.facts.get(str(row["configuration"]), ())]
     versions: dict[str, Counter[str]] = {}
     for fact in facts:
-        for one in filter(None, str(fact["versions"] or "").split(", ")):
-            name, _, version = one.partition(" ")
+        for word in filter(None, str(fact["versions"] or "").split(", ")):
+            name, _, version = word.partition(" ")
             versions.setdefault(name, Counter())[version] += 1
     several = {name: counts for name, counts in versions.items() if len(counts) > 1 and name != OURS}
     if several:
@@ -40,6 +40,6 @@ def mixed_versions(evidence: Evidence) -> Iterator[Finding]:
 
 def _counted(counts: Counter[str]) -> str:
     """`2.4.1 (30 trials), 2.5.0 (6 trials)`."""
-    ranked = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = [f"{name} ({finding.count(count, 'trial')})" for name, count in ranked[:MOST_NAMES]]
     return ", ".join(shown) + (", ..." if len(counts) > MOST_NAMES else "")

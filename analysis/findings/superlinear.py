@@ -26,7 +26,7 @@ def superlinear_speedups(evidence: Evidence) -> Iterator[Finding]:
         if low is not None and low > ideal(row, base):
             above.append((low / ideal(row, base), row, low))
     if above:
-        _, worst, low = max(above, key=lambda one: one[0])
+        _, worst, low = max(above, key=lambda case: case[0])
         rows = [row for _, row, _ in above]
         text = (
             f"Faster than the number of workers allows, beyond all noise: {finding.named(rows)}; most, "

@@ -31,39 +31,39 @@ def training_flaws(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _frozen(ranks: tuple[Training, ...]) -> str:
-    still = [(name, count) for one in ranks[:1] for name, count, rate in one.groups if rate == 0 and count]
+    still = [(name, count) for rank in ranks[:1] for name, count, rate in rank.groups if rate == 0 and count]
     names = ", ".join(f"{name} ({count:,} parameters)" for name, count in still)
     return f"Frozen networks are compared, at a learning rate of 0: {names}" if still else ""
 
 
 def _last_batch(ranks: tuple[Training, ...]) -> str:
-    logged = next((one.logged_loss for one in ranks), "")
+    logged = next((rank.logged_loss for rank in ranks), "")
     return f"The logged loss is that of the {logged}, not of an epoch" if logged not in ("", "epoch") else ""
 
 
 def _another_map(ranks: tuple[Training, ...]) -> str:
-    for one in ranks[:1]:
-        channels, shown = (one.shown_maps.get(key, right) for key, right in RIGHT_MAPS.items())
+    for rank in ranks[:1]:
+        channels, shown = (rank.shown_maps.get(key, right) for key, right in RIGHT_MAPS.items())
         if channels != RIGHT_MAPS["channels"] or shown != RIGHT_MAPS["class"]:
             return f"The activation maps shown are of {channels} channels and of the {shown} class"
     return ""
 
 
 def _selected_on_test(ranks: tuple[Training, ...]) -> str:
-    for one in ranks:
-        shared = max((one.in_both.get(key, 0) for key in _both(one.selected_on, TEST)), default=0)
-        if one.selected_on == TEST:
+    for rank in ranks:
+        shared = max((rank.in_both.get(key, 0) for key in _both(rank.selected_on, TEST)), default=0)
+        if rank.selected_on == TEST:
             return "The test set selects the model: its accuracy there is the best of many tries, and no test"
         if shared:
-            return f"{shared:,} samples of the test set are in the {one.selected_on} set, which selects the model"
+            return f"{shared:,} samples of the test set are in the {rank.selected_on} set, which selects the model"
     return ""
 
 
 def _joined(ranks: tuple[Training, ...]) -> str:
-    for one in ranks:
-        mixed = [(name, sets) for name, sets in one.splits.items() if TEST in sets and name != TEST and sets[TEST]]
-        foreign = [(s, n) for s, n in one.splits.get(TEST, {}).items() if s != TEST and n]
-        shared = max((one.in_both.get(key, 0) for key in _both("train", TEST)), default=0)
+    for rank in ranks:
+        mixed = [(name, sets) for name, sets in rank.splits.items() if TEST in sets and name != TEST and sets[TEST]]
+        foreign = [(s, n) for s, n in rank.splits.get(TEST, {}).items() if s != TEST and n]
+        shared = max((rank.in_both.get(key, 0) for key in _both("train", TEST)), default=0)
         if any(name == "train" for name, _ in mixed) or foreign:
             return "Train and test set were joined and split anew: no figure here compares with a published one"
         if shared:
@@ -72,12 +72,12 @@ def _joined(ranks: tuple[Training, ...]) -> str:
 
 
 def _another_checkpoint(ranks: tuple[Training, ...]) -> str:
-    unlike = any(one.resumed_layout and one.resumed_layout != one.layout for one in ranks)
+    unlike = any(rank.resumed_layout and rank.resumed_layout != rank.layout for rank in ranks)
     return "Went on from a checkpoint whose weights have other names or shapes than the model's" if unlike else ""
 
 
 def _one_order(ranks: tuple[Training, ...]) -> str:
-    same = [one for one in ranks if len(one.orders) > len(set(one.orders))]
+    same = [rank for rank in ranks if len(rank.orders) > len(set(rank.orders))]
     if not same:
         return ""
     different, epochs = len(set(same[0].orders)), len(same[0].orders)
@@ -85,13 +85,13 @@ def _one_order(ranks: tuple[Training, ...]) -> str:
 
 
 def _unreduced(ranks: tuple[Training, ...]) -> str:
-    for one in ranks:
-        size = sum(one.splits.get(str(one.evaluated.get("split")), {}).values())
-        samples = one.evaluated.get("samples")
+    for rank in ranks:
+        size = sum(rank.splits.get(str(rank.evaluated.get("split")), {}).values())
+        samples = rank.evaluated.get("samples")
         if isinstance(samples, int) and samples < size:
-            return f"Figures are over {samples:,} of the {size:,} samples of the {one.evaluated['split']} set"
-    claimed = [{k: v for k, v in one.evaluated.items() if k not in ("split", "samples")} for one in ranks]
-    if any(one != claimed[0] for one in claimed[1:]):
+            return f"Figures are over {samples:,} of the {size:,} samples of the {rank.evaluated['split']} set"
+    claimed = [{k: v for k, v in rank.evaluated.items() if k not in ("split", "samples")} for rank in ranks]
+    if any(other != claimed[0] for other in claimed[1:]):
         return "Ranks claim unlike figures of one evaluation: they were not reduced over the ranks"
     return ""
 

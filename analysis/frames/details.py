@@ -75,7 +75,7 @@ def of(record: Record) -> Rows:
 def gathered(many: Iterable[Rows]) -> Details:
     """One frame of each kind, empty where no record has any."""
     every = list(many)
-    rows = {f.name: [row for one in every for row in getattr(one, f.name)] for f in fields(Rows)}
+    rows = {f.name: [row for part in every for row in getattr(part, f.name)] for f in fields(Rows)}
     epochs = pd.DataFrame(rows["epochs"], columns=list(EPOCH_COLUMNS))
     kinds = dict.fromkeys(("repeat", "rank", "steps", "samples"), "int64") | {"warmup": "bool"}
     kinds |= {name: "float64" for name in EPOCH_COLUMNS[6:]}

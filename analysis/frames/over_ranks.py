@@ -93,8 +93,8 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
 
 def intervals(timed: Sequence[Timed], reasons: Iterable[str]) -> list[dict[str, Any]]:
     """`interval_low`, `interval_high` and `reason` of each: the verdict on the interval where there is none yet."""
-    within = within_runs([one.step_seconds for one in timed])
-    speeds = (throughput(seconds, one.samples_per_step) for seconds, one in zip(within, timed, strict=True))
+    within = within_runs([rank.step_seconds for rank in timed])
+    speeds = (throughput(seconds, rank.samples_per_step) for seconds, rank in zip(within, timed, strict=True))
     return [
         {"interval_low": speed.low, "interval_high": speed.high, "reason": reason or speed.verdict}
         for speed, reason in zip(speeds, reasons, strict=True)

@@ -155,9 +155,11 @@ def _read(folder: Path, processes: int, collector: trials.Collector | None) -> R
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", trials.SkippedRecord)
         rows, beside = trials.read_whole(folder, processes, collector)
-    for one in caught:
-        warnings.warn(one.message, stacklevel=4)
-    skipped = dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, trials.SkippedRecord))
+    for warning in caught:
+        warnings.warn(warning.message, stacklevel=4)
+    skipped = dict.fromkeys(
+        str(warning.message) for warning in caught if issubclass(warning.category, trials.SkippedRecord)
+    )
     runs = rows[rows["find"].isna() & ~probes_of(rows)]  # the others looked for something else: they are in results.csv
     current = runs if about.configurations is None else runs[runs.configuration.isin(about.configurations)]
     older = runs.configuration.nunique() - current.configuration.nunique()

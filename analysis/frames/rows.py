@@ -26,8 +26,10 @@ def as_rows(frame: pd.DataFrame, kind: Any = None) -> Any:
 
 def _values(column: pd.Series[Any]) -> list[Any]:
     if pd.api.types.is_extension_array_dtype(column.dtype):
-        return [None if one is pd.NA else one for one in column.to_numpy(object).tolist()]
+        return [None if cell is pd.NA else cell for cell in column.to_numpy(object).tolist()]
     values = column.tolist()
     if column.dtype == object:  # it keeps what it was given, which may be a number of numpy's
-        return [None if one is pd.NA else one.item() if isinstance(one, np.generic) else one for one in values]
+        return [
+            None if value is pd.NA else value.item() if isinstance(value, np.generic) else value for value in values
+        ]
     return values

@@ -82,8 +82,8 @@ def _fitted(sizes: pd.DataFrame, results: Results, configuration: str) -> AlphaB
 
 def _widened(whole: AlphaBeta, each: Sequence[AlphaBeta]) -> AlphaBeta:
     """The line through all repeats, with intervals that hold for the repeats' own lines too."""
-    alpha = between_repeats([one.alpha_seconds for one in each]).half_width or 0.0
-    beta = between_repeats([one.beta_seconds_per_byte for one in each]).half_width or 0.0
+    alpha = between_repeats([fitted.alpha_seconds for fitted in each]).half_width or 0.0
+    beta = between_repeats([fitted.beta_seconds_per_byte for fitted in each]).half_width or 0.0
     a, b = whole.alpha_seconds, whole.beta_seconds_per_byte
     return replace(
         whole,

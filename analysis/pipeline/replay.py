@@ -114,5 +114,5 @@ def needs(event: Event, last: int) -> list[Event]:
 def bubble(order: Order, duration: Duration) -> float:
     """The bubble of an order with these durations. Raises ValueError as run() does."""
     ran = run(order, duration)
-    makespan = max(one.end for one in ran) - min(one.start for one in ran)
-    return 1 - sum(one.end - one.start for one in ran) / (len(order) * makespan)
+    makespan = max(work.end for work in ran) - min(work.start for work in ran)
+    return 1 - sum(work.end - work.start for work in ran) / (len(order) * makespan)

@@ -57,13 +57,15 @@ def check(
     """
     by_name = {row["configuration"]: row for row in rows}
     checks = []
-    for one in predictions:
-        for measurement in measurements(one, rows):
-            base, speed = by_name[one.target.one.configuration], float(measurement["samples_per_second"])
+    for prediction in predictions:
+        for measurement in measurements(prediction, rows):
+            base, speed = by_name[prediction.target.alone.configuration], float(measurement["samples_per_second"])
             gain = over(measurement, base)
             noise = None if gain.high is None else gain.high / gain.mean - 1
-            error = again(one, measurement).samples_per_second.mean / speed - 1
-            checks.append(Checked(one, hosts_of(measurement), str(measurement["configuration"]), speed, error, noise))
+            error = again(prediction, measurement).samples_per_second.mean / speed - 1
+            checks.append(
+                Checked(prediction, hosts_of(measurement), str(measurement["configuration"]), speed, error, noise)
+            )
     return checks
 
 
@@ -111,9 +113,9 @@ def _worst(checked: Sequence[Checked]) -> str:
     """`horovod, batch 32, fp32, 2 workers, +41.0 % (28.4 points beyond the noise)`: of those with a noise, if any."""
     fit = [c for c in checked if c.noise is not None] or checked
     worst = max(fit, key=lambda c: (c.beyond_noise, abs(c.error)))
-    one, models = worst.prediction, {c.prediction.target.row["model"] for c in checked}
-    model = [str(one.target.row["model"])] if len(models) > 1 else []
-    name = ", ".join([*model, one.target.label, one.allreduce, workers_text(one.workers)])
+    forecast, models = worst.prediction, {c.prediction.target.row["model"] for c in checked}
+    model = [str(forecast.target.row["model"])] if len(models) > 1 else []
+    name = ", ".join([*model, forecast.target.label, forecast.allreduce, workers_text(forecast.workers)])
     points = 100 * worst.beyond_noise
     noise = (
         "noise unknown" if worst.noise is None else f"{points:.1f} points beyond the noise" if points else "within it"

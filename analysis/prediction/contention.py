@@ -33,10 +33,10 @@ def pairs(rows: Sequence[Row], workers_per_host: int, without: Sequence[str] = (
         if hosts_of(row) > 1 or not row["n"] or not known(row["forward_seconds"]):
             continue
         alone = [
-            one
-            for one in rows
-            if one["workers"] == 1 and one["framework"] == row["framework"] and known(one["forward_seconds"])
-            if all(same(value_of(one, key), value_of(row, key)) for key in ALIKE)
+            other
+            for other in rows
+            if other["workers"] == 1 and other["framework"] == row["framework"] and known(other["forward_seconds"])
+            if all(same(value_of(other, key), value_of(row, key)) for key in ALIKE)
         ]
         ratios += [float(row["forward_seconds"]) / float(alone[0]["forward_seconds"])] if alone else []
     return ratios

@@ -64,10 +64,18 @@ def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
     def crowded(without: Sequence[str] = ()) -> float:
         return asked.crowding or crowding.factor(crowding.pairs(rows, per_host, without))
 
-    def again(one: Prediction, run: ConfigurationRow) -> Prediction:
-        placed = one.network.placed(one.workers, probed.hosts_of(run))
+    def again(prediction: Prediction, run: ConfigurationRow) -> Prediction:
+        placed = prediction.network.placed(prediction.workers, probed.hosts_of(run))
         without = crowded([str(run["configuration"])])
-        return predict.predict(one.target, one.allreduce, one.algorithm, one.workers, placed, asked.straggle, without)
+        return predict.predict(
+            prediction.target,
+            prediction.allreduce,
+            prediction.algorithm,
+            prediction.workers,
+            placed,
+            asked.straggle,
+            without,
+        )
 
     predictions = tuple(predict.predictions(on, asked.workers, asked.algorithms, asked.straggle, crowded()))
     checked = against.check(predictions, rows, again) if asked.check or not asked.network else []

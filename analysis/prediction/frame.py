@@ -23,27 +23,28 @@ COLUMNS = (
 def table(forecast: Forecast) -> pd.DataFrame:
     """COLUMNS. `baseline`: the one-worker configuration behind it; intervals as predict.py says; the last four where it
     was measured."""
-    known = {id(one.prediction): one for one in forecast.checked if one.as_shown}
-    rows = [_row(one, known.get(id(one))) for one in forecast.predictions]
+    known = {id(check.prediction): check for check in forecast.checked if check.as_shown}
+    rows = [_row(prediction, known.get(id(prediction))) for prediction in forecast.predictions]
     return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
 
 
-def _row(one: Prediction, checked: Checked | None) -> dict[str, Any]:
-    target = one.target
+def _row(prediction: Prediction, checked: Checked | None) -> dict[str, Any]:
+    target = prediction.target
     keys = {key: target.row[key] for key in ("model", "framework", "batch_per_worker")}
     columns = keys | {
-        "series": target.label, "allreduce": one.allreduce, "algorithm": one.algorithm, "workers": one.workers,
-        "hosts": one.network.hosts(one.workers), "network": one.network.source,
-        "global_batch": one.workers * int(keys["batch_per_worker"]),
-        "samples_per_second": one.samples_per_second.mean,
-        "interval_low": one.samples_per_second.low, "interval_high": one.samples_per_second.high,
-        "efficiency": one.efficiency.mean,
-        "efficiency_low": one.efficiency.low, "efficiency_high": one.efficiency.high,
-        "step_seconds": one.step_seconds, "exposed_seconds": one.exposed_seconds.mean,
-        "exposed_low": one.exposed_seconds.low, "exposed_high": one.exposed_seconds.high,
-        "waiting_seconds": one.waiting_seconds, "communication_seconds": one.communication_seconds,
-        "calls": one.calls, "baseline": target.one.configuration, "repeats": target.one.repeats,
-        "gradients_noted": target.one.noted,
+        "series": target.label, "allreduce": prediction.allreduce, "algorithm": prediction.algorithm,
+        "workers": prediction.workers,
+        "hosts": prediction.network.hosts(prediction.workers), "network": prediction.network.source,
+        "global_batch": prediction.workers * int(keys["batch_per_worker"]),
+        "samples_per_second": prediction.samples_per_second.mean,
+        "interval_low": prediction.samples_per_second.low, "interval_high": prediction.samples_per_second.high,
+        "efficiency": prediction.efficiency.mean,
+        "efficiency_low": prediction.efficiency.low, "efficiency_high": prediction.efficiency.high,
+        "step_seconds": prediction.step_seconds, "exposed_seconds": prediction.exposed_seconds.mean,
+        "exposed_low": prediction.exposed_seconds.low, "exposed_high": prediction.exposed_seconds.high,
+        "waiting_seconds": prediction.waiting_seconds, "communication_seconds": prediction.communication_seconds,
+        "calls": prediction.calls, "baseline": target.alone.configuration, "repeats": target.alone.repeats,
+        "gradients_noted": target.alone.noted,
     }  # fmt: skip
     if checked:
         columns |= {"measured_samples_per_second": checked.samples_per_second, "error": checked.error}

@@ -98,8 +98,8 @@ def arrivals(reports: Sequence[RankReport]) -> tuple[list[Gradient], bool]:
         total = 4.0 * reports[0].parameters
         return [(total / EVEN_PARTS, (part + 1) / EVEN_PARTS) for part in range(EVEN_PARTS)], False
     sizes = [size for size, _ in noted[0]]
-    alike = [one for one in noted if [size for size, _ in one] == sizes]
-    shares = np.mean([[seconds / one[-1][1] for _, seconds in one] for one in alike], axis=0)
+    alike = [moments for moments in noted if [size for size, _ in moments] == sizes]
+    shares = np.mean([[seconds / moments[-1][1] for _, seconds in moments] for moments in alike], axis=0)
     return list(zip(sizes, map(float, shares), strict=True)), True
 
 

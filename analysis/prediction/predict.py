@@ -84,18 +84,18 @@ def predict(
     target: Target, allreduce: str, algorithm: str, workers: int, network: Network, straggle: bool = True,
     crowding: float = 1.0,
 ) -> Prediction:  # fmt: skip
-    one, wire = target.one, target.wire(allreduce)
+    worker, wire = target.alone, target.wire(allreduce)
     crowded = crowding if network.local(workers) > 1 else 1.0
-    slowest = stragglers.slowdown(workers, one.variation) if straggle else 1.0
+    slowest = stragglers.slowdown(workers, worker.variation) if straggle else 1.0
 
     def ran(doubt: Doubt) -> Outcome:
         links = network.scaled(doubt.latency, doubt.byte)
-        step = one.step.scaled(doubt.compute * crowded * slowest)
+        step = worker.step.scaled(doubt.compute * crowded * slowest)
         return simulate(step, workers, algorithm, links, target.fusion, wire)
 
     best = ran(Doubt())
-    many = [(doubt, ran(doubt)) for doubt in doubts(one, network)]
-    alone, samples = one.step.seconds, workers * one.samples
+    many = [(doubt, ran(doubt)) for doubt in doubts(worker, network)]
+    alone, samples = worker.step.seconds, workers * worker.samples
     return Prediction(
         target, network, allreduce, algorithm, workers,
         _bounds(samples / best.step_seconds, [samples / o.step_seconds for _, o in many]),
@@ -105,12 +105,12 @@ def predict(
     )  # fmt: skip
 
 
-def doubts(one: OneWorker, network: Network) -> tuple[Doubt, ...]:
+def doubts(worker: OneWorker, network: Network) -> tuple[Doubt, ...]:
     """Draws of the inputs; none where one worker was measured too few times to say how sure its step is."""
-    if one.repeats < FEWEST_REPEATS:
+    if worker.repeats < FEWEST_REPEATS:
         return ()
     between = network.between
-    return _drawn(one.repeats, one.log_error, between.latency_spread, between.byte_spread)
+    return _drawn(worker.repeats, worker.log_error, between.latency_spread, between.byte_spread)
 
 
 @cache

@@ -92,7 +92,7 @@ def _joined(between: Probed, within: Probed | None, workers_per_host: int) -> Ne
         sources = [f"by {between.name} on one host; other hosts are taken to be no farther"]
     idle, busy = (
         None
-        if any(kind not in one.probe.fits for one in (between, within) if one)
+        if any(kind not in part.probe.fits for part in (between, within) if part)
         else Network(between.link(kind), within.link(kind) if within else None, workers_per_host)
         for kind in (IDLE, BUSY)
     )

@@ -43,7 +43,7 @@ class Target:
 
     row: Row  # the trial keys, of one of the framework's own configurations where the study has any
     label: str
-    one: OneWorker
+    alone: OneWorker
     fusion: Fusion
     wires: tuple[str, ...]  # precisions of the allreduce
 
@@ -68,11 +68,11 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
             wrong.append(f"{way['framework']}, {way['model']}, batch {way['batch_per_worker']}: {base}")
             continue
         name = str(base["configuration"])
-        one = bases.setdefault(name, one_worker(base, results.trials, folder))
-        if isinstance(one, str):
-            wrong.append(f"{name}: {one}")
+        alone = bases.setdefault(name, one_worker(base, results.trials, folder))
+        if isinstance(alone, str):
+            wrong.append(f"{name}: {alone}")
             continue
-        chosen.append(Target(way, _label(way, results), one, policy(way), tuple(asked) or _wires(way, rows)))
+        chosen.append(Target(way, _label(way, results), alone, policy(way), tuple(asked) or _wires(way, rows)))
     return chosen, list(dict.fromkeys(wrong))
 
 

@@ -105,10 +105,10 @@ def _of_outcomes() -> Iterator[Claim]:
 def _claim(kind: str, what: str, row: Any, other: Any) -> Claim:
     value = float(row["samples_per_second"]) / float(other["samples_per_second"])
     flaws = set()
-    for one in (row, other):
-        half = kind == GAIN or one["precision"] != "fp32"
-        flaws |= flaws_of(one["framework"], one["model"], one["batch_per_worker"], one["workers"], half=half)
-    of, over = ({key: one[key] for key in KEYS} for one in (row, other))
+    for side in (row, other):
+        half = kind == GAIN or side["precision"] != "fp32"
+        flaws |= flaws_of(side["framework"], side["model"], side["batch_per_worker"], side["workers"], half=half)
+    of, over = ({key: side[key] for key in KEYS} for side in (row, other))
     return Claim(row["study"], kind, what, value, tuple(sorted(flaws, key=lambda flaw: int(flaw[1:]))), of, over)
 
 

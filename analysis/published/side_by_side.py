@@ -61,7 +61,7 @@ def _rates(claim: Claim, rows: Kinds[ConfigurationRow]) -> Iterator[dict[str, An
     spread = {*SPREADING_KEYS} if "framework" in divided else set()
     alike = [key for key in KEYS if key not in {*divided, *spread, "global_batch"}]
     for row, other in product(_of(claim.of, rows), _of(claim.over, rows)):
-        shared = (key for key in alike if all(has(str(one["framework"]), key) for one in (row, other)))
+        shared = (key for key in alike if all(has(str(side["framework"]), key) for side in (row, other)))
         if all(same(value_of(row, key), value_of(other, key)) for key in shared):
             gain = over(row, other)
             yield _row(claim, row, str(other["configuration"]), gain.mean, gain.low, gain.high)

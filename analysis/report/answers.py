@@ -47,8 +47,8 @@ def efficient(results: Results, model: str) -> Card:
 
 def cheapest(results: Results, model: str) -> Card:
     """In money where every worker has a price; else in worker-hours, and says so."""
-    ours = [one.of for one in pareto.points(results, model)]
-    prices = {one.price for one in ours}
+    ours = [point.of for point in pareto.points(results, model)]
+    prices = {priced.price for priced in ours}
     if len(prices) > 1:  # a ratio of throughputs is then not one of costs
         return _cheapest_of_several(ours)
     price = prices.pop() if prices else None
@@ -84,24 +84,26 @@ def knee(results: Results, model: str) -> Card:
     """Of the family that the fastest configuration is in, else of the first that has a law."""
     label = f"knee at {100 * SHARE:.0f} %"
     top = _top(results, model, "samples_per_second")
-    returns = [(one, at) for one, _, at in extrapolated(results) if one.family.model == model]
-    for one, at in sorted(returns, key=lambda pair: not _holds(pair[0], top)):
+    returns = [
+        (extrapolation, at) for extrapolation, _, at in extrapolated(results) if extrapolation.family.model == model
+    ]
+    for extrapolation, at in sorted(returns, key=lambda pair: not _holds(pair[0], top)):
         value, _, bounds = at.text.partition(" [")
         interval = f"95 %: {bounds.removesuffix(']').replace(', ', ' to ')}" if bounds else ""
         why = f"beyond it the marginal efficiency of a worker is below {100 * at.share:.0f} %"
         if at.workers >= at.looked:
             why = f"no knee up to here: the marginal efficiency of every worker is {100 * at.share:.0f} % or more"
-        return Card(label, value, interval, one.family.label, (), why)
+        return Card(label, value, interval, extrapolation.family.label, (), why)
     return Card(label, "", note=_no_knee(results, model))
 
 
 def _no_knee(results: Results, model: str) -> str:
     """Why there is none, and the marginal efficiencies that were measured."""
-    ours = [one for one in comparisons(results) if one.family.model == model]
-    for one in ours:
-        if one.why:
-            steps = [_marginal(step) for step in returns(one.family)]
-            return f"{one.why} ({one.family.label})" + (f"; measured: {'; '.join(steps)}" if steps else "")
+    ours = [comparison for comparison in comparisons(results) if comparison.family.model == model]
+    for priced in ours:
+        if priced.why:
+            steps = [_marginal(step) for step in returns(priced.family)]
+            return f"{priced.why} ({priced.family.label})" + (f"; measured: {'; '.join(steps)}" if steps else "")
     return "no configuration was measured at several worker counts, all else equal"
 
 
@@ -123,7 +125,7 @@ def _ranked(results: Results, model: str, label: str, by: str, text_of: Callable
     if top is None:
         return Card(label, "", note="no comparable configuration was measured")
     names = {row["configuration"]: name_of(row) for row in results.rows}
-    alike = [names[one] for one in top["indistinguishable"]]
+    alike = [names[name] for name in top["indistinguishable"]]
     more = [f"and {len(alike) - MOST_ALIKE} more"] if len(alike) > MOST_ALIKE else []
     lone = len(top["without_interval"])
     low, high = (text_of(top[f"value_{end}"]) if known(top[f"value_{end}"]) else "" for end in ("low", "high"))

@@ -66,4 +66,4 @@ def _shares(rows: Sequence[ConfigurationRow], value: str) -> dict[Place, float]:
     """Of the largest."""
     numbers = {place_of(row): float(number) for row in rows if known(number := value_of(row, value))}
     most = max(numbers.values(), default=0.0)
-    return {place: one / most for place, one in numbers.items()} if most > 0 else {}
+    return {place: size / most for place, size in numbers.items()} if most > 0 else {}

@@ -29,7 +29,7 @@ def markdown(report: Report) -> str:
     """GitHub's. Lines of others make no heading, no list, no link and no HTML."""
     lines = [f"# {_line(report.title)}", "", *(f"- {_line(fact)}" for fact in report.facts), ""]
     if report.lost:
-        lines += ["> **Parts of this page could not be made.**", "", *(f"- {_line(one)}" for one in report.lost), ""]
+        lines += ["> **Parts of this page could not be made.**", "", *(f"- {_line(part)}" for part in report.lost), ""]
     for section in report.sections:
         lines += [f"## {_line(section.title)}", "", _line(section.lead), "", *_parts(section.parts)]
     return "\n".join(lines).rstrip("\n") + "\n"

@@ -27,7 +27,7 @@ def write(
     """`origins`: collected while `results` were read; `drawn`: the figures whose files are in `folder`/figures;
     `salvage`: what could not be made so far. Returns the paths. Raises OSError."""
     samples = atomic_files.replaced(folder / SAMPLES, origins.write_samples)
-    pictures = {one.name: Picture(one.name, one.title, one.text) for one in drawn}
+    pictures = {figure.name: Picture(figure.name, figure.title, figure.text) for figure in drawn}
     material = Material(results, str(folder), pictures, origins, salvage)
     content = report(material)
     images = {name: image(folder / "figures", name) for name in pictures}

@@ -89,6 +89,6 @@ def _cost(row: ConfigurationRow, price: float | None, price_range: Mapping[str, 
 
 def cheapest(among: list[Cost]) -> Cost | None:
     """The one with the least money; where one has no price, the fewest worker-hours."""
-    if any(one.money is None for one in among):
-        return min(among, key=lambda one: one.worker_hours, default=None)
-    return min(among, key=lambda one: one.money or 0.0, default=None)
+    if any(cost.money is None for cost in among):
+        return min(among, key=lambda cost: cost.worker_hours, default=None)
+    return min(among, key=lambda cost: cost.money or 0.0, default=None)

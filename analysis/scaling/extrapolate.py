@@ -74,19 +74,19 @@ class Extrapolation:
         pooled = np.sqrt(noise.freedom / generator.chisquare(noise.freedom, DRAWS))[:, None]
         base = pooled * generator.standard_normal(shape) * noise.errors
         bands = []
-        for one in self.compared.kept:
-            off = base + one.misfit * generator.standard_normal(shape)
-            curve = curves(one.law, family.workers, spent * np.exp(off), spent)
-            bands.append(Drawn(curve, one.beyond(noise) * generator.standard_normal(DRAWS)))
+        for fitted in self.compared.kept:
+            off = base + fitted.misfit * generator.standard_normal(shape)
+            curve = curves(fitted.law, family.workers, spent * np.exp(off), spent)
+            bands.append(Drawn(curve, fitted.beyond(noise) * generator.standard_normal(DRAWS)))
         return bands
 
     def at(self, counts: Sequence[float]) -> list[Extrapolated]:
         """At each of these; for a line also between whole workers."""
         workers = np.array([float(count) for count in counts])
-        one, curve = np.ones(1), self.compared.best.curve
-        best, alone = workers / curve(workers)[0], 1.0 / curve(one)[0]
+        fitted, curve = np.ones(1), self.compared.best.curve
+        best, alone = workers / curve(workers)[0], 1.0 / curve(fitted)[0]
         rates = [drawn.rates(workers) for drawn in self.drawn]
-        shares = [rate / drawn.rates(one) / workers for rate, drawn in zip(rates, self.drawn, strict=True)]
+        shares = [rate / drawn.rates(fitted) / workers for rate, drawn in zip(rates, self.drawn, strict=True)]
         low, high = _spans(rates, best)
         share_low, share_high = _spans(shares, best / alone / workers)
         seen = self.compared.family.workers
@@ -109,7 +109,11 @@ class Extrapolation:
 def extrapolations(results: Results) -> list[Extrapolation]:
     """Of every family that a law describes, in the order of comparisons(results). Nothing is drawn before it is asked
     for."""
-    return [Extrapolation(one) for one in comparisons(results) if isinstance(one, Comparison) and not one.why]
+    return [
+        Extrapolation(comparison)
+        for comparison in comparisons(results)
+        if isinstance(comparison, Comparison) and not comparison.why
+    ]
 
 
 def _powers(most: int) -> list[int]:
@@ -120,6 +124,6 @@ def _spans(drawn: Sequence[Vector], means: Vector) -> tuple[list[float | None], 
     """The lowest and highest bound over laws, which hold the mean; None where nothing was drawn."""
     if not drawn:
         return [None] * len(means), [None] * len(means)
-    bounds = np.stack([np.percentile(one, INSIDE, axis=0) for one in drawn])
+    bounds = np.stack([np.percentile(draw, INSIDE, axis=0) for draw in drawn])
     low, high = np.minimum(bounds[:, 0].min(axis=0), means), np.maximum(bounds[:, 1].max(axis=0), means)
     return [float(value) for value in low], [float(value) for value in high]

@@ -75,8 +75,12 @@ def families(results: Results) -> list[Family]:
         every = [*lone.of(group[0]), *group]
         left_out = [f"{int(row['workers'])} workers: {why}" for row in every if (why := _unfit(row))]
         counts: dict[int, Row] = {}
-        for one in sorted((one for one in every if not _unfit(one)), key=_hosts):
-            counts.setdefault(int(one["workers"]), one)  # on several placements: that on the fewest hosts
+        for configuration in sorted(
+            (configuration for configuration in every if not _unfit(configuration)), key=_hosts
+        ):
+            counts.setdefault(
+                int(configuration["workers"]), configuration
+            )  # on several placements: that on the fewest hosts
         if counts:
             kept = tuple(counts[count] for count in sorted(counts))
             families_of.append(
@@ -98,7 +102,7 @@ class _Lone:
     def of(self, row: Row) -> list[Row]:
         """The framework's own, else the study's baseline of it."""
         own = self.alike.get(values_of(row, self.keys), [])
-        if own and not all(_unfit(one) for one in own):
+        if own and not all(_unfit(configuration) for configuration in own):
             return own
         base = self.by_name.get(str(row["baseline"])) if known(row["baseline"]) else None
         return own if base is None else [base]

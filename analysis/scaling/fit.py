@@ -124,22 +124,24 @@ class Comparison:
     @property
     def why(self) -> str:
         """Why nothing is said of counts that were not run; empty where a law that is kept describes those that were."""
-        if not all(self._misses(one) for one in self.kept):
+        if not all(self._misses(candidate) for candidate in self.kept):
             return ""
         return (
             f"the best of them, {self.best.law.name}, misses counts that were measured by {100 * self.best.misfit:.0f} "
             f"%, where a mean is known to ±{100 * self.noise.half_width:.1f} %"
         )
 
-    def _misses(self, one: Fitted) -> bool:
+    def _misses(self, candidate: Fitted) -> bool:
         """Whether the residuals of a law are surely not noise (F test for lack of fit), and matter."""
-        freedom = len(self.family.workers) - one.law.coefficients
-        if self.noise.errors is None or freedom < 1 or one.misfit <= MOST_MISFIT:
+        freedom = len(self.family.workers) - candidate.law.coefficients
+        if self.noise.errors is None or freedom < 1 or candidate.misfit <= MOST_MISFIT:
             return False
         from scipy.special import fdtrc
 
         variance = max(float((self.noise.errors**2).mean()), TIE)
-        return bool(fdtrc(freedom, self.noise.freedom, float(one.curve.squares[0]) / freedom / variance) < LACK_OF_FIT)
+        return bool(
+            fdtrc(freedom, self.noise.freedom, float(candidate.curve.squares[0]) / freedom / variance) < LACK_OF_FIT
+        )
 
 
 @dataclass(frozen=True)
@@ -165,8 +167,10 @@ def compare(family: Family) -> Comparison | Declined:
         more = f"; left out: {'; '.join(family.left_out)}" if family.left_out else ""
         return Declined(family, f"{several}, and a law needs at least {FEWEST_COUNTS}{more}")
     spent, noise = workers / family.rates, noise_of(family.repeats)
-    fits = sorted((fitted(law, workers, spent, noise) for law in laws.laws(family.strong)), key=lambda one: one.error)
-    alike = sum(one.error <= fits[0].error + noise.half_width for one in fits)
+    fits = sorted(
+        (fitted(law, workers, spent, noise) for law in laws.laws(family.strong)), key=lambda candidate: candidate.error
+    )
+    alike = sum(fit.error <= fits[0].error + noise.half_width for fit in fits)
     return Comparison(family, tuple(fits), alike, noise)
 
 
@@ -197,9 +201,9 @@ def curves(law: Law, workers: Vector, drawn: Vector, scale: Vector) -> Curves:
 def noise_of(repeats: Sequence[Vector]) -> Noise:
     """The relative spread between repeats is taken to be the same at every count: with three of each, no count says
     much of its own."""
-    centred = [one / one.mean() - 1 for one in repeats]
-    freedom = sum(len(one) - 1 for one in centred)
+    centred = [repeat / repeat.mean() - 1 for repeat in repeats]
+    freedom = sum(len(deviations) - 1 for deviations in centred)
     if freedom < 1:
         return Noise(None, 0)
-    spread = math.sqrt(sum(float((one**2).sum()) for one in centred) / freedom)
-    return Noise(np.array([spread / math.sqrt(len(one)) for one in centred]), freedom)
+    spread = math.sqrt(sum(float((deviations**2).sum()) for deviations in centred) / freedom)
+    return Noise(np.array([spread / math.sqrt(len(deviations)) for deviations in centred]), freedom)

@@ -48,15 +48,15 @@ def laws(results: Results) -> pd.DataFrame:
         "why",
     ]
     rows: list[dict[str, Any]] = []
-    for one in comparisons(results):
-        if not isinstance(one, Comparison):
-            rows.append(_of(one.family) | {"why": one.why})
+    for comparison in comparisons(results):
+        if not isinstance(comparison, Comparison):
+            rows.append(_of(comparison.family) | {"why": comparison.why})
             continue
-        for place, fit in enumerate(one.fits):
-            rows.append(_of(one.family) | {
-                "law": fit.law.name, "best": place == 0, "not_told_apart": place < one.alike,
+        for place, fit in enumerate(comparison.fits):
+            rows.append(_of(comparison.family) | {
+                "law": fit.law.name, "best": place == 0, "not_told_apart": place < comparison.alike,
                 "held_out_error": fit.error, "held_out_largest": float(fit.held_out[-1]), "misfit": fit.misfit,
-                "noise": one.noise.half_width, "formula": fit.formula, "why": one.why,
+                "noise": comparison.noise.half_width, "formula": fit.formula, "why": comparison.why,
             })  # fmt: skip
     return pd.DataFrame(rows, columns=[*FAMILY, *columns], dtype=object)
 
@@ -66,12 +66,12 @@ def predictions(results: Results) -> pd.DataFrame:
     columns = ["workers", "law", "inside", "samples_per_second", "interval_low", "interval_high", "efficiency",
                "efficiency_low", "efficiency_high"]  # fmt: skip
     rows = [
-        _of(one.family) | {
-            "workers": at.workers, "law": one.best.law.name, "inside": at.inside,
+        _of(extrapolation.family) | {
+            "workers": at.workers, "law": extrapolation.best.law.name, "inside": at.inside,
             "samples_per_second": at.samples_per_second, "interval_low": at.low, "interval_high": at.high,
             "efficiency": at.efficiency, "efficiency_low": at.efficiency_low, "efficiency_high": at.efficiency_high,
         }
-        for one, points, _ in extrapolated(results) for at in points
+        for extrapolation, points, _ in extrapolated(results) for at in points
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=[*FAMILY, *columns], dtype=object)
 
@@ -79,17 +79,17 @@ def predictions(results: Results) -> pd.DataFrame:
 def returns(results: Results) -> pd.DataFrame:
     """A row for each step between measured counts, with the family's knee where it has a law."""
     columns = ["before", "after", "returned", "returned_low", "returned_high", "knee", "knee_low", "knee_high"]
-    knees = {id(one.family): turn for one, _, turn in extrapolated(results)}
+    knees = {id(extrapolation.family): turn for extrapolation, _, turn in extrapolated(results)}
     rows = []
-    for one in comparisons(results):
-        turn = knees.get(id(one.family))
+    for comparison in comparisons(results):
+        turn = knees.get(id(comparison.family))
         bounds = {} if turn is None else {"knee": turn.workers, "knee_low": turn.low, "knee_high": turn.high}
         rows += [
-            _of(one.family) | bounds | {
+            _of(comparison.family) | bounds | {
                 "before": step.before, "after": step.after, "returned": step.share, "returned_low": step.low,
                 "returned_high": step.high,
             }
-            for step in knee.returns(one.family)
+            for step in knee.returns(comparison.family)
         ]  # fmt: skip
     return pd.DataFrame(rows, columns=[*FAMILY, *columns], dtype=object)
 

@@ -41,8 +41,8 @@ class Knee:
     def text(self) -> str:
         """`12 workers [10, 16]`; `more than 128 workers`."""
         bounds = "" if self.low is None else f" [{self._said(self.low)}, {self._said(self.high)}]"
-        one = f"{self.workers} worker{'s' * (self.workers != 1)}"
-        return (f"more than {self.looked} workers" if self.workers >= self.looked else one) + bounds
+        count = f"{self.workers} worker{'s' * (self.workers != 1)}"
+        return (f"more than {self.looked} workers" if self.workers >= self.looked else count) + bounds
 
     def _said(self, count: int | None) -> str:
         return "?" if count is None else f"beyond {self.looked}" if count >= self.looked else str(count)
@@ -67,10 +67,10 @@ def knee(extrapolation: Extrapolation, share: float = SHARE) -> Knee:
     looked = max(largest, min(FARTHEST * largest, MOST))
     counts = np.arange(1.0, looked + 1)
     best = _last(counts / extrapolation.compared.best.curve(counts), share)[0]
-    drawn = [_last(one.rates(counts, off=False), share) for one in extrapolation.drawn]
+    drawn = [_last(law.rates(counts, off=False), share) for law in extrapolation.drawn]
     if not drawn:
         return Knee(int(best), None, None, share, looked)
-    bounds = [np.percentile(one, (2.5, 97.5), method="inverted_cdf") for one in drawn]
+    bounds = [np.percentile(draw, (2.5, 97.5), method="inverted_cdf") for draw in drawn]
     low, high = min(bound[0] for bound in bounds), max(bound[1] for bound in bounds)
     return Knee(int(best), int(min(low, best)), int(max(high, best)), share, looked)
 
@@ -93,7 +93,7 @@ def returns(family: Family) -> list[Returned]:
 
 
 def _returned(workers: Sequence[int], repeats: Sequence[Vector], at: int) -> Returned:
-    means = [float(one.mean()) for one in repeats]
+    means = [float(repeat.mean()) for repeat in repeats]
     step = workers[at] - workers[at - 1]
     share = (means[at] - means[at - 1]) / step / means[0]
     slopes = {0: -share / means[0]}

@@ -45,11 +45,15 @@ class Suggestion:
 def suggestions(results: Results, compared: Sequence[Comparison | Declined]) -> list[Suggestion]:
     """What is most worth measuring, first things first; empty where nothing is."""
     chosen = [winner for model in results.models if (winner := _winner(results, model))]
-    laws = [one for one in extrapolations(results) if one.compared.noise.errors is not None]
-    ranked = sorted(filter(None, (_count(one, results) for one in laws)), key=lambda pair: pair[0], reverse=True)
+    laws = [
+        extrapolation for extrapolation in extrapolations(results) if extrapolation.compared.noise.errors is not None
+    ]
+    ranked = sorted(filter(None, (_count(law, results) for law in laws)), key=lambda pair: pair[0], reverse=True)
     chosen += [suggestion for _, suggestion in ranked[:1]]
     if not laws:
-        first = sorted(filter(None, (_first(one.family, results) for one in compared)), key=lambda pair: pair[0])
+        first = sorted(
+            filter(None, (_first(comparison.family, results) for comparison in compared)), key=lambda pair: pair[0]
+        )
         chosen += [suggestion for _, suggestion in first[:1]]
     return chosen
 
@@ -87,11 +91,11 @@ def repeats_apart(a: Row, b: Row) -> int | None:
     from scipy.special import stdtrit
 
     centred = [np.log(np.array(values(row)) / np.mean(values(row))) for row in (a, b)]
-    freedom = sum(len(one) - 1 for one in centred)
+    freedom = sum(len(repeats) - 1 for repeats in centred)
     gap = abs(math.log(float(a["samples_per_second"]) / float(b["samples_per_second"])))
     if freedom < 1 or gap == 0:
         return None
-    spread = math.sqrt(sum(float((one**2).sum()) for one in centred) / freedom)
+    spread = math.sqrt(sum(float((repeats**2).sum()) for repeats in centred) / freedom)
     count = FEWEST_REPEATS
     while float(stdtrit(2 * count - 2, 0.975)) * spread * math.sqrt(2 / count) >= gap:
         count = max(count + 1, int(1.1 * count))
@@ -110,7 +114,7 @@ def _count(extrapolation: Extrapolation, results: Results) -> tuple[float, Sugge
     if not chosen:
         return None
     target = FARTHEST * largest
-    at = np.concatenate([np.log(one.rates(np.array([target, *chosen], dtype=float))) for one in extrapolation.drawn])
+    at = np.concatenate([np.log(law.rates(np.array([target, *chosen], dtype=float))) for law in extrapolation.drawn])
     doubt = float(at[:, 0].var())
     if not doubt:
         return None

@@ -34,28 +34,31 @@ class Point:
 
 def points(results: Results, model: str, price: float | None = None) -> list[Point]:
     """Every configuration of a model, the fastest first; of one that does several kinds of work, the most frequent."""
-    ours = {str(one.row["configuration"]): one for one in costs(results, price) if one.row["model"] == model}
-    same = next(iter(equal_work.alike(one.row for one in ours.values())), [])
+    ours = {str(cost.row["configuration"]): cost for cost in costs(results, price) if cost.row["model"] == model}
+    same = next(iter(equal_work.alike(candidate.row for candidate in ours.values())), [])
     return placed([ours[str(row["configuration"])] for row in same])
 
 
 def placed(among: Sequence[Cost]) -> list[Point]:
     """The fastest first. With a price for some only, all are counted in worker-hours."""
-    priced = all(one.money is not None for one in among)
-    cost = {id(one): float(one.money if priced and one.money is not None else one.worker_hours) for one in among}
-    ordered = sorted(among, key=lambda one: (one.seconds, cost[id(one)]))
+    priced = all(candidate.money is not None for candidate in among)
+    cost = {
+        id(candidate): float(candidate.money if priced and candidate.money is not None else candidate.worker_hours)
+        for candidate in among
+    }
+    ordered = sorted(among, key=lambda candidate: (candidate.seconds, cost[id(candidate)]))
     front: list[Cost] = []  # ascending seconds, descending cost
     placed_points = []
-    for one in ordered:
-        beating = [other for other in front if cost[id(other)] <= cost[id(one)]]
+    for candidate in ordered:
+        beating = [other for other in front if cost[id(other)] <= cost[id(candidate)]]
         if not beating:
-            front.append(one)
-            placed_points.append(Point(one, cost[id(one)], ON))
+            front.append(candidate)
+            placed_points.append(Point(candidate, cost[id(candidate)], ON))
             continue
-        sure = next((other for other in beating if _surely(other, one, cost)), None)
+        sure = next((other for other in beating if _surely(other, candidate, cost)), None)
         by = (sure or beating[-1]).row
         placed_points.append(
-            Point(one, cost[id(one)], BEATEN if sure else PERHAPS, f"{by['series']}, batch {by['batch']}")
+            Point(candidate, cost[id(candidate)], BEATEN if sure else PERHAPS, f"{by['series']}, batch {by['batch']}")
         )
     return placed_points
 

@@ -35,7 +35,7 @@ class Uncertainty:
         """Of every configuration that was measured: the spreads of all models together say what each one's is."""
         sure = [row for row in rows if row["n"] >= FEWEST_REPEATS]
         stages = [np.log(first_stage(np.array(values(row)), int(row["planned"]))) for row in sure]
-        variances, freedoms = [float(np.var(one, ddof=1)) for one in stages], [len(one) - 1 for one in stages]
+        variances, freedoms = [float(np.var(stage, ddof=1)) for stage in stages], [len(stage) - 1 for stage in stages]
         place = {str(row["configuration"]): index for index, row in enumerate(sure)}
         counts = np.array([float(row["n"]) for row in sure])
         spread = None

@@ -18,7 +18,7 @@ LEGEND = (
 
 def listing(results: Results) -> list[Listing]:
     """One table, a row a finding, the worst first; without rows where nothing was found, and then it says so."""
-    rows = tuple((one.title, one.severity, one.flaw, one.text) for one in all_findings(results))
+    rows = tuple((finding.title, finding.severity, finding.flaw, finding.text) for finding in all_findings(results))
     measured = bool((results.configurations.n > 0).any())
     nothing = "No warnings." if measured else "Nothing was measured."
     lines = (*(() if rows else (nothing,)), LEGEND, *machine(results), notes.source(results))

@@ -72,7 +72,7 @@ def _crooked(probes: Sequence[Probe]) -> Iterator[str]:
     every = [(fitted.misfit, probe, key) for probe in probes for key, fitted in probe.fits.items()]
     names = [
         f"{probe.name}, {key[0].replace('_', '-')}{f', {state}' if (state := state_text(probe, key[1])) else ''}"
-        for misfit, probe, key in sorted(every, key=lambda one: -one[0])
+        for misfit, probe, key in sorted(every, key=lambda item: -item[0])
         if misfit > STRAIGHT
     ]
     if names:

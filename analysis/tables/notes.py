@@ -89,7 +89,7 @@ def source(results: Results) -> str:
 def data_names(results: Results) -> str:
     """`cifar10 data`; the records also say where it came from."""
     sources = results.runs.data_source.dropna()
-    names = sorted({str(one).split()[0].rstrip(":;,") for one in sources if one})
+    names = sorted({str(origin).split()[0].rstrip(":;,") for origin in sources if origin})
     return f"{' and '.join(names)} data" if names else ""
 
 

@@ -29,15 +29,22 @@ MEASURED = ("measured samples/s", "error", "noise")
 
 def listing(forecast: Forecast, results: Results) -> Listing:
     """A row each, in the order given; with columns of what was measured where anything was."""
-    known = {id(one.prediction): one for one in forecast.checked if one.as_shown}
-    models = {one.target.row["model"] for one in forecast.predictions}
+    known = {id(check.prediction): check for check in forecast.checked if check.as_shown}
+    models = {prediction.target.row["model"] for prediction in forecast.predictions}
     rows = []
-    for one in forecast.predictions:
-        name = (f"{one.target.row['model']}, " if len(models) > 1 else "") + one.target.label
-        cells = [name, one.allreduce, one.algorithm.replace("_", " and "), f"{one.workers:,}"]
-        cells += [bounded(one.samples_per_second), bounded(one.efficiency, 100, " %"), milliseconds(one.step_seconds)]
-        cells += [bounded(one.exposed_seconds, 1000), milliseconds(one.waiting_seconds)]
-        cells += [milliseconds(one.communication_seconds), *(_measured(known.get(id(one))) if known else ())]
+    for prediction in forecast.predictions:
+        name = (f"{prediction.target.row['model']}, " if len(models) > 1 else "") + prediction.target.label
+        cells = [name, prediction.allreduce, prediction.algorithm.replace("_", " and "), f"{prediction.workers:,}"]
+        cells += [
+            bounded(prediction.samples_per_second),
+            bounded(prediction.efficiency, 100, " %"),
+            milliseconds(prediction.step_seconds),
+        ]
+        cells += [bounded(prediction.exposed_seconds, 1000), milliseconds(prediction.waiting_seconds)]
+        cells += [
+            milliseconds(prediction.communication_seconds),
+            *(_measured(known.get(id(prediction))) if known else ()),
+        ]
         rows.append(tuple(cells))
     header = (*HEADER, *(MEASURED if known else ()))
     lines = (*sentences(forecast), f"{notes.source(results)}.")
@@ -47,18 +54,18 @@ def listing(forecast: Forecast, results: Results) -> Listing:
 def sentences(forecast: Forecast) -> list[str]:
     """What every number of the table rests on."""
     predictions = forecast.predictions
-    targets = list({id(one.target): one.target for one in predictions}.values())
+    targets = list({id(prediction.target): prediction.target for prediction in predictions}.values())
     lines = networks(predictions)
     lines += [f"{text}: {', '.join(sorted(names))}." for text, names in _fusions(predictions).items()]
     lines.append(
         "Weak scaling: the batch per worker is constant. Exposed: what communication adds to a step; waiting: for the "
         "slowest worker; on the wire: seconds of a step with a collective in flight."
     )
-    if any(target.one.repeats >= 3 for target in targets):
+    if any(target.alone.repeats >= 3 for target in targets):
         lines.append(f"{BRACKETS}{INTERVALS}")
-    if few := [target.label for target in targets if target.one.repeats < 3]:
+    if few := [target.label for target in targets if target.alone.repeats < 3]:
         lines.append(f"No interval with fewer than 3 repeats of one worker: {'; '.join(dict.fromkeys(few))}.")
-    if guessed := [target.label for target in targets if not target.one.noted]:
+    if guessed := [target.label for target in targets if not target.alone.noted]:
         lines.append(
             "**Gradient arrival times were not recorded** (older records): assumed evenly spread over backward. "
             f"{'; '.join(dict.fromkeys(guessed))}."
@@ -70,9 +77,9 @@ def sentences(forecast: Forecast) -> list[str]:
 def networks(predictions: Sequence[Prediction]) -> list[str]:
     """`Network: given. Between workers 5 us and 25 Gbit/s.`, with whose it is where there are several."""
     whose: dict[str, dict[str, None]] = {}
-    for one in predictions:
-        text = f"{one.network.source}. {network_text(one.network)}"
-        whose.setdefault(text, {})[str(one.target.row["framework"])] = None
+    for prediction in predictions:
+        text = f"{prediction.network.source}. {network_text(prediction.network)}"
+        whose.setdefault(text, {})[str(prediction.target.row["framework"])] = None
     several = len(whose) > 1
     return [
         f"Network of {', '.join(names)}: {text}." if several else f"Network: {text}." for text, names in whose.items()
@@ -88,7 +95,9 @@ def _computing(forecast: Forecast) -> list[str]:
     if forecast.crowding != 1.0:
         where = f", by {forecast.crowding_pairs} pair(s) of runs in this study" if forecast.crowding_pairs else ""
         lines.append(f"Workers that share a host compute {forecast.crowding:.2f} x as long as one alone{where}.")
-    if any(one.target.row["device"] == "cpu" and not one.network.busy for one in forecast.predictions):
+    if any(
+        prediction.target.row["device"] == "cpu" and not prediction.network.busy for prediction in forecast.predictions
+    ):
         lines.append(
             "Communication is assumed to use no computing cores. On a CPU it does: a network probe in the study "
             "measures how much."
@@ -99,7 +108,7 @@ def _computing(forecast: Forecast) -> list[str]:
 def _checks(checked: Sequence[Checked]) -> list[str]:
     if not checked:
         return []
-    by_algorithm = {one.prediction.algorithm: 0 for one in checked}
+    by_algorithm = {check.prediction.algorithm: 0 for check in checked}
     lines = [
         f"{name.replace('_', ' and ')}: {against.summary([c for c in checked if c.prediction.algorithm == name])}"
         for name in by_algorithm
@@ -113,8 +122,8 @@ def _checks(checked: Sequence[Checked]) -> list[str]:
 def _fusions(predictions: Sequence[Prediction]) -> dict[str, set[str]]:
     """How gradients are fused, in words -> of whom."""
     fusions: dict[str, set[str]] = {}
-    for one in predictions:
-        fusions.setdefault(fusion_text(one.target.fusion), set()).add(str(one.target.row["framework"]))
+    for prediction in predictions:
+        fusions.setdefault(fusion_text(prediction.target.fusion), set()).add(str(prediction.target.row["framework"]))
     return fusions
 
 

@@ -54,12 +54,19 @@ def attribution(results: Results) -> Listing | None:
     every = attributions(results)
     if not every:
         return None
-    present = [part for part in PARTS if any(part == one.name for attributed in every for one in attributed.parts)]
+    present = [part for part in PARTS if any(part == share.name for attributed in every for share in attributed.parts)]
     rows = []
-    for one in every:
-        parts = {part.name: _part(part) for part in one.parts}
+    for attributed in every:
+        parts = {part.name: _part(part) for part in attributed.parts}
         cells = [parts.get(part, "") for part in present]
-        rows.append((*_who(one.row, results), f"{100 * one.efficiency:.1f} %", f"{100 * one.lost:.1f} %", *cells))
+        rows.append(
+            (
+                *_who(attributed.row, results),
+                f"{100 * attributed.efficiency:.1f} %",
+                f"{100 * attributed.lost:.1f} %",
+                *cells,
+            )
+        )
     meanings = "; ".join(f"{name_of(part, results)}: {MEANINGS[part]}" for part in present)
     lines = [
         "Percent of linear speed-up over the baseline. The parts add up to the loss; a negative part is a gain. "
@@ -67,23 +74,27 @@ def attribution(results: Results) -> Listing | None:
         f"{meanings[0].upper()}{meanings[1:]}.",
         "Phases are shares of instrumented steps, taken as shares of the timed ones.",
     ]
-    disturbed = [one for one in every if one.disturbance is not None and abs(one.disturbance) > DISTURBED]
+    disturbed = [
+        attributed
+        for attributed in every
+        if attributed.disturbance is not None and abs(attributed.disturbance) > DISTURBED
+    ]
     if disturbed:
-        worst = max(disturbed, key=lambda one: abs(one.disturbance or 0.0))
+        worst = max(disturbed, key=lambda attributed: abs(attributed.disturbance or 0.0))
         lines.append(
             f"Of {len(disturbed)} of {len(every)} rows instrumented steps differed from timed ones by more than "
             f"{100 * DISTURBED:.0f} %, at most {100 * (worst.disturbance or 0.0):+.0f} %: their parts are less certain."
         )
     lines += untimed(results)
-    for why in dict.fromkeys(one.why for one in every if one.why):
-        lines.append(f"All not attributed, because {why}: {sum(one.why == why for one in every)} rows.")
+    for why in dict.fromkeys(attributed.why for attributed in every if attributed.why):
+        lines.append(f"All not attributed, because {why}: {sum(attributed.why == why for attributed in every)} rows.")
     header = ("configuration", "batch", "efficiency", "lost", *(name_of(part, results) for part in present))
     return _listing("Lost efficiency by cause", header, rows, lines, results)
 
 
 def untimed(results: Results) -> list[str]:
     """That some pipelines' bubbles are less sure, if so."""
-    count = sum(not one.timed and one.idle is not None for one in steps(results).values())
+    count = sum(not step.timed and step.idle is not None for step in steps(results).values())
     if not count:
         return []
     return [
@@ -100,9 +111,9 @@ def name_of(part: str, results: Results) -> str:
 def bottleneck(results: Results) -> Listing | None:
     """What takes most of each configuration's step."""
     every = bottlenecks(results)
-    if not any(one.shares for one in every):
+    if not any(limited.shares for limited in every):
         return None
-    rows = [(*_who(one.row, results), one.kind, one.evidence) for one in every]
+    rows = [(*_who(limited.row, results), limited.kind, limited.evidence) for limited in every]
     lines = [
         "The bottleneck is whichever takes the largest share of a step. Memory: updating the weights, computing whose "
         "lower roof is memory, or out of memory. Launch: what of forward and backward no batch size changes, by the "
@@ -119,8 +130,8 @@ def remedy(results: Results) -> Listing | None:
         return None
     rows = []
     for every in listed:
-        shown = [one.sentence for one in every[:MOST_REMEDIES]]
-        halved = next((_bound(one) for one in every if one.way == HALVE), "")
+        shown = [suggested.sentence for suggested in every[:MOST_REMEDIES]]
+        halved = next((_bound(suggested) for suggested in every if suggested.way == HALVE), "")
         rows.append((*_who(every[0].row, results), *shown, *[""] * (MOST_REMEDIES - len(shown)), halved))
     lines = [
         "Upper bounds, each by itself (Amdahl): 1 / (1 - the share of a step that it saves) - 1. Assumed: the rest of "
@@ -133,16 +144,16 @@ def remedy(results: Results) -> Listing | None:
 def utilisation(results: Results) -> Listing | None:
     """Model FLOP/s of each configuration; None where no FLOPs were counted."""
     every = utilisations(results)
-    counted = [one for one in every if one.flops_per_second is not None]
+    counted = [used for used in every if used.flops_per_second is not None]
     if not counted:
         return None
     rows = []
-    for one in counted:
-        peak = "not measured" if one.peak_flops_per_second is None else giga(one.peak_flops_per_second)
-        share = "" if one.share is None else percent(one.share)
-        intensity = "not counted" if one.intensity is None else number(one.intensity)
-        roof = "" if one.roof is None else giga(one.roof) + (" (memory)" if one.under_memory else "")
-        rows.append((*_who(one.row, results), giga(one.flops_per_second or 0.0), peak, share, intensity, roof))
+    for used in counted:
+        peak = "not measured" if used.peak_flops_per_second is None else giga(used.peak_flops_per_second)
+        share = "" if used.share is None else percent(used.share)
+        intensity = "not counted" if used.intensity is None else number(used.intensity)
+        roof = "" if used.roof is None else giga(used.roof) + (" (memory)" if used.under_memory else "")
+        rows.append((*_who(used.row, results), giga(used.flops_per_second or 0.0), peak, share, intensity, roof))
     lines = [
         "GFLOP/s of one worker: 3 x the forward FLOPs of a sample (matrix products, convolutions, attention; two a "
         "multiply-add) x its samples a second. Peak: the fastest matrix product in this precision that any run of the "
@@ -151,7 +162,7 @@ def utilisation(results: Results) -> Listing | None:
         "use; an estimate, too low where caches hold the model. Roof: the lower of peak and intensity x the measured "
         "bandwidth of memory.",
     ]
-    if too_fast := sum(one.share is not None and one.share > 1.0 for one in counted):
+    if too_fast := sum(used.share is not None and used.share > 1.0 for used in counted):
         lines.append(
             f"**{too_fast} above their peak**: the microbenchmark did not reach what training does, or the model needs "
             "fewer FLOPs than were counted. Their utilisation is not meaningful."
@@ -164,28 +175,28 @@ def utilisation(results: Results) -> Listing | None:
 
 def frontier(results: Results) -> Listing | None:
     """Memory by batch of each family that has several sizes, or of which something was out of memory."""
-    every_family = [one for model in results.models for one in families(results, model)]
-    every = [one for one in every_family if len(one.batches) > 1 or one.out]
+    every_family = [family for model in results.models for family in families(results, model)]
+    every = [family for family in every_family if len(family.batches) > 1 or family.out]
     if not every:
         return None
     rows = []
-    for one in every:
-        fixed, slope = (number(part / 1e6) for part in one.line) if one.line else ("", "")
-        out = "none" if one.smallest_out is None else str(one.smallest_out)
+    for family in every:
+        fixed, slope = (number(part / 1e6) for part in family.line) if family.line else ("", "")
+        out = "none" if family.smallest_out is None else str(family.smallest_out)
         between = ""
-        if one.smallest_out is not None and one.largest and one.line:
-            low, high = one.bytes_at(one.largest), one.bytes_at(one.smallest_out)
+        if family.smallest_out is not None and family.largest and family.line:
+            low, high = family.bytes_at(family.largest), family.bytes_at(family.smallest_out)
             between = f"{number((low or 0) / 1e6)} to {number((high or 0) / 1e6)}"
         grown = ""
-        if one.growth:
-            before, after, ratio = one.growth
+        if family.growth:
+            before, after, ratio = family.growth
             bounds = (
                 "" if ratio.low is None else f" [{100 * (ratio.low - 1):+.0f}, {100 * ((ratio.high or 0) - 1):+.0f}]"
             )
             grown = f"{100 * (ratio.mean - 1):+.0f} %{bounds} from {before} to {after}"
-        name = (f"{one.about['model']}, " if _several(results) else "") + one.series
-        searched = " (searched)" if one.searched and one.searched == one.largest else ""
-        rows.append((name, f"{one.largest or 'none'}{searched}", out, fixed, slope, between, grown))
+        name = (f"{family.about['model']}, " if _several(results) else "") + family.series
+        searched = " (searched)" if family.searched and family.searched == family.largest else ""
+        rows.append((name, f"{family.largest or 'none'}{searched}", out, fixed, slope, between, grown))
     lines = [
         "Peak bytes of one worker = fixed + per sample x batch, by the line through the sizes that were run. What a "
         "worker's memory can hold lies between the line at the largest batch that fitted and at the smallest that did "
@@ -196,9 +207,9 @@ def frontier(results: Results) -> Listing | None:
     return _listing("Memory against batch", header, rows, lines, results)
 
 
-def _bound(one: Remedy) -> str:
+def _bound(suggested: Remedy) -> str:
     """`at most +4.0 % (fp16 was measured: -10 % [-14, -7])`."""
-    return f"at most +{percent(one.gain)}" + (f" ({one.but})" if one.but else "")
+    return f"at most +{percent(suggested.gain)}" + (f" ({suggested.but})" if suggested.but else "")
 
 
 def _part(part: Part) -> str:

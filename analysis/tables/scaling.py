@@ -35,9 +35,9 @@ def listing(results: Results) -> list[Listing]:
 def declined(results: Results) -> list[str]:
     """Why families have no law: a sentence for each reason, with the first that it is true of."""
     series_of: dict[str, list[str]] = {}
-    for one in comparisons(results):
-        if one.why:
-            series_of.setdefault(one.why, []).append(f"{one.family.model}, {one.family.label}")
+    for comparison in comparisons(results):
+        if comparison.why:
+            series_of.setdefault(comparison.why, []).append(f"{comparison.family.model}, {comparison.family.label}")
     lines = [
         f"No scaling law of {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {why}."
         for why, names in series_of.items()
@@ -52,12 +52,12 @@ def laws(results: Results) -> Listing | None:
     if not every:
         return None
     rows = []
-    for one in (one for one in every if isinstance(one, Comparison)):
-        for place, fit in enumerate(one.fits):
-            name = f"{one.family.model}, {one.family.label}" if place == 0 else ""
-            verdict = "best" if place == 0 else "tied (95 %)" if place < one.alike else ""
+    for comparison in (comparison for comparison in every if isinstance(comparison, Comparison)):
+        for place, fit in enumerate(comparison.fits):
+            name = f"{comparison.family.model}, {comparison.family.label}" if place == 0 else ""
+            verdict = "best" if place == 0 else "tied (95 %)" if place < comparison.alike else ""
             errors = (f"{100 * fit.error:.1f} %", f"{100 * fit.held_out[-1]:+.1f} %", f"{100 * fit.misfit:.1f} %")
-            counts = ", ".join(f"{count:.0f}" for count in one.family.workers) if place == 0 else ""
+            counts = ", ".join(f"{count:.0f}" for count in comparison.family.workers) if place == 0 else ""
             rows.append((name, counts, fit.law.name, verdict, *errors, fit.formula))
     lines = [
         "Worker-seconds of a sample as a sum of terms in the worker count n, fitted to relative errors with no "
@@ -85,8 +85,8 @@ def predictions(results: Results) -> Listing | None:
     """Throughput and efficiency at counts that were not run."""
     points = extrapolated(results)
     rows = [
-        (f"{one.family.model}, {one.family.label}", f"{at.workers:,}", one.best.law.name, _bounded(at), _efficiency(at))
-        for one, every, _ in points for at in every
+        (f"{law.family.model}, {law.family.label}", f"{at.workers:,}", law.best.law.name, _bounded(at), _efficiency(at))
+        for law, every, _ in points for at in every
     ]  # fmt: skip
     if not rows:
         return None
@@ -105,14 +105,16 @@ def predictions(results: Results) -> Listing | None:
 def returns(results: Results) -> Listing | None:
     """What each further worker returned as measured, and the knee where there is a law."""
     every = comparisons(results)
-    knees = {id(one.family): turn for one, _, turn in extrapolated(results)}
+    knees = {id(extrapolation.family): turn for extrapolation, _, turn in extrapolated(results)}
     rows = []
-    for one in every:
-        steps = knee.returns(one.family)
-        if steps or id(one.family) in knees:
-            turn = knees.get(id(one.family))
+    for extrapolation in every:
+        steps = knee.returns(extrapolation.family)
+        if steps or id(extrapolation.family) in knees:
+            turn = knees.get(id(extrapolation.family))
             text = turn.text if turn else "no law"
-            rows.append((f"{one.family.model}, {one.family.label}", "; ".join(map(_step, steps)), text))
+            rows.append(
+                (f"{extrapolation.family.model}, {extrapolation.family.label}", "; ".join(map(_step, steps)), text)
+            )
     if not rows:
         return None
     lines = [
@@ -131,15 +133,15 @@ def cost(results: Results) -> Listing | None:
     priced, several = False, len(results.models) > 1
     for model in results.models:
         for point in pareto.points(results, model):
-            one = point.of
-            priced |= one.price is not None
-            hours = number(one.worker_hours) + (
-                "" if one.low is None else f" [{number(one.low)}, {number(one.high or 0.0)}]"
+            costing = point.of
+            priced |= costing.price is not None
+            hours = number(costing.worker_hours) + (
+                "" if costing.low is None else f" [{number(costing.low)}, {number(costing.high or 0.0)}]"
             )
-            money = number(one.money) if one.money is not None else one.why
+            money = number(costing.money) if costing.money is not None else costing.why
             place = point.place + (f" by {point.by}" if point.by and point.place == pareto.BEATEN else "")
-            name = f"{model}, {one.row['series']}" if several else str(one.row["series"])
-            rows.append((name, str(one.row["batch"]), f"{number(one.seconds)} s", hours, money, place))
+            name = f"{model}, {costing.row['series']}" if several else str(costing.row["series"])
+            rows.append((name, str(costing.row["batch"]), f"{number(costing.seconds)} s", hours, money, place))
     if not rows:
         return None
     lines = [
@@ -163,7 +165,7 @@ def next_ones(results: Results) -> Listing | None:
         "First what decides the winner of a model, if at most 30 repeats do; then the worker count that reduces most "
         "the uncertainty at four times the largest count measured; where no family has four counts, the next count.",
     ]
-    rows = [(one.rule, one.sentence) for one in suggested]
+    rows = [(suggestion.rule, suggestion.sentence) for suggestion in suggested]
     return _listing("Most worth measuring next", ("what for", "what"), rows, lines, results)
 
 

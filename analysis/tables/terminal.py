@@ -61,9 +61,11 @@ def _warn(results: Results, console: Console) -> None:
     """Every finding in one or two sentences, the worst first, and what the machine was like meanwhile."""
     warnings = findings.all_findings(results)
     console.print(Text("\nWarnings" if warnings else "\nNo warnings", style="bold"))
-    for one in warnings[:MOST_WARNINGS]:
-        flaw = f" ({one.flaw})" if one.published else ""
-        words = Text.assemble((one.severity, STYLES[one.severity]), ": ", (one.title, "bold"), flaw, ". ", one.text)
+    for warning in warnings[:MOST_WARNINGS]:
+        flaw = f" ({warning.flaw})" if warning.published else ""
+        words = Text.assemble(
+            (warning.severity, STYLES[warning.severity]), ": ", (warning.title, "bold"), flaw, ". ", warning.text
+        )
         console.print(Padding(words, (0, 0, 0, 2)))
     more = len(warnings) - MOST_WARNINGS
     _say([*([f"and {more} more: see report.html"] if more > 0 else []), *warned.machine(results)], console)

@@ -60,8 +60,8 @@ def bottlenecks(results: Results) -> list[Bottleneck]:
     """Of every configuration, in the order of results.configurations."""
     every = steps.steps(results)
     lines = kernels.lines(results)
-    lost = {str(one.row["configuration"]): one for one in attribution.attributions(results)}
-    used = {str(one.row["configuration"]): one for one in utilisations(results)}
+    lost = {str(attributed.row["configuration"]): attributed for attributed in attribution.attributions(results)}
+    used = {str(utilisation.row["configuration"]): utilisation for utilisation in utilisations(results)}
     judged = []
     for row in results.rows:
         name = str(row["configuration"])

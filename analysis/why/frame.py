@@ -31,11 +31,15 @@ def attribution(results: Results) -> pd.DataFrame:
     kept = ("baseline", "efficiency", "lost")
     columns = [*kept, *(f"{part}_{what}" for part in PARTS for what in ("lost", "low", "high")), "disturbance", "why"]
     rows = []
-    for one in attributions(results):
-        row = _named(one.row) | {"baseline": one.baseline, "efficiency": one.efficiency, "lost": one.lost}
-        for part in one.parts:
+    for attributed in attributions(results):
+        row = _named(attributed.row) | {
+            "baseline": attributed.baseline,
+            "efficiency": attributed.efficiency,
+            "lost": attributed.lost,
+        }
+        for part in attributed.parts:
             row |= {f"{part.name}_lost": part.lost, f"{part.name}_low": part.low, f"{part.name}_high": part.high}
-        rows.append(row | {"disturbance": one.disturbance, "why": one.why})
+        rows.append(row | {"disturbance": attributed.disturbance, "why": attributed.why})
     return _frame(rows, columns)
 
 
@@ -43,9 +47,10 @@ def bottleneck(results: Results) -> pd.DataFrame:
     """The kind, its evidence, and what share of a step goes where."""
     shares = {kind: f"{kind.replace(' ', '_')}_share" for kind in SHARES}
     rows = [
-        _named(one.row) | {"status": one.row["status"], "bottleneck": one.kind, "evidence": one.evidence}
-        | {shares[kind]: share for kind, share in one.shares.items()}
-        for one in bottlenecks(results)
+        _named(limited.row)
+        | {"status": limited.row["status"], "bottleneck": limited.kind, "evidence": limited.evidence}
+        | {shares[kind]: share for kind, share in limited.shares.items()}
+        for limited in bottlenecks(results)
     ]  # fmt: skip
     return _frame(rows, ["status", "bottleneck", "evidence", *shares.values()])
 
@@ -53,8 +58,9 @@ def bottleneck(results: Results) -> pd.DataFrame:
 def remedy(results: Results) -> pd.DataFrame:
     """A row for each thing that would help a configuration, the most first: `gain` of throughput at most."""
     rows = [
-        _named(one.row) | {"remedy": one.name, "saved": one.saved, "gain_at_most": one.gain, "but": one.but}
-        for listed in remedies(results).values() for one in listed
+        _named(remedy.row)
+        | {"remedy": remedy.name, "saved": remedy.saved, "gain_at_most": remedy.gain, "but": remedy.but}
+        for listed in remedies(results).values() for remedy in listed
     ]  # fmt: skip
     return _frame(rows, ["remedy", "saved", "gain_at_most", "but"])
 
@@ -64,11 +70,11 @@ def utilisation(results: Results) -> pd.DataFrame:
     columns = ["model_flops_per_second", "peak_flops_per_second", "utilisation", "peak_bytes_per_second", "intensity",
                "ridge", "roof_flops_per_second", "why"]  # fmt: skip
     rows = [
-        _named(one.row) | dict(zip(columns, (
-            one.flops_per_second, one.peak_flops_per_second, one.share, one.peak_bytes_per_second, one.intensity,
-            one.ridge, one.roof, one.why,
+        _named(used.row) | dict(zip(columns, (
+            used.flops_per_second, used.peak_flops_per_second, used.share, used.peak_bytes_per_second, used.intensity,
+            used.ridge, used.roof, used.why,
         ), strict=True))
-        for one in utilisations(results)
+        for used in utilisations(results)
     ]  # fmt: skip
     return _frame(rows, columns)
 
@@ -79,12 +85,13 @@ def frontier(results: Results) -> pd.DataFrame:
                "fixed_bytes", "bytes_per_sample", "peak_memory_bytes", "bytes_at_out_of_memory", "growth",
                "growth_low", "growth_high"]  # fmt: skip
     rows = []
-    for one in families(results):
-        fixed, slope = one.line or (None, None)
-        grown = one.growth[2] if one.growth else None
-        rows.append(_named(one.about) | dict(zip(columns, (
-            _list(one.batches), one.largest, one.smallest_out, _list(one.out), _list(one.implied), fixed, slope,
-            max(one.peaks, default=None), None if one.smallest_out is None else one.bytes_at(one.smallest_out),
+    for family in families(results):
+        fixed, slope = family.line or (None, None)
+        grown = family.growth[2] if family.growth else None
+        rows.append(_named(family.about) | dict(zip(columns, (
+            _list(family.batches), family.largest, family.smallest_out, _list(family.out), _list(family.implied),
+            fixed, slope, max(family.peaks, default=None),
+            None if family.smallest_out is None else family.bytes_at(family.smallest_out),
             *((grown.mean, grown.low, grown.high) if grown else (None,) * 3),
         ), strict=True)))  # fmt: skip
     return _frame(rows, columns).drop(columns="batch")

@@ -89,7 +89,7 @@ class Family:
 
 def families(results: Results, model: str | None = None) -> list[Family]:
     """Of one model or all, in the order of their series; those of which no memory is known are left out."""
-    return [one for one in _every(results) if model is None or one.about["model"] == model]
+    return [family for family in _every(results) if model is None or family.about["model"] == model]
 
 
 @once
@@ -101,7 +101,7 @@ def _every(results: Results) -> list[Family]:
     searching = results.trials[(results.trials["find"] == FIND_MAX) & (results.trials.status == "ok")]
     searches = as_rows(searching, TrialRow)
     families = [_family(rows, searches) for rows in groups.values()]
-    return [one for one in families if one.rows or one.out]
+    return [family for family in families if family.rows or family.out]
 
 
 def _family(rows: Sequence[Row], searches: Sequence[TrialRow]) -> Family:

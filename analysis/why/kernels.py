@@ -91,13 +91,13 @@ def lines(results: Results) -> dict[str, Fixed]:
 def fixed(every: Mapping[str, Steps]) -> dict[str, Fixed]:
     """Configuration -> what is fixed of its computing, for all that were measured with several batch sizes."""
     families: defaultdict[tuple[Any, ...], list[Steps]] = defaultdict(list)
-    for one in every.values():
-        if clean(one.row):
-            families[values_of(one.row, ALIKE)].append(one)
+    for timed in every.values():
+        if clean(timed.row):
+            families[values_of(timed.row, ALIKE)].append(timed)
     fixed_of: dict[str, Fixed] = {}
     for family in families.values():
         if line := _line(family):
-            fixed_of |= {str(one.row["configuration"]): line for one in family}
+            fixed_of |= {str(timed.row["configuration"]): line for timed in family}
     return fixed_of
 
 
@@ -105,7 +105,7 @@ ALIKE = tuple(key for key in KEYS if key not in BATCH_KEYS)
 
 
 def _line(family: Sequence[Steps]) -> Fixed | None:
-    sizes = {int(one.row["batch_per_worker"]): one for one in family}
+    sizes = {int(timed.row["batch_per_worker"]): timed for timed in family}
     if len(sizes) < 2 or max(sizes) < LEAST_RANGE * min(sizes):
         return None
     phases = tuple(phase for phase in COMPUTING if phase not in communicates_in(family[0].row))
@@ -116,8 +116,8 @@ def _line(family: Sequence[Steps]) -> Fixed | None:
     return Fixed(line.alpha_seconds, line.alpha_low, line.alpha_high, tuple(sorted(sizes)), phases)
 
 
-def _point(size: int, one: Steps, phases: Sequence[int]) -> Point:
+def _point(size: int, timed: Steps, phases: Sequence[int]) -> Point:
     """Seconds of these phases in one step."""
-    per_step = one.step_seconds * one.shares[:, list(phases)].sum(axis=1)
+    per_step = timed.step_seconds * timed.shares[:, list(phases)].sum(axis=1)
     error = float(np.std(per_step, ddof=1)) / math.sqrt(len(per_step)) if len(per_step) > 1 else None
     return Point(size, float(per_step.mean()), error)

@@ -80,17 +80,17 @@ HALVE, LARGER_BATCH = 0, 4  # of WAYS
 @once
 def remedies(results: Results) -> dict[str, list[Remedy]]:
     """Configuration -> what would help it, the most first; of those whose phases are known."""
-    lost = {str(one.row["configuration"]): one for one in attribution.attributions(results)}
+    lost = {str(attributed.row["configuration"]): attributed for attributed in attribution.attributions(results)}
     memory = {str(row["configuration"]): family for family in families(results) for row in family.rows}
     gains = gain.gains(results).dropna(subset="gain")
     narrow = {str(pair["reference"]): _measured(pair["gain"], pair["gain_low"], pair["gain_high"], pair["allreduce"])
               for pair in as_rows(gains)}  # fmt: skip
     by_configuration = {}
-    for one in bottleneck.bottlenecks(results):
-        name = str(one.row["configuration"])
-        if one.shares:
-            tried = {HALVE: narrow.get(name, ""), LARGER_BATCH: _larger(one.row, memory.get(name))}
-            by_configuration[name] = of(one, lost.get(name), tried)
+    for limit in bottleneck.bottlenecks(results):
+        name = str(limit.row["configuration"])
+        if limit.shares:
+            tried = {HALVE: narrow.get(name, ""), LARGER_BATCH: _larger(limit.row, memory.get(name))}
+            by_configuration[name] = of(limit, lost.get(name), tried)
     return by_configuration
 
 
@@ -103,7 +103,7 @@ def of(bottleneck: Bottleneck, lost: Attribution | None = None, tried: Mapping[i
         most = 1 / (1 - share) - 1
         if (judged_name := name(judged)) and most >= LEAST:
             remedies_of.append(Remedy(bottleneck.row, judged_name, share, most, (tried or {}).get(index, ""), index))
-    return sorted(remedies_of, key=lambda one: one.gain, reverse=True)
+    return sorted(remedies_of, key=lambda remedy: remedy.gain, reverse=True)
 
 
 def _larger(row: ConfigurationRow, memory: Family | None) -> str:
@@ -113,7 +113,7 @@ def _larger(row: ConfigurationRow, memory: Family | None) -> str:
     twice, out = 2 * int(row["batch_per_worker"]), memory.smallest_out
     if out is not None and out <= twice:
         return f"batch {out} was out of memory"
-    larger = [one for one in memory.rows if int(one["batch_per_worker"]) == twice]
+    larger = [larger_batch for larger_batch in memory.rows if int(larger_batch["batch_per_worker"]) == twice]
     if not larger:
         return ""
     measured = over(larger[0], row)

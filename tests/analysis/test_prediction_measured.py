@@ -51,44 +51,44 @@ def noted(folder: Path, gradients: list[list[float]] | None = None, **phases: fl
 def test_a_step_is_the_timed_one_in_the_proportions_of_the_instrumented_one(tmp_path: Path) -> None:
     """Planted: phases of 0.1 data, 0.3 forward, 0.4 backward of a step; a gradient's time is its share of backward."""
     (one,), wrong = targets(noted(plant(tmp_path, [replace(ONE, noise=0.0)])))
-    step = one.one.step
+    step = one.alone.step
     assert wrong == []
     assert step.seconds == pytest.approx(0.1)
     assert (step.before_seconds, step.backward_seconds) == pytest.approx((0.04, 0.04))
     assert step.after_seconds == pytest.approx(0.02)
     assert [size for size, _ in step.gradients] == [4e6, 1e6, 100]
     assert [seconds for _, seconds in step.gradients] == pytest.approx([0.01, 0.02, 0.04])
-    assert one.one.noted and one.one.repeats == 3 and one.one.samples == 32
-    assert one.one.variation == pytest.approx(0.02, rel=0.5)
+    assert one.alone.noted and one.alone.repeats == 3 and one.alone.samples == 32
+    assert one.alone.variation == pytest.approx(0.02, rel=0.5)
 
 
 def test_gradients_are_scaled_to_the_backward_that_was_timed(tmp_path: Path) -> None:
     slow = [[size, 3 * seconds] for size, seconds in GRADIENTS]
     (one,), _ = targets(noted(plant(tmp_path, [replace(ONE, noise=0.0)]), slow))
-    assert [seconds for _, seconds in one.one.step.gradients] == pytest.approx([0.01, 0.02, 0.04])
+    assert [seconds for _, seconds in one.alone.step.gradients] == pytest.approx([0.01, 0.02, 0.04])
 
 
 def test_of_a_step_that_accumulates_only_the_last_backward_sends(tmp_path: Path) -> None:
     four = replace(ONE, noise=0.0, keys=(("accumulation", 4),))
     (one,), _ = targets(noted(plant(tmp_path, [four])))
-    assert one.one.step.backward_seconds == pytest.approx(0.01)
-    assert one.one.step.before_seconds == pytest.approx(0.07)
-    assert one.one.step.gradients[-1][1] == pytest.approx(0.01)
+    assert one.alone.step.backward_seconds == pytest.approx(0.01)
+    assert one.alone.step.before_seconds == pytest.approx(0.07)
+    assert one.alone.step.gradients[-1][1] == pytest.approx(0.01)
 
 
 def test_older_records_are_taken_to_make_their_gradients_evenly(tmp_path: Path) -> None:
     (one,), _ = targets(plant(tmp_path, [ONE]))
-    sizes, seconds = zip(*one.one.step.gradients, strict=True)
-    assert not one.one.noted and sum(sizes) == pytest.approx(4 * 11_181_642)
+    sizes, seconds = zip(*one.alone.step.gradients, strict=True)
+    assert not one.alone.noted and sum(sizes) == pytest.approx(4 * 11_181_642)
     gaps = [b - a for a, b in itertools.pairwise((0.0, *seconds))]
-    assert max(gaps) == pytest.approx(min(gaps)) and seconds[-1] == pytest.approx(one.one.step.backward_seconds)
+    assert max(gaps) == pytest.approx(min(gaps)) and seconds[-1] == pytest.approx(one.alone.step.backward_seconds)
 
 
 def test_whose_step_stands_for_a_frameworks_worker(tmp_path: Path) -> None:
     plain = Planted("single", speed=300.0)
     ddp = Planted("torch_ddp", workers=2, allreduce="fp16", speed=500.0)
     found, wrong = targets(plant(tmp_path, [plain, ONE, TWO, ddp]))
-    bases = {target.row["framework"]: target.one.configuration for target in found}
+    bases = {target.row["framework"]: target.alone.configuration for target in found}
     assert bases["horovod"].startswith("horovod-") and bases["torch_ddp"].startswith("single-") and not wrong
     assert {t.row["framework"]: t.fusion for t in found} == {"horovod": HOROVOD, "torch_ddp": DDP}
     assert {t.row["framework"]: t.wires for t in found} == {"horovod": ("fp32",), "torch_ddp": ("fp16",)}

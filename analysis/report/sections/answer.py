@@ -80,9 +80,11 @@ def trust(findings: list[Finding], results: Results) -> Text:
     """The warnings in a line that leads to the next section."""
     if not (results.configurations.n > 0).any():
         return Text("No trial is ok, so there are no results. The next section states why.", content.WRONG)
-    severities = [one.severity for one in findings]
+    severities = [finding.severity for finding in findings]
     wrong, doubts = severities.count(WRONG), severities.count(DOUBT)
-    titles = list(dict.fromkeys(one.title for one in findings if one.severity in (WRONG, DOUBT) or not wrong + doubts))
+    titles = list(
+        dict.fromkeys(finding.title for finding in findings if finding.severity in (WRONG, DOUBT) or not wrong + doubts)
+    )
     more = [f"{len(titles) - MOST_TITLES} more"] if len(titles) > MOST_TITLES else []
     named = "; ".join([*titles[:MOST_TITLES], *more])
     if not wrong + doubts:

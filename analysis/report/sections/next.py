@@ -37,7 +37,7 @@ def section(material: Material) -> Section:
 
 
 def _worth(results: Results) -> Iterator[Part]:
-    worth = [f"{one.rule}: {one.sentence}" for one in suggestions(results, comparisons(results))]
+    worth = [f"{suggestion.rule}: {suggestion.sentence}" for suggestion in suggestions(results, comparisons(results))]
     if worth:
         yield Text("**Most worth measuring next**, in this order:")
         yield Bullets(tuple(worth))

@@ -12,8 +12,8 @@ from analysis.tables import published
 def section(material: Material) -> Section:
     claims = side_by_side.table(material.results)
     grids = published.listing(material.results)
-    parts: list[Part] = [of_listing(one, "published.csv", claims) for one in grids if one.rows]
-    parts += [Text(note, "note") for one in grids if not one.rows for note in one.notes]
+    parts: list[Part] = [of_listing(grid, "published.csv", claims) for grid in grids if grid.rows]
+    parts += [Text(note, "note") for grid in grids if not grid.rows for note in grid.notes]
     verdicts = claims.verdict.value_counts().to_dict() if len(claims) else {}
     verdict_text = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
     lead = (

@@ -43,7 +43,7 @@ def section(material: Material) -> Section:
 
 
 def lead(findings: list[Finding], results: Results) -> str:
-    counts = {kind: sum(one.severity == kind for one in findings) for kind in TONES}
+    counts = {kind: sum(finding.severity == kind for finding in findings) for kind in TONES}
     counted = ", ".join(count(number, kind) for kind, number in counts.items() if number and kind != "wrong")
     wrong = f"{counts['wrong']} wrong" if counts["wrong"] else ""
     none = "No warnings." if (results.configurations.n > 0).any() else "Nothing was measured."
@@ -80,10 +80,14 @@ def _warnings(findings: list[Finding], results: Results) -> Iterator[Part]:
         text = "Nothing was measured, so nothing was checked." if none else f"No warnings. {wide}".strip()
         yield Text(text, GOOD if not none and not wide else "note")
     names = {str(row["configuration"]): _name(row) for row in results.rows}
-    for one in findings:
-        yield Text(f"**{one.title}.** {one.text}", TONES[one.severity], f"{one.severity} {_flaw(one)}".strip())
-        if len(one.configurations) > 1:
-            known = [names.get(name, name) for name in one.configurations]
+    for finding in findings:
+        yield Text(
+            f"**{finding.title}.** {finding.text}",
+            TONES[finding.severity],
+            f"{finding.severity} {_flaw(finding)}".strip(),
+        )
+        if len(finding.configurations) > 1:
+            known = [names.get(name, name) for name in finding.configurations]
             yield Fold(f"{count(len(known), 'configuration')} concerned", (Bullets(_first(known)),))
 
 
@@ -93,8 +97,8 @@ def _scope(results: Results) -> Iterator[Part]:
         yield Text(scope.sentence(Evidence(results)))
 
 
-def _flaw(one: Finding) -> str:
-    return one.flaw if one.flaw[:1] == "F" and one.flaw[1:].isdigit() else ""
+def _flaw(finding: Finding) -> str:
+    return finding.flaw if finding.flaw[:1] == "F" and finding.flaw[1:].isdigit() else ""
 
 
 def _name(row: ConfigurationRow) -> str:
@@ -142,7 +146,9 @@ def _failed(results: Results) -> Iterator[Part]:
     cause = outcomes.words(bad) + bad.reason.fillna("").map(lambda reason: f": {reason}" if reason else "")
     rows, messages = [], []
     for why, group in bad.groupby(cause, sort=False):
-        where = list(dict.fromkeys(names.get(str(one), str(one)) for one in group.configuration))
+        where = list(
+            dict.fromkeys(names.get(str(configuration), str(configuration)) for configuration in group.configuration)
+        )
         more = f" and {len(where) - MOST_NAMES} more" if len(where) > MOST_NAMES else ""
         rows.append((str(why), str(len(group)), "; ".join(where[:MOST_NAMES]) + more))
         first = next((str(text) for text in group.error if pd.notna(text) and text), "")

@@ -49,7 +49,7 @@ def _part(name: str, material: Material) -> Iterator[Part]:
 
 def lead(material: Material) -> str:
     """How many configurations are held back by what."""
-    kinds = Counter(one.kind for one in bottlenecks(material.results) if one.shares)
+    kinds = Counter(bottleneck.kind for bottleneck in bottlenecks(material.results) if bottleneck.shares)
     if not kinds:
         return "Nothing can be said: no phases were measured."
     counted = [f"{kind}: {number}" for kind, number in kinds.most_common()]
