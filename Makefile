@@ -33,7 +33,7 @@ doctor: setup
 	$(RUN) python run_sweep.py --doctor $(ARGS)
 
 test: setup
-	$(RUN) python -m pytest -m "not faults and not cluster" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(RUN) python -m pytest -m "not faults and not cluster" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-quick: setup
 	$(RUN) python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -49,7 +49,7 @@ test-anywhere: setup
 # Line coverage of scaling_study and analysis, of every process that a test starts.
 coverage: setup
 	$(RUN) python -m coverage erase
-	-$(RUN) python -m coverage run -m pytest -m "not faults and not cluster" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	-$(RUN) python -m coverage run -m pytest -m "not faults and not cluster" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 	$(RUN) python -m coverage combine --quiet
 	$(RUN) python -m coverage report --skip-covered --sort=miss
 

@@ -38,7 +38,7 @@ REPEATS = 3
 TINY = """study: tiny
 parity: false
 measure: {warmup_steps: 1, min_steps: 3, min_seconds: 0}
-sweeps: [{framework: horovod, matrix: {model: [resnet8], batch_per_worker: [32], workers: [2]}}]
+sweeps: [{framework: horovod, matrix: {model: [resnet8], batch_per_worker: [32], workers: [1]}}]
 """
 
 

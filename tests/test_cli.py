@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from scaling_study import cli
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.settings import CHECKOUT
 
@@ -141,19 +142,24 @@ def test_ctrl_c_keeps_what_is_finished_says_how_to_go_on_and_leaves_nothing(tiny
 
 
 @pytest.mark.slow
-def test_a_larger_batch_than_one_out_of_memory_is_implied_and_no_failure_of_its_own(tmp_path):
+def test_a_larger_batch_than_one_out_of_memory_is_implied_and_no_failure_of_its_own(tmp_path, capsys):
     study = "study: big\nparity: false\nmeasure: {repeats: 1, max_repeats: 1}\n"
     study += "sweeps: [{framework: single, data: synthetic, model: resnet8, image_size: 100000, "
     (tmp_path / "big.yaml").write_text(study + "matrix: {batch_per_worker: [1, 2]}}]\n")
-    failed = sweep("big.yaml", "--where", "batch_per_worker=1", cwd=tmp_path)
-    assert failed.returncode == 1 and "oom: single-resnet8-b1-" in failed.stdout, "it really ran out"
-    implied = sweep("big.yaml", "--where", "batch_per_worker=2", cwd=tmp_path)
-    assert implied.returncode == 0, implied.stdout + implied.stderr
-    assert "Skipped because a smaller batch ran out of memory: 1 (--no-prune runs them)." in implied.stdout
-    assert "implied: batch_per_worker=1 was out of memory (single-resnet8-b1-" in implied.stdout
-    assert "oom (implied)" in implied.stdout
-    really = sweep("big.yaml", "--no-prune", "--where", "batch_per_worker=2", cwd=tmp_path)
-    assert really.returncode == 1 and "oom: single-resnet8-b2-" in really.stdout
+
+    def swept(*options):  # in this process: what it prints is as wide as where it prints to
+        code = cli.run_sweep([str(tmp_path / "big.yaml"), "--results", str(tmp_path / "results"), *options])
+        return code, " ".join(capsys.readouterr().out.split())
+
+    code, failed = swept("--where", "batch_per_worker=1")
+    assert code == 1 and "oom: single-resnet8-b1-" in failed, "it really ran out"
+    code, implied = swept("--where", "batch_per_worker=2")
+    assert code == 0
+    assert "Skipped because a smaller batch ran out of memory: 1 (--no-prune runs them)." in implied
+    assert "implied: batch_per_worker=1 was out of memory (single-resnet8-b1-" in implied
+    assert "oom (implied)" in implied
+    code, really = swept("--no-prune", "--where", "batch_per_worker=2")
+    assert code == 1 and "oom: single-resnet8-b2-" in really
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,77 +12,13 @@ from rich.console import Console
 
 from scaling_study import datasets, doctor, missing
 from scaling_study.doctor import FAILS, NOT_HERE, WORKS, Answer
-from scaling_study.frameworks import FRAMEWORKS, Framework
-from scaling_study.launch.attempts import Attempts
-from scaling_study.launch.supervisor import SupervisorClient
-from scaling_study.machine import Machine, this_machine
-from scaling_study.processes.process import Interruption
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.machine import Machine
 from scaling_study.study.cluster import ALONE
 
 MACHINE = Machine(2, "a CPU", 2**33, (), {name: "1.0" for table in FRAMEWORKS.values() for name in table.needs})
 COMPLETE = replace(MACHINE, libraries={**MACHINE.libraries, "torchvision": "1.0"})
 IN_JOB = replace(ALONE, in_job=True)
-CRASHES = """
-from scaling_study.worker.script import run
-
-
-def join(trial):
-    raise ValueError("the planted bug")
-
-
-if __name__ == "__main__":
-    run("torch_ddp", join, build=None)
-"""
-AGAIN = ("torch_pipeline",)  # by itself, to compare; frameworks/test_launches.py starts every one by itself
-
-
-@pytest.fixture
-def outside_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("outside_a_job")
-def test_every_answer_is_that_of_a_real_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "crash.py").write_text(CRASHES)
-    ddp = FRAMEWORKS["torch_ddp"]
-    planted = {
-        "planted_crash": Framework("", str(tmp_path / "crash.py"), ("torchrun",), ("torch",), ddp.axes),
-        "planted_missing": replace(ddp, needs=("no-such-library", "torch"), launchers=("torchrun",)),
-    }
-    for name, table in planted.items():
-        monkeypatch.setitem(FRAMEWORKS, name, table)  # type: ignore[arg-type]
-    machine = this_machine()
-    code = doctor.main(as_json=True)
-    shown = capsys.readouterr()
-    answers = {answer["what"]: answer for answer in json.loads(shown.out)}
-
-    for trial in doctor.cases(machine):
-        answer = answers[doctor._name(trial)]
-        expected = WORKS
-        if trial.launcher == "srun" or missing.reason(trial, machine, ALONE):
-            expected = NOT_HERE
-        if trial.framework == "planted_crash":
-            expected = FAILS
-        assert answer["answer"] == expected, answer
-    assert answers["planted_missing: torchrun"]["detail"] == "no-such-library is not installed: make setup"
-    assert [what for what in answers if "srun" in what] and code == 1
-    file, _, line = answers["planted_crash: torchrun"]["log"].rpartition(":")
-    assert Path(file).parent.name == "alone", "what fails beside others is tried by itself"
-    assert Path(file).read_text().splitlines()[int(line) - 1].endswith("ValueError: the planted bug")
-    assert shown.err.splitlines()[-1].endswith(f"Next: look at {file}:{line}")
-    shutil.rmtree(next(parent for parent in Path(file).parents if parent.name.startswith("scaling-study-doctor-")))
-
-    with Interruption() as interruption, SupervisorClient(tmp_path, interruption) as supervisor:
-        for trial in doctor.cases(machine):
-            answer = answers[doctor._name(trial)]
-            if trial.framework in AGAIN and answer["answer"] != NOT_HERE:
-                folder = tmp_path / trial.framework
-                folder.mkdir()
-                outcome = Attempts(supervisor).run_once(trial, folder, 600.0).outcome
-                assert (outcome.status == "ok") == (answer["answer"] == WORKS), (answer, outcome.reason)
 
 
 def test_a_missing_library_is_not_here_and_the_extra_is_named() -> None:

@@ -110,11 +110,6 @@ def facts_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[d
 # --- which controller, and from where
 
 
-def test_the_build_has_both_controllers() -> None:
-    shown = subprocess.run([BIN / "horovodrun", "--check-build"], capture_output=True, text=True).stdout
-    assert {"[X] PyTorch", "[X] MPI", "[X] Gloo"} <= {line.strip() for line in shown.splitlines()}
-
-
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_two_ranks_sum(facts_of: Callable[[str], Any], launcher: str) -> None:
     _, controller = LAUNCHERS[launcher]
@@ -147,12 +142,14 @@ def test_a_waiting_rank_yields_its_core_under_mpi(launched: Launch) -> None:
         say([os.environ["OMPI_MCA_mpi_yield_when_idle"], time.perf_counter() - began])
     """
     bare, spinning = [], []
-    for _ in range(2):  # the better of two, alternating: another process may have had the core for a moment
+    for _ in range(2):  # a second time where the first does not show it: another process may have had the core
         bare.append(launched(*HOROVODRUN, before=pinned, does=does)[:2])
         spinning.append(launched(*HOROVODRUN, before=pinned, does=does, OMPI_MCA_mpi_yield_when_idle="0")[:2])
+        best_bare, best_spinning = (min(max(s for _, s in ranks) for ranks in runs) for runs in (bare, spinning))
+        if best_bare < 0.75 * best_spinning:
+            break
     assert {setting for ranks in bare for setting, _ in ranks} == {"1"}
     assert {setting for ranks in spinning for setting, _ in ranks} == {"0"}
-    best_bare, best_spinning = (min(max(s for _, s in ranks) for ranks in runs) for runs in (bare, spinning))
     print(f"yielding takes {best_bare / best_spinning:.2f} of spinning")
     assert best_bare < 0.75 * best_spinning, (bare, spinning)  # 0.13 was seen, equal would be 1
 

@@ -1,9 +1,7 @@
-"""The network probe for real: two ranks by every launcher, a wrong result, and a study from its file to its figure."""
+"""The network probe for real: a wrong result, and a study from file to figure. By every launcher: test_launches.py."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,6 @@ from analysis.network import fit
 from scaling_study import cli
 from scaling_study.frameworks import FRAMEWORKS, ONE_RANK_HAS_NO_NETWORK
 from scaling_study.launch import launchers
-from scaling_study.machine import installed
 from scaling_study.models import NO_MODEL
 from scaling_study.ranks import started_by
 from scaling_study.records import store, validation
@@ -30,56 +27,9 @@ from scaling_study.trial import Trial
 BIN = Path(sys.executable).parent
 SCRIPT = "horovod_runs/allreduce_bandwidth.py"
 QUICK = ["--max-bytes=16384", "--max-seconds=2", "--min-steps=3", "--warmup-steps=1", "--cores-per-worker=1"]
-BY_HAND = {  # as the launchers' own users start it
-    "torchrun": ["torchrun", "--standalone", "--nproc-per-node", "2"],
-    "mpirun": ["mpirun", "-np", "2", "--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "python"],
-    "horovodrun": ["horovodrun", "-np", "2", "python"],
-    "horovodrun --gloo": ["horovodrun", "-np", "2", "--gloo", "python"],
-}
-NEEDS = {"mpirun": "mpi4py", "horovodrun": "horovod", "horovodrun --gloo": "horovod", "torchrun": "torch"}
-REPORTS = {
-    "torchrun": {"backend": "gloo"},
-    "mpirun": {"library": "Open MPI"},
-    "horovodrun": {"controller": "mpi", "operations": "host"},
-    "horovodrun --gloo": {"controller": "gloo", "operations": "host"},
-}
-
-
-def started(launcher: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    path = {"PYTHONPATH": str(CHECKOUT), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-    program, *rest = BY_HAND[launcher]
-    return subprocess.run(
-        [str(BIN / program), *rest, SCRIPT, *QUICK, *flags],
-        env={**os.environ, **path}, cwd=CHECKOUT, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
 
 
 # --- by hand ---
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("launcher", BY_HAND)
-def test_a_person_gets_the_table_they_know_and_every_rank_its_report(launcher: str, tmp_path: Path) -> None:
-    if not installed(NEEDS[launcher]):
-        pytest.skip(f"{NEEDS[launcher]} is not installed")
-    done = started(launcher, "--record", str(tmp_path))
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    for name in COLLECTIVES:
-        assert done.stdout.count(f"# {name}, cores idle") == done.stdout.count(f"# {name}, cores busy") == 1
-    assert done.stdout.count("#       size        count    type  redop  root     time   algbw   busbw #wrong") == 8
-    assert done.stdout.count("# Out of bounds values : 0 OK") == 8
-    assert done.stdout.count("# latency ") == 8, "a fit for each"
-    ranks = store.read_ranks(tmp_path, 2)
-    trial = Trial(framework="network_probe", workers=2, device="cpu", model=NO_MODEL)
-    assert validation.first_problem(trial, ranks) == ""
-    for key, value in REPORTS[launcher].items():
-        assert str(ranks[0].backend[key]).startswith(value)
-    asked = [(busy, name, size) for busy in (False, True) for name in COLLECTIVES for size in (1024, 4096, 16384)]
-    for rank in ranks:
-        assert [(row["busy"], row["collective"], row["bytes"]) for row in rank.network] == asked
-        assert all(row["correct"] and len(row["seconds"]) >= 3 for row in rank.network)
-        assert len(rank.step_seconds) == len(asked) and rank.cores and rank.samples_seen == 0
-    assert not set(ranks[0].cores) & set(ranks[1].cores) or os.cpu_count() == 1
 
 
 @pytest.mark.slow

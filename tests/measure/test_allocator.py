@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import resource
 import runpy
 import subprocess
 import sys
 
+import forked
 import pytest
 
 from scaling_study.settings import CHECKOUT
@@ -28,11 +27,13 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def faults_of(command: list[str], **environment: str) -> int:
-    """Page faults of the process and what it started."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
-    subprocess.run([sys.executable, *command], cwd=CHECKOUT, check=True, env=os.environ | environment)
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt - before
+BY_HAND = """
+import resource, runpy, sys
+sys.argv = sys.argv[1:]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+print("page faults", resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
 
 
 def test_freed_memory_stays_in_the_process() -> None:
@@ -54,7 +55,14 @@ def test_another_c_library_is_refused_with_the_way_out(monkeypatch: pytest.Monke
 @pytest.mark.slow
 def test_a_script_by_hand_keeps_its_memory_unless_told_otherwise() -> None:
     """A step of this model and batch frees some 100 MB; five steps fault them in again, page by page."""
-    script = ["data_parallel/single.py", "--model", "resnet8", "--batch-per-worker", "256", "--steps", "5"]
-    script += ["--warmup-steps", "1", "--data", "synthetic", "--device", "cpu", "--cores-per-worker", "1"]
-    fixed, system = (faults_of([*script, *kind]) for kind in ([], ["--allocator", "system"]))
+    flags = ["--model", "resnet8", "--batch-per-worker", "128", "--steps", "5", "--warmup-steps", "1"]
+    flags += ["--data", "synthetic", "--device", "cpu", "--cores-per-worker", "1"]
+
+    def faults(*kind: str) -> int:
+        script = CHECKOUT / "data_parallel" / "single.py"
+        done = forked.run([sys.executable, "-c", BY_HAND, script, *flags, *kind])
+        assert done.returncode == 0, done.stderr
+        return int(done.stdout.rpartition("page faults ")[2])
+
+    fixed, system = faults(), faults("--allocator", "system")
     assert fixed < 0.8 * system, (fixed, system)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 
 from analysis import figures
+from analysis.execution.lost_parts import NOTHING
 from analysis.findings import noise
 from analysis.frames import results as analysis_results
 from scaling_study.errors import StudyError
@@ -128,11 +129,15 @@ def test_the_driver_runs_it_as_planned_and_records_how_often_it_was_meant_to(
 
 
 @pytest.mark.slow
-def test_a_short_real_study_shows_the_floor_of_its_sentinel(
+def test_a_short_study_shows_the_floor_of_its_sentinel(
     plan_of: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Really trained; one more repeat of the sentinel for each other trial instead of ten."""
+    """Really launched, with a script that trains nothing; one repeat of the sentinel for each other trial, not ten."""
     monkeypatch.setattr(sentinel, "EVERY", 1)
+    monkeypatch.setenv("SECONDS", "0")
+    monkeypatch.setenv("SPREAD", "0.05")
+    second = replace(planted_sweeps.TABLE["single"], script=planted_sweeps.framework("take_a_second").script)
+    monkeypatch.setitem(planted_sweeps.TABLE, "single", second)
     made = plan_of(REAL)
     seen, _ = planted_sweeps.run(made, tmp_path)
     ours = [place for place, id in enumerate(seen.started) if id.startswith(made.sentinel)]
@@ -140,5 +145,6 @@ def test_a_short_real_study_shows_the_floor_of_its_sentinel(
     done = analysis_results.read(tmp_path)
     least = noise.floor(noise.table(done))
     assert least is not None and (least.sentinel, least.repeats) == (True, 4) and 0 < least.low < least.spread
-    words = " ".join(text.get_text() for text in figures.draw(done)["drift"].findobj(Text))
+    drawn = figures.of_kind("drift", dict(figures.kinds(done))["drift"], done, NOTHING)["drift"]
+    words = " ".join(text.get_text() for text in drawn.findobj(Text))
     assert "one standard deviation between repeats of the sentinel" in words.replace("\n", " ")
