@@ -42,7 +42,7 @@ class NoData(Exception):
 class Data:
     """What `data: auto` means here, and why."""
 
-    name: str  # cifar10, cola, wikitext2, images or synthetic
+    name: str  # cifar10, cola, wikitext2, wikitext2_bpe, images or synthetic
     why: str
 
 
@@ -72,17 +72,26 @@ def packed_wikitext2() -> Path:
     return CACHE / f"wikitext2-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"
 
 
+def packed_wikitext2_bpe() -> Path:
+    """Where the text lies as numbers of byte pairs; a folder, since the tokenizer lies beside them."""
+    words = packed_wikitext2()
+    return words.with_name(words.name.replace("wikitext2-", "wikitext2_bpe-", 1))
+
+
 def wikitext2_file() -> Path | None:
     """The file of the training text, where there is one."""
     root = data_root().resolve()
     return next((root / name for name in WIKITEXT2_FILES if (root / name).is_file()), None)
 
 
-FOLDERS = {"cifar10": CIFAR10_FOLDER, "cola": COLA_FOLDER, "wikitext2": WIKITEXT2_FOLDER}
+FOLDERS = {
+    "cifar10": CIFAR10_FOLDER, "cola": COLA_FOLDER, "wikitext2": WIKITEXT2_FOLDER, "wikitext2_bpe": WIKITEXT2_FOLDER,
+}  # fmt: skip
 PACKED: Mapping[str, Callable[[], Path]] = {
     "cifar10": packed_cifar10,
     "cola": packed_cola,
     "wikitext2": packed_wikitext2,
+    "wikitext2_bpe": packed_wikitext2_bpe,
 }
 
 
@@ -94,7 +103,7 @@ def available() -> dict[str, Data]:
     root = data_root()
     sources = {
         "cifar10": (root / CIFAR10_FOLDER).is_dir(), "cola": cola_file() is not None,
-        "wikitext2": wikitext2_file() is not None,
+        "wikitext2": wikitext2_file() is not None, "wikitext2_bpe": wikitext2_file() is not None,
     }  # fmt: skip
     there = {name: Data(name, f"in {root}") for name in FOLDERS if sources[name]}
     if path := data_path():

@@ -23,9 +23,10 @@ STEP_SECONDS_PER_SAMPLE: Mapping[str, float] = {
     "resnet8": 0.0015, "resnet8_groupnorm": 0.0015, "resnet18": 0.0025, "resnet50": 0.007,
     "mlp_wide": 0.03, "albert_tiny": 0.002, "albert_base_v2": 0.7,
     "transformer_lm": 0.03, "transformer_lm_unmasked": 0.03, "transformer_lm_deep": 0.1,
+    "gpt2": 15.0, "gpt2_tiny": 0.02,
     "iformer_tiny": 0.02, "iformer_small": 0.7,
 }  # fmt: skip
-EPOCH_SAMPLES = {"cifar10": 50_000, "cola": 8_551, "wikitext2": 58_560, "images": 50_000}
+EPOCH_SAMPLES = {"cifar10": 50_000, "cola": 8_551, "wikitext2": 58_560, "wikitext2_bpe": 38_000, "images": 50_000}
 GATE_SECONDS = 5.0  # ten steps in fp64, and the reference
 INSTRUMENTED = 1.25  # the instrumented window adds up to a quarter of the timed one
 

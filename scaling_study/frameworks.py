@@ -63,7 +63,7 @@ TRAINING_AXES: Axes = {
     "batch_per_worker": (),
     "precision": ("fp32", "bf16", "fp16", "fp64"),
     **PROCESS_AXES,
-    "data": ("auto", "cifar10", "cola", "wikitext2", "images", "synthetic"),
+    "data": ("auto", "cifar10", "cola", "wikitext2", "wikitext2_bpe", "images", "synthetic"),
     "image_size": (),
     "memory_format": ("contiguous", "channels_last"),
     "sequence_length": (),

@@ -37,6 +37,10 @@ _TEXTS = Model("scaling_study.workloads.albert_cola", "cola", ("transformers", "
 _LANGUAGE = Model(
     "scaling_study.workloads.transformer_lm", "wikitext2", keys=("sequence_length",), gate={"sequence_length": 8}
 )
+_GPT2 = Model(
+    "scaling_study.workloads.gpt2", "wikitext2_bpe", ("transformers", "tokenizers"), ("sequence_length",),
+    gate={"sequence_length": 8, "model": "gpt2_tiny"},
+)  # fmt: skip
 _IFORMER = Model(
     "scaling_study.workloads.iformer", "images", ("torchvision",), IMAGE_KEYS, gate={"image_size": 64},
     smooth=SMOOTH_IMAGES, also=("cifar10",),
@@ -56,6 +60,8 @@ OURS: Mapping[str, Model] = {
     "transformer_lm_unmasked": replace(
         _LANGUAGE, like="transformer_lm", departs="no causal mask: every word sees the ones it is to predict (F10)"
     ),
+    "gpt2": _GPT2,
+    "gpt2_tiny": _GPT2,
     "iformer_small": _IFORMER,
     "iformer_tiny": _IFORMER,
 }

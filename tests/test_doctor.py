@@ -124,7 +124,7 @@ def test_the_line_of_a_log_is_the_last_with_the_reason(tmp_path: Path) -> None:
     [
         (
             "WikiText2/wikitext-2/wiki.train.tokens",
-            {"wikitext2"},
+            {"wikitext2", "wikitext2_bpe"},
         ),  # a sweep reads it there
         ("cola_public/raw/in_domain_train.tsv", {"cola"}),
         ("cola/readme.txt", set()),  # a sweep would download it

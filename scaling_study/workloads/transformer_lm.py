@@ -19,21 +19,19 @@ by 0.95 an epoch: the decay (StepLR) is left out, since it changes nothing befor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
-from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import wikitext2
 from scaling_study.workloads.chain import Chain
 from scaling_study.workloads.clipping import ClippedSGD
-from scaling_study.workloads.feed import Batch, Feed
+from scaling_study.workloads.feed import Batch
+from scaling_study.workloads.text_feed import cross_entropy, text_feed
 from scaling_study.workloads.workload import Workload, autocast
 
 SEQUENCE_LENGTH = 35  # published, as bptt
@@ -73,15 +71,15 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         with autocast(ranks.device, trial.precision):
             return cross_entropy(model(words), targets)
 
-    feed, source = text_feed(trial, ranks, length)
+    text = text_feed(trial, ranks, length, "wikitext2", wikitext2.tokens, wikitext2.VOCABULARY)
     return Workload(
         model=TransformerLM(size, length, dropout).to(ranks.device),
         loss=loss,
         optimizer=lambda parameters: ClippedSGD(parameters, rate, CLIP),
-        batches=feed,
+        batches=text.batches,
         samples_per_step=trial.batch_per_worker,
-        steps_per_epoch=wikitext2.windows_per_epoch(ranks.world_size * trial.batch_per_worker, length),
-        data_source=source,
+        steps_per_epoch=wikitext2.windows_per_epoch(ranks.world_size * trial.batch_per_worker, length, text.tokens),
+        data_source=text.source,
         sample="sequence",
         tokens=lambda batch: batch[1].numel(),
         blocks=(Layer,),
@@ -89,46 +87,6 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         reshuffles=False,
         notes=[] if size.causal else [UNMASKED],
     )
-
-
-def cross_entropy(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean over all words: scores (batch, length, 28782), targets (batch, length)."""
-    return F.cross_entropy(scores.flatten(0, 1), targets.flatten())
-
-
-def text_feed(trial: Trial, ranks: Ranks, length: int) -> tuple[Feed, str]:
-    """(endless batches, data source). `auto` falls back to synthetic data by name, never silently."""
-    batch, why = trial.batch_per_worker, "asked for"
-    if trial.data != "synthetic":
-        try:
-            return wikitext2.feed(wikitext2.tokens(), ranks, batch, length), "wikitext2"
-        except NoData as error:
-            if trial.data == "wikitext2":
-                raise SystemExit(f"--data wikitext2: {error}") from error
-            why = "WikiText-2 not found"
-    return Feed(wikitext2.in_order(ranks, batch, length), synthetic(trial, ranks, length)), f"synthetic ({why})"
-
-
-def synthetic(trial: Trial, ranks: Ranks, length: int) -> Callable[[torch.Tensor], Batch]:
-    """Seeded random words, each sample a text of its own.
-
-    One batch, resident on the device and read again each step. Only where every sample must be distinct
-    (parity) does each id have words of its own.
-    """
-
-    def drawn(seed: int, samples: int) -> Batch:
-        generator = torch.Generator().manual_seed(seed)
-        text = torch.randint(wikitext2.VOCABULARY, (samples, length + 1), generator=generator).to(ranks.device)
-        return text[:, :-1].contiguous(), text[:, 1:].contiguous()
-
-    def own(ids: torch.Tensor) -> Batch:
-        words, targets = zip(*(drawn(trial.seed * 1_000_003 + int(id), 1) for id in ids), strict=True)
-        return torch.cat(words), torch.cat(targets)
-
-    if trial.find == "parity":
-        return own
-    resident = drawn(trial.seed * 1_000_003 + ranks.rank, trial.batch_per_worker)
-    return lambda ids: resident
 
 
 class TransformerLM(nn.Module):

@@ -72,7 +72,7 @@ def tokens() -> np.ndarray:
 
     Raises NoData if it can neither be found nor downloaded, SystemExit if it is there but damaged.
     """
-    file = wikitext2_file() or _download()
+    file = training_text()
     folder = packed_wikitext2()
     if not folder.is_dir():
         try:
@@ -84,6 +84,11 @@ def tokens() -> np.ndarray:
             return _numbered(file)[0]
     kept: np.ndarray = np.load(folder / "tokens.npy", mmap_mode="r")
     return kept
+
+
+def training_text() -> Path:
+    """The file of the training text, downloaded if it is not there. Raises NoData, SystemExit."""
+    return wikitext2_file() or _download()
 
 
 def _download() -> Path:
@@ -140,22 +145,28 @@ def _keep(folder: Path, ids: np.ndarray, known: list[str]) -> None:
     half.replace(folder)
 
 
-def windows_per_epoch(columns: int, length: int) -> int:
+def windows_per_epoch(columns: int, length: int, text: int | None = None) -> int:
     """Whole windows of `length` words that the columns have, a word to predict after each included.
+
+    `text`: how many words it has; without it, WikiText-2's.
 
     At 20 columns and 35 words: 2,928. Published was 2,929, with a last one of 18 words: half a step is left out, so
     that all steps are alike.
     """
-    return (TOKENS // columns - 1) // length
+    return ((text or TOKENS) // columns - 1) // length
 
 
-def in_order(ranks: Ranks, batch: int, length: int) -> Iterator[torch.Tensor]:
-    """Endless batches of sample ids, (batch,): window by window, this rank's columns. Raises SystemExit."""
+def in_order(ranks: Ranks, batch: int, length: int, text: int | None = None) -> Iterator[torch.Tensor]:
+    """Endless batches of sample ids, (batch,): window by window, this rank's columns. Raises SystemExit.
+
+    `text`: how many words it has; without it, WikiText-2's.
+    """
     columns = ranks.world_size * batch
-    windows = windows_per_epoch(columns, length)
+    windows = windows_per_epoch(columns, length, text)
     if windows < 1:
+        height = (text or TOKENS) // columns
         raise SystemExit(
-            f"{columns} columns of {TOKENS // columns} words have no window of {length}: lower --batch-per-worker "
+            f"{columns} columns of {height} words have no window of {length}: lower --batch-per-worker "
             f"({batch}), the number of workers ({ranks.world_size}) or --sequence-length"
         )
     own = torch.arange(ranks.rank * batch, (ranks.rank + 1) * batch)
@@ -176,4 +187,4 @@ def feed(ids: np.ndarray, ranks: Ranks, batch: int, length: int) -> Feed:
         chosen = sent(column * height + window * length, ranks.device)[:, None] + places
         return text[chosen], text[chosen + 1]
 
-    return Feed(in_order(ranks, batch, length), fetch)
+    return Feed(in_order(ranks, batch, length, len(text)), fetch)

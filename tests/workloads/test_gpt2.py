@@ -1,0 +1,180 @@
+"""GPT-2 is transformers' GPT-2, of the published size; its text is WikiText-2 in byte pairs."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import forked
+import numpy as np
+import pytest
+import torch
+
+from scaling_study import datasets
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.launch import launchers
+from scaling_study.machine import installed
+from scaling_study.ranks import Ranks, as_pipelined
+from scaling_study.records import store
+from scaling_study.settings import CHECKOUT
+from scaling_study.study import gates
+from scaling_study.trial import Trial, Window
+from scaling_study.workloads import load, wikitext2, wikitext2_bpe
+from scaling_study.workloads.workload import Workload
+
+pytest.importorskip("transformers")
+TINY = {"model": "gpt2_tiny", "data": "synthetic", "batch_per_worker": 2, "sequence_length": 8}
+TINY_PARAMETERS = 3_382_080
+ROOT = datasets.data_root()
+real_data = pytest.mark.skipif(datasets.wikitext2_file() is None, reason=f"needs WikiText-2 in {ROOT}; set DATA_ROOT")
+
+
+def workload(**keys: object) -> Workload:
+    return load(Trial(**{**TINY, **keys}), Ranks())
+
+
+# --- the model ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "parameters"), [("gpt2", 124_439_808), ("gpt2_tiny", TINY_PARAMETERS)])
+def test_parameters_and_blocks_are_as_published(model: str, parameters: int) -> None:
+    loaded = workload(model=model)
+    assert loaded.parameters == parameters
+    blocks = [module for module in loaded.model.modules() if isinstance(module, loaded.blocks)]
+    assert len(blocks) == {"gpt2": 12, "gpt2_tiny": 2}[model], "what sharded frameworks wrap"
+
+
+@pytest.mark.slow
+def test_it_is_transformers_model_bit_by_bit() -> None:
+    from transformers.models.gpt2.configuration_gpt2 import GPT2Config
+    from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
+
+    loaded = workload(find="parity")
+    tokens, targets = next(loaded.batches)
+    theirs = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=2, n_embd=64)).eval()
+    theirs.transformer.load_state_dict(loaded.model.transformer.state_dict())
+    assert sum(p.numel() for p in theirs.parameters()) == loaded.parameters
+    assert theirs(tokens).logits.equal(loaded.model(tokens))
+    assert loaded.chain and loaded.chain(loaded.model)((tokens, targets)).equal(
+        loaded.loss(loaded.model, (tokens, targets))
+    )
+
+
+def test_no_token_sees_a_later_one() -> None:
+    loaded = workload(find="parity")
+    tokens, _ = next(loaded.batches)
+    changed = tokens.clone()
+    changed[:, 5] = (tokens[:, 5] + 1) % wikitext2_bpe.VOCABULARY
+    with torch.no_grad():
+        before, after = loaded.model(tokens), loaded.model(changed)
+    assert after[:, :5].equal(before[:, :5]) and not after[:, 5:].equal(before[:, 5:])
+
+
+def test_nothing_is_random_where_parity_is_asked_for() -> None:
+    def dropped(**keys: object) -> set[float]:
+        return {module.p for module in workload(**keys).model.modules() if isinstance(module, torch.nn.Dropout)}
+
+    assert dropped(find="parity") == {0.0} and dropped() == {0.1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp64"])
+def test_a_few_steps_lower_the_loss(precision: str) -> None:
+    torch.set_num_threads(1)
+    loaded = workload(precision=precision)
+    optimizer = loaded.optimizer(loaded.model.parameters())
+    batch, losses = next(loaded.batches), []
+    for _ in range(8):
+        loss = loaded.loss(loaded.model, batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    assert losses[0] == pytest.approx(math.log(wikitext2_bpe.VOCABULARY), abs=0.5), "at first all tokens are alike"
+
+
+def forward_flops_per_token(layers: int, width: int, length: int) -> int:
+    """As docs/report.md has it: two for each weight of a matrix, scores included, and attention over all places."""
+    weights = layers * 12 * width**2 + wikitext2_bpe.VOCABULARY * width
+    return 2 * weights + layers * 4 * length * width
+
+
+def test_flops_are_those_of_its_matrices_and_of_attention() -> None:
+    counted = workload(sequence_length=16).forward_flops_per_sample
+    assert counted == 16 * forward_flops_per_token(layers=2, width=64, length=16)
+    page = " ".join((CHECKOUT / "docs" / "report.md").read_text(encoding="utf-8").split())
+    flops = 3 * forward_flops_per_token(layers=12, width=768, length=1024)
+    assert f"{flops / 1e6:.0f} million FLOP a token" in page and f"{6 * 124_439_808 / 1e6:.0f} million" in page
+
+
+def test_a_longer_sequence_than_it_has_positions_is_refused() -> None:
+    with pytest.raises(SystemExit, match="--sequence-length 1025: GPT-2 has 1024 positions"):
+        workload(sequence_length=1025)
+
+
+# --- the data ---
+
+
+@pytest.mark.slow
+@real_data
+def test_the_text_is_byte_pairs_of_all_of_it_and_reads_in_columns() -> None:
+    from tokenizers import Tokenizer
+
+    ids = wikitext2_bpe.tokens()
+    tokenizer = Tokenizer.from_file(str(datasets.packed_wikitext2_bpe() / "tokenizer.json"))
+    assert ids.dtype == np.uint16 and tokenizer.get_vocab_size() <= wikitext2_bpe.VOCABULARY
+    file = datasets.wikitext2_file()
+    assert file is not None and tokenizer.decode(ids.tolist(), skip_special_tokens=False) == file.read_text(
+        encoding="utf-8"
+    )
+    loaded = workload(data="wikitext2_bpe")
+    tokens, targets = next(loaded.batches)
+    assert tokens[0].tolist() == ids[:8].tolist() and targets[0].tolist() == ids[1:9].tolist()
+    assert loaded.steps_per_epoch == (len(ids) // 2 - 1) // 8 and loaded.data_source == "wikitext2_bpe"
+
+
+@pytest.mark.slow
+def test_the_same_text_gives_the_same_pairs(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("the cat sat on the mat \n and the other cat sat on that cat\n" * 3)
+    (first, _), (again, tokenizer) = (wikitext2_bpe.encoded(tmp_path / "text") for _ in range(2))
+    assert first.tolist() == again.tolist()
+    assert tokenizer.decode(first.tolist()) == (tmp_path / "text").read_text()
+    assert len(first) < len((tmp_path / "text").read_text()) / 2, "pairs, not bytes"
+
+
+def test_auto_without_data_is_synthetic_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise datasets.NoData("WikiText-2 is not in /nowhere")
+
+    monkeypatch.setattr(wikitext2, "training_text", missing)
+    assert workload(data="auto").data_source == "synthetic (WikiText-2 not found)"
+    with pytest.raises(SystemExit, match="--data wikitext2_bpe: WikiText-2 is not in /nowhere"):
+        workload(data="wikitext2_bpe")
+
+
+# --- for real ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["torch_fsdp2", "deepspeed_zero", "torch_pipeline"])
+def test_its_gate_is_passed_with_one_tensor_at_both_ends(framework: str, tmp_path: Path) -> None:
+    if absent := [name for name in FRAMEWORKS[framework].needs if not installed(name)]:
+        pytest.skip(f"{absent[0]} is not installed")
+    keys = {"zero_stage": 3} if framework == "deepspeed_zero" else {}
+    trial = Trial(
+        framework=framework, model="gpt2", workers=2, launcher="torchrun", device="cpu", data="synthetic", **keys
+    )
+    gate = next(gates.gates_of(as_pipelined(trial) if FRAMEWORKS[framework].cuts_model else trial))
+    assert gate.model == "gpt2_tiny"
+    gate = replace(gate, window=Window(0, 2, 0.0, None, 2))  # two of its steps
+    store.write_json(tmp_path / "trial.json", {**gate.to_dict(), "window": asdict(gate.window)})
+    command = launchers.command(gate, record=tmp_path)
+    done = forked.run(command.argv, env=command.env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert forked.run(["python", "-m", "scaling_study.parity.check", tmp_path]).returncode == 0
+    judged = json.loads((tmp_path / "parity.json").read_text())
+    assert judged["verdict"] == "passed", judged
