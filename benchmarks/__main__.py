@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import publish
+from benchmarks import gpu, publish
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Finding
 from scaling_study.settings import CHECKOUT
@@ -31,6 +31,9 @@ INTERRUPTED = 130
 
 def main(argv: list[str] | None = None) -> int:
     """0: all ran, whatever the verdicts; 1: one could not run."""
+    words = sys.argv[1:] if argv is None else argv
+    if words[:1] == ["gpu"]:  # steps rather than findings, with options of its own
+        return gpu.main(words[1:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="a tiny form of each: does it run? Claims nothing")
@@ -46,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument("--results", type=Path, help="folder for the results (default: benchmarks/results)")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args(argv)
+    asked = parser.parse_args(words)
     if unknown := [name for name in asked.names if name not in NAMES]:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}")
     if not 0 < asked.fraction <= 1:
@@ -60,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
             return one(names[0], options, folder)
         except KeyboardInterrupt:
             return INTERRUPTED
-    flags = [word for word in (sys.argv[1:] if argv is None else argv) if word not in asked.names]
+    flags = [word for word in words if word not in asked.names]
     status = 0
     for name in names:
         print(f"== {name}", flush=True)

@@ -6,10 +6,12 @@ import re
 import shutil
 from importlib import metadata
 
+from scaling_study.errors import HostError
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.launch import attempts, launchers
 from scaling_study.machine import Machine, installed
 from scaling_study.models import model_named
+from scaling_study.settings import CHECKOUT
 from scaling_study.study.cluster import Cluster
 from scaling_study.study.support import unsupported
 from scaling_study.trial import Trial
@@ -35,6 +37,15 @@ def reason(trial: Trial, machine: Machine, cluster: Cluster) -> str:
         return ""
     package = PACKAGES.get(trial.launcher)
     return f"no {trial.launcher} on PATH: make setup{f', or apt install {package}' if package else ''}"
+
+
+def require_scripts() -> None:
+    """Raises HostError where this package was installed without the scripts that trials run: as a wheel."""
+    if not (CHECKOUT / FRAMEWORKS["single"].script).is_file():
+        raise HostError(
+            "trials are run from a checkout: clone the project, `pip install -e .` there. What is installed here plans "
+            "(--dry-run) and analyses"
+        )
 
 
 def no_gpu() -> str:

@@ -79,6 +79,7 @@ STARTS_PROCESSES = {
     "launch/supervisor": "and the process that runs them for a driver",
     "datasets": "prepares the data, so that the driver never imports torch",
     "provenance": "asks git for the commit",
+    "commands/print_environment": "asks torch and Horovod, which the driver never imports",
     "hosts/connections": "ssh to another host",
     "hosts/on_each_host": "a launcher",
     "slurm/controller": "asks Slurm",

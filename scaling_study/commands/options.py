@@ -36,6 +36,8 @@ Hostfile = Annotated[Path | None, option("FILE", "The same from a file with line
 MachineFileName = Annotated[str, option("NAME|FILE", "machines/NAME.yaml: network interface, variables, …", HOSTS)]
 Detach = Annotated[bool, flag("--detach", help="Run in the background, independent of this terminal.", group=HOSTS)]
 Doctor = Annotated[bool, flag("--doctor", help="Try every framework and launcher on this machine.", group=HOSTS)]
+PRINT_ENVIRONMENT = "Print what records made here depend on: versions, launchers, variables; as JSON."
+PrintEnvironment = Annotated[bool, flag("--print-environment", help=PRINT_ENVIRONMENT, group=HOSTS)]
 # What is shown and written.
 Results = Annotated[Path, option("DIR", "Write results to DIR/<study>; default: results.", OUTPUT)]
 Json = Annotated[bool, flag("--json", help="Print JSON for scripts instead of tables.", group=OUTPUT)]

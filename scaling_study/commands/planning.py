@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from scaling_study import datasets, sweep
+from scaling_study import datasets, missing, sweep
 from scaling_study.errors import HostError, StudyError
 from scaling_study.hosts import allocation, exported
 from scaling_study.hosts import hosts as host_names
@@ -56,6 +56,7 @@ def planned_study(
     draft = plan.draft(asked, machine or this_machine(), cluster)
     if dry_run:
         return draft.plan(datasets.available())
+    missing.require_scripts()
     data = datasets.prepare(sorted(draft.data_needed))
     for name, source in data.items():
         if name in draft.data_named and source.name != name:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from scaling_study import profiling, progress, report
+from scaling_study import missing, profiling, progress, report
 from scaling_study.commands import options, planning, rendering
 from scaling_study.commands import slurm as on_slurm
 from scaling_study.commands.exits import INTERRUPTED, OK, SOME_FAILED, exit_code
@@ -44,6 +44,7 @@ def run(
     machine: options.MachineFileName = "",
     detach: options.Detach = False,
     doctor: options.Doctor = False,
+    print_environment: options.PrintEnvironment = False,
     results: options.Results = Path("results"),
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -58,7 +59,15 @@ def run(
     if doctor:
         from scaling_study import doctor as diagnosis
 
-        return diagnosis.main(as_json)
+        def examination() -> int:
+            missing.require_scripts()
+            return diagnosis.main(as_json)
+
+        return exit_code(examination)
+    if print_environment:
+        from scaling_study.commands import print_environment as environment
+
+        return environment.main()
     selection = Selection(study or Path(), small, where, retry, results, max_trials)
     in_jobs = slurm is not None or slurm_print or status or collect
 

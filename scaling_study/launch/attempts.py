@@ -33,6 +33,7 @@ from scaling_study.study.schema import Measure
 from scaling_study.trial import Trial, Window
 
 PROBE = Window(warmup_steps=1, min_steps=2, max_steps=2, min_seconds=0.0)  # of find: max_batch: the peak is in step 2
+YIELD = "OMPI_MCA_mpi_yield_when_idle"  # a waiting rank of Open MPI yields its core instead of spinning on it
 IN_TURN = "scaling_study/worker/in_turn.py"  # in the checkout
 CLOCK_SLACK_SECONDS = 1.0  # between two clocks that go alike
 
@@ -196,4 +197,5 @@ def launch_environment(command: launchers.Command) -> dict[str, str]:
     bin = str(Path(command.argv[0]).parent)
     path = os.environ.get("PATH", os.defpath)
     home = {} if os.environ.get("HOME") else {"HOME": os.path.expanduser("~")}  # Open MPI 5 does not start without
-    return {"PATH": f"{bin}{os.pathsep}{path}" if os.path.isabs(bin) else path, **home, **command.env}
+    yields = {YIELD: os.environ.get(YIELD, "1")}  # our patch of Horovod has it; a Horovod that others built has not
+    return {"PATH": f"{bin}{os.pathsep}{path}" if os.path.isabs(bin) else path, **home, **yields, **command.env}

@@ -4,7 +4,7 @@
     over hosts            horovodrun -np 2 -H h1:1,h2:1 --network-interface eth0 --gloo python script.py ...
     by agents             python -m scaling_study.hosts.on_each_host h1:1,h2:1 torchrun --node-rank {node} ... script.py
 
-Nothing is started here (process.py does) and nothing is looked up but what the arguments say, so the tests
+Nothing is started here (process.py does), and each function looks up nothing but what its arguments say, so the tests
 compare literals. A new launcher is one function and one entry in LAUNCHERS.
 """
 
@@ -150,6 +150,12 @@ LAUNCHERS: Mapping[str, Callable[[Trial, Sequence[str], Path, int, Cluster], Com
 }
 
 
+# Where a library is installed, but its command does not lie beside our interpreter: in a virtual environment above a
+# container's or a cluster's own packages. The command that lies elsewhere would start the interpreter there.
+MODULES = {
+    "horovodrun": "horovod.runner.launch", "torchrun": "torch.distributed.run",
+    "deepspeed": "deepspeed.launcher.runner",
+}  # fmt: skip
 NEED_PORT = ("deepspeed", "srun")  # of the others, horovodrun and torchrun choose one, the rest needs none
 NEED_PORT_OVER_HOSTS = ("deepspeed", "srun", "torchrun")
 
@@ -176,4 +182,9 @@ def launch(trial: Trial, program: Sequence[str], port: int | None = None, cluste
     """The command line that starts `program`, an interpreter and its script, as the ranks of this trial."""
     bin, port = Path(sys.executable).parent, port or preferred_port(trial)
     launched = LAUNCHERS[trial.launcher](trial, program, bin, port, cluster)
+    own = bin / trial.launcher
+    if trial.launcher in MODULES and not own.exists():
+        at = launched.argv.index(str(own))
+        as_module = (sys.executable, "-m", MODULES[trial.launcher])
+        launched = replace(launched, argv=(*launched.argv[:at], *as_module, *launched.argv[at + 1 :]))
     return replace(launched, env={**cluster.environment(trial), **launched.env})

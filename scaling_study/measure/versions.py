@@ -1,7 +1,11 @@
-"""Versions of what decides how fast a trial is: the interpreter, the libraries, and what lies under a GPU.   [torch]"""
+"""Versions of what decides how fast a trial is: the interpreter, the libraries, and what lies under a GPU.   [torch]
+
+python -m scaling_study.measure.versions      the same as JSON (--print-environment)
+"""
 
 from __future__ import annotations
 
+import json
 import platform
 
 import pynvml
@@ -39,3 +43,7 @@ def _driver() -> str | None:
         return str(pynvml.nvmlSystemGetDriverVersion())
     except pynvml.NVMLError:
         return None
+
+
+if __name__ == "__main__":
+    print(json.dumps(versions()))

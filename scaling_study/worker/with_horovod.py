@@ -1,12 +1,16 @@
 """What scripts on Horovod need beside the lesson: to join by it, and tensors in a layout that it takes.    [torch]
 
 Imported only by scripts whose framework needs Horovod.
+
+    python -m scaling_study.worker.with_horovod      how this Horovod was built, as JSON (--print-environment)
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import horovod
@@ -88,3 +92,17 @@ class ChannelsLast:
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.is_contiguous() else tensor.permute(0, 2, 3, 1)
+
+
+def build() -> dict[str, bool]:
+    """What this Horovod was built with, asked of its own library.
+
+    `patched`: whether its build wrote down what it has, which ours does (environment/horovod-0.28.1.patch).
+    """
+    written = Path(horovod.__file__).with_name("metadata.json")
+    patched = written.is_file() and "gloo" in json.loads(written.read_text(encoding="utf-8"))
+    return {"mpi": hvd.mpi_built(), "gloo": hvd.gloo_built(), "nccl": bool(hvd.nccl_built()), "patched": patched}
+
+
+if __name__ == "__main__":
+    print(json.dumps(build()))

@@ -89,6 +89,24 @@ def test_srun_says_where_ranks_are_and_how_they_meet(
     assert made == Command(("srun", "--ntasks", "2", *argv, *PROGRAM), env)
 
 
+@pytest.mark.parametrize(
+    ("framework", "launcher", "module"),
+    [
+        ("horovod", "horovodrun", "horovod.runner.launch"),
+        ("torch_ddp", "torchrun", "torch.distributed.run"),
+        ("deepspeed_zero", "deepspeed", "deepspeed.launcher.runner"),
+    ],
+)
+def test_a_launcher_that_lies_elsewhere_is_started_by_our_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, framework: str, launcher: str, module: str
+) -> None:
+    """A virtual environment above a container's own packages has their modules and none of their commands."""
+    interpreter = str(tmp_path / "bin" / "python")
+    monkeypatch.setattr(sys, "executable", interpreter)
+    asked = trial(framework=framework, launcher=launcher, controller="mpi" if framework == "horovod" else None)
+    assert command(asked).argv[:3] == (interpreter, "-m", module)
+
+
 def test_the_environments_own_mpirun_comes_first(tmp_path: Path) -> None:
     (tmp_path / "mpirun").touch()
     assert launchers.mpirun(trial(), PROGRAM, tmp_path, 0).argv[0] == str(tmp_path / "mpirun")
