@@ -58,6 +58,11 @@ class Answer:
 
 def main(as_json: bool = False) -> int:
     """Print an answer a line as it is known; 0 if something was tried and all of it works, else 1."""
+    try:
+        missing.require_scripts()
+    except HostError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     console = Console(stderr=as_json, highlight=False)
     machine, answers = this_machine(), list[Answer]()
     folder = Path(tempfile.mkdtemp(prefix="scaling-study-doctor-"))

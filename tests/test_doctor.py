@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from scaling_study import datasets, doctor, missing
+from scaling_study import cli, datasets, doctor, missing
 from scaling_study.doctor import FAILS, NOT_HERE, WORKS, Answer
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
@@ -30,6 +30,19 @@ def test_a_missing_library_is_not_here_and_the_extra_is_named() -> None:
         "fairscale is not installed: make setup",  # where scaling-study itself is not
     )
     assert missing.libraries(without) == ["fairscale"] and missing.libraries(COMPLETE) == []
+
+
+def test_without_the_scripts_it_says_where_trials_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where the package was installed as a wheel."""
+    monkeypatch.setattr(missing, "CHECKOUT", tmp_path)
+    assert doctor.main() == 1
+    (tmp_path / "study.yaml").write_text("study: a\nsweeps: [{framework: single, data: synthetic}]\n")
+    assert cli.run_sweep([str(tmp_path / "study.yaml"), "--results", str(tmp_path / "results")]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and all(line.startswith("error: trials are run from a checkout: ") for line in lines)
+    assert cli.run_sweep([str(tmp_path / "study.yaml"), "--dry-run"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from scaling_study import missing, profiling, progress, report
+from scaling_study import profiling, progress, report
 from scaling_study.commands import options, planning, rendering
 from scaling_study.commands import slurm as on_slurm
 from scaling_study.commands.exits import INTERRUPTED, OK, SOME_FAILED, exit_code
@@ -59,11 +59,7 @@ def run(
     if doctor:
         from scaling_study import doctor as diagnosis
 
-        def examination() -> int:
-            missing.require_scripts()
-            return diagnosis.main(as_json)
-
-        return exit_code(examination)
+        return diagnosis.main(as_json)
     if print_environment:
         from scaling_study.commands import print_environment as environment
 
