@@ -5,7 +5,7 @@
     study    studies/one_gpu.yaml: throughput, compiled and not; largest batches    DIR/one-gpu/, as any study's
     page     what works, what does not, the figures                                 DIR/README.md, one-gpu/report.html
 
-What has ended is not run again: the same command goes on where it was. After `--minutes` the study is stopped as by
+What has passed is not run again: the same command goes on where it was. After `--minutes` the study is stopped as by
 Ctrl-C, which loses nothing, and the page is written of what there is. `--device cpu` runs all of it at toy size on a
 machine without a GPU: its figures say nothing, but that it runs is known before anybody pays for a GPU.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import json
 import os
 import re
@@ -32,6 +33,8 @@ STUDY = CHECKOUT / "studies" / "one_gpu.yaml"
 RESULTS = "one-gpu"  # the study's name
 LEAST_SECONDS = 30.0  # for the study, however long the checks took: one trial
 STOP_SECONDS = 60.0  # for a stopped sweep to end its trial and write its tables
+DOCTOR = (sys.executable, str(CHECKOUT / "run_sweep.py"), "--doctor")
+CHECKS = (sys.executable, "-m", "pytest", "-m", "gpu", "-rA", "-p", "no:cacheprovider", str(CHECKOUT / "tests/gpu"))
 PAGES = ("throughput-*.md", "utilisation.md", "memory-*.md", "frontier.md")
 
 
@@ -47,42 +50,25 @@ def main(argv: Sequence[str]) -> int:
         parser.error("this machine has no GPU: --device cpu runs the same steps at toy size")
     until = time.monotonic() + 60 * asked.minutes
     asked.out.mkdir(parents=True, exist_ok=True)
-    codes = [] if asked.skip_doctor else [step("doctor", asked.out, doctor())]
-    codes.append(step("checks", asked.out, checks()))
+    codes = [] if asked.skip_doctor else [step("doctor", asked.out, DOCTOR)]
+    codes.append(step("checks", asked.out, CHECKS))
     codes.append(study(asked.out, asked.device, max(LEAST_SECONDS, until - time.monotonic())))
     (asked.out / "README.md").write_text(page(asked.out, asked.device), encoding="utf-8")
     print(f"Page: {asked.out / 'README.md'}; report: {asked.out / RESULTS / 'report.html'}")
     return int(any(codes))
 
 
-def doctor() -> list[str]:
-    return [sys.executable, str(CHECKOUT / "run_sweep.py"), "--doctor"]
-
-
-def checks() -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-m",
-        "gpu",
-        "-rA",
-        "-p",
-        "no:cacheprovider",
-        str(CHECKOUT / "tests" / "gpu"),
-    ]
-
-
 def step(name: str, folder: Path, argv: Sequence[str]) -> int:
-    """Run a step unless it has ended before; its exit code. What it prints is kept."""
-    output, ended = folder / f"{name}.txt", folder / f"{name}.json"
-    if ended.exists():
-        print(f"{name}: done before ({output})")
-        return int(json.loads(ended.read_text(encoding="utf-8"))["exit_code"])
+    """Run a step unless it has passed before; its exit code. What it prints is kept."""
+    output, passed = folder / f"{name}.txt", folder / f"{name}.json"
+    if passed.exists():
+        print(f"{name}: passed before ({output})")
+        return 0
     print(f"{name}: {' '.join(argv[1:3])} ...", flush=True)
     with output.open("w", encoding="utf-8") as stream:
         code = subprocess.run(argv, cwd=CHECKOUT, env=environment(), stdout=stream, stderr=subprocess.STDOUT).returncode
-    ended.write_text(json.dumps({"exit_code": code, **publish.surroundings()}), encoding="utf-8")
+    if code == 0:
+        passed.write_text(json.dumps(publish.surroundings()), encoding="utf-8")
     return code
 
 
@@ -98,10 +84,6 @@ def study(folder: Path, device: str, seconds: float) -> int:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running.wait(timeout=STOP_SECONDS)
             return 0
-        finally:
-            analysis = [sys.executable, "-m", "analysis", "report", str(folder / RESULTS)]
-            if (folder / RESULTS / "study.json").exists():
-                subprocess.run(analysis, cwd=CHECKOUT, env=environment(), check=False)
 
 
 def environment() -> dict[str, str]:
@@ -119,6 +101,7 @@ def page(folder: Path, device: str) -> str:
     lines += [f"{about['date']}, commit {about['commit']}; {versions}.", "", "## What works", ""]
     lines += [f"- {name}: {last_line(folder / f'{name}.txt')}" for name in ("doctor", "checks")]
     failed = [line for name in ("doctor", "checks") for line in failures(folder / f"{name}.txt")]
+    failed += failed_trials(folder / RESULTS / "results.csv")
     lines += ["", "## What does not", "", *(f"    {line}" for line in failed or ["nothing that was tried"])]
     tables = [path for pattern in PAGES for path in sorted((folder / RESULTS / "tables").glob(pattern))]
     lines += ["", "## Figures", "", f"All of them: [{RESULTS}]({RESULTS}/report.html).", ""]
@@ -134,3 +117,12 @@ def failures(file: Path) -> list[str]:
     """The lines of a step's output that name what failed."""
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     return [line.strip() for line in text.splitlines() if re.match(r"(fails|FAILED|ERROR)\b", line)]
+
+
+def failed_trials(file: Path) -> list[str]:
+    """The study's trials that are neither ok nor unsupported, with the reason."""
+    if not file.exists():
+        return []
+    with file.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    return [f"{row['trial']}: {row['status']}" for row in rows if row["status"] not in ("ok", "unsupported")]

@@ -26,17 +26,24 @@ def test_all_steps_run_on_a_cpu(tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert (tmp_path / "one-gpu" / "report.html").exists()
 
 
-def test_a_step_that_has_ended_is_not_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = [sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'x'); raise SystemExit(3)"]
-    assert gpu.step("checks", tmp_path, argv) == 3 and gpu.step("checks", tmp_path, argv) == 3
-    assert "checks: done before" in capsys.readouterr().out
-    assert "FileExistsError" not in (tmp_path / "checks.txt").read_text()
+def test_a_step_that_has_passed_is_not_run_again_and_one_that_failed_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It fails the first time, passes the second, and would fail the third."""
+    ran = str(tmp_path / "ran")
+    program = f"import os; n = os.path.exists({ran!r}) and len(open({ran!r}).read()); open({ran!r}, 'a').write('x')"
+    argv = [sys.executable, "-c", f"{program}; raise SystemExit(0 if n == 1 else 3)"]
+    assert [gpu.step("checks", tmp_path, argv) for _ in range(3)] == [3, 0, 0]
+    assert "checks: passed before" in capsys.readouterr().out
 
 
 def test_what_fails_is_named_on_the_page(tmp_path: Path) -> None:
     (tmp_path / "doctor.txt").write_text("a machine\nworks     single: python\nfails     horovod: mpirun  why\n1 works")
     (tmp_path / "checks.txt").write_text("FAILED tests/gpu/test_on_a_gpu.py::test_energy - AssertionError\n1 failed")
+    (tmp_path / "one-gpu").mkdir()
+    (tmp_path / "one-gpu" / "results.csv").write_text("trial,status\nsingle-gpt2.r1,oom\nsingle-gpt2.r2,ok\n")
     page = gpu.page(tmp_path, "cuda")
+    assert "    single-gpt2.r1: oom" in page and "gpt2.r2" not in page
     assert "    fails     horovod: mpirun  why" in page and "    FAILED tests/gpu" in page
     assert "toy size" not in page and "- doctor: 1 works" in page
 

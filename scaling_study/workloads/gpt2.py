@@ -3,7 +3,7 @@
     (batch, 1024) tokens --embed, + positions--> (batch, 1024, 768) --12 x block--> norm --embedding's rows--> scores
 
     model        layers  heads  width  parameters    of the multiplications, at 1,024 tokens
-    gpt2           12      12     768  124,439,808   29 % scores, 5.9 % each block
+    gpt2           12      12     768  124,439,808   27 % scores, 6.1 % each block
     gpt2_tiny       2       2      64    3,382,080   for tests
 
 transformers' own GPT2Model from its configuration, with random weights: pre-norm blocks, GELU, learned positions,

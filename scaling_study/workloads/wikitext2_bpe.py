@@ -30,7 +30,7 @@ def prepare() -> None:
 
 
 def tokens() -> np.ndarray:
-    """The training text as numbers of byte pairs, (about 2.4 million,) uint16; downloads it if it is not there.
+    """The training text as numbers of byte pairs, (about 2.2 million,) uint16; downloads it if it is not there.
 
     Raises NoData if it can neither be found nor downloaded, SystemExit if it is there but damaged.
     """

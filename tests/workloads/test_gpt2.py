@@ -21,7 +21,7 @@ from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import gates
 from scaling_study.trial import Trial, Window
-from scaling_study.workloads import load, wikitext2, wikitext2_bpe
+from scaling_study.workloads import gpt2, load, wikitext2, wikitext2_bpe
 from scaling_study.workloads.workload import Workload
 
 pytest.importorskip("transformers")
@@ -101,6 +101,12 @@ def forward_flops_per_token(layers: int, width: int, length: int) -> int:
     """As docs/report.md has it: two for each weight of a matrix, scores included, and attention over all places."""
     weights = layers * 12 * width**2 + wikitext2_bpe.VOCABULARY * width
     return 2 * weights + layers * 4 * length * width
+
+
+def test_shares_of_the_multiplications_are_as_the_module_says() -> None:
+    whole, without_blocks = (forward_flops_per_token(layers, width=768, length=1024) for layers in (12, 0))
+    each_block = (whole - without_blocks) / 12
+    assert f"{100 * without_blocks / whole:.0f} % scores, {100 * each_block / whole:.1f} % each" in str(gpt2.__doc__)
 
 
 def test_flops_are_those_of_its_matrices_and_of_attention() -> None:
