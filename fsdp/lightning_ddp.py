@@ -17,27 +17,23 @@ One step hands over, for P parameters:
 """
 
 import os
-from inspect import signature
 
 import torch
 from lightning.fabric import Fabric
 from lightning.fabric.strategies import DDPStrategy
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.nn.parallel import DistributedDataParallel
 
 from scaling_study import workloads
 from scaling_study.measure import Phase, Training, Wire, ddp_buckets
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
+from scaling_study.worker.ddp_settings import ddp_settings
 from scaling_study.worker.script import run
 
 # 32-true casts nothing, so it is right for fp64 too; 64-true hands the output back rounded to fp32.
 PRECISION = {"fp32": "32-true", "fp64": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 COMPRESSION = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
-MIB = 2**20
-SETTINGS = {"gradient_as_bucket_view": True}  # for speed, as in data_parallel/torch_ddp.py
-SETTINGS |= {"batched_grad_copy": True} if "batched_grad_copy" in signature(DistributedDataParallel).parameters else {}
 
 
 class CompressedDDP(DDPStrategy):
@@ -64,12 +60,10 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     if trial.precision == "fp16" and ranks.device.type == "cpu":
         raise SystemExit("--precision fp16: on a CPU Lightning computes in bf16 instead; ask for bf16")
     workload = workloads.load(trial, ranks)
-    settings = dict(SETTINGS) if trial.bucket_bytes is None else {**SETTINGS, "bucket_cap_mb": trial.bucket_bytes / MIB}
-    settings["forward_sync_buffers"] = trial.buffers == "synced" and ranks.world_size > 1
     here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     fabric = Fabric(
         accelerator=ranks.device.type, devices=here, num_nodes=ranks.world_size // here,
-        strategy=CompressedDDP(trial.allreduce, **settings), precision=PRECISION[trial.precision],
+        strategy=CompressedDDP(trial.allreduce, **ddp_settings(trial, ranks)), precision=PRECISION[trial.precision],
     )  # fmt: skip
     fabric.launch()
     model, optimizer = fabric.setup(workload.model, workload.optimizer(workload.model.parameters()))

@@ -33,6 +33,8 @@ from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 
 SIXTEEN_BIT = {"fp16": torch.float16, "bf16": torch.bfloat16}
+CASTS_MATRICES_ONLY = hasattr(MixedPrecisionPolicy, "param_dtype_override_fn")
+GATHERED_IN_FP32 = "weights are gathered in fp32: before torch 2.15 FSDP2 casts all of them or none"
 
 
 def join(trial: Trial) -> Ranks:
@@ -45,6 +47,8 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     workload = workloads.load(trial, ranks)
     model = workload.model
     units = shard(model, workload.blocks, trial, ranks)
+    if trial.precision in SIXTEEN_BIT and not CASTS_MATRICES_ONLY:
+        workload.notes.append(GATHERED_IN_FP32)
     optimizer = workload.optimizer(model.parameters())
 
     # 3 one optimiser step
@@ -82,8 +86,7 @@ def shard(model: nn.Module, blocks: tuple[type[nn.Module], ...], trial: Trial, r
     """
     own = next(model.parameters()).dtype  # fp32, or fp64: reducing that in fp32 would be a compression
     policy = MixedPrecisionPolicy(
-        param_dtype=SIXTEEN_BIT.get(trial.precision),
-        param_dtype_override_fn=lambda parameter: parameter.dtype if parameter.ndim < 2 else None,
+        **gathered_in(SIXTEEN_BIT.get(trial.precision)),
         reduce_dtype=SIXTEEN_BIT.get(trial.allreduce, own),
         cast_forward_inputs=False,
     )
@@ -93,6 +96,14 @@ def shard(model: nn.Module, blocks: tuple[type[nn.Module], ...], trial: Trial, r
     for unit in units:
         fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=drop)
     return len(units)
+
+
+def gathered_in(dtype: torch.dtype | None) -> dict:
+    """MixedPrecisionPolicy's keywords that gather matrices in `dtype` and vectors as they are, where this torch can."""
+    if dtype is None or not CASTS_MATRICES_ONLY:
+        return {}
+    vectors = {"param_dtype_override_fn": lambda parameter: parameter.dtype if parameter.ndim < 2 else None}
+    return {"param_dtype": dtype, **vectors}
 
 
 def whole(model: nn.Module) -> dict[str, torch.Tensor]:

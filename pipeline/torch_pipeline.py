@@ -15,6 +15,8 @@ communication_bytes of one step, on a worker: send = m x activations to the next
 one before. With replicas: allreduce = this worker's parameters x 4 (fp32) or x 2 (fp16, bf16).
 """
 
+from inspect import signature
+
 import torch
 from torch.distributed import pipelining
 
@@ -27,14 +29,14 @@ from scaling_study.stages.watch import connected, watched
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 
-SCHEDULES = {
-    "gpipe": pipelining.ScheduleGPipe,
-    "1f1b": pipelining.Schedule1F1B,
-    "interleaved_1f1b": pipelining.ScheduleInterleaved1F1B,
-    "looped_bfs": pipelining.ScheduleLoopedBFS,
-    "interleaved_zero_bubble": pipelining.ScheduleInterleavedZeroBubble,
-    "zbv_zero_bubble": pipelining.ScheduleZBVZeroBubble,
-    "dualpipev": pipelining.ScheduleDualPipeV,
+SCHEDULES = {  # classes of torch.distributed.pipelining: an older torch has not all of them
+    "gpipe": "ScheduleGPipe",
+    "1f1b": "Schedule1F1B",
+    "interleaved_1f1b": "ScheduleInterleaved1F1B",
+    "looped_bfs": "ScheduleLoopedBFS",
+    "interleaved_zero_bubble": "ScheduleInterleavedZeroBubble",
+    "zbv_zero_bubble": "ScheduleZBVZeroBubble",
+    "dualpipev": "ScheduleDualPipeV",
 }
 ONE_STAGE = ("gpipe", "1f1b")  # these take a stage, the others a list of them
 
@@ -67,14 +69,18 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     take = stages[0] if trial.schedule in ONE_STAGE else stages
     # Each micro-batch has its share of the loss: torch would divide gradients stage by stage, those of a weight that
     # two stages of one worker share (the layer of ALBERT) twice.
-    schedule = SCHEDULES[trial.schedule](take, trial.micro_batches, loss_fn=loss, scale_grads=False)
+    schedule = getattr(pipelining, SCHEDULES[trial.schedule])(
+        take, trial.micro_batches, loss_fn=loss, scale_grads=False
+    )
     connected(schedule, stages)
+    # Nobody reads the outputs; before torch 2.10 they are joined all the same.
+    unread = {"return_outputs": False} if "return_outputs" in signature(schedule.step).parameters else {}
 
     def step(batch: workloads.Batch) -> torch.Tensor | None:
         losses = [] if place.last else None
         target = model.target(batch) if place.last else None
         inputs = [model.inputs(batch)] if place.first else []
-        schedule.step(*inputs, target=target, losses=losses, return_outputs=False, **model.extras(batch))
+        schedule.step(*inputs, target=target, losses=losses, **unread, **model.extras(batch))
         with phase("communication"):
             add_up(model.shared_parameters(), model.shared_like, place.along)
             average(workload.model.parameters(), place.across, trial.allreduce)

@@ -14,11 +14,15 @@ import time
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
-from environment import bootstrap, horovod_source, horovod_wheel, prerequisites, progress, toolchain
+from environment import bootstrap, floors, horovod_source, horovod_wheel, prerequisites, progress, toolchain
 
 ROOT = bootstrap.ROOT
 WHEEL_MPI = toolchain.Mpi(False, "from the registry")
+set_up_here = pytest.mark.skipif(
+    not (Path(sys.prefix) / ".made-from").exists(), reason="this environment was not made by `make setup`"
+)
 CUDA = toolchain.Cuda(Path("/usr/local/cuda"), "13.0", "90")
 
 
@@ -184,6 +188,7 @@ def test_a_tool_that_only_claims_to_have_patched_is_caught(monkeypatch: pytest.M
         horovod_source.apply(tmp_path / "change.patch", tmp_path, tmp_path / "log")
 
 
+@set_up_here
 def test_the_installed_horovod_is_the_patched_one() -> None:
     package = importlib.metadata.distribution("horovod").locate_file("horovod")
     ours = [(path, line) for path, line in horovod_source.added_lines(horovod_source.PATCH.read_text()) if line.strip()]
@@ -210,6 +215,7 @@ def test_every_direct_dependency_is_pinned() -> None:
     assert names <= set(pins()) and len(names) > 20
 
 
+@set_up_here
 def test_the_pinned_set_is_the_installed_one() -> None:
     installed = {re.sub(r"[-_]+", "-", d.name).lower(): d.version for d in importlib.metadata.distributions()}
     wrong = {
@@ -218,6 +224,13 @@ def test_the_pinned_set_is_the_installed_one() -> None:
         if name in installed and installed[name].split("+")[0] != version
     }
     assert not wrong, f"(pinned, installed): {wrong}"
+
+
+def test_the_floors_are_those_of_setup_cfg_and_none_is_newer_than_its_pin() -> None:
+    oldest = floors.floors()
+    assert oldest["torch"].startswith("2.") and oldest["pyyaml"] == "6.0.2" and len(oldest) > 30
+    newer = {name: version for name, version in oldest.items() if Version(version) > Version(pins()[name.lower()])}
+    assert not newer, f"above constraints.txt: {newer}"
 
 
 # --- doing nothing twice

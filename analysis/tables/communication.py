@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from analysis.frames import comparability
 from analysis.frames.baseline import known
 from analysis.frames.cache import once
@@ -23,7 +25,7 @@ def listing(results: Results, model: str) -> Listing | None:
     if sent.empty or sent.communication_bytes.isna().all():
         return None
     signs = {row["configuration"]: comparability.sign(row) for row in results.rows_of(model)}
-    kinds = [name for name in COMMUNICATION_COLUMNS if (sent[name].fillna(0) > 0).any()]
+    kinds = [name for name in COMMUNICATION_COLUMNS if (pd.to_numeric(sent[name]) > 0).any()]
     header = ["configuration (MB a worker and step)"]
     header += [name.removeprefix("communication_").removesuffix("_bytes").replace("_", "-") for name in kinds]
     rows = [

@@ -21,6 +21,7 @@ from scaling_study import workloads
 from scaling_study.measure import Phase, Training, Wire, ddp_buckets
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
+from scaling_study.worker.ddp_settings import ddp_settings
 from scaling_study.worker.script import run
 
 # Without a hook DDP averages in the gradients' own precision, and a lone worker with itself.
@@ -29,7 +30,6 @@ HOOKS = {
     "fp16": default_hooks.fp16_compress_hook,
     "bf16": default_hooks.bf16_compress_hook,
 }
-MIB = 2**20
 
 
 def join(trial: Trial) -> Ranks:
@@ -40,9 +40,7 @@ def join(trial: Trial) -> Ranks:
 def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: DDP broadcasts rank 0's weights and reduces in backward
     workload = workloads.load(trial, ranks)
-    cap = None if trial.bucket_bytes is None else trial.bucket_bytes / MIB
-    synced = trial.buffers == "synced" and ranks.world_size > 1
-    model = DistributedDataParallel(workload.model, bucket_cap_mb=cap, forward_sync_buffers=synced)
+    model = DistributedDataParallel(workload.model, **ddp_settings(trial, ranks))
     if trial.allreduce in HOOKS:
         model.register_comm_hook(None, HOOKS[trial.allreduce])
     plain = workload.optimizer(model.parameters())

@@ -8,6 +8,7 @@ from scaling_study.machine import Machine
 from scaling_study.models import model_named
 from scaling_study.study import gates
 from scaling_study.study.cluster import ALONE, Cluster
+from scaling_study.study.versions import too_old
 from scaling_study.trial import Trial
 
 
@@ -24,6 +25,8 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
     for library in (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *model_named(trial.model).needs):
         if library not in machine.libraries:
             return f"{library} is not installed"
+    if why := too_old(trial, machine.libraries):
+        return why
     if trial.device == "cpu" and table.needs_gpu:
         return table.needs_gpu
     if trial.device == "cpu":

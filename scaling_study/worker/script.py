@@ -20,6 +20,7 @@ import torch
 from scaling_study.measure import allocator, measure
 from scaling_study.ranks import Ranks, as_launched, leave_torch
 from scaling_study.records import store
+from scaling_study.study.versions import too_old
 from scaling_study.trial import Trial
 
 RANK = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -38,6 +39,8 @@ def run(
     """
     trial, record = Trial.from_argv(framework)
     try:
+        if why := too_old(trial, {"torch": torch.__version__}):
+            raise SystemExit(why)
         if trial.allocator == "fixed":
             allocator.fix_thresholds()
         ranks = join(trial)

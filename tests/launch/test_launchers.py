@@ -123,6 +123,7 @@ def test_the_whole_command_of_the_baseline() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.skipif(not (Path(HERE) / "horovodrun").exists(), reason="horovodrun does not lie beside this interpreter")
 def test_the_whole_command_of_a_horovod_trial_with_its_record() -> None:
     asked = trial(model="resnet50", batch_per_worker=1024, allreduce="fp16", device="cuda", controller="gloo", repeat=3)
     assert command(asked, record=Path("/results/a b")) == Command(
