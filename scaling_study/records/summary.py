@@ -56,7 +56,12 @@ def summarize(record: Record) -> Summary:
 
 
 def throughput(record: Record) -> float:
-    """Samples per second over all workers. Raises ValueError or ArithmeticError where no rank was timed."""
+    """Samples per second over all workers. Raises ValueError or ArithmeticError where a rank was not timed.
+
+    Each step must have taken time, also where their sum is positive.
+    """
+    if not all(seconds > 0 for rank in record.ranks for seconds in rank.step_seconds):
+        raise ValueError("a step took no time")
     return samples_per_second((r.samples_seen for r in record.ranks), (r.window_seconds for r in record.ranks))
 
 
