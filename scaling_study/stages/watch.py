@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from scaling_study.measure import Timeline
 
@@ -24,6 +25,8 @@ def connected(schedule: Any, stages: Sequence[Any]) -> None:
     """
     for stage in stages:
         stage.has_backward = True
+        if dist.get_backend() == "gloo":  # torch 2.9 to 2.12 open NCCL's connections so, one to a worker itself too
+            stage._get_init_p2p_neighbors_ops = list
     (getattr(schedule, "_initialize_stage", None) or schedule._initialize_stages)((), None)
 
 

@@ -20,9 +20,9 @@ ZBV = "schedule=zbv_zero_bubble needs torch 2.10 or newer"
 @pytest.mark.parametrize(
     ("torch", "schedule", "answer"),
     [
-        ("2.8.0", "dualpipev", "schedule=dualpipev needs torch 2.9 or newer: 2.8.0 is installed"),
+        ("2.8.0", "dualpipev", "schedule=dualpipev needs torch 2.10 or newer: 2.8.0 is installed"),
         ("2.8.0+cu128", "zbv_zero_bubble", f"{ZBV}: 2.8.0+cu128 is installed"),
-        ("2.9.0a0+50eac811a6.nv25.9", "dualpipev", ""),
+        ("2.10.0a0+b558c986e8.nv25.11", "dualpipev", ""),
         ("2.9.0a0+50eac811a6.nv25.9", "zbv_zero_bubble", f"{ZBV}: 2.9.0a0+50eac811a6.nv25.9 is installed"),
         ("2.10.0", "zbv_zero_bubble", ""),
         ("2.8.0", "1f1b", ""),
@@ -42,4 +42,4 @@ def test_a_trial_that_needs_a_newer_torch_is_planned_as_unsupported(
         here,
     )
     reasons: dict[Any, str] = {planned.trial.schedule: planned.unsupported for planned in made.configurations}
-    assert reasons == {"1f1b": "", "dualpipev": "schedule=dualpipev needs torch 2.9 or newer: 2.8.0 is installed"}
+    assert reasons == {"1f1b": "", "dualpipev": "schedule=dualpipev needs torch 2.10 or newer: 2.8.0 is installed"}
