@@ -38,7 +38,7 @@ test: setup
 test-quick: setup
 	$(RUN) python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-# The quick tests, and each framework by its own launcher, with the oldest versions that setup.cfg admits, in an
+# The quick tests, each framework by its own launcher, and whether it trains rightly, with the oldest versions that setup.cfg admits, in an
 # environment of its own: several GB the first time. FLOOR is its folder.
 FLOOR ?= .cache/floor
 test-floor:
@@ -47,6 +47,7 @@ test-floor:
 	    --editable '.[training,albert,deepspeed,fairscale,lightning,dev]'
 	PATH="$(abspath $(FLOOR))/bin:$$PATH" python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 	PATH="$(abspath $(FLOOR))/bin:$$PATH" python run_sweep.py --doctor
+	PATH="$(abspath $(FLOOR))/bin:$$PATH" python -m scaling_study.parity --study tests/floor.yaml --results $(FLOOR)
 
 # The quick tests of what is committed, from a checkout where one may lie: below .cache and build, in a path with spaces,
 # behind a symbolic link. The environment is this one.

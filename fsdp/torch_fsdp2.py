@@ -21,6 +21,7 @@ gathered in 16 bits too; vectors (normalisation, biases) in fp32.
 """
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -93,8 +94,11 @@ def shard(model: nn.Module, blocks: tuple[type[nn.Module], ...], trial: Trial, r
     mesh = init_device_mesh(ranks.device.type, (ranks.world_size,))
     units = [module for module in reversed([*model.modules()]) if module is model or isinstance(module, blocks)]
     drop = False if trial.zero_stage == 2 else True if trial.tuned_for == "memory" else None  # None: all but the root's
+    averaged = averages(ranks)
     for unit in units:
         fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=drop)
+        if not averaged:
+            unit.set_force_sum_reduction_for_comms(True)
     return len(units)
 
 
@@ -104,6 +108,13 @@ def gathered_in(dtype: torch.dtype | None) -> dict:
         return {}
     vectors = {"param_dtype_override_fn": lambda parameter: parameter.dtype if parameter.ndim < 2 else None}
     return {"param_dtype": dtype, **vectors}
+
+
+def averages(ranks: Ranks) -> bool:
+    """Whether a reduce-scatter that is asked for the mean gives it: by Gloo of torch 2.8 it is the sum, unsaid."""
+    own = torch.empty(1, device=ranks.device)
+    dist.reduce_scatter_tensor(own, torch.ones(ranks.world_size, device=ranks.device), op=dist.ReduceOp.AVG)
+    return own.item() == 1
 
 
 def whole(model: nn.Module) -> dict[str, torch.Tensor]:
