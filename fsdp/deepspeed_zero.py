@@ -120,8 +120,7 @@ def held(engine: deepspeed.DeepSpeedEngine, stage: int) -> dict[str, Iterable[to
         return {"parameters": weights, "gradients": [zero.grad_partitions_flat_buffer], "buckets": buckets}
     master = zero.single_partition_of_fp32_groups  # a second copy of this worker's part, even of fp32 weights
     state = [tensor for entry in engine.basic_optimizer.state.values() for tensor in entry.values()]
-    reduced_in = getattr(zero, "_gradient_reduction_buffer_dtype", lambda: zero.dtype)()  # DeepSpeed 0.19.6, and before
-    bucket = zero.reduce_bucket_size * reduced_in.itemsize  # they live during backward
+    bucket = zero.reduce_bucket_size * zero._gradient_reduction_buffer_dtype().itemsize  # they live during backward
     kept = {"optimizer": [*master, *state], "buckets": bucket * len(zero.ipg_buckets) * (1 + zero.overlap_comm)}
     return {**kept, "gradients": master} if stage == 2 else kept  # they are as large as what they belong to
 

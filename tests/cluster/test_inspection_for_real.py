@@ -112,7 +112,7 @@ def test_a_host_whose_clock_is_apart(refused: Callable[..., list[str]], tmp_path
     (tmp_path / "stepped").touch()
     setting = f"SetEnv LD_PRELOAD={tmp_path}/shim.so CLOCK_FILE={tmp_path}/stepped"
     (line,) = refused(nothing, sshd=("", setting))
-    assert line.startswith("error: h2: its clock is 3600.0 s behind this host's: ")
+    assert line.startswith("error: h2: its clock is 3600.0 s behind this host's, so that errors cannot be ordered: ")
     assert line.endswith("start chrony or ntpd there")
 
 
