@@ -207,7 +207,7 @@ def test_a_table_of_what_waits_and_runs(study):
     rows = {row["job"]: row for row in one.status()}
     assert sorted(row["state"] for row in rows.values()) == ["queued"] + ["running"] * 4
     assert {rows[job]["nodes"] for job in numbers[:4]} == {"node1", "node2", "node3", "node4"}
-    one.until(lambda: one.status()[-1]["reason"] == "Resources")
+    one.until(lambda: {row["job"]: row["reason"] for row in one.status()}[numbers[-1]] == "Resources")
     shown = one.run("--status").stdout
     assert re.search(rf"{numbers[-1]}\s+queued\s+Resources\s+0:00\s+single-resnet8", shown)
 
