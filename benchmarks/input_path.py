@@ -31,7 +31,7 @@ from scaling_study.ranks import Ranks
 from scaling_study.settings import data_root
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
-from scaling_study.workloads.resnet_cifar10 import image_feed
+from scaling_study.workloads.resnet_cifar10 import image_data
 from scaling_study.workloads.sampling import batches_of_indices
 
 Batches = Iterator[Any]
@@ -97,7 +97,7 @@ def training(model: str, options: Options) -> Finding:
     steps, pairs = (2, options.pairs(20)) if options.quick else (40 if model == "resnet8" else 10, options.pairs(30))
     trial = Trial(framework="single", model=model, device="cpu", data="cifar10", cores_per_worker=1)
     real = build(trial)
-    batches, _ = image_feed(replace(trial, data="synthetic"), Ranks())
+    batches = image_data(replace(trial, data="synthetic"), Ranks(), lambda batch: batch).feed
     synthetic = replace(
         real, training=replace(real.training, workload=replace(real.training.workload, batches=batches))
     )

@@ -31,7 +31,7 @@ from scaling_study.records.store import write_json
 from scaling_study.settings import data_root
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
-from scaling_study.workloads.resnet_cifar10 import image_feed, network
+from scaling_study.workloads.resnet_cifar10 import image_data, network
 
 SEED = 42
 
@@ -107,7 +107,7 @@ def published(asked: argparse.Namespace) -> tuple[int, Iterable[Any]]:
 
 def memory(trial: Trial, here: torch.device) -> tuple[int, Iterable[Any]]:
     """The same with this project's batches."""
-    batches, _ = image_feed(trial, Ranks(hvd.rank(), hvd.size(), device=here))
+    batches = image_data(trial, Ranks(hvd.rank(), hvd.size(), device=here), lambda batch: batch).feed
     return math.ceil(cifar10.SAMPLES / hvd.size() / trial.batch_per_worker), batches
 
 

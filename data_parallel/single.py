@@ -45,7 +45,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
             optimizer.zero_grad()
         return sum(losses)
 
-    return Training(step, workload, optimizer, phase, wire)
+    return Training(step, workload, optimizer, phase, wire, scaler=scaler)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import torch
 from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from scaling_study import workloads
+from scaling_study import train, workloads
 from scaling_study.measure import Phase, Training, Wire, ddp_buckets
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
@@ -65,7 +65,10 @@ def build(trial: Trial, ranks: Ranks) -> Training:
             optimizer.zero_grad()
         return sum(losses)
 
-    return Training(step, workload, optimizer, phase, wire, held=lambda: {"buckets": ddp_buckets(model)})
+    return Training(
+        step, workload, optimizer, phase, wire, held=lambda: {"buckets": ddp_buckets(model)},
+        state=train.Distributed(workload.model, optimizer), scaler=scaler,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

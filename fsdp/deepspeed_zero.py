@@ -12,9 +12,8 @@ One step of P parameters, with g bytes a gradient (4; 2 with --allreduce fp16 or
 
 and, from stage 1 on, a norm of the gradients, unasked (4 bytes; at stage 3, in fp64, 8). In 16-bit compute stage 3
 gathers weights as --allreduce says too. That is stage 3 with --tuned-for memory: layer by layer, dropped after use. For
-speed, the default, it has DeepSpeed's own settings: the next 5e7 weights are on their way, tensors below 1e5 stay
-whole, and 1e9 weights (most models) from forward to backward (F24). Reductions are inside `backward`, the gathering of
-new weights inside `optimizer`. DeepSpeed has no fp64.
+speed, the default, it has its own settings: the next 5e7 weights travel, tensors below 1e5 stay whole, and 1e9 weights
+(most models) from forward to backward (F24). Reductions are in `backward`, the gathering of weights in `optimizer`.
 """
 
 import os
@@ -28,7 +27,7 @@ import deepspeed
 from deepspeed.accelerator import set_accelerator
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 
-from scaling_study import workloads
+from scaling_study import train, workloads
 from scaling_study.measure import Phase, Training, Wire
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
@@ -71,6 +70,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
 
     return Training(
         step, workload, optimizer, phase, wire, weights=lambda: whole(model), held=lambda: held(engine, stage),
+        forward=engine, state=train.Own(engine.save_checkpoint, engine.load_checkpoint),
         backend={"deepspeed": deepspeed.__version__, "zero_stage": stage},
     )  # fmt: skip
 

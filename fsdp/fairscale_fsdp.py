@@ -27,7 +27,7 @@ from fairscale.nn.data_parallel import fully_sharded_data_parallel
 from fairscale.optim.grad_scaler import ShardedGradScaler
 from torch import nn
 
-from scaling_study import workloads
+from scaling_study import train, workloads
 from scaling_study.measure import Phase, Training, Wire
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
@@ -78,6 +78,11 @@ def build(trial: Trial, ranks: Ranks) -> Training:
         weights=model.state_dict,  # gathers: whole tensors, by the plain model's names
         # the outermost unit's shard hangs on the wrapper; buckets of small units are freed after backward
         held=lambda: {"parameters": model.parameters(), "buckets": bucket_bytes(model)},
+        forward=model, scaler=scaler,
+        state=train.PerRank(
+            lambda: [model.local_state_dict(), optimizer.state_dict()],
+            lambda saved: [model.load_local_state_dict(saved[0]), optimizer.load_state_dict(saved[1])],
+        ),
         backend={"units": units, "cpu adapter": ranks.device.type == "cpu"},
     )  # fmt: skip
 

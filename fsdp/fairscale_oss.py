@@ -27,7 +27,7 @@ from fairscale.nn.data_parallel import ShardedDataParallel
 from fairscale.optim import OSS
 from fairscale.optim.grad_scaler import ShardedGradScaler
 
-from scaling_study import workloads
+from scaling_study import train, workloads
 from scaling_study.measure import Phase, Training, Wire
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
@@ -75,7 +75,12 @@ def build(trial: Trial, ranks: Ranks) -> Training:
         state = [value for p in mine for value in optimizer.optim.state[p].values()]
         return {"gradients": mine, "optimizer": [value for value in state if isinstance(value, torch.Tensor)]}
 
-    return Training(step, workload, optimizer, phase, wire, held=held)
+    # each rank saves its weights, and the optimiser state that it owns
+    state = train.PerRank(
+        lambda: [workload.model.state_dict(), optimizer.optim.state_dict()],
+        lambda saved: [workload.model.load_state_dict(saved[0]), optimizer.optim.load_state_dict(saved[1])],
+    )
+    return Training(step, workload, optimizer, phase, wire, held=held, state=state, scaler=scaler)
 
 
 if __name__ == "__main__":

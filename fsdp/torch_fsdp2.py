@@ -27,7 +27,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from scaling_study import workloads
+from scaling_study import train, workloads
 from scaling_study.measure import Phase, Training, Wire
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
@@ -74,6 +74,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     return Training(
         step, workload, optimizer, phase, wire, weights=lambda: whole(model), backend={"units": units},
         held=lambda: {"buckets": wire.largest["reduce_scatter"]},  # one unit's gradients, copied together
+        state=train.Distributed(model, optimizer), scaler=scaler,
     )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
             optimizer.zero_grad()
         return sum(losses)
 
-    return Training(step, workload, optimizer, phase, wire, held=lambda: {"buckets": average.buffers})
+    return Training(step, workload, optimizer, phase, wire, held=lambda: {"buckets": average.buffers}, scaler=scaler)
 
 
 class Average:

@@ -57,6 +57,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     return Training(
         step, workload, optimizer, phase, wire,
         held=lambda: {"buckets": min(fusion_bytes(), wire.bytes["allreduce"])},  # what gradients fill of the buffer
+        scaler=scaler,
     )  # fmt: skip
 
 

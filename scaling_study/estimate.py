@@ -56,6 +56,8 @@ class Estimate:
         step = (
             0.0 if trial.device == "cuda" else STEP_SECONDS_PER_SAMPLE.get(trial.model, 0.01) * trial.batch_per_worker
         )
+        if trial.trained:
+            return LAUNCH_SECONDS.get(trial.launcher, 10.0) + training_seconds(trial, step)
         timed = min(max(window.min_steps * step, window.min_seconds), window.max_seconds)
         if window.max_steps and step:
             timed = min(timed, window.max_steps * step)
@@ -69,3 +71,10 @@ class Estimate:
             + timed * INSTRUMENTED,
             window.timeout_seconds,
         )
+
+
+def training_seconds(trial: Trial, step: float) -> float:
+    """At most, of a training to a result whose steps take `step` seconds."""
+    samples = EPOCH_SAMPLES.get(MODELS[trial.model].data or "", 50_000)
+    steps = trial.train_steps or (trial.train_epochs or math.inf) * samples / trial.global_batch
+    return min(steps * step if step else math.inf, trial.train_max_seconds or math.inf, 3600.0)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from scaling_study.models import MODELS
 from scaling_study.stats.collectives import COLLECTIVES
+from scaling_study.targets import TRAIN
 
 Axes = Mapping[str, tuple[object, ...]]
 
@@ -75,6 +76,7 @@ TRAINING_AXES: Axes = {
     "epochs": (),
     "warmup_epochs": (),
     "find": (),
+    **dict.fromkeys((f"train_{name}" for name in TRAIN), ()),
 }
 ONE_HOST_AXES: Axes = {**TRAINING_AXES, "workers": (), "oversubscribe": (True, False)}
 PARALLEL_AXES: Axes = {**ONE_HOST_AXES, "hosts": ()}

@@ -28,11 +28,15 @@ class Model:
     departs: str = ""  # what it does otherwise than `like`, in a clause
     like: str = ""  # the model it is a variant of, whose numbers it must not be mistaken for
     also: tuple[str, ...] = ()  # further real data sets that it can be asked to train on
+    metrics: tuple[str, ...] = ()  # of its held-out data (targets.py); none: it can be timed only
 
 
 # Where one rounding decides nothing: no BatchNorm, and no max-pool that would pick another pixel.
 SMOOTH_IMAGES = "resnet8_groupnorm"
-_IMAGES = Model("scaling_study.workloads.resnet_cifar10", "cifar10", ("torchvision",), IMAGE_KEYS, smooth=SMOOTH_IMAGES)
+_IMAGES = Model(
+    "scaling_study.workloads.resnet_cifar10", "cifar10", ("torchvision",), IMAGE_KEYS, smooth=SMOOTH_IMAGES,
+    metrics=("accuracy", "loss"),
+)  # fmt: skip
 _TEXTS = Model("scaling_study.workloads.albert_cola", "cola", ("transformers", "tokenizers"), TEXT_KEYS)
 _LANGUAGE = Model(
     "scaling_study.workloads.transformer_lm", "wikitext2", keys=("sequence_length",), gate={"sequence_length": 8}
@@ -51,7 +55,7 @@ OURS: Mapping[str, Model] = {
     "resnet8_groupnorm": _IMAGES,
     "resnet18": _IMAGES,
     "resnet50": _IMAGES,
-    "mlp_wide": Model("scaling_study.workloads.mlp_cifar10", "cifar10"),
+    "mlp_wide": Model("scaling_study.workloads.mlp_cifar10", "cifar10", metrics=("accuracy", "loss")),
     "albert_tiny": _TEXTS,
     "albert_base_v2": _TEXTS,
     "transformer_lm": _LANGUAGE,

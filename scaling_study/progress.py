@@ -5,10 +5,13 @@ On a terminal a live table; in a log file one line per finished trial.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -18,6 +21,7 @@ from rich.text import Text
 
 from scaling_study.estimate import Estimate
 from scaling_study.models import NO_MODEL
+from scaling_study.records import store
 from scaling_study.records.store import BUSY_CORES
 from scaling_study.records.summary import Summary
 from scaling_study.stats.intervals import between_repeats
@@ -36,9 +40,10 @@ class Progress:
     """Shows `planned` configurations; the sweep tells it what starts and what has finished."""
 
     def __init__(
-        self, console: Console, plan: Plan, trials: Sequence[tuple[Trial, Planned]], estimate: Estimate, quiet: bool
-    ) -> None:
-        self.console, self.estimate, self.quiet = console, estimate, quiet
+        self, console: Console, plan: Plan, trials: Sequence[tuple[Trial, Planned]], estimate: Estimate, quiet: bool,
+        results: Path | None = None,
+    ) -> None:  # fmt: skip
+        self.console, self.estimate, self.quiet, self.results = console, estimate, quiet, results
         self.pending = {trial.id for trial, _ in trials}
         self.waiting = Counter(trial.configuration for trial, _ in trials)
         self.seconds = {trial.configuration: estimate(trial, planned) for trial, planned in trials}  # of one repeat
@@ -116,7 +121,16 @@ class Progress:
             table.add_row(*self._cells(trial))
         if len(shown) < len(self.order):
             table.add_row(f"... and {len(self.order) - len(shown)} more", style="bright_black")
-        return Group(table, Text(""), self._footer())
+        return Group(table, Text(""), Text(self._training(), style="cyan"), self._footer())
+
+    def _training(self) -> str:
+        """How far the training is that runs: `epoch 3.2 of 5.0, accuracy 0.61, 42 s left`; empty for what is timed."""
+        if not (self.running and self.running.trained and self.results):
+            return ""
+        with contextlib.suppress(store.UnreadableRecord, KeyError, TypeError):
+            now = store.load(self.results / "trials" / self.running.id / store.PROGRESS)
+            return training_line(now, self.running)
+        return ""
 
     def _nearest(self, room: int) -> list[Trial]:
         """A stretch of rows around the running one."""
@@ -154,6 +168,15 @@ class Progress:
             Text(f"{self.done}/{self.total} trials, {clock(elapsed)} elapsed, about {clock(left)} left"),
         )
         return grid
+
+
+def training_line(now: Mapping[str, Any], trial: Trial) -> str:
+    """One line of a training's `progress.json`. Raises KeyError or TypeError for what is none."""
+    last = {key: value for key, value in now["last"].items() if key in ("train_loss", "accuracy", "perplexity")}
+    words = [describe(trial), f"epoch {now['epoch']:.2f}", f"{now['seconds']:.0f} s of training"]
+    words += [f"{key.replace('train_', 'training ')} {value:.4f}" for key, value in last.items()]
+    left = now.get("seconds_left")
+    return ", ".join([*words, *([f"at most {clock(left)} left"] if left is not None else [])])
 
 
 def busy(record: Summary) -> str:

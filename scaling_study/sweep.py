@@ -50,6 +50,7 @@ class Run:
     where: Mapping[str, Any] = field(default_factory=dict)  # run only trials whose keys match
     retry: frozenset[str] = frozenset()  # statuses to run again
     max_trials: int | None = None  # run at most this many now
+    reset: bool = False  # trainings begin again, whatever they have checkpoints of
     prune: bool = True  # skip trials whose smaller batch was out of memory
     records: dict[str, Summary] = field(default_factory=dict)  # of finished trials, by their ids
     edits: list[str] = field(default_factory=list)  # in words: what the study was when it was last run here
@@ -105,7 +106,7 @@ class Run:
         for repeat in range(1, max(totals.values(), default=0) + 1):
             for planned in self.plan.shuffled(repeat):
                 if planned.measure.repeats < repeat <= totals[planned.trial.configuration]:
-                    yield dataclasses.replace(planned.trial, repeat=repeat), planned
+                    yield planned.at(repeat), planned
 
     def repeats(self, planned: Planned) -> int:
         """How many repeats this configuration gets in all, decided once, from its planned ones (Stein's two stages).
@@ -114,12 +115,14 @@ class Run:
         cover less than its nominal 95 % (docs/uncertainty.md has the figures).
         """
         measure = planned.measure
-        if planned.unsupported or measure.repeats < FEWEST_REPEATS or not self.wanted(planned.trial.to_dict()):
+        if (
+            planned.seeds
+            or planned.unsupported
+            or measure.repeats < FEWEST_REPEATS
+            or not self.wanted(planned.trial.to_dict())
+        ):
             return measure.repeats
-        first = [
-            self.records.get(dataclasses.replace(planned.trial, repeat=repeat).id)
-            for repeat in range(1, measure.repeats + 1)
-        ]
+        first = [self.records.get(planned.at(repeat).id) for repeat in range(1, measure.repeats + 1)]
         rates = [known.samples_per_second for known in first if known and known.samples_per_second]
         if len(rates) < measure.repeats:
             return measure.repeats  # failures are not mended by more of them
@@ -143,8 +146,9 @@ class Run:
     def run_trial(self, trial: Trial, planned: Planned, attempts: Attempts) -> Summary | None:
         """Run one trial to its record; None if it was interrupted."""
         folder, size = self.folder / "trials" / trial.id, reservation.bytes_for(self._largest)
+        keep = records.OF_A_TRAINING if trial.trained and not self.reset else ()
         try:
-            with results.cleared(folder), reservation.reserved(folder / "record.json", size) as reserved:
+            with results.cleared(folder, keep), reservation.reserved(folder / "record.json", size) as reserved:
                 record = self._outcome(trial, planned, folder, attempts, size)
                 if record is None:
                     return None

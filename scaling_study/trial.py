@@ -13,14 +13,15 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
+from scaling_study.flags import add_flag, bounded, flag
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.targets import repeat_name, trains
 
 
 def offered(axis: str) -> tuple[Any, ...]:
@@ -33,7 +34,7 @@ LONG_STEP = 2.0  # seconds: three more steps of warm-up would cost more than the
 
 
 def _key(default: Any, help: str, **limits: Any) -> Any:
-    """A trial key: its default, what --help says of it, and its limits (`choices`, `minimum`, `above`)."""
+    """A trial key: its default, what --help says of it, and its limits (`choices`, `minimum`, `above`, `below`)."""
     return field(default=default, metadata={"help": help, **limits})
 
 
@@ -123,12 +124,42 @@ class Trial:
     seed: int = _key(42, "seed of weights and of the order of the data", minimum=0)
     epochs: int | None = _key(None, "time this many whole epochs instead of a window", minimum=1)
     warmup_epochs: int | None = _key(None, "untimed epochs before them, after the warm-up steps", minimum=0)
+    train_epochs: int | None = _key(None, "train for so many epochs, to a result", minimum=1)
+    train_steps: int | None = _key(None, "train for so many steps, to a result", minimum=1)
+    train_max_seconds: float | None = _key(None, "train for so many seconds at most", above=0)
+    train_target: str | None = _key(None, "train until a metric on validation data is reached, like accuracy=0.6")
+    train_evaluate_every: float | None = _key(None, "epochs between evaluations (default: 1)", above=0)
+    train_validation: float | None = _key(None, "share of training data held out (default: 0.1)", minimum=0, below=1)
+    train_patience: int | None = _key(None, "stop after so many evaluations without improvement", minimum=1)
+    train_optimizer: str | None = _key(
+        None, "default: the workload's own", choices=("sgd", "nesterov", "adam", "adamw")
+    )
+    train_momentum: float | None = _key(None, "of sgd and nesterov (default: 0.9)", minimum=0, below=1)
+    train_weight_decay: float | None = _key(None, "of the optimiser chosen (default: 0)", minimum=0)
+    train_clip_norm: float | None = _key(None, "clip the norm of all gradients to this", above=0)
+    train_label_smoothing: float | None = _key(None, "of the loss that is trained (default: 0)", minimum=0, below=1)
+    train_schedule: str | None = _key(
+        None, "of the learning rate (default: constant)", choices=("constant", "step", "cosine", "one_cycle")
+    )
+    train_warmup_steps: int | None = _key(None, "over which the learning rate grows linearly from 0", minimum=0)
+    train_scale_learning_rate: str | None = _key(
+        None, "multiply by (global batch / reference batch), or its root", choices=("none", "linear", "sqrt")
+    )
+    train_reference_batch: int | None = _key(None, "global batch for which the learning rate is meant", minimum=1)
+    train_augmentation: str | None = _key(
+        None, "of training images (default: none)", choices=("none", "crop_flip", "resized_crop")
+    )
     find: str | None = _key(
         None, "determine this instead of throughput: parity, max_batch", choices=("parity", "max_batch")
     )
     machine: str = _key("", "fingerprint of the machine it is planned for")
     repeat: int = _key(1, "which repeat of its configuration this is", minimum=1)
     window: Window = field(default_factory=Window)
+
+    @property
+    def trained(self) -> bool:
+        """Whether it is trained to a result, and not only timed."""
+        return trains(vars(self))
 
     @property
     def global_batch(self) -> int:
@@ -157,7 +188,8 @@ class Trial:
             items = ((name, getattr(part, name)) for name in NAMES[type(part)])
             return {name: v for name, v in items if v is not None and LATER.get(name, MISSING) != v}
 
-        asked = {**kept(self), "repeat": 1, "window": kept(self.window)}
+        seed = {"seed": None} if self.trained else {}  # each repeat has one of its own
+        asked = {**kept(self), **seed, "repeat": 1, "window": kept(self.window)}
         digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
         model = re.sub(r"[^\w.-]", "-", self.model, flags=re.ASCII)[:60]  # users name theirs; the id names a folder
         words = [self.framework, model, f"b{self.batch_per_worker}", self.allreduce, f"w{self.workers}"]
@@ -168,7 +200,7 @@ class Trial:
     @property
     def id(self) -> str:
         """Id of this trial: a hash of what it asks for, so a second run of a study finds it again."""
-        return f"{self.configuration}.r{self.repeat}"
+        return f"{self.configuration}.{repeat_name(vars(self))}"
 
     def to_dict(self) -> dict[str, Any]:
         """Every trial key with its value (`window` apart), `global_batch` included."""
@@ -214,6 +246,7 @@ class Trial:
         return cls(framework=framework, window=window, **asked), record
 
 
+TRAIN_KEYS = tuple(f.name for f in fields(Trial) if f.name.startswith("train_"))
 NAMES = {part: tuple(f.name for f in fields(part)) for part in (Trial, Window)}
 LATER = {"accumulation": 1, "compile": False, "allocator": "system"}  # keys younger than the first results: as it was
 # Keys that a plan resolves for every framework that has them: part of the id. Null in a record: it is older, ran with
@@ -221,11 +254,6 @@ LATER = {"accumulation": 1, "compile": False, "allocator": "system"}  # keys you
 RESOLVED = {"buffers": "local", "tuned_for": "speed"}
 ALWAYS_SHOWN = ("model", "batch_per_worker", "allreduce", "data")  # a command line without these says too little
 LAUNCHERS_BUSINESS = ("framework", "hosts", "launcher", "controller", "oversubscribe", "machine", "repeat")
-
-
-def flag(name: str) -> str:
-    """`batch_per_worker` -> `--batch-per-worker`."""
-    return "--" + name.replace("_", "-")
 
 
 def script_keys(framework: str) -> list[str]:
@@ -249,52 +277,21 @@ def parser(framework: str) -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     trial = result.add_argument_group("the trial")
+    trained = result.add_argument_group("training to a result, instead of timing") if table.trains else trial
     for f in fields(Trial):
         if f.name in script_keys(framework):
             choices = table.axes[f.name] or f.metadata.get("choices")
-            _add(trial, f, choices=choices)
+            add_flag(trained if f.name in TRAIN_KEYS else trial, f, choices=choices)
     window = result.add_argument_group("the timed window")
     window.add_argument(
-        "--steps", type=_bounded(int, {"minimum": 1}), metavar="INT", default=argparse.SUPPRESS,
+        "--steps", type=bounded(int, {"minimum": 1}), metavar="INT", default=argparse.SUPPRESS,
         help="time exactly this many steps",
     )  # fmt: skip
     for f in fields(Window):
-        _add(window, f)
+        add_flag(window, f)
     result.add_argument(
         "--record", metavar="FOLDER", default=argparse.SUPPRESS, help="write each rank's measurement here as JSON"
     )
     if "deepspeed" in table.launchers:  # it passes what LOCAL_RANK says too
         result.add_argument("--local_rank", "--local-rank", type=int, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return result
-
-
-def _add(group: Any, f: Any, choices: Any = None) -> None:
-    default = None if f.default is MISSING else f.default
-    help = f.metadata["help"]
-    kind = next(k for name, k in (("int", int), ("float", float), ("bool", bool), ("str", str)) if name in str(f.type))
-    if kind is bool:
-        group.add_argument(flag(f.name), action="store_true", help=help)
-    else:
-        choices = choices or f.metadata.get("choices")
-        default = argparse.SUPPRESS if default is None or f.name == "launcher" else default
-        group.add_argument(
-            flag(f.name), type=_bounded(kind, f.metadata), default=default, choices=choices or None,
-            metavar=None if choices else kind.__name__.upper(), help=help,
-        )  # fmt: skip
-
-
-def _bounded(kind: type, limits: Any) -> Any:
-    """An argparse type that also checks the key's limits."""
-
-    def convert(text: str) -> Any:
-        value = kind(text)
-        if kind is float and not math.isfinite(value):
-            raise argparse.ArgumentTypeError(f"{text} is not a finite number")
-        if "minimum" in limits and value < limits["minimum"]:
-            raise argparse.ArgumentTypeError(f"{text} is less than {limits['minimum']}")
-        if "above" in limits and value <= limits["above"]:
-            raise argparse.ArgumentTypeError(f"{text} is not above {limits['above']}")
-        return value
-
-    convert.__name__ = kind.__name__
-    return convert

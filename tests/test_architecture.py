@@ -28,7 +28,19 @@ from scaling_study.settings import CHECKOUT
 # The rooms of the library: a folder, or modules at the root. A room imports only from the rooms above its own.
 ROOMS = {
     "stats": {"stats"},
-    "shared": {"datasets", "errors", "frameworks", "machine", "models", "provenance", "quoting", "settings", "trial"},
+    "shared": {
+        "datasets",
+        "errors",
+        "frameworks",
+        "machine",
+        "models",
+        "provenance",
+        "quoting",
+        "settings",
+        "trial",
+        "flags",
+        "targets",
+    },
     "processes": {"processes"},
     "hosts": {"hosts"},
     "study": {"study"},
@@ -45,7 +57,7 @@ ANALYSIS_ROOMS = {
     "statistics": {"statistics"},
     "what interprets": {
         *("resources", "network", "pipeline", "epochs", "scaling", "prediction", "why"),
-        *("findings", "published"),
+        *("findings", "published", "to_target"),
     },
     "tables": {"tables"},
     "figures": {"figures"},
@@ -59,6 +71,7 @@ TORCH_ROOMS = {
     "workloads": {"workloads"},
     "measure": {"measure"},
     "models in parts": {"parity", "stages"},
+    "training to a result": {"train"},
     "worker": {"worker"},
 }
 DESCRIPTIONS = {"stats", *ROOMS["shared"], "study", "records"}
@@ -237,7 +250,7 @@ def test_frameworks_are_imported_at_the_top_of_a_script() -> None:
 def test_scripts_see_only_what_scripts_are_made_of() -> None:
     for name in SCRIPTS:
         stages = {"stages"} if name.startswith("pipeline/") else set()
-        seen = {"measure", "ranks", "trial", "worker", "workloads"}
+        seen = {"measure", "ranks", "train", "trial", "worker", "workloads"}
         assert library_parts(name) <= seen | stages, name
         assert not packages(name) & {"analysis", "benchmarks", "environment"}, name
 

@@ -25,6 +25,11 @@ ANOTHER: dict[str, Any] = {  # for every key a value that is not its default
     "warmup_epochs": 1, "bucket_bytes": 1 << 20, "fusion_bytes": 1 << 21, "cycle_seconds": 0.002,
     "collective": "all_gather", "min_bytes": 64, "max_bytes": 1 << 22, "size_factor": 2,
     "allocator": "system",
+    "train_epochs": 3, "train_steps": 30, "train_max_seconds": 60.0, "train_target": "accuracy=0.6",
+    "train_evaluate_every": 0.5, "train_validation": 0.2, "train_patience": 4, "train_optimizer": "adamw",
+    "train_momentum": 0.8, "train_weight_decay": 0.01, "train_clip_norm": 1.0, "train_label_smoothing": 0.1,
+    "train_schedule": "cosine", "train_warmup_steps": 5, "train_scale_learning_rate": "sqrt",
+    "train_reference_batch": 128, "train_augmentation": "crop_flip",
     "seed": 7, "epochs": 2, "find": "max_batch", "machine": "abcd1234", "repeat": 2, "window": Window(min_steps=11),
 }  # fmt: skip
 FIRST_KEYS = (  # those of the first version, whose ids name results that people have
@@ -126,7 +131,12 @@ def test_to_dict_has_every_key_but_the_window() -> None:
              "--image-size", "64", "--memory-format", "channels_last", "--sequence-length", "64",
              "--padding", "dynamic", "--learning-rate", "0.1", "--accumulation", "3", "--compile",
              "--fusion-bytes", "2097152", "--cycle-seconds", "0.002", "--seed", "7", "--epochs", "2",
-             "--warmup-epochs", "1", "--find", "max_batch",
+             "--warmup-epochs", "1", "--train-epochs", "3", "--train-steps", "30", "--train-max-seconds", "60.0",
+             "--train-target", "accuracy=0.6", "--train-evaluate-every", "0.5", "--train-validation", "0.2",
+             "--train-patience", "4", "--train-optimizer", "adamw", "--train-momentum", "0.8",
+             "--train-weight-decay", "0.01", "--train-clip-norm", "1.0", "--train-label-smoothing", "0.1",
+             "--train-schedule", "cosine", "--train-warmup-steps", "5", "--train-scale-learning-rate", "sqrt",
+             "--train-reference-batch", "128", "--train-augmentation", "crop_flip", "--find", "max_batch",
              "--warmup-steps", "0", "--min-steps", "3", "--min-seconds", "0.25", "--max-seconds", "12.5",
              "--max-steps", "40"],
         ),
@@ -168,7 +178,10 @@ def values_of(name: str, framework: str) -> st.SearchStrategy[Any]:
     if choices := FRAMEWORKS[framework].axes.get(name) or field.metadata.get("choices"):
         return st.sampled_from(choices)
     if "float" in str(field.type):
-        return st.none() | st.floats(min_value=1e-12, max_value=1e12)
+        below = field.metadata.get("below", 1e12)
+        return st.none() | st.floats(min_value=1e-12, max_value=below, exclude_max=True)
+    if name == "train_target":
+        return st.none() | st.sampled_from(["accuracy=0.6", "loss=1.5"])
     if name == "stage_cut":
         return st.none() | st.sampled_from(["even", "time", "3,4"])
     least = field.metadata["minimum"]

@@ -22,6 +22,7 @@ from analysis.figures import (
     shares,
     speedup,
     style,
+    target,
     throughput,
     timeline,
     waterfall,
@@ -60,7 +61,7 @@ def kinds(results: Results) -> Iterator[tuple[str, Callable[[], Made]]]:
     yield "allreduce-gain", partial(gain.draw, results)
     for name, several in (
         *(("distributions", distributions), ("timeline", timeline), ("network", network), ("drift", drift)),
-        *(("waterfall", waterfall), ("steps", shares), ("scaling-law", scaling)),
+        *(("waterfall", waterfall), ("steps", shares), ("scaling-law", scaling), ("target", target)),
     ):
         yield name, partial(several.draw, results)
     for name, module in (("roofline", roofline), ("frontier", frontier), ("pareto", pareto)):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 import pandas as pd
 
-from analysis.frames import network, ranks, step_times
+from analysis.frames import network, ranks, step_times, trained
 from analysis.frames import run_facts as facts
 from analysis.frames import timeline as events
 from analysis.frames.timeline import Row
@@ -36,12 +36,14 @@ class Rows:
     facts: list[Row]
     ranks: list[Row]
     steps: list[Row]
+    trained: list[Row]
+    evaluations: list[Row]
 
 
 @dataclass(frozen=True)
 class Details:
     """The frames of a study: events.COLUMNS, events.STAGE_COLUMNS, EPOCH_COLUMNS, NOTE_COLUMNS, network.COLUMNS,
-    facts.COLUMNS, why.ranks.COLUMNS, step_times.COLUMNS."""
+    facts.COLUMNS, why.ranks.COLUMNS, step_times.COLUMNS, trained.COLUMNS, trained.EVALUATION_COLUMNS."""
 
     events: pd.DataFrame
     stages: pd.DataFrame
@@ -51,6 +53,8 @@ class Details:
     facts: pd.DataFrame
     ranks: pd.DataFrame
     steps: pd.DataFrame
+    trained: pd.DataFrame
+    evaluations: pd.DataFrame
 
 
 def of(record: Record) -> Rows:
@@ -69,7 +73,7 @@ def of(record: Record) -> Rows:
     notes: list[Row] = [(*who, printable(note)) for note in remarks]
     staged = events.rows(record), events.stage_rows(record)
     measured = facts.rows(record), ranks.rows(record), step_times.rows(record)
-    return Rows(*staged, epochs, notes, network.rows(record), *measured)
+    return Rows(*staged, epochs, notes, network.rows(record), *measured, *trained.rows(record))
 
 
 def gathered(many: Iterable[Rows]) -> Details:
@@ -88,6 +92,8 @@ def gathered(many: Iterable[Rows]) -> Details:
         facts.frame(rows["facts"]),
         ranks.frame(rows["ranks"]),
         step_times.frame(rows["steps"]),
+        trained.frame(rows["trained"], trained.COLUMNS),
+        trained.frame(rows["evaluations"], trained.EVALUATION_COLUMNS),
     )
 
 

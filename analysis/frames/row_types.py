@@ -52,6 +52,23 @@ class TrialKeys(TypedDict):
     seed: int
     epochs: int | None
     warmup_epochs: int | None
+    train_epochs: int | None
+    train_steps: int | None
+    train_max_seconds: float | None
+    train_target: str | None
+    train_evaluate_every: float | None
+    train_validation: float | None
+    train_patience: int | None
+    train_optimizer: str | None
+    train_momentum: float | None
+    train_weight_decay: float | None
+    train_clip_norm: float | None
+    train_label_smoothing: float | None
+    train_schedule: str | None
+    train_warmup_steps: int | None
+    train_scale_learning_rate: str | None
+    train_reference_batch: int | None
+    train_augmentation: str | None
     find: str | None
     machine: str
     global_batch: int

@@ -29,6 +29,7 @@ Where = Annotated[str, option("K=V,…", "Run only trials with these keys, e.g. 
 Retry = Annotated[str, option("STATUS,…", "Run trials with this status again, e.g. failed,timeout.", TRIALS)]
 MaxTrials = Annotated[int | None, option("N", "Run at most N trials now.", TRIALS, min=0)]
 NoPrune = Annotated[bool, flag("--no-prune", help="Also run batches above one that was out of memory.", group=TRIALS)]
+Reset = Annotated[bool, flag("--reset", help="Begin trainings again, whatever checkpoints they left.", group=TRIALS)]
 Profile = Annotated[str, option("TRIAL", "Profile only this trial: traces in profiles/.", TRIALS)]
 # Where it runs.
 Hosts = Annotated[str, option("H:N,…", "Run over these hosts, e.g. h1:2,h2:2.", HOSTS)]

@@ -24,7 +24,7 @@ from scaling_study.slurm import submit as slurm_submit
 from scaling_study.study.cluster import Cluster
 from scaling_study.sweep import Run
 
-NOT_AGAIN = ("retry",)  # it would run again what is finished
+NOT_AGAIN = ("retry", "reset")  # it would run again what is finished
 NOT_DETACHED = ("detach",)
 NOT_IN_JOB = ("slurm", "per_trial", "slurm_print", "as_json")  # for the process that submits
 
@@ -38,6 +38,7 @@ def run(
     retry: options.Retry = "",
     max_trials: options.MaxTrials = None,
     no_prune: options.NoPrune = False,
+    reset: options.Reset = False,
     profile: options.Profile = "",
     hosts: options.Hosts = "",
     hostfile: options.Hostfile = None,
@@ -95,7 +96,7 @@ def run(
         if dry_run:
             return show_plan(selection, cluster, as_json)
         again = planning.shell_line(planning.words_again(context, NOT_AGAIN), CHECKOUT / "run_sweep.py")
-        return sweep(selection, cluster, again, not no_prune, as_json, quiet)
+        return sweep(selection, cluster, again, not no_prune, as_json, quiet, reset)
 
     return exit_code(command)
 
@@ -108,7 +109,9 @@ def show_plan(selection: Selection, cluster: Cluster, as_json: bool) -> int:
     return OK
 
 
-def sweep(selection: Selection, cluster: Cluster, again: str, prune: bool, as_json: bool, quiet: bool) -> int:
+def sweep(
+    selection: Selection, cluster: Cluster, again: str, prune: bool, as_json: bool, quiet: bool, reset: bool = False
+) -> int:  # fmt: skip
     """Run what is not finished, then analyse; the exit code. `again`: the command line that continues.
 
     Raises StudyError or HostError.
@@ -116,6 +119,7 @@ def sweep(selection: Selection, cluster: Cluster, again: str, prune: bool, as_js
     console = Console(stderr=as_json, highlight=False)
     planned = planning.planned_study(selection.study_file, selection.small, dry_run=False, cluster=cluster)
     run, selected = selection.select(planned, prune)
+    run.reset = reset
     slurm_submit.refuse_live_jobs(run.folder)
     with results_folder.locked(run.folder):
         run.open()
@@ -127,7 +131,7 @@ def sweep(selection: Selection, cluster: Cluster, again: str, prune: bool, as_js
             report.print_before(console, planned, selected, run, estimate)
         with (
             process.Interruption() as interruption,
-            progress.Progress(console, planned, selected, estimate, quiet or as_json) as display,
+            progress.Progress(console, planned, selected, estimate, quiet or as_json, run.folder) as display,
         ):
             run.run(display, interruption)
         return _finish(console, run, [trial.id for trial, _ in selected], interruption, again, as_json, quiet)

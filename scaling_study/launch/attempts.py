@@ -100,7 +100,10 @@ class Attempts:
         command = launchers.command(trial, record=folder.resolve(), port=port, cluster=self._cluster)
         argv = [*_env_prefix(trial, command, bool(hosts)), *command.argv]
         started_at = time.time()
-        exit = self.supervisor.run(argv, launch_environment(command), folder / "log.txt", timeout_seconds, others)
+        progress = folder / store.PROGRESS if trial.trained else None
+        exit = self.supervisor.run(
+            argv, launch_environment(command), folder / "log.txt", timeout_seconds, others, progress
+        )
         return Attempt(exit, outcome.judge(trial, folder, exit), started_at, notes=tuple(notes))
 
     def run_together(self, trials: Sequence[Trial], folders: Sequence[Path], timeout_seconds: float) -> list[Outcome]:

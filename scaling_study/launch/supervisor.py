@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import shutil
 import subprocess
 import sys
@@ -73,15 +72,17 @@ class SupervisorClient:
         return self._interruption.fileno()
 
     def run(
-        self, argv: Sequence[str], env: Mapping[str, str], log: Path, timeout_seconds: float, hosts: Sequence[str] = ()
-    ) -> Exit:
+        self, argv: Sequence[str], env: Mapping[str, str], log: Path, timeout_seconds: float,
+        hosts: Sequence[str] = (), progress: Path | None = None,
+    ) -> Exit:  # fmt: skip
         """Run a command to its end as `process.run` does, in a process that outlives this one.
 
         `hosts`: others, on which it starts processes too; none of those outlives it either.
         """
         temporary = leftovers.temporary_folder(self.results)
         marked = {**env, **leftovers.environment(self.results, temporary)}
-        request = _Request(list(argv), marked, str(log.resolve()), timeout_seconds, str(temporary), list(hosts))
+        signs = str(progress.resolve()) if progress else ""
+        request = _Request(list(argv), marked, str(log.resolve()), timeout_seconds, str(temporary), list(hosts), signs)
         start = time.monotonic()
         self._supervisor = self._supervisor or _SupervisorProcess(self.results)
         try:
@@ -116,7 +117,7 @@ class _SupervisorProcess:
             connection.send_bytes(json.dumps(asdict(request)).encode())
             either = [connection.fileno(), stop.fileno()]
             grace = ANSWER_SECONDS * (2 if request.hosts else 1)
-            ready, _, _ = select.select(either, [], [], request.timeout_seconds + grace)
+            ready = process.wait_while_alive(either, request.timeout_seconds + grace, request.progress_file)
             if ready and connection.fileno() not in ready:
                 connection.send_bytes(STOP)
             if ready and connection.poll(grace):
@@ -156,6 +157,11 @@ class _Request:
     timeout_seconds: float
     temporary: str
     hosts: list[str] = field(default_factory=list)
+    progress: str = ""
+
+    @property
+    def progress_file(self) -> Path | None:
+        return Path(self.progress) if self.progress else None
 
 
 # --- the supervisor's side
@@ -182,7 +188,9 @@ def _run(request: _Request, stop: process.Stop, agents: AgentConnections) -> Exi
     since = leftovers.clock()
     try:
         with agents.trial(request.hosts, request.env.get(leftovers.MARK, ""), request.temporary, stop) as trial:
-            exit = process.run(request.argv, request.env, Path(request.log), request.timeout_seconds, trial)
+            exit = process.run(
+                request.argv, request.env, Path(request.log), request.timeout_seconds, trial, request.progress_file
+            )
         return trial.with_failed_host(exit)
     except ConnectionLost as lost:
         return Exit(None, 0.0, node=str(lost))

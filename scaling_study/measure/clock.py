@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,25 +10,24 @@ from pathlib import Path
 
 import torch
 
-from scaling_study.machine import cpu_model
 from scaling_study.measure import collector
 from scaling_study.measure.arrivals import Arrivals, watchable
 from scaling_study.measure.carrier import Traffic
 from scaling_study.measure.console import Console
+from scaling_study.measure.described import described, with_backend
 from scaling_study.measure.epochs import Epochs
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.overlap import Observed, observe
 from scaling_study.measure.parity_recorder import ParityRecorder
 from scaling_study.measure.peak import may_round_to_tf32, measure_peak
 from scaling_study.measure.phases import Phase, now
-from scaling_study.measure.power import PowerMeter, gpu_uuids
+from scaling_study.measure.power import PowerMeter
 from scaling_study.measure.quiet import QuietMeter
 from scaling_study.measure.skipped import SkippedSteps
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.measure.timeline import Timeline
 from scaling_study.measure.tracing import trace
 from scaling_study.measure.training import Loss, Step, Training
-from scaling_study.measure.versions import versions
 from scaling_study.measure.window import next_block
 from scaling_study.measure.wire import Wire
 from scaling_study.ranks import Ranks
@@ -49,8 +46,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     """
     step, workload, optimizer = training.step, training.workload, training.optimizer
     phase, wire, timeline = training.phase, training.wire, training.timeline
-    ranks = replace(ranks, backend={**ranks.backend, **training.backend})
-    console = Console(trial, ranks, workload)
+    console = Console(trial, with_backend(ranks, training), workload)
     window, epochs = trial.window, whole_epochs(trial, workload, ranks.devices)
     memory = Memory(workload.model, optimizer, ranks.device, training.held, ranks.further)
     parity = None
@@ -130,31 +126,24 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     trace(step, workload, ranks)
 
     report = RankReport(
-        rank=ranks.rank, world_size=ranks.world_size, local_rank=ranks.local_rank,
-        host=socket.gethostname(), pid=os.getpid(),
-        device=str(ranks.device), device_name=device_name(ranks.device),
-        cores=list(ranks.cores), threads=torch.get_num_threads(),
+        **described(training, trial, ranks),
         first_step_at=first_step_at, warmup_seconds=warmup_seconds, step_seconds=step_seconds,
-        samples_per_step=workload.samples_per_step, samples_seen=samples,
-        tokens_seen=int(tokens) if workload.tokens else None,
-        phases=phases, parameters=workload.parameters,
+        samples_seen=samples, tokens_seen=int(tokens) if workload.tokens else None,
+        phases=phases,
         allreduce_bytes=wire.reduced_bytes(ranks.world_size // (trial.stages or 1)),
         communication_bytes=dict(wire.bytes),
         transport=traffic.carrier(sum(wire.bytes.values())), overlap=observed.overlap,
         nccl_kernels=observed.nccl_kernels,
         peak_memory_bytes=memory.peak_bytes(), memory=memory.by_kind(),
-        setup_peak_memory_bytes=memory.setup_peak_bytes, gpu_uuids=gpu_uuids(gpus),
+        setup_peak_memory_bytes=memory.setup_peak_bytes,
         warmup_skipped_steps=before, skipped_steps=skipped_steps,
         loss_first=finite(first), loss_last=finite(last),
-        data_source=workload.data_source, steps_per_epoch=workload.steps_per_epoch,
         gpu_utilization_percent=meter.utilization_percent, energy_joules=meter.energy_joules,
-        backend=dict(ranks.backend), versions=versions(), notes=notes(workload, last),
-        learning_rate=optimizer.param_groups[0]["lr"],
-        stages=list(training.stages), timeline=timeline.events if timeline else [],
+        notes=notes(workload, last),
+        timeline=timeline.events if timeline else [],
         epochs=epochs.rows if epochs else [],
         own_cpu_seconds=quiet.own_cpu_seconds, host_cpu_seconds=quiet.host_cpu_seconds,
         gradients=arrivals.gradients,
-        forward_flops_per_sample=workload.forward_flops_per_sample,
     )  # fmt: skip
     if trial.find is None:  # after all else; the ranks leave their last step together, so all do it at once
         tf32 = may_round_to_tf32(workload.model, trial.precision, ranks.device)
@@ -216,7 +205,3 @@ def finite(loss: Loss) -> float | None:
 
 def notes(workload: Workload, last: Loss) -> list[str]:
     return [*workload.notes, *(["the loss is not finite"] if last is not None and finite(last) is None else [])]
-
-
-def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()

@@ -22,7 +22,7 @@ import torch
 from scaling_study.measure import collector
 from scaling_study.measure.busy import cores_busy
 from scaling_study.measure.calls import MOST_CALLS, Budget, Call, Calls
-from scaling_study.measure.clock import device_name
+from scaling_study.measure.described import device_name
 from scaling_study.measure.network_console import Table
 from scaling_study.measure.payload import Payload, pattern
 from scaling_study.measure.quiet import QuietMeter

@@ -34,6 +34,9 @@ class Training:
     held: Callable[[], Held] | None = None  # state kept outside both, and buckets (measure/memory.py)
     timeline: Timeline | None = None  # of a pipeline: what each stage does when
     stages: Sequence[dict[str, Any]] = ()  # of a pipeline: what its stages on this rank are
+    forward: torch.nn.Module | None = None  # the model as it is called where nothing is trained; None: the workload's
+    state: Any = None  # of a training to a result: how it is saved and loaded (train/states.py); None: by rank 0
+    scaler: Any = None  # of fp16 losses
     backend: Mapping[str, Any] = field(default_factory=dict)  # what the framework reports once the model is wrapped
 
 

@@ -87,8 +87,14 @@ class Interruption:
         return self._read
 
 
-def run(argv: Sequence[str], env: Mapping[str, str], log: Path, timeout_seconds: float, stop: Stop) -> Exit:
-    """Run a command to its end, its output in `log`; on return nothing that it started is alive."""
+def run(
+    argv: Sequence[str], env: Mapping[str, str], log: Path, timeout_seconds: float, stop: Stop,
+    progress: Path | None = None,
+) -> Exit:  # fmt: skip
+    """Run a command to its end, its output in `log`; on return nothing that it started is alive.
+
+    `progress`: a file that it replaces as it gets on; `timeout_seconds` then count from the last time.
+    """
     adopt_orphans()
     not_ours = {process.pid for process in psutil.Process().children(recursive=True)}
     kills_before = _memory_kills()
@@ -101,7 +107,7 @@ def run(argv: Sequence[str], env: Mapping[str, str], log: Path, timeout_seconds:
             )  # fmt: skip
         except OSError as error:
             return Exit(None, 0.0, error=f"{argv[0]}: {error.strerror}")
-        ending = _wait(child.pid, timeout_seconds, stop)
+        ending = _wait(child.pid, timeout_seconds, stop, progress)
         if ending == "ended":
             child.wait()
         seconds = time.monotonic() - start
@@ -114,16 +120,35 @@ def run(argv: Sequence[str], env: Mapping[str, str], log: Path, timeout_seconds:
     )  # fmt: skip
 
 
-def _wait(pid: int, timeout_seconds: float, stop: Stop) -> str:
+def _wait(pid: int, timeout_seconds: float, stop: Stop, progress: Path | None) -> str:
     """`ended`, `stopped` or `timed out`, whichever comes first. Wakes at once, without polling."""
     handle = os.pidfd_open(pid)
     try:
-        ready, _, _ = select.select([handle, stop.fileno()], [], [], timeout_seconds)
+        ready = wait_while_alive([handle, stop.fileno()], timeout_seconds, progress)
     finally:
         os.close(handle)
     if handle in ready:
         return "ended"
     return "stopped" if ready else "timed out"
+
+
+def wait_while_alive(handles: Sequence[int], timeout_seconds: float, progress: Path | None) -> list[int]:
+    """The handles that are readable, or none after so many seconds without a new `progress`."""
+    left, seen = timeout_seconds, 0
+    while True:
+        ready, _, _ = select.select(handles, [], [], left)
+        last = _replaced_at(progress)
+        if ready or last == seen:
+            return ready
+        seen = last
+        left = min(timeout_seconds, max(0.1, timeout_seconds - (time.time() - last / 1e9)))
+
+
+def _replaced_at(progress: Path | None) -> int:
+    """When the file was written, in nanoseconds; 0 where there is none."""
+    with contextlib.suppress(OSError):
+        return progress.stat().st_mtime_ns if progress else 0
+    return 0
 
 
 def detach_from_terminal() -> None:

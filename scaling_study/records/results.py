@@ -7,7 +7,7 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,11 +84,14 @@ def _measures(plan: Plan) -> dict[str, list[Any]]:
 
 
 @contextlib.contextmanager
-def cleared(folder: Path) -> Iterator[None]:
-    """An empty folder for a trial. If no record comes to be in it, a finished one that was there before is back."""
-    aside = set_aside(folder)
+def cleared(folder: Path, keep: Sequence[str] = ()) -> Iterator[None]:
+    """A folder for a trial, empty but for what is named in `keep`. If no record comes to be in it, a finished one that
+    was there before is back."""
+    aside = set_aside(folder, keep)
     try:
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
+        if aside:
+            _link(aside, folder, keep)
         yield
     finally:
         if aside:
@@ -96,14 +99,28 @@ def cleared(folder: Path) -> Iterator[None]:
                 restore(aside)
 
 
-def set_aside(folder: Path) -> Path | None:
-    """Make room for a trial: a finished one is kept under another name until its successor is finished."""
+def _link(source: Path, folder: Path, names: Sequence[str]) -> None:
+    """The same files under another name: checkpoints are large, and may be needed again."""
+    for name in names:
+        if (source / name).is_dir():
+            shutil.copytree(source / name, folder / name, copy_function=os.link)
+        elif (source / name).is_file():
+            shutil.copy(source / name, folder / name)
+
+
+def set_aside(folder: Path, keep: Sequence[str] = ()) -> Path | None:
+    """Make room for a trial: a finished one is kept under another name until its successor is finished; of one that
+    never finished what is named in `keep` stays."""
     if folder.is_symlink() or folder.is_file():  # never ours
         folder.unlink()
     if not folder.exists():
         return None
     if not (folder / "record.json").exists():  # an earlier try that never finished
-        shutil.rmtree(folder)
+        for path in folder.iterdir():
+            if path.name not in keep:
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        if not keep:
+            folder.rmdir()
         return None
     aside = aside_of(folder)
     shutil.rmtree(aside, ignore_errors=True)

@@ -16,6 +16,7 @@ from scaling_study.quoting import printable
 from scaling_study.records import store
 from scaling_study.records.store import Record, UnreadableRecord, busy_elsewhere_cores
 from scaling_study.records.throughput import samples_per_second
+from scaling_study.targets import repeat_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def summarize(record: Record) -> Summary:
         speed = throughput(record) if ok and record.trial.get("model") != NO_MODEL else None
     except (ValueError, ArithmeticError) as error:
         raise UnreadableRecord(f"{record.id}: ok, but not every rank has timed steps") from error
-    whole = record.status in store.STATUSES and record.id == f"{record.configuration}.r{record.trial.get('repeat')}"
+    whole = record.status in store.STATUSES and record.id == f"{record.configuration}.{repeat_name(record.trial)}"
     if not whole or (speed is not None and not 0 < speed < math.inf):
         raise UnreadableRecord(f"{record.id}: status {record.status!r}, throughput {speed} cannot be")
     reason, parity = printable(record.reason), printable(record.parity)

@@ -9,7 +9,7 @@ from scaling_study.errors import StudyError
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS, SAMPLE_KEYS
 from scaling_study.stats import collectives
-from scaling_study.study import matrix, pipelines
+from scaling_study.study import matrix, pipelines, training
 from scaling_study.study.study import Study, Sweep, by_line, nearest
 from scaling_study.trial import Trial
 
@@ -44,7 +44,9 @@ def _find_problems(study: Study, keys: matrix.Keys, sweep: Sweep, problems: matr
     table = FRAMEWORKS[sweep.framework]
 
     def report(key: str, message: str) -> None:
-        places = [(*sweep.place, "matrix", key), (*sweep.place, key), sweep.place]
+        train = ("train", key.removeprefix("train_"))
+        own = [(*sweep.place, "matrix", key), (*sweep.place, key), (*sweep.place, *train)]
+        places = [*own, *([train] if key.startswith("train_") else []), sweep.place]
         line = study.document.at(next(p for p in places if p in study.document.lines))
         problems[f"{line}: {message}"] = None
 
@@ -75,6 +77,8 @@ def _find_problems(study: Study, keys: matrix.Keys, sweep: Sweep, problems: matr
     if keys.get("data", "auto") not in ("auto", "synthetic", model.data, *model.also):
         own = " or ".join((model.data, *model.also)) if model.data else "data of its own"
         report("data", f"model {model_name} trains on {own}, not on {keys['data']}")
+    for key, message in training.problems(keys, model_name, model):
+        report(key, message)
     if message := collectives.no_size(keys.get("min_bytes"), keys.get("max_bytes")):
         report("max_bytes" if "max_bytes" in keys else "min_bytes", message)
     shares = data_shares(sweep.framework, keys)

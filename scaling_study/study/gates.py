@@ -14,7 +14,7 @@ from typing import Any
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS
-from scaling_study.trial import Trial, Window
+from scaling_study.trial import TRAIN_KEYS, Trial, Window
 
 STEPS = 10
 BATCH = 8
@@ -25,7 +25,7 @@ ONE_STEP, TEN_STEPS = Window(0, 1, 0.0, None, 1), Window(0, STEPS, 0.0, None, ST
 SAME: Mapping[str, Any] = {  # for every gate, whatever its configuration is
     "find": "parity", "cores_per_worker": 1, "allocator": "system", "epochs": None, "warmup_epochs": None,
     "image_size": None, "padding": None, "learning_rate": None, "bucket_bytes": None,
-    "fusion_bytes": None, "cycle_seconds": None, "repeat": 1, "window": TEN_STEPS,
+    "fusion_bytes": None, "cycle_seconds": None, "repeat": 1, "window": TEN_STEPS, **dict.fromkeys(TRAIN_KEYS),
 }  # fmt: skip
 LOOKED_AT = [f.name for f in fields(Trial) if f.name not in (*SAME, "batch_per_worker", "sequence_length")]
 
@@ -57,6 +57,8 @@ def gates_of(trial: Trial) -> Iterator[Trial]:
         batch_per_worker=micro_batch * parts, allreduce=wire, precision=table.parity_precision,
         sequence_length=SEQUENCE_LENGTH if "sequence_length" in MODELS[trial.model].keys else None, **SAME,
     )  # fmt: skip
+    if trial.trained:  # its seed is that of one of its repeats
+        gate = replace(gate, seed=Trial.seed)
     gate = replace(gate, **shape, **MODELS[trial.model].gate)
     yield gate if table.parity_precision == "fp64" else smooth(gate)
     precision = "fp32" if trial.precision == "fp64" else trial.precision

@@ -24,9 +24,10 @@ from scaling_study.models import MODELS, NO_MODEL, model_named
 from scaling_study.study import combinations, gates, pipelines, sentinel
 from scaling_study.study.cluster import ALONE, Cluster
 from scaling_study.study.combinations import data_shares, worker_count
-from scaling_study.study.study import Measure, Study, Sweep
+from scaling_study.study.schema import Measure
+from scaling_study.study.study import Study, Sweep
 from scaling_study.study.support import unsupported
-from scaling_study.trial import RESOLVED, Trial
+from scaling_study.trial import RESOLVED, Trial, Window
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class Planned:
     trial: Trial
     measure: Measure
     unsupported: str = ""
+    seeds: tuple[int, ...] = ()  # of the repeats, where it is trained to a result
+
+    def at(self, repeat: int) -> Trial:
+        """The trial of this configuration's repeat-th repeat."""
+        return replace(self.trial, repeat=repeat, seed=self.seeds[repeat - 1] if self.seeds else self.trial.seed)
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ class Plan:
         """The planned repeat-th trial of each configuration that has one."""
         for planned in self.shuffled(repeat):
             if repeat == 1 or (repeat <= planned.measure.repeats and not planned.unsupported):
-                yield planned.trial if repeat == 1 else replace(planned.trial, repeat=repeat), planned
+                yield planned.trial if repeat == 1 else planned.at(repeat), planned
 
     def shuffled(self, repeat: int) -> list[Planned]:
         """All configurations in that round's own random order."""
@@ -97,7 +103,7 @@ class Draft:
     study: Study
     machine: Machine
     cluster: Cluster
-    trials: tuple[tuple[Trial, Measure], ...]  # one for each combination, some of which may mean the same
+    trials: tuple[tuple[Trial, Sweep], ...]  # one for each combination, some of which may mean the same
 
     @cached_property
     def data_named(self) -> set[str]:
@@ -114,12 +120,12 @@ class Draft:
     def plan(self, data: Mapping[str, Data]) -> Plan:
         """The plan with these data sets. Raises StudyError where baseline or sentinel match no trial."""
         planned: dict[str, Planned] = {}
-        for trial, measure in self.trials:
+        for trial, sweep in self.trials:
             if trial.data == "auto" and (source := data.get(model_named(trial.model).data or "")):
                 trial = replace(trial, data=source.name)
             if trial.configuration not in planned:
                 why_not = unsupported(trial, self.machine, self.cluster)
-                planned[trial.configuration] = Planned(trial, measure, why_not)
+                planned[trial.configuration] = Planned(trial, sweep.measure, why_not, seeds_of(trial, sweep))
         notes = tuple(_notes(planned, len(self.trials) - len(planned), data))
         plan = Plan(self.study, self.machine, tuple(planned.values()), notes, cluster=self.cluster)
         _matching(self.study, "baseline", [configuration.trial for configuration in plan.configurations])
@@ -132,7 +138,7 @@ def draft(study: Study, machine: Machine, cluster: Cluster = ALONE) -> Draft:
     asked = combinations.checked(study)
     share = max(1, machine.cores // max(worker_count(keys) // keys.get("hosts", 1) for keys, _ in asked))
     fingerprint = cluster.fingerprint(machine.fingerprint)
-    trials = [(_resolve(keys, sweep, machine, fingerprint, share), sweep.measure) for keys, sweep in asked]
+    trials = [(_resolve(keys, sweep, machine, fingerprint, share), sweep) for keys, sweep in asked]
     for key in ("baseline", "sentinel"):
         _matching(study, key, [trial for trial, _ in trials], without=("data",))
     return Draft(study, machine, cluster, tuple(trials))
@@ -161,7 +167,15 @@ def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, fingerprin
     if workers == 1 and "buffers" in given:
         given["buffers"] = "local"  # there is nobody to synchronise with
     given.setdefault("cores_per_worker", share)
-    return Trial(framework=sweep.framework, window=sweep.window, machine=fingerprint, **given)
+    trial = Trial(framework=sweep.framework, window=sweep.window, machine=fingerprint, **given)
+    return replace(trial, window=Window(), seed=seeds_of(trial, sweep)[0]) if trial.trained else trial
+
+
+def seeds_of(trial: Trial, sweep: Sweep) -> tuple[int, ...]:
+    """Of the repeats of a trial that is trained to a result: as the study lists them, or from its `seed` on."""
+    if not trial.trained:
+        return ()
+    return sweep.seeds or tuple(range(trial.seed, trial.seed + sweep.measure.repeats))
 
 
 def _gates(plan: Plan) -> Iterator[Planned]:
@@ -174,7 +188,11 @@ def _gates(plan: Plan) -> Iterator[Planned]:
 def _with_sentinel(plan: Plan) -> Plan:
     """With the repeats of the study's sentinel: the first configuration of its kind that trains and can run here."""
     matching = set(_matching(plan.study, "sentinel", [planned.trial for planned in plan.configurations]))
-    able = (p for p in plan.configurations if not p.unsupported and p.trial.model != NO_MODEL and p.trial.find is None)
+    able = (
+        p
+        for p in plan.configurations
+        if not p.unsupported and p.trial.model != NO_MODEL and p.trial.find is None and not p.trial.trained
+    )
     chosen = next((p for p in able if p.trial in matching), None)
     if chosen is None:
         return plan

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 from pydantic.fields import FieldInfo
 
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.targets import METRICS, TRAIN
 from scaling_study.trial import Trial
 
 NOT_FOR_STUDIES = ("framework", "machine", "repeat", "window")  # trial keys that no sweep sets
@@ -61,10 +62,10 @@ def _trial_key_types() -> dict[str, Any]:
     for f in fields(Trial):
         if f.name not in NOT_FOR_STUDIES:
             kind: Any = _one_of(f.metadata.get("choices") or ()) or names[str(f.type).removesuffix(" | None")]
-            least, above = f.metadata.get("minimum"), f.metadata.get("above")
+            least, above, below = (f.metadata.get(limit) for limit in ("minimum", "above", "below"))
             most = MOST_BYTES if f.name.endswith("_bytes") else MOST.get(kind)
             longest = LONGEST_WORD if kind is str else None
-            result[f.name] = Annotated[kind, Field(ge=least, gt=above, le=most, max_length=longest)]
+            result[f.name] = Annotated[kind, Field(ge=least, gt=above, lt=below, le=most, max_length=longest)]
     return result
 
 
@@ -100,6 +101,19 @@ Matrix: Any = create_model("Matrix", __base__=Strict, **_many)
 FixedKeys: Any = create_model("FixedKeys", __base__=Keys, **_measure)
 
 
+class TargetModel(Strict):
+    """`target` of `train`."""
+
+    metric: Literal[tuple(METRICS)]  # type: ignore[valid-type]
+    value: float
+
+
+_train: dict[str, Any] = {name: (KEYS[f"train_{name}"] | None, None) for name in TRAIN if name != "target"}
+Train: Any = create_model(
+    "Train", __base__=Strict, **_train, target=(TargetModel | None, None), seeds=(_list_of(KEYS["seed"]), None)
+)
+
+
 class SweepModel(FixedKeys):
     """One entry of `sweeps`: any trial key and any key of `measure` may stand beside the matrix."""
 
@@ -107,6 +121,7 @@ class SweepModel(FixedKeys):
     matrix: Matrix | None = None
     exclude: list[Keys] = Field(default_factory=list)
     include: list[Keys] = Field(default_factory=list)
+    train: Train | None = None
 
     _matrix_given = field_validator("matrix", mode="before")(_not_empty)
 
@@ -123,6 +138,7 @@ class StudyModel(Strict):
     parity: bool = True  # show first that every framework trains what one process would
     hosts: list[Annotated[str, Field(max_length=LONGEST_WORD + 60)]] | None = Field(default=None, min_length=1)
     measure: Measure = Measure()
+    train: Train | None = None  # to a result, instead of being timed; a sweep's own keys come first
     sweeps: list[SweepModel] = Field(min_length=1)
     small: dict[str, Any] | None = None
 

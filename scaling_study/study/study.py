@@ -18,6 +18,7 @@ from scaling_study.hosts.hosts import Host
 from scaling_study.quoting import MOST_SHOWN, quoted, shortened
 from scaling_study.study.documents import Document, Place, read
 from scaling_study.study.schema import KEYS, Measure, StudyModel
+from scaling_study.targets import TRAIN, Target
 from scaling_study.trial import Window
 
 LONGEST_SLIP = 40  # characters of a word that could be meant for one of ours
@@ -34,6 +35,7 @@ class Sweep:
     include: Sequence[Mapping[str, Any]]
     measure: Measure
     place: Place  # where it stands in the document
+    seeds: tuple[int, ...] = ()  # of the repeats, where `train` lists them
 
     @cached_property
     def window(self) -> Window:
@@ -90,8 +92,15 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
         except ValidationError as error:
             problems += [_explained(document, {**e, "loc": (*place, *e["loc"])}) for e in error.errors()]
             continue
+        train = {**_train_keys(model.train), **_train_keys(entry.train)}
+        given.pop("train", None)
+        seeds = tuple(train.pop("seeds", ()))
+        given = {**{key: value for key, value in train.items() if key not in matrix}, **given}
+        if seeds:
+            problems += _wrong_seeds(document, place, seeds, {**matrix, **given})
+            measure = measure.model_copy(update={"repeats": len(seeds), "max_repeats": len(seeds)})
         framework, exclude, include = given.pop("framework"), given.pop("exclude"), given.pop("include")
-        sweeps.append(Sweep(framework, given, matrix, exclude, include, measure, place))
+        sweeps.append(Sweep(framework, given, matrix, exclude, include, measure, place, seeds))
     words = enumerate(model.hosts or ())
     try:
         named = hosts.parse_hosts((document.at(("hosts", index)), word) for index, word in words)
@@ -106,6 +115,24 @@ def _validated(document: Document, value: dict[str, Any]) -> Study:
         model.study, model.scaling, baseline, model.order_seed, model.measure, tuple(sweeps), document, model.parity,
         named, sentinel,
     )  # fmt: skip
+
+
+def _train_keys(train: Any) -> dict[str, Any]:
+    """A `train:` mapping as trial keys, with `seeds` beside them."""
+    given = train.model_dump(exclude_none=True) if train else {}
+    if target := given.get("target"):
+        given["target"] = str(Target(**target))
+    return {name if name == "seeds" else f"train_{name}": value for name, value in given.items()}
+
+
+def _wrong_seeds(document: Document, place: Place, seeds: Sequence[int], keys: Mapping[str, Any]) -> list[str]:
+    places: list[Place] = [(*place, "train", "seeds"), ("train", "seeds")]
+    line = document.at(next(p for p in places if p in document.lines))
+    twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
+    wrong = [f"{line}: train.seeds: {seed} is there twice: each repeat has a seed of its own" for seed in twice]
+    if "seed" in keys:
+        wrong.append(f"{line}: train.seeds: a `seed` is given too; the seeds are those of the repeats")
+    return wrong
 
 
 def _overlaid(document: Document, overrides: Any) -> tuple[Document, dict[str, Any]]:
@@ -162,7 +189,9 @@ def _known(place: Place) -> list[str]:
         return list(StudyModel.model_fields)
     if parent == "matrix":
         return list(KEYS)
-    return ["framework", "matrix", "exclude", "include", *KEYS, *Measure.model_fields]
+    if parent == "train":
+        return [*TRAIN, "seeds"]
+    return ["framework", "matrix", "exclude", "include", "train", *KEYS, *Measure.model_fields]
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.frameworks import CLIPPING_NEEDS_ALL_GRADIENTS, FRAMEWORKS
 from scaling_study.hosts import hosts
 from scaling_study.machine import Machine
 from scaling_study.models import model_named
-from scaling_study.study import gates
+from scaling_study.study import gates, training
 from scaling_study.study.cluster import ALONE, Cluster
 from scaling_study.study.versions import too_old
 from scaling_study.trial import Trial
@@ -18,6 +18,13 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
     for key, reasons in table.refusals.items():
         if reason := reasons.get(str(getattr(trial, key))):
             return reason
+    if trial.trained:
+        if trial.framework in training.ONLY_TIMED:
+            return training.ONLY_TIMED[trial.framework]
+        if trial.data == "synthetic":
+            return "there is no result to train to on synthetic data"
+        if trial.train_clip_norm and table.refusals.get("model") is CLIPPING_NEEDS_ALL_GRADIENTS:
+            return "clip_norm is of all gradients, and a rank of this framework knows only its shards of them"
     if table.reduces_as_it_computes and trial.allreduce in gates.SIXTEEN_BIT and trial.allreduce != trial.precision:
         return table.reduces_as_it_computes
     if trial.launcher == "srun" and not cluster.in_job:

@@ -1,4 +1,4 @@
-"""The last line of every script: join, build and measure on this rank, and record an error if it fails.  [torch]
+"""The last line of every script: join, build, measure or train on this rank, and record an error if it fails. [torch]
 
 A rank that fails writes what happened into `<record>/ranks/error-<rank>.json`, with the time: the first to
 fail is the culprit, the others only lost their peer. A launcher's own "first process to fail" often names
@@ -21,6 +21,7 @@ from scaling_study.measure import allocator, measure
 from scaling_study.ranks import Ranks, as_launched, leave_torch
 from scaling_study.records import store
 from scaling_study.study.versions import too_old
+from scaling_study.train import train
 from scaling_study.trial import Trial
 
 RANK = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -33,7 +34,7 @@ def run(
     build: Callable[[Trial, Ranks], Any],
     measure: Callable[[Any, Trial, Ranks, str | None], object] = measure,
 ) -> None:
-    """Parse the command line, join, build, and measure what was built; the process exits with 1 if that raises.
+    """Parse the command line, join, build, measure or train what was built; the process exits with 1 if that raises.
 
     `build` may be called again after one `join`, with another trial: it changes nothing of the process as a whole.
     """
@@ -45,7 +46,7 @@ def run(
             allocator.fix_thresholds()
         ranks = join(trial)
         trial = as_launched(trial, ranks)
-        measure(build(trial, ranks), trial, ranks, record)
+        (train if trial.trained else measure)(build(trial, ranks), trial, ranks, record)
         ranks.leave()
         leave_torch()
     except (Exception, SystemExit) as error:

@@ -9,6 +9,7 @@ import torch
 from scaling_study.models import MODELS
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
+from scaling_study.workloads import optimizers
 from scaling_study.workloads.feed import Batch, Feed
 from scaling_study.workloads.flops import forward_flops_per_sample
 from scaling_study.workloads.workload import Workload
@@ -29,6 +30,10 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         rate = PARITY_RATE * ranks.world_size
         workload.optimizer = lambda parameters: torch.optim.SGD(parameters, lr=trial.learning_rate or rate)
+    if trial.trained:
+        if workload.held_out is None:
+            raise SystemExit(f"model {trial.model} has no held-out data to be evaluated on: it can only be timed")
+        workload.optimizer = optimizers.recipe(trial, workload.optimizer, ranks.world_size)
     if trial.compile:
         # In place: names and parameters stay, whatever wraps it. Shapes never change, but where sentences are padded to
         # each batch's longest: blocks that share their code would be compiled for any shape (and FSDP2's then fail).

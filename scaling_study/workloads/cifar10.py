@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ from scaling_study.datasets import CIFAR10_FOLDER, NoData, packed_cifar10
 from scaling_study.settings import data_root
 from scaling_study.workloads.feed import Batch, Feed, sent
 
-SAMPLES, CLASSES, SIDE = 50_000, 10, 32
+SAMPLES, TEST_SAMPLES, CLASSES, SIDE = 50_000, 10_000, 10, 32
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as the published study had it
 
 CONNECT_SECONDS = 20.0
@@ -34,22 +34,24 @@ def prepare() -> None:
     images_and_labels()
 
 
-def images_and_labels() -> tuple[torch.Tensor, torch.Tensor]:
+def images_and_labels(train: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
     """(50000, 3, 32, 32) uint8 images and (50000,) int64 labels; downloads them if they are not there.
 
-    Raises NoData if they can neither be found nor downloaded, SystemExit if they are there but damaged.
+    Not `train`: the published test set, 10,000 of both. Raises NoData if they can neither be found nor downloaded,
+    SystemExit if they are there but damaged.
     """
-    if not packed_cifar10().exists():
-        images, labels = _open_archive()
+    packed = packed_cifar10() if train else packed_cifar10().with_suffix(".test.npy")
+    if not packed.exists():
+        images, labels = _open_archive(train)
         try:
-            _pack(packed_cifar10(), images, labels)
+            _pack(packed, images, labels)
         except OSError:  # a read-only checkout: slower starts, the same data
             return torch.from_numpy(images), torch.from_numpy(labels)
-    rows = np.load(packed_cifar10(), mmap_mode="c")  # torch wants a writable buffer; the file stays as it is
+    rows = np.load(packed, mmap_mode="c")  # torch wants a writable buffer; the file stays as it is
     return torch.from_numpy(rows[:, 1:]).view(-1, 3, SIDE, SIDE), torch.from_numpy(rows[:, 0].astype(np.int64))
 
 
-def _open_archive() -> tuple[np.ndarray, np.ndarray]:
+def _open_archive(train: bool) -> tuple[np.ndarray, np.ndarray]:
     """Read the archive through torchvision, which verifies its checksums."""
     from torchvision.datasets import CIFAR10  # only here: it costs a second to import
 
@@ -58,7 +60,7 @@ def _open_archive() -> tuple[np.ndarray, np.ndarray]:
     if not folder.is_dir():
         _download(root)
     try:
-        dataset = CIFAR10(str(root), train=True)
+        dataset = CIFAR10(str(root), train=train)
     except RuntimeError as error:  # torchvision: "Dataset not found or corrupted"
         raise SystemExit(
             f"CIFAR-10 in {folder} is damaged or incomplete (its checksums do not match): "
@@ -103,12 +105,17 @@ def feed(images: torch.Tensor, labels: torch.Tensor, order: Iterator[torch.Tenso
     """For each (batch,) of ids: images (batch, 3, 32, 32) float32 normalised, and labels (batch,) int64."""
     if device.type == "cuda":  # 154 MB once, and no copy in the step
         images, labels = images.to(device), labels.to(device)
-    # (x / 255 - mean) / std as one multiply-add
-    scale = (1 / (255 * torch.tensor(STD))).view(1, 3, 1, 1).to(device)
-    shift = (-torch.tensor(MEAN) / torch.tensor(STD)).view(1, 3, 1, 1).to(device)
+    normalised = normalising(device)
 
     def fetch(ids: torch.Tensor) -> Batch:
         chosen = sent(ids, device)
-        return torch.addcmul(shift, images[chosen].float(), scale), labels[chosen]
+        return normalised(images[chosen]), labels[chosen]
 
     return Feed(order, fetch)
+
+
+def normalising(device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
+    """(b, 3, side, side) bytes -> float32, (x / 255 - mean) / std as one multiply-add."""
+    scale = (1 / (255 * torch.tensor(STD))).view(1, 3, 1, 1).to(device)
+    shift = (-torch.tensor(MEAN) / torch.tensor(STD)).view(1, 3, 1, 1).to(device)
+    return lambda pixels: torch.addcmul(shift, pixels.float(), scale)

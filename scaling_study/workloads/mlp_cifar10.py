@@ -19,8 +19,7 @@ from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
 from scaling_study.workloads.chain import Chain
 from scaling_study.workloads.feed import Batch
-from scaling_study.workloads.resnet_cifar10 import image_feed
-from scaling_study.workloads.sampling import steps_per_epoch
+from scaling_study.workloads.resnet_cifar10 import image_data
 from scaling_study.workloads.workload import DTYPES, Workload, autocast
 
 WIDTH, DEPTH = 4096, 4
@@ -47,28 +46,29 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     dtype = torch.float64 if trial.precision == "fp64" else DTYPES["fp32"]
 
     def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
-        images, labels = batch  # (batch_per_worker, 3, 32, 32) float32, (batch_per_worker,) int64
+        images, labels = batch  # (batch_per_worker, 3, 32, 32) in the precision of training, (batch_per_worker,) int64
         with autocast(ranks.device, trial.precision):
-            return F.cross_entropy(model(images.to(dtype)), labels)
+            return F.cross_entropy(model(images), labels, label_smoothing=trial.train_label_smoothing or 0.0)
 
     def chain(model: Any) -> Chain:
         flatten, *hidden, last = model  # flattening is no layer: it has nothing to compute
         return Chain(
             layers={**{f"layer{number}": layer for number, layer in enumerate(hidden)}, "head": last},
-            inputs=lambda batch: flatten(batch[0].to(dtype)),
+            inputs=lambda batch: flatten(batch[0]),
             target=lambda batch: batch[1],
             loss=F.cross_entropy,
         )
 
-    feed, source = image_feed(trial, ranks)
+    data = image_data(trial, ranks, lambda batch: (batch[0].to(dtype), batch[1]))
     return Workload(
         model=model,
         loss=loss,
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=rate),
-        batches=feed,
+        batches=data.feed,
         samples_per_step=trial.batch_per_worker,
-        steps_per_epoch=steps_per_epoch(cifar10.SAMPLES, ranks.world_size, trial.batch_per_worker),
-        data_source=source,
+        steps_per_epoch=data.steps_per_epoch,
+        data_source=data.source,
+        held_out=data.held_out,
         blocks=(Layer,),
         chain=chain,
     )

@@ -7,7 +7,8 @@ section 4.2) with n = 1, small enough that a trial is seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,7 +21,9 @@ from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
 from scaling_study.workloads.chain import Chain
 from scaling_study.workloads.feed import Batch, Feed
+from scaling_study.workloads.held_out import HeldOut
 from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
+from scaling_study.workloads.trained_images import trained_images
 from scaling_study.workloads.workload import Workload, autocast
 
 LEARNING_RATE, MOMENTUM = 0.01, 0.5  # published: lr 0.01 x workers, momentum 0.5
@@ -37,19 +40,18 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
         images, labels = batch  # (batch_per_worker, 3, side, side) float32, (batch_per_worker,) int64
         with autocast(ranks.device, trial.precision):
-            return F.cross_entropy(model(images), labels)
+            return F.cross_entropy(model(images), labels, label_smoothing=trial.train_label_smoothing or 0.0)
 
-    feed, source = image_feed(trial, ranks)
-    fetch = feed.fetch
-    feed.fetch = lambda ids: _shaped(fetch(ids), trial.image_size, layout, dtype)
+    data = image_data(trial, ranks, lambda batch: _shaped(batch, trial.image_size, layout, dtype))
     return Workload(
         model=model,
         loss=loss,
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM),
-        batches=feed,
+        batches=data.feed,
         samples_per_step=trial.batch_per_worker,
-        steps_per_epoch=steps_per_epoch(cifar10.SAMPLES, ranks.world_size, trial.batch_per_worker),
-        data_source=source,
+        steps_per_epoch=data.steps_per_epoch,
+        data_source=data.source,
+        held_out=data.held_out,
         blocks=blocks(trial.model),
         chain=chain,
         notes=on_this_gpu(ranks.device),
@@ -102,18 +104,52 @@ def network(name: str) -> nn.Module:
     return getattr(models, name)(num_classes=cifar10.CLASSES)  # type: ignore[no-any-return]
 
 
-def image_feed(trial: Trial, ranks: Ranks) -> tuple[Feed, str]:
-    """(endless batches, data source). `auto` falls back to synthetic data by name, never silently."""
+@dataclass(frozen=True)
+class ImageData:
+    """A rank's batches, where they come from, and what is held out of a training to a result."""
+
+    feed: Feed
+    source: str
+    steps_per_epoch: int
+    held_out: HeldOut | None = None
+
+
+def image_data(trial: Trial, ranks: Ranks, shaped: Callable[[Batch], Batch]) -> ImageData:
+    """CIFAR-10, each batch shaped for the model. `auto` falls back to synthetic data by name, never silently."""
+    if trial.trained:
+        return _trained(trial, ranks, shaped)
     order = batches_of_indices(cifar10.SAMPLES, trial.seed, ranks.rank, ranks.world_size, trial.batch_per_worker)
-    why = "asked for"
-    if trial.data != "synthetic":
-        try:
-            return cifar10.feed(*cifar10.images_and_labels(), order, ranks.device), "cifar10"
-        except NoData as error:
-            if trial.data == "cifar10":
-                raise SystemExit(f"--data cifar10: {error}") from error
-            why = "CIFAR-10 not found"
-    return Feed(order, synthetic(trial, ranks)), f"synthetic ({why})"
+    steps = steps_per_epoch(cifar10.SAMPLES, ranks.world_size, trial.batch_per_worker)
+    source = "cifar10"
+    try:
+        feed = Feed(order, synthetic(trial, ranks)) if trial.data == "synthetic" else _real(order, ranks)
+        source = "synthetic (asked for)" if trial.data == "synthetic" else source
+    except NoData as error:
+        if trial.data == "cifar10":
+            raise SystemExit(f"--data cifar10: {error}") from error
+        feed, source = Feed(order, synthetic(trial, ranks)), "synthetic (CIFAR-10 not found)"
+    fetch = feed.fetch
+    feed.fetch = lambda ids: shaped(fetch(ids))
+    return ImageData(feed, source, steps)
+
+
+def _real(order: Iterator[torch.Tensor], ranks: Ranks) -> Feed:
+    return cifar10.feed(*cifar10.images_and_labels(), order, ranks.device)
+
+
+def _trained(trial: Trial, ranks: Ranks, shaped: Callable[[Batch], Batch]) -> ImageData:
+    """Raises SystemExit where there is no real data: synthetic data has no result to train to."""
+    try:
+        if trial.data == "synthetic":
+            raise NoData("there is no result to train to on synthetic data")
+        train, test = cifar10.images_and_labels(), cifar10.images_and_labels(train=False)
+    except NoData as error:
+        raise SystemExit(f"--data {trial.data}: {error}") from error
+    data = trained_images(train, test, cifar10.normalising(ranks.device), trial, ranks)
+    of_split, of_ids = data.held_out.fetch, data.feed.fetch
+    data.feed.fetch = lambda ids: shaped(of_ids(ids))
+    held_out = replace(data.held_out, fetch=lambda split, places: shaped(of_split(split, places)))
+    return ImageData(data.feed, "cifar10", data.steps_per_epoch, held_out)
 
 
 def synthetic(trial: Trial, ranks: Ranks) -> Callable[[torch.Tensor], Batch]:

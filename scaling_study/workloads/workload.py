@@ -11,6 +11,7 @@ from torch import nn
 
 from scaling_study.workloads.chain import Chain
 from scaling_study.workloads.feed import Batch, Feed
+from scaling_study.workloads.held_out import HeldOut
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 
@@ -33,6 +34,7 @@ class Workload:
     reshuffles: bool = True  # every epoch reads the samples in a new order; text is read as it runs
     notes: list[str] = field(default_factory=list)
     accumulation: int = 1
+    held_out: HeldOut | None = None  # what it is evaluated on; None: it can only be timed
     forward_flops_per_sample: float | None = None  # flops.py; None: not counted
     parameters: int = field(init=False)
 

@@ -11,7 +11,7 @@ from analysis.report import everything
 from analysis.report.content import Fold, Heading, Listing, Part, Section, missing
 from analysis.report.grids import of_listing, of_table
 from analysis.report.material import Material
-from analysis.tables import communication, epochs, memory, throughput
+from analysis.tables import communication, epochs, memory, target, throughput
 from analysis.tables import network as networks
 from analysis.tables import pipeline as pipelines
 from analysis.text.file_names import file_name
@@ -24,7 +24,12 @@ def section(material: Material) -> Section:
         parts += [Heading(model)]
         for what, make in (("throughput", _throughput), ("speed-up", _speedup), ("bytes", _bytes)):
             parts += material.parts(f"{what} of {model}", partial(make, results, model))
-    for name, part in (("pipeline", pipelines), ("epochs", epochs), ("network", networks)):
+    for name, part in (
+        ("pipeline", pipelines),
+        ("epochs", epochs),
+        ("training to a result", target),
+        ("network", networks),
+    ):
         parts += material.parts(f"table: {name}", partial(_whole, results, name, part))
     if not parts:
         parts.append(missing("No table", results.nothing_yet or "nothing was measured"))

@@ -1,0 +1,50 @@
+"""What trainings to a result came to: a row of each, and a row of each of their evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from analysis.frames.timeline import Row
+from scaling_study.quoting import printable
+from scaling_study.records.store import Record
+
+METRICS = ("accuracy", "loss", "perplexity")
+COLUMNS = (
+    *("configuration", "repeat", "seed", "ended_by", "target", "steps", "samples", "train_seconds"),
+    *("evaluate_seconds", "save_seconds", "target_steps", "target_samples", "target_seconds", "target_all_seconds"),
+    *(f"test_{name}" for name in METRICS),
+    *("test_samples", "resumed", "lost_steps"),
+)
+EVALUATION_COLUMNS = (
+    *("configuration", "repeat", "steps", "samples", "epoch", "seconds", "all_seconds", "learning_rate", "train_loss"),
+    *METRICS,
+)
+TEXTS = ("configuration", "ended_by", "target")
+
+
+def rows(record: Record) -> tuple[list[Row], list[Row]]:
+    """(the training's row, its evaluations'). Raises KeyError, TypeError or ValueError for what is not whole."""
+    training = record.ranks[0].training if record.ranks else {}
+    if "rows" not in training:
+        return [], []
+    who = (printable(record.configuration), int(record.trial["repeat"]))
+    reached, test, seconds = training["reached"] or {}, training["evaluated"], training["seconds"]
+    of_target = (reached.get(key) for key in ("steps", "samples", "seconds", "all_seconds"))
+    whole = (
+        *(*who, int(record.trial["seed"]), printable(training["ended_by"]), printable(training["target"])),
+        *(int(training["steps"]), int(training["steps"]) * int(record.trial["global_batch"])),
+        *(float(seconds[name]) for name in ("train", "evaluate", "save")),
+        *of_target,
+        *(test.get(name) for name in METRICS),
+        *(test.get("samples"), int(training["resumed"]), int(training["lost_steps"])),
+    )
+    evaluations = [(*who, *(row.get(name) for name in EVALUATION_COLUMNS[2:])) for row in training["rows"]]
+    return [whole], evaluations
+
+
+def frame(rows: Iterable[Row], columns: tuple[str, ...]) -> pd.DataFrame:
+    """Rows with numbers as fp64, where they are not text."""
+    made = pd.DataFrame(list(rows), columns=list(columns))
+    return made.astype({name: "object" if name in TEXTS else "float64" for name in columns})

@@ -1,0 +1,94 @@
+"""The table of trainings to a result: who reached the target, how soon, and what the test set says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from analysis.frames.baseline import known
+from analysis.frames.results import Results
+from analysis.frames.trained import METRICS
+from analysis.tables import notes
+from analysis.tables.layout import Listing
+from analysis.text.number_formats import number
+from analysis.to_target import frame
+
+table = frame.table
+HEADER = ("configuration", "target", "reached", "seconds", "samples", "steps", "worker-hours")
+
+
+def listing(results: Results) -> Listing | None:
+    """A row for each configuration that was trained; None where none was."""
+    rows = table(results)
+    if rows.empty:
+        return None
+    metrics = [name for name in METRICS if rows[f"test_{name}"].notna().any()]
+    several = rows.model.nunique() > 1
+    cells = [_cells(row, metrics, several) for row in rows.to_dict("records")]
+    return Listing(
+        f"Training to a result ({results.heading})", (*HEADER, *(f"test {name}" for name in metrics)),
+        tuple(cells), tuple(_lines(results, rows)),
+    )  # fmt: skip
+
+
+def _cells(row: Mapping[Any, Any], metrics: list[str], several: bool) -> tuple[str, ...]:
+    model = f"{row['model']}, " if several else ""
+    name = f"{model}{row['series']}, batch {row['global_batch']}"
+    return (
+        *(name, row["target"] or "none", f"{row['reached']} of {row['seeds']}"),
+        *(_to_target(row, unit) for unit in frame.UNITS),
+        number(row["worker_hours_to_target"]) if known(row["worker_hours_to_target"]) else "",
+        *(_interval(row, f"test_{metric}", 3) for metric in metrics),
+    )
+
+
+def _to_target(row: Mapping[Any, Any], unit: str) -> str:
+    if not row["target"]:
+        return ""
+    if not known(row[f"{unit}_to_target"]):
+        return "not reached" if not row["reached"] else "too few"
+    return _interval(row, f"{unit}_to_target")
+
+
+def _interval(row: Mapping[Any, Any], key: str, places: int | None = None) -> str:
+    def text(value: Any) -> str:
+        if not known(value):
+            return "?"
+        return f"{value:.{places}f}" if places is not None else f"{value:,.0f}" if value >= 100 else number(value)
+
+    if not known(row[key]):
+        return ""
+    bounds = row[f"{key}_low"], row[f"{key}_high"]
+    return text(row[key]) + (f" [{text(bounds[0])}, {text(bounds[1])}]" if any(map(known, bounds)) else "")
+
+
+def _lines(results: Results, rows: pd.DataFrame) -> list[str]:
+    lines = [
+        "To the first evaluation on validation data at which the target was reached: geometric means over the seeds "
+        "[95 % interval, log-normal]. A training that was stopped before counts as one that takes longer. Seconds are "
+        "of training steps alone; evaluation and checkpoints are apart. Nothing is known between two evaluations.",
+        "Test: the model at the end of each training, on the published test set, once; mean over the seeds [95 %].",
+        f"Learning rates: {_rates(results)}.",
+    ]
+    if rows.diverged.any():
+        lines.append(f"{rows.diverged.sum():,} training(s) diverged: their loss became no number.")
+    if rows.resumed.any():
+        lines.append(
+            f"{rows.resumed.sum():,} resumption(s) from a checkpoint; {rows.lost_steps.sum():,} steps were made twice."
+        )
+    return [*lines, notes.source(results)]
+
+
+def _rates(results: Results) -> str:
+    trained = results.configurations[results.configurations.configuration.isin(results.details.trained.configuration)]
+    rules = {
+        f"{row.learning_rate:g} x {rule} of (global batch / {row.train_reference_batch})"
+        if known(rule := row.train_scale_learning_rate) and rule != "none"
+        else f"{row.learning_rate:g}"
+        if known(row.learning_rate)
+        else "the workload's own"
+        for row in trained.itertuples()
+    }
+    return "; ".join(sorted(rules)) + " (never multiplied by workers)"

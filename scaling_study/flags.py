@@ -1,0 +1,48 @@
+"""Fields of a dataclass as flags of a command line."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import MISSING
+from typing import Any
+
+
+def flag(name: str) -> str:
+    """`batch_per_worker` -> `--batch-per-worker`."""
+    return "--" + name.replace("_", "-")
+
+
+def add_flag(group: Any, f: Any, choices: Any = None) -> None:
+    """Add the flag of one field, with its help, default and limits, to a group of an argparse parser."""
+    default = None if f.default is MISSING else f.default
+    help = f.metadata["help"]
+    kind = next(k for name, k in (("int", int), ("float", float), ("bool", bool), ("str", str)) if name in str(f.type))
+    if kind is bool:
+        group.add_argument(flag(f.name), action="store_true", help=help)
+    else:
+        choices = choices or f.metadata.get("choices")
+        default = argparse.SUPPRESS if default is None or f.name == "launcher" else default
+        group.add_argument(
+            flag(f.name), type=bounded(kind, f.metadata), default=default, choices=choices or None,
+            metavar=None if choices else kind.__name__.upper(), help=help,
+        )  # fmt: skip
+
+
+def bounded(kind: type, limits: Any) -> Any:
+    """An argparse type that also checks a field's limits (`minimum`, `above`, `below`)."""
+
+    def convert(text: str) -> Any:
+        value = kind(text)
+        if kind is float and not math.isfinite(value):
+            raise argparse.ArgumentTypeError(f"{text} is not a finite number")
+        if "minimum" in limits and value < limits["minimum"]:
+            raise argparse.ArgumentTypeError(f"{text} is less than {limits['minimum']}")
+        if "below" in limits and value >= limits["below"]:
+            raise argparse.ArgumentTypeError(f"{text} is not below {limits['below']}")
+        if "above" in limits and value <= limits["above"]:
+            raise argparse.ArgumentTypeError(f"{text} is not above {limits['above']}")
+        return value
+
+    convert.__name__ = kind.__name__
+    return convert

@@ -1,0 +1,72 @@
+"""What is wrong about training to a result, in one combination of keys. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from scaling_study.models import IMAGE_KEYS, OURS, Model
+from scaling_study.targets import ENDS, Target
+
+INSTEAD = ("epochs", "warmup_epochs", "find")
+GPU_ONLY = "it needs a GPU, and training to a result by it was tried on none: it can only be timed"
+PIPELINE = "no rank of a pipeline holds a whole model to evaluate: it can only be timed"
+ONLY_TIMED = {  # framework -> why it is not trained to a result
+    **dict.fromkeys(("torch_dp", "lightning_fsdp"), GPU_ONLY),
+    **dict.fromkeys(("torch_pipeline", "fairscale_pipe", "naive_model_parallel"), PIPELINE),
+}
+SCHEDULES_WITH_AN_END = ("step", "cosine", "one_cycle")
+
+
+def problems(keys: Mapping[str, Any], model_name: str, model: Model) -> Iterator[tuple[str, str]]:
+    """(key, message) of everything that is wrong; nothing for a combination that is only timed."""
+    given = {key: value for key, value in keys.items() if key.startswith("train_") and value is not None}
+    if not given:
+        return
+    if not any(key in given for key in ENDS):
+        first = next(iter(given))
+        yield first, f"{first}={given[first]} without an end: give train one of epochs, steps or max_seconds"
+    for key in INSTEAD:
+        if keys.get(key) is not None:
+            yield key, f"{key}={keys[key]} measures something else than train does: give one of the two"
+    if "train_epochs" in given and "train_steps" in given:
+        yield "train_steps", "give train epochs or steps, not both: one follows from the other"
+    if model_name in OURS and not model.metrics:
+        yield "model", f"model {model_name} has no held-out data to be evaluated on: it can only be timed"
+    yield from _of_evaluation(given, model_name, model)
+    yield from _of_the_optimiser(given)
+    if "train_optimizer" in given and keys.get("learning_rate") is None:
+        yield "train_optimizer", f"optimizer={given['train_optimizer']} needs a learning_rate: the default is another's"
+    if given.get("train_augmentation", "none") != "none" and not set(IMAGE_KEYS) & set(model.keys):
+        augmentation = given["train_augmentation"]
+        yield "train_augmentation", f"augmentation={augmentation} is for images, which model {model_name} does not have"
+
+
+def _of_evaluation(given: Mapping[str, Any], model_name: str, model: Model) -> Iterator[tuple[str, str]]:
+    if text := given.get("train_target"):
+        try:
+            metric = Target.parse(text).metric
+            if model.metrics and metric not in model.metrics:
+                yield "train_target", f"model {model_name} has no {metric}; it has {', '.join(model.metrics)}"
+        except ValueError as error:
+            yield "train_target", str(error)
+    for key in ("train_target", "train_patience", "train_evaluate_every"):
+        if key in given and given.get("train_validation") == 0:
+            yield key, f"{key.removeprefix('train_')} needs validation data: validation=0 holds none out"
+
+
+def _of_the_optimiser(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    optimizer, schedule = given.get("train_optimizer"), given.get("train_schedule")
+    if "train_momentum" in given and optimizer not in ("sgd", "nesterov"):
+        yield "train_momentum", f"momentum is a key of optimizer sgd or nesterov, not of {optimizer or 'the default'}"
+    if "train_weight_decay" in given and optimizer is None:
+        yield "train_weight_decay", "weight_decay needs an optimizer: sgd, nesterov, adam or adamw"
+    if schedule in SCHEDULES_WITH_AN_END and not {"train_epochs", "train_steps"} & set(given):
+        yield "train_schedule", f"schedule={schedule} needs an end that is known: epochs or steps"
+    if schedule == "one_cycle" and "train_warmup_steps" in given:
+        yield "train_warmup_steps", "schedule=one_cycle has a warm-up of its own: its first 30 %"
+    scale, reference = given.get("train_scale_learning_rate", "none"), given.get("train_reference_batch")
+    if scale != "none" and reference is None:
+        yield "train_scale_learning_rate", f"scale_learning_rate={scale} needs a reference_batch to scale from"
+    if scale == "none" and reference is not None:
+        yield "train_reference_batch", f"reference_batch={reference} without scale_learning_rate: linear or sqrt"

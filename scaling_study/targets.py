@@ -1,0 +1,71 @@
+"""A result to train to: a metric of held-out data, and the value that is to be reached."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+TRAIN = (  # a study's `train:`, and the trial keys train_*
+    *("epochs", "steps", "max_seconds", "target", "evaluate_every", "validation", "patience"),
+    *("optimizer", "momentum", "weight_decay", "clip_norm", "label_smoothing"),
+    *("schedule", "warmup_steps", "scale_learning_rate", "reference_batch", "augmentation"),
+)
+ENDS = ("train_epochs", "train_steps", "train_max_seconds")  # of which a training has one
+# Metric -> (whether more is better, least value, largest value).
+METRICS: Mapping[str, tuple[bool, float, float]] = {
+    "accuracy": (True, 0.0, 1.0),
+    "loss": (False, 0.0, math.inf),
+    "perplexity": (False, 1.0, math.inf),
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A metric and its value: accuracy is reached from below, loss and perplexity from above."""
+
+    metric: str
+    value: float
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """From `accuracy=0.6`. Raises ValueError with what would be right."""
+        metric, equals, number = text.partition("=")
+        if metric not in METRICS or not equals:
+            raise ValueError(
+                f"{text!r} is no target: it is one of {', '.join(METRICS)}, and a value, like accuracy=0.6"
+            )
+        try:
+            value = float(number)
+        except ValueError:
+            raise ValueError(f"{text!r}: {number!r} is no number") from None
+        _, least, largest = METRICS[metric]
+        if not least < value < largest:
+            limit = f"between {least:g} and {largest:g}" if largest < math.inf else f"above {least:g}"
+            raise ValueError(f"{text!r}: a target of {metric} is {limit}")
+        return cls(metric, value)
+
+    def __str__(self) -> str:
+        return f"{self.metric}={self.value:g}"
+
+    def reached(self, value: float) -> bool:
+        """Whether a measured value is the target, or better. False for NaN."""
+        return value >= self.value if METRICS[self.metric][0] else value <= self.value
+
+
+def better(metric: str, value: float, than: float | None) -> bool:
+    """Whether a value of a metric is better than another, or than none. False for NaN."""
+    if than is None:
+        return not math.isnan(value)
+    return value > than if METRICS[metric][0] else value < than
+
+
+def trains(keys: Mapping[str, Any]) -> bool:
+    """Whether a trial with these keys is trained to a result."""
+    return any(keys.get(name) is not None for name in ENDS)
+
+
+def repeat_name(keys: Mapping[str, Any]) -> str:
+    """Which repeat of its configuration a trial is, by its trial keys: `r2`, or `s43.r2` where it is trained."""
+    return f"s{keys['seed']}.r{keys['repeat']}" if trains(keys) else f"r{keys.get('repeat')}"

@@ -1,0 +1,10 @@
+"""Training to a result: the second owner of a script's step, beside the clock.
+
+steps ... | evaluate  save  log | steps ... | evaluate  save  log | ...        then the test set, once
+training seconds: the steps alone; what is between them is timed apart
+"""
+
+from scaling_study.train.loop import train
+from scaling_study.train.states import Distributed, Own, PerRank, Replicated
+
+__all__ = ["Distributed", "Own", "PerRank", "Replicated", "train"]

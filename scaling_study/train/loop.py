@@ -1,0 +1,278 @@
+"""The training loop that all frameworks share: steps, evaluations, checkpoints, and when it is over.      [torch]"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from scaling_study.measure import collector
+from scaling_study.measure.console import Console
+from scaling_study.measure.described import described, with_backend
+from scaling_study.measure.phases import now
+from scaling_study.measure.quiet import QuietMeter
+from scaling_study.measure.stopwatch import Stopwatch
+from scaling_study.measure.training import Training
+from scaling_study.ranks import Ranks
+from scaling_study.records import store
+from scaling_study.records.store import RankReport
+from scaling_study.targets import better
+from scaling_study.train.checkpoints import Checkpoints, layout_of
+from scaling_study.train.evaluate import evaluate
+from scaling_study.train.log import Log
+from scaling_study.train.recipe import Recipe
+from scaling_study.train.states import Replicated
+from scaling_study.trial import Trial
+
+BLOCK_SECONDS = 5.0  # of steps, between two looks at the clock and two signs of life
+WARMUP_STEPS = 4  # of throughput, as the clock's; seconds to a target have them too
+SAVING_SHARE = 0.02  # of the time that saving may take
+ON, STEPS, TARGET, PATIENCE, SECONDS, DIVERGED = range(6)
+ENDED_BY = ("", "steps", "target", "patience", "seconds", "diverged")
+
+
+def train(training: Training, trial: Trial, ranks: Ranks, record: str | None = None) -> RankReport:
+    """Train to the end that the trial names, and return what came of it; called by all ranks with the same trial."""
+    return Loop(training, trial, ranks, Path(record) if record else None).run()
+
+
+@dataclass
+class Progress:
+    """How far a training is: what a checkpoint says of it beside the state of its model."""
+
+    steps: int = 0
+    rows: list[dict[str, Any]] = field(default_factory=list)  # of the evaluations
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("train", "evaluate", "save", "test"), 0.0))
+    loss_first: float | None = None
+    best: float | None = None
+    best_step: int | None = None
+    resumed: int = 0
+    lost_steps: int = 0  # made since a checkpoint that was gone on from
+
+
+class Loop:
+    """One training on one rank."""
+
+    def __init__(self, training: Training, trial: Trial, ranks: Ranks, folder: Path | None) -> None:
+        workload = training.workload
+        assert workload.held_out is not None  # workloads.load sees to it
+        self.training, self.trial, self.ranks, self.folder = training, trial, ranks, folder
+        self.workload, self.held_out = workload, workload.held_out
+        self.recipe = Recipe.of(trial, workload.steps_per_epoch, next(iter(self.held_out.metrics())))
+        self.rates = [group["lr"] for group in training.optimizer.param_groups]
+        self.progress, self.step_seconds = Progress(), list[float]()
+        self.losses: list[torch.Tensor] = []  # since the last evaluation, on the device
+        self.orders, self.reading = list[str](), hashlib.sha256()  # of whole epochs, and of the one that is read
+        self.layout = layout_of(workload.model)
+        self.console, self.log = Console(trial, with_backend(ranks, training), workload), Log(folder, ranks.rank)
+        state = training.state or Replicated(workload.model, training.optimizer)
+        self.checkpoints = Checkpoints(folder, state, trial, self.layout, ranks) if folder else None
+        self.saved_at, self.saving = time.monotonic(), 0.0
+        self.validates = "validation" in self.held_out.sizes
+        if trial.train_clip_norm:
+            clip(training.optimizer, trial.train_clip_norm)
+
+    def run(self) -> RankReport:
+        """Every step, then the test set, once."""
+        began, quiet = time.time(), QuietMeter()
+        self.resume()
+        self.log.progress(steps=self.progress.steps)
+        quiet.start()
+        with collector.settled():
+            ended = self.verdict() if self.progress.rows else ON
+            while ended == ON:
+                stop = self.recipe.next_stop(self.progress.steps)
+                while self.progress.steps < stop and ended == ON:
+                    self.block(stop)
+                    ended = self.out_of_time()
+                self.evaluate()
+                ended = int(self.ranks.agree(ended or self.verdict()))
+                self.save(ended)
+        quiet.stop()
+        test = self.timed("test", lambda: self.scored("test"))
+        report = self.report(began, quiet, ENDED_BY[ended], test)
+        if self.folder:
+            store.write_rank(self.folder, report)
+        if self.checkpoints:
+            self.checkpoints.remove()
+        reached = f"; {self.trial.train_target} {'reached' if ended == TARGET else 'not reached'}"
+        self.log.print(
+            f"Trained {self.progress.steps} steps in {self.progress.seconds['train']:.1f} s, ended by "
+            f"{ENDED_BY[ended]}{reached if self.trial.train_target else ''}. Test: {shown(test)}"
+        )
+        return report
+
+    def block(self, stop: int) -> None:
+        """Some steps, of which the number is agreed: about BLOCK_SECONDS of them, and none beyond `stop`."""
+        mean = sum(self.step_seconds[-20:]) / len(self.step_seconds[-20:]) if self.step_seconds else BLOCK_SECONDS
+        count = int(self.ranks.agree(min(stop - self.progress.steps, max(1, int(BLOCK_SECONDS / mean)))))
+        watch, batches = Stopwatch(*self.ranks.devices), self.workload.batches
+        step, optimizer = self.training.step, self.training.optimizer
+        watch.start()
+        for _ in range(count):
+            factor = self.recipe.rate(self.progress.steps)
+            for group, rate in zip(optimizer.param_groups, self.rates, strict=True):
+                group["lr"] = rate * factor
+            loss = step(next(batches))
+            if loss is not None:
+                self.losses.append(loss)
+            self.reading.update(batches.ids.numpy().data)
+            self.progress.steps += 1
+            if self.progress.steps % self.recipe.steps_per_epoch == 0:
+                self.orders.append(self.reading.hexdigest()[:16])
+                self.reading = hashlib.sha256()
+            watch.lap()
+        seconds = watch.seconds()
+        self.step_seconds += seconds
+        self.progress.seconds["train"] += sum(seconds)
+        if self.progress.loss_first is None:
+            self.progress.loss_first = finite(float(self.losses[0]))
+        left = self.recipe.steps and (self.recipe.steps - self.progress.steps) * sum(seconds) / len(seconds)
+        last = self.progress.rows[-1] if self.progress.rows else {}
+        self.log.progress(
+            steps=self.progress.steps, of=self.recipe.steps, seconds_left=left, last=last,
+            epoch=self.progress.steps / self.recipe.steps_per_epoch, seconds=self.progress.seconds["train"],
+        )  # fmt: skip
+
+    def out_of_time(self) -> int:
+        """SECONDS once rank 0 has trained for as long as it may."""
+        most = self.recipe.max_seconds
+        return ON if most is None else int(self.ranks.agree(SECONDS if self.progress.seconds["train"] >= most else ON))
+
+    def evaluate(self) -> None:
+        """A row of the loss of the steps since the last one, and of the metrics on the validation split."""
+        own = torch.stack(self.losses).double()
+        loss_sum, count = self.ranks.total([float(own.sum()), float(len(own))])
+        self.losses.clear()
+        scores = self.timed("evaluate", lambda: self.scored("validation")) if self.validates else {}
+        row = {
+            "steps": self.progress.steps, "samples": self.progress.steps * self.trial.global_batch,
+            "epoch": self.progress.steps / self.recipe.steps_per_epoch,
+            "seconds": self.progress.seconds["train"], "all_seconds": sum(self.progress.seconds.values()),
+            "learning_rate": self.training.optimizer.param_groups[0]["lr"],
+            "train_loss": loss_sum / count, **{name: value for name, value in scores.items() if name != "samples"},
+        }  # fmt: skip
+        self.progress.rows.append(row)
+        value = row.get(self.recipe.metric)
+        if value is not None and better(self.recipe.metric, value, self.progress.best):
+            self.progress.best, self.progress.best_step = value, self.progress.steps
+        self.log.rows(self.progress.rows)
+        self.log.print(f"Epoch {row['epoch']:.2f}, {row['seconds']:.1f} s: training loss {row['train_loss']:.4f}, "
+                       f"validation {shown(scores) or 'none'}")  # fmt: skip
+
+    def scored(self, split: str) -> dict[str, float]:
+        return evaluate(self.held_out, split, self.workload, self.training.forward, self.ranks)
+
+    def verdict(self) -> int:
+        """Whether the training is over after its last evaluation, and why."""
+        recipe, row = self.recipe, self.progress.rows[-1]
+        value = row.get(recipe.metric)
+        if not math.isfinite(row["train_loss"]):
+            return DIVERGED
+        if recipe.target and value is not None and recipe.target.reached(value):
+            return TARGET
+        if recipe.patience and self.since_best() >= recipe.patience:
+            return PATIENCE
+        return STEPS if recipe.steps is not None and self.progress.steps >= recipe.steps else ON
+
+    def since_best(self) -> int:
+        """Evaluations since the best one."""
+        return sum(row["steps"] > (self.progress.best_step or 0) for row in self.progress.rows)
+
+    def save(self, ended: int) -> None:
+        """A checkpoint, unless saving took too much of the time so far; none of what is over but for the test."""
+        due = self.saving <= SAVING_SHARE * (time.monotonic() - self.saved_at)
+        if not self.checkpoints or ended != ON or not self.ranks.agree(due):
+            return
+        start, progress = time.monotonic(), vars(self.progress)
+        more = {"orders": self.orders, "progress": progress, "best_step": self.progress.best_step}
+        checkpoints = self.checkpoints
+        self.timed("save", lambda: checkpoints.save(
+            self.progress.steps, more, self.step_seconds, self.training.scaler
+        ))  # fmt: skip
+        self.saved_at, self.saving = time.monotonic(), time.monotonic() - start
+
+    def resume(self) -> None:
+        """Go on from the last whole checkpoint, if there is one."""
+        latest = self.checkpoints.latest() if self.checkpoints else None
+        if not self.checkpoints or latest is None or self.folder is None:
+            return
+        path, saved = latest
+        self.step_seconds = self.checkpoints.load(path)
+        self.progress = Progress(**saved["progress"])
+        self.orders = saved["orders"]
+        if self.training.scaler and saved["scaler"]:
+            self.training.scaler.load_state_dict(saved["scaler"])
+        for _ in range(self.progress.steps):
+            self.workload.batches.skip()
+        self.progress.resumed += 1
+        self.progress.lost_steps += max(0, steps_before(self.folder) - self.progress.steps)
+        self.log.print(f"Going on from {path.name}, {self.progress.seconds['train']:.1f} s of training")
+
+    def timed(self, what: str, action: Callable[[], Any]) -> Any:
+        start = now(*self.ranks.devices)
+        result = action()
+        self.progress.seconds[what] += now(*self.ranks.devices) - start
+        return result
+
+    def report(self, began: float, quiet: QuietMeter, ended: str, test: dict[str, float]) -> RankReport:
+        """As the clock's, without what only it measures; `training` has what came of it (docs/record.md)."""
+        progress, optimizer = self.progress, self.training.optimizer
+        reached = progress.rows[-1] if ended == "target" else None
+        groups = [
+            {"name": str(number), "parameters": sum(p.numel() for p in group["params"]), "learning_rate": rate}
+            for number, (group, rate) in enumerate(zip(optimizer.param_groups, self.rates, strict=True))
+        ]
+        training = {
+            "ended_by": ended, "target": self.trial.train_target or "", "reached": reached, "rows": progress.rows,
+            "best_step": progress.best_step, "seconds": progress.seconds, "steps": progress.steps,
+            "resumed": progress.resumed, "lost_steps": progress.lost_steps,
+            "groups": groups, "logged_loss": "epoch", "splits": self.held_out.published,
+            "in_both": self.held_out.in_both, "selected_on": "validation" if self.validates else "",
+            "layout": self.layout, "resumed_layout": self.layout if progress.resumed else "",
+            "orders": self.orders, "evaluated": {"split": "test", **test},
+        }  # fmt: skip
+        warm = min(WARMUP_STEPS, len(self.step_seconds) // 2)
+        return RankReport(
+            **described(self.training, self.trial, self.ranks), first_step_at=began,
+            warmup_seconds=self.step_seconds[:warm], step_seconds=self.step_seconds[warm:],
+            samples_seen=(len(self.step_seconds) - warm) * self.workload.samples_per_step,
+            tokens_seen=None, phases=None, allreduce_bytes=None, communication_bytes={}, peak_memory_bytes=None,
+            memory={}, loss_first=progress.loss_first,
+            loss_last=finite(progress.rows[-1]["train_loss"]) if progress.rows else None,
+            gpu_utilization_percent=None, energy_joules=None, notes=list(self.workload.notes), training=training,
+            own_cpu_seconds=quiet.own_cpu_seconds, host_cpu_seconds=quiet.host_cpu_seconds,
+        )  # fmt: skip
+
+
+def clip(optimizer: torch.optim.Optimizer, max_norm: float) -> None:
+    """Clip the norm of all gradients before each step of an optimiser that holds them all."""
+
+    def hook(*_: Any) -> None:
+        held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        torch.nn.utils.clip_grad_norm_(held, max_norm)
+
+    optimizer.register_step_pre_hook(hook)
+
+
+def steps_before(folder: Path) -> int:
+    """How far the run before this one was, by its last sign of life."""
+    try:
+        return int(store.load(folder / store.PROGRESS).get("steps", 0))
+    except (store.UnreadableRecord, AttributeError, TypeError, ValueError):
+        return 0
+
+
+def finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def shown(scores: dict[str, float]) -> str:
+    """`accuracy 0.4512, loss 1.5302`."""
+    return ", ".join(f"{name} {value:.4f}" for name, value in scores.items() if name != "samples")

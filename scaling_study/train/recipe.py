@@ -1,0 +1,71 @@
+"""When a training ends, when it is evaluated, and at which learning rate each step is made. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from scaling_study.targets import Target
+from scaling_study.trial import Trial
+
+RISE, START, END = 0.3, 1 / 25, 1 / 250_000  # of one cycle, as torch's OneCycleLR (Smith & Topin, arXiv 1708.07120)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a trial's `train_*` keys mean, in steps."""
+
+    steps: int | None  # in all; None: until its time is over
+    steps_per_epoch: int
+    evaluate_every: int  # steps
+    schedule: str
+    warmup_steps: int
+    max_seconds: float | None  # of training
+    target: Target | None
+    metric: str  # that tells which model is better
+    patience: int | None  # evaluations
+
+    @classmethod
+    def of(cls, trial: Trial, steps_per_epoch: int, metric: str) -> Recipe:
+        """`metric`: of the workload, where no target names another."""
+        steps = trial.train_steps or (trial.train_epochs and trial.train_epochs * steps_per_epoch)
+        target = Target.parse(trial.train_target) if trial.train_target else None
+        return cls(
+            steps, steps_per_epoch, max(1, round((trial.train_evaluate_every or 1.0) * steps_per_epoch)),
+            trial.train_schedule or "constant", trial.train_warmup_steps or 0, trial.train_max_seconds,
+            target, target.metric if target else metric, trial.train_patience,
+        )  # fmt: skip
+
+    def rate(self, step: int) -> float:
+        """What the learning rate is multiplied by in the step of this number, from 0."""
+        if step < self.warmup_steps:
+            return (step + 1) / self.warmup_steps
+        if self.steps is None or self.schedule == "constant":
+            return 1.0
+        if self.schedule == "one_cycle":
+            return self._one_cycle(step, self.steps)
+        past = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
+        if self.schedule == "cosine":
+            return 0.5 * (1 + math.cos(math.pi * past))
+        return 1.0 if past < 0.5 else 0.1 if past < 0.75 else 0.01
+
+    @staticmethod
+    def _one_cycle(step: int, steps: int) -> float:
+        top, last = RISE * steps - 1, steps - 1
+        if step <= top:
+            return _between(START, 1.0, step / top)
+        return _between(1.0, END, (step - top) / (last - top) if last > top else 1.0)
+
+    def next_stop(self, step: int) -> int:
+        """The step before which training stops for an evaluation, or for good."""
+        following = (step // self.evaluate_every + 1) * self.evaluate_every
+        return following if self.steps is None else min(following, self.steps)
+
+    def evaluates(self, step: int) -> bool:
+        """Whether validation is due after so many steps."""
+        return step % self.evaluate_every == 0 or step == self.steps
+
+
+def _between(start: float, end: float, part: float) -> float:
+    """From start to end along half a cosine."""
+    return end + (start - end) * 0.5 * (1 + math.cos(math.pi * part))

@@ -1,0 +1,103 @@
+"""Images that are trained on to a result: split, augmented, and evaluated on what was held out.          [torch]
+
+published training set --stratified--> train | validation          published test set: test
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from scaling_study.ranks import Ranks
+from scaling_study.trial import Trial
+from scaling_study.workloads.augment import augmented
+from scaling_study.workloads.feed import Batch, Feed, sent
+from scaling_study.workloads.held_out import HeldOut, Metrics
+from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
+from scaling_study.workloads.splits import stratified
+from scaling_study.workloads.workload import autocast
+
+Images = tuple[torch.Tensor, torch.Tensor]  # (n, 3, side, side) uint8, (n,) int64 labels
+VALIDATION = 0.1  # of the training set, unless the trial says otherwise
+
+
+@dataclass(frozen=True)
+class TrainedImages:
+    """A rank's batches of the training split, and what is held out."""
+
+    feed: Feed
+    held_out: HeldOut
+    steps_per_epoch: int
+
+
+class Order(Iterator[torch.Tensor]):
+    """Batches of sample ids of the training split; `epoch` is that of the last."""
+
+    def __init__(self, ids: torch.Tensor, trial: Trial, ranks: Ranks) -> None:
+        self.ids, self.epoch, self._taken = ids, 0, 0
+        self.steps = steps_per_epoch(len(ids), ranks.world_size, trial.batch_per_worker)
+        self._places = batches_of_indices(len(ids), trial.seed, ranks.rank, ranks.world_size, trial.batch_per_worker)
+
+    def __next__(self) -> torch.Tensor:
+        places = next(self._places)
+        self.epoch, self._taken = self._taken // self.steps, self._taken + 1
+        return self.ids[places]
+
+
+def trained_images(
+    train: Images, test: Images, normalised: Callable[[torch.Tensor], torch.Tensor], trial: Trial, ranks: Ranks
+) -> TrainedImages:
+    """`normalised`: images (b, 3, side, side) uint8 -> what the model is given."""
+    share = VALIDATION if trial.train_validation is None else trial.train_validation
+    ids, held_out = stratified(train[1], share)
+    order, kind = Order(ids, trial, ranks), trial.train_augmentation or "none"
+    if ranks.device.type == "cuda":  # all of them once, and no copy in the step
+        train, test = ((images.to(ranks.device), labels.to(ranks.device)) for images, labels in (train, test))
+
+    def fetch(chosen: torch.Tensor) -> Batch:
+        there = sent(chosen, ranks.device)
+        return normalised(augmented(kind, train[0][there], trial.seed, order.epoch, chosen)), train[1][there]
+
+    def of_split(split: str, places: torch.Tensor) -> Batch:
+        (images, labels), at = (train, held_out[places]) if split == "validation" else (test, places)
+        there = sent(at, ranks.device)
+        return normalised(images[there]), labels[there]
+
+    sizes = {"train": len(ids), "validation": len(held_out), "test": len(test[1])}
+    return TrainedImages(
+        Feed(order, fetch),
+        HeldOut(
+            sizes={split: size for split, size in sizes.items() if split != "train" and size},
+            fetch=of_split,
+            metrics=lambda: classification(ranks.device),
+            update=lambda metrics, model, batch, real: score(metrics, model, batch, real, ranks, trial),
+            published={split: {"test" if split == "test" else "train": size} for split, size in sizes.items() if size},
+            in_both={"train/validation": len(set(ids.tolist()) & set(held_out.tolist())), "train/test": 0},
+        ),
+        order.steps,
+    )
+
+
+def classification(device: torch.device) -> Metrics:
+    """Accuracy and mean cross-entropy, as means over samples in fp64: 3,500 of 10,000 are 0.35."""
+    from torchmetrics import Metric
+    from torchmetrics.aggregation import MeanMetric  # two seconds to import: only where something is evaluated
+
+    def mean() -> Metric:  # a loss that is no number stays visible
+        return MeanMetric(nan_strategy="disable", sync_on_compute=False).to(device).set_dtype(torch.float64)
+
+    return {"accuracy": mean(), "loss": mean()}
+
+
+def score(metrics: Metrics, model: nn.Module, batch: Batch, real: torch.Tensor, ranks: Ranks, trial: Trial) -> None:
+    """Add what the model makes of those samples of a batch that `real`, (b,) bool, names."""
+    images, labels = batch
+    with autocast(ranks.device, trial.precision):
+        outputs = model(images)
+    outputs, labels = outputs[real].double(), labels[real]
+    metrics["accuracy"].update((outputs.argmax(1) == labels).double())
+    metrics["loss"].update(F.cross_entropy(outputs, labels, reduction="none"))

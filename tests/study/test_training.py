@@ -1,0 +1,126 @@
+"""`train:` in a study file: its keys, its seeds, and what is wrong about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaling_study.study import gates
+from scaling_study.trial import Trial
+
+HEAD = "study: s\nparity: false\n"
+SWEEP = "sweeps:\n  - {framework: single, model: resnet8, learning_rate: 0.1}\n"
+
+
+def lines(train: str, sweep: str = SWEEP) -> str:
+    return f"{HEAD}train: {train}\n{sweep}"
+
+
+def test_its_keys_are_trial_keys_and_flags(plan_of) -> None:
+    train = "{epochs: 5, target: {metric: accuracy, value: 0.6}, optimizer: nesterov, seeds: [7, 8]}"
+    (planned,) = plan_of(lines(train)).configurations
+    assert planned.trial.train_epochs == 5 and planned.trial.train_target == "accuracy=0.6"
+    assert planned.measure.repeats == planned.measure.max_repeats == 2
+    argv = planned.at(2).to_argv()
+    assert argv[argv.index("--seed") + 1] == "8" and argv[argv.index("--train-target") + 1] == "accuracy=0.6"
+    assert Trial.from_argv("single", argv)[0].train_optimizer == "nesterov"
+
+
+def test_a_sweeps_own_keys_come_first_and_a_matrix_before_both(plan_of) -> None:
+    sweep = """sweeps:
+  - {framework: single, model: resnet8, learning_rate: 0.1, train: {epochs: 2}}
+  - {framework: single, model: resnet8, learning_rate: 0.1, matrix: {train_epochs: [3, 4]}}
+"""
+    plan = plan_of(lines("{epochs: 5, schedule: cosine}", sweep))
+    assert [p.trial.train_epochs for p in plan.configurations] == [2, 3, 4]
+    assert {p.trial.train_schedule for p in plan.configurations} == {"cosine"}
+
+
+def test_an_id_has_the_seed_and_a_configuration_has_none(plan_of) -> None:
+    def ids(seeds: str) -> list[str]:
+        return [trial.id for trial, _ in plan_of(lines(f"{{epochs: 5, seeds: {seeds}}}")).trials()]
+
+    before, longer, changed = ids("[1, 2]"), ids("[1, 2, 3]"), ids("[1, 9]")
+    assert sorted(longer)[:2] == sorted(before) and len(set(longer) - set(before)) == 1
+    assert len(set(changed) & set(before)) == 1
+    assert {name.rsplit(".", 2)[0] for name in longer} == {name.rsplit(".", 2)[0] for name in changed}
+    assert sorted(name.split(".", 1)[1] for name in before) == ["s1.r1", "s2.r2"]
+
+
+def test_without_a_list_seeds_count_from_the_trials_own(plan_of) -> None:
+    plan = plan_of(f"{HEAD}measure: {{repeats: 3}}\ntrain: {{epochs: 1}}\n{SWEEP}")
+    assert [trial.seed for trial, _ in sorted(plan.trials(), key=lambda pair: pair[0].repeat)] == [42, 43, 44]
+
+
+def test_what_is_only_timed_keeps_its_ids() -> None:
+    assert Trial().id == Trial(train_epochs=None).id and Trial().id.endswith(".r1")
+    assert Trial(train_epochs=2).configuration == Trial(train_epochs=2, seed=7).configuration
+    assert Trial().configuration != Trial(seed=7).configuration
+
+
+def test_its_gates_are_those_of_the_timed_trial() -> None:
+    timed = gates.needed([Trial("torch_ddp", workers=2, allreduce="fp32", launcher="torchrun", device="cpu")])
+    trained = Trial(
+        "torch_ddp", workers=2, allreduce="fp32", launcher="torchrun", device="cpu", seed=3,
+        train_epochs=2, train_augmentation="crop_flip",
+    )  # fmt: skip
+    assert [gate.id for gate in gates.needed([trained])] == [gate.id for gate in timed]
+
+
+@pytest.mark.parametrize(
+    ("train", "problem"),
+    [
+        ("{epochs: 2, steps: 5}", ":3: give train epochs or steps, not both: one follows from the other"),
+        ("{patience: 3}", ":3: train_patience=3 without an end: give train one of epochs, steps or max_seconds"),
+        (
+            "{epochs: 2, target: {metric: accuracy, value: 1.5}}",
+            ":3: 'accuracy=1.5': a target of accuracy is between 0",
+        ),
+        (
+            "{epochs: 2, target: {metric: perplexity, value: 9}}",
+            ":3: model resnet8 has no perplexity; it has accuracy,",
+        ),
+        ("{epochs: 2, patience: 3, validation: 0}", ":3: patience needs validation data: validation=0 holds none out"),
+        ("{epochs: 2, validation: 1}", ":3: train.validation: 1 is not right"),
+        ("{epochs: 2, seeds: [1, 2, 1]}", ":3: train.seeds: 1 is there twice: each repeat has a seed of its own"),
+        ("{epochs: 2, seeds: []}", ":3: train.seeds"),
+        ("{epochs: 2, scale_learning_rate: linear}", ":3: scale_learning_rate=linear needs a reference_batch"),
+        ("{epochs: 2, reference_batch: 64}", ":3: reference_batch=64 without scale_learning_rate: linear or sqrt"),
+        ("{max_seconds: 5, schedule: one_cycle}", ":3: schedule=one_cycle needs an end that is known: epochs or steps"),
+        ("{epochs: 2, schedule: one_cycle, warmup_steps: 3}", ":3: schedule=one_cycle has a warm-up of its own"),
+        ("{epochs: 2, momentum: 0.9}", ":3: momentum is a key of optimizer sgd or nesterov, not of the default"),
+        ("{epochs: 2, weight_decay: 0.1}", ":3: weight_decay needs an optimizer: sgd, nesterov, adam or adamw"),
+        ("{epoch: 2}", ":3: unknown key 'epoch'; did you mean 'epochs'?"),
+        ("{epochs: 2, optimizer: sdg}", ":3: train.optimizer: 'sdg' is not right"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(problems_of, train: str, problem: str) -> None:
+    (said,) = problems_of(lines(train))
+    assert problem in said
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ("model: resnet8, epochs: 3", "epochs=3 measures something else than train does: give one of the two"),
+        ("model: resnet8, find: max_batch", "find=max_batch measures something else"),
+        ("model: resnet8, seed: 5", "train.seeds: a `seed` is given too; the seeds are those of the repeats"),
+        ("model: gpt2_tiny", "model gpt2_tiny has no held-out data to be evaluated on: it can only be timed"),
+        ("model: resnet8, train: {optimizer: adam}", "optimizer=adam needs a learning_rate: the default is another's"),
+    ],
+)
+def test_and_so_is_what_does_not_go_with_it(problems_of, keys: str, problem: str) -> None:
+    said = problems_of(lines("{epochs: 2, seeds: [1]}", f"sweeps:\n  - {{framework: single, {keys}}}\n"))
+    assert any(problem in line for line in said), said
+
+
+@pytest.mark.parametrize(
+    ("sweep", "why"),
+    [
+        ("{framework: torch_pipeline, model: resnet8, workers: 2}", "no rank of a pipeline holds a whole model"),
+        ("{framework: single, model: resnet8, data: synthetic}", "there is no result to train to on synthetic data"),
+        ("{framework: deepspeed_zero, model: resnet8, workers: 2, train: {clip_norm: 1}}", "knows only its shards"),
+    ],
+)
+def test_what_cannot_be_trained_is_unsupported_with_the_reason(plan_of, sweep: str, why: str) -> None:
+    (planned,) = plan_of(lines("{epochs: 2}", f"sweeps:\n  - {sweep}\n")).configurations
+    assert why in planned.unsupported

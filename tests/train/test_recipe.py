@@ -1,0 +1,43 @@
+"""Schedules, ends and evaluations, in steps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from scaling_study.train.recipe import Recipe
+from scaling_study.trial import Trial
+
+
+def recipe(**keys: object) -> Recipe:
+    return Recipe.of(Trial(**{f"train_{name}": value for name, value in keys.items()}), 100, "accuracy")
+
+
+@pytest.mark.parametrize("steps", [7, 50, 101])
+def test_one_cycle_is_torchs(steps: int) -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    theirs = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, steps, cycle_momentum=False)
+    ours = recipe(steps=steps, schedule="one_cycle")
+    for step in range(steps):
+        assert ours.rate(step) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
+        optimizer.step()
+        if step < steps - 1:
+            theirs.step()
+
+
+def test_cosine_falls_from_one_after_the_warm_up_and_step_by_tens() -> None:
+    cosine = recipe(steps=110, schedule="cosine", warmup_steps=10)
+    assert [cosine.rate(step) for step in (0, 4, 9, 10)] == [0.1, 0.5, 1.0, 1.0]
+    assert cosine.rate(60) == pytest.approx(0.5) and 0 < cosine.rate(109) < 0.001
+    by_tens = recipe(epochs=1, schedule="step")
+    assert [by_tens.rate(step) for step in (0, 49, 50, 74, 75, 99)] == [1.0, 1.0, 0.1, 0.1, 0.01, 0.01]
+
+
+def test_it_stops_for_evaluations_and_at_the_end() -> None:
+    ours = recipe(epochs=2, evaluate_every=0.75)
+    stops, step = [], 0
+    while step < 200:
+        step = ours.next_stop(step)
+        stops.append(step)
+    assert stops == [75, 150, 200] and recipe(max_seconds=5.0).next_stop(99) == 100
+    assert recipe(max_seconds=5.0).steps is None and recipe(steps=30).next_stop(0) == 30
