@@ -122,11 +122,8 @@ class Loop:
             loss = step(next(batches))
             if loss is not None:
                 self.losses.append(loss)
-            self.reading.update(batches.ids.numpy().data)
             self.progress.steps += 1
-            if self.progress.steps % self.recipe.steps_per_epoch == 0:
-                self.orders.append(self.reading.hexdigest()[:16])
-                self.reading = hashlib.sha256()
+            self.note_order(batches.ids, self.progress.steps)
             watch.lap()
         seconds = watch.seconds()
         self.step_seconds += seconds
@@ -139,6 +136,13 @@ class Loop:
             steps=self.progress.steps, of=self.recipe.steps, seconds_left=left, last=last,
             epoch=self.progress.steps / self.recipe.steps_per_epoch, seconds=self.progress.seconds["train"],
         )  # fmt: skip
+
+    def note_order(self, ids: torch.Tensor, step: int) -> None:
+        """Add the samples of a step, from 1, to the digest of its epoch."""
+        self.reading.update(ids.numpy().data)
+        if step % self.recipe.steps_per_epoch == 0:
+            self.orders.append(self.reading.hexdigest()[:16])
+            self.reading = hashlib.sha256()
 
     def out_of_time(self) -> int:
         """SECONDS once rank 0 has trained for as long as it may."""
@@ -191,7 +195,7 @@ class Loop:
         if not self.checkpoints or ended != ON or not self.ranks.agree(due):
             return
         start, progress = time.monotonic(), vars(self.progress)
-        more = {"orders": self.orders, "progress": progress, "best_step": self.progress.best_step}
+        more = {"progress": progress, "best_step": self.progress.best_step}
         checkpoints = self.checkpoints
         self.timed("save", lambda: checkpoints.save(
             self.progress.steps, more, self.step_seconds, self.training.scaler
@@ -206,11 +210,10 @@ class Loop:
         path, saved = latest
         self.step_seconds = self.checkpoints.load(path)
         self.progress = Progress(**saved["progress"])
-        self.orders = saved["orders"]
         if self.training.scaler and saved["scaler"]:
             self.training.scaler.load_state_dict(saved["scaler"])
-        for _ in range(self.progress.steps):
-            self.workload.batches.skip()
+        for step in range(1, self.progress.steps + 1):
+            self.note_order(self.workload.batches.skip(), step)
         self.progress.resumed += 1
         self.progress.lost_steps += max(0, steps_before(self.folder) - self.progress.steps)
         self.log.print(f"Going on from {path.name}, {self.progress.seconds['train']:.1f} s of training")
