@@ -38,7 +38,9 @@ def _frozen(ranks: tuple[Training, ...]) -> str:
 
 def _last_batch(ranks: tuple[Training, ...]) -> str:
     logged = next((rank.logged_loss for rank in ranks), "")
-    return f"The logged loss is that of the {logged}, not of an epoch" if logged not in ("", "epoch") else ""
+    return (
+        f"The logged loss is that of the {logged}, not of an epoch" if logged not in ("", "epoch", "interval") else ""
+    )
 
 
 def _another_map(ranks: tuple[Training, ...]) -> str:

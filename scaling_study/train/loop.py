@@ -236,7 +236,7 @@ class Loop:
             "ended_by": ended, "target": self.trial.train_target or "", "reached": reached, "rows": progress.rows,
             "best_step": progress.best_step, "seconds": progress.seconds, "steps": progress.steps,
             "resumed": progress.resumed, "lost_steps": progress.lost_steps,
-            "groups": groups, "logged_loss": "epoch", "splits": self.held_out.published,
+            "groups": groups, "logged_loss": "interval", "splits": self.held_out.published,
             "in_both": self.held_out.in_both, "selected_on": "validation" if self.validates else "",
             "layout": self.layout, "resumed_layout": self.layout if progress.resumed else "",
             "orders": self.orders, "evaluated": {"split": "test", **test},

@@ -28,4 +28,4 @@ class HeldOut:
         [Metrics, nn.Module, Batch, torch.Tensor], None
     ]  # by the samples of a batch that a mask (b,) names
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # split -> set it was published in -> size
-    in_both: Mapping[str, int] = field(default_factory=dict)  # "train/test" -> samples that are in both
+    in_both: Mapping[str, int] = field(default_factory=dict)  # "train/validation" -> samples that are in both

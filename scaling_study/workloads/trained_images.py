@@ -76,7 +76,7 @@ def trained_images(
             metrics=lambda: classification(ranks.device),
             update=lambda metrics, model, batch, real: score(metrics, model, batch, real, ranks, trial),
             published={split: {"test" if split == "test" else "train": size} for split, size in sizes.items() if size},
-            in_both={"train/validation": len(set(ids.tolist()) & set(held_out.tolist())), "train/test": 0},
+            in_both={"train/validation": len(set(ids.tolist()) & set(held_out.tolist()))},
         ),
         order.steps,
     )
