@@ -39,7 +39,7 @@ class Selection:
     def select(self, planned: Plan, prune: bool) -> tuple[sweep.Run, list[tuple[Trial, Planned]]]:
         """(the run of these trials, those that are certain to be part of it). Raises StudyError if there are none."""
         folder = self.results / planned.study.name
-        run = sweep.Run(planned, folder, trial_keys(self.where), statuses(self.retry), self.max_trials, prune)
+        run = sweep.Run(planned, folder, trial_keys(self.where), statuses(self.retry), self.max_trials, prune=prune)
         if selected := [
             (trial, configuration) for trial, configuration in planned.trials() if run.wanted(trial.to_dict())
         ]:

@@ -194,7 +194,8 @@ def test_its_ranks_meet_measure_and_report(
     shares = [rank.overlap for rank in ranks if rank.overlap is not None]
     assert len(shares) == (0 if trial.processes == 1 or FRAMEWORKS[framework].cuts_model else 2)
     if framework == "mpi_allreduce":
-        assert max(shares) < 0.01, "it computes nothing while it waits"
+        # Not 0: spans of calls are by time.time_ns, of operators by the profiler's converted ticks, microseconds apart.
+        assert max(shares) < 0.05, "it computes nothing while it waits"
     elif framework == "horovod":  # DDP has one bucket for so small a model, and sends it when backward is over
         assert max(shares) > 0.05
     if len(ranks) == 2 and (os.cpu_count() or 1) >= 2:
