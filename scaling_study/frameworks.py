@@ -38,6 +38,7 @@ class Framework:
     reduces_as_it_computes: str = ""  # why a 16-bit allreduce needs the same precision of compute; empty: it does not
     one_process: bool = False  # one process drives all its workers' GPUs
     parity_precision: str = "fp64"  # of the parity gate: fp32 for one that refuses fp64
+    fp64_by_another_path: bool = False  # than fp32: what is timed has a gate in fp32 too
     shards: int = 0  # its ZeRO stage where none is asked for: 3 is everything, 0 nothing
     cuts_model: bool = False  # its workers hold stages of one model, and share one batch
     not_comparable_on_cpu: str = ""  # why its speed there is not to be set beside others'; its parity and memory are
@@ -199,6 +200,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("torchrun", "srun"),
         needs=("torch",),
         axes={**PARALLEL_AXES, "allreduce": WIRES, "zero_stage": (2, 3), "tuned_for": TUNED},
+        fp64_by_another_path=True,  # of reduce-scatter: torch 2.8's gave twice the gradients, in fp32 alone
         shards=3,
         communicates_in=("forward", "backward"),
     ),

@@ -2,6 +2,7 @@
 
     every framework and model of the study        --> fp64, ten steps, within 1e-9 of the reference
     every 16-bit path (allreduce or precision)    --> one step, within that format's bound of fp32
+    fp32, where fp64 goes another path            --> one step, within fp32's
 
 How a gate is judged is in scaling_study/parity/; here is only which ones a study needs.
 """
@@ -63,7 +64,7 @@ def gates_of(trial: Trial) -> Iterator[Trial]:
     yield gate if table.parity_precision == "fp64" else smooth(gate)
     precision = "fp32" if trial.precision == "fp64" else trial.precision
     wire = trial.allreduce if wire != "none" and trial.allreduce != "none" else wire
-    if wire in SIXTEEN_BIT or precision in SIXTEEN_BIT:
+    if wire in SIXTEEN_BIT or precision in SIXTEEN_BIT or (table.fp64_by_another_path and trial.precision == "fp32"):
         yield replace(smooth(gate), precision=precision, allreduce=wire)
 
 

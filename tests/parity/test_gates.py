@@ -54,10 +54,23 @@ def test_every_framework_is_shown_over_ten_steps(framework, model):
     wire = "none" if workers == 1 else "fp32"
     trial = Trial(framework=framework, model=model, workers=workers, allreduce=wire, device="cpu")
     gate, *others = gates.gates_of(trial)
-    assert others == []
+    assert len(others) == table.fp64_by_another_path
     assert (gate.find, gate.workers, gate.allreduce) == ("parity", workers, wire)
     if table.parity_precision == "fp64":
         assert (gate.model, gate.precision, gate.window) == (model, "fp64", Window(0, 10, 0.0, None, 10))
+
+
+def test_fsdp2_is_shown_in_the_precision_that_is_timed_too():
+    """It reduces fp64 by another path: torch 2.8 doubled its fp32 gradients, which no gate in fp64 could see."""
+    trial = Trial(framework="torch_fsdp2", model="resnet50", workers=4, allreduce="fp32", zero_stage=3, device="cpu")
+    fp64, fp32 = gates.gates_of(trial)
+    assert (fp64.model, fp64.precision, fp64.window.max_steps) == ("resnet50", "fp64", 10)
+    assert (fp32.model, fp32.precision, fp32.allreduce) == (SMOOTH_IMAGES, "fp32", "fp32")
+    assert fp32.window.max_steps == 1 and fp32.zero_stage == 3
+    (alone,) = gates.gates_of(replace(trial, precision="fp64"))
+    assert alone == fp64
+    in_half = [gate.precision for gate in gates.gates_of(replace(trial, precision="bf16"))]
+    assert in_half == ["fp64", "bf16"]
 
 
 @pytest.mark.parametrize(("framework", "wire"), [
