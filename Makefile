@@ -76,7 +76,7 @@ test-cluster: setup
 # Read back by TensorBoard, MLflow and W&B themselves, which are installed into the environment for it.
 test-export: setup
 	$(RUN) python -m pip install --quiet --no-build-isolation --constraint constraints.txt --editable '.[export]'
-	$(RUN) python -m pytest tests/analysis/test_export.py $(ARGS)
+	$(RUN) python -m pytest tests/analysis/test_export.py tests/train/test_loop.py $(ARGS)
 
 # What the analysis claims of its intervals, its power and its false alarms, simulated in full (docs/uncertainty.md).
 test-statistics: setup

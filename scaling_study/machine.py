@@ -19,6 +19,7 @@ from typing import Any
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS
+from scaling_study.targets import LOGS
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def this_machine() -> Machine:
     """Look at the machine this runs on; no torch needed, a few milliseconds."""
     needed = {*(n for f in FRAMEWORKS.values() for n in f.needs), *(n for m in MODELS.values() for n in m.needs)}
     needed |= {n for f in FRAMEWORKS.values() for some in f.launcher_needs.values() for n in some}
+    needed |= {"torchmetrics", *LOGS}
     return Machine(
         cores=usable_cores(),
         cpu=cpu_model(),

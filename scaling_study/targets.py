@@ -10,8 +10,9 @@ from typing import Any
 TRAIN = (  # a study's `train:`, and the trial keys train_*
     *("epochs", "steps", "max_seconds", "target", "evaluate_every", "validation", "patience"),
     *("optimizer", "momentum", "weight_decay", "clip_norm", "label_smoothing"),
-    *("schedule", "warmup_steps", "scale_learning_rate", "reference_batch", "augmentation"),
+    *("schedule", "warmup_steps", "scale_learning_rate", "reference_batch", "augmentation", "log"),
 )
+LOGS = ("tensorboard", "wandb")  # that a training can write beside training.csv; each is a library of that name
 ENDS = ("train_epochs", "train_steps", "train_max_seconds")  # of which a training has one
 # Metric -> (whether more is better, least value, largest value).
 METRICS: Mapping[str, tuple[bool, float, float]] = {
@@ -59,6 +60,14 @@ def better(metric: str, value: float, than: float | None) -> bool:
     if than is None:
         return not math.isnan(value)
     return value > than if METRICS[metric][0] else value < than
+
+
+def logs(keys: Mapping[str, Any]) -> tuple[str, ...]:
+    """What `train_log` names, as `tensorboard,wandb`. Raises ValueError with what would be right."""
+    names = tuple(name.strip() for name in str(keys.get("train_log") or "").split(",") if name.strip())
+    if wrong := [name for name in names if name not in LOGS]:
+        raise ValueError(f"{wrong[0]!r} is no log: it is one of {', '.join(LOGS)}, or both with a comma between them")
+    return names
 
 
 def trains(keys: Mapping[str, Any]) -> bool:

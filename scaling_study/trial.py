@@ -149,6 +149,7 @@ class Trial:
     train_augmentation: str | None = _key(
         None, "of training images (default: none)", choices=("none", "crop_flip", "resized_crop")
     )
+    train_log: str | None = _key(None, "log it to these beside training.csv: tensorboard, wandb, or both with a comma")
     find: str | None = _key(
         None, "determine this instead of throughput: parity, max_batch", choices=("parity", "max_batch")
     )

@@ -74,7 +74,7 @@ def forks_of_one_file() -> Iterator[None]:
     forked.template.leave_file()
 
 
-LIBRARIES = {"horovod": "0.28.1", "torch": "2.15.0", "torchvision": "0.29.2"}
+LIBRARIES = {"horovod": "0.28.1", "torch": "2.15.0", "torchmetrics": "1.9.0", "torchvision": "0.29.2"}
 
 
 def a_machine(cores: int = 2, gpus: int = 0, without: str = "") -> Machine:

@@ -16,6 +16,7 @@ from scaling_study import machine as looking
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine, gpu_names, installed, this_machine, usable_cores
 from scaling_study.models import MODELS
+from scaling_study.targets import LOGS
 
 LAPTOP = Machine(2, "Xeon", 8 << 30, (), {"torch": "2.15.0"})
 
@@ -61,7 +62,8 @@ def test_this_machine_is_looked_at() -> None:
     here = this_machine()
     assert 1 <= here.cores <= (os.cpu_count() or 1)
     assert here.cpu and here.memory_bytes > 1 << 28
-    assert set(here.libraries) <= {library for one in (*FRAMEWORKS.values(), *MODELS.values()) for library in one.needs}
+    needed = {library for one in (*FRAMEWORKS.values(), *MODELS.values()) for library in one.needs}
+    assert set(here.libraries) <= needed | {"torchmetrics", *LOGS}
     assert here.libraries["torch"] == installed("torch")
     assert this_machine() == here, "looked at twice, it is the same"
 

@@ -69,6 +69,7 @@ class TrialKeys(TypedDict):
     train_scale_learning_rate: str | None
     train_reference_batch: int | None
     train_augmentation: str | None
+    train_log: str | None
     find: str | None
     machine: str
     global_batch: int

@@ -32,6 +32,9 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
     for library in (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *model_named(trial.model).needs):
         if library not in machine.libraries:
             return f"{library} is not installed"
+    for library, extra in training.libraries(trial).items():
+        if library not in machine.libraries:
+            return f"{library} is not installed (pip install 'scaling-study[{extra}]')"
     if why := too_old(trial, machine.libraries):
         return why
     if trial.device == "cpu" and table.needs_gpu:

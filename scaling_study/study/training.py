@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scaling_study.models import IMAGE_KEYS, OURS, Model
-from scaling_study.targets import ENDS, Target
+from scaling_study.targets import ENDS, Target, logs
+from scaling_study.trial import Trial
 
 INSTEAD = ("epochs", "warmup_epochs", "find")
 GPU_ONLY = "it needs a GPU, and training to a result by it was tried on none: it can only be timed"
@@ -16,6 +17,11 @@ ONLY_TIMED = {  # framework -> why it is not trained to a result
     **dict.fromkeys(("torch_pipeline", "fairscale_pipe", "naive_model_parallel"), PIPELINE),
 }
 SCHEDULES_WITH_AN_END = ("step", "cosine", "one_cycle")
+
+
+def libraries(trial: Trial) -> dict[str, str]:
+    """What a training needs beside its framework -> the extra that installs it; nothing where a trial is timed."""
+    return {"torchmetrics": "training", **dict.fromkeys(logs(vars(trial)), "export")} if trial.trained else {}
 
 
 def problems(keys: Mapping[str, Any], model_name: str, model: Model) -> Iterator[tuple[str, str]]:
@@ -40,6 +46,10 @@ def problems(keys: Mapping[str, Any], model_name: str, model: Model) -> Iterator
     if given.get("train_augmentation", "none") != "none" and not set(IMAGE_KEYS) & set(model.keys):
         augmentation = given["train_augmentation"]
         yield "train_augmentation", f"augmentation={augmentation} is for images, which model {model_name} does not have"
+    try:
+        logs(given)
+    except ValueError as error:
+        yield "train_log", str(error)
 
 
 def _of_evaluation(given: Mapping[str, Any], model_name: str, model: Model) -> Iterator[tuple[str, str]]:

@@ -69,6 +69,10 @@ class Checkpoints:
             return seconds
         return []
 
+    def load_model(self, step: int) -> None:
+        """Put back the state of a checkpoint that was kept as the best, and nothing of how far it was."""
+        self.state.load(self.folder / name(step), self.ranks)
+
     def save(self, step: int, progress: Mapping[str, Any], step_seconds: list[float], scaler: Any) -> None:
         """Write one, called by all ranks; the folder gets its name when it is whole."""
         half, whole = self.folder / f".{name(step)}", self.folder / name(step)

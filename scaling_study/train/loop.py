@@ -33,6 +33,7 @@ from scaling_study.trial import Trial
 BLOCK_SECONDS = 5.0  # of steps, between two looks at the clock and two signs of life
 WARMUP_STEPS = 4  # of throughput, as the clock's; seconds to a target have them too
 SAVING_SHARE = 0.02  # of the time that saving may take
+PARTS = ("train", "evaluate", "save", "log", "test")  # of a training's seconds
 ON, STEPS, TARGET, PATIENCE, SECONDS, DIVERGED = range(6)
 ENDED_BY = ("", "steps", "target", "patience", "seconds", "diverged")
 
@@ -48,7 +49,7 @@ class Progress:
 
     steps: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)  # of the evaluations
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("train", "evaluate", "save", "test"), 0.0))
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     loss_first: float | None = None
     best: float | None = None
     best_step: int | None = None
@@ -70,7 +71,7 @@ class Loop:
         self.losses: list[torch.Tensor] = []  # since the last evaluation, on the device
         self.orders, self.reading = list[str](), hashlib.sha256()  # of whole epochs, and of the one that is read
         self.layout = layout_of(workload.model)
-        self.console, self.log = Console(trial, with_backend(ranks, training), workload), Log(folder, ranks.rank)
+        self.console, self.log = Console(trial, with_backend(ranks, training), workload), Log(folder, ranks.rank, trial)
         state = training.state or Replicated(workload.model, training.optimizer)
         self.checkpoints = Checkpoints(folder, state, trial, self.layout, ranks) if folder else None
         self.saved_at, self.saving = time.monotonic(), 0.0
@@ -82,6 +83,7 @@ class Loop:
         """Every step, then the test set, once."""
         began, quiet = time.time(), QuietMeter()
         self.resume()
+        self.timed("log", lambda: self.log.open(self.progress.steps))
         self.log.progress(steps=self.progress.steps)
         quiet.start()
         with collector.settled():
@@ -95,8 +97,10 @@ class Loop:
                 ended = int(self.ranks.agree(ended or self.verdict()))
                 self.save(ended)
         quiet.stop()
+        tested = self.take_best()
         test = self.timed("test", lambda: self.scored("test"))
-        report = self.report(began, quiet, ENDED_BY[ended], test)
+        self.timed("log", self.log.close)
+        report = self.report(began, quiet, ENDED_BY[ended], {"step": tested, **test})
         if self.folder:
             store.write_rank(self.folder, report)
         if self.checkpoints:
@@ -104,7 +108,8 @@ class Loop:
         reached = f"; {self.trial.train_target} {'reached' if ended == TARGET else 'not reached'}"
         self.log.print(
             f"Trained {self.progress.steps} steps in {self.progress.seconds['train']:.1f} s, ended by "
-            f"{ENDED_BY[ended]}{reached if self.trial.train_target else ''}. Test: {shown(test)}"
+            f"{ENDED_BY[ended]}{reached if self.trial.train_target else ''}. "
+            f"Test of the model after step {tested}: {shown(test)}"
         )
         return report
 
@@ -166,7 +171,7 @@ class Loop:
         value = row.get(self.recipe.metric)
         if value is not None and better(self.recipe.metric, value, self.progress.best):
             self.progress.best, self.progress.best_step = value, self.progress.steps
-        self.log.rows(self.progress.rows)
+        self.timed("log", lambda: self.log.rows(self.progress.rows))
         self.log.print(f"Epoch {row['epoch']:.2f}, {row['seconds']:.1f} s: training loss {row['train_loss']:.4f}, "
                        f"validation {shown(scores) or 'none'}")  # fmt: skip
 
@@ -190,8 +195,12 @@ class Loop:
         return sum(row["steps"] > (self.progress.best_step or 0) for row in self.progress.rows)
 
     def save(self, ended: int) -> None:
-        """A checkpoint, unless saving took too much of the time so far; none of what is over but for the test."""
+        """A checkpoint, unless saving took too much of the time so far; none of what is over but for the test.
+
+        With patience also of each model that is the best so far, whatever it takes: it may be the one that is tested.
+        """
         due = self.saving <= SAVING_SHARE * (time.monotonic() - self.saved_at)
+        due |= bool(self.recipe.patience) and self.progress.best_step == self.progress.steps
         if not self.checkpoints or ended != ON or not self.ranks.agree(due):
             return
         start, progress = time.monotonic(), vars(self.progress)
@@ -201,6 +210,14 @@ class Loop:
             self.progress.steps, more, self.step_seconds, self.training.scaler
         ))  # fmt: skip
         self.saved_at, self.saving = time.monotonic(), time.monotonic() - start
+
+    def take_best(self) -> int:
+        """Make the model that is tested the best on validation data, with patience; the step that it was made by."""
+        best, last = self.progress.best_step, self.progress.steps
+        if not self.recipe.patience or not self.checkpoints or best is None or best == last:
+            return last
+        self.checkpoints.load_model(best)
+        return best
 
     def resume(self) -> None:
         """Go on from the last whole checkpoint, if there is one."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from planted import Planted, plant
+from wandb_offline import offline, rows
 
 from analysis.__main__ import main
 from analysis.commands import export
@@ -102,25 +102,6 @@ def test_mlflow_reads_it_back(study: Path, tmp_path: Path, capsys: pytest.Captur
     assert sorted(point.step for point in history) == [1, 2, 3]
 
 
-def offline(path: Path) -> Iterator[Any]:
-    """The records of an offline run: a log of LevelDB, in blocks of 32 KiB, after a header of 7 bytes."""
-    from wandb.proto import wandb_internal_pb2
-
-    data, at, whole, block = path.read_bytes(), 7, b"", 1 << 15
-    while at + 7 <= len(data):
-        if block - at % block < 7:
-            at += block - at % block
-            continue
-        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
-        whole += data[at + 7 : at + 7 + size]
-        at += 7 + size
-        if kind in (1, 4):  # whole in itself, or the last part
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(whole)
-            yield record
-            whole = b""
-
-
 @pytest.mark.slow
 def test_wandb_leaves_offline_runs(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "wb"
@@ -134,9 +115,7 @@ def test_wandb_leaves_offline_runs(study: Path, tmp_path: Path, capsys: pytest.C
         config = {item.key: json.loads(item.value_json) for item in run.config.update}
         name = config["configuration"]
         asked[name] = config
-        rows = [record.history.item for record in records if record.WhichOneof("record_type") == "history"]
-        points = [{item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in row} for row in rows]
-        measured[name] = [point["repeat/samples_per_second"] for point in points]
+        measured[name] = [point["repeat/samples_per_second"] for point in rows(path)]
         ended[name] = next(r.exit.exit_code for r in records if r.WhichOneof("record_type") == "exit")
     assert set(asked) == {configuration(one) for one in (ONE, TWO, LOST)}
     two = asked[configuration(TWO)]

@@ -89,6 +89,7 @@ def test_its_gates_are_those_of_the_timed_trial() -> None:
         ("{epochs: 2, schedule: one_cycle, warmup_steps: 3}", ":3: schedule=one_cycle has a warm-up of its own"),
         ("{epochs: 2, momentum: 0.9}", ":3: momentum is a key of optimizer sgd or nesterov, not of the default"),
         ("{epochs: 2, weight_decay: 0.1}", ":3: weight_decay needs an optimizer: sgd, nesterov, adam or adamw"),
+        ("{epochs: 2, log: mlflow}", ":3: 'mlflow' is no log: it is one of tensorboard, wandb, or both with a comma"),
         ("{epoch: 2}", ":3: unknown key 'epoch'; did you mean 'epochs'?"),
         ("{epochs: 2, optimizer: sdg}", ":3: train.optimizer: 'sdg' is not right"),
     ],
@@ -119,6 +120,10 @@ def test_and_so_is_what_does_not_go_with_it(problems_of, keys: str, problem: str
         ("{framework: torch_pipeline, model: resnet8, workers: 2}", "no rank of a pipeline holds a whole model"),
         ("{framework: single, model: resnet8, data: synthetic}", "there is no result to train to on synthetic data"),
         ("{framework: deepspeed_zero, model: resnet8, workers: 2, train: {clip_norm: 1}}", "knows only its shards"),
+        (
+            "{framework: single, model: resnet8, train: {log: wandb}}",
+            "wandb is not installed (pip install 'scaling-study[export]')",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_unsupported_with_the_reason(plan_of, sweep: str, why: str) -> None:

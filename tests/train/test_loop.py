@@ -1,0 +1,85 @@
+"""Which model is tested, and what a training writes for other tools while it runs."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import forked
+import pytest
+import wandb_offline
+from tiny_cifar import tiny_cifar
+
+from scaling_study.records import store
+from scaling_study.settings import CHECKOUT
+
+pytestmark = pytest.mark.slow
+WORSE_AND_WORSE = [  # what one step has learned is lost again
+    *("--model", "resnet8", "--device", "cpu", "--cores-per-worker", "1", "--batch-per-worker", "90"),
+    *("--train-optimizer", "sgd", "--learning-rate", "0.5", "--train-evaluate-every", "0.25"),
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Iterator[Path]:
+    with tiny_cifar(tmp_path_factory.mktemp("data")) as folder:
+        yield folder
+
+
+def trained(folder: Path, data: Path, *flags: str) -> dict[str, Any]:
+    script = [sys.executable, str(CHECKOUT / "data_parallel/single.py"), *WORSE_AND_WORSE]
+    done = forked.run([*script, *flags, "--record", str(folder)], env={"DATA_ROOT": str(data)})
+    assert done.returncode == 0, done.stderr[-3000:]
+    (rank,) = store.read_ranks(folder, 1)
+    return {**rank.training, "output": done.stdout}
+
+
+def test_with_patience_the_best_model_is_tested_and_not_the_last(data: Path, tmp_path: Path) -> None:
+    patient = trained(tmp_path / "patient", data, "--train-epochs", "30", "--train-patience", "3")
+    best, last = patient["best_step"], patient["steps"]
+    assert patient["ended_by"] == "patience" and best < last
+    assert patient["evaluated"]["step"] == best and f"Test of the model after step {best}" in patient["output"]
+    until_then = trained(tmp_path / "short", data, "--train-steps", str(best))
+    until_the_end = trained(tmp_path / "long", data, "--train-steps", str(last))
+    assert patient["evaluated"] == until_then["evaluated"]
+    assert patient["evaluated"]["loss"] != until_the_end["evaluated"]["loss"]
+    assert until_the_end["evaluated"]["step"] == last
+
+
+@pytest.mark.parametrize("library", ["tensorboard", "wandb"])
+def test_other_tools_read_each_evaluation_while_it_runs(library: str, data: Path, tmp_path: Path) -> None:
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} not installed (pip install 'scaling-study[export]')")
+    training = trained(tmp_path, data, "--train-steps", "3", "--train-log", library)
+    losses = {row["steps"]: row["train_loss"] for row in training["rows"]}
+    assert READ[library](tmp_path) == pytest.approx(losses) and len(losses) == 3
+    assert training["seconds"]["log"] > 0
+
+
+def events(folder: Path) -> dict[int, float]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(folder / "tensorboard"))
+    accumulator.Reload()
+    return {event.step: event.value for event in accumulator.Scalars("train_loss")}
+
+
+def history(folder: Path) -> dict[int, float]:
+    (file,) = folder.glob("wandb/offline-run-*/*.wandb")
+    return {row["_step"]: row["train_loss"] for row in wandb_offline.rows(file)}
+
+
+READ = {"tensorboard": events, "wandb": history}
+
+
+def test_a_row_an_evaluation_is_written_always(data: Path, tmp_path: Path) -> None:
+    training = trained(tmp_path, data, "--train-steps", "2")
+    with (tmp_path / "training.csv").open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [int(row["steps"]) for row in rows] == [row["steps"] for row in training["rows"]] == [1, 2]
+    assert [float(row["train_loss"]) for row in rows] == [row["train_loss"] for row in training["rows"]]
+    assert not list(tmp_path.glob("tensorboard")) + list(tmp_path.glob("wandb"))
