@@ -34,6 +34,7 @@ BLOCK_SECONDS = 5.0  # of steps, between two looks at the clock and two signs of
 WARMUP_STEPS = 4  # of throughput, as the clock's; seconds to a target have them too
 SAVING_SHARE = 0.02  # of the time that saving may take
 PARTS = ("train", "evaluate", "save", "log", "test")  # of a training's seconds
+SIGNS = ("steps", "resumed", "lost_steps")  # of how far it is: a run that is killed leaves them to the next
 ON, STEPS, TARGET, PATIENCE, SECONDS, DIVERGED = range(6)
 ENDED_BY = ("", "steps", "target", "patience", "seconds", "diverged")
 
@@ -84,7 +85,7 @@ class Loop:
         began, quiet = time.time(), QuietMeter()
         self.resume()
         self.timed("log", lambda: self.log.open(self.progress.steps))
-        self.log.progress(steps=self.progress.steps)
+        self.log.progress(**self.signs())
         quiet.start()
         with collector.settled():
             ended = self.verdict() if self.progress.rows else ON
@@ -138,7 +139,7 @@ class Loop:
         left = self.recipe.steps and (self.recipe.steps - self.progress.steps) * sum(seconds) / len(seconds)
         last = self.progress.rows[-1] if self.progress.rows else {}
         self.log.progress(
-            steps=self.progress.steps, of=self.recipe.steps, seconds_left=left, last=last,
+            **self.signs(), of=self.recipe.steps, seconds_left=left, last=last,
             epoch=self.progress.steps / self.recipe.steps_per_epoch, seconds=self.progress.seconds["train"],
         )  # fmt: skip
 
@@ -148,6 +149,9 @@ class Loop:
         if step % self.recipe.steps_per_epoch == 0:
             self.orders.append(self.reading.hexdigest()[:16])
             self.reading = hashlib.sha256()
+
+    def signs(self) -> dict[str, int]:
+        return {key: getattr(self.progress, key) for key in SIGNS}
 
     def out_of_time(self) -> int:
         """SECONDS once rank 0 has trained for as long as it may."""
@@ -220,20 +224,23 @@ class Loop:
         return best
 
     def resume(self) -> None:
-        """Go on from the last whole checkpoint, if there is one."""
-        latest = self.checkpoints.latest() if self.checkpoints else None
-        if not self.checkpoints or latest is None or self.folder is None:
+        """Go on from the last whole checkpoint, or begin anew; count that, and the steps that are made again."""
+        if not self.checkpoints or self.folder is None:
             return
-        path, saved = latest
-        self.step_seconds = self.checkpoints.load(path)
-        self.progress = Progress(**saved["progress"])
-        if self.training.scaler and saved["scaler"]:
-            self.training.scaler.load_state_dict(saved["scaler"])
-        for step in range(1, self.progress.steps + 1):
-            self.note_order(self.workload.batches.skip(), step)
-        self.progress.resumed += 1
-        self.progress.lost_steps += max(0, steps_before(self.folder) - self.progress.steps)
-        self.log.print(f"Going on from {path.name}, {self.progress.seconds['train']:.1f} s of training")
+        before, latest = last_sign(self.folder), self.checkpoints.latest()
+        if latest:
+            path, saved = latest
+            self.step_seconds = self.checkpoints.load(path)
+            self.progress = Progress(**saved["progress"])
+            if self.training.scaler and saved["scaler"]:
+                self.training.scaler.load_state_dict(saved["scaler"])
+            for step in range(1, self.progress.steps + 1):
+                self.note_order(self.workload.batches.skip(), step)
+            self.log.print(f"Going on from {path.name}, {self.progress.seconds['train']:.1f} s of training")
+        if self.ranks.agree(bool(before or latest)):  # as rank 0 saw it: the others may see its next sign already
+            steps, resumed, lost = (int(self.ranks.agree(before.get(key, 0))) for key in SIGNS)
+            self.progress.resumed = max(resumed, self.progress.resumed) + 1
+            self.progress.lost_steps = max(lost, self.progress.lost_steps) + max(0, steps - self.progress.steps)
 
     def timed(self, what: str, action: Callable[[], Any]) -> Any:
         start = now(*self.ranks.devices)
@@ -281,12 +288,13 @@ def clip(optimizer: torch.optim.Optimizer, max_norm: float) -> None:
     optimizer.register_step_pre_hook(hook)
 
 
-def steps_before(folder: Path) -> int:
-    """How far the run before this one was, by its last sign of life."""
+def last_sign(folder: Path) -> dict[str, int]:
+    """SIGNS of the run before this one, as it last left them; empty where there was none."""
     try:
-        return int(store.load(folder / store.PROGRESS).get("steps", 0))
+        sign = store.load(folder / store.PROGRESS)
+        return {key: int(sign.get(key, 0)) for key in SIGNS}
     except (store.UnreadableRecord, AttributeError, TypeError, ValueError):
-        return 0
+        return {}
 
 
 def finite(value: float) -> float | None:

@@ -60,7 +60,7 @@ def run(framework: str, workers: int, flags: list[str], kill: int, folder: Path,
     batch = ["--batch-per-worker", str(32 // workers)]
     script = [str(CHECKOUT / FRAMEWORKS[framework].script), *RECIPE, *batch, *flags, "--record", str(folder)]
     if kill:
-        done = forked.run([*launcher, str(CHECKOUT / "tests/train/dies.py"), str(kill), *script])
+        done = forked.run([*launcher, str(CHECKOUT / "tests/train/dies.py"), f"steps:{kill}", *script])
         assert done.returncode != 0 and list((folder / "checkpoints").glob("step-*")), done.stderr[-3000:]
     done = forked.run([*launcher, *script], env={"DATA_ROOT": str(data)})
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,0 +1,39 @@
+"""A script that is tested on few samples, whose weights may begin one unit in the last place away.
+
+python -m benchmarks.perturbed SEED SCRIPT FLAGS      SEED 0: they begin where they do
+"""
+
+from __future__ import annotations
+
+import math
+import runpy
+import sys
+
+import torch
+
+from scaling_study import workloads
+from scaling_study.ranks import Ranks
+from scaling_study.trial import Trial
+from scaling_study.workloads import Workload
+
+TESTED = 64  # samples: ten thousand in fp64 take longer than what is looked at
+
+if __name__ == "__main__":
+    seed, sys.argv = int(sys.argv[1]), sys.argv[2:]
+    load = workloads.load
+
+    def nudged(trial: Trial, ranks: Ranks) -> Workload:
+        """The workload with each weight moved up or down, as the seed says."""
+        workload = load(trial, ranks)
+        if workload.held_out:
+            workload.held_out.sizes["test"] = TESTED  # type: ignore[index]
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for weight in workload.model.parameters() if seed else ():
+                up = torch.rand(weight.shape, generator=generator) < 0.5
+                away = torch.where(up, math.inf, -math.inf).to(weight.dtype)
+                weight.copy_(torch.nextafter(weight, away))
+        return workload
+
+    workloads.load = nudged
+    runpy.run_path(sys.argv[0], run_name="__main__")
