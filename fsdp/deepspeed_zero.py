@@ -48,10 +48,10 @@ def join(trial: Trial) -> Ranks:
 
 def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: the engine flattens the parameters and gives the optimiser this worker's part of them
-    stage = 2 if trial.zero_stage is None else trial.zero_stage
-    workload = workloads.load(trial, ranks)
+    workload, stage = workloads.load(trial, ranks), 2 if trial.zero_stage is None else trial.zero_stage
     model, optimizer = workload.model, workload.optimizer(workload.model.parameters())
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings(trial, stage, workload))
+    config, schedule = settings(trial, stage, workload), train.schedule(trial, workload)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config, lr_scheduler=schedule)
 
     # 3 one optimiser step
     phase, wire = Phase(ranks.device), Wire()
@@ -70,14 +70,14 @@ def build(trial: Trial, ranks: Ranks) -> Training:
 
     return Training(
         step, workload, optimizer, phase, wire, weights=lambda: whole(model), held=lambda: held(engine, stage),
-        forward=engine, state=train.Own(engine.save_checkpoint, engine.load_checkpoint),
+        forward=engine, state=train.Own(engine.save_checkpoint, engine.load_checkpoint), native=train.Loop.fit,
         backend={"deepspeed": deepspeed.__version__, "zero_stage": stage},
     )  # fmt: skip
 
 
 def settings(trial: Trial, stage: int, workload: workloads.Workload) -> dict[str, object]:
     """DeepSpeed's configuration of the trial: what differs from its defaults, and why."""
-    half, least = trial.precision in SIXTEEN_BIT, trial.tuned_for == "memory"
+    half, least, native = trial.precision in SIXTEEN_BIT, trial.tuned_for == "memory", trial.train_loop == "native"
     if half:  # under its autocast DeepSpeed asks each weight what travels, and not communication_data_type
         for parameter in workload.model.parameters():
             parameter.comm_dtype = SIXTEEN_BIT.get(trial.allreduce, torch.float32)
@@ -85,7 +85,7 @@ def settings(trial: Trial, stage: int, workload: workloads.Workload) -> dict[str
         "train_micro_batch_size_per_gpu": trial.batch_per_worker // trial.accumulation,
         "gradient_accumulation_steps": trial.accumulation,
         "log_level": "error",
-        "gradient_clipping": 0.0,  # its default of 1.0 would be another training
+        "gradient_clipping": (native and trial.train_clip_norm) or 0.0,  # its default of 1.0 is another training
         "zero_allow_untested_optimizer": True,  # torch's SGD
         "communication_data_type": "fp32" if trial.allreduce == "none" else trial.allreduce,
         "torch_autocast": {  # it switches off a GPU's autocast that is not its own
@@ -93,7 +93,7 @@ def settings(trial: Trial, stage: int, workload: workloads.Workload) -> dict[str
             "dtype": str(SIXTEEN_BIT.get(trial.precision, torch.bfloat16)).removeprefix("torch."),
             "lower_precision_safe_modules": [],  # to compute in 16 bits, and to reduce in what `allreduce` says
         },
-        "timers": {"throughput": {"enabled": False}},  # it would wait for the device in every step
+        "timers": {"throughput": {"enabled": native}},  # its default: it waits for the device in every step
         "zero_optimization": {
             "stage": stage,
             "reduce_bucket_size": min(500_000_000, workload.parameters),  # its default is 2 GB, allocated for any model

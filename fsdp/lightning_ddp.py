@@ -3,6 +3,7 @@
     torchrun --standalone --nproc-per-node 2 fsdp/lightning_ddp.py --model resnet18 --allreduce bf16
 
 The Trainer owns its loop; Fabric leaves it to the script, so that what is timed here is the same step as everywhere.
+With --train-loop native the Trainer trains instead (scaling_study/worker/lightning_loop.py).
 It wraps model and optimiser (`setup`), computes forward in the precision it is given, and scales fp16's loss itself.
 What runs is DDP: buckets of gradients averaged by an allreduce while backward runs (Li et al., arXiv 2006.15704). A
 diff against data_parallel/torch_ddp.py shows all that Lightning asks for.
@@ -28,6 +29,7 @@ from scaling_study import workloads
 from scaling_study.measure import Phase, Training, Wire, ddp_buckets
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
+from scaling_study.worker import lightning_loop
 from scaling_study.worker.ddp_settings import ddp_settings
 from scaling_study.worker.script import run
 
@@ -60,11 +62,12 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     if trial.precision == "fp16" and ranks.device.type == "cpu":
         raise SystemExit("--precision fp16: on a CPU Lightning computes in bf16 instead; ask for bf16")
     workload = workloads.load(trial, ranks)
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    fabric = Fabric(
-        accelerator=ranks.device.type, devices=here, num_nodes=ranks.world_size // here,
-        strategy=CompressedDDP(trial.allreduce, **ddp_settings(trial, ranks)), precision=PRECISION[trial.precision],
-    )  # fmt: skip
+    here, ddp = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), ddp_settings(trial, ranks)
+    where = {"accelerator": ranks.device.type, "devices": here, "num_nodes": ranks.world_size // here,
+             "precision": PRECISION[trial.precision]}  # fmt: skip
+    if trial.train_loop == "native":
+        return lightning_loop.build(trial, ranks, workload, where, ddp, COMPRESSION.get(trial.allreduce))
+    fabric = Fabric(**where, strategy=CompressedDDP(trial.allreduce, **ddp))
     fabric.launch()
     model, optimizer = fabric.setup(workload.model, workload.optimizer(workload.model.parameters()))
 

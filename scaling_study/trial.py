@@ -21,7 +21,7 @@ from typing import Any
 
 from scaling_study.flags import add_flag, bounded, flag
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.targets import repeat_name, trains
+from scaling_study.targets import LOOPS, repeat_name, trains
 
 
 def offered(axis: str) -> tuple[Any, ...]:
@@ -149,6 +149,7 @@ class Trial:
     train_augmentation: str | None = _key(
         None, "of training images (default: none)", choices=("none", "crop_flip", "resized_crop")
     )
+    train_loop: str | None = _key(None, "whose loop trains: ours, or the library's native one", choices=LOOPS)
     train_log: str | None = _key(None, "log it to these beside training.csv: tensorboard, wandb, or both with a comma")
     find: str | None = _key(
         None, "determine this instead of throughput: parity, max_batch", choices=("parity", "max_batch")

@@ -110,6 +110,7 @@ OPTIONAL = {
 }
 TORCH = {"torch", "torchvision"}
 ADAPTERS = {  # where what several scripts of one library share stands -> the only library that it may import
+    "scaling_study/worker/lightning_loop.py": "lightning",
     "scaling_study/worker/with_horovod.py": "horovod",
     "scaling_study/worker/with_mpi.py": "mpi4py",
 }

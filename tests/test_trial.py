@@ -29,7 +29,7 @@ ANOTHER: dict[str, Any] = {  # for every key a value that is not its default
     "train_evaluate_every": 0.5, "train_validation": 0.2, "train_patience": 4, "train_optimizer": "adamw",
     "train_momentum": 0.8, "train_weight_decay": 0.01, "train_clip_norm": 1.0, "train_label_smoothing": 0.1,
     "train_schedule": "cosine", "train_warmup_steps": 5, "train_scale_learning_rate": "sqrt",
-    "train_reference_batch": 128, "train_augmentation": "crop_flip", "train_log": "wandb",
+    "train_reference_batch": 128, "train_augmentation": "crop_flip", "train_loop": "native", "train_log": "wandb",
     "seed": 7, "epochs": 2, "find": "max_batch", "machine": "abcd1234", "repeat": 2, "window": Window(min_steps=11),
 }  # fmt: skip
 FIRST_KEYS = (  # those of the first version, whose ids name results that people have
@@ -136,8 +136,8 @@ def test_to_dict_has_every_key_but_the_window() -> None:
              "--train-patience", "4", "--train-optimizer", "adamw", "--train-momentum", "0.8",
              "--train-weight-decay", "0.01", "--train-clip-norm", "1.0", "--train-label-smoothing", "0.1",
              "--train-schedule", "cosine", "--train-warmup-steps", "5", "--train-scale-learning-rate", "sqrt",
-             "--train-reference-batch", "128", "--train-augmentation", "crop_flip", "--train-log", "wandb",
-             "--find", "max_batch",
+             "--train-reference-batch", "128", "--train-augmentation", "crop_flip", "--train-loop", "native",
+             "--train-log", "wandb", "--find", "max_batch",
              "--warmup-steps", "0", "--min-steps", "3", "--min-seconds", "0.25", "--max-seconds", "12.5",
              "--max-steps", "40"],
         ),

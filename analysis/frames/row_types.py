@@ -70,6 +70,7 @@ class TrialKeys(TypedDict):
     train_reference_batch: int | None
     train_augmentation: str | None
     train_log: str | None
+    train_loop: str | None
     find: str | None
     machine: str
     global_batch: int

@@ -41,6 +41,7 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
     "buffers": lambda kind: f"{kind} buffers",
     "tuned_for": lambda aim: "" if aim == "speed" else f"tuned for {aim}",
     "stage_cut": lambda cut: f"cut {cut}",
+    "train_loop": lambda whose: "its own loop" if whose == "native" else "",
     "epochs": lambda count: f"{count} epoch{'s' * (count != 1)}",
     "warmup_epochs": lambda count: f"{count} warm-up epoch{'s' * (count != 1)}",
 }

@@ -37,6 +37,7 @@ class Training:
     forward: torch.nn.Module | None = None  # the model as it is called where nothing is trained; None: the workload's
     state: Any = None  # of a training to a result: how it is saved and loaded (train/states.py); None: by rank 0
     scaler: Any = None  # of fp16 losses
+    native: Callable[[Any], int] | None = None  # the library's own loop, where train/loop.py hands over to it
     backend: Mapping[str, Any] = field(default_factory=dict)  # what the framework reports once the model is wrapped
 
 

@@ -77,7 +77,7 @@ def _find_problems(study: Study, keys: matrix.Keys, sweep: Sweep, problems: matr
     if keys.get("data", "auto") not in ("auto", "synthetic", model.data, *model.also):
         own = " or ".join((model.data, *model.also)) if model.data else "data of its own"
         report("data", f"model {model_name} trains on {own}, not on {keys['data']}")
-    for key, message in training.problems(keys, model_name, model):
+    for key, message in training.problems(keys, model_name, model, sweep.framework):
         report(key, message)
     if message := collectives.no_size(keys.get("min_bytes"), keys.get("max_bytes")):
         report("max_bytes" if "max_bytes" in keys else "min_bytes", message)

@@ -16,6 +16,7 @@ ONLY_TIMED = {  # framework -> why it is not trained to a result
     **dict.fromkeys(("torch_dp", "lightning_fsdp"), GPU_ONLY),
     **dict.fromkeys(("torch_pipeline", "fairscale_pipe", "naive_model_parallel"), PIPELINE),
 }
+NATIVE = ("lightning_ddp", "deepspeed_zero")  # frameworks with a loop of their own
 SCHEDULES_WITH_AN_END = ("step", "cosine", "one_cycle")
 
 
@@ -24,7 +25,7 @@ def libraries(trial: Trial) -> dict[str, str]:
     return {"torchmetrics": "training", **dict.fromkeys(logs(vars(trial)), "export")} if trial.trained else {}
 
 
-def problems(keys: Mapping[str, Any], model_name: str, model: Model) -> Iterator[tuple[str, str]]:
+def problems(keys: Mapping[str, Any], model_name: str, model: Model, framework: str) -> Iterator[tuple[str, str]]:
     """(key, message) of everything that is wrong; nothing for a combination that is only timed."""
     given = {key: value for key, value in keys.items() if key.startswith("train_") and value is not None}
     if not given:
@@ -39,6 +40,8 @@ def problems(keys: Mapping[str, Any], model_name: str, model: Model) -> Iterator
         yield "train_steps", "give train epochs or steps, not both: one follows from the other"
     if model_name in OURS and not model.metrics:
         yield "model", f"model {model_name} has no held-out data to be evaluated on: it can only be timed"
+    if given.get("train_loop") == "native" and framework not in NATIVE:
+        yield "train_loop", no_native_loop(framework)
     yield from _of_evaluation(given, model_name, model)
     yield from _of_the_optimiser(given)
     if "train_optimizer" in given and keys.get("learning_rate") is None:
@@ -50,6 +53,10 @@ def problems(keys: Mapping[str, Any], model_name: str, model: Model) -> Iterator
         logs(given)
     except ValueError as error:
         yield "train_log", str(error)
+
+
+def no_native_loop(framework: str) -> str:
+    return f"loop=native: {framework} has no training loop of its own; {' and '.join(NATIVE)} have"
 
 
 def _of_evaluation(given: Mapping[str, Any], model_name: str, model: Model) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,8 @@ steps ... | evaluate  save  log | steps ... | evaluate  save  log | ...        t
 training seconds: the steps alone; what is between them is timed apart
 """
 
-from scaling_study.train.loop import train
+from scaling_study.train.loop import Loop, train
+from scaling_study.train.native import schedule
 from scaling_study.train.states import Distributed, Own, PerRank, Replicated
 
-__all__ = ["Distributed", "Own", "PerRank", "Replicated", "train"]
+__all__ = ["Distributed", "Loop", "Own", "PerRank", "Replicated", "schedule", "train"]

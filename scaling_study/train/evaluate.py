@@ -8,12 +8,14 @@ metrics' states, which are sums over samples, never the ranks' means (F27).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 
 from scaling_study.measure.training import share_buffers
 from scaling_study.ranks import Ranks
-from scaling_study.workloads import Workload
+from scaling_study.workloads import Batch, Workload
 from scaling_study.workloads.held_out import HeldOut, Metrics
 
 BATCH = 256
@@ -25,20 +27,24 @@ def evaluate(
     """{metric: value, "samples": n} on every rank, called by all. `forward`: the model as it is to be called."""
     model = forward or workload.model
     share_buffers(workload.model, ranks)
-    metrics, size = held_out.metrics(), held_out.sizes[split]
-    most = -(-size // ranks.world_size)  # samples of the rank that has most
-    places = torch.arange(ranks.rank, most * ranks.world_size, ranks.world_size)
+    metrics, counted = held_out.metrics(), 0
     model.eval()
-    counted = 0
     with torch.no_grad():
-        for chosen in places.split(min(BATCH, most)):
-            real = chosen < size
-            batch = held_out.fetch(split, torch.where(real, chosen, 0))
+        for batch, real in batches(held_out, split, ranks):
             held_out.update(metrics, model, batch, real.to(ranks.device))
             counted += int(real.sum())
     model.train()
     (samples,) = ranks.total([float(counted)])
     return {**reduced(metrics, ranks), "samples": samples}
+
+
+def batches(held_out: HeldOut, split: str, ranks: Ranks) -> Iterator[tuple[Batch, torch.Tensor]]:
+    """This rank's share of a split: batches, and which samples of each, (b,) bool on the host, are to be counted."""
+    size = held_out.sizes[split]
+    most = -(-size // ranks.world_size)  # samples of the rank that has most
+    for places in torch.arange(ranks.rank, most * ranks.world_size, ranks.world_size).split(min(BATCH, most)):
+        real = places < size
+        yield held_out.fetch(split, torch.where(real, places, 0)), real
 
 
 def reduced(metrics: Metrics, ranks: Ranks) -> dict[str, float]:

@@ -13,12 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from scaling_study.records import store
 from scaling_study.records.store import PROGRESS
 from scaling_study.targets import logs
 from scaling_study.trial import Trial
 
 Row = Mapping[str, Any]
 BY = ("steps", "samples", "epoch", "seconds", "all_seconds")  # of a row: how far it is; the rest are its figures
+SIGNS = ("steps", "resumed", "lost_steps")  # of how far it is: a run that is killed leaves them to the next
 PROJECT = "scaling-study"
 
 
@@ -72,6 +74,15 @@ class Log:
     def print(self, line: str) -> None:
         if self.rank == 0:
             print(line, flush=True)
+
+
+def last_sign(folder: Path) -> dict[str, int]:
+    """SIGNS of the run before this one, as it last left them; empty where there was none."""
+    try:
+        sign = store.load(folder / PROGRESS)
+        return {key: int(sign.get(key, 0)) for key in SIGNS}
+    except (store.UnreadableRecord, AttributeError, TypeError, ValueError):
+        return {}
 
 
 class TensorBoard:

@@ -22,10 +22,11 @@ from scaling_study.measure.training import Training
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
+from scaling_study.study.training import no_native_loop
 from scaling_study.targets import better
 from scaling_study.train.checkpoints import Checkpoints, layout_of
 from scaling_study.train.evaluate import evaluate
-from scaling_study.train.log import Log
+from scaling_study.train.log import SIGNS, Log, last_sign
 from scaling_study.train.recipe import Recipe
 from scaling_study.train.states import Replicated
 from scaling_study.trial import Trial
@@ -34,7 +35,6 @@ BLOCK_SECONDS = 5.0  # of steps, between two looks at the clock and two signs of
 WARMUP_STEPS = 4  # of throughput, as the clock's; seconds to a target have them too
 SAVING_SHARE = 0.02  # of the time that saving may take
 PARTS = ("train", "evaluate", "save", "log", "test")  # of a training's seconds
-SIGNS = ("steps", "resumed", "lost_steps")  # of how far it is: a run that is killed leaves them to the next
 ON, STEPS, TARGET, PATIENCE, SECONDS, DIVERGED = range(6)
 ENDED_BY = ("", "steps", "target", "patience", "seconds", "diverged")
 
@@ -67,7 +67,10 @@ class Loop:
         self.training, self.trial, self.ranks, self.folder = training, trial, ranks, folder
         self.workload, self.held_out = workload, workload.held_out
         self.recipe = Recipe.of(trial, workload.steps_per_epoch, next(iter(self.held_out.metrics())))
-        self.rates = [group["lr"] for group in training.optimizer.param_groups]
+        self.native = training.native if trial.train_loop == "native" else None  # it sets the rates, and clips
+        if trial.train_loop == "native" and not self.native:
+            raise SystemExit(no_native_loop(trial.framework))
+        self.rates = [group.get("initial_lr", group["lr"]) for group in training.optimizer.param_groups]
         self.progress, self.step_seconds = Progress(), list[float]()
         self.losses: list[torch.Tensor] = []  # since the last evaluation, on the device
         self.orders, self.reading = list[str](), hashlib.sha256()  # of whole epochs, and of the one that is read
@@ -77,7 +80,7 @@ class Loop:
         self.checkpoints = Checkpoints(folder, state, trial, self.layout, ranks) if folder else None
         self.saved_at, self.saving = time.monotonic(), 0.0
         self.validates = "validation" in self.held_out.sizes
-        if trial.train_clip_norm:
+        if trial.train_clip_norm and not self.native:
             clip(training.optimizer, trial.train_clip_norm)
 
     def run(self) -> RankReport:
@@ -88,15 +91,7 @@ class Loop:
         self.log.progress(**self.signs())
         quiet.start()
         with collector.settled():
-            ended = self.verdict() if self.progress.rows else ON
-            while ended == ON:
-                stop = self.recipe.next_stop(self.progress.steps)
-                while self.progress.steps < stop and ended == ON:
-                    self.block(stop)
-                    ended = self.out_of_time()
-                self.evaluate()
-                ended = int(self.ranks.agree(ended or self.verdict()))
-                self.save(ended)
+            ended = self.native(self) if self.native else self.fit()
         quiet.stop()
         tested = self.take_best()
         test = self.timed("test", lambda: self.scored("test"))
@@ -114,24 +109,45 @@ class Loop:
         )
         return report
 
-    def block(self, stop: int) -> None:
-        """Some steps, of which the number is agreed: about BLOCK_SECONDS of them, and none beyond `stop`."""
+    def fit(self) -> int:
+        """Steps, evaluations and checkpoints, until it is over; by what it is."""
+        ended = self.verdict() if self.progress.rows else ON
+        while ended == ON:
+            stop = self.recipe.next_stop(self.progress.steps)
+            while self.progress.steps < stop and ended == ON:
+                self.block(stop)
+                ended = self.out_of_time()
+            self.evaluate()
+            ended = int(self.ranks.agree(ended or self.verdict()))
+            self.save(ended)
+        return ended
+
+    def count(self, stop: int) -> int:
+        """Steps to the next look at the clock, agreed: about BLOCK_SECONDS of them, and none beyond `stop`."""
         mean = sum(self.step_seconds[-20:]) / len(self.step_seconds[-20:]) if self.step_seconds else BLOCK_SECONDS
-        count = int(self.ranks.agree(min(stop - self.progress.steps, max(1, int(BLOCK_SECONDS / mean)))))
+        return int(self.ranks.agree(min(stop - self.progress.steps, max(1, int(BLOCK_SECONDS / mean)))))
+
+    def block(self, stop: int) -> None:
+        """Some steps, none beyond `stop`."""
+        count = self.count(stop)
         watch, batches = Stopwatch(*self.ranks.devices), self.workload.batches
         step, optimizer = self.training.step, self.training.optimizer
         watch.start()
         for _ in range(count):
-            factor = self.recipe.rate(self.progress.steps)
-            for group, rate in zip(optimizer.param_groups, self.rates, strict=True):
-                group["lr"] = rate * factor
+            if not self.native:
+                factor = self.recipe.rate(self.progress.steps)
+                for group, rate in zip(optimizer.param_groups, self.rates, strict=True):
+                    group["lr"] = rate * factor
             loss = step(next(batches))
             if loss is not None:
                 self.losses.append(loss)
             self.progress.steps += 1
             self.note_order(batches.ids, self.progress.steps)
             watch.lap()
-        seconds = watch.seconds()
+        self.made(watch.seconds())
+
+    def made(self, seconds: list[float]) -> None:
+        """Count in the seconds of the steps since the last look at the clock, and give a sign of life."""
         self.step_seconds += seconds
         self.progress.seconds["train"] += sum(seconds)
         if self.progress.loss_first is None:
@@ -160,15 +176,18 @@ class Loop:
 
     def evaluate(self) -> None:
         """A row of the loss of the steps since the last one, and of the metrics on the validation split."""
+        self.row(self.timed("evaluate", lambda: self.scored("validation")) if self.validates else {})
+
+    def row(self, scores: dict[str, float]) -> None:
+        """Log an evaluation with these figures of the validation split; called by all ranks."""
         own = torch.stack(self.losses).double()
         loss_sum, count = self.ranks.total([float(own.sum()), float(len(own))])
         self.losses.clear()
-        scores = self.timed("evaluate", lambda: self.scored("validation")) if self.validates else {}
         row = {
             "steps": self.progress.steps, "samples": self.progress.steps * self.trial.global_batch,
             "epoch": self.progress.steps / self.recipe.steps_per_epoch,
             "seconds": self.progress.seconds["train"], "all_seconds": sum(self.progress.seconds.values()),
-            "learning_rate": self.training.optimizer.param_groups[0]["lr"],
+            "learning_rate": self.rates[0] * self.recipe.rate(self.progress.steps - 1),  # of the last step
             "train_loss": loss_sum / count, **{name: value for name, value in scores.items() if name != "samples"},
         }  # fmt: skip
         self.progress.rows.append(row)
@@ -257,7 +276,8 @@ class Loop:
             for number, (group, rate) in enumerate(zip(optimizer.param_groups, self.rates, strict=True))
         ]
         training = {
-            "ended_by": ended, "target": self.trial.train_target or "", "reached": reached, "rows": progress.rows,
+            "loop": "native" if self.native else "ours", "ended_by": ended,
+            "target": self.trial.train_target or "", "reached": reached, "rows": progress.rows,
             "best_step": progress.best_step, "seconds": progress.seconds, "steps": progress.steps,
             "resumed": progress.resumed, "lost_steps": progress.lost_steps,
             "groups": groups, "logged_loss": "interval", "splits": self.held_out.published,
@@ -286,15 +306,6 @@ def clip(optimizer: torch.optim.Optimizer, max_norm: float) -> None:
         torch.nn.utils.clip_grad_norm_(held, max_norm)
 
     optimizer.register_step_pre_hook(hook)
-
-
-def last_sign(folder: Path) -> dict[str, int]:
-    """SIGNS of the run before this one, as it last left them; empty where there was none."""
-    try:
-        sign = store.load(folder / store.PROGRESS)
-        return {key: int(sign.get(key, 0)) for key in SIGNS}
-    except (store.UnreadableRecord, AttributeError, TypeError, ValueError):
-        return {}
 
 
 def finite(value: float) -> float | None:

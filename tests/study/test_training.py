@@ -91,6 +91,7 @@ def test_its_gates_are_those_of_the_timed_trial() -> None:
         ("{epochs: 2, weight_decay: 0.1}", ":3: weight_decay needs an optimizer: sgd, nesterov, adam or adamw"),
         ("{epochs: 2, log: mlflow}", ":3: 'mlflow' is no log: it is one of tensorboard, wandb, or both with a comma"),
         ("{epoch: 2}", ":3: unknown key 'epoch'; did you mean 'epochs'?"),
+        ("{loop: ours}", ":3: train_loop=ours without an end: give train one of epochs, steps or max_seconds"),
         ("{epochs: 2, optimizer: sdg}", ":3: train.optimizer: 'sdg' is not right"),
     ],
 )
@@ -106,12 +107,29 @@ def test_what_is_wrong_is_said_with_its_line(problems_of, train: str, problem: s
         ("model: resnet8, find: max_batch", "find=max_batch measures something else"),
         ("model: resnet8, seed: 5", "train.seeds: a `seed` is given too; the seeds are those of the repeats"),
         ("model: gpt2_tiny", "model gpt2_tiny has no held-out data to be evaluated on: it can only be timed"),
+        (
+            "model: resnet8, train: {loop: native}",
+            "loop=native: single has no training loop of its own; lightning_ddp and deepspeed_zero have",
+        ),
         ("model: resnet8, train: {optimizer: adam}", "optimizer=adam needs a learning_rate: the default is another's"),
     ],
 )
 def test_and_so_is_what_does_not_go_with_it(problems_of, keys: str, problem: str) -> None:
     said = problems_of(lines("{epochs: 2, seeds: [1]}", f"sweeps:\n  - {{framework: single, {keys}}}\n"))
     assert any(problem in line for line in said), said
+
+
+def test_our_loop_by_name_is_our_loop(plan_of) -> None:
+    keys = "framework: lightning_ddp, model: resnet8, workers: 2, matrix: {train_loop: [ours, native]}"
+    sweep = f"sweeps:\n  - {{{keys}}}\n"
+    assert [p.trial.train_loop for p in plan_of(lines("{epochs: 2}", sweep)).configurations] == [None, "native"]
+    assert not any(p.trial.train_loop for p in plan_of(lines("{epochs: 2, loop: ours}")).configurations)
+
+
+def test_deepspeeds_own_loop_clips_over_all_shards(plan_of) -> None:
+    sweep = "sweeps:\n  - {framework: deepspeed_zero, model: resnet8, workers: 2}\n"
+    (planned,) = plan_of(lines("{epochs: 2, clip_norm: 1, loop: native}", sweep)).configurations
+    assert "shards" not in planned.unsupported
 
 
 @pytest.mark.parametrize(

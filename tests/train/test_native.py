@@ -1,0 +1,107 @@
+"""Lightning's Trainer and DeepSpeed's engine train what our loop trains, and leave the same record."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import forked
+import pytest
+from tiny_cifar import TEST, tiny_cifar
+
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.records import store
+from scaling_study.records.store import RankReport
+from scaling_study.settings import CHECKOUT
+
+pytestmark = pytest.mark.slow
+RECIPE = [
+    *("--model", "resnet8_groupnorm", "--device", "cpu", "--cores-per-worker", "1", "--batch-per-worker", "16"),
+    *("--train-steps", "26", "--train-evaluate-every", "0.3636", "--train-optimizer", "nesterov"),
+    *("--learning-rate", "0.05", "--train-weight-decay", "5e-4", "--train-label-smoothing", "0.1"),
+    *("--train-augmentation", "crop_flip", "--train-schedule", "cosine", "--train-warmup-steps", "3"),
+]  # evaluated after every fourth step of eleven an epoch, and after the last
+CLIPPED = ["--train-clip-norm", "0.5"]
+LIGHTNING = ["--precision", "fp64", *CLIPPED, "--accumulation", "2"]
+ZERO = ["--zero-stage", "2"]
+NATIVE = ["--train-loop", "native"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Iterator[Callable[..., list[RankReport]]]:
+    """trained("lightning_ddp", [flags]): the reports of its two ranks."""
+    known: dict[str, list[RankReport]] = {}
+
+    def train(framework: str, *flags: str) -> list[RankReport]:
+        name = f"{framework} {' '.join(flags)}"
+        if name not in known:
+            record = tmp_path_factory.mktemp("record")
+            script = [str(CHECKOUT / FRAMEWORKS[framework].script), *RECIPE, *flags, "--record", str(record)]
+            done = forked.run(["torchrun", "--nproc-per-node", "2", *script], env={"DATA_ROOT": str(data)})
+            assert done.returncode == 0, done.stderr[-3000:]
+            assert not (record / "checkpoints").exists()
+            with (record / "training.csv").open(encoding="utf-8") as rows:
+                assert len(list(csv.DictReader(rows))) == len(store.read_ranks(record, 2)[0].training["rows"])
+            known[name] = store.read_ranks(record, 2)
+        return known[name]
+
+    with tiny_cifar(tmp_path_factory.mktemp("data")) as data:
+        yield train
+
+
+def column(report: RankReport, key: str) -> list[Any]:
+    return [row[key] for row in report.training["rows"]]
+
+
+@pytest.mark.parametrize(("framework", "flags"), [("lightning_ddp", LIGHTNING), ("deepspeed_zero", ZERO)])
+def test_it_trains_what_our_loop_trains(trained, framework: str, flags: list[str]) -> None:
+    """Lightning in fp64 under a clipped norm, with accumulation; DeepSpeed in fp32, by its own scheduler."""
+    (ours, _), (native, other) = trained(framework, *flags), trained(framework, *flags, *NATIVE)
+    assert (ours.training["loop"], native.training["loop"]) == ("ours", "native")
+    for key in ("steps", "samples", "epoch", "accuracy"):
+        assert column(native, key) == column(ours, key)
+    for key in ("train_loss", "loss", "learning_rate"):
+        assert column(native, key) == pytest.approx(column(ours, key), rel=1e-9), key
+        assert column(native, key) == column(other, key)
+    assert native.training["orders"] == ours.training["orders"] and len(native.training["orders"]) == 2
+    tested, test = native.training["evaluated"], ours.training["evaluated"]
+    assert tested["samples"] == TEST and tested["accuracy"] == test["accuracy"]
+    assert tested["loss"] == pytest.approx(test["loss"], rel=1e-9)
+    assert native.loss_first == pytest.approx(ours.loss_first, rel=1e-9)
+
+
+def test_deepspeed_clips_by_the_norm_of_all_gradients(trained) -> None:
+    """As DDP with torch's clipping: equal to a rounding of fp32 over the first four steps, which then grows to 2e-4."""
+    (ours, _), (native, _) = trained("torch_ddp", *CLIPPED), trained("deepspeed_zero", *ZERO, *CLIPPED, *NATIVE)
+    clipped, unclipped = column(ours, "train_loss"), column(trained("deepspeed_zero", *ZERO)[0], "train_loss")
+    assert column(native, "train_loss")[0] == pytest.approx(clipped[0], rel=1e-6)
+    assert column(native, "train_loss") == pytest.approx(clipped, rel=2e-3)
+    assert unclipped[0] != pytest.approx(clipped[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("framework", ["lightning_ddp", "deepspeed_zero"])
+def test_it_ends_at_the_target_and_says_which_seconds_were_training(trained, framework: str) -> None:
+    report, _ = trained(framework, *NATIVE, "--train-target", "loss=2.28")
+    training = report.training
+    assert training["ended_by"] == "target" and training["reached"] == training["rows"][-1]
+    assert training["reached"]["loss"] <= 2.28 < training["rows"][-2]["loss"]
+    assert training["steps"] == training["rows"][-1]["steps"] < 26
+    steps = [*report.warmup_seconds, *report.step_seconds]
+    assert len(steps) == training["steps"] and min(steps) > 0
+    assert sum(steps) == pytest.approx(training["seconds"]["train"]) == pytest.approx(column(report, "seconds")[-1])
+    assert training["seconds"]["evaluate"] > 0 and training["seconds"]["test"] > 0
+    assert all(row["all_seconds"] > row["seconds"] for row in training["rows"])
+
+
+def test_lightning_stops_when_its_time_is_over(trained) -> None:
+    report, _ = trained("lightning_ddp", *NATIVE, "--train-max-seconds", "0.01")
+    assert report.training["ended_by"] == "seconds" and 1 <= report.training["steps"] <= 4
+    assert len(report.training["rows"]) == 1
+
+
+def test_a_framework_without_a_loop_of_its_own_refuses() -> None:
+    script = str(CHECKOUT / "data_parallel/torch_ddp.py")
+    done = forked.run(["torchrun", "--nproc-per-node", "2", script, *RECIPE, *NATIVE])
+    assert done.returncode != 0
+    assert "torch_ddp has no training loop of its own; lightning_ddp and deepspeed_zero have" in done.stderr
