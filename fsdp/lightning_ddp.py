@@ -89,7 +89,10 @@ def build(trial: Trial, ranks: Ranks) -> Training:
         return sum(losses)
 
     wrapped = model._forward_module  # what Fabric's own wrapper wraps: DDP
-    return Training(step, workload, optimizer, phase, wire, held=lambda: {"buckets": ddp_buckets(wrapped)})
+    return Training(
+        step, workload, optimizer, phase, wire, held=lambda: {"buckets": ddp_buckets(wrapped)},
+        scaler=getattr(fabric.strategy.precision, "scaler", None),  # fp16's
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

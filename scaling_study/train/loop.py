@@ -27,6 +27,7 @@ from scaling_study.targets import better
 from scaling_study.train.checkpoints import Checkpoints, layout_of
 from scaling_study.train.evaluate import evaluate
 from scaling_study.train.log import SIGNS, Log, last_sign
+from scaling_study.train.noise import Noise
 from scaling_study.train.recipe import Recipe
 from scaling_study.train.states import Replicated
 from scaling_study.trial import Trial
@@ -56,6 +57,7 @@ class Progress:
     best_step: int | None = None
     resumed: int = 0
     lost_steps: int = 0  # made since a checkpoint that was gone on from
+    noise: dict[str, Any] = field(default_factory=dict)  # of gradients (noise.py)
 
 
 class Loop:
@@ -80,6 +82,7 @@ class Loop:
         self.checkpoints = Checkpoints(folder, state, trial, self.layout, ranks) if folder else None
         self.saved_at, self.saving = time.monotonic(), 0.0
         self.validates = "validation" in self.held_out.sizes
+        self.noise = Noise(training, trial, ranks)  # reads gradients before they are clipped
         if trial.train_clip_norm and not self.native:
             clip(training.optimizer, trial.train_clip_norm)
 
@@ -131,14 +134,14 @@ class Loop:
         """Some steps, none beyond `stop`."""
         count = self.count(stop)
         watch, batches = Stopwatch(*self.ranks.devices), self.workload.batches
-        step, optimizer = self.training.step, self.training.optimizer
+        optimizer = self.training.optimizer
         watch.start()
         for _ in range(count):
             if not self.native:
                 factor = self.recipe.rate(self.progress.steps)
                 for group, rate in zip(optimizer.param_groups, self.rates, strict=True):
                     group["lr"] = rate * factor
-            loss = step(next(batches))
+            loss = self.noise.step(next(batches), self.progress.steps + 1)
             if loss is not None:
                 self.losses.append(loss)
             self.progress.steps += 1
@@ -150,6 +153,7 @@ class Loop:
         """Count in the seconds of the steps since the last look at the clock, and give a sign of life."""
         self.step_seconds += seconds
         self.progress.seconds["train"] += sum(seconds)
+        self.noise.settle(self.step_seconds, self.recipe)
         if self.progress.loss_first is None:
             self.progress.loss_first = finite(float(self.losses[0]))
         left = self.recipe.steps and (self.recipe.steps - self.progress.steps) * sum(seconds) / len(seconds)
@@ -183,6 +187,7 @@ class Loop:
         own = torch.stack(self.losses).double()
         loss_sum, count = self.ranks.total([float(own.sum()), float(len(own))])
         self.losses.clear()
+        self.progress.noise = self.noise.record()
         row = {
             "steps": self.progress.steps, "samples": self.progress.steps * self.trial.global_batch,
             "epoch": self.progress.steps / self.recipe.steps_per_epoch,
@@ -251,6 +256,7 @@ class Loop:
             path, saved = latest
             self.step_seconds = self.checkpoints.load(path)
             self.progress = Progress(**saved["progress"])
+            self.noise.go_on(self.progress.noise)
             if self.training.scaler and saved["scaler"]:
                 self.training.scaler.load_state_dict(saved["scaler"])
             for step in range(1, self.progress.steps + 1):
@@ -283,6 +289,7 @@ class Loop:
             "groups": groups, "logged_loss": "interval", "splits": self.held_out.published,
             "in_both": self.held_out.in_both, "selected_on": "validation" if self.validates else "",
             "layout": self.layout, "resumed_layout": self.layout if progress.resumed else "",
+            "noise": progress.noise,
             "orders": self.orders, "evaluated": {"split": "test", **test},
         }  # fmt: skip
         warm = min(WARMUP_STEPS, len(self.step_seconds) // 2)

@@ -56,6 +56,11 @@ class Recipe:
             return _between(START, 1.0, step / top)
         return _between(1.0, END, (step - top) / (last - top) if last > top else 1.0)
 
+    def most_steps(self, step_seconds: float) -> float:
+        """How many steps there are at most, at so many seconds a step."""
+        known = math.inf if self.steps is None else self.steps
+        return min(known, math.inf if self.max_seconds is None else self.max_seconds / step_seconds)
+
     def next_stop(self, step: int) -> int:
         """The step before which training stops for an evaluation, or for good."""
         following = (step // self.evaluate_every + 1) * self.evaluate_every
