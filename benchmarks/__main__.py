@@ -24,7 +24,7 @@ from scaling_study.stats.intervals import Interval
 
 NAMES = (
     *("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "pipelines", "prediction"),
-    *("large_report", "links", "study_cost", "trajectories"),
+    *("large_report", "training_overhead", "links", "study_cost", "trajectories"),
 )
 INTERRUPTED = 130
 

@@ -166,7 +166,8 @@ def test_an_unknown_benchmark_is_named(capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_benchmark_runs_in_its_smallest_form(name, tmp_path):
-    if name in ("input_path", "study_cost", "trajectories") and "cifar10" not in datasets.available():
+    real = ("input_path", "study_cost", "trajectories", "training_overhead")
+    if name in real and "cifar10" not in datasets.available():
         pytest.skip("needs CIFAR-10 in DATA_ROOT")
     if name == "links" and (why := network.why_not()):
         pytest.skip(why)

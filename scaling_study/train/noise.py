@@ -36,10 +36,16 @@ SHARE = 0.005  # of the steps' time that readings may take: half of what is clai
 MOST_ROWS = 500  # of one training: enough for an interval, few for a record
 TIMED = 3  # readings, from the second step on, whose seconds decide how many there are
 
+COMPARED = (  # frameworks whose readings are what one computes by hand (tests/train/test_noise.py)
+    "single", "torch_ddp", "horovod", "mpi_allreduce", "fairscale_oss", "fairscale_fsdp", "torch_fsdp2",
+    "deepspeed_zero", "lightning_ddp",
+)  # fmt: skip
 ONE_SIZE = "one worker with one micro-batch a step has gradients of one batch size only: accumulation or more workers"
 TOO_SHORT = "it ended before what a reading costs was known"
 REDUCES_EACH = "DeepSpeed reduces every micro-batch by itself: with accumulation no rank's own gradient is ever whole"
 OWN_SCALE = "DeepSpeed scales fp16's losses by a factor of its own"
+STAGES = "a rank of a pipeline has the gradients of its own stage, and all its pipeline's samples"
+UNTRIED = "no reading by this framework was ever compared with gradients computed by hand"
 APART = "FSDP2 adds up gradients of 16-bit weights apart, where no hook sees them: no accumulation in 16 bits"
 
 
@@ -168,6 +174,8 @@ class Noise:
 def unknown(trial: Trial, workers: int) -> str:
     """Why a trial's gradients have no two norms that could be read; empty where they have."""
     accumulates, half = trial.accumulation > 1, trial.precision in ("fp16", "bf16")
+    if trial.framework not in COMPARED:
+        return STAGES if FRAMEWORKS[trial.framework].cuts_model else UNTRIED
     if workers == 1 and not accumulates:
         return ONE_SIZE
     if trial.framework == "deepspeed_zero":
@@ -185,10 +193,11 @@ def gathered(model: nn.Module) -> list[torch.Tensor]:
     whole = list(model.parameters())
     for unit in units:
         unit.reshard()
-    return list(whole)
+    return whole
 
 
 def norm(gradient: torch.Tensor) -> torch.Tensor:
     """Its root of a sum of squares in fp64, on its device; of a DTensor, that of this rank's shard."""
-    own = gradient.to_local() if hasattr(gradient, "to_local") else gradient
-    return torch.linalg.vector_norm(own.detach(), dtype=torch.float64)
+    own: torch.Tensor = gradient.to_local() if hasattr(gradient, "to_local") else gradient
+    root: torch.Tensor = torch.linalg.vector_norm(own.detach(), dtype=torch.float64)
+    return root

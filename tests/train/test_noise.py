@@ -214,6 +214,10 @@ def test_only_rows_of_the_same_batch_sizes_are_gone_on_with(saved, rows) -> None
     assert made.noise.rows == rows
 
 
+def test_what_is_said_to_have_been_compared_is_above() -> None:
+    assert {framework for framework, *_ in CASES.values()} == set(noise.COMPARED)
+
+
 @pytest.mark.parametrize(
     ("workers", "keys", "reason"),
     [
@@ -226,6 +230,8 @@ def test_only_rows_of_the_same_batch_sizes_are_gone_on_with(saved, rows) -> None
         (2, {"framework": "deepspeed_zero", "precision": "fp16"}, noise.OWN_SCALE),
         (2, {"framework": "torch_fsdp2", "precision": "bf16", "accumulation": 2}, noise.APART),
         (2, {"framework": "torch_fsdp2", "precision": "bf16"}, ""),
+        (2, {"framework": "torch_pipeline"}, noise.STAGES),
+        (2, {"framework": "lightning_fsdp"}, noise.UNTRIED),
     ],
 )
 def test_why_it_is_unknown(workers: int, keys: dict[str, Any], reason: str) -> None:

@@ -1,0 +1,70 @@
+"""A training's steps in turn, with and without reading gradients, and then with the clock's.                [torch]
+
+    torchrun --standalone --nproc-per-node 2 -m benchmarks.training_blocks --framework torch_ddp --out FILE
+
+FILE: "reading": [[seconds with, without], ...], "loop": [[training's samples per second, the clock's], ...].
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from benchmarks.built import build
+from benchmarks.paired import alternate
+from benchmarks.plain_step import rate
+from scaling_study.ranks import leave_torch
+from scaling_study.records.store import write_json
+from scaling_study.train.loop import Loop
+from scaling_study.trial import Trial
+
+WARM = 8  # steps of the training: after them it is known how often gradients are to be read
+SHORT = 400  # steps that it says it has: so few that readings are limited by what they cost and by nothing else
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--framework", required=True, choices=("single", "torch_ddp"))
+    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args()
+    trial = Trial(
+        framework=asked.framework, model="resnet8", batch_per_worker=64, data="cifar10", device="cpu",
+        accumulation=2 if asked.framework == "single" else 1,
+    )  # fmt: skip
+    clock = build(trial)  # first: it joins the group and pins this process
+    trained = build(replace(trial, train_steps=SHORT), clock.ranks)
+    loop = Loop(trained.training, trained.trial, trained.ranks, asked.out.parent / "record")
+    while not loop.noise.every:
+        loop.block(loop.progress.steps + WARM)
+    every = loop.noise.every
+    steps = -(-asked.steps // every) * every  # each block has as many readings as another
+
+    def block(reading: bool) -> float:
+        """Seconds of a block of the training's steps."""
+        loop.noise.unknown = "" if reading else "switched off"
+        before, first = loop.progress.seconds["train"], loop.progress.steps
+        while loop.progress.steps < first + steps:
+            loop.block(first + steps)
+        return loop.progress.seconds["train"] - before
+
+    def of_all_ranks(reading: bool) -> float:
+        """The same by the slowest rank's, from a start together."""
+        samples = trained.training.workload.samples_per_step * trained.ranks.world_size * steps
+        return samples / rate(partial(block, reading), trained, steps)
+
+    with_reading = partial(rate, partial(block, True), trained, steps)
+    by_the_clock = partial(rate, partial(clock.seconds, steps), clock, steps)
+    of_all_ranks(True), of_all_ranks(False), by_the_clock()  # warm
+    reading = alternate(partial(of_all_ranks, True), partial(of_all_ranks, False), asked.pairs)
+    taken = alternate(with_reading, by_the_clock, asked.pairs)
+    if clock.ranks.rank == 0:
+        write_json(asked.out, {"reading": reading, "loop": taken, "every": every, "steps": steps})
+    leave_torch()
+
+
+if __name__ == "__main__":
+    main()
