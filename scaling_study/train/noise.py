@@ -190,7 +190,7 @@ def gathered(model: nn.Module) -> list[torch.Tensor]:
     units = [module for module in model.modules() if isinstance(module, FSDPModule)]
     for unit in units:
         unit.unshard()
-    whole = list(model.parameters())
+    whole: list[torch.Tensor] = list(model.parameters())
     for unit in units:
         unit.reshard()
     return whole

@@ -55,7 +55,8 @@ def by_hand_too(self: Noise, batch: Any, number: int) -> Any:
 
 def too_late(self: Noise, *_: Any) -> None:
     if self._reading and not self._small:
-        self._small += [noise.norm(p.grad) for p in self._parameters or ()]
+        self._small += [noise.norm(p.grad) for p in self._parameters or () if p.grad is not None]
+    before_update(self)
 
 
 step, load, before_update = Noise.step, workloads.load, Noise._before_update
@@ -72,9 +73,7 @@ if __name__ == "__main__":
     patches = [mock.patch.object(Noise, "step", by_hand_too), mock.patch.object(workloads, "load", loaded)]
     if how == "too late":
         patches.append(mock.patch.object(Noise, "_arrived", lambda *_: None))
-        patches.append(
-            mock.patch.object(Noise, "_before_update", lambda self, *_: [too_late(self), before_update(self)])
-        )
+        patches.append(mock.patch.object(Noise, "_before_update", too_late))
     for patch in patches:
         patch.start()
     runpy.run_path(sys.argv[0], run_name="__main__")
