@@ -42,7 +42,8 @@ def build(trial: Trial, ranks: Ranks) -> Training:
             nn.Sequential(*model.stages.values()), [1] * len(devices), devices=devices, chunks=trial.micro_batches,
             checkpoint="never",
         )  # fmt: skip
-    workload.model = pipe
+    # evaluated outputs go to where the labels are
+    pipe.register_forward_hook(lambda pipe, _, output: output if pipe.training else output.to(ranks.device))
     optimizer = workload.optimizer(pipe.parameters())
 
     # 3 one optimiser step
@@ -59,7 +60,9 @@ def build(trial: Trial, ranks: Ranks) -> Training:
             optimizer.zero_grad()
         return loss.detach()
 
-    return Training(step, workload, optimizer, phase, wire, weights=model.weights, stages=model.about)
+    return Training(
+        step, workload, optimizer, phase, wire, weights=model.weights, stages=model.about, forward=pipe
+    )  # fmt: skip
 
 
 def of_stages(trial: Trial) -> list[torch.device]:

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from scaling_study import workloads
 from scaling_study.measure import Phase, Timeline, Training, Wire
 from scaling_study.ranks import Ranks, join_torch
-from scaling_study.stages import Place, cut
+from scaling_study.stages import Parts, Place, cut
 from scaling_study.stages.replicas import add_up
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
@@ -32,9 +32,11 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then cut: every rank makes the whole model and keeps its own stage
     place = Place.of(trial, ranks)
     workload = workloads.load(trial, place.reading())
+    unsplit = workload.model if trial.trained else None  # to be evaluated; what is only timed frees the other stages
     model = cut(workload, trial, ranks.device, ranks.agree).keep(place.mine)
     place.hand_over(workload, model.module())
     optimizer = place.optimizer(workload)
+    parts = Parts(trial, place, unsplit, model, optimizer)
 
     # 3 one optimiser step
     phase, wire = Phase(ranks.device), Wire()
@@ -73,6 +75,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     return Training(
         step, workload, optimizer, phase, wire,
         weights=lambda: place.gathered(model.weights()), timeline=timeline, stages=model.about,
+        whole=parts.whole, norm=parts.norm, state=parts,
     )  # fmt: skip
 
 

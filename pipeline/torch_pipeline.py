@@ -23,7 +23,7 @@ from torch.distributed import pipelining
 from scaling_study import workloads
 from scaling_study.measure import Phase, Timeline, Training, Wire
 from scaling_study.ranks import Ranks, join_torch
-from scaling_study.stages import Place, cut, micro_batches
+from scaling_study.stages import Parts, Place, cut, micro_batches
 from scaling_study.stages.replicas import add_up, average, fused_bytes
 from scaling_study.stages.watch import connected, watched
 from scaling_study.trial import Trial
@@ -51,9 +51,11 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     place = Place.of(trial, ranks)
     workload = workloads.load(trial, place.reading())
     workload.notes += micro_batches(workload, trial.micro_batches)
+    unsplit = workload.model if trial.trained else None  # to be evaluated; what is only timed frees the other stages
     model = cut(workload, trial, ranks.device, ranks.agree).keep(place.mine)
     place.hand_over(workload, model.module())
     optimizer = place.optimizer(workload)
+    parts = Parts(trial, place, unsplit, model, optimizer)
 
     # 3 one optimiser step
     phase, wire = Phase(ranks.device), Wire()
@@ -93,6 +95,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
         step, workload, optimizer, phase, wire,
         weights=lambda: place.gathered(model.weights()), timeline=timeline, stages=model.about,
         held=lambda: {"buckets": fused_bytes(workload.model.parameters(), place.across)},
+        whole=parts.whole, norm=parts.norm, state=parts,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from scaling_study.workloads.workload import Batch
 
 Loss = torch.Tensor | None  # still on the device; None on a pipeline's ranks that have none
 Step = Callable[[Batch], Loss]  # one optimiser step
+Norm = Callable[[Sequence[torch.nn.Parameter]], torch.Tensor]  # of all gradients, from a rank's own parameters
 Weights = dict[str, torch.Tensor]  # by the plain model's names, buffers included
 
 
@@ -35,6 +36,8 @@ class Training:
     timeline: Timeline | None = None  # of a pipeline: what each stage does when
     stages: Sequence[dict[str, Any]] = ()  # of a pipeline: what its stages on this rank are
     forward: torch.nn.Module | None = None  # the model as it is called where nothing is trained; None: the workload's
+    whole: Callable[[], torch.nn.Module] | None = None  # of a pipeline, called by all ranks: the model to evaluate
+    norm: Norm | None = None  # of all gradients, by which they are clipped; None: torch's own, of the optimiser's
     state: Any = None  # of a training to a result: how it is saved and loaded (train/states.py); None: by rank 0
     scaler: Any = None  # of fp16 losses
     native: Callable[[Any], int] | None = None  # the library's own loop, where train/loop.py hands over to it

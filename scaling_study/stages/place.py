@@ -62,10 +62,11 @@ class Place:
         """The workload's own, over this rank's stages; where it clips, by the norm of the whole model's gradients."""
         optimizer = workload.optimizer(workload.model.parameters())
         if isinstance(optimizer, ClippedSGD):
-            optimizer.over = self._added_up
+            optimizer.over = self.added_up
         return optimizer
 
-    def _added_up(self, value: torch.Tensor) -> torch.Tensor:
+    def added_up(self, value: torch.Tensor) -> torch.Tensor:
+        """The sum over the workers of this rank's pipeline; called by all of them."""
         dist.all_reduce(value, group=self.along)
         return value
 

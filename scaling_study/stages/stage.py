@@ -57,6 +57,7 @@ class Cut:
     about: list[dict[str, Any]]  # as recorded for each: layers, parameters, those that other stages share
     shapes: list[torch.Tensor]  # what goes into each stage, and at last the output: of one micro-batch, on no device
     whole: dict[int, str]  # id of a parameter or buffer -> its name in the unsplit model
+    first_in: dict[str, int]  # name of each parameter and buffer -> the first stage that has it
     shared: list[str]  # names of parameters in more than one stage
     shared_like: list[torch.Tensor]  # their shapes and types, on no device
     inputs: Callable[[Batch], torch.Tensor]
@@ -112,6 +113,10 @@ def cut(workload: Workload, trial: Trial, device: torch.device, agree: Callable[
     held = {id(tensor) for stage in stages for tensor in tensors(stage)}
     if lost := [name for tensor, name in whole.items() if tensor not in held]:
         raise RuntimeError(f"{len(lost)} tensors of {trial.model} are in no stage and would not be trained: {lost[:3]}")
+    first_in: dict[str, int] = {}
+    for index, stage in enumerate(stages):
+        for tensor in tensors(stage):
+            first_in.setdefault(whole[id(tensor)], index)
     uses = Counter(whole[id(p)] for stage in stages for p in stage.parameters())
     shared = [name for name, stages_with_it in uses.items() if stages_with_it > 1]
     about = [
@@ -126,7 +131,8 @@ def cut(workload: Workload, trial: Trial, device: torch.device, agree: Callable[
     parameters = dict(workload.model.named_parameters())
     like = [torch.empty_like(parameters[name], device="meta", requires_grad=False) for name in shared]
     return Cut(
-        dict(enumerate(stages)), about, shapes, whole, shared, like, chain.inputs, chain.target, chain.extras, loss
+        dict(enumerate(stages)), about, shapes, whole, first_in, shared, like,
+        chain.inputs, chain.target, chain.extras, loss,
     )  # fmt: skip
 
 

@@ -11,11 +11,7 @@ from scaling_study.trial import Trial
 
 INSTEAD = ("epochs", "warmup_epochs", "find")
 GPU_ONLY = "it needs a GPU, and training to a result by it was tried on none: it can only be timed"
-PIPELINE = "no rank of a pipeline holds a whole model to evaluate: it can only be timed"
-ONLY_TIMED = {  # framework -> why it is not trained to a result
-    **dict.fromkeys(("torch_dp", "lightning_fsdp"), GPU_ONLY),
-    **dict.fromkeys(("torch_pipeline", "fairscale_pipe", "naive_model_parallel"), PIPELINE),
-}
+ONLY_TIMED = dict.fromkeys(("torch_dp", "lightning_fsdp"), GPU_ONLY)  # framework -> why it is not trained to a result
 NATIVE = ("lightning_ddp", "deepspeed_zero")  # frameworks with a loop of their own
 SCHEDULES_WITH_AN_END = ("step", "cosine", "one_cycle")
 

@@ -26,7 +26,7 @@ def evaluate(
 ) -> dict[str, float]:
     """{metric: value, "samples": n} on every rank, called by all. `forward`: the model as it is to be called."""
     model = forward or workload.model
-    share_buffers(workload.model, ranks)
+    share_buffers(model, ranks)
     metrics, counted = held_out.metrics(), 0
     model.eval()
     with torch.no_grad():

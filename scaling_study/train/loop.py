@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from scaling_study.measure.described import described, with_backend
 from scaling_study.measure.phases import now
 from scaling_study.measure.quiet import QuietMeter
 from scaling_study.measure.stopwatch import Stopwatch
-from scaling_study.measure.training import Training
+from scaling_study.measure.training import Norm, Training
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
@@ -76,7 +76,7 @@ class Loop:
         self.progress, self.step_seconds = Progress(), list[float]()
         self.losses: list[torch.Tensor] = []  # since the last evaluation, on the device
         self.orders, self.reading = list[str](), hashlib.sha256()  # of whole epochs, and of the one that is read
-        self.layout = layout_of(workload.model)
+        self.layout = layout_of(training.whole() if training.whole else workload.model)
         self.console, self.log = Console(trial, with_backend(ranks, training), workload), Log(folder, ranks.rank, trial)
         state = training.state or Replicated(workload.model, training.optimizer)
         self.checkpoints = Checkpoints(folder, state, trial, self.layout, ranks) if folder else None
@@ -84,7 +84,7 @@ class Loop:
         self.validates = "validation" in self.held_out.sizes
         self.noise = Noise(training, trial, ranks)  # reads gradients before they are clipped
         if trial.train_clip_norm and not self.native:
-            clip(training.optimizer, trial.train_clip_norm)
+            clip(training.optimizer, trial.train_clip_norm, training.norm)
 
     def run(self) -> RankReport:
         """Every step, then the test set, once."""
@@ -154,8 +154,8 @@ class Loop:
         self.step_seconds += seconds
         self.progress.seconds["train"] += sum(seconds)
         self.noise.settle(self.step_seconds, self.recipe)
-        if self.progress.loss_first is None:
-            self.progress.loss_first = finite(float(self.losses[0]))
+        if self.progress.steps == len(seconds):
+            self.progress.loss_first = finite(self.mean_loss(self.losses[:1]))
         left = self.recipe.steps and (self.recipe.steps - self.progress.steps) * sum(seconds) / len(seconds)
         last = self.progress.rows[-1] if self.progress.rows else {}
         self.log.progress(
@@ -184,8 +184,7 @@ class Loop:
 
     def row(self, scores: dict[str, float]) -> None:
         """Log an evaluation with these figures of the validation split; called by all ranks."""
-        own = torch.stack(self.losses).double()
-        loss_sum, count = self.ranks.total([float(own.sum()), float(len(own))])
+        train_loss = self.mean_loss(self.losses)
         self.losses.clear()
         self.progress.noise = self.noise.record()
         row = {
@@ -193,7 +192,7 @@ class Loop:
             "epoch": self.progress.steps / self.recipe.steps_per_epoch,
             "seconds": self.progress.seconds["train"], "all_seconds": sum(self.progress.seconds.values()),
             "learning_rate": self.rates[0] * self.recipe.rate(self.progress.steps - 1),  # of the last step
-            "train_loss": loss_sum / count, **{name: value for name, value in scores.items() if name != "samples"},
+            "train_loss": train_loss, **{name: value for name, value in scores.items() if name != "samples"},
         }  # fmt: skip
         self.progress.rows.append(row)
         value = row.get(self.recipe.metric)
@@ -203,8 +202,15 @@ class Loop:
         self.log.print(f"Epoch {row['epoch']:.2f}, {row['seconds']:.1f} s: training loss {row['train_loss']:.4f}, "
                        f"validation {shown(scores) or 'none'}")  # fmt: skip
 
+    def mean_loss(self, losses: Sequence[torch.Tensor]) -> float:
+        """Over the ranks that have any: of a pipeline those with its last stage. Called by all."""
+        own = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
+        loss_sum, count = self.ranks.total([own, float(len(losses))])
+        return loss_sum / count
+
     def scored(self, split: str) -> dict[str, float]:
-        return evaluate(self.held_out, split, self.workload, self.training.forward, self.ranks)
+        forward = self.training.whole() if self.training.whole else self.training.forward
+        return evaluate(self.held_out, split, self.workload, forward, self.ranks)
 
     def verdict(self) -> int:
         """Whether the training is over after its last evaluation, and why."""
@@ -305,12 +311,15 @@ class Loop:
         )  # fmt: skip
 
 
-def clip(optimizer: torch.optim.Optimizer, max_norm: float) -> None:
-    """Clip the norm of all gradients before each step of an optimiser that holds them all."""
+def clip(optimizer: torch.optim.Optimizer, max_norm: float, norm: Norm | None = None) -> None:
+    """Clip the norm of all gradients before each step of an optimiser that holds them all; else `norm` knows it."""
 
     def hook(*_: Any) -> None:
         held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        torch.nn.utils.clip_grad_norm_(held, max_norm)
+        if norm is None:
+            torch.nn.utils.clip_grad_norm_(held, max_norm)
+        else:
+            torch.nn.utils.clip_grads_with_norm_(held, max_norm, norm(held))
 
     optimizer.register_step_pre_hook(hook)
 

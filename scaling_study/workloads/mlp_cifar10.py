@@ -8,6 +8,7 @@ step of some tenths of a second on one core. No normalisation: no sample sees an
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
             layers={**{f"layer{number}": layer for number, layer in enumerate(hidden)}, "head": last},
             inputs=lambda batch: flatten(batch[0]),
             target=lambda batch: batch[1],
-            loss=F.cross_entropy,
+            loss=partial(F.cross_entropy, label_smoothing=trial.train_label_smoothing or 0.0),
         )
 
     data = image_data(trial, ranks, lambda batch: (batch[0].to(dtype), batch[1]))

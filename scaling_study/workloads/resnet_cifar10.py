@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,7 +54,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         data_source=data.source,
         held_out=data.held_out,
         blocks=blocks(trial.model),
-        chain=chain,
+        chain=lambda model: chain(model, trial.train_label_smoothing or 0.0),
         notes=on_this_gpu(ranks.device),
     )
 
@@ -67,7 +68,7 @@ def blocks(name: str) -> tuple[type[nn.Module], ...]:
     return BasicBlock, Bottleneck
 
 
-def chain(model: Any) -> Chain:
+def chain(model: Any, label_smoothing: float = 0.0) -> Chain:
     """Stem, each residual block, head."""
     if isinstance(model, ResNet8):
         stem, stages, last = model.stem, {"blocks": model.blocks}, model.classifier
@@ -81,7 +82,7 @@ def chain(model: Any) -> Chain:
         layers={"stem": stem, **body, "head": head},
         inputs=lambda batch: batch[0],
         target=lambda batch: batch[1],
-        loss=F.cross_entropy,
+        loss=partial(F.cross_entropy, label_smoothing=label_smoothing),
     )
 
 

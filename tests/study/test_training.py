@@ -135,7 +135,10 @@ def test_deepspeeds_own_loop_clips_over_all_shards(plan_of) -> None:
 @pytest.mark.parametrize(
     ("sweep", "why"),
     [
-        ("{framework: torch_pipeline, model: resnet8, workers: 2}", "no rank of a pipeline holds a whole model"),
+        (
+            "{framework: lightning_fsdp, model: resnet8, workers: 2}",
+            "it needs a GPU, and training to a result by it was",
+        ),
         ("{framework: single, model: resnet8, data: synthetic}", "there is no result to train to on synthetic data"),
         ("{framework: deepspeed_zero, model: resnet8, workers: 2, train: {clip_norm: 1}}", "knows only its shards"),
         (
@@ -147,3 +150,11 @@ def test_deepspeeds_own_loop_clips_over_all_shards(plan_of) -> None:
 def test_what_cannot_be_trained_is_unsupported_with_the_reason(plan_of, sweep: str, why: str) -> None:
     (planned,) = plan_of(lines("{epochs: 2}", f"sweeps:\n  - {sweep}\n")).configurations
     assert why in planned.unsupported
+
+
+@pytest.mark.parametrize("framework", ["torch_pipeline", "naive_model_parallel"])
+def test_a_pipeline_is_trained_by_the_batch_of_one_worker(plan_of, framework: str) -> None:
+    sweep = f"sweeps:\n  - {{framework: {framework}, model: resnet8, workers: 2, learning_rate: 0.1}}\n"
+    (planned,) = plan_of(lines("{epochs: 2, clip_norm: 1}", sweep)).configurations
+    assert not planned.unsupported and planned.trial.train_clip_norm == 1
+    assert planned.trial.global_batch == planned.trial.batch_per_worker

@@ -32,6 +32,9 @@ CASES = {  # framework -> its flags
     "fairscale_oss": FP64,
     "fairscale_fsdp": FP64,
     "deepspeed_zero": ["--zero-stage", "2"],
+    "torch_pipeline": [*FP64, *CLIPPED],
+    "naive_model_parallel": [*FP64, *CLIPPED],
+    "fairscale_pipe": [*FP64, *CLIPPED],
 }
 
 
@@ -56,19 +59,25 @@ def trained(data: Path, tmp_path_factory) -> Callable[..., dict[str, Any]]:
 
 
 def run(framework: str, workers: int, flags: list[str], kill: int, folder: Path, data: Path) -> dict[str, Any]:
-    launcher = ["torchrun", "--standalone", "--nproc-per-node", str(workers)] if workers > 1 else [sys.executable]
-    batch = ["--batch-per-worker", str(32 // workers)]
+    table = FRAMEWORKS[framework]
+    processes = 1 if table.one_process else workers
+    launcher = ["torchrun", "--standalone", "--nproc-per-node", str(workers)] if processes > 1 else [sys.executable]
+    batch = [
+        "--batch-per-worker",
+        str(32 // (workers // 2 if table.cuts_model else workers)),
+    ]  # pipelines of two stages
+    batch += ["--workers", str(workers)] if table.one_process else []
     script = [str(CHECKOUT / FRAMEWORKS[framework].script), *RECIPE, *batch, *flags, "--record", str(folder)]
     if kill:
         done = forked.run([*launcher, str(CHECKOUT / "tests/train/dies.py"), f"steps:{kill}", *script])
         assert done.returncode != 0 and list((folder / "checkpoints").glob("step-*")), done.stderr[-3000:]
     done = forked.run([*launcher, *script], env={"DATA_ROOT": str(data)})
     assert done.returncode == 0, done.stderr[-3000:]
-    ranks = store.read_ranks(folder, workers)
+    ranks = store.read_ranks(folder, processes)
     assert not (folder / "checkpoints").exists()
     assert json.loads((folder / "progress.json").read_text())["steps"] == 20
     for rank in ranks:  # figures of all ranks, which each of them has
-        assert losses(rank.training) == losses(ranks[0].training)
+        assert losses(rank.training) == losses(ranks[0].training) and rank.loss_first == ranks[0].loss_first
         assert rank.training["evaluated"] == ranks[0].training["evaluated"]
     return ranks[0].training
 
@@ -99,6 +108,23 @@ def test_a_training_that_was_killed_goes_on_as_if_it_had_not_been(trained, frame
     assert losses(resumed) == pytest.approx(losses(whole), rel=1e-12)
     assert resumed["orders"] == whole["orders"]
     assert resumed["evaluated"]["loss"] == pytest.approx(whole["evaluated"]["loss"], rel=1e-12)
+
+
+def test_replicas_of_a_pipeline_share_the_samples_of_one_process(trained) -> None:
+    four = trained("torch_pipeline", 4, [*FP64, *CLIPPED, "--stages", "2", "--schedule", "zbv_zero_bubble"])
+    alone = trained("single", 1, [*FP64, *CLIPPED])
+    for key in ("train_loss", "loss"):
+        assert losses(four, key) == pytest.approx(losses(alone, key), rel=1e-9)
+    assert four["layout"] == alone["layout"]
+
+
+def test_batchnorm_of_micro_batches_is_evaluated_as_in_one_process_that_accumulates(trained) -> None:
+    flags = [*FP64, "--model", "resnet8"]  # comes after the recipe's own
+    both = trained("torch_pipeline", 2, [*flags, "--micro-batches", "4"])
+    alone = trained("single", 1, [*flags, "--accumulation", "4"])
+    for key in ("train_loss", "loss"):
+        assert losses(both, key) == pytest.approx(losses(alone, key), rel=1e-9)
+    assert both["orders"] == alone["orders"]
 
 
 def test_no_two_epochs_read_their_samples_in_one_order(trained) -> None:

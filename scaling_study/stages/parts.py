@@ -1,0 +1,91 @@
+"""What a training to a result asks of a model that is in parts: all of it evaluated, clipped and saved.    [torch]
+
+    worker 0  [stem  blocks.0] blocks.1  head           [ ] its stages, which it trains: always as they are now
+    worker 1   stem  blocks.0 [blocks.1  head]           |  the rest of the unsplit model, filled in by the others
+                                                            before an evaluation; then all ranks share the samples
+
+So every rank keeps the unsplit model, which a pipeline that is only timed drops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from scaling_study.ranks import Ranks
+from scaling_study.stages.cut import stages_of
+from scaling_study.stages.place import Place
+from scaling_study.stages.stage import Cut
+from scaling_study.trial import Trial
+
+
+class Parts:
+    """The stages of one rank beside those of the others. `unsplit` is the model that they were cut from."""
+
+    portable = False  # to another number of workers
+
+    def __init__(
+        self, trial: Trial, place: Place, unsplit: nn.Module | None, cut: Cut, optimizer: torch.optim.Optimizer
+    ) -> None:
+        self.place, self.unsplit, self.cut, self.optimizer = place, unsplit, cut, optimizer
+        workers, virtual = trial.stages or 1, trial.virtual_stages or 1
+        self.holder = {  # of each stage, in the first replica
+            stage: worker for worker in range(workers)
+            for stage in stages_of(worker, workers, virtual, trial.schedule or "")
+        }  # fmt: skip
+
+    def whole(self) -> nn.Module:
+        """The unsplit model with the weights and buffers of now, the first replica's; called by all ranks.
+
+        What a rank trains itself it keeps, but for buffers (BatchNorm's statistics), of which training reads none.
+        """
+        assert self.unsplit is not None, "only a training to a result keeps the unsplit model"
+        trained = {id(parameter) for stage in self.cut.stages.values() for parameter in stage.parameters()}
+        for name, tensor in self.unsplit.state_dict(keep_vars=True).items():
+            if name in self.cut.first_in:  # one of the names of a tied weight is enough
+                source = self.holder[self.cut.first_in[name]]
+                ours = id(tensor) in trained and self.place.ranks.rank != source
+                dist.broadcast(torch.empty_like(tensor) if ours else tensor.detach(), source)
+        return self.unsplit
+
+    def norm(self, held: Sequence[nn.Parameter]) -> torch.Tensor:
+        """Of all gradients of the model, from those of this rank's parameters; called by all ranks.
+
+        A weight in several stages is counted once, where the first of them is.
+        """
+        counted = {id(p) for name, p in self.cut.weights().items() if self.cut.first_in[name] in self.place.mine}
+        squares = sum((p.grad.square().sum() for p in held if id(p) in counted and p.grad is not None), self._zero())
+        return self.place.added_up(squares).sqrt()
+
+    def _zero(self) -> torch.Tensor:
+        like = next(iter(self.cut.stages.values())).parameters()
+        return torch.zeros((), dtype=next(like).dtype, device=self.place.ranks.device)
+
+    def save(self, folder: Path, ranks: Ranks) -> None:
+        """By the unsplit model's names: stages that were cut by time may be cut elsewhere the next time."""
+        if self.place.replica == 0:
+            weights = {name: tensor.detach() for name, tensor in self.cut.weights().items()}
+            state = self.optimizer.state_dict()["state"]
+            moments = {name: state[index] for index, name in enumerate(self._names()) if index in state}
+            torch.save({"weights": weights, "optimizer": moments}, folder / f"state-{ranks.rank}.pt")
+
+    def load(self, folder: Path, ranks: Ranks) -> None:
+        weights: dict[str, torch.Tensor] = {}
+        moments: dict[str, dict[str, torch.Tensor]] = {}
+        for part in sorted(folder.glob("state-*.pt")):
+            saved = torch.load(part, map_location=ranks.device, weights_only=True)
+            weights |= saved["weights"]
+            moments |= saved["optimizer"]
+        with torch.no_grad():
+            for name, tensor in self.cut.weights().items():
+                tensor.copy_(weights[name])
+        state = {index: moments[name] for index, name in enumerate(self._names()) if name in moments}
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+
+    def _names(self) -> list[str]:
+        """Of the optimiser's parameters, in its order."""
+        return [self.cut.whole[id(p)] for group in self.optimizer.param_groups for p in group["params"]]
