@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.frames import comparability
 from analysis.frames.baseline import known
 from analysis.frames.results import Results
 from analysis.frames.trained import METRICS
@@ -26,16 +27,17 @@ def listing(results: Results) -> Listing | None:
         return None
     metrics = [name for name in METRICS if rows[f"test_{name}"].notna().any()]
     several = rows.model.nunique() > 1
-    cells = [_cells(row, metrics, several) for row in rows.to_dict("records")]
+    signs = {row["configuration"]: comparability.sign(row) for row in results.rows}
+    cells = [_cells(row, metrics, several, signs[row["configuration"]]) for row in rows.to_dict("records")]
     return Listing(
         f"Training to a result ({results.heading})", (*HEADER, *(f"test {name}" for name in metrics)),
         tuple(cells), tuple(_lines(results, rows)),
     )  # fmt: skip
 
 
-def _cells(row: Mapping[Any, Any], metrics: list[str], several: bool) -> tuple[str, ...]:
+def _cells(row: Mapping[Any, Any], metrics: list[str], several: bool, sign: str) -> tuple[str, ...]:
     model = f"{row['model']}, " if several else ""
-    name = f"{model}{row['series']}, batch {row['global_batch']}"
+    name = f"{model}{row['series']}, batch {row['global_batch']} {sign}".rstrip()
     return (
         *(name, row["target"] or "none", f"{row['reached']} of {row['seeds']}"),
         *(_to_target(row, unit) for unit in frame.UNITS),
@@ -78,7 +80,8 @@ def _lines(results: Results, rows: pd.DataFrame) -> list[str]:
         lines.append(
             f"{rows.resumed.sum():,} resumption(s) from a checkpoint; {rows.lost_steps.sum():,} steps were made twice."
         )
-    return [*lines, notes.source(results)]
+    ours = results.configurations[results.configurations.configuration.isin(rows.configuration)]
+    return [*comparability.sentences(ours), *lines, notes.source(results)]
 
 
 def _rates(results: Results) -> str:
