@@ -24,7 +24,7 @@ from analysis.frames.results import Results
 from analysis.report.origins import Origins
 from analysis.scaling import frame as scaling_table
 from analysis.statistics import allreduce_gain
-from analysis.tables import communication, epochs, layout, memory, scaling, target, throughput
+from analysis.tables import communication, efficiency, epochs, layout, memory, scaling, target, throughput
 from analysis.tables import network as networks
 from analysis.tables import pipeline as pipelines
 from analysis.tables import reasons as why
@@ -34,7 +34,7 @@ from analysis.why import frame as why_table
 MOST_TRIALS = 500  # whose report a sweep writes at its end
 OURS = re.compile(
     r"((throughput|speedup|memory|communication|frameworks|allreduce-gain|pipeline|epochs|network|drift|timelines?"
-    r"|waterfall|steps|target|distributions|scaling-law)(-.+)?"
+    r"|waterfall|steps|target|efficiency|distributions|scaling-law)(-.+)?"
     r"|attribution|bottleneck|remedies|utilisation|frontier|scaling-laws|extrapolation|returns|cost|next|roofline|pareto)"
     r"\.(md|csv|png|svg)"
 )
@@ -107,7 +107,10 @@ def _kinds(read: Results) -> Iterator[tuple[str, Callable[[], Iterable[Made]]]]:
         yield f"speed of {model}", partial(_speeds, read, model)
         for kind, of_model in (("memory", memory), ("communication", communication)):
             yield f"{kind} of {model}", partial(_of_model, read, model, kind, of_model)
-    for name, whole in (("pipeline", pipelines), ("epochs", epochs), ("target", target), ("network", networks)):
+    for name, whole in (
+        *(("pipeline", pipelines), ("epochs", epochs), ("target", target), ("efficiency", efficiency)),
+        ("network", networks),
+    ):
         yield name, partial(_whole, read, name, whole)
     yield "the why", lambda: _named(why.named(read), why_table.frames(read))
     yield "what comes next", lambda: _named(scaling.named(read), scaling_table.frames(read))

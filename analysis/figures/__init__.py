@@ -12,6 +12,7 @@ from analysis.figures import (
     captions,
     distributions,
     drift,
+    efficiency,
     frameworks,
     frontier,
     gain,
@@ -62,6 +63,7 @@ def kinds(results: Results) -> Iterator[tuple[str, Callable[[], Made]]]:
     for name, several in (
         *(("distributions", distributions), ("timeline", timeline), ("network", network), ("drift", drift)),
         *(("waterfall", waterfall), ("steps", shares), ("scaling-law", scaling), ("target", target)),
+        ("efficiency", efficiency),
     ):
         yield name, partial(several.draw, results)
     for name, module in (("roofline", roofline), ("frontier", frontier), ("pareto", pareto)):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 import pandas as pd
 
-from analysis.frames import network, ranks, step_times, trained
+from analysis.frames import gradient_noise, network, ranks, step_times, trained
 from analysis.frames import run_facts as facts
 from analysis.frames import timeline as events
 from analysis.frames.timeline import Row
@@ -38,12 +38,14 @@ class Rows:
     steps: list[Row]
     trained: list[Row]
     evaluations: list[Row]
+    noise: list[Row]
 
 
 @dataclass(frozen=True)
 class Details:
     """The frames of a study: events.COLUMNS, events.STAGE_COLUMNS, EPOCH_COLUMNS, NOTE_COLUMNS, network.COLUMNS,
-    facts.COLUMNS, why.ranks.COLUMNS, step_times.COLUMNS, trained.COLUMNS, trained.EVALUATION_COLUMNS."""
+    facts.COLUMNS, why.ranks.COLUMNS, step_times.COLUMNS, trained.COLUMNS, trained.EVALUATION_COLUMNS,
+    gradient_noise.COLUMNS."""
 
     events: pd.DataFrame
     stages: pd.DataFrame
@@ -55,6 +57,7 @@ class Details:
     steps: pd.DataFrame
     trained: pd.DataFrame
     evaluations: pd.DataFrame
+    noise: pd.DataFrame
 
 
 def of(record: Record) -> Rows:
@@ -73,7 +76,9 @@ def of(record: Record) -> Rows:
     notes: list[Row] = [(*who, printable(note)) for note in remarks]
     staged = events.rows(record), events.stage_rows(record)
     measured = facts.rows(record), ranks.rows(record), step_times.rows(record)
-    return Rows(*staged, epochs, notes, network.rows(record), *measured, *trained.rows(record))
+    return Rows(
+        *staged, epochs, notes, network.rows(record), *measured, *trained.rows(record), gradient_noise.rows(record)
+    )
 
 
 def gathered(many: Iterable[Rows]) -> Details:
@@ -94,6 +99,7 @@ def gathered(many: Iterable[Rows]) -> Details:
         step_times.frame(rows["steps"]),
         trained.frame(rows["trained"], trained.COLUMNS),
         trained.frame(rows["evaluations"], trained.EVALUATION_COLUMNS),
+        gradient_noise.frame(rows["noise"]),
     )
 
 

@@ -88,6 +88,15 @@ def within_runs(many: Sequence[ArrayLike], confidence: float = 0.95) -> list[Int
     return [intervals[place] for place in range(len(series))]
 
 
+def freedom_within(n: int) -> int:
+    """Degrees of freedom of the interval of one run's mean: how many cosine coefficients it rests on, of n >= 2 steps.
+
+    Few of them: low frequencies only, where even a persistent series has its long-run variance; the price is the wider
+    t quantile. 0.6 sqrt(n) was chosen by simulation over AR(1) phi <= 0.9, ARMA(1,1) and gamma noise.
+    """
+    return min(n - 1, max(3, int(0.6 * math.sqrt(n))))
+
+
 def _within(x: Rows, confidence: float) -> list[Interval]:
     """Of each row of `x`, (runs, n) seconds."""
     from scipy.fft import dct
@@ -95,9 +104,7 @@ def _within(x: Rows, confidence: float) -> list[Interval]:
     n, means = x.shape[1], x.mean(axis=1)
     if n < 2:
         return [Interval(float(mean), None, None, n, float(n), TOO_SHORT) for mean in means]
-    # Few coefficients: low frequencies only, where even a persistent series has its long-run variance; the price
-    # is the wider t quantile. 0.6 sqrt(n) was chosen by simulation over AR(1) phi <= 0.9, ARMA(1,1) and gamma noise.
-    coefficients = min(n - 1, max(3, int(0.6 * math.sqrt(n))))
+    coefficients = freedom_within(n)
     low_frequencies = dct(x - means[:, None], type=2, norm="ortho", axis=1)[:, 1 : coefficients + 1]
     phi = _lag_one(x)
     seen = _share_seen(phi, n, coefficients)
