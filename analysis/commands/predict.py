@@ -92,24 +92,27 @@ def predict(
         asked = Asked(
             counts, algorithms, precisions, network(link), fusion, cycle_seconds, not no_stragglers, factor, check
         )
-        paths, table = run(results, asked)
+        paths, table, to_target = run(results, asked)
         if not quiet:
             show(table)
+            if to_target:
+                show_to_target(to_target)
         print(files_written(paths))
         return OK
 
     return exit_code(command, f"{results} cannot be written to", (CannotPredict,))
 
 
-def run(folder: Path, asked: Asked) -> tuple[list[Path], Listing]:
-    """(files written, the table). Raises NotResults, CannotPredict, OSError."""
+def run(folder: Path, asked: Asked) -> tuple[list[Path], Listing, Listing | None]:
+    """(files written, the table, that of seconds to a target where the study trained to one). Raises NotResults,
+    CannotPredict, OSError."""
     from analysis.execution import atomic_files, process_pool
     from analysis.figures import drawing
     from analysis.figures import prediction as figure
     from analysis.frames import results
-    from analysis.prediction import frame
+    from analysis.prediction import frame, to_target
     from analysis.prediction.forecast import forecast
-    from analysis.tables import layout, prediction
+    from analysis.tables import layout, prediction, prediction_to_target
 
     read = results.read(folder, process_pool.available_processes())
     predictions = forecast(read, folder, asked)
@@ -118,7 +121,15 @@ def run(folder: Path, asked: Asked) -> tuple[list[Path], Listing]:
     paths.append(atomic_files.write_csv(folder / "tables" / "prediction.csv", frame.table(predictions)))
     figures = figure.draw(predictions, read).items()
     drawn = [drawing.save(name, picture, folder / "figures") for name, picture in figures]
-    return paths + drawing.paths(drawn), table
+    paths += drawing.paths(drawn)
+    expected = to_target.expected(read, predictions.predictions)
+    if not expected:
+        return paths, table, None
+    seconds = prediction_to_target.listing(expected, read)
+    paths.append(atomic_files.write_text(folder / "tables" / "prediction-to-target.md", layout.markdown(seconds)))
+    numbers = prediction_to_target.table(expected, read)
+    paths.append(atomic_files.write_csv(folder / "tables" / "prediction-to-target.csv", numbers))
+    return paths, table, seconds
 
 
 def show(table: Listing) -> None:
@@ -150,6 +161,24 @@ def show(table: Listing) -> None:
     for note in table.notes:
         plain = note.replace(BRACKETS, WITHOUT_BRACKETS).replace("**", "")
         console.print(Text(f"  {plain}", style="dim"))
+
+
+def show_to_target(listing: Listing) -> None:
+    """In the terminal: workers, global batch and seconds, and what is best."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    terminal = Table(title=Text(listing.title), title_justify="left", title_style="bold")
+    places = [listing.header.index(name) for name in ("configuration", "workers", "global batch", "seconds", "error")]
+    for place in places:
+        terminal.add_column(listing.header[place], justify="left" if place == 0 else "right")
+    for row in listing.rows:
+        terminal.add_row(*(Text(row[place]) for place in places))
+    console = Console(highlight=False)
+    console.print(terminal)
+    for note in listing.notes:
+        console.print(Text(f"  {note}", style="dim"))
 
 
 def network(given: LinkOptions) -> Network | None:

@@ -75,7 +75,7 @@ def _figure(results: Results, model: str, rows: pd.DataFrame, found: Sequence[Re
     _logarithmic(right, sorted({batch for recipe in found for batch in recipe.samples}))
     if right.get_legend_handles_labels()[0]:
         right.set_ylim(top=right.get_ylim()[1] * ROOM)
-        legend = right.legend(loc="upper left", fontsize=style.SMALL, borderaxespad=0.2, framealpha=1.0)
+        legend = right.legend(loc="upper left", fontsize=style.SMALL, borderaxespad=0.0, framealpha=1.0)
         legend.get_frame().set_linewidth(0)  # it hides the lines under its words
     if len(found) > 1:
         marks.end_labels(right, ends, HEIGHT)
@@ -110,9 +110,9 @@ def _samples(axis: Axes, recipe: Recipe, label: str, colour: str, several: bool)
     """Points, the fitted curve, and vertical lines at the critical batch and the noise scale. The labels to write."""
     batches = sorted(recipe.samples)
     for batch in batches:
-        bar = recipe.samples[batch].bounds()
-        if None not in bar:
-            axis.plot([batch, batch], list(bar), color=colour, linewidth=1.2, zorder=3)
+        least, most = recipe.samples[batch].bounds()
+        if least is not None and most is not None:
+            axis.plot([batch, batch], [least, most], color=colour, linewidth=1.2, zorder=3)
     values = [recipe.samples[batch].value for batch in batches]
     axis.plot(batches, values, color=colour, linestyle="", marker="o", markersize=4.5, zorder=4)
     if isinstance(recipe.curve, Curve):

@@ -19,6 +19,10 @@ NO_NETWORK = (
     "{results} holds no measured network. Give one: --bandwidth 25Gbit --latency 5us; or measure it: add a sweep with "
     "framework: network_probe to the study"
 )
+ONLY_TRAINED = (
+    "only trainings to a result, which time no part of a step. Add a sweep of one worker with the same model and batch "
+    "and without `train`"
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,8 @@ def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
     """Raises CannotPredict where the study has no step to predict from, or no network is known."""
     chosen, wrong = targets.targets(results, folder, asked.allreduce)
     if not chosen:
-        raise CannotPredict(f"{folder} has nothing to predict from: {'; '.join(wrong) or 'no finished trial'}")
+        nothing = ONLY_TRAINED if len(results.details.trained) else "no finished trial"
+        raise CannotPredict(f"{folder} has nothing to predict from: {'; '.join(wrong) or nothing}")
     probes = [] if asked.network else probed.probes(results)
     if not asked.network and not probes:
         raise CannotPredict(NO_NETWORK.format(results=folder))

@@ -19,6 +19,7 @@ from analysis.frames.row_types import ConfigurationRow
 from analysis.prediction import fusion
 from analysis.prediction.fusion import Fusion
 from analysis.prediction.measured import OneWorker, one_worker
+from scaling_study.targets import ENDS
 
 FUSIONS: Mapping[str, Fusion] = {
     "horovod": fusion.HOROVOD,
@@ -57,8 +58,11 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
     """(what can be predicted, in the order of the tables, one sentence for each thing that cannot).
 
     `asked`: precisions of the allreduce; without any, those that the study ran with several workers, else fp32.
+    Trainings to a result have no part in it: the parts of their steps were not timed.
     """
-    rows: list[Row] = [r for r in results.rows if not known(r["find"])]
+    rows: list[Row] = [
+        r for r in results.rows if not known(r["find"]) and not any(known(value_of(r, end)) for end in ENDS)
+    ]
     ways = list(_ways([row for row in rows if row["framework"] in FUSIONS] or _as_horovod(rows)))
     chosen, wrong = [], []
     bases: dict[str, OneWorker | str] = {}

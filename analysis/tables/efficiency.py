@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.frames import series
-from analysis.frames.baseline import known
+from analysis.frames.baseline import known, same, value_of
 from analysis.frames.results import Results
 from analysis.tables import notes
 from analysis.tables.layout import Listing
@@ -61,7 +61,9 @@ def listing(results: Results) -> Listing | None:
 def name(recipe: Recipe, results: Results) -> str:
     """`resnet8 to accuracy=0.6`, with what else tells this study's recipes apart."""
     row = recipe.trained[0].row
-    keys = [key for key in results.series_keys if key in RECIPE_KEYS and key != "train_target"]
+    others = [other.trained[0].row for other in recipes(results) if other.model == recipe.model]
+    differing = (key for key in RECIPE_KEYS if any(not same(value_of(row, key), value_of(one, key)) for one in others))
+    keys = [key for key in differing if key != "train_target"]
     wire = [f"gradients in {row['allreduce']}"] if row["allreduce"] not in ("none", "fp32") else []
     return ", ".join([f"{recipe.model} to {recipe.target}", *series.words(row, keys), *wire])
 

@@ -57,6 +57,7 @@ class Recipe:
     target: str
     trained: tuple[Trained, ...]
     borrowed: tuple[Trained, ...]
+    needed: tuple[Needed, ...]
     samples: Mapping[int, LogEstimate]
     curve: Curve | str
 
@@ -114,7 +115,9 @@ def _recipe(at_home: Sequence[Trained], borrowed: Sequence[Trained], runs: pd.Da
             samples[batch] = estimate
     row = at_home[0].row
     curve = critical_batch.fit(needed)
-    return Recipe(str(row["model"]), str(runs.target.iloc[0]), tuple(at_home), tuple(borrowed), samples, curve)
+    return Recipe(
+        str(row["model"]), str(runs.target.iloc[0]), tuple(at_home), tuple(borrowed), tuple(needed), samples, curve
+    )
 
 
 def needed_by(runs: pd.DataFrame) -> list[Needed]:
