@@ -24,7 +24,7 @@ from analysis.frames.results import Results
 from analysis.report.origins import Origins
 from analysis.scaling import frame as scaling_table
 from analysis.statistics import allreduce_gain
-from analysis.tables import communication, efficiency, epochs, layout, memory, scaling, target, throughput
+from analysis.tables import communication, efficiency, epochs, layout, memory, scaling, target, target_pairs, throughput
 from analysis.tables import network as networks
 from analysis.tables import pipeline as pipelines
 from analysis.tables import reasons as why
@@ -107,10 +107,8 @@ def _kinds(read: Results) -> Iterator[tuple[str, Callable[[], Iterable[Made]]]]:
         yield f"speed of {model}", partial(_speeds, read, model)
         for kind, of_model in (("memory", memory), ("communication", communication)):
             yield f"{kind} of {model}", partial(_of_model, read, model, kind, of_model)
-    for name, whole in (
-        *(("pipeline", pipelines), ("epochs", epochs), ("target", target), ("efficiency", efficiency)),
-        ("network", networks),
-    ):
+    wholes = (("pipeline", pipelines), ("epochs", epochs), ("target", target), ("target-pairs", target_pairs))
+    for name, whole in (*wholes, ("efficiency", efficiency), ("network", networks)):
         yield name, partial(_whole, read, name, whole)
     yield "the why", lambda: _named(why.named(read), why_table.frames(read))
     yield "what comes next", lambda: _named(scaling.named(read), scaling_table.frames(read))

@@ -8,8 +8,8 @@ same: then the fewest worker-hours are the cheapest, in whatever currency.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from analysis.frames.baseline import known
 from analysis.frames.cache import once
@@ -62,22 +62,31 @@ def _recorded(results: Results) -> list[Cost]:
     return _all(results, None)
 
 
+def prices(results: Results) -> dict[str, tuple[float | None, str]]:
+    """Configuration -> the price of its worker-hour, as its machine file gave it; None with the reason."""
+    given = results.details.ranks.groupby("configuration").price_per_worker_hour.agg(["min", "max"])
+    return {str(name): _price(low, high) for name, low, high in given.itertuples(name=None)}
+
+
+def _price(low: Any, high: Any) -> tuple[float | None, str]:
+    if not known(high):
+        return None, NO_PRICE
+    if low != high:
+        return None, SEVERAL_PRICES
+    return (float(high), "") if high else (None, FREE)  # as of one's own machine: money then tells nothing apart
+
+
 def _all(results: Results, price: float | None) -> list[Cost]:
-    prices = results.details.ranks.groupby("configuration").price_per_worker_hour
-    price_range = {str(name): (low, high) for name, low, high in prices.agg(["min", "max"]).itertuples(name=None)}
+    given = prices(results) if price is None else {}
     rows = results.configurations
     fit = rows[(rows.n > 0) & ~rows.oversubscribed.fillna(False) & (rows.not_comparable.fillna("") == "")]
-    return [_cost(row, price, price_range) for row in as_rows(fit, ConfigurationRow)]
+    return [
+        _cost(row, *(given.get(str(row["configuration"]), (None, NO_PRICE)) if price is None else _price(price, price)))
+        for row in as_rows(fit, ConfigurationRow)
+    ]
 
 
-def _cost(row: ConfigurationRow, price: float | None, price_range: Mapping[str, tuple[float, float]]) -> Cost:
-    why = ""
-    if price is None:
-        low, high = price_range.get(str(row["configuration"]), (None, None))
-        price = None if high is None or not known(high) or low != high else float(high)
-        why = "" if price is not None else SEVERAL_PRICES if known(high) else NO_PRICE
-    if price == 0:  # as of one's own machine: money then tells nothing apart
-        price, why = None, FREE
+def _cost(row: ConfigurationRow, price: float | None, why: str) -> Cost:
     hours = int(row["workers"]) * SAMPLES / 3600
     speed, low, high = row["samples_per_second"], row["interval_low"], row["interval_high"]
     bounded = known(low) and low > 0

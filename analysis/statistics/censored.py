@@ -4,7 +4,8 @@
 
 Values are taken as log-normal. Where all are known that is Student's t on their logarithms. Of a censored one only its
 probability of being larger counts (Tobin, Econometrica 1958), and the interval is that of the profile likelihood, with
-Student's t in place of the normal quantile for so few values.
+Student's t in place of the normal quantile for so few values. A ratio may also be known only to be smaller: where what
+stands below the line was stopped.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, stats
 
-FEWEST = 2  # known values, below which nothing but a lower bound is claimed
+FEWEST = 2  # known values, below which no interval is claimed
 WIDEST = 50.0  # of a logarithm's interval, beyond which a side is open
 
 
@@ -31,27 +32,36 @@ class CensoredMean:
     high: float | None
 
 
-def censored_mean(known: Sequence[float], censored: Sequence[float]) -> CensoredMean:
-    """Of values that are known, and of those known to be larger than these. All are above 0."""
-    logs, bounds = np.log(np.asarray(known, dtype=float)), np.log(np.asarray(censored, dtype=float))
-    counts = len(logs), len(bounds)
+def censored_mean(
+    known: Sequence[float], larger: Sequence[float], smaller: Sequence[float] = (), *,
+    confidence: float = 0.95, least_spread: float = 0.0,
+) -> CensoredMean:  # fmt: skip
+    """Of values that are known, and of those known to be larger or smaller than these. All are above 0.
+
+    `least_spread`: standard deviation of a logarithm that is certain, such as that of rounding.
+    """
+    logs, above, below = (np.log(np.asarray(values, dtype=float)) for values in (known, larger, smaller))
+    counts = len(logs), len(above) + len(below)
     if len(logs) < FEWEST:
-        least = math.exp(min(logs)) if len(logs) and not len(bounds) else None
+        least = math.exp(min(logs)) if len(logs) and not counts[1] else None
         return CensoredMean(*counts, least, None, None)
-    if not len(bounds):
-        mean, half = float(logs.mean()), float(stats.sem(logs) * stats.t.ppf(0.975, len(logs) - 1))
+    quantile = float(stats.t.ppf(0.5 + confidence / 2, sum(counts) - 1))
+    if not counts[1]:
+        error = max(float(stats.sem(logs)), least_spread / math.sqrt(len(logs)))
+        mean, half = float(logs.mean()), error * quantile
         return CensoredMean(*counts, math.exp(mean), math.exp(mean - half), math.exp(mean + half))
-    start = float(np.concatenate([logs, bounds]).mean())
+    start, narrowest = float(np.concatenate([logs, above, below]).mean()), max(-6.0, math.log(least_spread or 1e-9))
 
     def cost(mean: float, log_sigma: float) -> float:
         sigma = math.exp(log_sigma)
-        return -float(stats.norm.logpdf(logs, mean, sigma).sum() + stats.norm.logsf(bounds, mean, sigma).sum())
+        censored = stats.norm.logsf(above, mean, sigma).sum() + stats.norm.logcdf(below, mean, sigma).sum()
+        return -float(stats.norm.logpdf(logs, mean, sigma).sum() + censored)
 
     def profile(mean: float) -> float:
-        return float(optimize.minimize_scalar(lambda s: cost(mean, s), bounds=(-6.0, 4.0), method="bounded").fun)
+        return float(optimize.minimize_scalar(lambda s: cost(mean, s), bounds=(narrowest, 4.0), method="bounded").fun)
 
-    best = optimize.minimize_scalar(profile, bounds=(start - 5, start + 10), method="bounded")
-    threshold = float(best.fun) + 0.5 * float(stats.t.ppf(0.975, sum(counts) - 1)) ** 2
+    best = optimize.minimize_scalar(profile, bounds=(start - 10, start + 10), method="bounded")
+    threshold = float(best.fun) + 0.5 * quantile**2
     low, high = (_crossing(profile, float(best.x), threshold, side) for side in (-1, 1))
     return CensoredMean(*counts, math.exp(best.x), low and math.exp(low), high and math.exp(high))
 

@@ -17,7 +17,7 @@ from analysis.text.number_formats import number
 from analysis.to_target import frame
 
 table = frame.table
-HEADER = ("configuration", "target", "reached", "seconds", "samples", "steps", "worker-hours")
+HEADER = ("configuration", "target", "reached", "seconds", "samples", "steps", "soonest", "worker-hours")
 
 
 def listing(results: Results) -> Listing | None:
@@ -25,23 +25,26 @@ def listing(results: Results) -> Listing | None:
     rows = table(results)
     if rows.empty:
         return None
+    priced = rows.money_to_target.notna().any()
     metrics = [name for name in METRICS if rows[f"test_{name}"].notna().any()]
     several = rows.model.nunique() > 1
     signs = {row["configuration"]: comparability.sign(row) for row in results.rows}
-    cells = [_cells(row, metrics, several, signs[row["configuration"]]) for row in rows.to_dict("records")]
+    cells = [_cells(row, metrics, several, priced, signs[row["configuration"]]) for row in rows.to_dict("records")]
+    costs = ("money", "cheapest") if priced else ("cheapest",)
     return Listing(
-        f"Training to a result ({results.heading})", (*HEADER, *(f"test {name}" for name in metrics)),
+        f"Training to a result ({results.heading})", (*HEADER, *costs, *(f"test {name}" for name in metrics)),
         tuple(cells), tuple(_lines(results, rows)),
     )  # fmt: skip
 
 
-def _cells(row: Mapping[Any, Any], metrics: list[str], several: bool, sign: str) -> tuple[str, ...]:
+def _cells(row: Mapping[Any, Any], metrics: list[str], several: bool, priced: bool, sign: str) -> tuple[str, ...]:
     model = f"{row['model']}, " if several else ""
     name = f"{model}{row['series']}, batch {row['global_batch']} {sign}".rstrip()
+    money = (_interval(row, "money_to_target"),) if priced else ()
     return (
         *(name, row["target"] or "none", f"{row['reached']} of {row['seeds']}"),
         *(_to_target(row, unit) for unit in frame.UNITS),
-        number(row["worker_hours_to_target"]) if known(row["worker_hours_to_target"]) else "",
+        *(row["soonest"], _interval(row, "worker_hours_to_target"), *money, row["cheapest"]),
         *(_interval(row, f"test_{metric}", 3) for metric in metrics),
     )
 
@@ -71,6 +74,9 @@ def _lines(results: Results, rows: pd.DataFrame) -> list[str]:
         "To the first evaluation on validation data at which the target was reached: geometric means over the seeds "
         "[95 % interval, log-normal]. A training that was stopped before counts as one that takes longer. Seconds are "
         "of training steps alone; evaluation and checkpoints are apart. Nothing is known between two evaluations.",
+        "Soonest and cheapest: tied is what is not shown to be slower, or dearer, than another (95 %, corrected for all "
+        "pairs of the study). One with a training that was stopped before is never the best, and not resolved unless "
+        f"it is slower all the same. {_cost(rows)}",
         "Test: the model at the end of each training, on the published test set, once; mean over the seeds [95 %].",
         f"Learning rates: {_rates(results)}.",
     ]
@@ -82,6 +88,14 @@ def _lines(results: Results, rows: pd.DataFrame) -> list[str]:
         )
     ours = results.configurations[results.configurations.configuration.isin(rows.configuration)]
     return [*comparability.sentences(ours), *lines, notes.source(results)]
+
+
+def _cost(rows: pd.DataFrame) -> str:
+    prices = rows.price_per_worker_hour
+    if prices.isna().all():
+        return "No price is set (price_per_worker_hour in a machine file): the fewest worker-hours are the cheapest."
+    some = "" if prices.notna().all() else ", but not of all: the fewest worker-hours are the cheapest"
+    return f"Money: worker-hours x the price of a machine file{some}."
 
 
 def _rates(results: Results) -> str:

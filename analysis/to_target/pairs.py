@@ -1,0 +1,134 @@
+"""Configurations that train the same in unlike ways, seed by seed: do they take the same steps, and what does each cost?
+
+    steps to target, of one seed    horovod 1,300    single 1,250    ->   ratio 1.04; geometric mean over the seeds
+
+Same model, global batch, precision and recipe; framework, workers, wire or loop differ. One seed is one initial model
+and one order of the data, so ratios are taken within a seed. Training in fp32 is chaotic: one rounding more, and a seed
+reaches the target some evaluations earlier or later. So that steps are equal is not what is seen when they hardly
+differ, but what an equivalence test shows (two one-sided tests: the 95 % interval of the ratio lies within the margin).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.frames.baseline import same, values_of
+from analysis.frames.configurations import KEYS
+from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
+from analysis.statistics.censored import CensoredMean, censored_mean
+from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_needed
+
+MARGIN = 1.10  # within which a ratio of steps, up or down, is of no account: docs/training.md says why
+FALSE_ALARMS = 0.05  # of studies in which nothing differs
+EQUAL, DIFFERS, NOT_RESOLVED, TOO_FEW = "equal", "differs", "not resolved", "too few seeds"
+WAYS = ("train_loop",)  # of training keys, that which is no part of the recipe
+RECIPE = (
+    *("model", "global_batch", "precision", "data", "image_size", "learning_rate"),
+    *(key for key in KEYS if key.startswith("train_") and key not in WAYS),
+)
+UNITS = ("steps", "seconds", "step_seconds")
+COLUMNS = (
+    *("model", "global_batch", "target", "configuration", "series", "reference", "reference_series"),
+    *("seeds", "both_reached", "one_reached"),
+    *(f"{unit}_ratio{bound}" for unit in UNITS for bound in ("", "_low", "_high")),
+    *("verdict", "seeds_needed"),
+)
+
+
+def table(results: Results) -> pd.DataFrame:
+    """COLUMNS: each configuration with a target against the reference of its recipe, the baseline where it is one.
+
+    Ratios are geometric means over the seeds that both have, with 95 % intervals. Where one of a pair was stopped
+    before the target, its ratio is known only to be larger or smaller, and counts so; where both were, it says nothing.
+    `verdict` is of the steps: EQUAL, DIFFERS (corrected for the number of pairs), NOT_RESOLVED, or TOO_FEW (fewer than
+    3 seeds say anything). `seeds_needed`: by the spread of those that both reached, for an interval of the margin.
+    """
+    trained = results.details.trained
+    of = {str(name): rows.set_index("seed") for name, rows in trained.groupby("configuration", sort=False)}
+    pairs = [(row, reference) for group in _groups(results, set(of)) for row, reference in _against(group, results)]
+    steps = evaluation_steps(results.details.evaluations)
+    rows = []
+    for row, reference in pairs:
+        names = str(row["configuration"]), str(reference["configuration"])
+        rows.append(_pair(row, reference, *(of[name] for name in names), steps.get(names[0], 0.0), len(pairs)))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def evaluation_steps(evaluations: pd.DataFrame) -> dict[str, float]:
+    """Configuration -> steps between two of its evaluations."""
+    return {
+        str(name): float(np.median(np.diff(np.unique([0.0, *rows.steps]))))
+        for name, rows in evaluations.groupby("configuration", sort=False)
+    }
+
+
+def _groups(results: Results, trained: set[str]) -> list[list[ConfigurationRow]]:
+    groups: dict[tuple[Any, ...], list[ConfigurationRow]] = {}
+    for row in sorted(results.rows, key=lambda row: row["series_order"]):
+        if row["configuration"] in trained and row["train_target"]:
+            groups.setdefault(tuple(map(_hashable, values_of(row, RECIPE))), []).append(row)
+    return list(groups.values())
+
+
+def _hashable(value: Any) -> Any:
+    return None if value is None or value != value else value
+
+
+def _against(group: list[ConfigurationRow], results: Results) -> list[tuple[ConfigurationRow, ConfigurationRow]]:
+    said = {key: value for key, value in (results.study.baseline or {}).items() if key in group[0]}
+    base = next((row for row in group if said and all(same(dict(row)[k], v) for k, v in said.items())), group[0])
+    return [(row, base) for row in group if row is not base]
+
+
+def _pair(
+    row: ConfigurationRow,
+    reference: ConfigurationRow,
+    ours: pd.DataFrame,
+    theirs: pd.DataFrame,
+    every: float,
+    pairs: int,
+) -> dict[str, Any]:
+    both = ours.join(theirs.add_suffix("_of_reference"), how="inner")
+    steps, seconds = _ratios(both, "steps"), _ratios(both, "seconds")
+    known, larger, smaller = steps
+    # Steps are those of an evaluation: a ratio of two is no surer than two roundings to that grid.
+    usual = float(both.target_steps.mean()) if len(known) else 1.0
+    rounding = every / usual / math.sqrt(6)
+    mean = censored_mean(*steps, least_spread=rounding)
+    wide = censored_mean(*steps, confidence=1 - FALSE_ALARMS / pairs, least_spread=rounding)
+    each = (both.train_seconds / both.steps) / (both.train_seconds_of_reference / both.steps_of_reference)
+    said = {"steps": mean, "seconds": censored_mean(*seconds), "step_seconds": censored_mean(each.to_list(), ())}
+    return {
+        **{key: row[key] for key in ("model", "global_batch", "configuration", "series")},
+        "target": row["train_target"], "reference": reference["configuration"], "reference_series": reference["series"],
+        "seeds": len(both), "both_reached": len(known), "one_reached": len(larger) + len(smaller),
+        **{f"{unit}_ratio{bound}": value for unit, of in said.items() for bound, value in _bounds(of).items()},
+        "verdict": verdict(mean, wide), "seeds_needed": repeats_needed(known, MARGIN - 1) if len(known) > 1 else None,
+    }  # fmt: skip
+
+
+def _ratios(both: pd.DataFrame, unit: str) -> tuple[list[float], list[float], list[float]]:
+    """(known, only known to be larger, only known to be smaller)."""
+    stopped = "train_seconds" if unit == "seconds" else unit
+    a, b = both[f"target_{unit}"], both[f"target_{unit}_of_reference"]
+    at_least_a, at_least_b = both[stopped], both[f"{stopped}_of_reference"]
+    known, larger, smaller = a.notna() & b.notna(), a.isna() & b.notna(), a.notna() & b.isna()
+    return (a / b)[known].to_list(), (at_least_a / b)[larger].to_list(), (a / at_least_b)[smaller].to_list()
+
+
+def verdict(mean: CensoredMean, wide: CensoredMean) -> str:
+    """Of a ratio and its 95 % interval, and the interval that is as much wider as there are pairs."""
+    if mean.low is None or mean.high is None or mean.known + mean.censored < FEWEST_REPEATS:
+        return TOO_FEW if mean.known + mean.censored < FEWEST_REPEATS else NOT_RESOLVED
+    if 1 / MARGIN <= mean.low and mean.high <= MARGIN:
+        return EQUAL
+    return DIFFERS if (wide.low or 0.0) > 1 or (wide.high or math.inf) < 1 else NOT_RESOLVED
+
+
+def _bounds(of: CensoredMean) -> dict[str, float | None]:
+    return {"": of.mean, "_low": of.low, "_high": of.high}

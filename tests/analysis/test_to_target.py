@@ -1,0 +1,131 @@
+"""The table of trainings to a target, and its pairs: planted truths, and by simulation how often they are called wrong."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from planted import Planted
+from planted_targets import Trained, plant_trained
+from simulations import Seen, times
+
+from analysis.statistics.censored import censored_mean
+from analysis.tables import target, target_pairs
+from analysis.tables.layout import markdown
+from analysis.to_target import frame, pairs, ties
+from analysis.to_target.ties import BEST, NOT_RESOLVED, SLOWER, TIED, TOO_FEW, Times
+
+ONE = Trained(Planted("single", "resnet8", 128), [1000, 1050, 950], step_seconds=0.10, price=0.5)
+DDP = Trained(Planted("torch_ddp", "resnet8", 64, 2, "fp32"), [1000, 1050, 950], step_seconds=0.06, price=0.5)
+MPI = Trained(Planted("mpi_allreduce", "resnet8", 64, 2, "fp32"), [2000, None, None], step_seconds=0.07, price=0.5)
+
+
+def test_cost_is_in_worker_hours_and_in_money(tmp_path: Path) -> None:
+    rows = frame.table(plant_trained(tmp_path, [ONE, DDP])).set_index("framework")
+    mean = math.prod((100.0, 105.0, 95.0)) ** (1 / 3)
+    assert rows.worker_hours_to_target["single"] == pytest.approx(mean / 3600)
+    assert rows.worker_hours_to_target["torch_ddp"] == pytest.approx(2 * 0.6 * mean / 3600)
+    assert rows.money_to_target["torch_ddp"] == pytest.approx(0.5 * 2 * 0.6 * mean / 3600)
+    assert rows.money_to_target_high["single"] == pytest.approx(0.5 * rows.seconds_to_target_high["single"] / 3600)
+    assert dict(rows.soonest) == {"single": SLOWER, "torch_ddp": BEST}
+    assert dict(rows.cheapest) == {"single": BEST, "torch_ddp": SLOWER}
+
+
+def test_a_dear_worker_makes_the_fewest_worker_hours_not_the_cheapest(tmp_path: Path) -> None:
+    rows = frame.table(plant_trained(tmp_path, [replace(ONE, price=2.0), DDP])).set_index("framework")
+    assert dict(rows.cheapest) == {"single": SLOWER, "torch_ddp": BEST}
+    unpriced = frame.table(plant_trained(tmp_path / "b", [replace(ONE, price=None), DDP])).set_index("framework")
+    assert dict(unpriced.cheapest) == {"single": BEST, "torch_ddp": SLOWER}
+    assert unpriced.money_to_target.isna()["single"]
+
+
+def test_what_never_reached_the_target_is_slower_or_not_resolved_and_never_dropped(tmp_path: Path) -> None:
+    early = replace(MPI, stopped=500)  # it might have been the soonest
+    late = replace(MPI, stopped=3_000)
+    for one, verdict in ((early, NOT_RESOLVED), (late, SLOWER)):
+        made = plant_trained(tmp_path / verdict, [ONE, DDP, one])
+        rows = frame.table(made).set_index("framework")
+        assert rows.soonest["mpi_allreduce"] == verdict and rows.reached["mpi_allreduce"] == 1
+        shown = markdown(target.listing(made))
+        assert "| too few | too few | too few |" in shown and f"| {verdict} |" in shown
+    assert "1 of 3" in shown and "a machine file" in shown
+
+
+def test_no_price_is_said(tmp_path: Path) -> None:
+    shown = markdown(target.listing(plant_trained(tmp_path, [replace(ONE, price=None)])))
+    assert "No price is set" in shown and "money" not in shown
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "verdict"),
+    [
+        ([1010] * 12, [1000] * 12, pairs.EQUAL),
+        ([1500, 1450, 1550, 1480, 1530], [1000, 1050, 950, 1000, 1000], pairs.DIFFERS),
+        ([1300, 900, 1000], [1000, 1100, 900], pairs.NOT_RESOLVED),
+        ([1000, 1000], [1000, 1000], pairs.TOO_FEW),
+        ([None] * 3, [1000] * 3, pairs.NOT_RESOLVED),
+        ([400] * 3, [400] * 3, pairs.NOT_RESOLVED),  # three that are alike to the nearest 50 steps show little
+        ([1600, 1700, 1650, 1620, None], [1000, 1000, 1050, 1000, 1000], pairs.DIFFERS),
+    ],
+)
+def test_steps_are_equal_only_by_equivalence(tmp_path: Path, ours, theirs, verdict: str) -> None:
+    made = plant_trained(tmp_path, [replace(ONE, steps=theirs), replace(DDP, steps=ours, stopped=1_800)])
+    (row,) = pairs.table(made).to_dict("records")
+    assert row["verdict"] == verdict
+    assert (row["configuration"], row["reference"]) == (DDP.configuration, ONE.configuration)
+    assert row["step_seconds_ratio"] == pytest.approx(0.6)
+    assert row["both_reached"] + row["one_reached"] == len(ours)
+
+
+def test_pairs_are_of_one_recipe_and_global_batch(tmp_path: Path) -> None:
+    other_batch = replace(DDP, of=replace(DDP.of, batch_per_worker=128))
+    other_rate = replace(DDP, of=replace(DDP.of, keys=(("learning_rate", 0.1),)))
+    other_precision = replace(DDP, of=replace(DDP.of, keys=(("precision", "bf16"),)))
+    made = plant_trained(tmp_path, [ONE, DDP, other_batch, other_rate, other_precision])
+    assert list(pairs.table(made).configuration) == [DDP.configuration]
+    shown = markdown(target_pairs.listing(made))
+    assert "3 of 3" in shown and "| 0.60 [0.60, 0.60] | 0.60 [0.60, 0.60] |" in shown
+
+
+def test_seeds_are_paired_and_not_only_means(tmp_path: Path) -> None:
+    """Seeds that differ by a factor of four, with one ratio in all of them."""
+    seeds = [500, 1000, 2000, 1500, 700, 900]
+    made = plant_trained(tmp_path, [replace(ONE, steps=seeds), replace(DDP, steps=[round(1.02 * n) for n in seeds])])
+    (row,) = pairs.table(made).to_dict("records")
+    assert row["steps_ratio"] == pytest.approx(1.02, abs=0.001) and row["verdict"] == pairs.EQUAL
+
+
+def test_a_ratio_known_only_to_be_smaller_is_the_inverse_of_one_known_only_to_be_larger() -> None:
+    known, bounds = [1.0, 1.2, 0.9], [1.3, 1.1]
+    larger = censored_mean(known, bounds)
+    smaller = censored_mean([1 / one for one in known], (), [1 / one for one in bounds])
+    assert smaller.mean == pytest.approx(1 / larger.mean, rel=1e-4)
+    assert smaller.low == pytest.approx(1 / larger.high, rel=1e-3)
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+@pytest.mark.parametrize("stopped", [0.0, 0.3])
+def test_equal_configurations_are_called_slower_in_at_most_5_percent_of_studies(seeds: int, stopped: float) -> None:
+    """8 configurations whose seeds spread by 20 %; in half of them a share of the seeds is stopped early."""
+    random, wrong, of = np.random.default_rng(seeds), 0, times(200, 4_000)
+    limit = math.exp(0.2 * -0.5244) if stopped else math.inf  # what 30 % of values are below; 70 % are stopped
+    for _ in range(of):
+        values = np.exp(0.2 * random.standard_normal((8, seeds)))
+        group = {}
+        for index, row in enumerate(values):
+            most = limit if stopped and index % 2 else math.inf
+            group[str(index)] = Times(row[row <= most].tolist(), [most] * int((row > most).sum()))
+        wrong += SLOWER in ties.verdicts([group]).values()
+    seen = Seen(wrong, of)
+    print(f"{seeds} seeds, {'stopped early' if stopped else 'none stopped'}: any called slower in {seen}")
+    assert seen.keeps(most=0.05)
+
+
+def test_what_is_slower_by_far_is_found() -> None:
+    quick, slow = Times([10.0, 11.0, 9.5]), Times([20.0, 21.0, 19.0])
+    assert ties.verdicts([{"a": quick, "b": slow}]) == {"a": BEST, "b": SLOWER}
+    assert ties.verdicts([{"a": quick, "b": Times([10.2, 10.8, 9.6])}]) == {"a": BEST, "b": TIED}
+    assert ties.verdicts([{"a": Times([10.0]), "b": slow}]) == {"a": TOO_FEW, "b": BEST}
