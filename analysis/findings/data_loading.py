@@ -8,6 +8,7 @@ F28  a baseline that waited for data most of its time, and so made "1.93x"
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import fmean
 
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
@@ -23,15 +24,20 @@ def loader_limits(evidence: Evidence) -> Iterator[Finding]:
     yield from _unlike_cores(evidence)
 
 
-def share(row: Row) -> float | None:
-    """Of an instrumented step, what went into getting its batch; None where that is not known."""
+def share(evidence: Evidence, row: Row) -> float | None:
+    """Of an instrumented step, or of trainings to a result, what went into getting batches; None where that is not
+    known."""
     seconds = phase_seconds(row)
     whole = sum(seconds.values())
-    return seconds["data"] / whole if "data" in seconds and whole > 0 else None
+    if "data" in seconds and whole > 0:
+        return seconds["data"] / whole
+    trained = [rank.data_share for ranks in evidence.fact(row, "training") for rank in ranks]
+    known = [at for at in trained if at is not None]
+    return fmean(known) if known else None
 
 
 def _loader_bound(evidence: Evidence) -> Iterator[Finding]:
-    shares = ((str(row["configuration"]), share(row)) for row in evidence.rows)
+    shares = ((str(row["configuration"]), share(evidence, row)) for row in evidence.rows)
     slow = {name: at for name, at in shares if at is not None and at > MOST + 1e-9}
     bound = [row for row in evidence.rows if row["configuration"] in slow]
     held = [(row, base) for row, base in evidence.pairs if base["configuration"] in slow]

@@ -5,6 +5,8 @@
     F23  strategies compared by accuracy at 1280 and 8192 samples a step, at one rate
 
 For a speed it does not matter, so of timed runs it is a note. Of runs that were trained to a result it decides it.
+There the reverse is found too: a rate that was multiplied by the workers although the global batch is the same. A
+rule that scales the rate with the global batch is the remedy: other batches then have other rates, the same batch one.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from collections.abc import Iterator
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
 from analysis.findings.finding import DOUBT, NOTE, WRONG, Finding, Row
-from analysis.frames.baseline import known
+from analysis.frames.baseline import known, values_of
+from analysis.to_target.pairs import RECIPE
 
 TIMED = "Samples per second do not depend on it; compare no losses and no accuracies."
 TRAINED = "Scale the rate with the batch, or hold the global batch."
@@ -24,6 +27,7 @@ def unequal_steps(evidence: Evidence) -> Iterator[Finding]:
     rated = [(row, set(evidence.fact(row, "learning_rate"))) for row in evidence.rows]
     rows = [(row, rates.pop()) for row, rates in rated if len(rates) == 1]
     yield from _with_workers(evidence, rows)
+    yield from _other_rates(evidence, rows)
     yield from _between_strategies(evidence, rows)
 
 
@@ -48,6 +52,21 @@ def _with_workers(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterato
         )
         text += TRAINED if trained else TIMED
         yield finding.about(flaw, "More samples a step, the same learning rate", text, severity, concerned)
+
+
+def _other_rates(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterator[Finding]:
+    """Of runs whose results are compared: one recipe and global batch, and unlike rates all the same."""
+    rates = {row["configuration"]: rate for row, rate in rated}
+    rows = _trained(evidence, [row for row, _ in rated])
+    for ours in grouped(rows, lambda row: tuple(map(str, values_of(row, RECIPE)))).values():
+        by_rate = grouped(ours, lambda row: f"{rates[row['configuration']]:.6g}")
+        if len(by_rate) > 1:
+            each = "; ".join(f"{rate} in {finding.named(of)}" for rate, of in by_rate.items())
+            text = (
+                f"One recipe at one global batch was trained at unlike learning rates: {each}. What multiplies the "
+                "rate by workers trains something else; take it out."
+            )
+            yield finding.about("F19", "The learning rate changes with the workers", text, WRONG, ours)
 
 
 def _between_strategies(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterator[Finding]:

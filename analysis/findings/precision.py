@@ -31,11 +31,16 @@ def mixed_precisions(evidence: Evidence) -> Iterator[Finding]:
     seen = set()
     for (model, workers), rows in grouped(evidence.rows, lambda row: (str(row["model"]), row["workers"])).items():
         for key in TITLES:
-            if (model, key) not in seen and (mixed := _unlike(rows, key, model, int(workers))):
+            on = finding.count(int(workers), "worker")
+            if (model, key) not in seen and (mixed := _unlike(rows, key, f"{model} on {on}")):
                 seen.add((model, key))
                 yield mixed
         if (model, MEANINGS) not in seen and (mixed := _two_meanings(rows, model, int(workers))):
             seen.add((model, MEANINGS))
+            yield mixed
+    trained = [row for row in evidence.rows if any(evidence.fact(row, "training"))]
+    for model, rows in grouped(trained, lambda row: str(row["model"])).items():
+        if (model, "precision") not in seen and (mixed := _unlike(rows, "precision", f"{model}, trained to a result,")):
             yield mixed
 
 
@@ -68,7 +73,7 @@ def _sends(row: Row) -> bool:
     return str(row["allreduce"]) in NARROW and not _computes(row)
 
 
-def _unlike(rows: list[Row], key: str, model: str, workers: int) -> Finding | None:
+def _unlike(rows: list[Row], key: str, of: str) -> Finding | None:
     """Two frameworks that share no value of this key."""
     had = {
         name: {value for row in of for value in map(str, values_of(row, [key])) if value != "none"}
@@ -81,7 +86,7 @@ def _unlike(rows: list[Row], key: str, model: str, workers: int) -> Finding | No
     names = sorted({name for pair in apart for name in pair})
     each = "; ".join(f"{name} in {' and '.join(sorted(had[name]))}" for name in names)
     text = (
-        f"With {model} on {finding.count(workers, 'worker')} frameworks {does} unlike precisions, so their difference "
+        f"With {of} frameworks {does} unlike precisions, so their difference "
         f"is one of precision, whatever else it is: {each}. Run them in one that they have in common."
     )
     return finding.about(flaw, title, text, WRONG, [row for row in rows if row["framework"] in names])

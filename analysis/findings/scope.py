@@ -43,7 +43,7 @@ def _several_batches(evidence: Evidence) -> bool:
 
 
 def _instrumented(evidence: Evidence) -> bool:
-    return any(share(row) is not None for row in evidence.rows)
+    return any(share(evidence, row) is not None for row in evidence.rows)
 
 
 NEEDED: tuple[tuple[tuple[str, ...], Callable[[Evidence], bool], str], ...] = (

@@ -7,7 +7,8 @@ F23 unlike steps (optimizer_steps.py)  F25 every epoch in one order    F27 a par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence
@@ -87,14 +88,16 @@ def _one_order(ranks: tuple[Training, ...]) -> str:
 
 
 def _unreduced(ranks: tuple[Training, ...]) -> str:
-    for rank in ranks:
-        size = sum(rank.splits.get(str(rank.evaluated.get("split")), {}).values())
-        samples = rank.evaluated.get("samples")
-        if isinstance(samples, int) and samples < size:
-            return f"Figures are over {samples:,} of the {size:,} samples of the {rank.evaluated['split']} set"
-    claimed = [{k: v for k, v in rank.evaluated.items() if k not in ("split", "samples")} for rank in ranks]
-    if any(other != claimed[0] for other in claimed[1:]):
-        return "Ranks claim unlike figures of one evaluation: they were not reduced over the ranks"
+    for what in ("evaluated", "validated"):
+        claims: list[Mapping[str, Any]] = [getattr(rank, what) for rank in ranks]
+        for rank, claim in zip(ranks, claims, strict=True):
+            size = sum(rank.splits.get(str(claim.get("split")), {}).values())
+            samples = claim.get("samples")
+            if isinstance(samples, int | float) and size and samples != size:
+                return f"Figures are over {samples:,.0f} of the {size:,} samples of the {claim['split']} set"
+        figures = [repr({k: v for k, v in claim.items() if k not in ("split", "samples")}) for claim in claims]
+        if len(set(figures)) > 1:
+            return "Ranks claim unlike figures of one evaluation: they were not reduced over the ranks"
     return ""
 
 

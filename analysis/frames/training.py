@@ -27,6 +27,8 @@ class Training:
     resumed_layout: str = ""  # of the checkpoint that it went on from
     orders: tuple[str, ...] = ()  # a digest of the samples of each epoch, in the order in which this rank read them
     evaluated: Mapping[str, Any] = field(default_factory=dict)  # "split", "samples", and the figures that are claimed
+    validated: Mapping[str, Any] = field(default_factory=dict)  # likewise, of the last evaluation of the training
+    data_share: float | None = None  # of the seconds of training, until the host had its batches
     shown_maps: Mapping[str, str] = field(default_factory=dict)  # of class activation: whose "channels", which "class"
 
     @classmethod
@@ -42,8 +44,15 @@ class Training:
             *(selected, layout, resumed),
             tuple(printable(str(order)) for order in _list(training, "orders")),
             {printable(name): value for name, value in _map(training, "evaluated")},
+            {printable(name): value for name, value in _map(training, "validated")},
+            _data_share(training),
             {printable(name): printable(str(value)) for name, value in _map(training, "shown_maps")},
         )
+
+
+def _data_share(training: Mapping[str, Any]) -> float | None:
+    seconds = float(dict(_map(training, "seconds")).get("train", 0.0))
+    return float(training["data_seconds"]) / seconds if "data_seconds" in training and seconds > 0 else None
 
 
 def _list(training: Mapping[str, Any], key: str) -> list[Any]:

@@ -25,7 +25,7 @@ def listing(results: Results) -> Listing | None:
     rows = table(results)
     if rows.empty:
         return None
-    priced = rows.money_to_target.notna().any()
+    priced = bool(rows.money_to_target.notna().any())
     metrics = [name for name in METRICS if rows[f"test_{name}"].notna().any()]
     several = rows.model.nunique() > 1
     signs = {row["configuration"]: comparability.sign(row) for row in results.rows}
@@ -74,9 +74,9 @@ def _lines(results: Results, rows: pd.DataFrame) -> list[str]:
         "To the first evaluation on validation data at which the target was reached: geometric means over the seeds "
         "[95 % interval, log-normal]. A training that was stopped before counts as one that takes longer. Seconds are "
         "of training steps alone; evaluation and checkpoints are apart. Nothing is known between two evaluations.",
-        "Soonest and cheapest: tied is what is not shown to be slower, or dearer, than another (95 %, corrected for all "
-        "pairs of the study). One with a training that was stopped before is never the best, and not resolved unless "
-        f"it is slower all the same. {_cost(rows)}",
+        "Soonest and cheapest: tied is what is not shown to be slower, or dearer, than another (95 %, corrected for "
+        "all pairs of the study). One with a training that was stopped before is never the best, and not resolved "
+        f"unless it is slower all the same. {_cost(rows)}",
         "Test: the model at the end of each training, on the published test set, once; mean over the seeds [95 %].",
         f"Learning rates: {_rates(results)}.",
     ]

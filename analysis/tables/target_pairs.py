@@ -1,4 +1,4 @@
-"""The table of configurations that train the same in unlike ways, seed by seed: equal steps, and what each step costs."""
+"""The table of configurations that train the same in unlike ways, by seed: equal steps, and what each step costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations that train the same in unlike ways, seed by seed: do they take the same steps, and what does each cost?
+"""Configurations that train the same in unlike ways, by seed: do they take the same steps, and what does each cost?
 
     steps to target, of one seed    horovod 1,300    single 1,250    ->   ratio 1.04; geometric mean over the seeds
 
@@ -54,8 +54,8 @@ def table(results: Results) -> pd.DataFrame:
     steps = evaluation_steps(results.details.evaluations)
     rows = []
     for row, reference in pairs:
-        names = str(row["configuration"]), str(reference["configuration"])
-        rows.append(_pair(row, reference, *(of[name] for name in names), steps.get(names[0], 0.0), len(pairs)))
+        ours, theirs = str(row["configuration"]), str(reference["configuration"])
+        rows.append(_pair(row, reference, of[ours], of[theirs], steps.get(ours, 0.0), len(pairs)))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -125,7 +125,7 @@ def verdict(mean: CensoredMean, wide: CensoredMean) -> str:
     """Of a ratio and its 95 % interval, and the interval that is as much wider as there are pairs."""
     if mean.low is None or mean.high is None or mean.known + mean.censored < FEWEST_REPEATS:
         return TOO_FEW if mean.known + mean.censored < FEWEST_REPEATS else NOT_RESOLVED
-    if 1 / MARGIN <= mean.low and mean.high <= MARGIN:
+    if mean.low >= 1 / MARGIN and mean.high <= MARGIN:
         return EQUAL
     return DIFFERS if (wide.low or 0.0) > 1 or (wide.high or math.inf) < 1 else NOT_RESOLVED
 

@@ -19,7 +19,7 @@ from scaling_study.targets import logs
 from scaling_study.trial import Trial
 
 Row = Mapping[str, Any]
-BY = ("steps", "samples", "epoch", "seconds", "all_seconds")  # of a row: how far it is; the rest are its figures
+BY = ("steps", "samples", "epoch", "seconds", "all_seconds", "loss_steps")  # of a row: how far it is
 SIGNS = ("steps", "resumed", "lost_steps")  # of how far it is: a run that is killed leaves them to the next
 PROJECT = "scaling-study"
 

@@ -24,6 +24,7 @@ from scaling_study.records import store
 from scaling_study.records.store import RankReport
 from scaling_study.study.training import no_native_loop
 from scaling_study.targets import better
+from scaling_study.train import facts
 from scaling_study.train.checkpoints import Checkpoints, layout_of
 from scaling_study.train.evaluate import evaluate
 from scaling_study.train.log import SIGNS, Log, last_sign
@@ -58,6 +59,7 @@ class Progress:
     resumed: int = 0
     lost_steps: int = 0  # made since a checkpoint that was gone on from
     noise: dict[str, Any] = field(default_factory=dict)  # of gradients (noise.py)
+    data_seconds: float = 0.0  # of the training's, until the host had its batches
 
 
 class Loop:
@@ -77,6 +79,7 @@ class Loop:
         self.losses: list[torch.Tensor] = []  # since the last evaluation, on the device
         self.orders, self.reading = list[str](), hashlib.sha256()  # of whole epochs, and of the one that is read
         self.layout = layout_of(training.whole() if training.whole else workload.model)
+        self.resumed_layout, self.validated = "", dict[str, float]()  # the latter by the last evaluation
         self.console, self.log = Console(trial, with_backend(ranks, training), workload), Log(folder, ranks.rank, trial)
         state = training.state or Replicated(workload.model, training.optimizer)
         self.checkpoints = Checkpoints(folder, state, trial, self.layout, ranks) if folder else None
@@ -141,7 +144,10 @@ class Loop:
                 factor = self.recipe.rate(self.progress.steps)
                 for group, rate in zip(optimizer.param_groups, self.rates, strict=True):
                     group["lr"] = rate * factor
-            loss = self.noise.step(next(batches), self.progress.steps + 1)
+            fetching = time.perf_counter()
+            batch = next(batches)
+            self.progress.data_seconds += time.perf_counter() - fetching
+            loss = self.noise.step(batch, self.progress.steps + 1)
             if loss is not None:
                 self.losses.append(loss)
             self.progress.steps += 1
@@ -155,7 +161,7 @@ class Loop:
         self.progress.seconds["train"] += sum(seconds)
         self.noise.settle(self.step_seconds, self.recipe)
         if self.progress.steps == len(seconds):
-            self.progress.loss_first = finite(self.mean_loss(self.losses[:1]))
+            self.progress.loss_first = finite(self.mean_loss(self.losses[:1])[0])
         left = self.recipe.steps and (self.recipe.steps - self.progress.steps) * sum(seconds) / len(seconds)
         last = self.progress.rows[-1] if self.progress.rows else {}
         self.log.progress(
@@ -184,15 +190,16 @@ class Loop:
 
     def row(self, scores: dict[str, float]) -> None:
         """Log an evaluation with these figures of the validation split; called by all ranks."""
-        train_loss = self.mean_loss(self.losses)
+        train_loss, loss_steps = self.mean_loss(self.losses)
         self.losses.clear()
-        self.progress.noise = self.noise.record()
+        self.validated, self.progress.noise = scores, self.noise.record()
         row = {
             "steps": self.progress.steps, "samples": self.progress.steps * self.trial.global_batch,
             "epoch": self.progress.steps / self.recipe.steps_per_epoch,
             "seconds": self.progress.seconds["train"], "all_seconds": sum(self.progress.seconds.values()),
             "learning_rate": self.rates[0] * self.recipe.rate(self.progress.steps - 1),  # of the last step
-            "train_loss": train_loss, **{name: value for name, value in scores.items() if name != "samples"},
+            "train_loss": train_loss, "loss_steps": loss_steps,
+            **{name: value for name, value in scores.items() if name != "samples"},
         }  # fmt: skip
         self.progress.rows.append(row)
         value = row.get(self.recipe.metric)
@@ -202,11 +209,12 @@ class Loop:
         self.log.print(f"Epoch {row['epoch']:.2f}, {row['seconds']:.1f} s: training loss {row['train_loss']:.4f}, "
                        f"validation {shown(scores) or 'none'}")  # fmt: skip
 
-    def mean_loss(self, losses: Sequence[torch.Tensor]) -> float:
-        """Over the ranks that have any: of a pipeline those with its last stage. Called by all."""
+    def mean_loss(self, losses: Sequence[torch.Tensor]) -> tuple[float, int]:
+        """(their mean, the steps of a rank that it is over), of the ranks that have any: of a pipeline those with its
+        last stage. Called by all."""
         own = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
-        loss_sum, count = self.ranks.total([own, float(len(losses))])
-        return loss_sum / count
+        loss_sum, count, ranks = self.ranks.total([own, float(len(losses)), float(bool(losses))])
+        return loss_sum / count, round(count / ranks)
 
     def scored(self, split: str) -> dict[str, float]:
         forward = self.training.whole() if self.training.whole else self.training.forward
@@ -260,7 +268,7 @@ class Loop:
         before, latest = last_sign(self.folder), self.checkpoints.latest()
         if latest:
             path, saved = latest
-            self.step_seconds = self.checkpoints.load(path)
+            self.step_seconds, self.resumed_layout = self.checkpoints.load(path), saved["about"]["weights"]
             self.progress = Progress(**saved["progress"])
             self.noise.go_on(self.progress.noise)
             if self.training.scaler and saved["scaler"]:
@@ -281,26 +289,24 @@ class Loop:
 
     def report(self, began: float, quiet: QuietMeter, ended: str, test: dict[str, float]) -> RankReport:
         """As the clock's, without what only it measures; `training` has what came of it (docs/record.md)."""
-        progress, optimizer = self.progress, self.training.optimizer
+        progress = self.progress
         reached = progress.rows[-1] if ended == "target" else None
-        groups = [
-            {"name": str(number), "parameters": sum(p.numel() for p in group["params"]), "learning_rate": rate}
-            for number, (group, rate) in enumerate(zip(optimizer.param_groups, self.rates, strict=True))
-        ]
         training = {
             "loop": "native" if self.native else "ours", "ended_by": ended,
             "target": self.trial.train_target or "", "reached": reached, "rows": progress.rows,
             "best_step": progress.best_step, "seconds": progress.seconds, "steps": progress.steps,
             "resumed": progress.resumed, "lost_steps": progress.lost_steps,
-            "groups": groups, "logged_loss": "interval", "splits": self.held_out.published,
+            "groups": facts.groups(self.training.optimizer, self.rates, self.workload.model),
+            "logged_loss": facts.logged_loss(progress.rows), "splits": self.held_out.published,
             "in_both": self.held_out.in_both, "selected_on": "validation" if self.validates else "",
-            "layout": self.layout, "resumed_layout": self.layout if progress.resumed else "",
+            "layout": self.layout, "resumed_layout": self.resumed_layout, "data_seconds": progress.data_seconds,
             "noise": progress.noise,
             "orders": self.orders, "evaluated": {"split": "test", **test},
+            "validated": {"split": "validation", **self.validated} if self.validated else {},
         }  # fmt: skip
         warm = min(WARMUP_STEPS, len(self.step_seconds) // 2)
         return RankReport(
-            **described(self.training, self.trial, self.ranks), first_step_at=began,
+            **{**described(self.training, self.trial, self.ranks), "learning_rate": self.rates[0]}, first_step_at=began,
             warmup_seconds=self.step_seconds[:warm], step_seconds=self.step_seconds[warm:],
             samples_seen=(len(self.step_seconds) - warm) * self.workload.samples_per_step,
             tokens_seen=None, phases=None, allreduce_bytes=None, communication_bytes={}, peak_memory_bytes=None,

@@ -5,7 +5,8 @@ published training set --stratified--> train | validation          published tes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -55,6 +56,8 @@ def trained_images(
     share = VALIDATION if trial.train_validation is None else trial.train_validation
     ids, held_out = stratified(train[1], share)
     order, kind = Order(ids, trial, ranks), trial.train_augmentation or "none"
+    published, tested = digests(train[0]), digests(test[0])
+    shared = in_both({"train": published[ids], "validation": published[held_out], "test": tested})
     if ranks.device.type == "cuda":  # all of them once, and no copy in the step
         train, test = ((images.to(ranks.device), labels.to(ranks.device)) for images, labels in (train, test))
 
@@ -76,10 +79,24 @@ def trained_images(
             metrics=lambda: classification(ranks.device),
             update=lambda metrics, model, batch, real: score(metrics, model, batch, real, ranks, trial),
             published={split: {"test" if split == "test" else "train": size} for split, size in sizes.items() if size},
-            in_both={"train/validation": len(set(ids.tolist()) & set(held_out.tolist()))},
+            in_both=shared,
         ),
         order.steps,
     )
+
+
+def digests(images: torch.Tensor) -> torch.Tensor:
+    """(n,) int64 of (n, ...): equal where images are, byte for byte. Half a second for CIFAR-10's 60,000."""
+    return torch.tensor([hash(image.tobytes()) for image in images.numpy()], dtype=torch.int64)
+
+
+def in_both(splits: Mapping[str, torch.Tensor]) -> dict[str, int]:
+    """`{"train/validation": 0, ...}`: how many images of the latter are in the former too, by their digests.
+
+    Counted, not claimed: no split of a study may hold what another is judged by.
+    """
+    pairs = itertools.combinations(splits, 2)
+    return {f"{a}/{b}": int(torch.isin(splits[b], splits[a]).sum()) for a, b in pairs}
 
 
 def classification(device: torch.device) -> Metrics:

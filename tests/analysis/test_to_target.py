@@ -1,4 +1,4 @@
-"""The table of trainings to a target, and its pairs: planted truths, and by simulation how often they are called wrong."""
+"""Trainings to a target, and pairs of them: planted truths, and by simulation how often they are called wrong."""
 
 from __future__ import annotations
 

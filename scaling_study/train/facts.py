@@ -1,0 +1,30 @@
+"""What a training says of itself so that flaws of published ones can be seen in it (docs/flaws.md).       [torch]"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+FROZEN = "asks for no gradient"
+
+
+def groups(optimizer: torch.optim.Optimizer, rates: Sequence[float], model: nn.Module) -> list[dict[str, Any]]:
+    """Of weights, each at one of `rates`; what is frozen at a rate of 0 (F11)."""
+    found = [
+        {"name": str(number), "parameters": sum(p.numel() for p in group["params"]), "learning_rate": rate}
+        for number, (group, rate) in enumerate(zip(optimizer.param_groups, rates, strict=True))
+    ]
+    still = sum(p.numel() for p in model.parameters() if not p.requires_grad)
+    return [*found, {"name": FROZEN, "parameters": still, "learning_rate": 0.0}] if still else found
+
+
+def logged_loss(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the training loss of every row is the mean over: each step since the row before it, or fewer (F12)."""
+    before = [0, *(row["steps"] for row in rows)]
+    for start, row in zip(before, rows, strict=False):
+        if (averaged := row.get("loss_steps", 0)) < row["steps"] - start:
+            return f"last {averaged} of {row['steps'] - start} batches"
+    return "interval"
