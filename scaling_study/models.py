@@ -49,6 +49,10 @@ _IFORMER = Model(
     "scaling_study.workloads.iformer", "images", ("torchvision",), IMAGE_KEYS, gate={"image_size": 64},
     smooth=SMOOTH_IMAGES, also=("cifar10",),
 )  # fmt: skip
+_VIT = Model(
+    "scaling_study.workloads.vit_small_dataset", "cifar10", ("torchvision",), ("image_size",),
+    gate={"model": "vit_small_dataset_tiny"}, metrics=("accuracy", "loss"),
+)  # fmt: skip
 
 OURS: Mapping[str, Model] = {
     "resnet8": _IMAGES,
@@ -66,6 +70,8 @@ OURS: Mapping[str, Model] = {
     ),
     "gpt2": _GPT2,
     "gpt2_tiny": _GPT2,
+    "vit_small_dataset": _VIT,
+    "vit_small_dataset_tiny": _VIT,
     "iformer_small": _IFORMER,
     "iformer_tiny": _IFORMER,
 }

@@ -43,7 +43,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         with autocast(ranks.device, trial.precision):
             return F.cross_entropy(model(images), labels, label_smoothing=trial.train_label_smoothing or 0.0)
 
-    data = image_data(trial, ranks, lambda batch: _shaped(batch, trial.image_size, layout, dtype))
+    data = image_data(trial, ranks, lambda batch: laid_out(batch, trial.image_size, layout, dtype))
     return Workload(
         model=model,
         loss=loss,
@@ -176,7 +176,8 @@ def synthetic(trial: Trial, ranks: Ranks) -> Callable[[torch.Tensor], Batch]:
     return lambda ids: resident
 
 
-def _shaped(batch: Batch, side: int | None, layout: torch.memory_format, dtype: torch.dtype) -> Batch:
+def laid_out(batch: Batch, side: int | None, layout: torch.memory_format, dtype: torch.dtype) -> Batch:
+    """A batch of images of any size as a model is to see them; `side` in pixels, None: as they are."""
     images, labels = batch
     if side and images.shape[-1] != side:
         images = F.interpolate(images, size=(side, side), mode="bilinear", antialias=False)

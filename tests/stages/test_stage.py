@@ -17,7 +17,7 @@ from scaling_study.stages.timing import layer_seconds
 from scaling_study.trial import Trial
 
 CPU = torch.device("cpu")
-MODELS = ("resnet8", "albert_tiny", "transformer_lm", "iformer_tiny")
+MODELS = ("resnet8", "albert_tiny", "transformer_lm", "iformer_tiny", "vit_small_dataset_tiny")
 
 
 def trial(model: str, **keys: object) -> Trial:

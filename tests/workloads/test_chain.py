@@ -18,6 +18,7 @@ INSTALLED = [
     for name, model in OURS.items()
     if all(map(importlib.util.find_spec, model.needs)) and not name.startswith("iformer")  # it has a test of its own
 ]
+OTHER_PRECISIONS = ("resnet8", "albert_tiny", "transformer_lm", "vit_small_dataset_tiny")
 CPU = torch.device("cpu")
 
 
@@ -49,7 +50,7 @@ def trained(model, loss: torch.Tensor) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     ("model", "precision"),
     [(model, "fp32") for model in INSTALLED]
-    + [(m, p) for m in ("resnet8", "albert_tiny", "transformer_lm") if m in INSTALLED for p in ("bf16", "fp64")],
+    + [(m, p) for m in OTHER_PRECISIONS if m in INSTALLED for p in ("bf16", "fp64")],
 )
 def test_the_chain_computes_what_the_model_computes(model, precision):
     workload = loaded(model, precision)
@@ -82,6 +83,7 @@ def test_every_parameter_and_buffer_is_in_a_layer(model):
         ("mlp_wide", "layer0 layer1 layer2 layer3 layer4 head"),
         ("albert_tiny", "embeddings layer.0 layer.1 head"),
         ("transformer_lm", "embedding layers.0 layers.1 decoder"),
+        ("vit_small_dataset_tiny", "embedding block1 block2 head"),
     ],
 )
 def test_layers_have_names_that_a_person_recognises(model, names):

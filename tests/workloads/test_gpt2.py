@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, replace
 from pathlib import Path
 
-import forked
+import gated
 import numpy as np
 import pytest
 import torch
 
 from scaling_study import datasets
-from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.launch import launchers
-from scaling_study.machine import installed
-from scaling_study.ranks import Ranks, as_pipelined
-from scaling_study.records import store
+from scaling_study.ranks import Ranks
 from scaling_study.settings import CHECKOUT
-from scaling_study.study import gates
-from scaling_study.trial import Trial, Window
+from scaling_study.trial import Trial
 from scaling_study.workloads import gpt2, load, wikitext2, wikitext2_bpe
 from scaling_study.workloads.workload import Workload
 
@@ -168,19 +161,10 @@ def test_auto_without_data_is_synthetic_and_says_so(monkeypatch: pytest.MonkeyPa
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", ["torch_fsdp2", "deepspeed_zero", "torch_pipeline"])
 def test_its_gate_is_passed_with_one_tensor_at_both_ends(framework: str, tmp_path: Path) -> None:
-    if absent := [name for name in FRAMEWORKS[framework].needs if not installed(name)]:
-        pytest.skip(f"{absent[0]} is not installed")
     keys = {"zero_stage": 3} if framework == "deepspeed_zero" else {}
     trial = Trial(
         framework=framework, model="gpt2", workers=2, launcher="torchrun", device="cpu", data="synthetic", **keys
     )
-    gate = next(gates.gates_of(as_pipelined(trial) if FRAMEWORKS[framework].cuts_model else trial))
-    assert gate.model == "gpt2_tiny"
-    gate = replace(gate, window=Window(0, 2, 0.0, None, 2))  # two of its steps
-    store.write_json(tmp_path / "trial.json", {**gate.to_dict(), "window": asdict(gate.window)})
-    command = launchers.command(gate, record=tmp_path)
-    done = forked.run(command.argv, env=command.env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert forked.run(["python", "-m", "scaling_study.parity.check", tmp_path]).returncode == 0
-    judged = json.loads((tmp_path / "parity.json").read_text())
+    assert gated.gate_of(trial).model == "gpt2_tiny"
+    judged = gated.judged(trial, tmp_path)
     assert judged["verdict"] == "passed", judged

@@ -1,0 +1,202 @@
+"""The vision transformer for small data sets is the published one, is trained by every framework, and to a result."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import forked
+import gated
+import pytest
+import torch
+from tiny_cifar import tiny_cifar
+
+from scaling_study.ranks import Ranks
+from scaling_study.records import store
+from scaling_study.settings import CHECKOUT
+from scaling_study.trial import Trial
+from scaling_study.workloads import load
+from scaling_study.workloads.small_vision_transformer import (
+    SMALL,
+    TINY,
+    Attention,
+    Block,
+    Size,
+    SmallVisionTransformer,
+    patches_of,
+    shifted,
+)
+from scaling_study.workloads.workload import Workload
+
+SIZES = {"vit_small_dataset": (SMALL, 4_371_438), "vit_small_dataset_tiny": (TINY, 327_180)}
+TINY_ONE = {"model": "vit_small_dataset_tiny", "data": "synthetic", "batch_per_worker": 4}
+
+
+def workload(world_size: int = 1, **keys: object) -> Workload:
+    torch.set_num_threads(1)
+    return load(Trial(**{**TINY_ONE, **keys}), Ranks(0, world_size))
+
+
+# --- the model ---
+
+
+@pytest.mark.parametrize("model", SIZES)
+def test_parameters_are_as_published_and_blocks_are_what_is_wrapped(model: str) -> None:
+    size, parameters = SIZES[model]
+    loaded = workload(model=model)
+    assert loaded.parameters == parameters
+    assert sum(isinstance(module, Block) for module in loaded.model.modules()) == size.depth
+    assert loaded.blocks == (Block,)
+    assert all(parameter.ndim for parameter in loaded.model.parameters()), "DeepSpeed partitions no 0-dim tensor"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", SIZES)
+def test_it_computes_what_an_independent_implementation_computes(model: str) -> None:
+    vit = pytest.importorskip("vit_pytorch.vit_for_small_dataset", reason="vit-pytorch is not installed")
+    size, parameters = SIZES[model]
+    torch.manual_seed(0)
+    theirs = vit.ViT(
+        image_size=32, patch_size=size.patch, num_classes=10, dim=size.width, depth=size.depth, heads=size.heads,
+        mlp_dim=size.hidden, dropout=0.1, emb_dropout=0.1,
+    ).eval()  # fmt: skip
+    ours = SmallVisionTransformer(size, classes=10, image_size=32, dropout=0.1).eval()
+    weights, named = list(theirs.parameters()), dict(ours.named_parameters())
+    assert sum(weight.numel() for weight in weights) == parameters and len(weights) == len(named)
+    given = {}
+    for (name, own), weight in zip(named.items(), weights, strict=True):  # in one order; ours have no empty dimensions
+        assert [n for n in weight.shape if n > 1] == [n for n in own.shape if n > 1], name
+        given[name] = weight.detach().reshape(own.shape)
+    ours.load_state_dict(given)
+    images = torch.randn(8, 3, 32, 32)
+    assert (ours(images) - theirs(images)).abs().max() < 1e-6
+    assert (ours.double()(images.double()) - theirs.double()(images.double())).abs().max() < 1e-13
+    (ours(images.double()).sum() - theirs(images.double()).sum()).backward()
+    for (name, own), weight in zip(named.items(), weights, strict=True):
+        torch.testing.assert_close(own.grad, -weight.grad.reshape(own.shape), rtol=1e-9, atol=1e-12, msg=name)
+
+
+def test_each_copy_of_an_image_is_moved_by_one_pixel_and_zeros_move_in() -> None:
+    image = torch.arange(1.0, 5.0).view(1, 1, 2, 2).expand(1, 3, 2, 2)  # rows 1 2 and 3 4
+    moved = shifted(image)
+    assert moved.shape == (1, 15, 2, 2)
+    assert [moved[0, 3 * copy].flatten().tolist() for copy in range(5)] == [
+        [1, 2, 3, 4], [0, 1, 0, 3], [2, 0, 4, 0], [0, 0, 1, 2], [3, 4, 0, 0],
+    ]  # fmt: skip
+
+
+def test_patches_are_read_row_by_row_and_channels_last() -> None:
+    maps = torch.arange(32).view(1, 2, 4, 4)  # the second channel is the first one + 16
+    patches = patches_of(maps, 2)
+    assert patches.shape == (1, 4, 8)
+    assert patches[0, 1].tolist() == [2, 18, 3, 19, 6, 22, 7, 23], "the patch on the upper right"
+
+
+def test_no_token_attends_to_itself_and_the_temperature_is_learned() -> None:
+    attention = Attention(Size(patch=8, width=16, depth=1, heads=2, hidden=16), dropout=0.0).double()
+    assert attention.temperature.shape == (1,) and attention.temperature.exp().item() == pytest.approx(1 / 8)
+    x = torch.randn(2, 5, 16, dtype=torch.float64)
+    normal = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+    q, k, v = (
+        part.unflatten(-1, (2, 64)).transpose(1, 2) for part in (normal @ attention.qkv.weight.T).chunk(3, dim=-1)
+    )
+    for temperature in (0.125, 0.7):
+        with torch.no_grad():
+            attention.temperature.fill_(math.log(temperature))
+        scores = (q @ k.transpose(2, 3) * temperature).masked_fill(torch.eye(5).bool(), -math.inf)
+        expected = attention.project((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        torch.testing.assert_close(attention(x), expected, rtol=1e-10, atol=1e-12)
+    attention(x).sum().backward()
+    assert attention.temperature.grad
+
+
+def test_nothing_is_random_where_parity_is_asked_for() -> None:
+    for precision in ("fp32", "fp64"):
+        loaded = workload(find="parity", precision=precision)
+        batch = next(loaded.batches)
+        assert loaded.loss(loaded.model, batch).equal(loaded.loss(loaded.model, batch))
+    loaded = workload()
+    batch = next(loaded.batches)
+    assert not loaded.loss(loaded.model, batch).equal(loaded.loss(loaded.model, batch))
+    dropped = {module.p for module in loaded.model.modules() if isinstance(module, torch.nn.Dropout)}
+    assert dropped == {module.dropout for module in loaded.model.modules() if isinstance(module, Attention)} == {0.1}
+
+
+def forward_flops(size: Size) -> int:
+    """By hand, of one image of 32 pixels: two for each weight that a token meets, and attention over all tokens."""
+    patches, inner = (32 // size.patch) ** 2, 64 * size.heads
+    tokens = 1 + patches
+    weights = size.width * 3 * inner + inner * size.width + 2 * size.width * size.hidden
+    block = 2 * tokens * weights + 4 * tokens**2 * inner
+    return 2 * patches * 15 * size.patch**2 * size.width + size.depth * block + 2 * size.width * 10
+
+
+@pytest.mark.parametrize("model", SIZES)
+def test_flops_are_those_of_its_matrices_and_of_attention(model: str) -> None:
+    size, _ = SIZES[model]
+    assert workload(model=model).forward_flops_per_sample == forward_flops(size)
+    page = " ".join((CHECKOUT / "docs" / "report.md").read_text(encoding="utf-8").split())
+    assert f"`vit_small_dataset` takes {3 * forward_flops(SMALL) / 1e9:.2f} GFLOP an image" in page
+
+
+# --- its training ---
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp64"])
+def test_a_few_steps_lower_the_loss(precision: str) -> None:
+    loaded = workload(precision=precision, learning_rate=1e-3)
+    optimizer = loaded.optimizer(loaded.model.parameters())
+    batch, losses = next(loaded.batches), []
+    for _ in range(8):
+        loss = loaded.loss(loaded.model, batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
+
+
+def test_the_rate_is_published_not_scaled_by_workers() -> None:
+    def group(world_size: int, **keys: object) -> dict[str, object]:
+        loaded = workload(world_size, **keys)
+        optimizer = loaded.optimizer(loaded.model.parameters())
+        assert isinstance(optimizer, torch.optim.AdamW)
+        return optimizer.param_groups[0]
+
+    assert (group(1)["lr"], group(4)["lr"], group(4, learning_rate=0.1)["lr"]) == (1e-4, 1e-4, 0.1)
+    assert (group(1)["betas"], group(1)["weight_decay"]) == ((0.8, 0.999), 3e-7)
+
+
+def test_an_image_size_is_a_whole_number_of_patches() -> None:
+    loaded = workload(image_size=48)
+    images, _ = next(loaded.batches)
+    assert images.shape == (4, 3, 48, 48) and loaded.model(images).shape == (4, 10)
+    with pytest.raises(SystemExit, match="--model vit_small_dataset_tiny: image size 36: it must be a multiple of 8"):
+        workload(image_size=36)
+
+
+@pytest.mark.slow
+def test_it_is_trained_to_a_result(tmp_path: Path) -> None:
+    script, record = CHECKOUT / "data_parallel/single.py", tmp_path / "record"
+    flags = ["--model", "vit_small_dataset_tiny", "--device", "cpu", "--cores-per-worker", "1", "--train-steps", "60"]
+    flags += ["--learning-rate", "0.003", "--train-optimizer", "adamw", "--train-augmentation", "crop_flip"]
+    with tiny_cifar(tmp_path / "data") as data:
+        done = forked.run([sys.executable, str(script), *flags, "--record", str(record)], env={"DATA_ROOT": str(data)})
+    assert done.returncode == 0, done.stderr[-3000:]
+    (rank,) = store.read_ranks(record, 1)
+    losses = [row["train_loss"] for row in rank.training["rows"]]
+    assert losses[-1] < losses[0] and rank.training["rows"][-1]["accuracy"] > 0.2, rank.training
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["torch_fsdp2", "deepspeed_zero", "torch_pipeline"])
+def test_its_gate_is_passed(framework: str, tmp_path: Path) -> None:
+    keys = {"zero_stage": 3} if framework == "deepspeed_zero" else {}
+    trial = Trial(
+        framework=framework, model="vit_small_dataset", workers=2, launcher="torchrun", device="cpu",
+        data="synthetic", **keys,
+    )  # fmt: skip
+    assert gated.gate_of(trial).model == "vit_small_dataset_tiny"
+    judged = gated.judged(trial, tmp_path)
+    assert judged["verdict"] == "passed", judged
