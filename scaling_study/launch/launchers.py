@@ -25,6 +25,7 @@ from scaling_study.trial import Trial
 
 PORTS = range(20_000, 30_000)  # below the ephemeral ones, of which any connection may take any
 LOOPBACK = "127.0.0.1"
+UNBOUND = "--binding-args=--bind-to none --map-by slot"  # for the mpirun that horovodrun starts
 USUAL_PORT = 29_500  # torch's and DeepSpeed's own default
 
 
@@ -51,12 +52,16 @@ def python(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, clust
 
 
 def horovodrun(trial: Trial, program: Sequence[str], bin: Path, port: int = 0, cluster: Cluster = ALONE) -> Command:
-    """Horovod's launcher, which takes MPI unless told --gloo; we always say which."""
+    """Horovod's launcher, which takes MPI unless told --gloo; we always say which.
+
+    Ranks pin themselves, as with mpirun. Horovod as published says that in words which Open MPI 5 refuses.
+    """
     over = _host_option("-H", cluster.hosts_of(trial))
     interface = cluster.interface(trial)
     argv = (
         str(bin / "horovodrun"), "-np", str(trial.workers), *over,
         *(["--network-interface", interface] if interface else []), f"--{trial.controller}",
+        *([UNBOUND] if trial.controller == "mpi" else []),
         *cluster.flags("horovodrun"), *program,
     )  # fmt: skip
     return Command(argv)

@@ -15,6 +15,7 @@ from typing import Any
 
 import horovod
 import horovod.torch as hvd
+import psutil
 import torch
 
 from scaling_study.ranks import Ranks, as_claimed, claim_cores, claim_device
@@ -36,6 +37,8 @@ def join_horovod(trial: Trial) -> Ranks:
     if trial.cycle_seconds is not None:
         os.environ["HOROVOD_CYCLE_TIME"] = str(1000 * trial.cycle_seconds)  # milliseconds
     hvd.init()
+    if hvd.gloo_enabled() and hvd.size() > 1:
+        require_asked_interface()
     device = claim_device(trial, as_claimed(hvd.local_rank()))
     backend = {
         "version": horovod.__version__,
@@ -44,6 +47,25 @@ def join_horovod(trial: Trial) -> Ranks:
     }
     here = hvd.rank(), hvd.size(), hvd.local_rank()
     return Ranks(*here, device, cores, agree, backend, hvd.shutdown, total)
+
+
+def require_asked_interface() -> None:
+    """Look whether a connection of Gloo's takes the network interface that a machine file names.
+
+    A Horovod without our patch ignores it: the host's name decides (environment/horovod-0.28.1.patch). Raises
+    SystemExit. An interface that horovodrun chose by itself is no wish of anybody's.
+    """
+    name = os.environ.get("HOROVOD_GLOO_IFACE", "")
+    if not name or os.environ.get("GLOO_SOCKET_IFNAME") != name:  # cluster.py sets it beside --network-interface
+        return
+    wanted = {address.address.partition("%")[0] for address in psutil.net_if_addrs().get(name, ())}
+    connected = psutil.Process().net_connections("inet")
+    taken = {connection.laddr.ip for connection in connected if connection.status == psutil.CONN_ESTABLISHED}
+    if not wanted & taken:
+        raise SystemExit(
+            f"Horovod's Gloo connects from {', '.join(sorted(taken)) or 'nowhere'}, not by the interface {name} that "
+            "was asked for: this build of Horovod ignores it. Take controller: mpi, or a Horovod that make setup builds"
+        )
 
 
 def fusion_bytes() -> int:

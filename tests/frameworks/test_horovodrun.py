@@ -196,6 +196,21 @@ def test_gloo_uses_its_interface_whatever_the_host_is_called(launched: Launch) -
     assert [facts["addresses"] for facts in ranks] == [[address]] * 2
 
 
+def test_a_build_that_ignores_the_interface_is_told_from_one_that_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from scaling_study.worker.with_horovod import require_asked_interface
+
+    def asked_for(name: str, by_horovodrun_alone: bool = False) -> None:
+        monkeypatch.setenv("HOROVOD_GLOO_IFACE", name)
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", "" if by_horovodrun_alone else name)
+        require_asked_interface()
+
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        asked_for("lo")
+        asked_for("ib7", by_horovodrun_alone=True)
+        with pytest.raises(SystemExit, match=r"from 127\.0\.0\.1, not by the interface ib7 that was asked"):
+            asked_for("ib7")
+
+
 # --- what Horovod does not do
 
 

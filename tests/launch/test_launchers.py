@@ -21,6 +21,7 @@ from scaling_study.study.cluster import Cluster
 from scaling_study.trial import Trial
 
 BIN = Path("/venv/bin")
+UNBOUND = "--binding-args=--bind-to none --map-by slot"
 PROGRAM = ("/venv/bin/python", "/repo/x.py", "--model", "resnet8")
 HERE = str(Path(sys.executable).parent)
 
@@ -33,9 +34,9 @@ def trial(**keys: Any) -> Trial:
     ("launcher", "keys", "argv"),
     [
         ("python", {"framework": "single", "workers": 1}, [*PROGRAM]),
-        ("horovodrun", {"controller": "mpi"}, ["/venv/bin/horovodrun", "-np", "2", "--mpi", *PROGRAM]),
+        ("horovodrun", {"controller": "mpi"}, ["/venv/bin/horovodrun", "-np", "2", "--mpi", UNBOUND, *PROGRAM]),
         ("horovodrun", {"controller": "gloo"}, ["/venv/bin/horovodrun", "-np", "2", "--gloo", *PROGRAM]),
-        ("horovodrun", {"workers": 1}, ["/venv/bin/horovodrun", "-np", "1", "--mpi", *PROGRAM]),
+        ("horovodrun", {"workers": 1}, ["/venv/bin/horovodrun", "-np", "1", "--mpi", UNBOUND, *PROGRAM]),
         (
             "mpirun",
             {"workers": 4},

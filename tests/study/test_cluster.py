@@ -23,6 +23,7 @@ from scaling_study.study.study import Study
 from scaling_study.trial import Trial
 
 BIN = Path("/venv/bin")
+UNBOUND = "--binding-args=--bind-to none --map-by slot"
 PROGRAM = ("/venv/bin/python", "/repo/x.py", "--model", "resnet8")
 TWO = (Host("h1", 2), Host("h2", 4))
 PLAIN = Cluster(TWO)
@@ -45,7 +46,7 @@ def trial(**keys: Any) -> Trial:
     [
         (
             "horovodrun", {}, PLAIN,
-            ["/venv/bin/horovodrun", "-np", "4", "-H", "h1:2,h2:2", "--mpi", *PROGRAM],
+            ["/venv/bin/horovodrun", "-np", "4", "-H", "h1:2,h2:2", "--mpi", UNBOUND, *PROGRAM],
         ),
         (
             "horovodrun", {"controller": "gloo"}, TOLD,
@@ -54,11 +55,11 @@ def trial(**keys: Any) -> Trial:
         ),
         (
             "horovodrun", {"hosts": 1, "workers": 2}, PLAIN,
-            ["/venv/bin/horovodrun", "-np", "2", "-H", "h1:2", "--mpi", *PROGRAM],
+            ["/venv/bin/horovodrun", "-np", "2", "-H", "h1:2", "--mpi", UNBOUND, *PROGRAM],
         ),
         (
             "horovodrun", {"hosts": None}, TOLD,
-            ["/venv/bin/horovodrun", "-np", "4", "--mpi", "--verbose", *PROGRAM],
+            ["/venv/bin/horovodrun", "-np", "4", "--mpi", UNBOUND, "--verbose", *PROGRAM],
         ),
         (
             "mpirun", {}, PLAIN,
