@@ -89,7 +89,8 @@ class Follower(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.hook:  # Lightning's own setting of it is ignored on a CPU
-            trainer.strategy.model.register_comm_hook(None, self.hook)
+            wrapped: Any = trainer.strategy.model
+            wrapped.register_comm_hook(None, self.hook)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *batch: Any) -> None:
         self.loss = self.loss + outputs["loss"]  # divided by the micro-batches already

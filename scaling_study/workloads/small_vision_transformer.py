@@ -75,9 +75,10 @@ class Embedding(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        tokens = self.project(patches_of(shifted(images), self.patch))
+        tokens: torch.Tensor = self.project(patches_of(shifted(images), self.patch))
         first = self.class_token.expand(len(tokens), -1, -1)
-        return self.dropout(torch.cat([first, tokens], dim=1) + self.positions)  # type: ignore[no-any-return]
+        every: torch.Tensor = self.dropout(torch.cat([first, tokens], dim=1) + self.positions)
+        return every
 
 
 def shifted(images: torch.Tensor) -> torch.Tensor:
@@ -90,7 +91,8 @@ def shifted(images: torch.Tensor) -> torch.Tensor:
 def patches_of(maps: torch.Tensor, patch: int) -> torch.Tensor:
     """(b, c, side, side) -> (b, patches, patch * patch * c): row by row; in a patch, the channels of a pixel last."""
     grid = maps.unflatten(3, (-1, patch)).unflatten(2, (-1, patch))  # (b, c, rows, patch, columns, patch)
-    return grid.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
+    tokens: torch.Tensor = grid.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
+    return tokens
 
 
 class Block(nn.Module):

@@ -13,6 +13,8 @@ which a one-cycle schedule went to 4e-3: a training asks for that with `train`.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -28,7 +30,7 @@ from scaling_study.workloads.workload import Workload, autocast
 
 SIZES = {"vit_small_dataset": SMALL, "vit_small_dataset_tiny": TINY}
 DROPOUT = 0.1
-LEARNING_RATE, BETAS, WEIGHT_DECAY = 1e-4, (0.8, 0.999), 3e-7
+LEARNING_RATE, BETAS, WEIGHT_DECAY = 1e-4, (0.8, 0.999), 3e-7  # the rate x workers, as everywhere
 
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
@@ -39,7 +41,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         model = SmallVisionTransformer(SIZES[trial.model], cifar10.CLASSES, side, dropout)
     except ValueError as error:
         raise SystemExit(f"--model {trial.model}: {error}") from error
-    rate = trial.learning_rate or LEARNING_RATE
+    rate = trial.learning_rate or LEARNING_RATE * ranks.world_size
     dtype = torch.float64 if trial.precision == "fp64" else torch.float32
 
     def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
@@ -58,15 +60,15 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         data_source=data.source,
         held_out=data.held_out,
         blocks=(Block,),
-        chain=chain,
+        chain=lambda model: chain(model, trial.train_label_smoothing or 0.0),
     )
 
 
-def chain(model: nn.Module) -> Chain:
+def chain(model: nn.Module, label_smoothing: float = 0.0) -> Chain:
     """Embedding, blocks, head: the model is a Sequential of just these."""
     return Chain(
         layers=dict(model.named_children()),
         inputs=lambda batch: batch[0],
         target=lambda batch: batch[1],
-        loss=F.cross_entropy,
+        loss=partial(F.cross_entropy, label_smoothing=label_smoothing),
     )
