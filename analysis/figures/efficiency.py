@@ -28,7 +28,9 @@ from analysis.to_target.recipes import Recipe, recipes
 DODGE = 1.05
 CURVE_POINTS = 60
 HEIGHT = 2.7
-ROOM = 2.0  # times the highest value of the right panel: its legend is above all points
+LEGEND_LINE = 0.17  # inches
+BEYOND = 4  # times the largest batch, up to which the right panel goes
+MOST_LINES = 8  # of the legend, beyond which the lines are drawn and not named
 
 
 def draw(results: Results) -> dict[str, Figure]:
@@ -72,9 +74,14 @@ def _figure(results: Results, model: str, rows: pd.DataFrame, found: Sequence[Re
     for recipe, label, colour in zip(found, labels, style.colours(len(found)), strict=True):
         ends += _samples(right, recipe, label, colour, len(found) > 1)
     style.name_y(right, "samples to the target", layout)
-    _logarithmic(right, sorted({batch for recipe in found for batch in recipe.samples}))
-    if right.get_legend_handles_labels()[0]:
-        right.set_ylim(top=right.get_ylim()[1] * ROOM)
+    batches = sorted({batch for recipe in found for batch in recipe.samples})
+    _logarithmic(right, batches)
+    least, most = right.get_xlim()  # a critical batch far from what was trained does not squeeze it
+    right.set_xlim(max(least, batches[0] / BEYOND), min(most, batches[-1] * BEYOND))
+    if 0 < (lines := len(right.get_legend_handles_labels()[0])) <= MOST_LINES:
+        low, high = right.get_ylim()
+        share = lines * LEGEND_LINE / HEIGHT  # of the panel, above all points
+        right.set_ylim(top=high * (high / low) ** (share / (1 - share)))
         legend = right.legend(loc="upper left", fontsize=style.SMALL, borderaxespad=0.0, framealpha=1.0)
         legend.get_frame().set_linewidth(0)  # it hides the lines under its words
     if len(found) > 1:
@@ -124,18 +131,17 @@ def _samples(axis: Axes, recipe: Recipe, label: str, colour: str, several: bool)
         axis.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
     axis.set_title("samples to the target", loc="left")
     axis.set_xlabel("global batch")
-    _vertical(axis, recipe, colour, label if several else "")
+    _vertical(axis, recipe, colour, several)
     return [EndLabel(batches[-1], values[-1], label, colour)]
 
 
-def _vertical(axis: Axes, recipe: Recipe, colour: str, name: str) -> None:
+def _vertical(axis: Axes, recipe: Recipe, colour: str, several: bool) -> None:
     """The critical batch size and the gradient noise scale, with what they are in the panel's legend."""
-    of = f" of {name}" if name else ""
     curve = recipe.curve
     if isinstance(curve, Curve) and curve.critical is not None:
         axis.axvline(
             curve.critical, color=colour, linestyle="--", linewidth=1.0, zorder=1,
-            label=f"critical batch{of}: {words.critical(curve).replace(' samples', '')}",
+            label=f"critical batch: {words.critical(curve).replace(' samples', '')}",
         )  # fmt: skip
         if curve.low is not None and curve.high is not None:
             axis.axvspan(curve.low, curve.high, color=colour, alpha=0.1, linewidth=0, zorder=0)
@@ -144,13 +150,17 @@ def _vertical(axis: Axes, recipe: Recipe, colour: str, name: str) -> None:
         least, middle, most = (number(float(np.quantile(scales, at))) for at in (0, 0.5, 1))
         spread = f" ({least} to {most})" if len(scales) > 1 else ""
         axis.axvline(
-            float(np.median(scales)), color=style.DARK, linestyle=":", linewidth=1.2, zorder=1,
-            label=f"noise scale{of}: {middle}{spread}",
+            float(np.median(scales)), color=colour if several else style.DARK, linestyle=":", linewidth=1.2, zorder=1,
+            label=f"noise scale: {middle}{spread}",
         )  # fmt: skip
 
 
 def _short_name(recipe: Recipe, results: Results, found: Sequence[Recipe]) -> str:
-    return words.name(recipe, results) if len(found) > 1 else "all"
+    """What tells it apart from the others of its model."""
+    start = f"{recipe.model} to {recipe.target}"
+    others = words.name(recipe, results).removeprefix(start).removeprefix(", ")
+    same_target = len({one.target for one in found}) == 1
+    return others if others and same_target else ", ".join(filter(None, (recipe.target, others)))
 
 
 def _batches(axis: Axes, batches: Sequence[int]) -> None:
