@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,3 +29,12 @@ def logged_loss(rows: Sequence[Mapping[str, Any]]) -> str:
         if (averaged := row.get("loss_steps", 0)) < row["steps"] - start:
             return f"last {averaged} of {row['steps'] - start} batches"
     return "interval"
+
+
+def recordable(value: Any) -> Any:
+    """With null for what is no number: a training that diverged has a record too, or it would be dropped."""
+    if isinstance(value, dict):
+        return {key: recordable(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [recordable(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

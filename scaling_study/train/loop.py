@@ -312,7 +312,8 @@ class Loop:
             tokens_seen=None, phases=None, allreduce_bytes=None, communication_bytes={}, peak_memory_bytes=None,
             memory={}, loss_first=progress.loss_first,
             loss_last=finite(progress.rows[-1]["train_loss"]) if progress.rows else None,
-            gpu_utilization_percent=None, energy_joules=None, notes=list(self.workload.notes), training=training,
+            gpu_utilization_percent=None, energy_joules=None, notes=list(self.workload.notes),
+            training=facts.recordable(training),
             own_cpu_seconds=quiet.own_cpu_seconds, host_cpu_seconds=quiet.host_cpu_seconds,
         )  # fmt: skip
 
