@@ -286,9 +286,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         needs=("torch",),
         launcher_needs={"horovodrun": ("horovod",), "mpirun": ("mpi4py",)},
         axes={
-            "workers": (),
-            "hosts": (),
-            "oversubscribe": (True, False),
+            **{"workers": (), "hosts": (), "oversubscribe": (True, False)},
             "launcher": ("torchrun", "horovodrun", "mpirun"),  # its script must be told
             "controller": ("mpi", "gloo"),
             "cycle_seconds": (),

@@ -1,4 +1,4 @@
-"""What a training leaves while it runs: rows for people and tools, and a sign of life for the driver.
+"""What a training leaves while it runs: rows for people and tools, and a sign of life for the driver.   [torch]
 
 training.csv     one row an evaluation      progress.json     how far it is, replaced every few seconds
 tensorboard/     if `train_log` names it    wandb/            likewise: offline, unless the environment has a key

@@ -6,7 +6,6 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 
 from scaling_study.measure import collector
 from scaling_study.measure.console import Console
-from scaling_study.measure.described import described, with_backend
+from scaling_study.measure.described import with_backend
 from scaling_study.measure.phases import now
 from scaling_study.measure.quiet import QuietMeter
 from scaling_study.measure.stopwatch import Stopwatch
@@ -24,19 +23,18 @@ from scaling_study.records import store
 from scaling_study.records.store import RankReport
 from scaling_study.study.training import no_native_loop
 from scaling_study.targets import better
-from scaling_study.train import facts
 from scaling_study.train.checkpoints import Checkpoints, layout_of
 from scaling_study.train.evaluate import evaluate
 from scaling_study.train.log import SIGNS, Log, last_sign
 from scaling_study.train.noise import Noise
+from scaling_study.train.progress import Progress, finite
 from scaling_study.train.recipe import Recipe
+from scaling_study.train.report import rank_report
 from scaling_study.train.states import Replicated
 from scaling_study.trial import Trial
 
 BLOCK_SECONDS = 5.0  # of steps, between two looks at the clock and two signs of life
-WARMUP_STEPS = 4  # of throughput, as the clock's; seconds to a target have them too
 SAVING_SHARE = 0.02  # of the time that saving may take
-PARTS = ("train", "evaluate", "save", "log", "test")  # of a training's seconds
 ON, STEPS, TARGET, PATIENCE, SECONDS, DIVERGED = range(6)
 ENDED_BY = ("", "steps", "target", "patience", "seconds", "diverged")
 
@@ -44,22 +42,6 @@ ENDED_BY = ("", "steps", "target", "patience", "seconds", "diverged")
 def train(training: Training, trial: Trial, ranks: Ranks, record: str | None = None) -> RankReport:
     """Train to the end that the trial names, and return what came of it; called by all ranks with the same trial."""
     return Loop(training, trial, ranks, Path(record) if record else None).run()
-
-
-@dataclass
-class Progress:
-    """How far a training is: what a checkpoint says of it beside the state of its model."""
-
-    steps: int = 0
-    rows: list[dict[str, Any]] = field(default_factory=list)  # of the evaluations
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
-    loss_first: float | None = None
-    best: float | None = None
-    best_step: int | None = None
-    resumed: int = 0
-    lost_steps: int = 0  # made since a checkpoint that was gone on from
-    noise: dict[str, Any] = field(default_factory=dict)  # of gradients (noise.py)
-    data_seconds: float = 0.0  # of the training's, until the host had its batches
 
 
 class Loop:
@@ -102,7 +84,7 @@ class Loop:
         tested = self.take_best()
         test = self.timed("test", lambda: self.scored("test"))
         self.timed("log", self.log.close)
-        report = self.report(began, quiet, ENDED_BY[ended], {"step": tested, **test})
+        report = rank_report(self, began, quiet, ENDED_BY[ended], {"step": tested, **test})
         if self.folder:
             store.write_rank(self.folder, report)
         if self.checkpoints:
@@ -287,36 +269,6 @@ class Loop:
         self.progress.seconds[what] += now(*self.ranks.devices) - start
         return result
 
-    def report(self, began: float, quiet: QuietMeter, ended: str, test: dict[str, float]) -> RankReport:
-        """As the clock's, without what only it measures; `training` has what came of it (docs/record.md)."""
-        progress = self.progress
-        reached = progress.rows[-1] if ended == "target" else None
-        training = {
-            "loop": "native" if self.native else "ours", "ended_by": ended,
-            "target": self.trial.train_target or "", "reached": reached, "rows": progress.rows,
-            "best_step": progress.best_step, "seconds": progress.seconds, "steps": progress.steps,
-            "resumed": progress.resumed, "lost_steps": progress.lost_steps,
-            "groups": facts.groups(self.training.optimizer, self.rates, self.workload.model),
-            "logged_loss": facts.logged_loss(progress.rows), "splits": self.held_out.published,
-            "in_both": self.held_out.in_both, "selected_on": "validation" if self.validates else "",
-            "layout": self.layout, "resumed_layout": self.resumed_layout, "data_seconds": progress.data_seconds,
-            "noise": progress.noise,
-            "orders": self.orders, "evaluated": {"split": "test", **test},
-            "validated": {"split": "validation", **self.validated} if self.validated else {},
-        }  # fmt: skip
-        warm = min(WARMUP_STEPS, len(self.step_seconds) // 2)
-        return RankReport(
-            **{**described(self.training, self.trial, self.ranks), "learning_rate": self.rates[0]}, first_step_at=began,
-            warmup_seconds=self.step_seconds[:warm], step_seconds=self.step_seconds[warm:],
-            samples_seen=(len(self.step_seconds) - warm) * self.workload.samples_per_step,
-            tokens_seen=None, phases=None, allreduce_bytes=None, communication_bytes={}, peak_memory_bytes=None,
-            memory={}, loss_first=progress.loss_first,
-            loss_last=finite(progress.rows[-1]["train_loss"]) if progress.rows else None,
-            gpu_utilization_percent=None, energy_joules=None, notes=list(self.workload.notes),
-            training=facts.recordable(training),
-            own_cpu_seconds=quiet.own_cpu_seconds, host_cpu_seconds=quiet.host_cpu_seconds,
-        )  # fmt: skip
-
 
 def clip(optimizer: torch.optim.Optimizer, max_norm: float, norm: Norm | None = None) -> None:
     """Clip the norm of all gradients before each step of an optimiser that holds them all; else `norm` knows it."""
@@ -329,10 +281,6 @@ def clip(optimizer: torch.optim.Optimizer, max_norm: float, norm: Norm | None = 
             torch.nn.utils.clip_grads_with_norm_(held, max_norm, norm(held))
 
     optimizer.register_step_pre_hook(hook)
-
-
-def finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def shown(scores: dict[str, float]) -> str:

@@ -41,7 +41,7 @@ COMPARED = (  # frameworks whose readings are what one computes by hand (tests/t
     "deepspeed_zero", "lightning_ddp",
 )  # fmt: skip
 ONE_SIZE = "one worker with one micro-batch a step has gradients of one batch size only: accumulation or more workers"
-NATIVE = "the library's own loop steps, or clips, where no hook can read gradients before"
+NATIVE = "a library's own loop trains: what it does between backward and update is not known here"
 TOO_SHORT = "it ended before what a reading costs was known"
 REDUCES_EACH = "DeepSpeed reduces every micro-batch by itself: with accumulation no rank's own gradient is ever whole"
 OWN_SCALE = "DeepSpeed scales fp16's losses by a factor of its own"
@@ -174,7 +174,7 @@ class Noise:
 
 def unknown(trial: Trial, workers: int) -> str:
     """Why a trial's gradients have no two norms that could be read; empty where they have."""
-    if trial.train_loop == "native" and (trial.framework != "deepspeed_zero" or trial.train_clip_norm):
+    if trial.train_loop == "native":
         return NATIVE
     accumulates, half = trial.accumulation > 1, trial.precision in ("fp16", "bf16")
     if trial.framework not in COMPARED:

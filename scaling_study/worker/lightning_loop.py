@@ -20,6 +20,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy
+from torch.nn.parallel import DistributedDataParallel
 
 from scaling_study import train
 from scaling_study.measure import Phase, Training, Wire
@@ -89,7 +90,8 @@ class Follower(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.hook:  # Lightning's own setting of it is ignored on a CPU
-            wrapped: Any = trainer.strategy.model
+            wrapped = trainer.strategy.model
+            assert isinstance(wrapped, DistributedDataParallel)
             wrapped.register_comm_hook(None, self.hook)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *batch: Any) -> None:

@@ -30,7 +30,7 @@ from scaling_study.workloads.workload import Workload, autocast
 
 SIZES = {"vit_small_dataset": SMALL, "vit_small_dataset_tiny": TINY}
 DROPOUT = 0.1
-LEARNING_RATE, BETAS, WEIGHT_DECAY = 1e-4, (0.8, 0.999), 3e-7  # the rate x workers, as everywhere
+LEARNING_RATE, BETAS, WEIGHT_DECAY = 1e-4, (0.8, 0.999), 3e-7  # the rate not x workers
 
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
@@ -41,7 +41,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         model = SmallVisionTransformer(SIZES[trial.model], cifar10.CLASSES, side, dropout)
     except ValueError as error:
         raise SystemExit(f"--model {trial.model}: {error}") from error
-    rate = trial.learning_rate or LEARNING_RATE * ranks.world_size
+    rate = trial.learning_rate or LEARNING_RATE
     dtype = torch.float64 if trial.precision == "fp64" else torch.float32
 
     def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
@@ -60,6 +60,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         data_source=data.source,
         held_out=data.held_out,
         blocks=(Block,),
+        rate_grows=False,
         chain=lambda model: chain(model, trial.train_label_smoothing or 0.0),
     )
 

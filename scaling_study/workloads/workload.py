@@ -22,7 +22,7 @@ class Workload:
 
     model: nn.Module
     loss: Callable[[nn.Module, Batch], torch.Tensor]  # scalar mean over the batch it is given, in the trial's precision
-    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]  # the published one, rate scaled by workers
+    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]  # the published one
     batches: Feed  # endless; this rank's shard, in a new order each epoch
     samples_per_step: int  # of this rank
     steps_per_epoch: int
@@ -32,6 +32,7 @@ class Workload:
     blocks: tuple[type[nn.Module], ...] = ()  # the layers that a sharded framework wraps one by one (F24)
     chain: Callable[[nn.Module], Chain] | None = None  # the model, layer by layer, for what cuts it into stages
     reshuffles: bool = True  # every epoch reads the samples in a new order; text is read as it runs
+    rate_grows: bool = True  # the optimiser's own learning rate is multiplied by workers
     notes: list[str] = field(default_factory=list)
     accumulation: int = 1
     held_out: HeldOut | None = None  # what it is evaluated on; None: it can only be timed

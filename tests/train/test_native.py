@@ -26,19 +26,23 @@ CLIPPED = ["--train-clip-norm", "0.5"]
 LIGHTNING = ["--precision", "fp64", *CLIPPED, "--accumulation", "2"]
 ZERO = ["--zero-stage", "2"]
 NATIVE = ["--train-loop", "native"]
+TWO = ["torchrun", "--nproc-per-node", "2"]
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Iterator[Callable[..., list[RankReport]]]:
-    """trained("lightning_ddp", [flags]): the reports of its two ranks."""
+    """trained("lightning_ddp", "--flag"): the reports of its two ranks. `kill`: after so many steps, and then again."""
     known: dict[str, list[RankReport]] = {}
 
-    def train(framework: str, *flags: str) -> list[RankReport]:
-        name = f"{framework} {' '.join(flags)}"
+    def train(framework: str, *flags: str, kill: int = 0) -> list[RankReport]:
+        name = f"{framework} {' '.join(flags)} {kill}"
         if name not in known:
             record = tmp_path_factory.mktemp("record")
             script = [str(CHECKOUT / FRAMEWORKS[framework].script), *RECIPE, *flags, "--record", str(record)]
-            done = forked.run(["torchrun", "--nproc-per-node", "2", *script], env={"DATA_ROOT": str(data)})
+            if kill:
+                done = forked.run([*TWO, str(CHECKOUT / "tests/train/dies.py"), str(kill), *script])
+                assert done.returncode != 0 and list((record / "checkpoints").glob("step-*")), done.stderr[-3000:]
+            done = forked.run([*TWO, *script], env={"DATA_ROOT": str(data)})
             assert done.returncode == 0, done.stderr[-3000:]
             assert not (record / "checkpoints").exists()
             with (record / "training.csv").open(encoding="utf-8") as rows:
@@ -80,6 +84,13 @@ def test_deepspeed_clips_by_the_norm_of_all_gradients(trained) -> None:
     assert unclipped[0] != pytest.approx(clipped[0], rel=1e-4)
 
 
+def test_deepspeeds_schedule_goes_on_where_its_checkpoint_was(trained) -> None:
+    whole, _ = trained("deepspeed_zero", *ZERO, *NATIVE)
+    resumed, _ = trained("deepspeed_zero", *ZERO, *NATIVE, kill=10)
+    assert resumed.training["resumed"] == 1
+    assert column(resumed, "train_loss") == pytest.approx(column(whole, "train_loss"), rel=1e-12)
+
+
 @pytest.mark.parametrize("framework", ["lightning_ddp", "deepspeed_zero"])
 def test_it_ends_at_the_target_and_says_which_seconds_were_training(trained, framework: str) -> None:
     report, _ = trained(framework, *NATIVE, "--train-target", "loss=2.28")
@@ -102,6 +113,6 @@ def test_lightning_stops_when_its_time_is_over(trained) -> None:
 
 def test_a_framework_without_a_loop_of_its_own_refuses() -> None:
     script = str(CHECKOUT / "data_parallel/torch_ddp.py")
-    done = forked.run(["torchrun", "--nproc-per-node", "2", script, *RECIPE, *NATIVE])
+    done = forked.run([*TWO, script, *RECIPE, *NATIVE])
     assert done.returncode != 0
     assert "torch_ddp has no training loop of its own; lightning_ddp and deepspeed_zero have" in done.stderr

@@ -240,6 +240,10 @@ def test_why_it_is_unknown(workers: int, keys: dict[str, Any], reason: str) -> N
     assert unknown(Trial(**keys), workers) == reason
 
 
+def test_a_librarys_own_loop_is_not_read() -> None:
+    assert unknown(Trial(framework="lightning_ddp", train_loop="native"), 2) == noise.NATIVE
+
+
 def test_what_is_unknown_is_recorded_with_its_reason() -> None:
     alone, short = Made(accumulation=1), Made()
     for made in (alone, short):

@@ -1,0 +1,29 @@
+"""How far a training is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+PARTS = ("train", "evaluate", "save", "log", "test")  # of a training's seconds
+
+
+@dataclass
+class Progress:
+    """How far a training is: what a checkpoint says of it beside the state of its model."""
+
+    steps: int = 0
+    rows: list[dict[str, Any]] = field(default_factory=list)  # of the evaluations
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
+    loss_first: float | None = None
+    best: float | None = None
+    best_step: int | None = None
+    resumed: int = 0
+    lost_steps: int = 0  # made since a checkpoint that was gone on from
+    noise: dict[str, Any] = field(default_factory=dict)  # of gradients (noise.py)
+    data_seconds: float = 0.0  # of the training's, until the host had its batches
+
+
+def finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,66 @@
+"""What one rank of a training reports of it.                                                               [torch]"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from scaling_study.measure.described import described
+from scaling_study.measure.quiet import QuietMeter
+from scaling_study.measure.training import Training
+from scaling_study.ranks import Ranks
+from scaling_study.records.store import RankReport
+from scaling_study.train import facts
+from scaling_study.train.progress import Progress, finite
+from scaling_study.trial import Trial
+from scaling_study.workloads import Workload
+from scaling_study.workloads.held_out import HeldOut
+
+WARMUP_STEPS = 4  # of throughput, as the clock's; seconds to a target have them too
+
+
+class Trained(Protocol):
+    """A training that is over, as loop.py has it."""
+
+    training: Training
+    trial: Trial
+    ranks: Ranks
+    workload: Workload
+    held_out: HeldOut
+    progress: Progress
+    step_seconds: list[float]
+    rates: list[Any]  # of the optimiser's groups, before any schedule
+    native: Any  # the library's own loop; None: ours
+    validates: bool
+    validated: dict[str, float]  # by the last evaluation
+    layout: str
+    resumed_layout: str
+    orders: list[str]
+
+
+def rank_report(loop: Trained, began: float, quiet: QuietMeter, ended: str, test: dict[str, float]) -> RankReport:
+    """As the clock's, without what only it measures; `training` has what came of it (docs/record.md)."""
+    progress, held_out, seconds = loop.progress, loop.held_out, loop.step_seconds
+    training = {
+        "loop": "native" if loop.native else "ours", "ended_by": ended, "target": loop.trial.train_target or "",
+        "reached": progress.rows[-1] if ended == "target" else None, "rows": progress.rows,
+        "best_step": progress.best_step, "seconds": progress.seconds, "steps": progress.steps,
+        "resumed": progress.resumed, "lost_steps": progress.lost_steps,
+        "groups": facts.groups(loop.training.optimizer, loop.rates, loop.workload.model),
+        "logged_loss": facts.logged_loss(progress.rows), "splits": held_out.published,
+        "in_both": held_out.in_both, "selected_on": "validation" if loop.validates else "",
+        "layout": loop.layout, "resumed_layout": loop.resumed_layout, "data_seconds": progress.data_seconds,
+        "noise": progress.noise, "orders": loop.orders, "evaluated": {"split": "test", **test},
+        "validated": {"split": "validation", **loop.validated} if loop.validated else {},
+    }  # fmt: skip
+    warm = min(WARMUP_STEPS, len(seconds) // 2)
+    return RankReport(
+        **{**described(loop.training, loop.trial, loop.ranks), "learning_rate": loop.rates[0]}, first_step_at=began,
+        warmup_seconds=seconds[:warm], step_seconds=seconds[warm:],
+        samples_seen=(len(seconds) - warm) * loop.workload.samples_per_step,
+        tokens_seen=None, phases=None, allreduce_bytes=None, communication_bytes={}, peak_memory_bytes=None,
+        memory={}, loss_first=progress.loss_first,
+        loss_last=finite(progress.rows[-1]["train_loss"]) if progress.rows else None,
+        gpu_utilization_percent=None, energy_joules=None, notes=list(loop.workload.notes),
+        training=facts.recordable(training),
+        own_cpu_seconds=quiet.own_cpu_seconds, host_cpu_seconds=quiet.host_cpu_seconds,
+    )  # fmt: skip
