@@ -33,9 +33,8 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     if trial.trained:
         if workload.held_out is None:
             raise SystemExit(f"model {trial.model} has no held-out data to be evaluated on: it can only be timed")
-        workload.optimizer = optimizers.recipe(
-            trial, workload.optimizer, ranks.world_size if workload.rate_grows else 1
-        )
+        multiplied_by = ranks.world_size if workload.scales_rate else 1
+        workload.optimizer = optimizers.recipe(trial, workload.optimizer, multiplied_by)
     if trial.compile:
         # In place: names and parameters stay, whatever wraps it. Shapes never change, but where sentences are padded to
         # each batch's longest: blocks that share their code would be compiled for any shape (and FSDP2's then fail).

@@ -66,6 +66,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         blocks=(type(model.transformer.h[0]),),
         chain=chain,
         reshuffles=False,
+        scales_rate=False,
     )
 
 

@@ -66,6 +66,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         steps_per_epoch=steps_per_epoch(data.samples, ranks.world_size, trial.batch_per_worker),
         data_source=data.name,
         blocks=(Block,),
+        scales_rate=False,
         chain=chain,
         notes=[*data.notes, *on_this_gpu(ranks.device)],
     )

@@ -14,16 +14,16 @@ Make = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 MOMENTUM = 0.9
 
 
-def recipe(trial: Trial, own: Make, workers: int) -> Make:
+def recipe(trial: Trial, own: Make, multiplied_by: int) -> Make:
     """The optimiser that a recipe names, or the workload's own, at the recipe's learning rate.
 
-    The rate is never multiplied by workers: what `own` multiplied is divided again.
+    The rate is never multiplied by workers: what `own` was `multiplied_by` is divided again.
     """
 
     def make(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         optimizer = named(trial, parameters) or own(parameters)
         for group in optimizer.param_groups:
-            group["lr"] = (trial.learning_rate or group["lr"] / workers) * rate_scale(trial)
+            group["lr"] = (trial.learning_rate or group["lr"] / multiplied_by) * rate_scale(trial)
         return optimizer
 
     return make

@@ -60,7 +60,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         data_source=data.source,
         held_out=data.held_out,
         blocks=(Block,),
-        rate_grows=False,
+        scales_rate=False,
         chain=lambda model: chain(model, trial.train_label_smoothing or 0.0),
     )
 

@@ -31,8 +31,8 @@ class Workload:
     tokens: Callable[[Batch], int | torch.Tensor] | None = None  # real ones of a batch; a tensor: no sync
     blocks: tuple[type[nn.Module], ...] = ()  # the layers that a sharded framework wraps one by one (F24)
     chain: Callable[[nn.Module], Chain] | None = None  # the model, layer by layer, for what cuts it into stages
+    scales_rate: bool = True  # its own learning rate is multiplied by workers, which a training to a result takes back
     reshuffles: bool = True  # every epoch reads the samples in a new order; text is read as it runs
-    rate_grows: bool = True  # the optimiser's own learning rate is multiplied by workers
     notes: list[str] = field(default_factory=list)
     accumulation: int = 1
     held_out: HeldOut | None = None  # what it is evaluated on; None: it can only be timed

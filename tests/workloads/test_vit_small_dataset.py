@@ -168,6 +168,13 @@ def test_the_rate_is_published_not_scaled_by_workers() -> None:
     assert (group(1)["betas"], group(1)["weight_decay"]) == ((0.8, 0.999), 3e-7)
 
 
+def test_a_training_takes_back_only_what_was_multiplied_by_workers(tmp_path: Path) -> None:
+    with tiny_cifar(tmp_path):
+        for model, rate in (("vit_small_dataset_tiny", 1e-4), ("resnet8", 0.01)):
+            loaded = workload(4, model=model, data="cifar10", train_steps=1)
+            assert loaded.optimizer(loaded.model.parameters()).param_groups[0]["lr"] == pytest.approx(rate)
+
+
 def test_an_image_size_is_a_whole_number_of_patches() -> None:
     loaded = workload(image_size=48)
     images, _ = next(loaded.batches)
