@@ -26,7 +26,7 @@ from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_needed
 MARGIN = 1.10  # within which a ratio of steps, up or down, is of no account: docs/training.md says why
 FALSE_ALARMS = 0.05  # of studies in which nothing differs
 EQUAL, DIFFERS, NOT_RESOLVED, TOO_FEW = "equal", "differs", "not resolved", "too few seeds"
-WAYS = ("train_loop",)  # of training keys, that which is no part of the recipe
+WAYS = ("train_loop", "train_log")  # of training keys, those that are no part of the recipe
 RECIPE = (
     *("model", "global_batch", "precision", "data", "image_size", "learning_rate"),
     *(key for key in KEYS if key.startswith("train_") and key not in WAYS),
