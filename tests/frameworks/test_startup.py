@@ -42,13 +42,14 @@ END_OF_GIVEN = "-- given --"
 
 # Asks every script for its help in a fork of one process that has imported torch, after the imports that are given.
 PROGRAM = f"""
-import json, os, runpy, sys
+import gc, json, os, runpy, sys
 import torch, torch.distributed
 for given, script, out in json.loads(sys.argv[1]):
     if (child := os.fork()) == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         exec(given)
+        gc.disable()  # its pause would be that of the module in which it falls
         sys.stdout.flush()
         os.dup2(os.open(out + ".help", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
         os.write(2, b"{END_OF_GIVEN}\\n")

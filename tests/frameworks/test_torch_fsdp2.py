@@ -62,7 +62,7 @@ def test_stage_3_gathers_twice_and_16_bit_gradients_save_a_sixth(tmp_path: Path)
 
 @pytest.mark.parametrize(("stage", "gathers", "at_once"), [(2, 1, PARAMETERS), (3, 2, LAST_BLOCK + ROOT)])
 def test_ten_steps_in_fp64_are_those_of_one_process(tmp_path: Path, stage: int, gathers: int, at_once: int) -> None:
-    (gate,) = gates.gates_of(with_keys(zero_stage=stage))
+    gate, _ = gates.gates_of(with_keys(zero_stage=stage))
     reports, verdict = judged(gate, tmp_path)
     assert (gate.precision, verdict) == ("fp64", "passed")
     for report in reports:
@@ -72,7 +72,7 @@ def test_ten_steps_in_fp64_are_those_of_one_process(tmp_path: Path, stage: int, 
 
 
 def test_tuned_for_speed_the_outermost_unit_is_gathered_once(tmp_path: Path) -> None:
-    (gate,) = gates.gates_of(with_keys(tuned_for="speed"))
+    gate, _ = gates.gates_of(with_keys(tuned_for="speed"))
     reports, verdict = judged(gate, tmp_path)
     assert verdict == "passed"
     for report in reports:

@@ -40,7 +40,7 @@ def trained(tmp_path_factory) -> Iterator[Callable[..., list[RankReport]]]:
             record = tmp_path_factory.mktemp("record")
             script = [str(CHECKOUT / FRAMEWORKS[framework].script), *RECIPE, *flags, "--record", str(record)]
             if kill:
-                done = forked.run([*TWO, str(CHECKOUT / "tests/train/dies.py"), str(kill), *script])
+                done = forked.run([*TWO, str(CHECKOUT / "tests/train/dies.py"), f"steps:{kill}", *script])
                 assert done.returncode != 0 and list((record / "checkpoints").glob("step-*")), done.stderr[-3000:]
             done = forked.run([*TWO, *script], env={"DATA_ROOT": str(data)})
             assert done.returncode == 0, done.stderr[-3000:]
