@@ -12,6 +12,7 @@ from analysis.frames.configurations import KEYS
 from analysis.frames.rows import as_rows
 from analysis.frames.study import StudyInfo, workers_text
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.targets import ENDS
 
 ALLREDUCE_ORDER = ("none", "fp32", "bf16", "fp16")
 MAIN_KEYS = ("framework", "workers", "allreduce")
@@ -54,22 +55,32 @@ def keys(configurations: pd.DataFrame) -> list[str]:
 
 
 def _varies(configurations: pd.DataFrame, key: str) -> bool:
-    """Within a model, as images have no tokens; and among the frameworks that have the key at all."""
+    """Within a model, as images have no tokens; among the frameworks that have the key at all; and apart for what is
+    trained to a result and what is only timed, of which each lacks the other's keys."""
     if configurations[key].nunique(dropna=False) < 2:  # most keys of most studies, without a groupby
         return False
     if key in OF_A_FRAMEWORK:
         return bool((configurations.groupby(["model", "framework"])[key].nunique(dropna=False) > 1).any())
     having = [name for name in configurations.framework.unique() if has(str(name), key)]
     rows = configurations[configurations.framework.isin(having)]
-    return bool((rows.groupby("model")[key].nunique(dropna=False) > 1).any())
+    return bool((rows.groupby([rows.model, _trained(rows)])[key].nunique(dropna=False) > 1).any())
+
+
+def _trains(row: Mapping[Any, Any]) -> bool:
+    return any(known(row[key]) for key in ENDS)
+
+
+def _trained(configurations: pd.DataFrame) -> pd.Series[bool]:
+    return configurations[list(ENDS)].notna().any(axis=1)
 
 
 def add(configurations: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
     """With columns `series` (a short label), `series_order` (0, 1, ... in the order to show them) and `batch`."""
     names = keys(configurations)
     several = configurations.framework.nunique() > 1
+    mixed = _trained(configurations).nunique() > 1
     rows = as_rows(configurations)
-    labels = [label(row, names, several) for row in rows]
+    labels = [label(row, names, several) + ", trained" * (mixed and _trains(row)) for row in rows]
     places: dict[str, tuple[Hashable, ...]] = {}
     for row, text in zip(rows, labels, strict=True):
         places.setdefault(text, _place(row, names, study))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from analysis.frames import series
 from analysis.frames.baseline import known, same, value_of, values_of
@@ -58,12 +58,13 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
     """(what can be predicted, in the order of the tables, one sentence for each thing that cannot).
 
     `asked`: precisions of the allreduce; without any, those that the study ran with several workers, else fp32.
-    Trainings to a result have no part in it: the parts of their steps were not timed.
+    Trainings to a result were not timed in parts. Where a study shares gradients in nothing else, its one-worker steps
+    are shared as they do.
     """
-    rows: list[Row] = [
-        r for r in results.rows if not known(r["find"]) and not any(known(value_of(r, end)) for end in ENDS)
-    ]
-    ways = list(_ways([row for row in rows if row["framework"] in FUSIONS] or _as_horovod(rows)))
+    every: list[Row] = [row for row in results.rows if not known(row["find"])]
+    rows = [row for row in every if not _trained(row)]
+    shared = [row for row in rows if row["framework"] in FUSIONS]
+    ways = list(_ways(shared or _as(_trained_ways(every) or [{"framework": "horovod"}], rows)))
     chosen, wrong = [], []
     bases: dict[str, OneWorker | str] = {}
     for way in ways:
@@ -76,7 +77,7 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
         if isinstance(alone, str):
             wrong.append(f"{name}: {alone}")
             continue
-        chosen.append(Target(way, _label(way, results), alone, policy(way), tuple(asked) or _wires(way, rows)))
+        chosen.append(Target(way, _label(way, results), alone, policy(way), tuple(asked) or _wires(way, every)))
     return chosen, list(dict.fromkeys(wrong))
 
 
@@ -103,9 +104,21 @@ def _ways(rows: Iterable[Row]) -> Iterator[Row]:
             yield row
 
 
-def _as_horovod(rows: Iterable[Row]) -> list[Row]:
-    """A study without data parallelism: its one-worker steps, as if Horovod shared their gradients."""
-    return [row | {"framework": "horovod"} for row in rows if row["framework"] == ALONE and row["workers"] == 1]
+def _trained(row: Row) -> bool:
+    return any(known(value_of(row, end)) for end in ENDS)
+
+
+def _trained_ways(rows: Iterable[Row]) -> list[Mapping[str, Any]]:
+    """How trainings to a result shared gradients: framework, controller and knobs."""
+    keys = ("framework", "controller", *KNOBS)
+    found = [dict(zip(keys, values_of(row, keys), strict=True)) for row in rows if _trained(row)]
+    return [way for number, way in enumerate(found) if way["framework"] in FUSIONS and way not in found[:number]]
+
+
+def _as(ways: Sequence[Mapping[str, Any]], rows: Iterable[Row]) -> list[Row]:
+    """One-worker steps of plain PyTorch, as if their gradients were shared in each of these ways."""
+    alone = [row for row in rows if row["framework"] == ALONE and row["workers"] == 1]
+    return [cast(Row, {**row, **way}) for way in ways for row in alone]
 
 
 def _differing(row: Row, other: Row, keys: Sequence[str]) -> int:

@@ -92,3 +92,14 @@ def test_the_command_writes_it_beside_the_throughput(tmp_path: Path, capsys: pyt
     frame = pd.read_csv(tmp_path / "tables" / "prediction-to-target.csv")
     assert tuple(frame) == prediction_to_target.COLUMNS and frame.workers.tolist() == [2, 4, 8]
     assert frame.error.notna().tolist() == [True, True, False]
+
+
+def test_one_workers_steps_are_shared_as_the_trainings_shared_theirs(tmp_path: Path) -> None:
+    """A study that times one process and trains with DDP alone: what it predicts is DDP, held against its trainings."""
+    plant_trainings(tmp_path, [*TRAINED, *MEASURED])
+    alone = Planted("single", "resnet8", 64, 1, "none", 1000.0)
+    read = results.read(plant(tmp_path, [alone], study="trained", seed=1))
+    found = to_target.expected(read, forecast(read, tmp_path, asked(2, 4)).predictions)
+    assert {one.prediction.target.row["framework"] for one in found} == {"torch_ddp"}
+    assert [one.batch for one in found] == [128, 256]
+    assert all(one.error is not None and one.error.value == pytest.approx(1, abs=0.15) for one in found)

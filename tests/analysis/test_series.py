@@ -70,3 +70,13 @@ def test_ten_frameworks_have_a_label_each(tmp_path: Path) -> None:
     made = labels(tmp_path, *planted)
     assert len(made) == len(set(made)) == len(planted)
     assert "torch_fsdp2, 2 workers, fp16, ZeRO-3" in made
+
+
+def test_what_is_trained_and_what_is_only_timed_lack_each_others_keys(tmp_path: Path) -> None:
+    timed, planted = Planted("single"), Planted("single", keys=(("train_epochs", 3),))
+    other = Planted("single", keys=(("train_epochs", 3), ("train_schedule", "cosine")))
+    plant(tmp_path / "one", [timed, planted])
+    plant(tmp_path / "two", [timed, planted, other])
+    assert set(results.read(tmp_path / "one").configurations.series) == {"single", "single, trained"}
+    both = {"single", "single, trained", "single, train_schedule cosine, trained"}
+    assert set(results.read(tmp_path / "two").configurations.series) == both
