@@ -69,6 +69,15 @@ def test_the_result_shown_first_is_that_of_the_example(batch: str) -> None:
             assert f"{value['speedup']:.2f} [{value['speedup_low']:.2f}, {value['speedup_high']:.2f}]" in line
 
 
+def test_what_is_said_of_training_to_a_result_is_that_of_the_example() -> None:
+    table = (CHECKOUT / "examples/results/time-to-accuracy/tables/efficiency.md").read_text(encoding="utf-8")
+    (critical,) = re.findall(r"critical batch size (\S+) samples (\[.*?\])", table)
+    assert " ".join(critical) in README
+    for batch, error in re.findall(r"torch_ddp, .*?batch (256|512) \|.*?\| ([+-]\d+ % \[.*?\]) \|", table):
+        low, high = map(int, re.findall(r"[+-]\d+(?= %[,\]])", error))
+        assert f"{abs(int(error.split()[0]))}" in README and f"±{max(-low, high)}" in README, batch
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_commands_of_every_page_have_the_options_that_they_name(
     command: str, capsys: pytest.CaptureFixture[str]

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
 from analysis.findings.finding import WRONG, Finding, Row
-from analysis.frames.baseline import known, values_of
+from analysis.frames.baseline import known, value_of, values_of
+from scaling_study.targets import ENDS
 
 
 def unequal_work(evidence: Evidence) -> Iterator[Finding]:
@@ -67,6 +68,6 @@ def _unlike_data(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _same_data(row: Row) -> tuple[object, ...]:
-    """What decides how many samples an epoch has."""
-    keys = ("model", "data", "sequence_length", "image_size")
-    return values_of(row, keys)
+    """What decides how many samples an epoch has; one that is trained to a result leaves out what validates it."""
+    keys = ("model", "data", "sequence_length", "image_size", "train_validation")
+    return (*values_of(row, keys), any(known(value_of(row, end)) for end in ENDS))

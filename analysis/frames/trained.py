@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
+import numpy as np
 import pandas as pd
 
 from analysis.frames.timeline import Row
@@ -48,3 +50,18 @@ def frame(rows: Iterable[Row], columns: tuple[str, ...]) -> pd.DataFrame:
     """Rows with numbers as fp64, where they are not text."""
     made = pd.DataFrame(list(rows), columns=list(columns))
     return made.astype({name: "object" if name in TEXTS else "float64" for name in columns})
+
+
+def evaluation_steps(evaluations: pd.DataFrame) -> dict[str, float]:
+    """Configuration -> steps between two of its evaluations."""
+    return {
+        str(name): float(np.median(np.diff(np.unique([0.0, *rows.steps]))))
+        for name, rows in evaluations.groupby("configuration", sort=False)
+    }
+
+
+def rounding(ours: pd.DataFrame, every: dict[str, float]) -> float:
+    """The standard deviation of the logarithm of what takes a target, by evaluations alone: it was reached at some time
+    since the one before, and each moment is as likely. `ours`: rows of COLUMNS; `every`: of evaluation_steps."""
+    between = ours.configuration.map(every) / ours.target_steps
+    return float((between / math.sqrt(12)).mean()) if between.notna().any() else 0.0

@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.frames.baseline import values_of
 from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow
-from analysis.frames.trained import METRICS
+from analysis.frames.trained import METRICS, evaluation_steps, rounding
 from analysis.scaling import cost
 from analysis.statistics.censored import censored_mean
 from analysis.to_target import ties
@@ -41,10 +41,12 @@ def table(results: Results) -> pd.DataFrame:
     shown = {row["configuration"]: row for row in results.rows}
     prices = cost.prices(results)
     rows: list[dict[str, Any]] = []
+    every = evaluation_steps(results.details.evaluations)
     for name, ours in trained.groupby("configuration", sort=False):
         if row := shown.get(str(name)):
             price, _ = prices.get(str(name), (None, ""))
-            rows.append({**{key: row.get(key) for key in COLUMNS if key in row}, **_of(ours, row, price)})
+            known = {key: row.get(key) for key in COLUMNS if key in row}
+            rows.append({**known, **_of(ours, row, price, rounding(ours, every))})
     _judge(rows, shown, trained)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -77,7 +79,7 @@ def _times(trained: pd.DataFrame, row: dict[str, Any], priced_among: list[dict[s
     )
 
 
-def _of(ours: pd.DataFrame, row: Any, price: float | None) -> dict[str, Any]:
+def _of(ours: pd.DataFrame, row: Any, price: float | None, least_spread: float) -> dict[str, Any]:
     reached = ours.target_steps.notna()
     result: dict[str, Any] = {
         "learning_rate": row["learning_rate"], "target": str(ours.target.iloc[0]), "seeds": len(ours),
@@ -87,7 +89,8 @@ def _of(ours: pd.DataFrame, row: Any, price: float | None) -> dict[str, Any]:
         "resumed": int(ours.resumed.sum()), "lost_steps": int(ours.lost_steps.sum()), "price_per_worker_hour": price,
     }  # fmt: skip
     for unit, stopped in UNITS.items():
-        mean = censored_mean(ours.loc[reached, f"target_{unit}"].to_list(), ours.loc[~reached, stopped].to_list())
+        took, bounds = ours.loc[reached, f"target_{unit}"].to_list(), ours.loc[~reached, stopped].to_list()
+        mean = censored_mean(took, bounds, least_spread=least_spread)
         result |= {f"{unit}_to_target": mean.mean, f"{unit}_to_target_low": mean.low}
         result[f"{unit}_to_target_high"] = mean.high
     for bound in ("", "_low", "_high"):

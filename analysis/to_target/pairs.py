@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from analysis.frames.baseline import same, values_of
 from analysis.frames.configurations import KEYS
 from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.trained import evaluation_steps
 from analysis.statistics.censored import CensoredMean, censored_mean
 from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_needed
 
@@ -57,14 +57,6 @@ def table(results: Results) -> pd.DataFrame:
         ours, theirs = str(row["configuration"]), str(reference["configuration"])
         rows.append(_pair(row, reference, of[ours], of[theirs], steps.get(ours, 0.0), len(pairs)))
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def evaluation_steps(evaluations: pd.DataFrame) -> dict[str, float]:
-    """Configuration -> steps between two of its evaluations."""
-    return {
-        str(name): float(np.median(np.diff(np.unique([0.0, *rows.steps]))))
-        for name, rows in evaluations.groupby("configuration", sort=False)
-    }
 
 
 def _groups(results: Results, trained: set[str]) -> list[list[ConfigurationRow]]:

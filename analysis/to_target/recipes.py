@@ -19,6 +19,7 @@ from analysis.frames.baseline import DECIDING_KEYS, values_of
 from analysis.frames.cache import once
 from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.trained import evaluation_steps, rounding
 from analysis.statistics import log_estimates
 from analysis.statistics.censored import censored_mean
 from analysis.statistics.log_estimates import LogEstimate
@@ -100,18 +101,23 @@ def recipes(results: Results) -> list[Recipe]:
             if at_home:
                 parts = [[_trained(row, by_name, noted) for row in rows] for rows in (at_home, borrowed)]
                 groups = [by_name[str(row["configuration"])] for row in (*at_home, *borrowed)]
-                made.append(_recipe(parts[0], parts[1], pd.concat(groups)))
+                every = evaluation_steps(results.details.evaluations)
+                made.append(_recipe(parts[0], parts[1], pd.concat(groups), every))
     return made
 
 
-def _recipe(at_home: Sequence[Trained], borrowed: Sequence[Trained], runs: pd.DataFrame) -> Recipe:
+def _recipe(
+    at_home: Sequence[Trained], borrowed: Sequence[Trained], runs: pd.DataFrame, every: dict[str, float]
+) -> Recipe:
     batches = {str(one.row["configuration"]): one.batch for one in (*at_home, *borrowed)}
     needed = needed_by(runs.assign(batch=runs.configuration.map(batches)))
     samples = {}
     for batch in sorted({one.batch for one in needed}):
         of = [one for one in needed if one.batch == batch]
         known, bounds = ([one.samples for one in of if one.censored == stopped] for stopped in (False, True))
-        estimate = log_estimates.of_censored(censored_mean(known, bounds))
+        at_batch = runs[runs.configuration.map(batches) == batch]
+        mean = censored_mean(known, bounds, least_spread=rounding(at_batch, every))
+        estimate = log_estimates.of_censored(mean)
         if estimate is not None:
             samples[batch] = estimate
     row = at_home[0].row

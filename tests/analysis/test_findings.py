@@ -281,6 +281,9 @@ def test_f9_epochs_of_2929_and_of_50_batches(tmp_path: Path) -> None:
     assert "has 3,200 samples" in seen.text and "93,728" in seen.text
     tail = [Flawed(ONE, {"steps_per_epoch": 1562}), Flawed(TWO, {"steps_per_epoch": 781})]
     assert flaws(plant_flawed(tmp_path / "tail", tail)) == set()
+    trained = [replace(one, keys=(*one.keys, ("train_epochs", 3))) for one in (ONE, TWO)]
+    fewer = [Flawed(trained[0], {"steps_per_epoch": 1400}), Flawed(trained[1], {"steps_per_epoch": 700})]
+    assert "F9" not in flaws(plant_flawed(tmp_path / "held-out", [*tail, *fewer]))
 
 
 def test_f9_unlike_data(tmp_path: Path) -> None:
