@@ -1,4 +1,5 @@
-"""The four answers to a study, model by model: the fastest, the cheapest, the most efficient, and the knee.
+"""The answers to a study, model by model: the fastest, the cheapest, the most efficient, the knee; and what reaches a
+target soonest, where there was one.
 
 Each with its interval and with what is tied with it; or with the reason why there is no answer.
 """
@@ -10,6 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pandas as pd
+
+from analysis import to_target
 from analysis.frames.baseline import known
 from analysis.frames.results import Results, unit
 from analysis.frames.rows import as_rows
@@ -21,15 +25,43 @@ from analysis.scaling.knee import SHARE, Returned, returns
 from analysis.statistics import ranking
 from analysis.tables import notes
 from analysis.text.number_formats import number
+from analysis.to_target import ties
 
+SOONEST = "soonest to "
 CHEAPEST = "cheapest for a million samples"
 MOST_ALIKE = 4  # names under an answer; the rest are counted
 Row = Mapping[Any, Any]
 
 
 def of(results: Results, model: str) -> tuple[Card, ...]:
-    """Fastest, cheapest, best efficiency, knee."""
-    return fastest(results, model), cheapest(results, model), efficient(results, model), knee(results, model)
+    """Fastest, cheapest, best efficiency, knee; then the soonest to each target."""
+    speeds = fastest(results, model), cheapest(results, model), efficient(results, model), knee(results, model)
+    return (*speeds, *soonest(results, model))
+
+
+def soonest(results: Results, model: str) -> tuple[Card, ...]:
+    """Of trainings to a result: seconds of training to each of the model's targets (to_target/ties.py)."""
+    rows = to_target.table(results)
+    ours = rows[(rows.model == model) & (rows.target != "")]
+    return tuple(_soonest(str(target), group) for target, group in ours.groupby("target", sort=False))
+
+
+def _soonest(target: str, group: pd.DataFrame) -> Card:
+    label, best = SOONEST + target, group[group.soonest == ties.BEST]
+    if best.empty:
+        return Card(label, "", note="no configuration reached it with three seeds or more")
+    first, alike = best.iloc[0], group[group.soonest == ties.TIED]
+    names = [_at_global_batch(row) for row in as_rows(alike)]
+    more = [f"and {len(names) - MOST_ALIKE} more"] if len(names) > MOST_ALIKE else []
+    low, high = number(first.seconds_to_target_low), number(first.seconds_to_target_high)
+    return Card(
+        label, f"{number(first.seconds_to_target)} s of training", f"95 %: {low} to {high}, {first.reached} seeds",
+        _at_global_batch(first), (*names[:MOST_ALIKE], *more), "evaluation and checkpoints apart", tied=len(names),
+    )  # fmt: skip
+
+
+def _at_global_batch(row: Any) -> str:
+    return f"{row['series']}, global batch {row['global_batch']}"
 
 
 def fastest(results: Results, model: str) -> Card:

@@ -12,6 +12,8 @@ from planted import Planted
 from planted_targets import Trained, plant_trained
 from simulations import Seen, times
 
+from analysis.report import answers
+from analysis.report.sections import answer
 from analysis.statistics.censored import censored_mean
 from analysis.tables import target, target_pairs
 from analysis.tables.layout import markdown
@@ -129,3 +131,16 @@ def test_what_is_slower_by_far_is_found() -> None:
     assert ties.verdicts([{"a": quick, "b": slow}]) == {"a": BEST, "b": SLOWER}
     assert ties.verdicts([{"a": quick, "b": Times([10.2, 10.8, 9.6])}]) == {"a": BEST, "b": TIED}
     assert ties.verdicts([{"a": Times([10.0]), "b": slow}]) == {"a": TOO_FEW, "b": BEST}
+
+
+def test_the_page_answers_who_is_soonest(tmp_path: Path) -> None:
+    (card,) = answers.soonest(plant_trained(tmp_path, [ONE, DDP]), "resnet8")
+    assert (card.label, card.name) == ("soonest to accuracy=0.6", "torch_ddp, 2 workers, fp32, global batch 128")
+    assert card.value == "59.9 s of training" and card.tied == 0 and card.interval.endswith(", 3 seeds")
+    (sentence,) = answer.soonest({"resnet8": (card,)})
+    assert sentence.startswith(
+        "resnet8 is soonest to accuracy=0.6 with **torch_ddp, 2 workers, fp32, global batch 128**"
+    )
+    (none,) = answers.soonest(plant_trained(tmp_path / "stopped", [MPI]), "resnet8")
+    assert not none.value and none.note == "no configuration reached it with three seeds or more"
+    assert answer.soonest({"resnet8": (none,)}) == []

@@ -43,7 +43,24 @@ def section(material: Material) -> Section:
             "intervals are not a test and are not used as one."
         )
     )
-    return Section("answer", title, lead({model: cards[0] for model, cards in by_title.items()}), tuple(parts))
+    first = lead({model: cards[0] for model, cards in by_title.items()})
+    return Section("answer", title, " ".join(filter(None, (first, *soonest(by_title)))), tuple(parts))
+
+
+def soonest(by_title: dict[str, tuple[Card, ...]]) -> list[str]:
+    """A sentence for each target of the first models that some configuration reached."""
+    sentences = []
+    for model, cards in list(by_title.items())[:3]:
+        for card in cards:
+            if card.label.startswith(answers.SOONEST) and card.value:
+                tied = f"; {card.tied} tied (95 %)" if card.tied else ""
+                sentences.append(f"{model} is {card.label} with **{card.name}**: {card.value} [{_bounds(card)}]{tied}.")
+    return sentences
+
+
+def _bounds(card: Card) -> str:
+    """`1, 2` of `95 %: 1 to 2, 3 repeats`."""
+    return card.interval.removeprefix("95 %: ").rpartition(",")[0].replace(" to ", ", ")
 
 
 def _answer(results: Results, model: str, into: dict[str, tuple[Card, ...]]) -> list[Part]:
@@ -64,8 +81,7 @@ def lead(fastest: dict[str, content.Card]) -> str:
                 "too few repeats to call it the fastest)."
             )
             continue
-        bounds = card.interval.removeprefix("95 %: ").rpartition(",")[0].replace(" to ", ", ")
-        value = f"**{card.name}**: {card.value} [{bounds}]"
+        value = f"**{card.name}**: {card.value} [{_bounds(card)}]"
         others = f"{card.untested} other{'s' * (card.untested != 1)} with fewer than 3 repeats"
         alone = f", {others} not ranked" if card.untested else ""
         sentences.append(
