@@ -248,8 +248,15 @@ class Loop:
         if not self.checkpoints or self.folder is None:
             return
         before, latest = last_sign(self.folder), self.checkpoints.latest()
-        if latest:
-            path, saved = latest
+        path, saved = latest or (None, {"progress": {}})
+        resumed, lost, at = (saved["progress"].get(key, 0) for key in ("resumed", "lost_steps", "steps"))
+        if self.ranks.agree(bool(before or latest)):  # as rank 0 saw it: the others may see its next sign already
+            steps, said_resumed, said_lost = (int(self.ranks.agree(before.get(key, 0))) for key in SIGNS)
+            resumed, lost = max(said_resumed, resumed) + 1, max(said_lost, lost) + max(0, steps - at)
+            self.log.progress(
+                steps=at, resumed=resumed, lost_steps=lost
+            )  # first of all: it may be killed while it loads
+        if path:
             self.step_seconds, self.resumed_layout = self.checkpoints.load(path), saved["about"]["weights"]
             self.progress = Progress(**saved["progress"])
             self.noise.go_on(self.progress.noise)
@@ -258,10 +265,7 @@ class Loop:
             for step in range(1, self.progress.steps + 1):
                 self.note_order(self.workload.batches.skip(), step)
             self.log.print(f"Going on from {path.name}, {self.progress.seconds['train']:.1f} s of training")
-        if self.ranks.agree(bool(before or latest)):  # as rank 0 saw it: the others may see its next sign already
-            steps, resumed, lost = (int(self.ranks.agree(before.get(key, 0))) for key in SIGNS)
-            self.progress.resumed = max(resumed, self.progress.resumed) + 1
-            self.progress.lost_steps = max(lost, self.progress.lost_steps) + max(0, steps - self.progress.steps)
+        self.progress.resumed, self.progress.lost_steps = resumed, lost
 
     def timed(self, what: str, action: Callable[[], Any]) -> Any:
         start = now(*self.ranks.devices)
