@@ -17,13 +17,14 @@ from scaling_study.measure.described import with_backend
 from scaling_study.measure.phases import now
 from scaling_study.measure.quiet import QuietMeter
 from scaling_study.measure.stopwatch import Stopwatch
-from scaling_study.measure.training import Norm, Training
+from scaling_study.measure.training import Training
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
 from scaling_study.study.training import no_native_loop
 from scaling_study.targets import better
 from scaling_study.train.checkpoints import Checkpoints, layout_of
+from scaling_study.train.clipping import clip
 from scaling_study.train.evaluate import evaluate
 from scaling_study.train.log import SIGNS, Log, last_sign
 from scaling_study.train.noise import Noise
@@ -272,19 +273,6 @@ class Loop:
         result = action()
         self.progress.seconds[what] += now(*self.ranks.devices) - start
         return result
-
-
-def clip(optimizer: torch.optim.Optimizer, max_norm: float, norm: Norm | None = None) -> None:
-    """Clip the norm of all gradients before each step of an optimiser that holds them all; else `norm` knows it."""
-
-    def hook(*_: Any) -> None:
-        held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        if norm is None:
-            torch.nn.utils.clip_grad_norm_(held, max_norm)
-        else:
-            torch.nn.utils.clip_grads_with_norm_(held, max_norm, norm(held))
-
-    optimizer.register_step_pre_hook(hook)
 
 
 def shown(scores: dict[str, float]) -> str:

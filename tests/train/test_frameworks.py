@@ -10,6 +10,7 @@ from typing import Any
 
 import forked
 import pytest
+from started import by_mpi, started
 from tiny_cifar import TEST, tiny_cifar
 
 from scaling_study.frameworks import FRAMEWORKS
@@ -36,6 +37,9 @@ CASES = {  # framework -> its flags
     "naive_model_parallel": [*FP64, *CLIPPED],
     "fairscale_pipe": [*FP64, *CLIPPED],
 }
+
+
+BY_MPI = {"horovod": [*FP64, *CLIPPED], "mpi_allreduce": [*FP64, *CLIPPED]}
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +75,10 @@ def run(framework: str, workers: int, flags: list[str], kill: int, folder: Path,
     if kill:
         done = forked.run([*launcher, str(CHECKOUT / "tests/train/dies.py"), f"steps:{kill}", *script])
         assert done.returncode != 0 and list((folder / "checkpoints").glob("step-*")), done.stderr[-3000:]
-    done = forked.run([*launcher, *script], env={"DATA_ROOT": str(data)})
+    env = {"DATA_ROOT": str(data)}
+    by_its_own = by_mpi(framework) and workers > 1
+    program = [sys.executable, *script]
+    done = started(framework, workers, program, env) if by_its_own else forked.run([*launcher, *script], env=env)
     assert done.returncode == 0, done.stderr[-3000:]
     ranks = store.read_ranks(folder, processes)
     assert not (folder / "checkpoints").exists()
@@ -86,11 +93,11 @@ def losses(training: dict[str, Any], key: str = "train_loss") -> list[float]:
     return [row[key] for row in training["rows"]]
 
 
-@pytest.mark.parametrize("framework", CASES)
+@pytest.mark.parametrize("framework", [*CASES, *BY_MPI])
 def test_two_workers_follow_one_process(trained, framework: str) -> None:
     """In fp64, with augmentation, schedule, label smoothing and, where it can be, clipping. DeepSpeed has no fp64: in
     fp32 one rounding grows to 1e-3 in these steps, so it is held against DDP, which adds up in the same order."""
-    flags = CASES[framework]
+    flags = {**CASES, **BY_MPI}[framework]
     alone = trained("torch_ddp", 2, []) if framework == "deepspeed_zero" else trained("single", 1, flags)
     both = trained(framework, 2, flags)
     assert len(losses(both)) == 5

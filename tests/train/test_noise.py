@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +12,10 @@ from typing import Any
 import forked
 import pytest
 import torch
+from started import by_mpi, started
 from tiny_cifar import tiny_cifar
 
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.launch.launchers import LAUNCHERS
-from scaling_study.machine import installed
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
@@ -62,16 +59,9 @@ def train(case: str, folder: Path, data: Path, how: str = "as it is") -> list[di
     script = [str(CHECKOUT / FRAMEWORKS[framework].script), *RECIPE, *flags, "--record", str(folder)]
     batch = ["--batch-per-worker", str(32 // workers)]
     program = [sys.executable, str(HERE / "noise_by_hand.py"), str(folder), how, *script, *batch]
-    env, launcher = {"DATA_ROOT": str(data)}, FRAMEWORKS[framework].launchers[0]
-    if launcher in ("horovodrun", "mpirun"):
-        if missing := [name for name in FRAMEWORKS[framework].needs if not installed(name)]:
-            pytest.skip(f"{missing[0]} is not installed")
-        controller = "mpi" if launcher == "horovodrun" else None
-        trial = Trial(framework=framework, workers=workers, launcher=launcher, controller=controller)
-        launched = LAUNCHERS[launcher](trial, program, BIN, 0)
-        path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-        everything = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PATH": path, **launched.env, **env}
-        done = subprocess.run(launched.argv, env=everything, capture_output=True, text=True, timeout=600, check=False)
+    env = {"DATA_ROOT": str(data)}
+    if by_mpi(framework):
+        done = started(framework, workers, program, env)
     else:
         torchrun = ["torchrun", "--standalone", "--nproc-per-node", str(workers), *program[1:]]
         done = forked.run(torchrun if workers > 1 else program, env=env)
