@@ -63,7 +63,7 @@ coverage: setup
 	$(RUN) python -m coverage erase
 	-$(RUN) python -m coverage run -m pytest -m "not faults and not cluster" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 	$(RUN) python -m coverage combine --quiet
-	$(RUN) python -m coverage report --skip-covered --sort=miss
+	$(RUN) python -m coverage report --ignore-errors --include="scaling_study/*,analysis/*" --skip-covered --sort=miss
 
 # Real sweeps that are hit from outside (docs/reliability.md): minutes; FAULTS=long takes an hour.
 test-faults: setup
