@@ -21,7 +21,7 @@ from typing import Any
 
 from scaling_study.flags import add_flag, bounded, flag
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.targets import LOOPS, repeat_name, trains
+from scaling_study.targets import LOOPS, check, repeat_name, trains
 
 
 def offered(axis: str) -> tuple[Any, ...]:
@@ -131,9 +131,7 @@ class Trial:
     train_evaluate_every: float | None = _key(None, "epochs between evaluations (default: 1)", above=0)
     train_validation: float | None = _key(None, "share of training data held out (default: 0.1)", minimum=0, below=1)
     train_patience: int | None = _key(None, "stop after so many evaluations without improvement", minimum=1)
-    train_optimizer: str | None = _key(
-        None, "default: the workload's own", choices=("sgd", "nesterov", "adam", "adamw")
-    )
+    train_optimizer: str | None = _key(None, "default: the workload's", choices=("sgd", "nesterov", "adam", "adamw"))
     train_momentum: float | None = _key(None, "of sgd and nesterov (default: 0.9)", minimum=0, below=1)
     train_weight_decay: float | None = _key(None, "of the optimiser chosen (default: 0)", minimum=0)
     train_clip_norm: float | None = _key(None, "clip the norm of all gradients to this", above=0)
@@ -239,7 +237,9 @@ class Trial:
 
         Raises SystemExit(2) with one clear line for a flag or value that is not right.
         """
-        asked = vars(parser(framework).parse_args(argv))
+        command_line = parser(framework)
+        asked = vars(command_line.parse_args(argv))
+        check(asked, command_line.error)
         record = asked.pop("record", None)
         asked.pop("local_rank", None)
         if steps := asked.pop("steps", None):

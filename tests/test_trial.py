@@ -101,6 +101,18 @@ def test_a_trial_cannot_be_changed() -> None:
         Trial().seed = 3  # type: ignore[misc]
 
 
+@pytest.mark.parametrize(("flag", "value", "problem"), [
+    ("--train-target", "accuracy=1.6", "'accuracy=1.6': a target of accuracy is between 0 and 1"),
+    ("--train-log", "mlflow", "'mlflow' is no log: it is one of tensorboard, wandb, or both with a comma"),
+])  # fmt: skip
+def test_what_is_wrong_about_a_training_is_one_line_by_hand_too(
+    flag: str, value: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        Trial.from_argv("single", ["--train-epochs", "1", flag, value])
+    assert ended.value.code == 2 and problem in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_global_batch_is_that_of_all_workers() -> None:
     assert Trial(batch_per_worker=32, workers=3).global_batch == 96
     assert Trial(batch_per_worker=32, workers=3).to_dict()["global_batch"] == 96

@@ -36,8 +36,8 @@ def problems(keys: Mapping[str, Any], model_name: str, model: Model, framework: 
         yield "train_steps", "give train epochs or steps, not both: one follows from the other"
     if model_name in OURS and not model.metrics:
         yield "model", f"model {model_name} has no held-out data to be evaluated on: it can only be timed"
-    if given.get("train_loop") == "native" and framework not in NATIVE:
-        yield "train_loop", no_native_loop(framework)
+    if given.get("train_loop") == "native" and (why := no_native_loop(framework, given.get("train_patience"))):
+        yield "train_loop", why
     yield from _of_evaluation(given, model_name, model)
     yield from _of_the_optimiser(given)
     if "train_optimizer" in given and keys.get("learning_rate") is None:
@@ -51,8 +51,15 @@ def problems(keys: Mapping[str, Any], model_name: str, model: Model, framework: 
         yield "train_log", str(error)
 
 
-def no_native_loop(framework: str) -> str:
-    return f"loop=native: {framework} has no training loop of its own; {' and '.join(NATIVE)} have"
+def no_native_loop(framework: str, patience: int | None) -> str:
+    """Why a library's own loop cannot train this; empty where it can."""
+    if framework not in NATIVE:
+        return f"loop=native: {framework} has no training loop of its own; {' and '.join(NATIVE)} have"
+    if patience and framework == "lightning_ddp":
+        return (
+            f"patience={patience} tests the best model, and Lightning's own loop keeps the last: leave one of them out"
+        )
+    return ""
 
 
 def _of_evaluation(given: Mapping[str, Any], model_name: str, model: Model) -> Iterator[tuple[str, str]]:

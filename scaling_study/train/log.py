@@ -77,10 +77,10 @@ class Log:
 
 
 def last_sign(folder: Path) -> dict[str, int]:
-    """SIGNS of the run before this one, as it last left them; empty where there was none."""
+    """SIGNS of the run before this one, as it last left them; empty where there was none, or it came to its end."""
     try:
         sign = store.load(folder / PROGRESS)
-        return {key: int(sign.get(key, 0)) for key in SIGNS}
+        return {} if sign.get("over") else {key: int(sign.get(key, 0)) for key in SIGNS}
     except (store.UnreadableRecord, AttributeError, TypeError, ValueError):
         return {}
 

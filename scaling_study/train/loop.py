@@ -53,10 +53,13 @@ class Loop:
         assert workload.held_out is not None  # workloads.load sees to it
         self.training, self.trial, self.ranks, self.folder = training, trial, ranks, folder
         self.workload, self.held_out = workload, workload.held_out
-        self.recipe = Recipe.of(trial, workload.steps_per_epoch, next(iter(self.held_out.metrics())))
+        metrics = tuple(self.held_out.metrics())
+        self.recipe = Recipe.of(trial, workload.steps_per_epoch, metrics[0])
+        if self.recipe.metric not in metrics:
+            raise SystemExit(f"model {trial.model} has no {self.recipe.metric}; it has {', '.join(metrics)}")
         self.native = training.native if trial.train_loop == "native" else None  # it sets the rates, and clips
-        if trial.train_loop == "native" and not self.native:
-            raise SystemExit(no_native_loop(trial.framework))
+        if trial.train_loop == "native" and (why := no_native_loop(trial.framework, trial.train_patience)):
+            raise SystemExit(why)
         self.rates = [group.get("initial_lr", group["lr"]) for group in training.optimizer.param_groups]
         self.progress, self.step_seconds = Progress(), list[float]()
         self.losses: list[torch.Tensor] = []  # since the last evaluation, on the device
@@ -90,6 +93,7 @@ class Loop:
             store.write_rank(self.folder, report)
         if self.checkpoints:
             self.checkpoints.remove()
+        self.log.progress(**self.signs(), over=True)
         reached = f"; {self.trial.train_target} {'reached' if ended == TARGET else 'not reached'}"
         self.log.print(
             f"Trained {self.progress.steps} steps in {self.progress.seconds['train']:.1f} s, ended by "
@@ -250,13 +254,12 @@ class Loop:
             return
         before, latest = last_sign(self.folder), self.checkpoints.latest()
         path, saved = latest or (None, {"progress": {}})
-        resumed, lost, at = (saved["progress"].get(key, 0) for key in ("resumed", "lost_steps", "steps"))
+        at, resumed, lost = (saved["progress"].get(key, 0) for key in SIGNS)
         if self.ranks.agree(bool(before or latest)):  # as rank 0 saw it: the others may see its next sign already
-            steps, said_resumed, said_lost = (int(self.ranks.agree(before.get(key, 0))) for key in SIGNS)
-            resumed, lost = max(said_resumed, resumed) + 1, max(said_lost, lost) + max(0, steps - at)
-            self.log.progress(
-                steps=at, resumed=resumed, lost_steps=lost
-            )  # first of all: it may be killed while it loads
+            furthest, *signed = (int(self.ranks.agree(before.get(key, 0))) for key in SIGNS)
+            resumed, lost = max(signed[0], resumed) + 1, max(signed[1], lost) + max(0, furthest - at)
+            # Before it loads: it may be killed meanwhile.
+            self.log.progress(**dict(zip(SIGNS, (at, resumed, lost), strict=True)))
         if path:
             self.step_seconds, self.resumed_layout = self.checkpoints.load(path), saved["about"]["weights"]
             self.progress = Progress(**saved["progress"])

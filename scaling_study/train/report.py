@@ -40,6 +40,7 @@ class Trained(Protocol):
 def rank_report(loop: Trained, began: float, quiet: QuietMeter, ended: str, test: dict[str, float]) -> RankReport:
     """As the clock's, without what only it measures; `training` has what came of it (docs/record.md)."""
     progress, held_out, seconds = loop.progress, loop.held_out, loop.step_seconds
+    waited = {"data_seconds": progress.data_seconds} if progress.data_seconds else {}  # unknown in Lightning's own loop
     training = {
         "loop": "native" if loop.native else "ours", "ended_by": ended, "target": loop.trial.train_target or "",
         "reached": progress.rows[-1] if ended == "target" else None, "rows": progress.rows,
@@ -48,7 +49,7 @@ def rank_report(loop: Trained, began: float, quiet: QuietMeter, ended: str, test
         "groups": facts.groups(loop.training.optimizer, loop.rates, loop.workload.model),
         "logged_loss": facts.logged_loss(progress.rows), "splits": held_out.published,
         "in_both": held_out.in_both, "selected_on": "validation" if loop.validates else "",
-        "layout": loop.layout, "resumed_layout": loop.resumed_layout, "data_seconds": progress.data_seconds,
+        "layout": loop.layout, "resumed_layout": loop.resumed_layout, **waited,
         "noise": progress.noise, "orders": loop.orders, "evaluated": {"split": "test", **test},
         "validated": {"split": "validation", **loop.validated} if loop.validated else {},
     }  # fmt: skip

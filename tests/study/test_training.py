@@ -119,6 +119,13 @@ def test_and_so_is_what_does_not_go_with_it(problems_of, keys: str, problem: str
     assert any(problem in line for line in said), said
 
 
+def test_the_best_model_is_none_of_lightnings_own_loop(problems_of) -> None:
+    sweep = "sweeps:\n  - {framework: %s, model: resnet8, workers: 2}\n"
+    (problem,) = problems_of(lines("{epochs: 2, loop: native, patience: 2}", sweep % "lightning_ddp"))
+    assert "patience=2 tests the best model, and Lightning's own loop keeps the last: leave one of them out" in problem
+    assert problems_of(lines("{epochs: 2, loop: native, patience: 2}", sweep % "deepspeed_zero")) == []
+
+
 def test_our_loop_by_name_is_our_loop(plan_of) -> None:
     keys = "framework: lightning_ddp, model: resnet8, workers: 2, matrix: {train_loop: [ours, native]}"
     sweep = f"sweeps:\n  - {{{keys}}}\n"

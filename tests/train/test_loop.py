@@ -76,6 +76,13 @@ def history(folder: Path) -> dict[int, float]:
 READ = {"tensorboard": events, "wandb": history}
 
 
+def test_a_training_that_came_to_its_end_is_none_to_go_on_with(data: Path, tmp_path: Path) -> None:
+    """By hand, twice into one folder: the second was not killed, and made no step twice."""
+    for _ in range(2):
+        training = trained(tmp_path, data, "--train-steps", "2")
+        assert (training["steps"], training["resumed"], training["lost_steps"]) == (2, 0, 0)
+
+
 def test_a_row_an_evaluation_is_written_always(data: Path, tmp_path: Path) -> None:
     training = trained(tmp_path, data, "--train-steps", "2")
     with (tmp_path / "training.csv").open(newline="", encoding="utf-8") as stream:
