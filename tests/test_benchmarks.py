@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import horovod_example, paired, publish, study_cost
+from benchmarks import gains, horovod_example, paired, publish, study_cost
 from benchmarks.__main__ import NAMES, main
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import MET, MISSED, NO_BAR, NO_CLAIM, NOT_RESOLVED, Bar, Finding
@@ -161,6 +161,19 @@ def test_an_unknown_benchmark_is_named(capsys):
     with pytest.raises(SystemExit):
         main(["no_such"])
     assert "no benchmark no_such" in capsys.readouterr().err
+
+
+def test_jobs_that_yield_take_turns_with_jobs_that_spin(monkeypatch):
+    """Not in its quick form, whose jobs of the allocator run the same function."""
+    jobs: list[str] = []
+
+    def job_rate(*_: object, env: dict[str, str]) -> float:
+        jobs.append(env["OMPI_MCA_mpi_yield_when_idle"])
+        return {"1": 30.0, "0": 20.0}[jobs[-1]]
+
+    monkeypatch.setattr(gains, "job_rate", job_rate)
+    found = gains.yielding(Options(asked_pairs=2))
+    assert "".join(jobs) == "1001" and found.figure.mean == pytest.approx(1.5)
 
 
 @pytest.mark.slow

@@ -226,7 +226,6 @@ PROGRAMS = {
     [
         ("single", "transformer_lm", "fp64", "none"),
         ("torch_ddp", "transformer_lm", "fp64", "fp32"),
-        ("torch_ddp", "transformer_lm_deep", "fp64", "fp32"),
         ("torch_ddp", "transformer_lm", "fp32", "bf16"),
         ("single", "transformer_lm", "bf16", "none"),
     ],
