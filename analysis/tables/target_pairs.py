@@ -52,7 +52,8 @@ def _lines(results: Results) -> tuple[str, ...]:
         "those to the target; seconds a step are of the whole trainings.",
         "Seeds: that both reached the target with, + those that one did (its ratio is known only to be larger or "
         "smaller, and counts so). With a seed that neither reached it, nothing is known.",
-        f"Steps are equal where the whole interval lies within {percent:.0f} % of 1, up or down (equivalence), and "
+        "Steps are identical where every evaluation of every seed logged the same loss and metric, to the last digit. "
+        f"They are equal where the whole interval lies within {percent:.0f} % of 1, up or down (equivalence), and "
         "differ where it leaves out 1, corrected for the number of pairs; else it is not resolved. Where they are "
         "equal, the seconds differ by the framework's time. Seeds needed: for an interval as narrow as that margin.",
         notes.source(results),

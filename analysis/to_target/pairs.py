@@ -6,32 +6,43 @@ Same model, global batch, precision and recipe; framework, workers, wire or loop
 and one order of the data, so ratios are taken within a seed. Training in fp32 is chaotic: one rounding more, and a seed
 reaches the target some evaluations earlier or later. So that steps are equal is not what is seen when they hardly
 differ, but what an equivalence test shows (two one-sided tests: the 95 % interval of the ratio lies within the margin).
+Only trainings whose every logged loss and metric is the same to the last digit need no test: they are the same steps.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.frames.baseline import same, values_of
 from analysis.frames.configurations import KEYS
 from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow
-from analysis.frames.trained import evaluation_steps
+from analysis.frames.trained import METRICS, evaluation_steps
 from analysis.statistics.censored import CensoredMean, censored_mean
 from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_needed
 
 MARGIN = 1.10  # within which a ratio of steps, up or down, is of no account: docs/training.md says why
 FALSE_ALARMS = 0.05  # of studies in which nothing differs
 EQUAL, DIFFERS, NOT_RESOLVED, TOO_FEW = "equal", "differs", "not resolved", "too few seeds"
+IDENTICAL = "identical"
 WAYS = ("train_loop", "train_log")  # of training keys, those that are no part of the recipe
 RECIPE = (
     *("model", "global_batch", "precision", "data", "image_size", "learning_rate"),
     *(key for key in KEYS if key.startswith("train_") and key not in WAYS),
 )
 UNITS = ("steps", "seconds", "step_seconds")
+SAME_STEPS = {
+    "steps_ratio": 1.0,
+    "steps_ratio_low": 1.0,
+    "steps_ratio_high": 1.0,
+    "verdict": IDENTICAL,
+    "seeds_needed": None,
+}
 COLUMNS = (
     *("model", "global_batch", "target", "configuration", "series", "reference", "reference_series"),
     *("seeds", "both_reached", "one_reached"),
@@ -45,18 +56,37 @@ def table(results: Results) -> pd.DataFrame:
 
     Ratios are geometric means over the seeds that both have, with 95 % intervals. Where one of a pair was stopped
     before the target, its ratio is known only to be larger or smaller, and counts so; where both were, it says nothing.
-    `verdict` is of the steps: EQUAL, DIFFERS (corrected for the number of pairs), NOT_RESOLVED, or TOO_FEW (fewer than
-    3 seeds say anything). `seeds_needed`: by the spread of those that both reached, for an interval of the margin.
+    `verdict` is of the steps: IDENTICAL, EQUAL, DIFFERS (corrected for the number of pairs), NOT_RESOLVED, or TOO_FEW
+    (fewer than 3 seeds say anything). `seeds_needed`: by the spread of those that both reached, for an interval of the
+    margin; none of what is identical.
     """
     trained = results.details.trained
     of = {str(name): rows.set_index("seed") for name, rows in trained.groupby("configuration", sort=False)}
     pairs = [(row, reference) for group in _groups(results, set(of)) for row, reference in _against(group, results)]
     steps = evaluation_steps(results.details.evaluations)
+    curves = _curves(results)
     rows = []
     for row, reference in pairs:
         ours, theirs = str(row["configuration"]), str(reference["configuration"])
-        rows.append(_pair(row, reference, of[ours], of[theirs], steps.get(ours, 0.0), len(pairs)))
+        pair = _pair(row, reference, of[ours], of[theirs], steps.get(ours, 0.0), len(pairs))
+        rows.append(pair | (SAME_STEPS if _identical(curves.get(ours, {}), curves.get(theirs, {})) else {}))
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _curves(results: Results) -> dict[str, dict[int, Any]]:
+    """Configuration -> seed -> what each evaluation logged, but for times."""
+    seeds = results.details.trained.set_index(["configuration", "repeat"]).seed
+    curves: dict[str, dict[int, Any]] = {}
+    for who, rows in results.details.evaluations.groupby(["configuration", "repeat"], sort=False):
+        logged = rows[["steps", "train_loss", *METRICS]].to_numpy(float)
+        curves.setdefault(str(who[0]), {})[int(seeds[who])] = logged
+    return curves
+
+
+def _identical(ours: Mapping[int, Any], theirs: Mapping[int, Any]) -> bool:
+    """Whether the trainings of all seeds that both have logged the same, to the last digit."""
+    both = ours.keys() & theirs.keys()
+    return bool(both) and all(np.array_equal(ours[seed], theirs[seed], equal_nan=True) for seed in both)
 
 
 def _groups(results: Results, trained: set[str]) -> list[list[ConfigurationRow]]:

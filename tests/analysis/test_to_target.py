@@ -82,6 +82,19 @@ def test_steps_are_equal_only_by_equivalence(tmp_path: Path, ours, theirs, verdi
     assert row["both_reached"] + row["one_reached"] == len(ours)
 
 
+def test_trainings_that_logged_the_same_to_the_last_digit_need_no_statistics(tmp_path: Path) -> None:
+    same = [replace(ONE, train_loss=1.5), replace(DDP, train_loss=1.5)]
+    (row,) = pairs.table(plant_trained(tmp_path / "same", same)).to_dict("records")
+    assert (row["verdict"], row["steps_ratio"], row["steps_ratio_low"]) == (pairs.IDENTICAL, 1.0, 1.0)
+    assert row["seeds_needed"] is None and row["seconds_ratio"] == pytest.approx(0.6)
+    digit = [same[0], replace(DDP, train_loss=1.5 + 1e-15)]
+    (row,) = pairs.table(plant_trained(tmp_path / "digit", digit)).to_dict("records")
+    assert row["verdict"] == pairs.EQUAL
+    longer = [same[0], replace(same[1], steps=[1000, 1050, 951])]
+    (row,) = pairs.table(plant_trained(tmp_path / "longer", longer)).to_dict("records")
+    assert row["verdict"] == pairs.EQUAL
+
+
 def test_pairs_are_of_one_recipe_and_global_batch(tmp_path: Path) -> None:
     other_batch = replace(DDP, of=replace(DDP.of, batch_per_worker=128))
     other_rate = replace(DDP, of=replace(DDP.of, keys=(("learning_rate", 0.1),)))
