@@ -31,6 +31,7 @@ WIKITEXT2_FILES = (
 )  # fmt: skip
 
 
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")  # in any case
 NO_TREE = "no DATA_PATH is set"  # so there is no folder tree of images; CIFAR-10 takes its place
 
 
@@ -93,6 +94,16 @@ PACKED: Mapping[str, Callable[[], Path]] = {
     "wikitext2": packed_wikitext2,
     "wikitext2_bpe": packed_wikitext2_bpe,
 }
+
+
+def tree_images() -> int | None:
+    """How many lie in DATA_PATH/train/<class>/; None where there is no such tree."""
+    folder = data_path()
+    return sum(is_image(path.name) for path in (folder / "train").glob("*/*")) or None if folder else None
+
+
+def is_image(name: str) -> bool:
+    return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")  # some systems leave ._1.png beside 1.png
 
 
 def available() -> dict[str, Data]:

@@ -6,7 +6,8 @@ Shown as an estimate; no scheduling depends on it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from statistics import median
 
 from scaling_study.frameworks import FRAMEWORKS
@@ -28,6 +29,7 @@ STEP_SECONDS_PER_SAMPLE: Mapping[str, float] = {
     "vit_small_dataset": 0.04, "vit_small_dataset_tiny": 0.0007,
 }  # fmt: skip
 EPOCH_SAMPLES = {"cifar10": 50_000, "cola": 8_551, "wikitext2": 58_560, "wikitext2_bpe": 34_759, "images": 50_000}
+TREE_SIDE, DECODE_SECONDS = 224, 0.003  # of an image of a tree: pixels, unless the trial says other; one core's
 GATE_SECONDS = 5.0  # ten steps in fp64, and the reference
 INSTRUMENTED = 1.25  # the instrumented window adds up to a quarter of the timed one
 
@@ -35,14 +37,20 @@ INSTRUMENTED = 1.25  # the instrumented window adds up to a quarter of the timed
 class Estimate:
     """Seconds of one trial: what its configuration took so far, else a guess from its launcher and model."""
 
-    def __init__(self, finished: Iterable[Summary] = ()) -> None:
+    def __init__(self, finished: Iterable[Summary] = (), tree_images: Callable[[], int | None] = lambda: None) -> None:
+        """`tree_images`: how many the tree of images holds, asked only where a trial reads one."""
         self._seconds: dict[str, list[float]] = {}
+        self._tree_images = tree_images
         for record in finished:
             self.learn(record)
 
     def learn(self, record: Summary) -> None:
         if record.total_seconds is not None and record.status != "unsupported":
             self._seconds.setdefault(record.configuration, []).append(record.total_seconds)
+
+    @cached_property
+    def _of_tree(self) -> int:
+        return self._tree_images() or EPOCH_SAMPLES["images"]
 
     def __call__(self, trial: Trial, planned: Planned) -> float:
         if planned.unsupported:
@@ -54,16 +62,14 @@ class Estimate:
         window = planned.measure
         if not FRAMEWORKS[trial.framework].trains:  # large sizes take all the time that there is
             return min(LAUNCH_SECONDS.get(trial.launcher, 10.0) + window.max_seconds, window.timeout_seconds)
-        step = (
-            0.0 if trial.device == "cuda" else STEP_SECONDS_PER_SAMPLE.get(trial.model, 0.01) * trial.batch_per_worker
-        )
+        step = 0.0 if trial.device == "cuda" else seconds_per_sample(trial) * trial.batch_per_worker
+        samples = self._of_tree if trial.data == "images" else EPOCH_SAMPLES.get(MODELS[trial.model].data or "", 50_000)
         if trial.trained:
-            return LAUNCH_SECONDS.get(trial.launcher, 10.0) + training_seconds(trial, step)
+            return LAUNCH_SECONDS.get(trial.launcher, 10.0) + training_seconds(trial, step, samples)
         timed = min(max(window.min_steps * step, window.min_seconds), window.max_seconds)
         if window.max_steps and step:
             timed = min(timed, window.max_steps * step)
         if trial.epochs:
-            samples = EPOCH_SAMPLES.get(MODELS[trial.model].data or "", 50_000)
             steps = min(samples / trial.global_batch, window.max_steps or math.inf)
             timed = (trial.epochs + (trial.warmup_epochs or 0)) * steps * step
         return min(
@@ -74,8 +80,15 @@ class Estimate:
         )
 
 
-def training_seconds(trial: Trial, step: float) -> float:
-    """At most, of a training to a result whose steps take `step` seconds."""
-    samples = EPOCH_SAMPLES.get(MODELS[trial.model].data or "", 50_000)
+def seconds_per_sample(trial: Trial) -> float:
+    """Of a step on a core. ResNets take any side, and cost as many times more as there are more pixels."""
+    seconds = STEP_SECONDS_PER_SAMPLE.get(trial.model, 0.01)
+    if trial.data != "images" or not trial.model.startswith("resnet"):
+        return seconds
+    return seconds * ((trial.image_size or TREE_SIDE) / 32) ** 2 + DECODE_SECONDS
+
+
+def training_seconds(trial: Trial, step: float, samples: int) -> float:
+    """At most, of a training to a result whose steps take `step` seconds, on a data set of so many samples."""
     steps = trial.train_steps or (trial.train_epochs or math.inf) * samples / trial.global_batch
     return min(steps * step if step else math.inf, trial.train_max_seconds or math.inf, 3600.0)

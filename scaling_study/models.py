@@ -33,9 +33,10 @@ class Model:
 
 # Where one rounding decides nothing: no BatchNorm, and no max-pool that would pick another pixel.
 SMOOTH_IMAGES = "resnet8_groupnorm"
+_CLASSES = ("accuracy", "accuracy_top5", "loss")  # of one label a sample; the second where there are more than five
 _IMAGES = Model(
     "scaling_study.workloads.resnet_cifar10", "cifar10", ("torchvision",), IMAGE_KEYS, smooth=SMOOTH_IMAGES,
-    metrics=("accuracy", "loss"),
+    also=("images",), metrics=_CLASSES,
 )  # fmt: skip
 _TEXTS = Model("scaling_study.workloads.albert_cola", "cola", ("transformers", "tokenizers"), TEXT_KEYS)
 _LANGUAGE = Model(
@@ -51,7 +52,7 @@ _IFORMER = Model(
 )  # fmt: skip
 _VIT = Model(
     "scaling_study.workloads.vit_small_dataset", "cifar10", ("torchvision",), ("image_size",),
-    gate={"model": "vit_small_dataset_tiny"}, metrics=("accuracy", "loss"),
+    gate={"model": "vit_small_dataset_tiny"}, metrics=_CLASSES,
 )  # fmt: skip
 
 OURS: Mapping[str, Model] = {
@@ -59,7 +60,7 @@ OURS: Mapping[str, Model] = {
     "resnet8_groupnorm": _IMAGES,
     "resnet18": _IMAGES,
     "resnet50": _IMAGES,
-    "mlp_wide": Model("scaling_study.workloads.mlp_cifar10", "cifar10", metrics=("accuracy", "loss")),
+    "mlp_wide": Model("scaling_study.workloads.mlp_cifar10", "cifar10", metrics=_CLASSES),
     "albert_tiny": _TEXTS,
     "albert_base_v2": _TEXTS,
     "transformer_lm": _LANGUAGE,

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from scaling_study import datasets
 from scaling_study.estimate import Estimate
 from scaling_study.launch import launchers
 from scaling_study.models import NO_MODEL
@@ -38,7 +39,7 @@ def plan(console: Console, plan: Plan, wanted: Wanted, results: Path, as_json: b
         trials = [row for row in rows if row["find"] != "parity"]
         print(json.dumps({"trials": trials, "gates": [row for row in rows if row["find"] == "parity"]}))
         return
-    estimate, everything = Estimate(), wanted
+    estimate, everything = Estimate(tree_images=datasets.tree_images), wanted
     gates, wanted = [(t, p) for t, p in wanted if t.find == "parity"], [(t, p) for t, p in wanted if t.find != "parity"]
     repeats = Counter(trial.configuration for trial, _ in wanted)
     configurations = [(p.trial, p) for p in plan.configurations if p.trial.configuration in repeats]

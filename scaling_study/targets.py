@@ -18,6 +18,7 @@ ENDS = ("train_epochs", "train_steps", "train_max_seconds")  # of which a traini
 # Metric -> (whether more is better, least value, largest value).
 METRICS: Mapping[str, tuple[bool, float, float]] = {
     "accuracy": (True, 0.0, 1.0),
+    "accuracy_top5": (True, 0.0, 1.0),  # the right class is among the five likeliest
     "loss": (False, 0.0, math.inf),
     "perplexity": (False, 1.0, math.inf),
 }
@@ -25,7 +26,7 @@ METRICS: Mapping[str, tuple[bool, float, float]] = {
 
 @dataclass(frozen=True)
 class Target:
-    """A metric and its value: accuracy is reached from below, loss and perplexity from above."""
+    """A metric and its value: accuracies are reached from below, loss and perplexity from above."""
 
     metric: str
     value: float

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scaling_study.estimate import LAUNCH_SECONDS, STEP_SECONDS_PER_SAMPLE, Estimate
+from scaling_study.estimate import DECODE_SECONDS, LAUNCH_SECONDS, STEP_SECONDS_PER_SAMPLE, Estimate
 from scaling_study.launch.launchers import LAUNCHERS
 from scaling_study.records.store import Record
 from scaling_study.study.plan import Planned
@@ -50,6 +50,13 @@ def test_whole_epochs_take_as_long_as_their_samples() -> None:
     one_epoch = 50_000 * STEP_SECONDS_PER_SAMPLE["resnet18"]
     assert estimate(epochs=1) > one_epoch
     assert estimate(epochs=1, workers=2, launcher="mpirun", allreduce="fp32") > one_epoch / 2
+
+
+def test_a_training_on_a_tree_takes_as_long_as_its_images_and_their_pixels() -> None:
+    trial = replace(TRIAL, data="images", image_size=64, train_epochs=2)
+    seconds = Estimate(tree_images=lambda: 500)(trial, Planned(trial, MEASURE, ""))
+    each = 4 * STEP_SECONDS_PER_SAMPLE["resnet18"] + DECODE_SECONDS  # 64 pixels a side are four times CIFAR-10's 32
+    assert seconds == pytest.approx(LAUNCH_SECONDS["python"] + 2 * 500 * each)
 
 
 def test_no_trial_takes_longer_than_its_time_out() -> None:

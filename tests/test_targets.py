@@ -21,7 +21,10 @@ def test_a_target_is_written_as_it_is_read(text: str) -> None:
         ("accuracy=0", "between 0 and 1"),
         ("loss=-1", "a target of loss is above 0"),
         ("perplexity=1", "above 1"),
-        ("accuracy", "is no target: it is one of accuracy, loss, perplexity, and a value, like accuracy=0.6"),
+        (
+            "accuracy",
+            "is no target: it is one of accuracy, accuracy_top5, loss, perplexity, and a value, like accuracy=0.6",
+        ),
         ("f1=0.5", "is no target"),
         ("loss=low", "'low' is no number"),
         ("loss=nan", "above 0"),

@@ -12,7 +12,7 @@ from analysis.frames.timeline import Row
 from scaling_study.quoting import printable
 from scaling_study.records.store import Record
 
-METRICS = ("accuracy", "loss", "perplexity")
+METRICS = ("accuracy", "accuracy_top5", "loss", "perplexity")
 COLUMNS = (
     *("configuration", "repeat", "seed", "ended_by", "target", "steps", "samples", "train_seconds"),
     *("evaluate_seconds", "save_seconds", "target_steps", "target_samples", "target_seconds", "target_all_seconds"),

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from scaling_study import profiling, progress, report
+from scaling_study import datasets, profiling, progress, report
 from scaling_study.commands import options, planning, rendering
 from scaling_study.commands import slurm as on_slurm
 from scaling_study.commands.exits import INTERRUPTED, OK, SOME_FAILED, exit_code
@@ -123,7 +123,7 @@ def sweep(
     slurm_submit.refuse_live_jobs(run.folder)
     with results_folder.locked(run.folder):
         run.open()
-        estimate = Estimate(run.records.values())
+        estimate = Estimate(run.records.values(), datasets.tree_images)
         remote = [t for t, p in selected if planned.cluster.hosts_of(t) and not p.unsupported and not run.kept(t)]
         for note in inspection.inspect_hosts(planned, remote, run.folder) if remote else ():
             console.print(f"Note: {escape(note)}", soft_wrap=True)

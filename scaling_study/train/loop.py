@@ -185,10 +185,11 @@ class Loop:
             "epoch": self.progress.steps / self.recipe.steps_per_epoch,
             "seconds": self.progress.seconds["train"], "all_seconds": sum(self.progress.seconds.values()),
             "learning_rate": self.rates[0] * self.recipe.rate(self.progress.steps - 1),  # of the last step
-            "train_loss": train_loss, "loss_steps": loss_steps,
+            "train_loss": train_loss, "loss_steps": loss_steps, **self.progress.step_means(),
             **{name: value for name, value in scores.items() if name != "samples"},
         }  # fmt: skip
         self.progress.rows.append(row)
+        self.progress.data_seconds_logged = self.progress.data_seconds
         value = row.get(self.recipe.metric)
         if value is not None and better(self.recipe.metric, value, self.progress.best):
             self.progress.best, self.progress.best_step = value, self.progress.steps

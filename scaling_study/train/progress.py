@@ -23,6 +23,17 @@ class Progress:
     lost_steps: int = 0  # made since a checkpoint that was gone on from
     noise: dict[str, Any] = field(default_factory=dict)  # of gradients (noise.py)
     data_seconds: float = 0.0  # of the training's, until the host had its batches
+    data_seconds_logged: float = 0.0  # of those, up to the last row
+
+    def step_means(self) -> dict[str, float | None]:
+        """Mean seconds of a step since the last row, and of those until the host had its batch; the latter is not known
+        of a library's own loop."""
+        last = self.rows[-1] if self.rows else {"steps": 0, "seconds": 0.0}
+        steps, waited = max(1, self.steps - last["steps"]), self.data_seconds - self.data_seconds_logged
+        return {
+            "step_seconds": (self.seconds["train"] - last["seconds"]) / steps,
+            "step_data_seconds": waited / steps if self.data_seconds else None,
+        }
 
 
 def finite(value: float) -> float | None:

@@ -1,16 +1,15 @@
 """A folder tree of images, and how its batches are decoded ahead of time.                                [torch]
 
-    train/cat/1.png --PIL: decode, resize--> (side, side, 3) bytes, a row of the batch
-                      threads, as many as the rank has cores
+    train/cat/1.png --PIL: decode, a view, resize--> (side, side, 3) bytes, a row of the batch
+    val/cat/7.png     threads, as many as the rank has cores
 
 PIL lets go of the interpreter's lock while it decodes: so threads do, and nothing is pickled from process to process.
-No crops and no flips: what is measured is loading, and an image is the same numbers in every run.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,20 +18,24 @@ import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 
+from scaling_study.datasets import is_image
 from scaling_study.workloads.read_ahead import Begun, ReadAhead
+from scaling_study.workloads.views import WHOLE, View, Views
 
-SUFFIXES = (".png", ".jpg", ".jpeg")  # in any case
 LAYOUT = "train/<class>/*.png, *.jpg or *.jpeg"
 
 
 @dataclass(frozen=True)
 class Tree:
-    """What lies under `train`; sample i is files[i]."""
+    """What lies under `train`, or under `val`; sample i is files[i]."""
 
-    train: Path
+    folder: Path
     classes: tuple[str, ...]  # sorted: their places are the labels
     files: list[str]  # "cat/1.png", sorted within their class
     labels: torch.Tensor  # (samples,) int64
+
+    def paths(self, ids: Iterable[torch.Tensor | int]) -> list[Path]:
+        return [self.folder / self.files[int(id)] for id in ids]
 
 
 def listed(root: Path) -> Tree:
@@ -40,46 +43,70 @@ def listed(root: Path) -> Tree:
     train = root / "train"
     if not train.is_dir():
         raise SystemExit(f"DATA_PATH={root} has no folder train/: images are expected as {LAYOUT}")
-    names = sorted(entry.name for entry in os.scandir(train) if entry.is_dir() and not entry.name.startswith("."))
+    names = _classes(train)
     if len(names) < 2:
         raise SystemExit(f"{train} has {len(names)} folder(s) of a class, a classifier needs two or more: {LAYOUT}")
+    return _of_classes(train, names)
+
+
+def listed_test(root: Path, train: Tree) -> Tree:
+    """The images under root/val, of the classes of `train`. Raises SystemExit where those are others."""
+    val = root / "val"
+    if not val.is_dir():
+        raise SystemExit(f"DATA_PATH={root} has no folder val/: a training is tested on val/<class>/*, as in train/")
+    for name in sorted(set(names := _classes(val)) ^ set(train.classes)):
+        there, not_there = (val, train.folder) if name in names else (train.folder, val)
+        raise SystemExit(f"class {name} is in {there} and not in {not_there}: both need the same folders of classes")
+    return _of_classes(val, train.classes)
+
+
+def _classes(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != "."))
+
+
+def _of_classes(folder: Path, names: tuple[str, ...]) -> Tree:
     files: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        images = sorted(filter(_is_image, os.listdir(train / name)))
+        images = sorted(filter(is_image, os.listdir(folder / name)))
         if not images:
-            raise SystemExit(f"{train / name} holds no images: {LAYOUT}")
+            raise SystemExit(f"{folder / name} holds no images: {LAYOUT}")
         files += [f"{name}/{image}" for image in images]
         labels += [label] * len(images)
-    return Tree(train, tuple(names), files, torch.tensor(labels))
+    return Tree(folder, names, files, torch.tensor(labels))
 
 
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(SUFFIXES) and not name.startswith(".")  # some systems leave ._1.png beside 1.png
+class Decoder:
+    """Threads that decode files, as (batch, side, side, 3) uint8 on the host, in `pinned` memory for a GPU."""
 
+    def __init__(self, side: int, threads: int, pinned: bool) -> None:
+        self.side, self.threads, self.pinned = side, threads, pinned
+        self.pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
 
-def decoding(tree: Tree, order: Iterator[torch.Tensor], side: int, threads: int, pinned: bool) -> ReadAhead:
-    """`order`, whose batches are taken as (batch, side, side, 3) uint8 on the host, in `pinned` memory for a GPU."""
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
-
-    def begin(ids: torch.Tensor) -> Begun:
-        samples = torch.empty(len(ids), side, side, 3, dtype=torch.uint8, pin_memory=pinned)
+    def begin(self, files: Sequence[Path], views: Sequence[View]) -> Begun:
+        samples = torch.empty(len(files), self.side, self.side, 3, dtype=torch.uint8, pin_memory=self.pinned)
         rows = samples.numpy()  # filled by numpy: torch would start threads of its own in each of ours
 
-        def fill(row: int, file: Path) -> None:
-            rows[row] = decoded(file, side)
+        def fill(row: int, file: Path, view: View) -> None:
+            rows[row] = decoded(file, self.side, view)
 
-        files = (tree.train / tree.files[int(id)] for id in ids)
-        return Begun(samples, [pool.submit(fill, row, file) for row, file in enumerate(files)])
-
-    return ReadAhead(order, begin)
+        jobs = enumerate(zip(files, views, strict=True))
+        return Begun(samples, [self.pool.submit(fill, row, file, view) for row, (file, view) in jobs])
 
 
-def decoded(file: Path, side: int) -> np.ndarray:
-    """(side, side, 3) uint8, as PIL decodes and resizes it. Raises SystemExit that names a damaged file."""
+def decoding(tree: Tree, order: Iterator[torch.Tensor], decoder: Decoder, views: Views) -> ReadAhead:
+    """`order`, whose batches are taken as `decoder` makes them."""
+    return ReadAhead(order, lambda ids: decoder.begin(tree.paths(ids), views(ids)))
+
+
+def decoded(file: Path, side: int, view: View = WHOLE) -> np.ndarray:
+    """(side, side, 3) uint8, as PIL decodes and resizes what is seen of it. Raises SystemExit that names a damaged
+    file."""
     try:
         with Image.open(file) as image:
-            return np.asarray(image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR))
+            box = view.box(*image.size)
+            seen = np.asarray(image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR, box))
+            return seen[:, ::-1] if view.mirrored else seen
     except Exception as error:  # PIL raises whatever its parsers of a damaged file stumble over
         why = "not an image" if isinstance(error, UnidentifiedImageError) else str(error) or type(error).__name__
         raise SystemExit(f"{file} cannot be decoded ({why}): replace it, or take it out of the tree") from error

@@ -14,7 +14,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -28,40 +28,28 @@ from scaling_study.settings import data_path
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
 from scaling_study.workloads.feed import Batch, Feed, sent
-from scaling_study.workloads.image_tree import LAYOUT, Tree, decoding, listed
+from scaling_study.workloads.image_tree import listed
 from scaling_study.workloads.resnet_cifar10 import synthetic
 from scaling_study.workloads.sampling import batches_of_indices
+from scaling_study.workloads.tree_data import Source, of_tree, root
 
 TREE_SIDE = 128  # of the published CIFAR-10 tree
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR10_EACH = cifar10.SAMPLES // cifar10.CLASSES
 
 
-@dataclass(frozen=True)
-class Source:
-    """A rank's batches on its device: images (batch, 3, side, side) float32, and labels (batch,) int64."""
-
-    feed: Feed
-    name: str  # as recorded: "images", "cifar10", "synthetic (why)"
-    samples: int = cifar10.SAMPLES
-    classes: int = cifar10.CLASSES
-    notes: list[str] = field(default_factory=list)
-
-
 def prepare() -> None:
     """Look whether there is a tree, and whether it is one. Raises NoData, SystemExit."""
-    if (root := data_path()) is None:
+    if (folder := data_path()) is None:
         raise NoData(NO_TREE)
-    listed(root)
+    listed(folder)
 
 
 def source(trial: Trial, ranks: Ranks, side: int) -> Source:
     """What the trial's `data` means here. `auto` falls back by name, never silently. Raises SystemExit."""
-    root, why = data_path(), "asked for"
-    if trial.data == "images" and root is None:
-        raise SystemExit(f"--data images: {NO_TREE}; set it to a folder that holds {LAYOUT}")
-    if trial.data in ("auto", "images") and root:
-        return of_tree(listed(root), trial, ranks, side)
+    why = "asked for"
+    if trial.data == "images" or (trial.data == "auto" and data_path()):
+        return of_tree(root(ranks), trial, ranks, side)
     if trial.data != "synthetic":
         try:
             return of_cifar10(trial, ranks, side)
@@ -71,20 +59,6 @@ def source(trial: Trial, ranks: Ranks, side: int) -> Source:
             why = f"{NO_TREE}, and CIFAR-10 not found"
     drawn = synthetic(replace(trial, image_size=side), ranks)
     return Source(Feed(_order(cifar10.SAMPLES, trial, ranks), drawn), f"synthetic ({why})")
-
-
-def of_tree(tree: Tree, trial: Trial, ranks: Ranks, side: int) -> Source:
-    """Batches of files, decoded ahead of time, in the order in which they are read."""
-    threads, samples = len(ranks.cores) or torch.get_num_threads(), len(tree.files)
-    order = decoding(tree, _order(samples, trial, ranks), side, threads, pinned=ranks.device.type == "cuda")
-    normalised = normalising(ranks.device)
-
-    def fetch(ids: torch.Tensor) -> Batch:
-        pixels, labels = sent(order.take(ids), ranks.device), sent(tree.labels[ids], ranks.device)
-        return normalised(pixels.permute(0, 3, 1, 2).float()), labels
-
-    note = f"{samples:,} images of {len(tree.classes)} classes, decoded by {threads} thread(s) of each rank"
-    return Source(Feed(order, fetch), "images", samples, len(tree.classes), [note])
 
 
 def of_cifar10(trial: Trial, ranks: Ranks, side: int) -> Source:

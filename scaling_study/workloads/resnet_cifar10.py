@@ -1,14 +1,16 @@
-"""ResNets on CIFAR-10, as the published Horovod study trained them.                                     [torch]
+"""ResNets on CIFAR-10, as the published Horovod study trained them, or on a tree of images.               [torch]
 
 resnet18 and resnet50 are torchvision's with 10 classes: 11,181,642 and 23,528,522 parameters, the stock
 ImageNet stem on 32x32 images, weights from scratch. resnet8 is the test size: He et al. (arXiv 1512.03385,
 section 4.2) with n = 1, small enough that a trial is seconds.
+
+    data: images    DATA_PATH's tree (tree_data.py), as many classes as it has, 224 pixels unless image_size says other
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +21,7 @@ from torch.nn import functional as F
 from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import cifar10
+from scaling_study.workloads import cifar10, tree_data
 from scaling_study.workloads.chain import Chain
 from scaling_study.workloads.feed import Batch, Feed
 from scaling_study.workloads.held_out import HeldOut
@@ -28,22 +30,24 @@ from scaling_study.workloads.trained_images import trained_images
 from scaling_study.workloads.workload import Workload, autocast
 
 LEARNING_RATE, MOMENTUM = 0.01, 0.5  # published: lr 0.01 x workers, momentum 0.5
+TREE_SIDE = 224  # pixels, of images of a tree; a parity gate's are as small as CIFAR-10's
 
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
     """Model and data on this rank's device; the same weights on every rank."""
     layout = torch.channels_last if trial.memory_format == "channels_last" else torch.contiguous_format
-    model = network(trial.model).to(ranks.device).to(memory_format=layout)
-    torch.backends.cudnn.benchmark = True  # shapes never change: let cuDNN try its algorithms in the warm-up
     rate = trial.learning_rate or LEARNING_RATE * ranks.world_size
     dtype = torch.float64 if trial.precision == "fp64" else torch.float32
+    read = of_tree if trial.data == "images" else image_data
+    data = read(trial, ranks, lambda batch: laid_out(batch, trial.image_size, layout, dtype))
+    model = network(trial.model, data.classes).to(ranks.device).to(memory_format=layout)
+    torch.backends.cudnn.benchmark = True  # shapes never change: let cuDNN try its algorithms in the warm-up
 
     def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
         images, labels = batch  # (batch_per_worker, 3, side, side) float32, (batch_per_worker,) int64
         with autocast(ranks.device, trial.precision):
             return F.cross_entropy(model(images), labels, label_smoothing=trial.train_label_smoothing or 0.0)
 
-    data = image_data(trial, ranks, lambda batch: laid_out(batch, trial.image_size, layout, dtype))
     return Workload(
         model=model,
         loss=loss,
@@ -55,7 +59,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         held_out=data.held_out,
         blocks=blocks(trial.model),
         chain=lambda model: chain(model, trial.train_label_smoothing or 0.0),
-        notes=on_this_gpu(ranks.device),
+        notes=[*data.notes, *on_this_gpu(ranks.device)],
     )
 
 
@@ -94,15 +98,15 @@ def on_this_gpu(device: torch.device) -> list[str]:
     return ["fp32 convolutions compute in TF32, torch's default on this GPU"] if rounds else []
 
 
-def network(name: str) -> nn.Module:
-    """An untrained network with 10 classes, by its trial key."""
+def network(name: str, classes: int = cifar10.CLASSES) -> nn.Module:
+    """An untrained network, by its trial key."""
     if name == "resnet8":
-        return ResNet8()
+        return ResNet8(classes)
     if name == "resnet8_groupnorm":  # no sample sees another's: what 16-bit gradients cost is not drowned in chaos
-        return ResNet8(lambda channels: nn.GroupNorm(8, channels))
+        return ResNet8(classes, lambda channels: nn.GroupNorm(8, channels))
     from torchvision import models  # a second to import: resnet8 does without
 
-    return getattr(models, name)(num_classes=cifar10.CLASSES)  # type: ignore[no-any-return]
+    return getattr(models, name)(num_classes=classes)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,18 @@ class ImageData:
     source: str
     steps_per_epoch: int
     held_out: HeldOut | None = None
+    classes: int = cifar10.CLASSES
+    notes: list[str] = field(default_factory=list)
+
+
+def of_tree(trial: Trial, ranks: Ranks, shaped: Callable[[Batch], Batch]) -> ImageData:
+    """A tree of images, each batch shaped for the model. Raises SystemExit for a folder that is none."""
+    side = trial.image_size or (cifar10.SIDE if trial.find == "parity" else TREE_SIDE)
+    read = tree_data.of_trained_tree if trial.trained else tree_data.of_tree
+    data = read(tree_data.root(ranks), trial, ranks, side)
+    steps = steps_per_epoch(data.samples, ranks.world_size, trial.batch_per_worker)
+    held_out = data.held_out and shaped_split(data.held_out, shaped)
+    return ImageData(shaped_feed(data.feed, shaped), data.name, steps, held_out, data.classes, data.notes)
 
 
 def image_data(trial: Trial, ranks: Ranks, shaped: Callable[[Batch], Batch]) -> ImageData:
@@ -129,9 +145,18 @@ def image_data(trial: Trial, ranks: Ranks, shaped: Callable[[Batch], Batch]) -> 
         if trial.data == "cifar10":
             raise SystemExit(f"--data cifar10: {error}") from error
         feed, source = Feed(order, synthetic(trial, ranks)), "synthetic (CIFAR-10 not found)"
+    return ImageData(shaped_feed(feed, shaped), source, steps)
+
+
+def shaped_feed(feed: Feed, shaped: Callable[[Batch], Batch]) -> Feed:
+    """The feed, each of whose batches is shaped for the model."""
     fetch = feed.fetch
     feed.fetch = lambda ids: shaped(fetch(ids))
-    return ImageData(feed, source, steps)
+    return feed
+
+
+def shaped_split(held_out: HeldOut, shaped: Callable[[Batch], Batch]) -> HeldOut:
+    return replace(held_out, fetch=lambda split, places: shaped(held_out.fetch(split, places)))
 
 
 def _real(order: Iterator[torch.Tensor], ranks: Ranks) -> Feed:
@@ -147,10 +172,8 @@ def _trained(trial: Trial, ranks: Ranks, shaped: Callable[[Batch], Batch]) -> Im
     except NoData as error:
         raise SystemExit(f"--data {trial.data}: {error}") from error
     data = trained_images(train, test, cifar10.normalising(ranks.device), trial, ranks)
-    of_split, of_ids = data.held_out.fetch, data.feed.fetch
-    data.feed.fetch = lambda ids: shaped(of_ids(ids))
-    held_out = replace(data.held_out, fetch=lambda split, places: shaped(of_split(split, places)))
-    return ImageData(data.feed, "cifar10", data.steps_per_epoch, held_out)
+    held_out = shaped_split(data.held_out, shaped)
+    return ImageData(shaped_feed(data.feed, shaped), "cifar10", data.steps_per_epoch, held_out)
 
 
 def synthetic(trial: Trial, ranks: Ranks) -> Callable[[torch.Tensor], Batch]:
@@ -188,15 +211,15 @@ Norm = Callable[[int], nn.Module]  # channels -> the layer that normalises them
 
 
 class ResNet8(nn.Module):
-    """3x3 stem, then one residual block at each of 16, 32, 64 channels: (b, 3, 32, 32) -> (b, 10)."""
+    """3x3 stem, then one residual block at each of 16, 32, 64 channels: (b, 3, 32, 32) -> (b, classes)."""
 
-    def __init__(self, norm: Norm = nn.BatchNorm2d) -> None:
+    def __init__(self, classes: int = cifar10.CLASSES, norm: Norm = nn.BatchNorm2d) -> None:
         super().__init__()
         self.stem = nn.Sequential(_convolution(3, 16, norm), nn.ReLU(inplace=True))  # (b, 16, 32, 32)
         self.blocks = nn.Sequential(  # (b, 64, 8, 8)
             Block(16, 16, 1, norm), Block(16, 32, 2, norm), Block(32, 64, 2, norm)
         )
-        self.classifier = nn.Linear(64, cifar10.CLASSES)
+        self.classifier = nn.Linear(64, classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.classifier(self.blocks(self.stem(images)).mean(dim=(2, 3)))  # type: ignore[no-any-return]

@@ -24,6 +24,7 @@ from scaling_study.workloads.workload import autocast
 
 Images = tuple[torch.Tensor, torch.Tensor]  # (n, 3, side, side) uint8, (n,) int64 labels
 VALIDATION = 0.1  # of the training set, unless the trial says otherwise
+FIVE, TOP_FIVE = 5, "accuracy_top5"
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def trained_images(
     """`normalised`: images (b, 3, side, side) uint8 -> what the model is given."""
     share = VALIDATION if trial.train_validation is None else trial.train_validation
     ids, held_out = stratified(train[1], share)
-    order, kind = Order(ids, trial, ranks), trial.train_augmentation or "none"
+    order, kind, classes = Order(ids, trial, ranks), trial.train_augmentation or "none", len(train[1].unique())
     published, tested = digests(train[0]), digests(test[0])
     shared = in_both({"train": published[ids], "validation": published[held_out], "test": tested})
     if ranks.device.type == "cuda":  # all of them once, and no copy in the step
@@ -76,13 +77,18 @@ def trained_images(
         HeldOut(
             sizes={split: size for split, size in sizes.items() if split != "train" and size},
             fetch=of_split,
-            metrics=lambda: classification(ranks.device),
+            metrics=lambda: classification(ranks.device, classes),
             update=lambda metrics, model, batch, real: score(metrics, model, batch, real, ranks, trial),
-            published={split: {"test" if split == "test" else "train": size} for split, size in sizes.items() if size},
+            published=origins(sizes),
             in_both=shared,
         ),
         order.steps,
     )
+
+
+def origins(sizes: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """`{"validation": {"train": 5000}, ...}`: the published set that each split of so many samples was made of."""
+    return {split: {"test" if split == "test" else "train": size} for split, size in sizes.items() if size}
 
 
 def digests(images: torch.Tensor) -> torch.Tensor:
@@ -99,15 +105,17 @@ def in_both(splits: Mapping[str, torch.Tensor]) -> dict[str, int]:
     return {f"{a}/{b}": int(torch.isin(splits[b], splits[a]).sum()) for a, b in pairs}
 
 
-def classification(device: torch.device) -> Metrics:
-    """Accuracy and mean cross-entropy, as means over samples in fp64: 3,500 of 10,000 are 0.35."""
+def classification(device: torch.device, classes: int) -> Metrics:
+    """Accuracy and mean cross-entropy, as means over samples in fp64: 3,500 of 10,000 are 0.35. Of more than five
+    classes also how often the right one is among the five likeliest."""
     from torchmetrics import Metric
     from torchmetrics.aggregation import MeanMetric  # two seconds to import: only where something is evaluated
 
     def mean() -> Metric:  # a loss that is no number stays visible
         return MeanMetric(nan_strategy="disable", sync_on_compute=False).to(device).set_dtype(torch.float64)
 
-    return {"accuracy": mean(), "loss": mean()}
+    names = ("accuracy", *([TOP_FIVE] if classes > FIVE else []), "loss")
+    return {name: mean() for name in names}
 
 
 def score(metrics: Metrics, model: nn.Module, batch: Batch, real: torch.Tensor, ranks: Ranks, trial: Trial) -> None:
@@ -117,4 +125,6 @@ def score(metrics: Metrics, model: nn.Module, batch: Batch, real: torch.Tensor, 
         outputs = model(images)
     outputs, labels = outputs[real].double(), labels[real]
     metrics["accuracy"].update((outputs.argmax(1) == labels).double())
+    if TOP_FIVE in metrics:
+        metrics[TOP_FIVE].update((outputs.topk(FIVE).indices == labels[:, None]).any(1).double())
     metrics["loss"].update(F.cross_entropy(outputs, labels, reduction="none"))

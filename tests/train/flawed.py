@@ -69,9 +69,9 @@ def joined(train: Images, test: Images) -> Images:
     return torch.cat([train[0], test[0]]), torch.cat([train[1], test[1]])
 
 
-def have_other_layers(original: Any, name: str) -> nn.Module:
+def have_other_layers(original: Any, *named: Any) -> nn.Module:
     """F20, first: a model of the same shapes and another meaning..."""
-    model: nn.Module = original(name)
+    model: nn.Module = original(*named)
     for module in list(model.modules()):
         for child, layer in list(module.named_children()):
             if isinstance(layer, nn.ReLU):

@@ -56,7 +56,7 @@ def test_ten_thousand_samples_over_any_number_of_ranks(size: int) -> None:
 
     held_out = HeldOut(
         {"test": SAMPLES}, lambda split, places: (inputs[places], labels[places], places),
-        lambda: classification(torch.device("cpu")), update,
+        lambda: classification(torch.device("cpu"), 3), update,
     )  # fmt: skip
     group, copies = Group(size), [deepcopy(model) for _ in range(size)]
     with ThreadPoolExecutor(size) as pool:

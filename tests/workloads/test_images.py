@@ -127,7 +127,7 @@ def test_every_image_comes_with_its_own_label_and_pixels(a_tree: Path) -> None:
         ids = source.feed.ids
         assert labels.equal(tree.labels[ids])
         for one, id in zip(pixels, ids.tolist(), strict=True):
-            whole = Image.open(tree.train / tree.files[id]).convert("RGB").resize((side, side), Image.BILINEAR)
+            whole = Image.open(tree.folder / tree.files[id]).convert("RGB").resize((side, side), Image.BILINEAR)
             plain = torch.from_numpy(np.asarray(whole).copy()).permute(2, 0, 1) / 255
             expected = (plain - torch.tensor(cifar10.MEAN)[:, None, None]) / torch.tensor(cifar10.STD)[:, None, None]
             torch.testing.assert_close(one, expected, atol=2e-6, rtol=0)
@@ -246,6 +246,7 @@ def test_auto_is_the_tree_else_cifar10_else_synthetic(a_tree: Path, monkeypatch:
 @pytest.mark.slow
 def test_what_a_plan_is_told(a_tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert datasets.available()["images"] == datasets.Data("images", f"in {a_tree}")
+    assert datasets.tree_images() == 15
     assert datasets.prepare(["images"]) == {"images": datasets.Data("images", f"in {a_tree}")}
     for file in (a_tree / "train" / "bee").glob("*.jpg"):
         file.unlink()
@@ -300,7 +301,7 @@ def test_the_written_tree_is_read_again(tmp_path: Path, monkeypatch: pytest.Monk
     for name, label in zip(tree.files, tree.labels, strict=True):
         number = int(Path(name).stem)
         assert labels[number] == label
-        small = Image.open(tree.train / name).resize((32, 32), Image.BOX)
+        small = Image.open(tree.folder / name).resize((32, 32), Image.BOX)
         assert (torch.from_numpy(np.asarray(small).copy()).permute(2, 0, 1).float() - pixels[number]).abs().mean() < 8
     source = images.source(a_trial(), Ranks(), 32)
     assert next(source.feed)[0].shape == (2, 3, 32, 32)
