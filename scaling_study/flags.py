@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from dataclasses import MISSING
 from typing import Any
 
@@ -27,6 +28,25 @@ def add_flag(group: Any, f: Any, choices: Any = None) -> None:
             flag(f.name), type=bounded(kind, f.metadata), default=default, choices=choices or None,
             metavar=None if choices else kind.__name__.upper(), help=help,
         )  # fmt: skip
+
+
+def add_rank_flags(parser: argparse.ArgumentParser, launchers: Sequence[str]) -> None:
+    """What a rank is told on its command line by one of `launchers`, or by a person in its place."""
+    if "deepspeed" in launchers:  # it passes what LOCAL_RANK says too
+        parser.add_argument("--local_rank", "--local-rank", type=int, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    if "torchrun" in launchers:
+        add_rendezvous(parser)
+
+
+def add_rendezvous(parser: argparse.ArgumentParser) -> None:
+    """Where ranks meet that are started by hand, one by one (worker/rendezvous.py)."""
+    group = parser.add_argument_group("joining the other ranks, where no launcher starts them")
+    group.add_argument(
+        "--dist-url", metavar="URL", default=argparse.SUPPRESS,
+        help="where rank 0 listens: tcp://HOST:PORT, or env://, which reads MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK",
+    )  # fmt: skip
+    for name, what in (("world_size", "how many ranks there are"), ("rank", "which of them this is, from 0")):
+        group.add_argument(flag(name), type=int, metavar="INT", default=argparse.SUPPRESS, help=what)
 
 
 def bounded(kind: type, limits: Any) -> Any:

@@ -33,6 +33,8 @@ LOCAL_SIZE = (
 WORLD_SIZE = ("WORLD_SIZE", "HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "FLUX_JOB_SIZE", "JSM_NAMESPACE_SIZE",
               "SLURM_STEP_NUM_TASKS")  # fmt: skip
 
+RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")  # by which torch.distributed joins
+
 FROM_SRUN = {"SLURM_PROCID": "RANK", "SLURM_NTASKS": "WORLD_SIZE", "SLURM_LOCALID": "LOCAL_RANK"}
 
 
@@ -114,6 +116,9 @@ def join_torch(trial: Trial) -> Ranks:
     group inherit them.
     """
     _take_from_srun()
+    for name in ("RANK", "WORLD_SIZE"):
+        if name in os.environ:
+            require_rendezvous(os.environ, f"{name}={os.environ[name]} is set, so torch.distributed")
     cores, device = claim_cores(trial), claim_device(trial)
     backend = "nccl" if device.type == "cuda" else "gloo"
     if "RANK" in os.environ:
@@ -139,6 +144,15 @@ def join_torch(trial: Trial) -> Ranks:
         dist.get_rank(), dist.get_world_size(), _place(LOCAL_RANK, 0), device, cores, agree,
         {"backend": dist.get_backend(), "version": torch.__version__}, total=total,
     )  # fmt: skip
+
+
+def require_rendezvous(variables: Mapping[str, str], who: str) -> None:
+    """Raises SystemExit where `who` could not join by these variables, or would train alone."""
+    if missing := [name for name in RENDEZVOUS if not variables.get(name)]:
+        raise SystemExit(f"{who} needs {', '.join(RENDEZVOUS)}: {' and '.join(missing)} missing")
+    rank, size = variables["RANK"], variables["WORLD_SIZE"]
+    if not (rank.isdigit() and size.isdigit() and int(rank) < int(size)):
+        raise SystemExit(f"{who} has rank {rank} of world size {size}: ranks are 0 to the world size less 1")
 
 
 def require_one_a_host(store: dist.Store, rank: int, world_size: int, host: str) -> None:

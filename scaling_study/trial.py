@@ -19,7 +19,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from scaling_study.flags import add_flag, bounded, flag
+from scaling_study.flags import add_flag, add_rank_flags, bounded, flag
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.targets import LOOPS, check, repeat_name, trains
 
@@ -294,6 +294,5 @@ def parser(framework: str) -> argparse.ArgumentParser:
     result.add_argument(
         "--record", metavar="FOLDER", default=argparse.SUPPRESS, help="write each rank's measurement here as JSON"
     )
-    if "deepspeed" in table.launchers:  # it passes what LOCAL_RANK says too
-        result.add_argument("--local_rank", "--local-rank", type=int, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    add_rank_flags(result, table.launchers)
     return result

@@ -8,6 +8,7 @@ an innocent one, and logs are for people.
 from __future__ import annotations
 
 import os
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -17,12 +18,14 @@ from typing import Any
 
 import torch
 
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.measure import allocator, measure
 from scaling_study.ranks import Ranks, as_launched, leave_torch
 from scaling_study.records import store
 from scaling_study.study.versions import too_old
 from scaling_study.train import train
 from scaling_study.trial import Trial
+from scaling_study.worker import rendezvous
 
 RANK = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
@@ -38,7 +41,11 @@ def run(
 
     `build` may be called again after one `join`, with another trial: it changes nothing of the process as a whole.
     """
-    trial, record = Trial.from_argv(framework)
+    argv, joining = sys.argv[1:], dict[str, str]()
+    if "torchrun" in FRAMEWORKS[framework].launchers:
+        argv, joining = rendezvous.taken(argv, os.environ)
+    os.environ.update(joining)
+    trial, record = Trial.from_argv(framework, argv)
     try:
         if why := too_old(trial, {"torch": torch.__version__}):
             raise SystemExit(why)
