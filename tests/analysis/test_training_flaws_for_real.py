@@ -11,18 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import forked
 import pytest
 from planted import Planted, plant
 from tiny_cifar import tiny_cifar
+from trained_for_real import train
 
 from analysis import findings
 from analysis.findings.finding import Finding
 from analysis.frames import results
-from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.processes.process import Exit
-from scaling_study.records import outcome, store
-from scaling_study.records.store import Record
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 
@@ -94,26 +90,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     plant(folder, [], baseline={"framework": "single"}, scaling="strong")
     with tiny_cifar(tmp_path_factory.mktemp("data")) as data:
         for run in RUNS:
-            train(run, folder / "trials" / run.trial.id, data)
+            flaws = ("F20-first", "F20") if run.flaw == "F20" else (run.flaw,)
+            train(run.trial, folder / "trials" / run.trial.id, {"DATA_ROOT": str(data)}, flaws)
         yield folder
-
-
-def train(run: Run, folder: Path, data: Path) -> None:
-    """Its record, as a sweep would judge and write it."""
-    trial = run.trial
-    launcher = ["torchrun", "--nproc-per-node", "2"] if trial.workers > 1 else [sys.executable]
-    script = [str(CHECKOUT / FRAMEWORKS[run.framework].script), *trial.to_argv(), "--record", str(folder)]
-    flaws = ["F20-first", "F20"] if run.flaw == "F20" else [run.flaw]
-    for flaw in flaws:
-        done = forked.run([*launcher, str(CHECKOUT / "tests/train/flawed.py"), flaw, *script], {"DATA_ROOT": str(data)})
-    judged = outcome.judge(trial, folder, Exit(done.returncode, 1.0))
-    assert judged.status == "ok", f"{judged.reason} {done.stderr[-3000:]}"
-    record = Record(
-        study="planted", id=trial.id, configuration=trial.configuration, trial=trial.to_dict(), window={}, status="ok",
-        started_at="2026-01-31T10:00:00+00:00", command="python ...", machine={}, ranks=list(judged.ranks),
-        launch_seconds=1.0, total_seconds=2.0, exit_code=0, planned_repeats=1,
-    )  # fmt: skip
-    store.write_record(folder, record)
 
 
 @pytest.fixture(scope="module")
