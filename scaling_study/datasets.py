@@ -23,12 +23,18 @@ COLA_FILES = (
     "cola/in_domain_train.tsv", "cola/raw/in_domain_train.tsv", "cola/cola_public/raw/in_domain_train.tsv",
     "cola_public/raw/in_domain_train.tsv", "cola/train.tsv",
 )  # fmt: skip
+# Its published development sentences, beside them: as the archive has them, or as GLUE does.
+COLA_DEVELOPMENT = (("in_domain_dev.tsv", "out_of_domain_dev.tsv"), ("dev.tsv",))
 WIKITEXT2_FOLDER = "wikitext-2"
 # The training text, word by word: as its archive is unpacked in one way or another, then as torch's examples have it.
 WIKITEXT2_FILES = (
     "wikitext-2/wiki.train.tokens", "wikitext-2/wikitext-2/wiki.train.tokens",
     "WikiText2/wikitext-2/wiki.train.tokens", "wikitext-2/train.txt",
 )  # fmt: skip
+# The published texts that a model is evaluated on, beside it: split -> the names that it may have.
+WIKITEXT2_HELD_OUT: Mapping[str, tuple[str, ...]] = {
+    "validation": ("wiki.valid.tokens", "valid.txt"), "test": ("wiki.test.tokens", "test.txt"),
+}  # fmt: skip
 
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")  # in any case
@@ -83,6 +89,29 @@ def wikitext2_file() -> Path | None:
     """The file of the training text, where there is one."""
     root = data_root().resolve()
     return next((root / name for name in WIKITEXT2_FILES if (root / name).is_file()), None)
+
+
+def cola_development() -> tuple[Path, ...]:
+    """The files of the published development sentences, where they lie beside the training sentences; else none."""
+    train = cola_file()
+    groups = [[train.with_name(name) for name in names] for names in COLA_DEVELOPMENT] if train else []
+    return next((tuple(files) for files in groups if all(file.is_file() for file in files)), ())
+
+
+def wikitext2_held_out() -> dict[str, Path]:
+    """The file of each split that is held out, as far as they lie beside the training text."""
+    train = wikitext2_file()
+    files = {
+        split: [train.with_name(name) for name in names if train.with_name(name).is_file()]
+        for split, names in WIKITEXT2_HELD_OUT.items()
+    } if train else {}  # fmt: skip
+    return {split: found[0] for split, found in files.items() if found}
+
+
+def packed_held_out(pack: Path, files: Sequence[Path]) -> Path:
+    """Where what is evaluated on lies, encoded as a pack of training data is: a folder beside it, named by both."""
+    facts = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    return pack.with_name(f"{pack.name}-held_out-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}")
 
 
 FOLDERS = {

@@ -29,6 +29,7 @@ class Model:
     like: str = ""  # the model it is a variant of, whose numbers it must not be mistaken for
     also: tuple[str, ...] = ()  # further real data sets that it can be asked to train on
     metrics: tuple[str, ...] = ()  # of its held-out data (targets.py); none: it can be timed only
+    published_validation: bool = False  # a validation set was published: no share of the training data is held out
 
 
 # Where one rounding decides nothing: no BatchNorm, and no max-pool that would pick another pixel.
@@ -38,13 +39,17 @@ _IMAGES = Model(
     "scaling_study.workloads.resnet_cifar10", "cifar10", ("torchvision",), IMAGE_KEYS, smooth=SMOOTH_IMAGES,
     also=("images",), metrics=_CLASSES,
 )  # fmt: skip
-_TEXTS = Model("scaling_study.workloads.albert_cola", "cola", ("transformers", "tokenizers"), TEXT_KEYS)
+_TEXTS = Model(
+    "scaling_study.workloads.albert_cola", "cola", ("transformers", "tokenizers"), TEXT_KEYS,
+    metrics=("matthews", "accuracy", "loss"),
+)  # fmt: skip
 _LANGUAGE = Model(
-    "scaling_study.workloads.transformer_lm", "wikitext2", keys=("sequence_length",), gate={"sequence_length": 8}
-)
+    "scaling_study.workloads.transformer_lm", "wikitext2", keys=("sequence_length",), gate={"sequence_length": 8},
+    metrics=("loss", "perplexity"), published_validation=True,
+)  # fmt: skip
 _GPT2 = Model(
     "scaling_study.workloads.gpt2", "wikitext2_bpe", ("transformers", "tokenizers"), ("sequence_length",),
-    gate={"sequence_length": 8, "model": "gpt2_tiny"},
+    gate={"sequence_length": 8, "model": "gpt2_tiny"}, metrics=("loss", "perplexity"), published_validation=True,
 )  # fmt: skip
 _IFORMER = Model(
     "scaling_study.workloads.iformer", "images", ("torchvision",), IMAGE_KEYS, gate={"image_size": 64},

@@ -170,9 +170,12 @@ class Progress:
         return grid
 
 
+SHOWN = ("train_loss", "accuracy", "matthews", "perplexity")  # of a training's last evaluation
+
+
 def training_line(now: Mapping[str, Any], trial: Trial) -> str:
     """One line of a training's `progress.json`. Raises KeyError or TypeError for what is none."""
-    last = {key: value for key, value in now["last"].items() if key in ("train_loss", "accuracy", "perplexity")}
+    last = {key: value for key, value in now["last"].items() if key in SHOWN}
     words = [describe(trial), f"epoch {now['epoch']:.2f}", f"{now['seconds']:.0f} s of training"]
     words += [f"{key.replace('train_', 'training ')} {value:.4f}" for key, value in last.items()]
     left = now.get("seconds_left")

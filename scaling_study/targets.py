@@ -21,12 +21,13 @@ METRICS: Mapping[str, tuple[bool, float, float]] = {
     "accuracy_top5": (True, 0.0, 1.0),  # the right class is among the five likeliest
     "loss": (False, 0.0, math.inf),
     "perplexity": (False, 1.0, math.inf),
+    "matthews": (True, -1.0, 1.0),
 }
 
 
 @dataclass(frozen=True)
 class Target:
-    """A metric and its value: accuracies are reached from below, loss and perplexity from above."""
+    """A metric and its value: accuracies and matthews are reached from below, loss and perplexity from above."""
 
     metric: str
     value: float

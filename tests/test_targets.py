@@ -9,7 +9,7 @@ import pytest
 from scaling_study.targets import Target, better
 
 
-@pytest.mark.parametrize("text", ["accuracy=0.6", "loss=1.5", "perplexity=120"])
+@pytest.mark.parametrize("text", ["accuracy=0.6", "loss=1.5", "perplexity=120", "matthews=-0.1"])
 def test_a_target_is_written_as_it_is_read(text: str) -> None:
     assert str(Target.parse(text)) == text
 
@@ -21,9 +21,11 @@ def test_a_target_is_written_as_it_is_read(text: str) -> None:
         ("accuracy=0", "between 0 and 1"),
         ("loss=-1", "a target of loss is above 0"),
         ("perplexity=1", "above 1"),
+        ("matthews=1", "between -1 and 1"),
         (
             "accuracy",
-            "is no target: it is one of accuracy, accuracy_top5, loss, perplexity, and a value, like accuracy=0.6",
+            "is no target: it is one of accuracy, accuracy_top5, loss, perplexity, matthews, and a value, like "
+            "accuracy=0.6",
         ),
         ("f1=0.5", "is no target"),
         ("loss=low", "'low' is no number"),

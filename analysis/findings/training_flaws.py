@@ -65,7 +65,8 @@ def _selected_on_test(ranks: tuple[Training, ...]) -> str:
 def _joined(ranks: tuple[Training, ...]) -> str:
     for rank in ranks:
         mixed = [(name, sets) for name, sets in rank.splits.items() if TEST in sets and name != TEST and sets[TEST]]
-        foreign = [(s, n) for s, n in rank.splits.get(TEST, {}).items() if s != TEST and n]
+        trained = {"train", *rank.splits.get("train", {})}  # published sets that training draws from
+        foreign = [(s, n) for s, n in rank.splits.get(TEST, {}).items() if s != TEST and s in trained and n]
         shared = max((rank.in_both.get(key, 0) for key in _both("train", TEST)), default=0)
         if any(name == "train" for name, _ in mixed) or foreign:
             return "Train and test set were joined and split anew: no figure here compares with a published one"
@@ -80,7 +81,7 @@ def _another_checkpoint(ranks: tuple[Training, ...]) -> str:
 
 
 def _one_order(ranks: tuple[Training, ...]) -> str:
-    same = [rank for rank in ranks if len(rank.orders) > len(set(rank.orders))]
+    same = [rank for rank in ranks if len(rank.orders) > len(set(rank.orders)) and not rank.one_order]
     if not same:
         return ""
     different, epochs = len(set(same[0].orders)), len(same[0].orders)

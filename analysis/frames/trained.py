@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames.timeline import Row
+from scaling_study import targets
 from scaling_study.quoting import printable
 from scaling_study.records.store import Record
 
-METRICS = ("accuracy", "accuracy_top5", "loss", "perplexity")
+METRICS = tuple(targets.METRICS)
 COLUMNS = (
     *("configuration", "repeat", "seed", "ended_by", "target", "steps", "samples", "train_seconds"),
     *("evaluate_seconds", "save_seconds", "target_steps", "target_samples", "target_seconds", "target_all_seconds"),

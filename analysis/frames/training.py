@@ -11,7 +11,7 @@ from typing import Any
 
 from scaling_study.quoting import printable
 
-WORDS = ("selected_on", "layout", "resumed_layout")
+WORDS = ("selected_on", "layout", "resumed_layout", "one_order")
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Training:
     layout: str = ""  # a digest of the names and shapes of the weights
     resumed_layout: str = ""  # of the checkpoint that it went on from
     orders: tuple[str, ...] = ()  # a digest of the samples of each epoch, in the order in which this rank read them
+    one_order: str = ""  # why every epoch is to have the same
     evaluated: Mapping[str, Any] = field(default_factory=dict)  # "split", "samples", and the figures that are claimed
     validated: Mapping[str, Any] = field(default_factory=dict)  # likewise, of the last evaluation of the training
     data_share: float | None = None  # of the seconds of training, until the host had its batches
@@ -34,7 +35,7 @@ class Training:
     @classmethod
     def of(cls, training: Mapping[str, Any]) -> Training:
         """From a record. Raises ValueError, TypeError, KeyError or AttributeError for what is of no right shape."""
-        selected, layout, resumed = (printable(str(training.get(name, ""))) for name in WORDS)
+        selected, layout, resumed, one_order = (printable(str(training.get(name, ""))) for name in WORDS)
         groups = ((g["name"], g["parameters"], g["learning_rate"]) for g in _list(training, "groups"))
         return cls(
             tuple((printable(name), int(count), float(rate)) for name, count, rate in groups),
@@ -43,6 +44,7 @@ class Training:
             {printable(name): int(n) for name, n in _map(training, "in_both")},
             *(selected, layout, resumed),
             tuple(printable(str(order)) for order in _list(training, "orders")),
+            one_order,
             {printable(name): value for name, value in _map(training, "evaluated")},
             {printable(name): value for name, value in _map(training, "validated")},
             _data_share(training),

@@ -62,6 +62,16 @@ def no_native_loop(framework: str, patience: int | None) -> str:
     return ""
 
 
+def no_share(model_name: str, model: Model, validation: float | None) -> str:
+    """Why no share of the training data can be held out; empty where it can, or none is asked for."""
+    if validation is None or not model.published_validation:
+        return ""
+    return (
+        f"validation={validation}: model {model_name} is validated on the published validation text, "
+        "and nothing of the training text is held out: leave the key out"
+    )
+
+
 def _of_evaluation(given: Mapping[str, Any], model_name: str, model: Model) -> Iterator[tuple[str, str]]:
     if text := given.get("train_target"):
         try:
@@ -70,6 +80,9 @@ def _of_evaluation(given: Mapping[str, Any], model_name: str, model: Model) -> I
                 yield "train_target", f"model {model_name} has no {metric}; it has {', '.join(model.metrics)}"
         except ValueError as error:
             yield "train_target", str(error)
+    if why := no_share(model_name, model, given.get("train_validation")):
+        yield "train_validation", why
+        return
     for key in ("train_target", "train_patience", "train_evaluate_every"):
         if key in given and given.get("train_validation") == 0:
             yield key, f"{key.removeprefix('train_')} needs validation data: validation=0 holds none out"

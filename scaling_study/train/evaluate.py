@@ -18,8 +18,6 @@ from scaling_study.ranks import Ranks
 from scaling_study.workloads import Batch, Workload
 from scaling_study.workloads.held_out import HeldOut, Metrics
 
-BATCH = 256
-
 
 def evaluate(
     held_out: HeldOut, split: str, workload: Workload, forward: nn.Module | None, ranks: Ranks
@@ -42,7 +40,7 @@ def batches(held_out: HeldOut, split: str, ranks: Ranks) -> Iterator[tuple[Batch
     """This rank's share of a split: batches, and which samples of each, (b,) bool on the host, are to be counted."""
     size = held_out.sizes[split]
     most = -(-size // ranks.world_size)  # samples of the rank that has most
-    for places in torch.arange(ranks.rank, most * ranks.world_size, ranks.world_size).split(min(BATCH, most)):
+    for places in torch.arange(ranks.rank, most * ranks.world_size, ranks.world_size).split(min(held_out.batch, most)):
         real = places < size
         yield held_out.fetch(split, torch.where(real, places, 0)), real
 

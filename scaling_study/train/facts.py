@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 FROZEN = "asks for no gradient"
+AS_IT_RUNS = "running text is read as it runs"
 
 
 def groups(optimizer: torch.optim.Optimizer, rates: Sequence[float], model: nn.Module) -> list[dict[str, Any]]:

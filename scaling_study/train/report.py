@@ -50,7 +50,8 @@ def rank_report(loop: Trained, began: float, quiet: QuietMeter, ended: str, test
         "logged_loss": facts.logged_loss(progress.rows), "splits": held_out.published,
         "in_both": held_out.in_both, "selected_on": "validation" if loop.validates else "",
         "layout": loop.layout, "resumed_layout": loop.resumed_layout, **waited,
-        "noise": progress.noise, "orders": loop.orders, "evaluated": {"split": "test", **test},
+        "noise": progress.noise, "orders": loop.orders,
+        "one_order": "" if loop.workload.reshuffles else facts.AS_IT_RUNS, "evaluated": {"split": "test", **test},
         "validated": {"split": "validation", **loop.validated} if loop.validated else {},
     }  # fmt: skip
     warm = min(WARMUP_STEPS, len(seconds) // 2)

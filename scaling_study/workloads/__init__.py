@@ -8,6 +8,7 @@ import torch
 
 from scaling_study.models import MODELS
 from scaling_study.ranks import Ranks
+from scaling_study.study import training
 from scaling_study.trial import Trial
 from scaling_study.workloads import optimizers
 from scaling_study.workloads.feed import Batch, Feed
@@ -17,8 +18,11 @@ from scaling_study.workloads.workload import Workload
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
     """The trial's workload on this rank's device. The same seed gives the same weights on every rank."""
+    model = MODELS[trial.model]
+    for _, problem in training.problems(vars(trial), trial.model, model, trial.framework):
+        raise SystemExit(problem)  # of a study it was said before anything ran
     # Imported on demand: no workload pays for another's libraries. An entry point may name its function after a colon.
-    module, _, function = MODELS[trial.model].workload.partition(":")
+    module, _, function = model.workload.partition(":")
     torch.manual_seed(trial.seed)
     workload: Workload = getattr(importlib.import_module(module), function or "load")(trial, ranks)
     workload.accumulation = trial.accumulation

@@ -8,6 +8,7 @@ each hold all its weights, and must train them as the one thing they are.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch.nn import functional as F
 from scaling_study.workloads.chain import Chain
 
 
-def chain(model: Any) -> Chain:
+def chain(model: Any, label_smoothing: float = 0.0) -> Chain:
     """Embeddings, each repeat of the layer, head: what transformers' forward does, in the same order."""
     albert = model.albert
     (shared,) = albert.encoder.albert_layer_groups
@@ -30,7 +31,7 @@ def chain(model: Any) -> Chain:
         },
         inputs=lambda batch: batch[0],
         target=lambda batch: batch[2],
-        loss=F.cross_entropy,
+        loss=partial(F.cross_entropy, label_smoothing=label_smoothing),
         extras=lambda batch: {"mask": as_attention_takes_it(batch[1])},
     )
 

@@ -13,6 +13,7 @@ tokens, so that most of what is computed is padding: `tokens` counts the real on
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,10 +23,12 @@ from torch.nn import functional as F
 from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import cola
+from scaling_study.workloads import cola, cola_development
 from scaling_study.workloads.albert_chain import as_attention_takes_it, chain
 from scaling_study.workloads.feed import Batch, Feed
+from scaling_study.workloads.held_out import HeldOut
 from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
+from scaling_study.workloads.trained_sentences import Logits, trained_sentences
 from scaling_study.workloads.workload import Workload, autocast
 
 LEARNING_RATE = 2e-5  # published: x workers
@@ -54,27 +57,34 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     if width > POSITIONS:
         raise SystemExit(f"--sequence-length {width}: ALBERT has {POSITIONS} positions")
     rate = trial.learning_rate or LEARNING_RATE * ranks.world_size
-    feed, source, notes = sentence_feed(trial, ranks, width)
-    model, origin = network(trial, pretrained=cola.ITS_OWN in notes)  # or its ids mean nothing to them
+    smoothing = trial.train_label_smoothing or 0.0
+
+    def logits(model: nn.Module, batch: Batch) -> torch.Tensor:
+        ids, mask, _ = batch  # (batch_per_worker, width) int64 twice, (batch_per_worker,) int64
+        with autocast(ranks.device, trial.precision):
+            return model(ids, as_attention_takes_it(mask), return_dict=False)[0]  # type: ignore[no-any-return]
 
     def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
-        ids, mask, labels = batch  # (batch_per_worker, width) int64 twice, (batch_per_worker,) int64
         with autocast(ranks.device, trial.precision):
-            return F.cross_entropy(model(ids, as_attention_takes_it(mask), return_dict=False)[0], labels)
+            return F.cross_entropy(logits(model, batch), batch[2], label_smoothing=smoothing)
+
+    data = sentence_data(trial, ranks, width, logits)
+    model, origin = network(trial, pretrained=cola.ITS_OWN in data.notes)  # or its ids mean nothing to them
 
     return Workload(
         model=model.to(ranks.device),
         loss=loss,
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=rate),
-        batches=feed,
+        batches=data.feed,
         samples_per_step=trial.batch_per_worker,
-        steps_per_epoch=steps_per_epoch(cola.SAMPLES, ranks.world_size, trial.batch_per_worker),
-        data_source=source,
+        steps_per_epoch=data.steps_per_epoch,
+        data_source=data.source,
+        held_out=data.held_out,
         sample="sentence",
         tokens=lambda batch: batch[1].sum(),
         blocks=blocks(),
-        chain=chain,
-        notes=[*notes, *origin],
+        chain=lambda model: chain(model, smoothing),
+        notes=[*data.notes, *origin],
     )
 
 
@@ -112,11 +122,24 @@ def network(trial: Trial, pretrained: bool = False) -> tuple[nn.Module, list[str
     return AlbertForSequenceClassification(config), []
 
 
-def sentence_feed(trial: Trial, ranks: Ranks, width: int) -> tuple[Feed, str, list[str]]:
-    """(endless batches, data source, notes). `auto` falls back to synthetic data by name, never silently."""
+@dataclass(frozen=True)
+class SentenceData:
+    """A rank's batches, where they come from, and what is held out of a training to a result."""
+
+    feed: Feed
+    source: str
+    steps_per_epoch: int
+    notes: list[str] = field(default_factory=list)
+    held_out: HeldOut | None = None
+
+
+def sentence_data(trial: Trial, ranks: Ranks, width: int, logits: Logits) -> SentenceData:
+    """CoLA, or what stands in for it. `auto` falls back to synthetic data by name, never silently."""
+    if trial.trained:
+        return _trained(trial, ranks, width, logits)
     padding = trial.padding or "fixed"
     order = batches_of_indices(cola.SAMPLES, trial.seed, ranks.rank, ranks.world_size, trial.batch_per_worker)
-    why = "asked for"
+    steps, why = steps_per_epoch(cola.SAMPLES, ranks.world_size, trial.batch_per_worker), "asked for"
     if trial.data != "synthetic":
         try:
             sentences = cola.sentences()
@@ -125,11 +148,30 @@ def sentence_feed(trial: Trial, ranks: Ranks, width: int) -> tuple[Feed, str, li
                 raise SystemExit(f"--data cola: {error}") from error
             why = "CoLA not found"
         else:
-            notes = [sentences.note]
-            if cut := int((sentences.lengths > width).sum()):
-                notes.append(f"{cut:,} of {cola.SAMPLES:,} sentences are cut to {width} tokens")
-            return cola.feed(sentences, order, ranks.device, width, padding), "cola", notes
-    return Feed(order, synthetic(trial, ranks, width, padding)), f"synthetic ({why})", []
+            feed = cola.feed(sentences, order, ranks.device, width, padding)
+            return SentenceData(feed, "cola", steps, noted(sentences, width))
+    return SentenceData(Feed(order, synthetic(trial, ranks, width, padding)), f"synthetic ({why})", steps)
+
+
+def noted(sentences: cola.Sentences, width: int) -> list[str]:
+    """What a reader of the numbers must know: which tokeniser, and what is cut."""
+    cut = int((sentences.lengths > width).sum())
+    more = [f"{cut:,} of {cola.SAMPLES:,} sentences are cut to {width} tokens"] if cut else []
+    return [sentences.note, *more]
+
+
+def _trained(trial: Trial, ranks: Ranks, width: int, logits: Logits) -> SentenceData:
+    """Raises SystemExit where there is no real data: synthetic data has no result to train to."""
+    try:
+        if trial.data == "synthetic":
+            raise NoData("there is no result to train to on synthetic data")
+        train, test = cola.sentences(), cola_development.sentences()
+    except NoData as error:
+        raise SystemExit(f"--data {trial.data}: {error}") from error
+    data = trained_sentences(train, test, width, logits, trial, ranks)
+    left_out = f"{data.left_out} of CoLA's training sentences are left out: they are validation or test sentences too"
+    notes = [*noted(train, width), *([left_out] if data.left_out else [])]
+    return SentenceData(data.feed, "cola", data.steps_per_epoch, notes, data.held_out)
 
 
 def synthetic(trial: Trial, ranks: Ranks, width: int, padding: str) -> Callable[[torch.Tensor], Batch]:

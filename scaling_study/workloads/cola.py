@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -38,6 +38,7 @@ SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ALBERT's, whose ids 
 PAD, UNKNOWN, CLS, SEP = range(4)
 
 ARCHIVE, MEMBER = "https://nyu-mll.github.io/CoLA/cola_public_1.1.zip", "cola_public/raw/in_domain_train.tsv"
+DEVELOPMENT = ("cola_public/raw/in_domain_dev.tsv", "cola_public/raw/out_of_domain_dev.tsv")  # members too
 PRETRAINED = ("albert/albert-base-v2", "albert-base-v2")  # its name on the Hugging Face hub, and its old one
 ITS_OWN = "tokenizer of albert-base-v2"  # as recorded
 CONNECT_SECONDS, TOKENIZER_SECONDS = 20.0, 5.0  # the tokeniser has a substitute, so its timeout is short
@@ -45,11 +46,11 @@ CONNECT_SECONDS, TOKENIZER_SECONDS = 20.0, 5.0  # the tokeniser has a substitute
 
 @dataclass(frozen=True)
 class Sentences:
-    """All sentences as token ids, one after the other, each from [CLS] to [SEP]."""
+    """Sentences as token ids, one after the other, each from [CLS] to [SEP]; of the training set 8,551."""
 
     ids: np.ndarray  # (all tokens,) uint16
-    lengths: np.ndarray  # (8551,) int64
-    labels: np.ndarray  # (8551,) int64: 1 acceptable, 0 not
+    lengths: np.ndarray  # (sentences,) int64
+    labels: np.ndarray  # (sentences,) int64: 1 acceptable, 0 not
     tokenizer: str  # "pretrained", or "trained"
     vocabulary: int
 
@@ -78,35 +79,45 @@ def sentences() -> Sentences:
             folder.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{folder}.lock"):  # ranks that start together wait for the first
                 if not folder.is_dir():
-                    _keep(folder, *_tokenised(file))
+                    keep(folder, *_tokenised(file), [file])
         except OSError:  # a read-only checkout: slower starts, the same data
             return _tokenised(file)[0]
+    return kept(folder)
+
+
+def kept(folder: Path) -> Sentences:
+    """What a pack's folder has."""
     about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
     ids = np.load(folder / "ids.npy", mmap_mode="r")
     lengths, labels = (np.load(folder / f"{name}.npy") for name in ("lengths", "labels"))
     return Sentences(ids, lengths, labels, about["tokenizer"], about["vocabulary"])
 
 
-def _read(file: Path) -> tuple[list[str], list[int]]:
+def read(files: Sequence[Path], samples: int) -> tuple[list[str], list[int]]:
     """Sentences and labels, from lines of: source, label, the author's own mark, sentence. Raises SystemExit."""
+    rows = [row for file in files for row in _rows(file)]
+    if len(rows) != samples:
+        raise _damaged(files[0], f"{len(rows):,} sentences, not {samples:,}")
+    return [row[3] for row in rows], [int(row[1]) for row in rows]
 
-    def damaged(what: str) -> SystemExit:
-        return SystemExit(
-            f"CoLA in {file} is damaged or incomplete ({what}): "
-            "remove it and download it again, or point DATA_ROOT at a whole copy"
-        )
 
+def _damaged(file: Path, what: str) -> SystemExit:
+    return SystemExit(
+        f"CoLA in {file} is damaged or incomplete ({what}): "
+        "remove it and download it again, or point DATA_ROOT at a whole copy"
+    )
+
+
+def _rows(file: Path) -> list[list[str]]:
     try:
         lines = file.read_text(encoding="utf-8").rstrip("\n").split("\n")  # no quoting: a quote is part of a sentence
     except UnicodeDecodeError as error:
-        raise damaged("not UTF-8") from error
+        raise _damaged(file, "not UTF-8") from error
     rows = [line.split("\t") for line in lines]
     for number, row in enumerate(rows, start=1):
         if len(row) != 4 or row[1] not in ("0", "1") or not row[3].strip():
-            raise damaged(f"line {number} is not: source, 0 or 1, mark, sentence")
-    if len(rows) != SAMPLES:
-        raise damaged(f"{len(rows):,} sentences, not {SAMPLES:,}")
-    return [row[3] for row in rows], [int(row[1]) for row in rows]
+            raise _damaged(file, f"line {number} is not: source, 0 or 1, mark, sentence")
+    return rows
 
 
 def _download() -> Path:
@@ -120,10 +131,12 @@ def _download() -> Path:
         with FileLock(str(root / ".cola.lock")):
             if not folder.is_dir():
                 with urlopen(ARCHIVE, timeout=CONNECT_SECONDS) as answer:
-                    text = zipfile.ZipFile(io.BytesIO(answer.read())).read(MEMBER)
+                    archive = zipfile.ZipFile(io.BytesIO(answer.read()))
+                texts = {member: archive.read(member) for member in (MEMBER, *DEVELOPMENT)}
                 half = root / f".cola.{os.getpid()}.tmp"
                 half.mkdir()
-                (half / Path(MEMBER).name).write_bytes(text)
+                for member, text in texts.items():
+                    (half / Path(member).name).write_bytes(text)
                 half.replace(folder)
     except (OSError, HTTPException, zipfile.BadZipFile, KeyError) as error:
         raise NoData(
@@ -135,17 +148,22 @@ def _download() -> Path:
 
 def _tokenised(file: Path) -> tuple[Sentences, Any]:
     """(the sentences as ids, the tokeniser)."""
-    texts, labels = _read(file)
+    texts, labels = read([file], SAMPLES)
     tokenizer, kind = _tokenizer(texts)
+    return encoded(texts, labels, tokenizer, kind), tokenizer
+
+
+def encoded(texts: Sequence[str], labels: Sequence[int], tokenizer: Any, kind: str) -> Sentences:
+    """Sentences by a tokeniser, which is "pretrained" or "trained"."""
     tokenizer.no_padding()
     tokenizer.no_truncation()
     rows = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
     ids = np.fromiter((id for row in rows for id in row), dtype=np.uint16)
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    return Sentences(ids, lengths, np.array(labels, dtype=np.int64), kind, tokenizer.get_vocab_size()), tokenizer
+    return Sentences(ids, lengths, np.array(labels, dtype=np.int64), kind, tokenizer.get_vocab_size())
 
 
-def _keep(folder: Path, sentences: Sentences, tokenizer: Any) -> None:
+def keep(folder: Path, sentences: Sentences, tokenizer: Any, files: Sequence[Path]) -> None:
     """Write the pack's folder beside its place, then move it there whole."""
     half = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(half, ignore_errors=True)
@@ -153,9 +171,14 @@ def _keep(folder: Path, sentences: Sentences, tokenizer: Any) -> None:
     for name in ("ids", "lengths", "labels"):
         np.save(half / f"{name}.npy", getattr(sentences, name))
     tokenizer.save(str(half / "tokenizer.json"))
-    about = {"tokenizer": sentences.tokenizer, "vocabulary": sentences.vocabulary, "source": str(cola_file())}
+    about = {"tokenizer": sentences.tokenizer, "vocabulary": sentences.vocabulary, "source": " ".join(map(str, files))}
     (half / "about.json").write_text(json.dumps(about), encoding="utf-8")
     half.replace(folder)
+
+
+def tokenizer_of_training() -> Any:
+    """The tokeniser that the training sentences are read by, made anew."""
+    return _tokenised(cola_file() or _download())[1]
 
 
 def _tokenizer(texts: Sequence[str]) -> tuple[Any, str]:
@@ -213,7 +236,7 @@ def _trained(texts: Sequence[str]) -> Any:
 
 
 def table(sentences: Sentences, width: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every sentence in a row of `width` tokens: ids (8551, width) int64 and real lengths (8551,) int64.
+    """Every sentence in a row of `width` tokens: ids (sentences, width) int64 and real lengths (sentences,) int64.
 
     A longer sentence is cut, and ends with [SEP] all the same.
     """
@@ -227,6 +250,11 @@ def table(sentences: Sentences, width: int) -> tuple[torch.Tensor, torch.Tensor]
 
 
 def feed(sentences: Sentences, order: Iterator[torch.Tensor], device: torch.device, width: int, padding: str) -> Feed:
+    """Endless batches of gathered()."""
+    return Feed(order, gathered(sentences, device, width, padding))
+
+
+def gathered(sentences: Sentences, device: torch.device, width: int, padding: str) -> Callable[[torch.Tensor], Batch]:
     """For each (batch,) of sample ids: token ids and mask, (batch, width) int64 each, and labels (batch,) int64.
 
     With `padding` dynamic, width is that of the batch's longest sentence.
@@ -241,4 +269,4 @@ def feed(sentences: Sentences, order: Iterator[torch.Tensor], device: torch.devi
         mask = (places[:longest] < real[chosen, None]).long()
         return there[chosen, :longest], mask, labels[chosen]
 
-    return Feed(order, fetch)
+    return fetch

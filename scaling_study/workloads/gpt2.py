@@ -15,6 +15,7 @@ AdamW (betas 0.9 and 0.95, weight decay 0.1) at 6e-4: the settings of the reprod
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,10 +24,10 @@ from torch.nn import functional as F
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import wikitext2, wikitext2_bpe
+from scaling_study.workloads import wikitext2, wikitext2_bpe, wikitext2_held_out
 from scaling_study.workloads.chain import Chain
 from scaling_study.workloads.feed import Batch
-from scaling_study.workloads.text_feed import cross_entropy, text_feed
+from scaling_study.workloads.text_feed import Corpus, cross_entropy, text_feed
 from scaling_study.workloads.workload import Workload, autocast
 
 POSITIONS = 1024  # a sequence can be no longer: each place has a learned vector
@@ -43,13 +44,15 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     length = trial.sequence_length or SEQUENCE_LENGTH[trial.model]
     if length > POSITIONS:
         raise SystemExit(f"--sequence-length {length}: GPT-2 has {POSITIONS} positions")
-    text = text_feed(trial, ranks, length, "wikitext2_bpe", wikitext2_bpe.tokens, wikitext2_bpe.VOCABULARY)
+    smoothing = trial.train_label_smoothing or 0.0
+    corpus = Corpus("wikitext2_bpe", wikitext2_bpe.tokens, wikitext2_held_out.byte_pairs, wikitext2_bpe.VOCABULARY)
+    text = text_feed(trial, ranks, length, corpus)
     model = GPT2(trial.model, dropout=trial.find != "parity")  # nothing random in what is compared
 
     def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
         tokens, targets = batch  # (batch_per_worker, length) int64 twice
         with autocast(ranks.device, trial.precision):
-            return cross_entropy(model(tokens), targets)
+            return cross_entropy(model(tokens), targets, smoothing)
 
     return Workload(
         model=model.to(ranks.device),
@@ -61,10 +64,11 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         samples_per_step=trial.batch_per_worker,
         steps_per_epoch=wikitext2.windows_per_epoch(ranks.world_size * trial.batch_per_worker, length, text.tokens),
         data_source=text.source,
+        held_out=text.held_out,
         sample="sequence",
         tokens=lambda batch: batch[1].numel(),
         blocks=(type(model.transformer.h[0]),),
-        chain=chain,
+        chain=lambda model: chain(model, smoothing),
         reshuffles=False,
         scales_rate=False,
     )
@@ -99,7 +103,7 @@ def scores(hidden: torch.Tensor, embedding: nn.Embedding) -> torch.Tensor:
     return F.linear(hidden, embedding.weight)
 
 
-def chain(model: Any) -> Chain:
+def chain(model: Any, label_smoothing: float = 0.0) -> Chain:
     """Embeddings, each block, norm and scores: what transformers' forward does, in the same order."""
     gpt2 = model.transformer
     blocks = {f"h.{number}": Block(block) for number, block in enumerate(gpt2.h)}
@@ -107,7 +111,7 @@ def chain(model: Any) -> Chain:
         layers={"embeddings": Embeddings(gpt2.wte, gpt2.wpe, gpt2.drop), **blocks, "head": Head(gpt2.ln_f, gpt2.wte)},
         inputs=lambda batch: batch[0],
         target=lambda batch: batch[1],
-        loss=cross_entropy,
+        loss=partial(cross_entropy, label_smoothing=label_smoothing),
     )
 
 

@@ -27,5 +27,6 @@ class HeldOut:
     update: Callable[
         [Metrics, nn.Module, Batch, torch.Tensor], None
     ]  # by the samples of a batch that a mask (b,) names
+    batch: int = 256  # samples of a rank that are evaluated at once
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # split -> set it was published in -> size
     in_both: Mapping[str, int] = field(default_factory=dict)  # "train/validation" -> samples that are in both

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,8 @@ from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import wikitext2
 from scaling_study.workloads.feed import Batch, Feed
+from scaling_study.workloads.held_out import HeldOut
+from scaling_study.workloads.trained_text import held_out_text
 
 
 @dataclass(frozen=True)
@@ -23,26 +25,48 @@ class Text:
     batches: Feed
     source: str  # as recorded: "wikitext2", or "synthetic (why)"
     tokens: int  # of the whole text
+    held_out: HeldOut | None = None  # of what is trained to a result
 
 
-def text_feed(
-    trial: Trial, ranks: Ranks, length: int, name: str, tokens: Callable[[], np.ndarray], vocabulary: int
-) -> Text:
-    """This rank's share of the data set `name`, whose `tokens()` are numbers below `vocabulary`. Raises SystemExit.
+@dataclass(frozen=True)
+class Corpus:
+    """A published data set of running text as numbers of tokens, (n,) uint16."""
 
-    `data: auto` falls back to synthetic data by name, never silently.
+    name: str
+    tokens: Callable[[], np.ndarray]  # of the training text; raises NoData
+    held_out: Callable[[], Mapping[str, np.ndarray]]  # {"validation": ..., "test": ...}; raises NoData
+    vocabulary: int  # the numbers are below
+
+
+def text_feed(trial: Trial, ranks: Ranks, length: int, corpus: Corpus) -> Text:
+    """This rank's share of a corpus, in windows of `length` tokens. Raises SystemExit.
+
+    `data: auto` falls back to synthetic data by name, never silently; what is trained to a result has no such.
     """
-    batch, why = trial.batch_per_worker, "asked for"
+    batch, name, why = trial.batch_per_worker, corpus.name, "asked for"
+    if trial.trained:
+        return _trained(trial, ranks, length, corpus)
     if trial.data != "synthetic":
         try:
-            ids = tokens()
+            ids = corpus.tokens()
             return Text(wikitext2.feed(ids, ranks, batch, length), name, len(ids))
         except NoData as error:
             if trial.data == name:
                 raise SystemExit(f"--data {name}: {error}") from error
             why = "WikiText-2 not found"
-    drawn = Feed(wikitext2.in_order(ranks, batch, length), synthetic(trial, ranks, length, vocabulary))
+    drawn = Feed(wikitext2.in_order(ranks, batch, length), synthetic(trial, ranks, length, corpus.vocabulary))
     return Text(drawn, f"synthetic ({why})", wikitext2.TOKENS)
+
+
+def _trained(trial: Trial, ranks: Ranks, length: int, corpus: Corpus) -> Text:
+    try:
+        if trial.data == "synthetic":
+            raise NoData("there is no result to train to on synthetic data")
+        ids, held_out = corpus.tokens(), corpus.held_out()
+    except NoData as error:
+        raise SystemExit(f"--data {trial.data}: {error}") from error
+    batches = wikitext2.feed(ids, ranks, trial.batch_per_worker, length)
+    return Text(batches, corpus.name, len(ids), held_out_text(ids, held_out, length, trial, ranks))
 
 
 def synthetic(trial: Trial, ranks: Ranks, length: int, vocabulary: int) -> Callable[[torch.Tensor], Batch]:
@@ -67,6 +91,6 @@ def synthetic(trial: Trial, ranks: Ranks, length: int, vocabulary: int) -> Calla
     return lambda ids: resident
 
 
-def cross_entropy(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def cross_entropy(scores: torch.Tensor, targets: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:
     """Mean over all tokens: scores (batch, length, vocabulary), targets (batch, length)."""
-    return F.cross_entropy(scores.flatten(0, 1), targets.flatten())
+    return F.cross_entropy(scores.flatten(0, 1), targets.flatten(), label_smoothing=label_smoothing)

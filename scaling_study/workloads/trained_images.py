@@ -108,14 +108,10 @@ def in_both(splits: Mapping[str, torch.Tensor]) -> dict[str, int]:
 def classification(device: torch.device, classes: int) -> Metrics:
     """Accuracy and mean cross-entropy, as means over samples in fp64: 3,500 of 10,000 are 0.35. Of more than five
     classes also how often the right one is among the five likeliest."""
-    from torchmetrics import Metric
-    from torchmetrics.aggregation import MeanMetric  # two seconds to import: only where something is evaluated
-
-    def mean() -> Metric:  # a loss that is no number stays visible
-        return MeanMetric(nan_strategy="disable", sync_on_compute=False).to(device).set_dtype(torch.float64)
+    from scaling_study.workloads.metrics import Mean
 
     names = ("accuracy", *([TOP_FIVE] if classes > FIVE else []), "loss")
-    return {name: mean() for name in names}
+    return {name: Mean(device) for name in names}
 
 
 def score(metrics: Metrics, model: nn.Module, batch: Batch, real: torch.Tensor, ranks: Ranks, trial: Trial) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,11 +28,11 @@ from torch import nn
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import wikitext2
+from scaling_study.workloads import wikitext2, wikitext2_held_out
 from scaling_study.workloads.chain import Chain
 from scaling_study.workloads.clipping import ClippedSGD
 from scaling_study.workloads.feed import Batch
-from scaling_study.workloads.text_feed import cross_entropy, text_feed
+from scaling_study.workloads.text_feed import Corpus, cross_entropy, text_feed
 from scaling_study.workloads.workload import Workload, autocast
 
 SEQUENCE_LENGTH = 35  # published, as bptt
@@ -65,13 +66,15 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     size, length = SIZES[trial.model], trial.sequence_length or SEQUENCE_LENGTH
     rate = trial.learning_rate or size.learning_rate * ranks.world_size
     dropout = 0.0 if trial.find == "parity" else DROPOUT  # nothing random in what is compared
+    smoothing = trial.train_label_smoothing or 0.0
 
     def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
         words, targets = batch  # (batch_per_worker, length) int64 twice
         with autocast(ranks.device, trial.precision):
-            return cross_entropy(model(words), targets)
+            return cross_entropy(model(words), targets, smoothing)
 
-    text = text_feed(trial, ranks, length, "wikitext2", wikitext2.tokens, wikitext2.VOCABULARY)
+    corpus = Corpus("wikitext2", wikitext2.tokens, wikitext2_held_out.words, wikitext2.VOCABULARY)
+    text = text_feed(trial, ranks, length, corpus)
     return Workload(
         model=TransformerLM(size, length, dropout).to(ranks.device),
         loss=loss,
@@ -80,10 +83,11 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         samples_per_step=trial.batch_per_worker,
         steps_per_epoch=wikitext2.windows_per_epoch(ranks.world_size * trial.batch_per_worker, length, text.tokens),
         data_source=text.source,
+        held_out=text.held_out,
         sample="sequence",
         tokens=lambda batch: batch[1].numel(),
         blocks=(Layer,),
-        chain=chain,
+        chain=lambda model: chain(model, smoothing),
         reshuffles=False,
         notes=[] if size.causal else [UNMASKED],
     )
@@ -141,12 +145,12 @@ class Layer(nn.TransformerEncoderLayer):
         return super().forward(x, src_mask=later, is_causal=True)
 
 
-def chain(model: Any) -> Chain:
+def chain(model: Any, label_smoothing: float = 0.0) -> Chain:
     """Embedding, each layer, decoder."""
     layers = {f"layers.{number}": layer for number, layer in enumerate(model.layers)}
     return Chain(
         layers={"embedding": model.embedding, **layers, "decoder": model.decoder},
         inputs=lambda batch: batch[0],
         target=lambda batch: batch[1],
-        loss=cross_entropy,
+        loss=partial(cross_entropy, label_smoothing=label_smoothing),
     )

@@ -41,6 +41,7 @@ TOKENS, VOCABULARY = 2_049_990, 28_782
 UNKNOWN = "<unk>"
 
 ARCHIVE, MEMBER = "https://wikitext.smerity.com/wikitext-2-v1.zip", "wikitext-2/wiki.train.tokens"
+HELD_OUT = ("wikitext-2/wiki.valid.tokens", "wikitext-2/wiki.test.tokens")  # members too, needed to train to a result
 CONNECT_SECONDS = 20.0
 
 # What basic_english does to characters: these are words of their own, and those part words and are gone.
@@ -91,8 +92,13 @@ def training_text() -> Path:
     return wikitext2_file() or _download()
 
 
+def vocabulary_of_training() -> list[str]:
+    """The words that the numbers stand for, by their number; read anew."""
+    return _numbered(training_text())[1]
+
+
 def _download() -> Path:
-    """Fetch the text into DATA_ROOT, one rank of a host at a time. Raises NoData with how to get it by hand."""
+    """Fetch the texts into DATA_ROOT, one rank of a host at a time. Raises NoData with how to get it by hand."""
     root = data_root()
     folder, name = root / WIKITEXT2_FOLDER, Path(MEMBER).name
     if folder.is_dir() and wikitext2_file() is None:  # the user's copy: do not add files to it
@@ -105,10 +111,12 @@ def _download() -> Path:
                 # Amazon's S3, is gone.
                 request = Request(ARCHIVE, headers={"User-Agent": "scaling-study"})
                 with urlopen(request, timeout=CONNECT_SECONDS) as answer:
-                    text = zipfile.ZipFile(io.BytesIO(answer.read())).read(MEMBER)
+                    archive = zipfile.ZipFile(io.BytesIO(answer.read()))
+                texts = {member: archive.read(member) for member in (MEMBER, *HELD_OUT)}
                 half = root / f".wikitext2.{os.getpid()}.tmp"
                 half.mkdir()
-                (half / name).write_bytes(text)
+                for member, text in texts.items():
+                    (half / Path(member).name).write_bytes(text)
                 half.replace(folder)
     except (OSError, HTTPException, zipfile.BadZipFile, KeyError) as error:
         raise NoData(

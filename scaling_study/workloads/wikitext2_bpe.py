@@ -53,7 +53,7 @@ def encoded(file: Path) -> tuple[np.ndarray, Any]:
     """(the text as numbers, uint16; the tokenizer that was trained on it)."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    text = file.read_text(encoding="utf-8")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -61,9 +61,22 @@ def encoded(file: Path) -> tuple[np.ndarray, Any]:
         vocab_size=VOCABULARY, min_frequency=2, special_tokens=[END], show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )  # fmt: skip
-    tokenizer.train_from_iterator(lines, trainer)
-    ids = [id for encoding in tokenizer.encode_batch(lines) for id in encoding.ids]
-    return np.array(ids, dtype=np.uint16), tokenizer
+    tokenizer.train_from_iterator(lines(text), trainer)
+    return np.array(pairs(text, tokenizer), dtype=np.uint16), tokenizer
+
+
+def pairs(text: str, tokenizer: Any) -> list[int]:
+    """A text as numbers of byte pairs, line by line."""
+    return [id for encoding in tokenizer.encode_batch(lines(text)) for id in encoding.ids]
+
+
+def lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
+
+
+def tokenizer_of_training() -> Any:
+    """The tokenizer that the training text gives, trained anew."""
+    return encoded(wikitext2.training_text())[1]
 
 
 def _keep(folder: Path, ids: np.ndarray, tokenizer: Any) -> None:

@@ -419,6 +419,13 @@ def test_a_sound_training_has_no_findings(tmp_path: Path) -> None:
     assert trained(tmp_path) == set()
 
 
+def test_running_text_in_one_order_and_a_test_set_by_another_name_are_sound(tmp_path: Path) -> None:
+    splits = {"train": {"train": 7_600}, "validation": {"train": 850}, "test": {"development": 1_043}}
+    evaluated = {"split": "test", "samples": 1_043, "matthews": 0.4}
+    said = {"orders": ["a1", "a1", "a1"], "one_order": "running text is read as it runs"}
+    assert trained(tmp_path, splits=splits, evaluated=evaluated, **said) == set()
+
+
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_f11_f12_f18_f20_f22_f25_f27_in_planted_records(flaw: str, tmp_path: Path) -> None:
     changes, text = FLAWS[flaw]

@@ -106,7 +106,23 @@ def test_what_is_wrong_is_said_with_its_line(problems_of, train: str, problem: s
         ("model: resnet8, epochs: 3", "epochs=3 measures something else than train does: give one of the two"),
         ("model: resnet8, find: max_batch", "find=max_batch measures something else"),
         ("model: resnet8, seed: 5", "train.seeds: a `seed` is given too; the seeds are those of the repeats"),
-        ("model: gpt2_tiny", "model gpt2_tiny has no held-out data to be evaluated on: it can only be timed"),
+        ("model: iformer_tiny", "model iformer_tiny has no held-out data to be evaluated on: it can only be timed"),
+        (
+            "model: gpt2_tiny, train: {validation: 0.2}",
+            ":5: validation=0.2: model gpt2_tiny is validated on the published validation text, and nothing of the",
+        ),
+        (
+            "model: transformer_lm, train: {target: {metric: accuracy, value: 0.5}}",
+            ":5: model transformer_lm has no accuracy; it has loss, perplexity",
+        ),
+        (
+            "model: albert_tiny, train: {target: {metric: perplexity, value: 5}}",
+            ":5: model albert_tiny has no perplexity; it has matthews, accuracy, loss",
+        ),
+        (
+            "model: gpt2_tiny, train: {augmentation: crop_flip}",
+            ":5: augmentation=crop_flip is for images, which model gpt2_tiny does not have",
+        ),
         (
             "model: resnet8, train: {loop: native}",
             "loop=native: single has no training loop of its own; lightning_ddp and deepspeed_zero have",

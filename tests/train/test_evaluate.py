@@ -6,14 +6,18 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from scaling_study.ranks import Ranks
 from scaling_study.train.evaluate import evaluate
+from scaling_study.trial import Trial
 from scaling_study.workloads.held_out import HeldOut
 from scaling_study.workloads.trained_images import classification
+from scaling_study.workloads.trained_sentences import acceptability, score
+from scaling_study.workloads.trained_text import held_out_text
 
 SAMPLES = 10_000
 
@@ -40,6 +44,17 @@ class WorkloadOf:
         self.model = model
 
 
+def evaluated(held_out: HeldOut, model: nn.Module, size: int) -> list[dict[str, float]]:
+    """What each of so many ranks has of the test split."""
+    group, copies = Group(size), [deepcopy(model) for _ in range(size)]
+
+    def of_rank(rank: int) -> dict[str, float]:
+        return evaluate(held_out, "test", WorkloadOf(copies[rank]), None, group.ranks(rank))
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(of_rank, range(size)))
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_ten_thousand_samples_over_any_number_of_ranks(size: int) -> None:
     torch.manual_seed(0)
@@ -58,13 +73,7 @@ def test_ten_thousand_samples_over_any_number_of_ranks(size: int) -> None:
         {"test": SAMPLES}, lambda split, places: (inputs[places], labels[places], places),
         lambda: classification(torch.device("cpu"), 3), update,
     )  # fmt: skip
-    group, copies = Group(size), [deepcopy(model) for _ in range(size)]
-    with ThreadPoolExecutor(size) as pool:
-        answers = list(
-            pool.map(
-                lambda rank: evaluate(held_out, "test", WorkloadOf(copies[rank]), None, group.ranks(rank)), range(size)
-            )
-        )
+    answers = evaluated(held_out, model, size)
     model.eval()
     outputs = model(inputs)
     assert sorted(seen) == list(range(SAMPLES))
@@ -72,3 +81,31 @@ def test_ten_thousand_samples_over_any_number_of_ranks(size: int) -> None:
         assert answer["samples"] == SAMPLES
         assert answer["accuracy"] == pytest.approx((outputs.argmax(1) == labels).double().mean().item(), abs=1e-12)
         assert answer["loss"] == pytest.approx(nn.functional.cross_entropy(outputs, labels).item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+def test_tokens_of_a_text_over_any_number_of_ranks(size: int) -> None:
+    """1,000 tokens are 42 windows of 24, the last of which says 15: 50 ranks have one each, or none."""
+    torch.manual_seed(0)
+    text = np.random.default_rng(0).integers(0, 9, 1_000).astype(np.uint16)
+    model = nn.Embedding(9, 9).double()  # scores of the next token, by the last
+    held_out = held_out_text(text, {"test": text}, 24, Trial(), Ranks())
+    ids = torch.from_numpy(text.astype(np.int64))
+    loss = nn.functional.cross_entropy(model(ids[:-1]), ids[1:]).item()
+    for answer in evaluated(held_out, model, size):
+        assert answer["samples"] == 42 and answer["loss"] == pytest.approx(loss, rel=1e-12)
+        assert answer["perplexity"] == pytest.approx(np.exp(loss), rel=1e-12)
+
+
+def test_correlation_over_three_ranks_is_that_of_all_samples_and_no_mean() -> None:
+    truth, says = torch.arange(300) % 3 // 2, torch.arange(300) % 5 // 4
+    held_out = HeldOut(
+        {"test": 300}, lambda split, places: (5.0 * nn.functional.one_hot(says[places], 2), truth[places]),
+        lambda: acceptability(torch.device("cpu")),
+        lambda metrics, model, batch, real: score(metrics, model(batch[0])[real], batch[1][real]),
+    )  # fmt: skip
+    expected = np.corrcoef(truth, says)[0, 1]
+    for size in (1, 3):
+        for answer in evaluated(held_out, nn.Identity(), size):
+            assert answer["matthews"] == pytest.approx(expected, abs=1e-12)
+            assert answer["accuracy"] == (truth == says).double().mean().item()

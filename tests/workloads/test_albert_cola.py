@@ -14,6 +14,7 @@ import in_turn
 import pytest
 import torch
 
+from scaling_study import datasets
 from scaling_study.datasets import NoData
 from scaling_study.estimate import Estimate
 from scaling_study.machine import Machine
@@ -166,6 +167,23 @@ def test_auto_without_data_is_synthetic_and_says_so(monkeypatch):
     assert workload(data="auto").data_source == "synthetic (CoLA not found)"
     with pytest.raises(SystemExit, match="--data cola: CoLA is not in /nowhere"):
         workload(data="cola")
+
+
+@pytest.mark.skipif(not datasets.cola_development(), reason="needs CoLA's development sentences")
+@pytest.mark.parametrize("padding", ["fixed", "dynamic"])
+def test_what_it_is_trained_and_scored_by_is_one_loss_but_for_smoothing(padding):
+    keys = {"data": "cola", "precision": "fp64", "padding": padding, "train_steps": 1}
+    rough, smooth = (workload(**keys, train_label_smoothing=share) for share in (None, 0.2))
+    held_out, batch = rough.held_out, next(rough.batches)
+    rough.model.eval(), smooth.model.eval()
+    metrics = held_out.metrics()
+    held_out.update(metrics, rough.model, batch, torch.ones(4, dtype=torch.bool))
+    assert metrics["loss"].compute().item() == pytest.approx(rough.loss(rough.model, batch).item(), rel=1e-12)
+    for one in (rough, smooth):
+        assert one.chain(one.model)(batch).item() == pytest.approx(one.loss(one.model, batch).item(), rel=1e-9)
+    assert smooth.loss(smooth.model, batch) != rough.loss(rough.model, batch)
+    assert rough.steps_per_epoch == held_out.published["train"]["train"] // 4 and "test" in held_out.sizes
+    assert any("sentences are left out: they are validation or test sentences too" in note for note in rough.notes)
 
 
 @pytest.mark.slow

@@ -210,11 +210,15 @@ def test_the_archive_is_downloaded_and_unpacked(another_root, monkeypatch):
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr(f"cola_public/raw/{NAME}", "\n".join(lines()) + "\n")
+        for name in ("in_domain_dev", "out_of_domain_dev"):
+            archive.writestr(f"cola_public/raw/{name}.tsv", "\n".join(lines(9)) + "\n")
         archive.writestr(f"cola_public/tokenized/{NAME}", "another")
     (another_root / "site.zip").write_bytes(stream.getvalue())
     monkeypatch.setattr(cola, "ARCHIVE", (another_root / "site.zip").as_uri())
     assert len(cola.sentences().labels) == cola.SAMPLES
-    assert (another_root / "cola" / NAME).is_file() and not list(another_root.glob(".cola.*.tmp"))
+    names = {NAME, "in_domain_dev.tsv", "out_of_domain_dev.tsv"}
+    assert {path.name for path in (another_root / "cola").iterdir()} == names
+    assert not list(another_root.glob(".cola.*.tmp"))
 
 
 def test_an_archive_without_the_sentences_is_no_data(another_root, monkeypatch):

@@ -212,6 +212,7 @@ def test_the_archive_is_downloaded_and_unpacked(another_root, monkeypatch):
     with zipfile.ZipFile(another_root / "site.zip", "w") as archive:
         archive.writestr(f"wikitext-2/{NAME}", CORPUS)
         archive.writestr("wikitext-2/wiki.test.tokens", "another")
+        archive.writestr("wikitext-2/wiki.valid.tokens", "one more")
     monkeypatch.setattr(wikitext2, "ARCHIVE", (another_root / "site.zip").as_uri())
     assert len(wikitext2.tokens()) == len(SAYS)
     assert (another_root / "wikitext-2" / NAME).is_file() and not list(another_root.glob(".wikitext2.*.tmp"))

@@ -1,0 +1,117 @@
+"""Running text that is trained on to a result: what is held out of it, and how a model is scored there.    [torch]
+
+    a published text in windows of 4 tokens     0 1 2 3 | 4 5 6 7 | 8 9        read without overlap
+    what each is to say                         1 2 3 4 | 5 6 7 8 | 9 .  .     every token but the first, once
+
+Validation and test are the published texts; nothing of the training text is held out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from scaling_study.ranks import Ranks
+from scaling_study.trial import Trial
+from scaling_study.workloads.feed import Batch, sent
+from scaling_study.workloads.held_out import HeldOut, Metrics
+from scaling_study.workloads.workload import autocast
+
+IGNORED = -100  # in the place of a token that is not to be said; cross_entropy's own
+EVALUATED_TOKENS = 2_048  # at once: 28,782 to 50,257 scores each are some 0.4 GB in fp32
+# Shorter passages are in two texts by chance, or since two articles have a sentence in common: 193 of 30,233 windows
+# of 8 words of WikiText-2's test text are somewhere in the training text. The longest passage there has 54 words.
+PASSAGE = 64
+
+
+def held_out_text(
+    train: np.ndarray, held_out: Mapping[str, np.ndarray], length: int, trial: Trial, ranks: Ranks
+) -> HeldOut:
+    """`train`, and `held_out` by split: numbers of tokens, (n,) each; `length`: tokens of a window."""
+    texts = {split: torch.from_numpy(ids.astype(np.int64)).to(ranks.device) for split, ids in held_out.items()}
+    sizes = {split: windows(len(text), length) for split, text in texts.items()}
+    places = torch.arange(length + 1, device=ranks.device)
+
+    def fetch(split: str, chosen: torch.Tensor) -> Batch:
+        text = texts[split]
+        at = sent(chosen * length, ranks.device)[:, None] + places
+        tokens = text[at.clamp(max=len(text) - 1)]
+        return tokens[:, :-1], tokens.masked_fill(at >= len(text), IGNORED)[:, 1:]
+
+    return HeldOut(
+        sizes=sizes,
+        fetch=fetch,
+        metrics=lambda: language(ranks.device),
+        update=lambda metrics, model, batch, real: score(metrics, model, batch, real, ranks, trial),
+        batch=max(1, EVALUATED_TOKENS // length),
+        published={split: {split: size} for split, size in {"train": windows(len(train), length), **sizes}.items()},
+        in_both=in_both({"train": train, **held_out}, length),
+    )
+
+
+def windows(tokens: int, length: int) -> int:
+    """Windows of `length` that say every token of a text but the first; the last may have fewer."""
+    return -(-(tokens - 1) // length)
+
+
+def language(device: torch.device) -> Metrics:
+    """Mean cross-entropy over tokens and e to it, of sums in fp64."""
+    from scaling_study.workloads.metrics import Mean, Perplexity
+
+    return {"loss": Mean(device), "perplexity": Perplexity(device)}
+
+
+def score(metrics: Metrics, model: nn.Module, batch: Batch, real: torch.Tensor, ranks: Ranks, trial: Trial) -> None:
+    """Add the loss of each token of those windows that `real`, (b,) bool, names."""
+    tokens, targets = batch  # (b, length) int64 twice
+    with autocast(ranks.device, trial.precision):
+        scores = model(tokens).flatten(0, 1)  # (b x length, vocabulary)
+    targets = targets.masked_fill(~real[:, None], IGNORED).flatten()
+    exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    losses = F.cross_entropy(exact, targets, reduction="none", ignore_index=IGNORED)
+    for metric in metrics.values():
+        metric.update(losses[targets != IGNORED].double())
+
+
+def in_both(texts: Mapping[str, np.ndarray], length: int) -> dict[str, int]:
+    """`{"train/validation": 6, ...}`: how many windows of the latter text are anywhere in the former.
+
+    A window of fewer than PASSAGE tokens counts with the tokens that follow it.
+    """
+    passage = max(length, PASSAGE)
+    marks = {split: passages(text, passage) for split, text in texts.items()}
+    return {f"{a}/{b}": _shared(marks[a], marks[b][::length]) for a, b in itertools.combinations(texts, 2)}
+
+
+def passages(text: np.ndarray, length: int) -> np.ndarray:
+    """(n - length + 1,) uint64 of (n,) numbers below 65,536: equal where the `length` tokens from there on are.
+
+    Polynomials modulo 2^64 in random numbers that stand for the tokens; of a long text 30 ms.
+    """
+    if len(text) < length:
+        return np.zeros(0, np.uint64)
+    base = 6_364_136_223_846_793_005  # odd, so that it has an inverse
+    code = np.random.default_rng(0).integers(2**64, size=2**16, dtype=np.uint64)
+    sums = np.zeros(len(text) + 1, np.uint64)
+    sums[1:] = np.cumsum(code[text] * _powers(base, len(text)))  # wraps, as it should
+    return (sums[length:] - sums[:-length]) * _powers(pow(base, -1, 2**64), len(text) - length + 1)
+
+
+def _powers(base: int, count: int) -> np.ndarray:
+    factors = np.full(count, base, np.uint64)
+    factors[:1] = 1
+    return np.cumprod(factors)
+
+
+def _shared(text: np.ndarray, windows: np.ndarray) -> int:
+    """How many of a few marks are among many."""
+    known = np.unique(windows)
+    if not len(known):
+        return 0
+    at = np.searchsorted(known, text).clip(max=len(known) - 1)
+    return int(np.isin(windows, known[at[known[at] == text]]).sum())

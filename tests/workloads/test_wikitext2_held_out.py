@@ -1,0 +1,138 @@
+"""The published validation and test texts are read as the training text is, or one sentence says why not."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scaling_study import datasets, settings
+from scaling_study.datasets import NoData
+from scaling_study.ranks import Ranks
+from scaling_study.trial import Trial
+from scaling_study.workloads import load, trained_text, wikitext2, wikitext2_bpe, wikitext2_held_out
+from scaling_study.workloads.trained_text import in_both, windows
+
+ROOT = settings.data_root()
+real_data = pytest.mark.skipif(
+    len(datasets.wikitext2_held_out()) < 2, reason=f"needs WikiText-2's three texts in {ROOT}; set DATA_ROOT"
+)
+TEXTS = {
+    "wiki.train.tokens": " \n the cat said the <unk> cat sat . \n" * 2,
+    "wiki.valid.tokens": " \n The dog said . \n",
+    "wiki.test.tokens": " \n A <unk> sat , the cat . \n",
+}
+KNOWN = ["<unk>", "cat", "the", ".", "said", "sat"]  # the most frequent first, equals by alphabet
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the three texts, in a world where they are a few words long."""
+    monkeypatch.setattr(wikitext2, "ARCHIVE", "http://127.0.0.1:9/wikitext-2-v1.zip")
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path))
+    monkeypatch.setattr(datasets, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(wikitext2, "TOKENS", 16)
+    monkeypatch.setattr(wikitext2, "VOCABULARY", len(KNOWN))
+    monkeypatch.setattr(wikitext2_held_out, "WORDS", {"validation": 4, "test": 7})
+    folder = tmp_path / "wikitext-2"
+    folder.mkdir()
+    for name, text in TEXTS.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_a_word_that_training_never_saw_is_unknown(texts: Path) -> None:
+    read = {split: " ".join(KNOWN[id] for id in ids) for split, ids in wikitext2_held_out.words().items()}
+    assert read == {"validation": "the <unk> said .", "test": "<unk> <unk> sat <unk> the cat ."}
+    assert all(isinstance(ids, np.memmap) and ids.dtype == np.uint16 for ids in wikitext2_held_out.words().values())
+
+
+def test_byte_pairs_are_those_of_the_training_text(texts: Path) -> None:
+    pytest.importorskip("tokenizers")
+    from tokenizers import Tokenizer
+
+    read = wikitext2_held_out.byte_pairs()
+    tokenizer = Tokenizer.from_file(str(datasets.packed_wikitext2_bpe() / "tokenizer.json"))
+    assert [tokenizer.decode(ids.tolist()) for ids in read.values()] == list(TEXTS.values())[1:]
+    assert "Ġcat" in tokenizer.get_vocab() and "Ġdog" not in tokenizer.get_vocab()
+    assert wikitext2_bpe.tokenizer_of_training().get_vocab() == tokenizer.get_vocab()
+
+
+def test_a_changed_text_is_numbered_anew(texts: Path) -> None:
+    before = wikitext2_held_out.words()["validation"].tolist()
+    (texts / "wiki.valid.tokens").write_text(" \n said . dog dog \n", encoding="utf-8")
+    os.utime(texts / "wiki.valid.tokens", ns=(1, 1))
+    after = wikitext2_held_out.words()["validation"].tolist()
+    assert [KNOWN[id] for id in after] == ["said", ".", "<unk>", "<unk>"] and after != before
+    assert not list((datasets.CACHE).glob("*.tmp"))
+
+
+def test_a_read_only_cache_costs_time_and_not_the_data(texts: Path) -> None:
+    kept = [ids.tolist() for ids in wikitext2_held_out.words().values()]
+    datasets.CACHE.rename(datasets.CACHE.with_name("elsewhere"))
+    datasets.CACHE.write_text("a file where the folder should be", encoding="utf-8")
+    assert [ids.tolist() for ids in wikitext2_held_out.words().values()] == kept
+
+
+def test_a_text_that_is_not_there_is_named_and_timing_does_without(texts: Path) -> None:
+    (texts / "wiki.test.tokens").unlink()
+    why = (
+        r"WikiText-2 has no test text \(wiki.test.tokens or test.txt\) beside .*wiki.train.tokens, and what is trained"
+    )
+    with pytest.raises(NoData, match=rf"^{why} to a result is evaluated on it: unpack http.* there$"):
+        wikitext2_held_out.words()
+    keys = {"model": "transformer_lm", "batch_per_worker": 1, "sequence_length": 8}
+    with pytest.raises(SystemExit, match=f"^--data auto: {why}"):
+        load(Trial(**keys, train_steps=1), Ranks())
+    assert load(Trial(**keys), Ranks()).data_source == "wikitext2"
+
+
+def test_another_text_is_named(texts: Path) -> None:
+    (texts / "wiki.valid.tokens").write_text("Less .", encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"^WikiText-2's validation text in .* is damaged, .* \(2 words, not 4\)"):
+        wikitext2_held_out.words()
+    assert not list(datasets.CACHE.glob("*held_out*/*"))
+
+
+def test_the_three_texts_are_downloaded(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "site.zip", "w") as archive:
+        for name in TEXTS:
+            archive.write(texts / name, f"wikitext-2/{name}")
+    monkeypatch.setattr(wikitext2, "ARCHIVE", (tmp_path / "site.zip").as_uri())
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path / "new"))
+    assert [len(ids) for ids in wikitext2_held_out.words().values()] == [4, 7]
+
+
+def test_synthetic_text_has_no_result(texts: Path) -> None:
+    with pytest.raises(SystemExit, match=r"^--data synthetic: there is no result to train to on synthetic data"):
+        load(Trial(model="transformer_lm", data="synthetic", train_steps=1), Ranks())
+
+
+@pytest.mark.parametrize("key", [{"train_validation": 0.2}, {"train_augmentation": "crop_flip"}], ids=str)
+def test_what_a_text_has_not_is_refused_by_hand_too(texts: Path, key: dict[str, object]) -> None:
+    with pytest.raises(SystemExit, match=r"^validation=0.2: model transformer_lm is|^augmentation=crop_flip is for"):
+        load(Trial(model="transformer_lm", train_steps=1, **key), Ranks())
+
+
+@real_data
+def test_the_published_texts_are_read_to_the_last_word() -> None:
+    assert [len(ids) for ids in wikitext2_held_out.words().values()] == [214_417, 241_859]
+
+
+@pytest.mark.slow
+@real_data
+def test_the_longest_passage_of_test_and_training_text_has_54_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"train": wikitext2.tokens(), **wikitext2_held_out.words()}
+    shared = {"train/validation": 2, "train/test": 0, "validation/test": 0}
+    assert in_both(texts, 35) == shared and windows(len(texts["validation"]), 35) == 6_127
+    del texts["validation"]
+
+    def in_training(length: int, passage: int) -> int:
+        monkeypatch.setattr(trained_text, "PASSAGE", passage)
+        return in_both(texts, length)["train/test"]
+
+    assert (in_training(1, 54), in_training(1, 55)) == (1, 0)
+    assert in_training(8, 8) == 193 and windows(len(texts["test"]), 8) == 30_233
