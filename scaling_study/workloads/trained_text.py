@@ -99,7 +99,8 @@ def passages(text: np.ndarray, length: int) -> np.ndarray:
     code = np.random.default_rng(0).integers(2**64, size=2**16, dtype=np.uint64)
     sums = np.zeros(len(text) + 1, np.uint64)
     sums[1:] = np.cumsum(code[text] * _powers(base, len(text)))  # wraps, as it should
-    return (sums[length:] - sums[:-length]) * _powers(pow(base, -1, 2**64), len(text) - length + 1)
+    marks: np.ndarray = (sums[length:] - sums[:-length]) * _powers(pow(base, -1, 2**64), len(text) - length + 1)
+    return marks
 
 
 def _powers(base: int, count: int) -> np.ndarray:

@@ -41,7 +41,7 @@ def ranks(data: Path, tmp_path_factory) -> dict[str, list[store.RankReport]]:
         folder = tmp_path_factory.mktemp(framework)
         launcher = ["torchrun", "--standalone", "--nproc-per-node", "2"] if workers == 2 else [sys.executable]
         script = [str(CHECKOUT / FRAMEWORKS[framework].script), *RECIPE, "--batch-per-worker", str(8 // workers)]
-        program = [str(CHECKOUT / "tests/train/without_dropout.py"), *script, "--record", str(folder)]
+        program = [str(CHECKOUT / "tests/train/small_language_model.py"), *script, "--record", str(folder)]
         done = forked.run([*launcher, *program], env={"DATA_ROOT": str(data)})
         assert done.returncode == 0, done.stderr[-3000:]
         reports[framework] = store.read_ranks(folder, workers)

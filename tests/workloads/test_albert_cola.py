@@ -170,9 +170,8 @@ def test_auto_without_data_is_synthetic_and_says_so(monkeypatch):
 
 
 @pytest.mark.skipif(not datasets.cola_development(), reason="needs CoLA's development sentences")
-@pytest.mark.parametrize("padding", ["fixed", "dynamic"])
-def test_what_it_is_trained_and_scored_by_is_one_loss_but_for_smoothing(padding):
-    keys = {"data": "cola", "precision": "fp64", "padding": padding, "train_steps": 1}
+def test_what_it_is_trained_and_scored_by_is_one_loss_but_for_smoothing():
+    keys = {"data": "cola", "precision": "fp64", "padding": "dynamic", "train_steps": 1}
     rough, smooth = (workload(**keys, train_label_smoothing=share) for share in (None, 0.2))
     held_out, batch = rough.held_out, next(rough.batches)
     rough.model.eval(), smooth.model.eval()
