@@ -169,6 +169,7 @@ def test_auto_without_data_is_synthetic_and_says_so(monkeypatch):
         workload(data="cola")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not datasets.cola_development(), reason="needs CoLA's development sentences")
 def test_what_it_is_trained_and_scored_by_is_one_loss_but_for_smoothing():
     keys = {"data": "cola", "precision": "fp64", "padding": "dynamic", "train_steps": 1}
