@@ -75,11 +75,12 @@ def table(results: Results) -> pd.DataFrame:
 
 def _curves(results: Results) -> dict[str, dict[int, Any]]:
     """Configuration -> seed -> what each evaluation logged, but for times."""
-    seeds = results.details.trained.set_index(["configuration", "repeat"]).seed
+    trained = results.details.trained
+    seeds = dict(zip(zip(trained.configuration, trained.repeat, strict=True), trained.seed, strict=True))
     curves: dict[str, dict[int, Any]] = {}
-    for who, rows in results.details.evaluations.groupby(["configuration", "repeat"], sort=False):
+    for (name, repeat), rows in results.details.evaluations.groupby(["configuration", "repeat"], sort=False):
         logged = rows[["steps", "train_loss", *METRICS]].to_numpy(float)
-        curves.setdefault(str(who[0]), {})[int(seeds[who])] = logged
+        curves.setdefault(str(name), {})[int(seeds[name, repeat])] = logged
     return curves
 
 

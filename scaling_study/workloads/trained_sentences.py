@@ -88,7 +88,7 @@ def acceptability(device: torch.device) -> Metrics:
     """Matthews' correlation, by which CoLA is scored (Warstadt et al., arXiv 1805.12471), accuracy and loss."""
     from scaling_study.workloads.metrics import Matthews
 
-    return {"matthews": Matthews(device), **classification(device)}
+    return {"matthews": Matthews(device), **classification(device, cola.CLASSES)}
 
 
 def score(metrics: Metrics, logits: torch.Tensor, labels: torch.Tensor) -> None:
