@@ -9,11 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from scaling_study.models import MODELS
+from scaling_study.axes import (
+    BUFFERS,
+    DDP_AXES,
+    NO_FP64,
+    ONE_HOST_AXES,
+    PARALLEL_AXES,
+    PIPELINE_AXES,
+    PROCESS_AXES,
+    TRAINING_AXES,
+    TUNED,
+    WIRES,
+    Axes,
+)
 from scaling_study.stats.collectives import COLLECTIVES
-from scaling_study.targets import TRAIN
-
-Axes = Mapping[str, tuple[object, ...]]
 
 
 @dataclass(frozen=True)
@@ -59,42 +68,6 @@ class Framework:
         return axis in self.axes and launcher in self.launcher_axes.get(axis, (launcher,))
 
 
-PROCESS_AXES: Axes = {"device": (), "cores_per_worker": (), "allocator": ("fixed", "system")}
-TRAINING_AXES: Axes = {
-    "model": tuple(MODELS),
-    "batch_per_worker": (),
-    "precision": ("fp32", "bf16", "fp16", "fp64"),
-    **PROCESS_AXES,
-    "data": ("auto", "cifar10", "cola", "wikitext2", "wikitext2_bpe", "images", "synthetic"),
-    "image_size": (),
-    "memory_format": ("contiguous", "channels_last"),
-    "sequence_length": (),
-    "padding": ("fixed", "dynamic"),
-    "learning_rate": (),
-    "accumulation": (),
-    "compile": (True, False),
-    "seed": (),
-    "epochs": (),
-    "warmup_epochs": (),
-    "find": (),
-    **dict.fromkeys((f"train_{name}" for name in TRAIN), ()),
-}
-ONE_HOST_AXES: Axes = {**TRAINING_AXES, "workers": (), "oversubscribe": (True, False)}
-PARALLEL_AXES: Axes = {**ONE_HOST_AXES, "hosts": ()}
-BUFFERS = ("local", "synced")  # synced: rank 0's are broadcast before every forward, which communicates then
-DDP_AXES: Axes = {"bucket_bytes": (), "buffers": BUFFERS, "tuned_for": ("speed",)}  # what is fastest keeps least too
-TUNED = ("speed", "memory")
-WIRES = ("none", "fp32", "fp16", "bf16")
-NO_FP64 = ("fp32", "bf16", "fp16")
-# A pipeline's micro-batches take the place of accumulation, and shapes never change on their way from stage to stage.
-PIPELINE_AXES: Axes = {
-    **{key: values for key, values in PARALLEL_AXES.items() if key not in ("accumulation", "compile")},
-    "precision": ("fp32", "bf16", "fp64"),
-    "padding": ("fixed",),
-    "find": ("parity",),
-    "stages": (),
-    "stage_cut": (),
-}
 # Schedule -> how many stages a worker holds: exactly one, exactly two (in a V), or as many as asked for.
 SCHEDULES: Mapping[str, str] = {
     "gpipe": "one",
