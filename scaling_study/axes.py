@@ -19,6 +19,8 @@ TRAINING_AXES: Axes = {
     "precision": ("fp32", "bf16", "fp16", "fp64"),
     **PROCESS_AXES,
     "data": ("auto", "cifar10", "cola", "wikitext2", "wikitext2_bpe", "images", "synthetic"),
+    "input": ("memory", "torchvision", "dali"),
+    "damaged_images": ("stop", "replace"),
     "image_size": (),
     "memory_format": ("contiguous", "channels_last"),
     "sequence_length": (),

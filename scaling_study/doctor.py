@@ -30,7 +30,7 @@ from scaling_study.hosts import allocation
 from scaling_study.launch import launchers
 from scaling_study.launch.attempts import Attempts
 from scaling_study.launch.supervisor import SupervisorClient
-from scaling_study.machine import Machine, this_machine
+from scaling_study.machine import DALI, Machine, this_machine
 from scaling_study.models import NO_MODEL
 from scaling_study.processes import process
 from scaling_study.records.outcome import Outcome
@@ -131,7 +131,7 @@ def examine(machine: Machine, supervisor: SupervisorClient, folder: Path, status
 
 
 def cases(machine: Machine) -> Iterator[Trial]:
-    """One small trial for every framework, launcher and controller."""
+    """One small trial for every framework, launcher and controller, and one with DALI."""
     for name, table in FRAMEWORKS.items():
         workers = 1 if table.axes["workers"] == (1,) else 2
         device = "cuda" if table.needs_gpu or len(machine.gpus) >= workers else "cpu"
@@ -148,6 +148,8 @@ def cases(machine: Machine) -> Iterator[Trial]:
             for controller in controllers:
                 implied: Any = "mpi" if launcher == "mpirun" and table.has("controller", launcher) else controller
                 yield replace(base, launcher=launcher, controller=implied)
+        if name == "single":  # what else reads images, of which any framework's trials ask
+            yield replace(base, input="dali")
 
 
 def _launched_alike(trial: Trial) -> object:
@@ -159,7 +161,7 @@ def _launched_alike(trial: Trial) -> object:
 def _tried(trials: list[Trial], machine: Machine, supervisor: SupervisorClient, folder: Path) -> Iterator[Answer]:
     """An answer for each trial: of a launch that they share, or where that says nothing, of one for itself."""
     attempts = Attempts(supervisor)
-    folders = [folder / trial.framework for trial in trials]
+    folders = [folder / "-".join(filter(None, (trial.framework, trial.input))) for trial in trials]
     for each in folders:
         each.mkdir(parents=True)
     together = attempts.run_together(trials, folders, TIMEOUT_SECONDS) if len(trials) > 1 else [None] * len(trials)
@@ -176,7 +178,8 @@ def _tried(trials: list[Trial], machine: Machine, supervisor: SupervisorClient, 
 
 def _answer(trial: Trial, machine: Machine, outcome: Outcome, log: Path) -> Answer:
     table = FRAMEWORKS[trial.framework]
-    version = machine.libraries.get(table.needs[0], "") if table.needs else ""
+    libraries = DALI if trial.input == "dali" else table.needs[:1]
+    version = next((machine.libraries[name] for name in libraries if name in machine.libraries), "")
     if outcome.status != "ok":
         return Answer(_name(trial), FAILS, f"{outcome.status}: {outcome.reason}", version, line_of(log, outcome.reason))
     first, processes = outcome.ranks[0], f"{trial.processes} process{'es' * (trial.processes > 1)}"
@@ -199,7 +202,8 @@ def line_of(log: Path, reason: str) -> str:
 
 def _name(trial: Trial) -> str:
     through = f" --{trial.controller}" if trial.controller and trial.launcher == "horovodrun" else ""
-    return f"{trial.framework}: {trial.launcher}{through}"
+    read = f", input {trial.input}" if trial.input else ""
+    return f"{trial.framework}: {trial.launcher}{through}{read}"
 
 
 def _data(machine: Machine) -> Iterator[Answer]:

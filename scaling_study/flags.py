@@ -5,13 +5,18 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
-from dataclasses import MISSING
+from dataclasses import MISSING, field
 from typing import Any
 
 
 def flag(name: str) -> str:
     """`batch_per_worker` -> `--batch-per-worker`."""
     return "--" + name.replace("_", "-")
+
+
+def key(default: Any, help: str, **limits: Any) -> Any:
+    """A field: its default, what --help says of it, and its limits (`choices`, `minimum`, `above`, `below`)."""
+    return field(default=default, metadata={"help": help, **limits})
 
 
 def add_flag(group: Any, f: Any, choices: Any = None) -> None:

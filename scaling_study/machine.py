@@ -21,6 +21,8 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS
 from scaling_study.targets import LOGS
 
+DALI = ("nvidia-dali-cuda130", "nvidia-dali-cuda120")  # distributions of one library; the first is the extra's
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -55,7 +57,7 @@ def this_machine() -> Machine:
     """Look at the machine this runs on; no torch needed, a few milliseconds."""
     needed = {*(n for f in FRAMEWORKS.values() for n in f.needs), *(n for m in MODELS.values() for n in m.needs)}
     needed |= {n for f in FRAMEWORKS.values() for some in f.launcher_needs.values() for n in some}
-    needed |= {"torchmetrics", *LOGS}
+    needed |= {"torchmetrics", *LOGS, *DALI}
     return Machine(
         cores=usable_cores(),
         cpu=cpu_model(),

@@ -13,6 +13,7 @@ from typing import Any
 
 ENTRY_POINTS = "scaling_study.workloads"
 IMAGE_KEYS, TEXT_KEYS = ("image_size", "memory_format"), ("sequence_length", "padding")
+INPUT_KEYS = ("input", "damaged_images")  # of models whose images others can read too; files may be damaged
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Model:
 SMOOTH_IMAGES = "resnet8_groupnorm"
 _CLASSES = ("accuracy", "accuracy_top5", "loss")  # of one label a sample; the second where there are more than five
 _IMAGES = Model(
-    "scaling_study.workloads.resnet_cifar10", "cifar10", ("torchvision",), IMAGE_KEYS, smooth=SMOOTH_IMAGES,
-    also=("images",), metrics=_CLASSES,
+    "scaling_study.workloads.resnet_cifar10", "cifar10", ("torchvision",), IMAGE_KEYS + INPUT_KEYS,
+    smooth=SMOOTH_IMAGES, also=("images",), metrics=_CLASSES,
 )  # fmt: skip
 _TEXTS = Model(
     "scaling_study.workloads.albert_cola", "cola", ("transformers", "tokenizers"), TEXT_KEYS,
@@ -52,11 +53,11 @@ _GPT2 = Model(
     gate={"sequence_length": 8, "model": "gpt2_tiny"}, metrics=("loss", "perplexity"), published_validation=True,
 )  # fmt: skip
 _IFORMER = Model(
-    "scaling_study.workloads.iformer", "images", ("torchvision",), IMAGE_KEYS, gate={"image_size": 64},
-    smooth=SMOOTH_IMAGES, also=("cifar10",),
+    "scaling_study.workloads.iformer", "images", ("torchvision",), IMAGE_KEYS + INPUT_KEYS,
+    gate={"image_size": 64}, smooth=SMOOTH_IMAGES, also=("cifar10",),
 )  # fmt: skip
 _VIT = Model(
-    "scaling_study.workloads.vit_small_dataset", "cifar10", ("torchvision",), ("image_size",),
+    "scaling_study.workloads.vit_small_dataset", "cifar10", ("torchvision",), ("image_size", *INPUT_KEYS),
     gate={"model": "vit_small_dataset_tiny"}, metrics=_CLASSES,
 )  # fmt: skip
 
@@ -91,7 +92,7 @@ def installed() -> dict[str, Model]:
 
 MODELS: Mapping[str, Model] = {**OURS, **installed()}
 NO_MODEL = "none"  # of a trial that trains nothing
-SAMPLE_KEYS = IMAGE_KEYS + TEXT_KEYS
+SAMPLE_KEYS = IMAGE_KEYS + TEXT_KEYS + INPUT_KEYS
 
 
 def model_named(name: str) -> Model:

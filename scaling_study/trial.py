@@ -20,8 +20,10 @@ from functools import cached_property
 from typing import Any
 
 from scaling_study.flags import add_flag, add_rank_flags, bounded, flag
+from scaling_study.flags import key as _key
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.targets import LOOPS, check, repeat_name, trains
+from scaling_study.window import Window
 
 
 def offered(axis: str) -> tuple[Any, ...]:
@@ -30,32 +32,6 @@ def offered(axis: str) -> tuple[Any, ...]:
 
 
 LAUNCHERS = tuple(dict.fromkeys(name for table in FRAMEWORKS.values() for name in table.launchers))
-LONG_STEP = 2.0  # seconds: three more steps of warm-up would cost more than they bring
-
-
-def _key(default: Any, help: str, **limits: Any) -> Any:
-    """A trial key: its default, what --help says of it, and its limits (`choices`, `minimum`, `above`, `below`)."""
-    return field(default=default, metadata={"help": help, **limits})
-
-
-@dataclass(frozen=True)
-class Window:
-    """When the timed window of a run ends: after min_steps and min_seconds, but never past max_*."""
-
-    warmup_steps: int = _key(5, "steps before the clock starts, recorded separately; at least 4, or 0", minimum=0)
-    min_steps: int = _key(10, "time at least this many steps", minimum=1)
-    min_seconds: float = _key(2.0, "and at least this many seconds", minimum=0)
-    max_seconds: float | None = _key(30.0, "stop timing after this many seconds, even below --min-steps", above=0)
-    max_steps: int | None = _key(None, "stop timing after this many steps", minimum=1)
-
-    def warmup(self, fastest: float) -> int:
-        """How many steps warm up where the fastest so far takes `fastest` seconds.
-
-        As many as asked for, at least three after the first (DDP makes its buckets anew in the second), or one where
-        a step takes more than LONG_STEP; none where none was asked for.
-        """
-        after_first = 1 if fastest > LONG_STEP else 3
-        return max(self.warmup_steps, 1 + after_first) if self.warmup_steps else 0
 
 
 @dataclass(frozen=True)
@@ -88,6 +64,10 @@ class Trial:
     )
     oversubscribe: bool = _key(False, "allow more workers than cores or GPUs; such rows carry no speed-up")
     data: str = _key("auto", "auto: real data if available, else synthetic", choices=offered("data"))
+    input: str | None = _key(None, "what makes batches of images (memory: ours, the default)", choices=offered("input"))
+    damaged_images: str | None = _key(
+        None, "at one that cannot be decoded: stop (default), or have a black one", choices=offered("damaged_images")
+    )
     image_size: int | None = _key(None, "side of the square images in pixels (default: the data's own)", minimum=8)
     memory_format: str = _key("contiguous", "layout of image tensors", choices=("contiguous", "channels_last"))
     sequence_length: int | None = _key(None, "maximum tokens per sample (default: the workload's own)", minimum=4)
@@ -145,7 +125,7 @@ class Trial:
     )
     train_reference_batch: int | None = _key(None, "global batch for which the learning rate is meant", minimum=1)
     train_augmentation: str | None = _key(
-        None, "of training images (default: none)", choices=("none", "crop_flip", "resized_crop")
+        None, "of training images (default: none)", choices=("none", "crop_flip", "resized_crop", "near_square_crop")
     )
     train_loop: str | None = _key(None, "whose loop trains: ours, or the library's native one", choices=LOOPS)
     train_log: str | None = _key(None, "log it to these beside training.csv: tensorboard, wandb, or both with a comma")

@@ -40,6 +40,7 @@ ROOMS = {
         "settings",
         "trial",
         "flags",
+        "window",
         "targets",
     },
     "processes": {"processes"},
@@ -109,6 +110,7 @@ OPTIONAL = {
     "transformers",
     "tokenizers",
     "timm",
+    "nvidia",
 }
 TORCH = {"torch", "torchvision"}
 ADAPTERS = {  # where what several scripts of one library share stands -> the only library that it may import
@@ -116,6 +118,9 @@ ADAPTERS = {  # where what several scripts of one library share stands -> the on
     "scaling_study/worker/with_horovod.py": "horovod",
     "scaling_study/worker/with_mpi.py": "mpi4py",
 }
+READS_BY = {
+    "scaling_study/workloads/dali_input.py": "nvidia"
+}  # what trials with an `input` alone load, inside a function
 BECOMES_ITS_LAUNCHER = "scaling_study/launch/short_command.py"
 FORKS_TRIALS = "scaling_study/worker/in_turn.py"  # inside the ranks of one launch, which processes/process watches
 
@@ -226,6 +231,8 @@ def test_optional_frameworks_are_imported_only_by_their_own_scripts() -> None:
             assert packages(name) & (OPTIONAL | TORCH) | adapted <= allowed, f"{name} needs what it does not list"
         elif name in ADAPTERS:
             assert packages(name) & OPTIONAL == {ADAPTERS[name]}, f"{name} adapts one library"
+        elif name in READS_BY:
+            assert packages(name) & OPTIONAL == {READS_BY[name]}, f"{name} reads by one library"
         elif name.startswith("scaling_study/workloads/"):
             needed = {library for model in OURS.values() for library in model.needs}
             assert packages(name) & OPTIONAL <= needed, f"{name} needs what no model lists"
@@ -238,6 +245,17 @@ def test_optional_frameworks_are_imported_only_by_their_own_scripts() -> None:
 def test_an_adapter_is_loaded_by_scripts_only() -> None:
     for name in set(SOURCES) - set(SCRIPTS):
         assert name.startswith("tests/") or not imports(name) & set(map(dotted, ADAPTERS)), name
+
+
+def test_what_reads_by_an_optional_library_is_loaded_inside_a_function() -> None:
+    for name, tree in SOURCES.items():
+        top = {
+            f"{node.module}.{alias.name}"
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        assert name.startswith("tests/") or not top & set(map(dotted, READS_BY)), name
 
 
 def test_frameworks_are_imported_at_the_top_of_a_script() -> None:

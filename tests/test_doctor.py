@@ -13,7 +13,7 @@ from rich.console import Console
 from scaling_study import cli, datasets, doctor, missing
 from scaling_study.doctor import FAILS, NOT_HERE, WORKS, Answer
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.machine import Machine
+from scaling_study.machine import DALI, Machine
 from scaling_study.study.cluster import ALONE
 
 MACHINE = Machine(2, "a CPU", 2**33, (), {name: "1.0" for table in FRAMEWORKS.values() for name in table.needs})
@@ -67,6 +67,15 @@ def test_what_needs_a_gpu_is_not_here_without_one_and_tried_with_one() -> None:
         for machine, here in ((COMPLETE, False), (replace(COMPLETE, gpus=("a GPU", "a GPU")), True)):
             trial = next(trial for trial in doctor.cases(machine) if trial.framework == name)
             assert (missing.reason(trial, machine, ALONE) == "") is here and trial.device == "cuda"
+
+
+def test_dali_is_tried_where_it_is_and_else_the_pip_line_is_said() -> None:
+    (trial,) = (trial for trial in doctor.cases(COMPLETE) if trial.input)
+    assert doctor._name(trial) == "single: python, input dali"
+    why = "nvidia-dali-cuda130 is not installed (pip install 'scaling-study[dali]')"
+    assert missing.reason(trial, COMPLETE, ALONE) == why and missing.libraries(COMPLETE) == []
+    for build in DALI:
+        assert missing.reason(trial, replace(COMPLETE, libraries={**COMPLETE.libraries, build: "2.4"}), ALONE) == ""
 
 
 def test_a_pipeline_is_asked_for_one_batch_of_all_its_workers() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from scaling_study import machine as looking
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.machine import Machine, gpu_names, installed, this_machine, usable_cores
+from scaling_study.machine import DALI, Machine, gpu_names, installed, this_machine, usable_cores
 from scaling_study.models import MODELS
 from scaling_study.targets import LOGS
 
@@ -63,7 +63,7 @@ def test_this_machine_is_looked_at() -> None:
     assert 1 <= here.cores <= (os.cpu_count() or 1)
     assert here.cpu and here.memory_bytes > 1 << 28
     needed = {library for one in (*FRAMEWORKS.values(), *MODELS.values()) for library in one.needs}
-    assert set(here.libraries) <= needed | {"torchmetrics", *LOGS}
+    assert set(here.libraries) <= needed | {"torchmetrics", *LOGS, *DALI}
     assert here.libraries["torch"] == installed("torch")
     assert this_machine() == here, "looked at twice, it is the same"
 

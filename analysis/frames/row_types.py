@@ -26,6 +26,8 @@ class TrialKeys(TypedDict):
     allocator: str
     oversubscribe: bool
     data: str
+    input: str | None
+    damaged_images: str | None
     image_size: int | None
     memory_format: str
     sequence_length: int | None

@@ -28,6 +28,8 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
     "allocator": lambda kind: "" if kind == "fixed" else f"allocator {kind}",
     "padding": lambda kind: f"{kind} padding",
     "sequence_length": lambda tokens: f"{tokens} tokens",
+    "input": lambda kind: f"{kind} input",
+    "damaged_images": lambda kind: "damaged images replaced" if kind == "replace" else "",
     "image_size": lambda side: f"{side} px",
     "memory_format": str,
     "data": lambda name: f"{name} data",

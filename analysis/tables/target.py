@@ -80,6 +80,11 @@ def _lines(results: Results, rows: pd.DataFrame) -> list[str]:
         "Test: the model at the end of each training, on the published test set, once; mean over the seeds [95 %].",
         f"Learning rates: {_rates(results)}.",
     ]
+    if inputs := _unlike_inputs(results):
+        lines.append(
+            f"Inputs ({', '.join(inputs)}) augment images each in its own way: losses, metrics and steps are not "
+            "compared from one input to another, and who is soonest and cheapest is asked for each by itself."
+        )
     if rows.diverged.any():
         lines.append(f"{rows.diverged.sum():,} training(s) diverged: their loss became no number.")
     if rows.resumed.any():
@@ -88,6 +93,13 @@ def _lines(results: Results, rows: pd.DataFrame) -> list[str]:
         )
     ours = results.configurations[results.configurations.configuration.isin(rows.configuration)]
     return [*comparability.sentences(ours), *lines, notes.source(results)]
+
+
+def _unlike_inputs(results: Results) -> list[str]:
+    """What made the batches of the trainings, where a model has several."""
+    trained = results.configurations[results.configurations.configuration.isin(results.details.trained.configuration)]
+    kinds = {model: set(rows.input.fillna("none given")) for model, rows in trained.groupby("model")}
+    return sorted(set().union(*(names for names in kinds.values() if len(names) > 1)))
 
 
 def _cost(rows: pd.DataFrame) -> str:

@@ -18,7 +18,7 @@ from analysis.to_target import ties
 from scaling_study.stats.intervals import between_repeats
 
 UNITS = {"seconds": "train_seconds", "samples": "samples", "steps": "steps"}  # -> of a training that was stopped
-SAME_TASK = ("model", "train_target", "train_validation", "data", "image_size")
+SAME_TASK = ("model", "train_target", "train_validation", "data", "input", "image_size")  # inputs augment each its way
 COLUMNS = (
     *("configuration", "series", "model", "framework", "workers", "global_batch", "learning_rate", "target"),
     *("seeds", "reached", "diverged"),

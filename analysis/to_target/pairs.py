@@ -32,7 +32,7 @@ EQUAL, DIFFERS, NOT_RESOLVED, TOO_FEW = "equal", "differs", "not resolved", "too
 IDENTICAL = "identical"
 WAYS = ("train_loop", "train_log")  # of training keys, those that are no part of the recipe
 RECIPE = (
-    *("model", "global_batch", "precision", "data", "image_size", "learning_rate"),
+    *("model", "global_batch", "precision", "data", "input", "image_size", "learning_rate"),
     *(key for key in KEYS if key.startswith("train_") and key not in WAYS),
 )
 UNITS = ("steps", "seconds", "step_seconds")

@@ -204,4 +204,5 @@ def finite(loss: Loss) -> float | None:
 
 
 def notes(workload: Workload, last: Loss) -> list[str]:
-    return [*workload.notes, *(["the loss is not finite"] if last is not None and finite(last) is None else [])]
+    read = workload.batches.notes()
+    return [*workload.notes, *read, *(["the loss is not finite"] if last is not None and finite(last) is None else [])]

@@ -2,11 +2,12 @@
 
 Another process that takes half a core for ten minutes is in every number measured meanwhile, and no statistics on
 those numbers can tell. The kernel can: what the host was busy with, less what the ranks themselves used, is
-that of other processes (the hypervisor's steal included).
+that of other processes (the hypervisor's steal included). A loader's processes are the rank's own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import psutil
@@ -18,17 +19,26 @@ class QuietMeter:
     """Read it from `start()` to `stop()`."""
 
     def __init__(self) -> None:
-        self.own_cpu_seconds = 0.0  # of this process, all its threads
+        self.own_cpu_seconds = 0.0  # of this process, all its threads, and of its loader's processes
         self.host_cpu_seconds = 0.0  # of every core of the host
         self._before = (0.0, 0.0)
 
     def start(self) -> None:
-        self._before = (time.process_time(), busy_seconds())
+        self._before = (own_seconds(), busy_seconds())
 
     def stop(self) -> None:
         own, host = self._before
-        self.own_cpu_seconds = time.process_time() - own
+        self.own_cpu_seconds = own_seconds() - own
         self.host_cpu_seconds = busy_seconds() - host
+
+
+def own_seconds() -> float:
+    """CPU time of this process and of those that it has started and that are alive."""
+    seconds = time.process_time()
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            seconds += sum(child.cpu_times()[:2])
+    return seconds
 
 
 def busy_seconds() -> float:

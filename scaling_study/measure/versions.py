@@ -11,11 +11,11 @@ import platform
 import pynvml
 import torch
 
-from scaling_study.machine import installed
+from scaling_study.machine import DALI, installed
 
 LIBRARIES = (
     "torch", "torchvision", "horovod", "mpi4py", "fairscale", "deepspeed", "lightning", "transformers", "numpy",
-    "scaling_study",
+    "scaling_study", *DALI,
 )  # fmt: skip
 
 

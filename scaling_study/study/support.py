@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaling_study.frameworks import CLIPPING_NEEDS_ALL_GRADIENTS, FRAMEWORKS
 from scaling_study.hosts import hosts
-from scaling_study.machine import Machine
+from scaling_study.machine import DALI, Machine
 from scaling_study.models import model_named
 from scaling_study.study import gates, training
 from scaling_study.study.cluster import ALONE, Cluster
@@ -33,6 +33,8 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
     for library in (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *model_named(trial.model).needs):
         if library not in machine.libraries:
             return f"{library} is not installed"
+    if trial.input == "dali" and not set(DALI) & set(machine.libraries):
+        return f"{DALI[0]} is not installed (pip install 'scaling-study[dali]')"
     for library, extra in training.libraries(trial).items():
         if library not in machine.libraries:
             return f"{library} is not installed (pip install 'scaling-study[{extra}]')"

@@ -62,7 +62,7 @@ def rank_report(loop: Trained, began: float, quiet: QuietMeter, ended: str, test
         tokens_seen=None, phases=None, allreduce_bytes=None, communication_bytes={}, peak_memory_bytes=None,
         memory={}, loss_first=progress.loss_first,
         loss_last=finite(progress.rows[-1]["train_loss"]) if progress.rows else None,
-        gpu_utilization_percent=None, energy_joules=None, notes=list(loop.workload.notes),
+        gpu_utilization_percent=None, energy_joules=None, notes=[*loop.workload.notes, *loop.workload.batches.notes()],
         training=facts.recordable(training),
         own_cpu_seconds=quiet.own_cpu_seconds, host_cpu_seconds=quiet.host_cpu_seconds,
     )  # fmt: skip

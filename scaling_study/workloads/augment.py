@@ -8,24 +8,55 @@ No generator is advanced: whoever reads a sample in an epoch draws the same numb
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch.nn import functional as F
 
 PAD = 4  # pixels around an image, of which a window is cut (He et al., arXiv 1512.03385, section 4.2)
-AREA, LOG_RATIO = (0.25, 1.0), (math.log(3 / 4), math.log(4 / 3))  # of resized crops
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way to augment. Without `area`: a window of its own size in the padded image, or a square of an image file;
+    else a rectangle, resized."""
+
+    mirrored: float  # probability
+    area: tuple[float, float] | None = None  # share of the image's
+    aspect: tuple[float, float] = (1.0, 1.0)  # width over height, its logarithm uniform
+
+
+KINDS: Mapping[str, Kind] = {
+    "crop_flip": Kind(0.5),
+    "resized_crop": Kind(0.5, (0.25, 1.0), (3 / 4, 4 / 3)),
+    "near_square_crop": Kind(0.3, (0.25, 1.0), (0.9, 1.1)),  # as the published DeepSpeed study had DALI do it
+}
+# Of files of any size: ImageNet's rectangles are smaller (Szegedy et al., arXiv 1409.4842, section 6).
+OF_FILES: Mapping[str, Kind] = {**KINDS, "resized_crop": Kind(0.5, (0.08, 1.0), (3 / 4, 4 / 3))}
+SQUARE = 7 / 8  # of the shorter side of a file's image: ImageNet's 224 of 256 pixels
 
 
 def augmented(kind: str, images: torch.Tensor, seed: int, epoch: int, ids: torch.Tensor) -> torch.Tensor:
     """Images (b, c, side, side) of the samples `ids` (b,), augmented; float stays float, bytes stay bytes.
 
-    `kind`: none, crop_flip or resized_crop (which flips too).
+    `kind`: none, or one of KINDS.
     """
     if kind == "none":
         return images
     draw = [uniform(seed, epoch, ids, number).to(images.device) for number in range(5)]
-    flip = draw[0] < 0.5
-    return cropped(images, flip, draw[1], draw[2]) if kind == "crop_flip" else resized(images, flip, *draw[1:])
+    flip = draw[0] < KINDS[kind].mirrored
+    if KINDS[kind].area is None:
+        return cropped(images, flip, draw[1], draw[2])
+    return resized(images, flip, *sides(KINDS[kind], draw[1], draw[2]), *draw[3:])
+
+
+def sides(kind: Kind, area: torch.Tensor, ratio: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(width, height) of rectangles, as shares of the image's own, from numbers in [0, 1)."""
+    assert kind.area is not None
+    (least, most), (narrow, wide) = kind.area, map(math.log, kind.aspect)
+    share, aspect = least + area * (most - least), torch.exp(narrow + ratio * (wide - narrow))
+    return (share * aspect).sqrt().clamp(max=1.0), (share / aspect).sqrt().clamp(max=1.0)
 
 
 def uniform(seed: int, epoch: int, ids: torch.Tensor, number: int) -> torch.Tensor:
@@ -50,13 +81,10 @@ def cropped(images: torch.Tensor, flip: torch.Tensor, down: torch.Tensor, right:
     return torch.where(flip[:, None, None, None], chosen.flip(-1), chosen)
 
 
-def resized(
-    images: torch.Tensor, flip: torch.Tensor, area: torch.Tensor, ratio: torch.Tensor, x: torch.Tensor, y: torch.Tensor
-) -> torch.Tensor:
-    """A rectangle of some share of the area and some aspect ratio, resized to the image's own size (bilinear)."""
-    share = AREA[0] + area * (AREA[1] - AREA[0])
-    aspect = torch.exp(LOG_RATIO[0] + ratio * (LOG_RATIO[1] - LOG_RATIO[0]))
-    width, height = (share * aspect).sqrt().clamp(max=1.0), (share / aspect).sqrt().clamp(max=1.0)
+def resized(images: torch.Tensor, flip: torch.Tensor, *rectangle: torch.Tensor) -> torch.Tensor:
+    """A rectangle of (width, height, x, y), placed at shares x and y of the room it leaves, resized to the image's own
+    size (bilinear)."""
+    width, height, x, y = rectangle
     zero = torch.zeros_like(width)
     mirrored = torch.where(flip, -width, width)
     across = torch.stack([mirrored, zero, (2 * x - 1) * (1 - width)], dim=1)

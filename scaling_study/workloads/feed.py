@@ -33,6 +33,7 @@ class Feed:
         self.order, self.fetch = order, fetch
         self.ids = torch.empty(0, dtype=torch.int64)
         self.taken = 0  # batches so far
+        self.notes: Callable[[], list[str]] = list  # what there is to say of what was read, for the record
         self._ahead: tuple[torch.Tensor, Batch] | None = None
 
     def __iter__(self) -> Feed:

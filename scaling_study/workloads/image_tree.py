@@ -19,6 +19,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 
 from scaling_study.datasets import is_image
+from scaling_study.workloads.damaged import DamagedFiles
 from scaling_study.workloads.read_ahead import Begun, ReadAhead
 from scaling_study.workloads.views import WHOLE, View, Views
 
@@ -79,8 +80,9 @@ def _of_classes(folder: Path, names: tuple[str, ...]) -> Tree:
 class Decoder:
     """Threads that decode files, as (batch, side, side, 3) uint8 on the host, in `pinned` memory for a GPU."""
 
-    def __init__(self, side: int, threads: int, pinned: bool) -> None:
+    def __init__(self, side: int, threads: int, pinned: bool, damaged: DamagedFiles | None = None) -> None:
         self.side, self.threads, self.pinned = side, threads, pinned
+        self.damaged = damaged or DamagedFiles()
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
 
     def begin(self, files: Sequence[Path], views: Sequence[View]) -> Begun:
@@ -88,7 +90,11 @@ class Decoder:
         rows = samples.numpy()  # filled by numpy: torch would start threads of its own in each of ours
 
         def fill(row: int, file: Path, view: View) -> None:
-            rows[row] = decoded(file, self.side, view)
+            try:
+                rows[row] = decoded(file, self.side, view)
+            except SystemExit as why:
+                self.damaged.meet(file, str(why))
+                rows[row] = 0
 
         jobs = enumerate(zip(files, views, strict=True))
         return Begun(samples, [self.pool.submit(fill, row, file, view) for row, (file, view) in jobs])
@@ -102,11 +108,19 @@ def decoding(tree: Tree, order: Iterator[torch.Tensor], decoder: Decoder, views:
 def decoded(file: Path, side: int, view: View = WHOLE) -> np.ndarray:
     """(side, side, 3) uint8, as PIL decodes and resizes what is seen of it. Raises SystemExit that names a damaged
     file."""
+    image = opened(file)
+    seen = np.asarray(image.resize((side, side), Image.Resampling.BILINEAR, view.box(*image.size)))
+    return seen[:, ::-1] if view.mirrored else seen
+
+
+def opened(file: Path) -> Image.Image:
+    """In RGB, decoded whole. Raises SystemExit that names a damaged file."""
     try:
         with Image.open(file) as image:
-            box = view.box(*image.size)
-            seen = np.asarray(image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR, box))
-            return seen[:, ::-1] if view.mirrored else seen
+            return image.convert("RGB")
     except Exception as error:  # PIL raises whatever its parsers of a damaged file stumble over
         why = "not an image" if isinstance(error, UnidentifiedImageError) else str(error) or type(error).__name__
-        raise SystemExit(f"{file} cannot be decoded ({why}): replace it, or take it out of the tree") from error
+        raise SystemExit(
+            f"{file} cannot be decoded ({why}): replace it, or take it out of the tree, or have black images in the "
+            "places of damaged ones (damaged_images: replace)"
+        ) from error

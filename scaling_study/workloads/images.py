@@ -26,11 +26,12 @@ from scaling_study.machine import usable_cores
 from scaling_study.ranks import Ranks
 from scaling_study.settings import data_path
 from scaling_study.trial import Trial
-from scaling_study.workloads import cifar10
+from scaling_study.workloads import cifar10, inputs
 from scaling_study.workloads.feed import Batch, Feed, sent
 from scaling_study.workloads.image_tree import listed
-from scaling_study.workloads.resnet_cifar10 import synthetic
-from scaling_study.workloads.sampling import batches_of_indices
+from scaling_study.workloads.reading import Reading, Samples
+from scaling_study.workloads.resnet_cifar10 import synthetic, synthetic_samples
+from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
 from scaling_study.workloads.tree_data import Source, of_tree, root
 
 TREE_SIDE = 128  # of the published CIFAR-10 tree
@@ -57,12 +58,17 @@ def source(trial: Trial, ranks: Ranks, side: int) -> Source:
             if trial.data == "cifar10":
                 raise SystemExit(f"--data cifar10: {error}") from error
             why = f"{NO_TREE}, and CIFAR-10 not found"
+    if library := inputs.library(trial):
+        return Source(_by(library, synthetic_samples(trial.seed), trial, ranks, side), f"synthetic ({why})")
     drawn = synthetic(replace(trial, image_size=side), ranks)
     return Source(Feed(_order(cifar10.SAMPLES, trial, ranks), drawn), f"synthetic ({why})")
 
 
 def of_cifar10(trial: Trial, ranks: Ranks, side: int) -> Source:
     """CIFAR-10 from memory, enlarged as published. Raises NoData, SystemExit."""
+    if library := inputs.library(trial):
+        note = f"CIFAR-10 enlarged to {side} pixels by {library}: no file is read and none decoded"
+        return Source(_by(library, cifar10.images_and_labels(), trial, ranks, side), "cifar10", notes=[note])
     images, labels = (tensor.to(ranks.device) for tensor in cifar10.images_and_labels())
     normalised = normalising(ranks.device)
 
@@ -87,6 +93,13 @@ def normalising(device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
     mean, std = (torch.tensor(value).view(1, 3, 1, 1) for value in (cifar10.MEAN, cifar10.STD))
     shift, scale = (-mean / std).to(device), (1 / (255 * std)).to(device)
     return lambda pixels: torch.addcmul(shift, pixels, scale)
+
+
+def _by(library: str, images: tuple[torch.Tensor, torch.Tensor], trial: Trial, ranks: Ranks, side: int) -> Feed:
+    samples = Samples.in_memory(*images)
+    order = _order(cifar10.SAMPLES, trial, ranks)
+    steps = steps_per_epoch(cifar10.SAMPLES, ranks.world_size, trial.batch_per_worker)
+    return inputs.feed(library, samples, order, steps, Reading.of(trial, ranks, side))
 
 
 def _order(samples: int, trial: Trial, ranks: Ranks) -> Iterator[torch.Tensor]:

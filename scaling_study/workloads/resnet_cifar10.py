@@ -9,7 +9,7 @@ section 4.2) with n = 1, small enough that a trial is seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -21,10 +21,11 @@ from torch.nn import functional as F
 from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import cifar10, tree_data
+from scaling_study.workloads import cifar10, inputs, tree_data
 from scaling_study.workloads.chain import Chain
 from scaling_study.workloads.feed import Batch, Feed
 from scaling_study.workloads.held_out import HeldOut
+from scaling_study.workloads.reading import Reading, Samples
 from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
 from scaling_study.workloads.trained_images import trained_images
 from scaling_study.workloads.workload import Workload, autocast
@@ -137,14 +138,20 @@ def image_data(trial: Trial, ranks: Ranks, shaped: Callable[[Batch], Batch]) -> 
         return _trained(trial, ranks, shaped)
     order = batches_of_indices(cifar10.SAMPLES, trial.seed, ranks.rank, ranks.world_size, trial.batch_per_worker)
     steps = steps_per_epoch(cifar10.SAMPLES, ranks.world_size, trial.batch_per_worker)
-    source = "cifar10"
+    real, source = None, "synthetic (asked for)"
     try:
-        feed = Feed(order, synthetic(trial, ranks)) if trial.data == "synthetic" else _real(order, ranks)
-        source = "synthetic (asked for)" if trial.data == "synthetic" else source
+        if trial.data != "synthetic":
+            real, source = cifar10.images_and_labels(), "cifar10"
     except NoData as error:
         if trial.data == "cifar10":
             raise SystemExit(f"--data cifar10: {error}") from error
-        feed, source = Feed(order, synthetic(trial, ranks)), "synthetic (CIFAR-10 not found)"
+        source = "synthetic (CIFAR-10 not found)"
+    if library := inputs.library(trial):
+        samples = Samples.in_memory(*(real or synthetic_samples(trial.seed)))
+        reading = Reading.of(trial, ranks, trial.image_size or cifar10.SIDE)
+        feed = inputs.feed(library, samples, order, steps, reading)
+    else:
+        feed = cifar10.feed(*real, order, ranks.device) if real else Feed(order, synthetic(trial, ranks))
     return ImageData(shaped_feed(feed, shaped), source, steps)
 
 
@@ -157,10 +164,6 @@ def shaped_feed(feed: Feed, shaped: Callable[[Batch], Batch]) -> Feed:
 
 def shaped_split(held_out: HeldOut, shaped: Callable[[Batch], Batch]) -> HeldOut:
     return replace(held_out, fetch=lambda split, places: shaped(held_out.fetch(split, places)))
-
-
-def _real(order: Iterator[torch.Tensor], ranks: Ranks) -> Feed:
-    return cifar10.feed(*cifar10.images_and_labels(), order, ranks.device)
 
 
 def _trained(trial: Trial, ranks: Ranks, shaped: Callable[[Batch], Batch]) -> ImageData:
@@ -197,6 +200,14 @@ def synthetic(trial: Trial, ranks: Ranks) -> Callable[[torch.Tensor], Batch]:
         return own
     resident = drawn(trial.seed * 1_000_003 + ranks.rank, trial.batch_per_worker)
     return lambda ids: resident
+
+
+def synthetic_samples(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Seeded random bytes in the place of CIFAR-10's, each image its own: for a library that is to read them."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (cifar10.SAMPLES, 3, cifar10.SIDE, cifar10.SIDE)
+    images = torch.randint(256, shape, dtype=torch.uint8, generator=generator)
+    return images, torch.randint(cifar10.CLASSES, (cifar10.SAMPLES,), generator=generator)
 
 
 def laid_out(batch: Batch, side: int | None, layout: torch.memory_format, dtype: torch.dtype) -> Batch:

@@ -15,9 +15,11 @@ from torch.nn import functional as F
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
+from scaling_study.workloads import inputs
 from scaling_study.workloads.augment import augmented
 from scaling_study.workloads.feed import Batch, Feed, sent
 from scaling_study.workloads.held_out import HeldOut, Metrics
+from scaling_study.workloads.reading import Reading, Samples
 from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
 from scaling_study.workloads.splits import stratified
 from scaling_study.workloads.workload import autocast
@@ -59,6 +61,10 @@ def trained_images(
     order, kind, classes = Order(ids, trial, ranks), trial.train_augmentation or "none", len(train[1].unique())
     published, tested = digests(train[0]), digests(test[0])
     shared = in_both({"train": published[ids], "validation": published[held_out], "test": tested})
+    by_library = None
+    if library := inputs.library(trial):
+        reading = Reading.of(trial, ranks, trial.image_size or train[0].shape[-1])
+        by_library = inputs.feed(library, Samples.in_memory(*train), order, order.steps, reading)
     if ranks.device.type == "cuda":  # all of them once, and no copy in the step
         train, test = ((images.to(ranks.device), labels.to(ranks.device)) for images, labels in (train, test))
 
@@ -73,7 +79,7 @@ def trained_images(
 
     sizes = {"train": len(ids), "validation": len(held_out), "test": len(test[1])}
     return TrainedImages(
-        Feed(order, fetch),
+        by_library or Feed(order, fetch),
         HeldOut(
             sizes={split: size for split, size in sizes.items() if split != "train" and size},
             fetch=of_split,

@@ -9,7 +9,7 @@ What is seen of an image says views.py: a training by its augmentation, evaluati
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -17,12 +17,14 @@ from scaling_study.datasets import NO_TREE
 from scaling_study.ranks import Ranks
 from scaling_study.settings import data_path
 from scaling_study.trial import Trial
-from scaling_study.workloads import cifar10, views
+from scaling_study.workloads import cifar10, inputs, views
+from scaling_study.workloads.damaged import DamagedFiles
 from scaling_study.workloads.feed import Batch, Feed, sent
 from scaling_study.workloads.held_out import HeldOut
 from scaling_study.workloads.image_tree import LAYOUT, Decoder, Tree, decoding, listed, listed_test
+from scaling_study.workloads.reading import Reading, Samples
 from scaling_study.workloads.same_files import digests
-from scaling_study.workloads.sampling import batches_of_indices
+from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
 from scaling_study.workloads.splits import stratified
 from scaling_study.workloads.trained_images import VALIDATION, Order, classification, in_both, origins, score
 
@@ -90,20 +92,26 @@ def splits(train: Tree, trial: Trial) -> Splits:
 
 def of_tree(tree: Tree, trial: Trial, ranks: Ranks, side: int) -> Source:
     """Batches of files, decoded ahead of time, in the order in which they are read."""
-    decoder, normalised = decoder_of(ranks, side), cifar10.normalising(ranks.device)
     places = batches_of_indices(len(tree.files), trial.seed, ranks.rank, ranks.world_size, trial.batch_per_worker)
+    if library := inputs.library(trial):
+        steps = steps_per_epoch(len(tree.files), ranks.world_size, trial.batch_per_worker)
+        feed = inputs.feed(library, samples_of(tree), places, steps, Reading.of(trial, ranks, side))
+        return Source(feed, "images", len(tree.files), len(tree.classes), [described(tree)])
+    decoder, normalised = decoder_of(trial, ranks, side), cifar10.normalising(ranks.device)
     order = decoding(tree, places, decoder, views.same(views.WHOLE))
 
     def fetch(ids: torch.Tensor) -> Batch:
         return normalised(on_device(order.take(ids), ranks)), sent(tree.labels[ids], ranks.device)
 
-    return Source(Feed(order, fetch), "images", len(tree.files), len(tree.classes), [note(tree, decoder)])
+    feed = Feed(order, fetch)
+    feed.notes = decoder.damaged.notes
+    return Source(feed, "images", len(tree.files), len(tree.classes), [note(tree, decoder)])
 
 
 def of_trained_tree(tree: Tree, trial: Trial, ranks: Ranks, side: int) -> Source:
     """The same of the training split, augmented, and what is held out. Raises SystemExit for a tree without a test."""
-    parts, decoder, normalised = splits(tree, trial), decoder_of(ranks, side), cifar10.normalising(ranks.device)
-    order = Order(parts.ids, trial, ranks)
+    parts, normalised = splits(tree, trial), cifar10.normalising(ranks.device)
+    decoder, order = decoder_of(trial, ranks, side), Order(parts.ids, trial, ranks)
     seen = views.augmented(trial.train_augmentation or "none", trial.seed, lambda: order.epoch)
     ahead = decoding(tree, order, decoder, seen)
 
@@ -123,13 +131,26 @@ def of_trained_tree(tree: Tree, trial: Trial, ranks: Ranks, side: int) -> Source
         published=origins(parts.sizes),
         in_both=parts.in_both(ranks),
     )
-    notes = [note(tree, decoder), f"tested on {len(parts.test.files):,} images of {parts.test.folder.name}/"]
-    return Source(Feed(ahead, fetch), "images", len(parts.ids), len(tree.classes), notes, held_out)
+    feed = Feed(ahead, fetch)
+    feed.notes = decoder.damaged.notes
+    if library := inputs.library(trial):  # it reads what is trained on; what is held out is decoded by ours
+        reading = replace(Reading.of(trial, ranks, side), damaged=decoder.damaged)
+        feed = inputs.feed(library, samples_of(tree), order, order.steps, reading)
+    notes = [
+        described(tree) if library else note(tree, decoder),
+        f"tested on {len(parts.test.files):,} images of {parts.test.folder.name}/",
+    ]
+    return Source(feed, "images", len(parts.ids), len(tree.classes), notes, held_out)
 
 
-def decoder_of(ranks: Ranks, side: int) -> Decoder:
+def samples_of(tree: Tree) -> Samples:
+    """For a library that reads them."""
+    return Samples(tree.labels, folder=tree.folder, files=tree.files)
+
+
+def decoder_of(trial: Trial, ranks: Ranks, side: int) -> Decoder:
     threads = len(ranks.cores) or torch.get_num_threads()
-    return Decoder(side, threads, pinned=ranks.device.type == "cuda")
+    return Decoder(side, threads, ranks.device.type == "cuda", DamagedFiles.of(trial))
 
 
 def on_device(pixels: torch.Tensor, ranks: Ranks) -> torch.Tensor:
@@ -137,6 +158,9 @@ def on_device(pixels: torch.Tensor, ranks: Ranks) -> torch.Tensor:
     return sent(pixels, ranks.device).permute(0, 3, 1, 2)
 
 
+def described(tree: Tree) -> str:
+    return f"{len(tree.files):,} images of {len(tree.classes)} classes"
+
+
 def note(tree: Tree, decoder: Decoder) -> str:
-    read = f"decoded by {decoder.threads} thread(s) of each rank"
-    return f"{len(tree.files):,} images of {len(tree.classes)} classes, {read}"
+    return f"{described(tree)}, decoded by {decoder.threads} thread(s) of each rank"

@@ -5,6 +5,7 @@
     crop_flip       such a square, anywhere, mirrored half of the time (He et al., arXiv 1512.03385, section 3.4)
     resized_crop    8 to 100 % of its area, 3/4 to 4/3 as wide as high, mirrored half of the time: how ImageNet is
                     trained today (Szegedy et al., arXiv 1409.4842, section 6)
+    near_square_crop    25 to 100 % of it, 0.9 to 1.1 as wide as high, mirrored with probability 0.3
 
 A random view is drawn as augment.py draws: from seed, epoch and sample id, whoever reads the sample.
 """
@@ -17,10 +18,9 @@ from dataclasses import dataclass
 
 import torch
 
-from scaling_study.workloads.augment import LOG_RATIO, uniform
+from scaling_study.workloads.augment import OF_FILES, SQUARE, Kind, uniform
 
 Box = tuple[float, float, float, float]  # left, upper, right, lower, in pixels
-SQUARE, LEAST_AREA = 7 / 8, 0.08
 
 
 @dataclass(frozen=True)
@@ -40,25 +40,24 @@ def same(view: View) -> Views:
 
 
 def augmented(kind: str, seed: int, epoch: Callable[[], int]) -> Views:
-    """What a training sees of its samples. `kind`: none, crop_flip or resized_crop; `epoch`: of the ids it is asked
-    for."""
+    """What a training sees of its samples. `kind`: none, or one of OF_FILES; `epoch`: of the ids it is asked for."""
     if kind == "none":
         return same(MIDDLE)
 
     def drawn(ids: torch.Tensor) -> list[View]:
         numbers = (uniform(seed, epoch(), ids, number).tolist() for number in range(5))
-        return [_drawn(kind, *of_sample) for of_sample in zip(*numbers, strict=True)]
+        return [_drawn(OF_FILES[kind], *of_sample) for of_sample in zip(*numbers, strict=True)]
 
     return drawn
 
 
-def _drawn(kind: str, flip: float, a: float, b: float, x: float, y: float) -> View:
+def _drawn(kind: Kind, flip: float, a: float, b: float, x: float, y: float) -> View:
     """From five numbers in [0, 1), used as augment.py uses them."""
-    if kind == "crop_flip":
-        return View(lambda width, height: _square(width, height, a, b), flip < 0.5)
-    share = LEAST_AREA + a * (1 - LEAST_AREA)
-    aspect = math.exp(LOG_RATIO[0] + b * (LOG_RATIO[1] - LOG_RATIO[0]))
-    return View(lambda width, height: _rectangle(width, height, share, aspect, x, y), flip < 0.5)
+    if kind.area is None:
+        return View(lambda width, height: _square(width, height, a, b), flip < kind.mirrored)
+    (least, most), (narrow, wide) = kind.area, map(math.log, kind.aspect)
+    share, aspect = least + a * (most - least), math.exp(narrow + b * (wide - narrow))
+    return View(lambda width, height: _rectangle(width, height, share, aspect, x, y), flip < kind.mirrored)
 
 
 def _square(width: int, height: int, x: float, y: float) -> Box:

@@ -56,6 +56,18 @@ def test_what_never_reached_the_target_is_slower_or_not_resolved_and_never_dropp
     assert "1 of 3" in shown and "a machine file" in shown
 
 
+def test_inputs_are_judged_each_by_itself_and_the_table_says_so(tmp_path: Path) -> None:
+    """Each augments in its own way."""
+    dali, slower = (replace(one, of=replace(one.of, keys=(("input", "dali"),))) for one in (DDP, ONE))
+    made = plant_trained(tmp_path, [ONE, dali, slower])
+    rows = frame.table(made).set_index("configuration")
+    assert dict(rows.soonest) == {ONE.configuration: BEST, dali.configuration: BEST, slower.configuration: SLOWER}
+    shown = markdown(target.listing(made))
+    assert "Inputs (dali, none given) augment images each in its own way: losses, metrics and steps are not" in shown
+    assert "dali input" in shown and len(pairs.table(made)) == 1, "memory's has nobody to be paired with"
+    assert "Inputs (" not in markdown(target.listing(plant_trained(tmp_path / "one", [ONE, DDP])))
+
+
 def test_no_price_is_said(tmp_path: Path) -> None:
     shown = markdown(target.listing(plant_trained(tmp_path, [replace(ONE, price=None)])))
     assert "No price is set" in shown and "money" not in shown

@@ -18,7 +18,7 @@ from scaling_study.errors import StudyError
 from scaling_study.estimate import Estimate
 from scaling_study.machine import Machine
 from scaling_study.settings import CHECKOUT
-from scaling_study.study import plan, study
+from scaling_study.study import gates, plan, study
 from scaling_study.study.plan import Plan
 from scaling_study.study.study import Study
 from scaling_study.trial import Trial, Window
@@ -267,6 +267,17 @@ def test_what_only_this_machine_or_framework_lacks_is_a_reason_and_no_error(
 def test_bf16_with_one_worker_is_no_reduction_and_so_supported(plan_of: Callable[..., Plan]) -> None:
     made = plan_of(f"{HOROVOD}allreduce: [bf16], workers: [1]}}\n")
     assert (rows(made), unsupported(made)) == ([("horovod", "resnet8", 32, "none", 1)], {})
+
+
+def test_who_makes_batches_of_images_is_a_key_of_models_that_have_them(
+    plan_of: Callable[..., Plan], problems_of: Callable[..., list[str]]
+) -> None:
+    text = "study: a\nsweeps:\n  - framework: single\n    model: %s\n    matrix: {input: [memory, torchvision, dali]}\n"
+    pip = "nvidia-dali-cuda130 is not installed (pip install 'scaling-study[dali]')"
+    assert [p.unsupported for p in plan_of(text % "resnet8").configurations] == ["", "", pip]
+    assert "model albert_tiny has no 'input'" in problems_of(text % "albert_tiny")[0]
+    gated = gates.needed(p.trial for p in plan_of(text % "resnet8").configurations)
+    assert [gate.input for gate in gated] == [None], "the gate is the framework's, whatever makes its batches"
 
 
 def test_a_missing_library_is_named(plan_of: Callable[..., Plan], machine: Callable[..., Machine]) -> None:

@@ -1,0 +1,29 @@
+"""When the timed window of a run ends, and how many steps warm up before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaling_study.flags import key
+
+LONG_STEP = 2.0  # seconds: three more steps of warm-up would cost more than they bring
+
+
+@dataclass(frozen=True)
+class Window:
+    """When the timed window of a run ends: after min_steps and min_seconds, but never past max_*."""
+
+    warmup_steps: int = key(5, "steps before the clock starts, recorded separately; at least 4, or 0", minimum=0)
+    min_steps: int = key(10, "time at least this many steps", minimum=1)
+    min_seconds: float = key(2.0, "and at least this many seconds", minimum=0)
+    max_seconds: float | None = key(30.0, "stop timing after this many seconds, even below --min-steps", above=0)
+    max_steps: int | None = key(None, "stop timing after this many steps", minimum=1)
+
+    def warmup(self, fastest: float) -> int:
+        """How many steps warm up where the fastest so far takes `fastest` seconds.
+
+        As many as asked for, at least three after the first (DDP makes its buckets anew in the second), or one where
+        a step takes more than LONG_STEP; none where none was asked for.
+        """
+        after_first = 1 if fastest > LONG_STEP else 3
+        return max(self.warmup_steps, 1 + after_first) if self.warmup_steps else 0
