@@ -40,10 +40,11 @@ def _with_workers(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterato
         grew = [of for of in by_batch if len({row["global_batch"] for row in of}) > 1]
         if not grew:
             continue
-        batches = " and ".join(f"{batch:,}" for batch in sorted({int(row["global_batch"]) for row in grew[0]}))
+        sizes = sorted({int(row["global_batch"]) for row in grew[0]})
+        batches, doubled = " and ".join(f"{batch:,}" for batch in sizes), sizes == [sizes[0], 2 * sizes[0]]
         rate, concerned = rates[ours[0]["configuration"]], [row for of in grew for row in of]
         trained = _trained(evidence, concerned)
-        flaw, severity = ("F26", WRONG) if trained else ("F19", NOTE)
+        flaw, severity = ("F26" if doubled else "F19", WRONG) if trained else ("F19", NOTE)
         if any(known(row["epochs"]) for row in concerned):
             flaw, severity = ("F13", DOUBT if severity == NOTE else severity)
         text = (

@@ -475,6 +475,16 @@ def test_f26_a_doubled_batch_at_one_rate_in_a_result(tmp_path: Path) -> None:
     assert "global batches of 64 and 128 samples at one learning rate (0.1)" in seen.text and seen.severity == WRONG
 
 
+def test_f19_other_numbers_of_workers_at_one_rate_in_a_result(tmp_path: Path) -> None:
+    """As on one, two and three GPUs: not only doubled."""
+    said = {"training": TRAINED, "learning_rate": 0.1}
+    seen = found(
+        plant_flawed(tmp_path, [Flawed(replace(DDP, workers=n, speed=100.0 * n), said) for n in (2, 3, 4)]), "F19"
+    )
+    assert "global batches of 64 and 96 and 128 samples at one learning rate (0.1)" in seen.text
+    assert seen.severity == WRONG and "Scale the rate with the batch" in seen.text
+
+
 @pytest.mark.parametrize(
     "said",
     [{"groups": 3}, {"groups": [{}]}, {"splits": {"train": 3}}, {"in_both": {"a/b": "x"}}, {"orders": {"a": 1}},
