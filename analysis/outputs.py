@@ -24,7 +24,18 @@ from analysis.frames.results import Results
 from analysis.report.origins import Origins
 from analysis.scaling import frame as scaling_table
 from analysis.statistics import allreduce_gain
-from analysis.tables import communication, efficiency, epochs, layout, memory, scaling, target, target_pairs, throughput
+from analysis.tables import (
+    communication,
+    efficiency,
+    epochs,
+    layout,
+    memory,
+    published_outcomes,
+    scaling,
+    target,
+    target_pairs,
+    throughput,
+)
 from analysis.tables import network as networks
 from analysis.tables import pipeline as pipelines
 from analysis.tables import reasons as why
@@ -34,7 +45,7 @@ from analysis.why import frame as why_table
 MOST_TRIALS = 500  # whose report a sweep writes at its end
 OURS = re.compile(
     r"((throughput|speedup|memory|communication|frameworks|allreduce-gain|pipeline|epochs|network|drift|timelines?"
-    r"|waterfall|steps|target|efficiency|distributions|scaling-law)(-.+)?"
+    r"|waterfall|steps|target|efficiency|distributions|scaling-law|published-outcomes)(-.+)?"
     r"|attribution|bottleneck|remedies|utilisation|frontier|scaling-laws|extrapolation|returns|cost|next|roofline|pareto)"
     r"\.(md|csv|png|svg)"
 )
@@ -108,7 +119,8 @@ def _kinds(read: Results) -> Iterator[tuple[str, Callable[[], Iterable[Made]]]]:
         for kind, of_model in (("memory", memory), ("communication", communication)):
             yield f"{kind} of {model}", partial(_of_model, read, model, kind, of_model)
     wholes = (("pipeline", pipelines), ("epochs", epochs), ("target", target), ("target-pairs", target_pairs))
-    for name, whole in (*wholes, ("efficiency", efficiency), ("network", networks)):
+    more = (("efficiency", efficiency), ("network", networks), ("published-outcomes", published_outcomes))
+    for name, whole in (*wholes, *more):
         yield name, partial(_whole, read, name, whole)
     yield "the why", lambda: _named(why.named(read), why_table.frames(read))
     yield "what comes next", lambda: _named(scaling.named(read), scaling_table.frames(read))

@@ -11,6 +11,9 @@ machines: two T4 on one host; four RTX 8000; three RTX 3090; four T4; two hosts.
     claims.py        what they say as ratios: speed-ups, gains of 16 bits, effects of the batch
     side_by_side.py  the same ratios as measured in a study, where it has them
 
-Ratios only, never a speed: theirs and ours were measured on unlike hardware, and a ratio of two rates on one machine is
-the most that can be carried from one to another.
+    trainings.csv, training_flaws.csv   which configuration here a published training would be; the flaws it earned
+    trainings.py, trained_side_by_side.py   what trainings came to, beside those of a study of the same name
+
+Never a speed: theirs and ours were measured on unlike hardware, and a ratio of two rates on one machine is the most
+that can be carried from one to another. Accuracies and losses can be, of the same training.
 """

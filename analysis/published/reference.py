@@ -23,6 +23,9 @@ FLAWS = {
     "F15": "533,120 weights were never trained",
     "F16": "the cut of the model caps the speed-up",
     "F17": "unequal CPU cores, and a share of data loading that grows",
+    "F18": "the test set selected the model",
+    "F19": "the global batch changes with the number of GPUs, the learning rate does not",
+    "F20": "a checkpoint of another architecture is gone on from unnoticed",
     "F21": "fp32 against fp16: precision, not sharding",
     "F22": "training and test sets were mixed",
     "F23": "unequal optimiser steps at one learning rate",
@@ -39,13 +42,13 @@ LOADER_BOUND = 128  # batch of the FSDP tables from which one loader process was
 @cache
 def throughput() -> pd.DataFrame:
     """throughput.csv: study, framework, model, batch_per_worker, precision, allreduce, workers, samples_per_second."""
-    return _table("throughput.csv")
+    return table("throughput.csv")
 
 
 @cache
 def outcomes() -> pd.DataFrame:
     """outcomes.csv: study, experiment, configuration, metric, value (text), unit."""
-    return _table("outcomes.csv", text=True)
+    return table("outcomes.csv", text=True)
 
 
 def outcome(study: str, configuration: str, metric: str) -> float:
@@ -69,6 +72,7 @@ def flaws_of(framework: str, model: str, batch: int, workers: int, *, half: bool
     return flaws | ({"F5"} if model == "resnet50" else set())
 
 
-def _table(name: str, text: bool = False) -> pd.DataFrame:
+def table(name: str, text: bool = False) -> pd.DataFrame:
+    """A file of this folder; `text`: whose cells stay as they are written."""
     with resources.files("analysis.published").joinpath(name).open(encoding="utf-8") as stream:
         return pd.read_csv(stream, dtype=str if text else None, keep_default_na=False)
