@@ -11,9 +11,8 @@ One step of P parameters, with g bytes a gradient (4; 2 with --allreduce fp16 or
     stage 3      reduce_scatter A P g, all_gather 2 A P x 4    each tensor is padded to a multiple of n
 
 and, from stage 1 on, a norm of the gradients, unasked (4 bytes; at stage 3, in fp64, 8). In 16-bit compute stage 3
-gathers weights as --allreduce says too. That is stage 3 with --tuned-for memory: layer by layer, dropped after use. For
-speed, the default, it has its own settings: the next 5e7 weights travel, tensors below 1e5 stay whole, and 1e9 weights
-(most models) from forward to backward (F24). Reductions are in `backward`, the gathering of weights in `optimizer`.
+gathers weights as --allreduce says too. That is stage 3 with --tuned-for memory; for speed tensors below 1e5 stay whole
+and 1e9 weights from forward to backward (F24). Reductions are in `backward`, the gathering of weights in `optimizer`.
 """
 
 import os
@@ -26,6 +25,7 @@ os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else
 import deepspeed
 from deepspeed.accelerator import set_accelerator
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+from deepspeed.runtime.lr_schedules import OneCycle
 
 from scaling_study import train, workloads
 from scaling_study.measure import Phase, Training, Wire
@@ -50,7 +50,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: the engine flattens the parameters and gives the optimiser this worker's part of them
     workload, stage = workloads.load(trial, ranks), 2 if trial.zero_stage is None else trial.zero_stage
     model, optimizer = workload.model, workload.optimizer(workload.model.parameters())
-    config, schedule = settings(trial, stage, workload), train.schedule(trial, workload)
+    config, schedule = settings(trial, stage, workload), train.schedule(trial, workload, OneCycle)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config, lr_scheduler=schedule)
 
     # 3 one optimiser step
@@ -71,7 +71,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     return Training(
         step, workload, optimizer, phase, wire, weights=lambda: whole(model), held=lambda: held(engine, stage),
         forward=engine, state=train.Own(engine.save_checkpoint, engine.load_checkpoint), native=train.Loop.fit,
-        backend={"deepspeed": deepspeed.__version__, "zero_stage": stage},
+        scaler=engine.torch_autocast_z0_gradscaler, backend={"deepspeed": deepspeed.__version__, "zero_stage": stage},
     )  # fmt: skip
 
 

@@ -29,9 +29,7 @@ TRAINING_AXES: Axes = {
     "accumulation": (),
     "compile": (True, False),
     "seed": (),
-    "epochs": (),
-    "warmup_epochs": (),
-    "find": (),
+    **dict.fromkeys(("epochs", "warmup_epochs", "find", "dropout"), ()),
     **dict.fromkeys((f"train_{name}" for name in TRAIN), ()),
 }
 ONE_HOST_AXES: Axes = {**TRAINING_AXES, "workers": (), "oversubscribe": (True, False)}

@@ -1,12 +1,14 @@
-"""Fields of a dataclass as flags of a command line."""
+"""Fields of a dataclass as flags of a command line, and a script's command line made of them."""
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
-from dataclasses import MISSING, field
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, Field, field
 from typing import Any
+
+from scaling_study.frameworks import Framework
 
 
 def flag(name: str) -> str:
@@ -71,3 +73,28 @@ def bounded(kind: type, limits: Any) -> Any:
 
     convert.__name__ = kind.__name__
     return convert
+
+
+def command_line(table: Framework, keys: Iterable[Field[Any]], window: Iterable[Field[Any]]) -> argparse.ArgumentParser:
+    """Of a framework's script: a flag for each of these trial keys, and for each field of the timed window."""
+    result = argparse.ArgumentParser(
+        description=f"{'Train and measure with' if table.trains else 'Measure'} {table.title}.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    trial = result.add_argument_group("the trial")
+    trained = result.add_argument_group("training to a result, instead of timing") if table.trains else trial
+    for f in keys:
+        choices = table.axes[f.name] or f.metadata.get("choices")
+        add_flag(trained if f.name.startswith("train_") else trial, f, choices=choices)
+    timed = result.add_argument_group("the timed window")
+    timed.add_argument(
+        "--steps", type=bounded(int, {"minimum": 1}), metavar="INT", default=argparse.SUPPRESS,
+        help="time exactly this many steps",
+    )  # fmt: skip
+    for f in window:
+        add_flag(timed, f)
+    result.add_argument(
+        "--record", metavar="FOLDER", default=argparse.SUPPRESS, help="write each rank's measurement here as JSON"
+    )
+    add_rank_flags(result, table.launchers)
+    return result

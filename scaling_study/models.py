@@ -14,6 +14,7 @@ from typing import Any
 ENTRY_POINTS = "scaling_study.workloads"
 IMAGE_KEYS, TEXT_KEYS = ("image_size", "memory_format"), ("sequence_length", "padding")
 INPUT_KEYS = ("input", "damaged_images")  # of models whose images others can read too; files may be damaged
+OWN_KEYS = ("dropout",)  # of models, not of what they are trained on
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Model:
     workload: str  # "module" or "module:function"; its `load(trial, ranks)` makes the workload
     data: str | None  # the real data set it trains on; None: its own
     needs: tuple[str, ...] = ()  # distributions that must be installed beside the framework's
-    keys: tuple[str, ...] = ()  # the trial keys that samples of its kind have
+    keys: tuple[str, ...] = ()  # the trial keys that it, and samples of its kind, have
     gate: Mapping[str, Any] = field(default_factory=dict)  # trial keys of its parity gate, where the usual take minutes
     smooth: str = ""  # the model of its kind in which a 16-bit rounding stays one; empty: itself
     departs: str = ""  # what it does otherwise than `like`, in a clause
@@ -57,7 +58,7 @@ _IFORMER = Model(
     gate={"image_size": 64}, smooth=SMOOTH_IMAGES, also=("cifar10",),
 )  # fmt: skip
 _VIT = Model(
-    "scaling_study.workloads.vit_small_dataset", "cifar10", ("torchvision",), ("image_size", *INPUT_KEYS),
+    "scaling_study.workloads.vit_small_dataset", "cifar10", ("torchvision",), ("image_size", *INPUT_KEYS, *OWN_KEYS),
     gate={"model": "vit_small_dataset_tiny"}, metrics=_CLASSES,
 )  # fmt: skip
 
@@ -92,7 +93,7 @@ def installed() -> dict[str, Model]:
 
 MODELS: Mapping[str, Model] = {**OURS, **installed()}
 NO_MODEL = "none"  # of a trial that trains nothing
-SAMPLE_KEYS = IMAGE_KEYS + TEXT_KEYS + INPUT_KEYS
+MODEL_KEYS = IMAGE_KEYS + TEXT_KEYS + INPUT_KEYS + OWN_KEYS
 
 
 def model_named(name: str) -> Model:

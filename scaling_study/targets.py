@@ -11,9 +11,11 @@ TRAIN = (  # a study's `train:`, and the trial keys train_*
     *("epochs", "steps", "max_seconds", "target", "evaluate_every", "validation", "patience"),
     *("optimizer", "momentum", "weight_decay", "clip_norm", "label_smoothing"),
     *("schedule", "warmup_steps", "scale_learning_rate", "reference_batch", "augmentation", "loop", "log"),
+    *("start_learning_rate", "cycle_steps", "keep"),
 )
 LOGS = ("tensorboard", "wandb")  # that a training can write beside training.csv; each is a library of that name
 LOOPS = ("ours", "native")
+KEPT = ("best",)  # whose weights stay when a training is over
 ENDS = ("train_epochs", "train_steps", "train_max_seconds")  # of which a training has one
 # Metric -> (whether more is better, least value, largest value).
 METRICS: Mapping[str, tuple[bool, float, float]] = {

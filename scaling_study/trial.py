@@ -19,10 +19,10 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from scaling_study.flags import add_flag, add_rank_flags, bounded, flag
+from scaling_study.flags import command_line, flag
 from scaling_study.flags import key as _key
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.targets import LOOPS, check, repeat_name, trains
+from scaling_study.targets import KEPT, LOOPS, check, repeat_name, trains
 from scaling_study.window import Window
 
 
@@ -75,6 +75,7 @@ class Trial:
         None, "fixed: every sentence to the full length; dynamic: to its batch's longest", choices=("fixed", "dynamic")
     )
     learning_rate: float | None = _key(None, "default: the workload's own x workers", above=0)
+    dropout: float | None = _key(None, "share of activations dropped (default: the model's)", minimum=0, below=1)
     accumulation: int = _key(1, "micro-batches whose gradients add up before they are reduced, in one step", minimum=1)
     compile: bool = _key(False, "compile the model with torch.compile")
     zero_stage: int | None = _key(
@@ -117,8 +118,12 @@ class Trial:
     train_clip_norm: float | None = _key(None, "clip the norm of all gradients to this", above=0)
     train_label_smoothing: float | None = _key(None, "of the loss that is trained (default: 0)", minimum=0, below=1)
     train_schedule: str | None = _key(
-        None, "of the learning rate (default: constant)", choices=("constant", "step", "cosine", "one_cycle")
+        None,
+        "of the learning rate (default: constant)",
+        choices=("constant", "step", "cosine", "one_cycle", "triangular"),
     )
+    train_start_learning_rate: float | None = _key(None, "that a cycle begins with (default: a 25th)", above=0)
+    train_cycle_steps: int | None = _key(None, "of schedule triangular, up and down (default: all)", minimum=2)
     train_warmup_steps: int | None = _key(None, "over which the learning rate grows linearly from 0", minimum=0)
     train_scale_learning_rate: str | None = _key(
         None, "multiply by (global batch / reference batch), or its root", choices=("none", "linear", "sqrt")
@@ -129,6 +134,7 @@ class Trial:
     )
     train_loop: str | None = _key(None, "whose loop trains: ours, or the library's native one", choices=LOOPS)
     train_log: str | None = _key(None, "log it to these beside training.csv: tensorboard, wandb, or both with a comma")
+    train_keep: str | None = _key(None, "keep the weights of the best model on validation data", choices=KEPT)
     find: str | None = _key(
         None, "determine this instead of throughput: parity, max_batch", choices=("parity", "max_batch")
     )
@@ -253,26 +259,5 @@ def script_keys(framework: str) -> list[str]:
 
 def parser(framework: str) -> argparse.ArgumentParser:
     """The command line of a framework's script, with help a person can use."""
-    table = FRAMEWORKS[framework]
-    result = argparse.ArgumentParser(
-        description=f"{'Train and measure with' if table.trains else 'Measure'} {table.title}.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    trial = result.add_argument_group("the trial")
-    trained = result.add_argument_group("training to a result, instead of timing") if table.trains else trial
-    for f in fields(Trial):
-        if f.name in script_keys(framework):
-            choices = table.axes[f.name] or f.metadata.get("choices")
-            add_flag(trained if f.name in TRAIN_KEYS else trial, f, choices=choices)
-    window = result.add_argument_group("the timed window")
-    window.add_argument(
-        "--steps", type=bounded(int, {"minimum": 1}), metavar="INT", default=argparse.SUPPRESS,
-        help="time exactly this many steps",
-    )  # fmt: skip
-    for f in fields(Window):
-        add_flag(window, f)
-    result.add_argument(
-        "--record", metavar="FOLDER", default=argparse.SUPPRESS, help="write each rank's measurement here as JSON"
-    )
-    add_rank_flags(result, table.launchers)
-    return result
+    asked = script_keys(framework)
+    return command_line(FRAMEWORKS[framework], [f for f in fields(Trial) if f.name in asked], fields(Window))

@@ -74,6 +74,7 @@ TORCH_ROOMS = {
     "measure": {"measure"},
     "models in parts": {"parity", "stages"},
     "training to a result": {"train"},
+    "evaluation by hand": {"evaluate"},
     "worker": {"worker"},
 }
 DESCRIPTIONS = {"stats", *ROOMS["shared"], "study", "records"}
@@ -95,6 +96,7 @@ STARTS_PROCESSES = {
     "launch/supervisor": "and the process that runs them for a driver",
     "datasets": "prepares the data, so that the driver never imports torch",
     "provenance": "asks git for the commit",
+    "commands/evaluate": "torch, which the driver never imports",
     "commands/print_environment": "asks torch and Horovod, which the driver never imports",
     "hosts/connections": "ssh to another host",
     "hosts/on_each_host": "a launcher",

@@ -33,6 +33,7 @@ class TrialKeys(TypedDict):
     sequence_length: int | None
     padding: str | None
     learning_rate: float | None
+    dropout: float | None
     accumulation: int
     compile: bool
     zero_stage: int | None
@@ -73,6 +74,9 @@ class TrialKeys(TypedDict):
     train_augmentation: str | None
     train_log: str | None
     train_loop: str | None
+    train_start_learning_rate: float | None
+    train_cycle_steps: int | None
+    train_keep: str | None
     find: str | None
     machine: str
     global_batch: int

@@ -30,9 +30,9 @@ MARGIN = 1.10  # within which a ratio of steps, up or down, is of no account: do
 FALSE_ALARMS = 0.05  # of studies in which nothing differs
 EQUAL, DIFFERS, NOT_RESOLVED, TOO_FEW = "equal", "differs", "not resolved", "too few seeds"
 IDENTICAL = "identical"
-WAYS = ("train_loop", "train_log")  # of training keys, those that are no part of the recipe
+WAYS = ("train_loop", "train_log", "train_keep")  # of training keys, those that are no part of the recipe
 RECIPE = (
-    *("model", "global_batch", "precision", "data", "input", "image_size", "learning_rate"),
+    *("model", "global_batch", "precision", "data", "input", "image_size", "learning_rate", "dropout"),
     *(key for key in KEYS if key.startswith("train_") and key not in WAYS),
 )
 UNITS = ("steps", "seconds", "step_seconds")

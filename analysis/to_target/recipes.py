@@ -28,7 +28,7 @@ from analysis.to_target import critical_batch
 from analysis.to_target.critical_batch import Curve, Needed
 
 SPEED_KEYS = ("device", "compile", "memory_format", "allocator")  # decide how fast, and not what is computed
-SHARED_BY = ("accumulation", "train_loop", "train_log")  # how a batch is shared out, and who calls the steps
+SHARED_BY = ("accumulation", "train_loop", "train_log", "train_keep")  # how a batch is shared out, who calls the steps
 NOT_OF_A_RECIPE = (*SPEED_KEYS, *SHARED_BY, "cores_per_worker", "machine", "oversubscribe", "seed", "find")
 RECIPE_KEYS = tuple(key for key in DECIDING_KEYS if key not in NOT_OF_A_RECIPE)
 

@@ -28,7 +28,8 @@ SCHEMA = 1
 STRICT = {"strict": True, "allow_inf_nan": False}  # how pydantic reads them: no text is a number
 STATUSES = ("ok", "oom", "timeout", "failed", "unsupported", "cancelled")
 PROGRESS = "progress.json"  # of a training: how far it is, replaced every few seconds
-OF_A_TRAINING = ("checkpoints", PROGRESS, "training.csv", "tensorboard", "wandb")  # that it goes on from
+BEST = "best.pt"  # of a training that keeps its best model: the weights
+OF_A_TRAINING = ("checkpoints", PROGRESS, BEST, "training.csv", "tensorboard", "wandb")  # that it goes on from
 IMPLIED = "implied: "  # prefix of the reason of an `oom` that was not run: a smaller batch was out of memory
 
 

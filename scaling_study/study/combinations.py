@@ -7,7 +7,7 @@ from typing import Any
 
 from scaling_study.errors import StudyError
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.models import MODELS, SAMPLE_KEYS
+from scaling_study.models import MODEL_KEYS, MODELS, OWN_KEYS
 from scaling_study.stats import collectives
 from scaling_study.study import matrix, pipelines, training
 from scaling_study.study.study import Study, Sweep, by_line, nearest
@@ -71,9 +71,10 @@ def _find_problems(study: Study, keys: matrix.Keys, sweep: Sweep, problems: matr
         report("controller", f"launcher={by} carries Horovod's messages over MPI, not controller=gloo; use horovodrun")
     model_name = keys.get("model", Trial.model)
     model = MODELS[model_name]
-    for key in SAMPLE_KEYS:
+    for key in MODEL_KEYS:
         if key in keys and key not in model.keys:
-            report(key, f"model {model_name} has no {key!r}: its samples have {', '.join(model.keys)}")
+            whose = "it has" if key in OWN_KEYS else "its samples have"
+            report(key, f"model {model_name} has no {key!r}: {whose} {', '.join(model.keys) or 'no such key'}")
     if keys.get("data", "auto") not in ("auto", "synthetic", model.data, *model.also):
         own = " or ".join((model.data, *model.also)) if model.data else "data of its own"
         report("data", f"model {model_name} trains on {own}, not on {keys['data']}")

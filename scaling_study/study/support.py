@@ -23,8 +23,8 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
             return training.ONLY_TIMED[trial.framework]
         if trial.data == "synthetic":
             return "there is no result to train to on synthetic data"
-        clips_itself = trial.train_loop == "native"  # by a norm over all shards
-        if trial.train_clip_norm and not clips_itself and table.refusals.get("model") is CLIPPING_NEEDS_ALL_GRADIENTS:
+        whole = trial.train_loop == "native" or trial.zero_stage == 0  # it clips by a norm over all shards; has none
+        if trial.train_clip_norm and not whole and table.refusals.get("model") is CLIPPING_NEEDS_ALL_GRADIENTS:
             return "clip_norm is of all gradients, and a rank of this framework knows only its shards of them"
     if table.reduces_as_it_computes and trial.allreduce in gates.SIXTEEN_BIT and trial.allreduce != trial.precision:
         return table.reduces_as_it_computes

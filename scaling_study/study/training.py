@@ -13,12 +13,15 @@ INSTEAD = ("epochs", "warmup_epochs", "find")
 GPU_ONLY = "it needs a GPU, and training to a result by it was tried on none: it can only be timed"
 ONLY_TIMED = dict.fromkeys(("torch_dp", "lightning_fsdp"), GPU_ONLY)  # framework -> why it is not trained to a result
 NATIVE = ("lightning_ddp", "deepspeed_zero")  # frameworks with a loop of their own
-SCHEDULES_WITH_AN_END = ("step", "cosine", "one_cycle")
+SCHEDULES_WITH_AN_END = ("step", "cosine", "one_cycle", "triangular")
+CYCLES = ("one_cycle", "triangular")
 
 
 def libraries(trial: Trial) -> dict[str, str]:
     """What a training needs beside its framework -> the extra that installs it; nothing where a trial is timed."""
-    return {"torchmetrics": "training", **dict.fromkeys(logs(vars(trial)), "export")} if trial.trained else {}
+    extra = {"wandb": "export"}
+    needed = ("torchmetrics", *logs(vars(trial))) if trial.trained else ()
+    return {library: extra.get(library, "training") for library in needed}
 
 
 def problems(keys: Mapping[str, Any], model_name: str, model: Model, framework: str) -> Iterator[tuple[str, str]]:
@@ -39,7 +42,7 @@ def problems(keys: Mapping[str, Any], model_name: str, model: Model, framework: 
     if given.get("train_loop") == "native" and (why := no_native_loop(framework, given.get("train_patience"))):
         yield "train_loop", why
     yield from _of_evaluation(given, model_name, model)
-    yield from _of_the_optimiser(given)
+    yield from _of_the_optimiser(given, keys.get("learning_rate"))
     if "train_optimizer" in given and keys.get("learning_rate") is None:
         yield "train_optimizer", f"optimizer={given['train_optimizer']} needs a learning_rate: the default is another's"
     if given.get("train_augmentation", "none") != "none" and not set(IMAGE_KEYS) & set(model.keys):
@@ -83,21 +86,32 @@ def _of_evaluation(given: Mapping[str, Any], model_name: str, model: Model) -> I
     if why := no_share(model_name, model, given.get("train_validation")):
         yield "train_validation", why
         return
-    for key in ("train_target", "train_patience", "train_evaluate_every"):
+    for key in ("train_target", "train_patience", "train_evaluate_every", "train_keep"):
         if key in given and given.get("train_validation") == 0:
             yield key, f"{key.removeprefix('train_')} needs validation data: validation=0 holds none out"
 
 
-def _of_the_optimiser(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _of_the_optimiser(given: Mapping[str, Any], rate: float | None) -> Iterator[tuple[str, str]]:
     optimizer, schedule = given.get("train_optimizer"), given.get("train_schedule")
     if "train_momentum" in given and optimizer not in ("sgd", "nesterov"):
         yield "train_momentum", f"momentum is a key of optimizer sgd or nesterov, not of {optimizer or 'the default'}"
     if "train_weight_decay" in given and optimizer is None:
         yield "train_weight_decay", "weight_decay needs an optimizer: sgd, nesterov, adam or adamw"
-    if schedule in SCHEDULES_WITH_AN_END and not {"train_epochs", "train_steps"} & set(given):
+    ends = {"train_epochs", "train_steps", *(("train_cycle_steps",) if schedule == "triangular" else ())}
+    if schedule in SCHEDULES_WITH_AN_END and not ends & set(given):
         yield "train_schedule", f"schedule={schedule} needs an end that is known: epochs or steps"
-    if schedule == "one_cycle" and "train_warmup_steps" in given:
-        yield "train_warmup_steps", "schedule=one_cycle has a warm-up of its own: its first 30 %"
+    if schedule in CYCLES and "train_warmup_steps" in given:
+        share = "30 %" if schedule == "one_cycle" else "half"
+        yield "train_warmup_steps", f"schedule={schedule} has a warm-up of its own: its first {share}"
+    if "train_cycle_steps" in given and schedule != "triangular":
+        yield "train_cycle_steps", f"cycle_steps is a key of schedule triangular, not of {schedule or 'constant'}"
+    if (start := given.get("train_start_learning_rate")) is not None:
+        if schedule not in CYCLES:
+            other = f"not of {schedule or 'constant'}"
+            yield "train_start_learning_rate", f"start_learning_rate is of schedule {' or '.join(CYCLES)}, {other}"
+        elif rate is None or start > rate:
+            found = "none is given" if rate is None else f"{rate:g} is smaller"
+            yield "train_start_learning_rate", f"start_learning_rate={start:g} grows to learning_rate: {found}"
     scale, reference = given.get("train_scale_learning_rate", "none"), given.get("train_reference_batch")
     if scale != "none" and reference is None:
         yield "train_scale_learning_rate", f"scale_learning_rate={scale} needs a reference_batch to scale from"

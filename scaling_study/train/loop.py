@@ -23,6 +23,7 @@ from scaling_study.records import store
 from scaling_study.records.store import RankReport
 from scaling_study.study.training import no_native_loop
 from scaling_study.targets import better
+from scaling_study.train.best import Best
 from scaling_study.train.checkpoints import Checkpoints, layout_of
 from scaling_study.train.clipping import clip
 from scaling_study.train.evaluate import evaluate
@@ -69,6 +70,7 @@ class Loop:
         self.console, self.log = Console(trial, with_backend(ranks, training), workload), Log(folder, ranks.rank, trial)
         state = training.state or Replicated(workload.model, training.optimizer)
         self.checkpoints = Checkpoints(folder, state, trial, self.layout, ranks) if folder else None
+        self.best = Best(folder, training, trial, ranks)
         self.saved_at, self.saving = time.monotonic(), 0.0
         self.validates = "validation" in self.held_out.sizes
         self.noise = Noise(training, trial, ranks)  # reads gradients before they are clipped
@@ -86,6 +88,8 @@ class Loop:
             ended = self.native(self) if self.native else self.fit()
         quiet.stop()
         tested = self.take_best()
+        if tested == self.progress.best_step:
+            self.keep_best()
         test = self.timed("test", lambda: self.scored("test"))
         self.timed("log", self.log.close)
         report = rank_report(self, began, quiet, ENDED_BY[ended], {"step": tested, **test})
@@ -193,6 +197,7 @@ class Loop:
         value = row.get(self.recipe.metric)
         if value is not None and better(self.recipe.metric, value, self.progress.best):
             self.progress.best, self.progress.best_step = value, self.progress.steps
+            self.keep_best()
         self.timed("log", lambda: self.log.rows(self.progress.rows))
         self.log.print(f"Epoch {row['epoch']:.2f}, {row['seconds']:.1f} s: training loss {row['train_loss']:.4f}, "
                        f"validation {shown(scores) or 'none'}")  # fmt: skip
@@ -241,6 +246,11 @@ class Loop:
         ))  # fmt: skip
         self.saved_at, self.saving = time.monotonic(), time.monotonic() - start
 
+    def keep_best(self) -> None:
+        """Leave the weights as they are now in a file, where the trial asks for that."""
+        progress, epoch = self.progress, (self.progress.best_step or 0) / self.recipe.steps_per_epoch
+        self.timed("save", lambda: self.best.keep(progress.best_step, epoch, self.recipe.metric, progress.best))
+
     def take_best(self) -> int:
         """Make the model that is tested the best on validation data, with patience; the step that it was made by."""
         best, last = self.progress.best_step, self.progress.steps
@@ -261,7 +271,9 @@ class Loop:
             resumed, lost = max(signed[0], resumed) + 1, max(signed[1], lost) + max(0, furthest - at)
             # Before it loads: it may be killed meanwhile.
             self.log.progress(**dict(zip(SIGNS, (at, resumed, lost), strict=True)))
-        if path:
+        if not path:
+            self.best.begin()
+        else:
             self.step_seconds, self.resumed_layout = self.checkpoints.load(path), saved["about"]["weights"]
             self.progress = Progress(**saved["progress"])
             self.noise.go_on(self.progress.noise)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
@@ -11,10 +12,24 @@ from scaling_study.train.recipe import Recipe
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 
+Schedule = Callable[[Optimizer], Any]
 
-def schedule(trial: Trial, workload: Workload) -> Callable[[Optimizer], LambdaLR] | None:
-    """Makes torch's scheduler of an optimiser, at the rates that our loop sets itself; None where it does."""
+
+def schedule(trial: Trial, workload: Workload, one_cycle: Callable[..., Any] | None = None) -> Schedule | None:
+    """Makes the scheduler of an optimiser, at the rates that our loop sets itself; None where it does.
+
+    Torch's, or DeepSpeed's own `one_cycle` where that is the recipe's: without the betas that it would move too.
+    """
     if trial.train_loop != "native":
         return None
     recipe = Recipe.of(trial, workload.steps_per_epoch, "")
-    return lambda optimizer: LambdaLR(optimizer, recipe.rate)
+    if one_cycle is None or recipe.schedule != "triangular":
+        return lambda optimizer: LambdaLR(optimizer, recipe.rate)
+
+    def own(optimizer: Optimizer) -> Any:
+        (group,) = optimizer.param_groups
+        largest = group["initial_lr"] = group["lr"]  # as torch's schedulers note it: this one begins with another
+        half = (recipe.cycle_steps or 0) / 2
+        return one_cycle(optimizer, recipe.start * largest, largest, cycle_first_step_size=half, cycle_momentum=False)
+
+    return own

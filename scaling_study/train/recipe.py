@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from scaling_study.targets import Target
 from scaling_study.trial import Trial
 
-RISE, START, END = 0.3, 1 / 25, 1 / 250_000  # of one cycle, as torch's OneCycleLR (Smith & Topin, arXiv 1708.07120)
+RISE, START, FALL = 0.3, 1 / 25, 1 / 10_000  # of one cycle, as torch's OneCycleLR (Smith & Topin, arXiv 1708.07120)
 
 
 @dataclass(frozen=True)
@@ -24,22 +24,27 @@ class Recipe:
     target: Target | None
     metric: str  # that tells which model is better
     patience: int | None  # evaluations
+    start: float = START  # of a cycle: the rate that it begins with, over the largest
+    cycle_steps: int | None = None  # of `triangular`; None: all
 
     @classmethod
     def of(cls, trial: Trial, steps_per_epoch: int, metric: str) -> Recipe:
-        """`metric`: of the workload, where no target names another."""
+        """`metric`: of the workload, where no target names another. Raises SystemExit."""
         steps = trial.train_steps or (trial.train_epochs and trial.train_epochs * steps_per_epoch)
         target = Target.parse(trial.train_target) if trial.train_target else None
         return cls(
             steps, steps_per_epoch, max(1, round((trial.train_evaluate_every or 1.0) * steps_per_epoch)),
             trial.train_schedule or "constant", trial.train_warmup_steps or 0, trial.train_max_seconds,
             target, target.metric if target else metric, trial.train_patience,
+            start_of(trial), trial.train_cycle_steps or steps,
         )  # fmt: skip
 
     def rate(self, step: int) -> float:
         """What the learning rate is multiplied by in the step of this number, from 0."""
         if step < self.warmup_steps:
             return (step + 1) / self.warmup_steps
+        if self.schedule == "triangular" and self.cycle_steps:
+            return self._triangular(step, self.cycle_steps / 2)
         if self.steps is None or self.schedule == "constant":
             return 1.0
         if self.schedule == "one_cycle":
@@ -49,12 +54,15 @@ class Recipe:
             return 0.5 * (1 + math.cos(math.pi * past))
         return 1.0 if past < 0.5 else 0.1 if past < 0.75 else 0.01
 
-    @staticmethod
-    def _one_cycle(step: int, steps: int) -> float:
+    def _triangular(self, step: int, half: float) -> float:
+        """Up and down in straight lines, then as it began: DeepSpeed's OneCycle, without its decay after the cycle."""
+        return self.start + (1.0 - self.start) * max(0.0, 1.0 - abs(step / half - 1.0))
+
+    def _one_cycle(self, step: int, steps: int) -> float:
         top, last = RISE * steps - 1, steps - 1
         if step <= top:
-            return _between(START, 1.0, step / top)
-        return _between(1.0, END, (step - top) / (last - top) if last > top else 1.0)
+            return _between(self.start, 1.0, step / top)
+        return _between(1.0, FALL * self.start, (step - top) / (last - top) if last > top else 1.0)
 
     def most_steps(self, step_seconds: float) -> float:
         """How many steps there are at most, at so many seconds a step."""
@@ -69,6 +77,15 @@ class Recipe:
     def evaluates(self, step: int) -> bool:
         """Whether validation is due after so many steps."""
         return step % self.evaluate_every == 0 or step == self.steps
+
+
+def start_of(trial: Trial) -> float:
+    """The rate that a cycle begins with, over the largest. Raises SystemExit where that is not known."""
+    if trial.train_start_learning_rate is None:
+        return START
+    if trial.learning_rate is None:
+        raise SystemExit(f"start_learning_rate={trial.train_start_learning_rate:g} needs a learning_rate to grow to")
+    return trial.train_start_learning_rate / trial.learning_rate
 
 
 def _between(start: float, end: float, part: float) -> float:

@@ -5,10 +5,10 @@
     vit_small_dataset_tiny      8     128     2      2    128      327,180    for tests
 
 The network is in small_vision_transformer.py: no BatchNorm and no pooling, so that no sample sees another's and a
-rounding stays one. Dropout 0.1, none where parity is asked for.
+rounding stays one. Dropout 0.1 unless the trial says otherwise, none where parity is asked for.
 
 Published: AdamW with betas 0.8 and 0.999 and weight decay 3e-7 at 1e-4, the same for any number of workers (F19), from
-which a one-cycle schedule went to 4e-3: a training asks for that with `train`.
+which a one-cycle schedule went to 4e-3: studies/cifar10deepspeed.yaml asks for that with `train`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ LEARNING_RATE, BETAS, WEIGHT_DECAY = 1e-4, (0.8, 0.999), 3e-7  # the rate not x 
 def load(trial: Trial, ranks: Ranks) -> Workload:
     """Model and data on this rank's device; the same weights on every rank. Raises SystemExit."""
     side = trial.image_size or cifar10.SIDE
-    dropout = 0.0 if trial.find == "parity" else DROPOUT  # nothing random in what is compared
+    asked = DROPOUT if trial.dropout is None else trial.dropout
+    dropout = 0.0 if trial.find == "parity" else asked  # nothing random in what is compared
     try:
         model = SmallVisionTransformer(SIZES[trial.model], cifar10.CLASSES, side, dropout)
     except ValueError as error:

@@ -87,6 +87,18 @@ def test_its_gates_are_those_of_the_timed_trial() -> None:
         ("{epochs: 2, reference_batch: 64}", ":3: reference_batch=64 without scale_learning_rate: linear or sqrt"),
         ("{max_seconds: 5, schedule: one_cycle}", ":3: schedule=one_cycle needs an end that is known: epochs or steps"),
         ("{epochs: 2, schedule: one_cycle, warmup_steps: 3}", ":3: schedule=one_cycle has a warm-up of its own"),
+        ("{max_seconds: 5, schedule: triangular}", ":3: schedule=triangular needs an end that is known: epochs or"),
+        ("{epochs: 2, cycle_steps: 30}", ":3: cycle_steps is a key of schedule triangular, not of constant"),
+        (
+            "{epochs: 2, schedule: step, start_learning_rate: 0.01}",
+            ":3: start_learning_rate is of schedule one_cycle or triangular, not of step",
+        ),
+        (
+            "{epochs: 2, schedule: one_cycle, start_learning_rate: 0.5}",
+            ":3: start_learning_rate=0.5 grows to learning_rate: 0.1 is smaller",
+        ),
+        ("{epochs: 2, keep: best, validation: 0}", ":3: keep needs validation data: validation=0 holds none out"),
+        ("{epochs: 2, keep: last}", ":3: train.keep: 'last' is not right"),
         ("{epochs: 2, momentum: 0.9}", ":3: momentum is a key of optimizer sgd or nesterov, not of the default"),
         ("{epochs: 2, weight_decay: 0.1}", ":3: weight_decay needs an optimizer: sgd, nesterov, adam or adamw"),
         ("{epochs: 2, log: mlflow}", ":3: 'mlflow' is no log: it is one of tensorboard, wandb, or both with a comma"),
@@ -123,6 +135,7 @@ def test_what_is_wrong_is_said_with_its_line(problems_of, train: str, problem: s
             "model: gpt2_tiny, train: {augmentation: crop_flip}",
             ":5: augmentation=crop_flip is for images, which model gpt2_tiny does not have",
         ),
+        ("model: resnet8, dropout: 0", "model resnet8 has no 'dropout': it has image_size, memory_format"),
         (
             "model: resnet8, train: {loop: native}",
             "loop=native: single has no training loop of its own; lightning_ddp and deepspeed_zero have",
@@ -152,6 +165,9 @@ def test_our_loop_by_name_is_our_loop(plan_of) -> None:
 def test_deepspeeds_own_loop_clips_over_all_shards(plan_of) -> None:
     sweep = "sweeps:\n  - {framework: deepspeed_zero, model: resnet8, workers: 2}\n"
     (planned,) = plan_of(lines("{epochs: 2, clip_norm: 1, loop: native}", sweep)).configurations
+    assert "shards" not in planned.unsupported
+    whole = sweep.replace("workers: 2", "workers: 2, zero_stage: 0")  # of which every rank has all gradients
+    (planned,) = plan_of(lines("{epochs: 2, clip_norm: 1}", whole)).configurations
     assert "shards" not in planned.unsupported
 
 

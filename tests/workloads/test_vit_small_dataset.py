@@ -123,6 +123,13 @@ def test_nothing_is_random_where_parity_is_asked_for() -> None:
     assert dropped == {module.dropout for module in loaded.model.modules() if isinstance(module, Attention)} == {0.1}
 
 
+def test_dropout_is_what_the_trial_asks_for() -> None:
+    for asked, expected in ((None, 0.1), (0.0, 0.0), (0.25, 0.25)):
+        loaded = workload(dropout=asked)
+        assert {module.p for module in loaded.model.modules() if isinstance(module, torch.nn.Dropout)} == {expected}
+    assert Trial(dropout=0.0).id != Trial().id == Trial(dropout=None).id
+
+
 def forward_flops(size: Size) -> int:
     """By hand, of one image of 32 pixels: two for each weight that a token meets, and attention over all tokens."""
     patches, inner = (32 // size.patch) ** 2, 64 * size.heads
