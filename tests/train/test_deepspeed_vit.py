@@ -1,0 +1,111 @@
+"""DeepSpeed trains the published vision transformer as one process does, by its own loop, and leaves its best model.
+
+The flags are those of studies/cifar10deepspeed.yaml, for the test size.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import forked
+import pytest
+from tiny_cifar import TEST, tiny_cifar
+
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.parity.compare import WIRE_BOUND
+from scaling_study.records import store
+from scaling_study.records.store import RankReport
+from scaling_study.settings import CHECKOUT
+
+pytestmark = pytest.mark.slow
+PUBLISHED = [
+    *("--model", "vit_small_dataset_tiny", "--device", "cpu", "--cores-per-worker", "1", "--accumulation", "2"),
+    *("--learning-rate", "0.004", "--train-start-learning-rate", "0.0001", "--train-schedule", "triangular"),
+    *("--train-clip-norm", "5", "--train-augmentation", "resized_crop"),
+]
+STEPS, NUDGES = 50, 2
+EACH_STEP = ["--dropout", "0", "--train-steps", str(STEPS), "--train-validation", "0"]
+EACH_STEP += ["--train-evaluate-every", "0.000001"]
+# 11 steps of 32 an epoch; a rate that grows too large, so that what was learned is lost again
+BEST = ["--batch-per-worker", "16", "--learning-rate", "0.05", "--train-epochs", "8", "--train-cycle-steps", "60"]
+BEST += ["--train-evaluate-every", "0.3636", "--train-patience", "2", "--train-keep", "best"]
+DEEPSPEED = ["--zero-stage", "0", "--train-loop", "native"]
+Trained = Callable[..., tuple[RankReport, Path]]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with tiny_cifar(tmp_path_factory.mktemp("data")) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """What came of it on rank 0, and where. `before`: a program that runs the script, with its own arguments."""
+    known: dict[str, tuple[RankReport, Path]] = {}
+
+    def train(framework: str, *flags: str, before: Sequence[str] = (), kill: str = "") -> tuple[RankReport, Path]:
+        name = " ".join([framework, *before, *flags, kill])
+        if name not in known:
+            record = tmp_path_factory.mktemp("record")
+            workers = 1 if framework == "single" else 2
+            launcher = [sys.executable] if workers == 1 else ["torchrun", "--nproc-per-node", "2"]
+            script = [str(CHECKOUT / FRAMEWORKS[framework].script), *PUBLISHED, *flags, "--record", str(record)]
+            if kill:
+                dies = [str(CHECKOUT / "tests/train/dies.py"), kill]
+                assert forked.run([*launcher, *dies, *script], env={"DATA_ROOT": str(data)}).returncode != 0
+                assert list((record / "checkpoints").glob("step-*"))
+            done = forked.run([*launcher, *before, *script], env={"DATA_ROOT": str(data)})
+            assert done.returncode == 0, done.stderr[-3000:]
+            known[name] = store.read_ranks(record, workers)[0], record
+        return known[name]
+
+    return train
+
+
+def losses(report: RankReport, key: str = "train_loss") -> list[float]:
+    return [row[key] for row in report.training["rows"]]
+
+
+def furthest(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_two_ranks_stay_as_near_to_one_process_as_rounding_allows(trained: Trained) -> None:
+    """In fp32: the first loss within the gate's bound, 50 within what one unit in the last place of weights does."""
+    batch = ["--batch-per-worker", "8"]
+    alone, _ = trained("single", *EACH_STEP, *batch)
+    ours, _ = trained("deepspeed_zero", *EACH_STEP, *DEEPSPEED, "--batch-per-worker", "4")
+    nudged = [
+        trained("single", *EACH_STEP, *batch, before=["-m", "benchmarks.perturbed", str(nudge)])[0]
+        for nudge in range(1, NUDGES + 1)
+    ]
+    assert len(losses(ours)) == STEPS and losses(ours)[-1] < losses(ours)[0]
+    assert furthest(losses(ours)[:1], losses(alone)[:1]) < WIRE_BOUND["fp32"]
+    assert furthest(losses(ours), losses(alone)) <= max(furthest(losses(one), losses(alone)) for one in nudged)
+    assert losses(ours, "learning_rate")[::25] == pytest.approx([0.0001, 0.004])
+
+
+def test_its_loop_stops_early_tests_the_best_model_and_goes_on_after_a_kill(trained: Trained) -> None:
+    whole, _ = trained("deepspeed_zero", *BEST, *DEEPSPEED)
+    training = whole.training
+    assert training["ended_by"] == "patience" and training["best_step"] < training["steps"]
+    assert training["evaluated"]["step"] == training["best_step"]
+    resumed, _ = trained("deepspeed_zero", *BEST, *DEEPSPEED, kill=f"steps:{training['steps'] - 3}")
+    assert resumed.training["resumed"] == 1
+    for key in ("train_loss", "loss", "learning_rate"):
+        assert losses(resumed, key) == pytest.approx(losses(whole, key), rel=1e-12)
+    assert resumed.training["evaluated"] == pytest.approx(training["evaluated"])
+
+
+def test_the_best_model_is_evaluated_from_its_folder_alone(trained: Trained, data: Path) -> None:
+    report, record = trained("deepspeed_zero", *BEST, *DEEPSPEED)
+    assert not (record / "checkpoints").exists()
+    done = forked.run([sys.executable, "-m", "scaling_study.evaluate", record], env={"DATA_ROOT": str(data)})
+    assert done.returncode == 0, done.stderr[-3000:]
+    tested = report.training["evaluated"]
+    first, second = done.stdout.splitlines()
+    assert f"best after step {tested['step']} (epoch {tested['step'] / 11:.2f}), accuracy" in first
+    assert second == f"test set, {TEST} samples: accuracy {tested['accuracy']:.4f}, loss {tested['loss']:.4f}"
