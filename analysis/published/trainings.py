@@ -23,10 +23,11 @@ NAMING = ("study", "training", "rows", "machine")
 ACCURACY, TOP5, LOSS, SECONDS, EPOCH_SECONDS, EPOCHS = FIGURES = (
     "accuracy", "accuracy_top5", "loss", "seconds", "epoch_seconds", "epochs",
 )  # fmt: skip
+PERCENT = 0.01
 METRICS = {  # of outcomes.csv -> (the figure, by what it is multiplied)
-    "test_accuracy": (ACCURACY, 0.01), "acc1": (ACCURACY, 0.01), "acc5": (TOP5, 0.01), "test_loss": (LOSS, 1.0),
-    "training_time": (SECONDS, 60.0), "total_time": (SECONDS, 60.0), "wall_time": (SECONDS, 1.0),
-    "epoch_time": (EPOCH_SECONDS, 1.0), "epochs_to_stop": (EPOCHS, 1.0),
+    "test_accuracy": (ACCURACY, PERCENT), "acc1": (ACCURACY, PERCENT), "acc5": (TOP5, PERCENT),
+    "test_loss": (LOSS, 1.0), "training_time": (SECONDS, 60.0), "total_time": (SECONDS, 60.0),
+    "wall_time": (SECONDS, 1.0), "epoch_time": (EPOCH_SECONDS, 1.0), "epochs_to_stop": (EPOCHS, 1.0),
 }  # fmt: skip
 
 
@@ -71,4 +72,4 @@ def _figures(study: str, configurations: list[str]) -> dict[str, float]:
     ours = rows[(rows.study == study) & rows.configuration.isin(configurations)]
     said = zip(ours.metric.astype(str), ours.value.astype(str), strict=True)
     found = {METRICS[metric]: float(value) for metric, value in said if metric in METRICS}
-    return {figure: value * factor for (figure, factor), value in found.items()}
+    return {figure: round(value * factor, 12) for (figure, factor), value in found.items()}

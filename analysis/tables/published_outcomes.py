@@ -14,7 +14,15 @@ from analysis.tables import notes
 from analysis.tables.layout import Listing
 
 table = trained_side_by_side.table
-HEADER = ("published training", "figure", "published", "measured here [95 %]", "difference", "by", "differs here")
+HEADER = (
+    "published training",
+    "figure",
+    "published",
+    "measured here [95 %]",
+    "difference",
+    "trained by",
+    "differs here",
+)
 NAMES = {
     ACCURACY: "test accuracy, %", TOP5: "test accuracy, top 5, %", LOSS: "test loss", SECONDS: "seconds of training",
     EPOCH_SECONDS: "seconds an epoch", EPOCHS: "epochs",
@@ -87,7 +95,7 @@ def _selection(results: Results, trainings: tuple[Training, ...]) -> Iterator[st
         if each.splits.get("train")
     }
     ours = "; ".join(
-        f"{held / (held + left):.0%} of the training images ({held:,}) were held out"
+        f"{100 * held / (held + left):.0f} % of the training images ({held:,}) were held out"
         + (f", {split} data selected" if split else ", and nothing was selected")
         for split, held, left in sorted(said)
     )

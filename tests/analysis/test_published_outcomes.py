@@ -70,7 +70,7 @@ def test_the_same_configuration_is_compared_in_accuracy_and_never_in_seconds(tmp
     shown = markdown(published_outcomes.listing(made))
     assert "| ViT for small data sets | test accuracy, % | 84.62 | 80.20 [79.95, 80.45] | -4.42 |" in shown
     assert "| x_transformers, width 512 | test accuracy, % | 88.60 |  |  |  | no model of this project:" in shown
-    assert "10% of the training images (5,000) were held out, validation data selected" in shown
+    assert "10 % of the training images (5,000) were held out, validation data selected" in shown
     assert (
         "F18: the test set selected the model: 84.62 % is the best of about 175 looks at it; F19: three GPUs" in shown
     )
