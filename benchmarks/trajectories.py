@@ -55,7 +55,7 @@ PUBLISHED = (  # studies/cifar10deepspeed.yaml's
     *("--model", VIT, "--precision", "fp32", "--dropout", "0", "--data", "cifar10", "--device", "cpu"),
     *("--cores-per-worker", "1", "--train-validation", "0", "--train-clip-norm", "5", "--accumulation", "2"),
     *("--learning-rate", "0.004", "--train-start-learning-rate", "0.0001", "--train-schedule", "triangular"),
-    *("--train-augmentation", "resized_crop", "--train-evaluate-every", "0.000001"),
+    *("--train-cycle-steps", "4000", "--train-augmentation", "resized_crop", "--train-evaluate-every", "0.000001"),
 )
 OWN_LOOP = ("--zero-stage", "0", "--train-loop", "native")
 
