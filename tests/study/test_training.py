@@ -135,7 +135,10 @@ def test_what_is_wrong_is_said_with_its_line(problems_of, train: str, problem: s
             "model: gpt2_tiny, train: {augmentation: crop_flip}",
             ":5: augmentation=crop_flip is for images, which model gpt2_tiny does not have",
         ),
-        ("model: resnet8, dropout: 0", "model resnet8 has no 'dropout': it has image_size, memory_format"),
+        (
+            "model: resnet8, dropout: 0",
+            "model resnet8 has no 'dropout': it has image_size, memory_format, input, damaged_images",
+        ),
         (
             "model: resnet8, train: {loop: native}",
             "loop=native: single has no training loop of its own; lightning_ddp and deepspeed_zero have",
