@@ -6,6 +6,7 @@ import itertools
 import math
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ from scaling_study.records import summary
 from scaling_study.records.store import read_ranks
 from scaling_study.records.validation import first_problem
 from scaling_study.trial import Trial, Window
-from scaling_study.workloads import Workload
+from scaling_study.workloads import Batch, Feed, Workload
 
 CPU = torch.device("cpu")
 
@@ -40,6 +41,11 @@ def quick_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "measure_peak", lambda device, precision, tf32: PEAK)
 
 
+def fed(batches: Iterator[Batch]) -> Feed:
+    """What a workload hands out, of batches without ids."""
+    return Feed(itertools.repeat(torch.empty(0, dtype=torch.int64)), lambda ids: next(batches))
+
+
 def toy(steps_per_epoch: int = 7) -> Workload:
     torch.manual_seed(0)
 
@@ -51,7 +57,7 @@ def toy(steps_per_epoch: int = 7) -> Workload:
         model=nn.Linear(10, 5, bias=False),
         loss=lambda model, batch: model(batch[0]).square().mean(),
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.5),
-        batches=batches(),
+        batches=fed(batches()),
         samples_per_step=4,
         steps_per_epoch=steps_per_epoch,
         data_source="toy",
@@ -205,11 +211,11 @@ def test_samples_are_counted_in_the_batches_and_not_computed():
             yield (torch.ones(size, 10),)
 
     window = Window(warmup_steps=3, min_steps=6, max_steps=6, min_seconds=0)
-    report, _ = run(window, batches=uneven())
+    report, _ = run(window, batches=fed(uneven()))
     assert report.samples_seen == 2 * (4 + 4 + 3)
     trial = Trial(framework="single", batch_per_worker=4, allreduce="none", device="cpu")
     assert first_problem(trial, [report]) == "rank 0 reports 22 samples in 6 steps of 4"
-    report, _ = run(window, batches=uneven(), epochs=2)
+    report, _ = run(window, batches=fed(uneven()), epochs=2)
     assert [epoch["samples"] for epoch in report.epochs] == [22, 22]
     right = replace(report, samples_seen=12 * 4)
     assert first_problem(trial, [right]) == "rank 0 reports an epoch of 22 samples in 6 steps of 4"
@@ -225,7 +231,8 @@ def test_steps_that_the_scaler_left_out_are_counted_apart_in_warm_up_and_window(
     """Inputs too large for their gradients in the second step, and in the fifth and sixth: the scaler skips those."""
     workload, phase, wire = toy(), Phase(CPU), Wire()
     optimizer, scaler = workload.optimizer(workload.model.parameters()), torch.amp.GradScaler("cpu")
-    workload.batches = ((torch.full((4, 10), math.inf if index in (1, 4, 5) else 1.0),) for index in itertools.count())
+    sizes = (math.inf if index in (1, 4, 5) else 1.0 for index in itertools.count())
+    workload.batches = fed((torch.full((4, 10), size),) for size in sizes)
 
     def step(batch):
         loss = workload.loss(workload.model, batch)
