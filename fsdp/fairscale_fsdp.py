@@ -5,8 +5,8 @@
 A worker keeps 1/n of all parameters, gradients and optimiser state (ZeRO: Rajbhandari et al., arXiv 1910.02054; Xu et
 al., arXiv 2004.13336). Every block of the model is a unit with one flat parameter, what is left is one more. A unit is
 gathered before its forward, freed, gathered again before its backward, and its gradients are reduced straight into
-shards; with `--zero-stage 2` it stays gathered in between. As a single unit the model would be gathered whole: little
-memory saved, nothing overlapped (F24).
+shards; with `--zero-stage 2` it stays gathered in between. As a single unit (`--wrap none`) the model is gathered
+whole: little memory saved, nothing overlapped (F24).
 
 One step without accumulation hands over, for B parameters in blocks and R outside, each unit padded to a multiple of n:
 

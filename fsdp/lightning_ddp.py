@@ -22,6 +22,7 @@ import os
 import torch
 from lightning.fabric import Fabric
 from lightning.fabric.strategies import DDPStrategy
+from lightning.pytorch.strategies import DDPStrategy as TrainersDDP
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
@@ -66,7 +67,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     where = {"accelerator": ranks.device.type, "devices": here, "num_nodes": ranks.world_size // here,
              "precision": PRECISION[trial.precision]}  # fmt: skip
     if trial.train_loop == "native":
-        return lightning_loop.build(trial, ranks, workload, where, ddp, COMPRESSION.get(trial.allreduce))
+        return lightning_loop.build(trial, ranks, workload, where, TrainersDDP(**ddp), COMPRESSION.get(trial.allreduce))
     fabric = Fabric(**where, strategy=CompressedDDP(trial.allreduce, **ddp))
     fabric.launch()
     model, optimizer = fabric.setup(workload.model, workload.optimizer(workload.model.parameters()))

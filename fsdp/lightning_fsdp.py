@@ -5,7 +5,8 @@
 A worker keeps 1/n of all parameters, gradients and optimiser state (Zhao et al., arXiv 2304.11277). Every block of the
 model is a unit: gathered before its forward and again before its backward, freed after each, its gradients reduced
 straight into shards (`--zero-stage 2`: kept from forward to backward). A diff against fsdp/lightning_ddp.py is a
-strategy and its settings; the step is the same. Lightning refuses this strategy on a machine with no GPU.
+strategy and its settings; the step is the same. Lightning refuses this strategy on a machine with no GPU. With
+`--wrap none` the model is one unit, gathered whole (F24); with `--train-loop native` the Trainer trains.
 
 `precision` is what weights are gathered, and compute, in; `allreduce` what gradients are reduced in: Lightning's own
 setting couples the two, here it is taken apart. torch keeps BatchNorms fp32, in units of their own.
@@ -24,13 +25,15 @@ import torch
 from lightning.fabric import Fabric
 from lightning.fabric.plugins.precision import FSDPPrecision
 from lightning.fabric.strategies import FSDPStrategy
+from lightning.pytorch.strategies import FSDPStrategy as TrainersFSDP
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import FullyShardedDataParallel
 
-from scaling_study import workloads
+from scaling_study import train, workloads
 from scaling_study.measure import Phase, Training, Wire
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
+from scaling_study.worker import lightning_loop
 from scaling_study.worker.script import run
 
 PRECISION = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
@@ -47,16 +50,18 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: Fabric shards the model block by block; the optimiser's parameters become this worker's shards
     workload = workloads.load(trial, ranks)
     coupled = FSDPPrecision(PRECISION[trial.precision]).mixed_precision_config
-    strategy = FSDPStrategy(
-        auto_wrap_policy=set(workload.blocks),
-        mixed_precision=replace(coupled, reduce_dtype=WIRE[trial.allreduce]),
-        sharding_strategy="SHARD_GRAD_OP" if trial.zero_stage == 2 else "FULL_SHARD",
-    )
+    sharding = {
+        "auto_wrap_policy": set(workload.blocks),
+        "mixed_precision": replace(coupled, reduce_dtype=WIRE[trial.allreduce]),
+        "sharding_strategy": "SHARD_GRAD_OP" if trial.zero_stage == 2 else "FULL_SHARD",
+    }
     here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    fabric = Fabric(
-        accelerator=ranks.device.type, devices=here, num_nodes=ranks.world_size // here,
-        strategy=strategy, precision=PRECISION[trial.precision],
-    )  # fmt: skip
+    where = {"accelerator": ranks.device.type, "devices": here, "num_nodes": ranks.world_size // here,
+             "precision": PRECISION[trial.precision]}  # fmt: skip
+    if trial.train_loop == "native":
+        return lightning_loop.build(trial, ranks, workload, where, TrainersFSDP(**sharding))
+    layout = train.layout_of(workload.model)
+    fabric = Fabric(**where, strategy=FSDPStrategy(**sharding))
     fabric.launch()
     model, optimizer = fabric.setup(workload.model, workload.optimizer(workload.model.parameters()))
     wrapped = model._forward_module  # what Fabric's own wrapper wraps
@@ -82,6 +87,8 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     return Training(
         step, workload, optimizer, phase, wire,
         weights=lambda: get_model_state_dict(wrapped, options=WHOLE), backend={"units": units},
+        forward=model, state=train.Distributed(wrapped, optimizer.optimizer), layout=layout,
+        scaler=getattr(fabric.strategy.precision, "scaler", None),  # fp16's
     )  # fmt: skip
 
 

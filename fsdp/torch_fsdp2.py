@@ -5,8 +5,8 @@
 A diff against data_parallel/torch_ddp.py shows all that FSDP2 asks for: `fully_shard` on each block of the model, then
 on what is left. Such a unit's weights are all-gathered before it computes and dropped after; in backward its gradients
 are reduce-scattered, so that a worker gets the mean of its own shard only, and steps that (ZeRO: Rajbhandari et al.,
-arXiv 1910.02054; FSDP: Zhao et al., arXiv 2304.11277). On a GPU the next unit is on its way meanwhile. As one unit the
-model would be gathered whole, with nothing to overlap (F24): the record says how many units there are.
+arXiv 1910.02054; FSDP: Zhao et al., arXiv 2304.11277). On a GPU the next unit is on its way meanwhile. As one unit
+(--wrap none) the model is gathered whole, with nothing to overlap (F24): the record says how many units there are.
 
 --zero-stage 3 (also if left out) drops a unit's weights after its forward and gathers them again for its backward; 2
 keeps them in between. The outermost unit's are kept: backward needs them at once (torch's advice and default); with

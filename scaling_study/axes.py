@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scaling_study.models import MODELS
+from scaling_study.models import MODEL_NAMES
 from scaling_study.targets import TRAIN
 
 Axes = Mapping[str, tuple[object, ...]]  # (): any value of the right type
 
 PROCESS_AXES: Axes = {"device": (), "cores_per_worker": (), "allocator": ("fixed", "system")}
 TRAINING_AXES: Axes = {
-    "model": tuple(MODELS),
+    "model": MODEL_NAMES,
     "batch_per_worker": (),
     "precision": ("fp32", "bf16", "fp16", "fp64"),
     **PROCESS_AXES,
@@ -25,6 +25,7 @@ TRAINING_AXES: Axes = {
     "memory_format": ("contiguous", "channels_last"),
     "sequence_length": (),
     "padding": ("fixed", "dynamic"),
+    "weights": (),
     "learning_rate": (),
     "accumulation": (),
     "compile": (True, False),
@@ -37,6 +38,7 @@ PARALLEL_AXES: Axes = {**ONE_HOST_AXES, "hosts": ()}
 BUFFERS = ("local", "synced")  # synced: rank 0's are broadcast before every forward, which communicates then
 DDP_AXES: Axes = {"bucket_bytes": (), "buffers": BUFFERS, "tuned_for": ("speed",)}  # what is fastest keeps least too
 TUNED = ("speed", "memory")
+WRAPS = ("blocks", "none")  # none: one unit, gathered whole (F24)
 WIRES = ("none", "fp32", "fp16", "bf16")
 NO_FP64 = ("fp32", "bf16", "fp16")
 # A pipeline's micro-batches take the place of accumulation, and shapes never change on their way from stage to stage.

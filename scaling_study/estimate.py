@@ -26,7 +26,7 @@ STEP_SECONDS_PER_SAMPLE: Mapping[str, float] = {
     "transformer_lm": 0.03, "transformer_lm_unmasked": 0.03, "transformer_lm_deep": 0.1,
     "gpt2": 15.0, "gpt2_tiny": 0.02,
     "iformer_tiny": 0.02, "iformer_small": 0.7,
-    "vit_small_dataset": 0.04, "vit_small_dataset_tiny": 0.0007,
+    "vit_small_dataset": 0.04, "vit_small_dataset_tiny": 0.0007, "timm_vit_tiny": 0.0005,
 }  # fmt: skip
 EPOCH_SAMPLES = {"cifar10": 50_000, "cola": 8_551, "wikitext2": 58_560, "wikitext2_bpe": 34_759, "images": 50_000}
 TREE_SIDE, DECODE_SECONDS = 224, 0.003  # of an image of a tree: pixels, unless the trial says other; one core's

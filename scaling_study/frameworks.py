@@ -20,6 +20,7 @@ from scaling_study.axes import (
     TRAINING_AXES,
     TUNED,
     WIRES,
+    WRAPS,
     Axes,
 )
 from scaling_study.stats.collectives import COLLECTIVES
@@ -161,7 +162,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         script="fsdp/fairscale_fsdp.py",
         launchers=("torchrun", "srun"),
         needs=("fairscale", "torch"),
-        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16"), "zero_stage": (2, 3)},
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16"), "zero_stage": (2, 3), "wrap": WRAPS},
         refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS},
         reduces_as_it_computes=FAIRSCALE_HAS_NO_WIRE,
         shards=3,
@@ -172,7 +173,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         script="fsdp/torch_fsdp2.py",
         launchers=("torchrun", "srun"),
         needs=("torch",),
-        axes={**PARALLEL_AXES, "allreduce": WIRES, "zero_stage": (2, 3), "tuned_for": TUNED},
+        axes={**PARALLEL_AXES, "allreduce": WIRES, "zero_stage": (2, 3), "wrap": WRAPS, "tuned_for": TUNED},
         fp64_by_another_path=True,  # of reduce-scatter: torch 2.8's gave twice the gradients, in fp32 alone
         shards=3,
         communicates_in=("forward", "backward"),
@@ -207,7 +208,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         script="fsdp/lightning_fsdp.py",
         launchers=("torchrun",),
         needs=("lightning", "torch"),
-        axes={**PARALLEL_AXES, "allreduce": WIRES, "precision": NO_FP64, "zero_stage": (2, 3)},
+        axes={**PARALLEL_AXES, "allreduce": WIRES, "precision": NO_FP64, "zero_stage": (2, 3), "wrap": WRAPS},
         refusals={"precision": {"fp64": LIGHTNING_FSDP_HAS_NO_FP64}, "model": CLIPPING_NEEDS_ALL_GRADIENTS},
         needs_gpu="Lightning refuses this strategy on a CPU (FSDP is only available on GPU)",
         parity_precision="fp32",

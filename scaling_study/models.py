@@ -6,9 +6,13 @@ Static data, without torch. A user's own model joins by an entry point of an ins
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 ENTRY_POINTS = "scaling_study.workloads"
@@ -32,6 +36,9 @@ class Model:
     also: tuple[str, ...] = ()  # further real data sets that it can be asked to train on
     metrics: tuple[str, ...] = ()  # of its held-out data (targets.py); none: it can be timed only
     published_validation: bool = False  # a validation set was published: no share of the training data is held out
+    extra: str = ""  # of setup.cfg, that installs what it needs
+    loads_weights: bool = False  # from a file (trial key `weights`)
+    uncut: str = ""  # why no pipeline can train it; empty: it can be cut into stages
 
 
 # Where one rounding decides nothing: no BatchNorm, and no max-pool that would pick another pixel.
@@ -61,6 +68,10 @@ _VIT = Model(
     "scaling_study.workloads.vit_small_dataset", "cifar10", ("torchvision",), ("image_size", *INPUT_KEYS, *OWN_KEYS),
     gate={"model": "vit_small_dataset_tiny"}, metrics=_CLASSES,
 )  # fmt: skip
+_TIMM = Model(
+    "scaling_study.workloads.timm_classifier", "cifar10", ("timm", "torchvision"), IMAGE_KEYS,
+    gate={"model": "timm_vit_tiny"}, metrics=_CLASSES, extra="timm", loads_weights=True,
+)  # fmt: skip
 
 OURS: Mapping[str, Model] = {
     "resnet8": _IMAGES,
@@ -80,9 +91,14 @@ OURS: Mapping[str, Model] = {
     "gpt2_tiny": _GPT2,
     "vit_small_dataset": _VIT,
     "vit_small_dataset_tiny": _VIT,
+    "timm_vit_tiny": _TIMM,
     "iformer_small": _IFORMER,
     "iformer_tiny": _IFORMER,
 }
+TIMM = "timm:"  # `timm:NAME` is any classifier that timm has, by its name there
+TIMM_NAME = re.compile(r"timm:[A-Za-z0-9_]{1,80}(\.[A-Za-z0-9_]{1,80})?")
+_TIMM_VIT = "vit_"  # begins the names of timm's plain vision transformers, which are chains of layers
+NOT_CUT = "of timm's models only vision transformers (timm:vit_...) can be cut into stages"
 
 
 def installed() -> dict[str, Model]:
@@ -91,7 +107,26 @@ def installed() -> dict[str, Model]:
     return {p.name: Model(p.value, None, keys=IMAGE_KEYS + TEXT_KEYS) for p in points if p.name not in OURS}
 
 
-MODELS: Mapping[str, Model] = {**OURS, **installed()}
+class Models(dict[str, Model]):
+    """Models by name, of which `timm:NAME` are too many to be listed."""
+
+    def __missing__(self, name: str) -> Model:
+        if not TIMM_NAME.fullmatch(name):
+            raise KeyError(name)
+        return _TIMM if name.startswith(TIMM + _TIMM_VIT) else replace(_TIMM, uncut=NOT_CUT)
+
+
+class Names(tuple[str, ...]):
+    """The names of models as choices: those that are listed, and with them each `timm:NAME`."""
+
+    __slots__ = ()
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and bool(TIMM_NAME.fullmatch(name)))
+
+
+MODELS: Mapping[str, Model] = Models({**OURS, **installed()})
+MODEL_NAMES = Names(MODELS)
 NO_MODEL = "none"  # of a trial that trains nothing
 MODEL_KEYS = IMAGE_KEYS + TEXT_KEYS + INPUT_KEYS + OWN_KEYS
 
@@ -99,3 +134,18 @@ MODEL_KEYS = IMAGE_KEYS + TEXT_KEYS + INPUT_KEYS + OWN_KEYS
 def model_named(name: str) -> Model:
     """The model of this name, or what is true of none. Raises KeyError."""
     return Model("", None) if name == NO_MODEL else MODELS[name]
+
+
+@cache
+def timm_names() -> frozenset[str]:
+    """The classifiers of the timm that is installed, read from its sources: to import it would import torch.
+
+    Empty where there is none, or where its sources are written otherwise: then a trial's start tells.
+    """
+    spec = find_spec("timm")
+    folders = [Path(folder) / "models" for folder in spec.submodule_search_locations or ()] if spec else []
+    sources = (path.read_text(encoding="utf-8") for folder in folders for path in sorted(folder.glob("*.py")))
+    return frozenset(name for source in sources for name in REGISTERED.findall(source))
+
+
+REGISTERED = re.compile(r"^@register_model\s+def (\w+)\(", re.MULTILINE)

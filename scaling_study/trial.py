@@ -22,6 +22,7 @@ from typing import Any
 from scaling_study.flags import command_line, flag
 from scaling_study.flags import key as _key
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.models import MODEL_NAMES
 from scaling_study.targets import KEPT, LOOPS, check, repeat_name, trains
 from scaling_study.window import Window
 
@@ -39,7 +40,7 @@ class Trial:
     """Every key of a trial. `None` means that the key does not apply, or is left to the workload."""
 
     framework: str = _key("single", "which framework trains")
-    model: str = _key("resnet18", "what is trained", choices=offered("model"))
+    model: str = _key("resnet18", "what is trained", choices=MODEL_NAMES)
     batch_per_worker: int = _key(32, "samples per worker and step", minimum=1)
     allreduce: str = _key(
         "fp32", "precision of gradients on the wire (one worker: none)", choices=("none", "fp32", "fp16", "bf16")
@@ -74,6 +75,9 @@ class Trial:
     padding: str | None = _key(
         None, "fixed: every sentence to the full length; dynamic: to its batch's longest", choices=("fixed", "dynamic")
     )
+    weights: str | None = _key(
+        None, "file of weights to begin with, below DATA_ROOT/weights or by its whole path (default: random ones)"
+    )
     learning_rate: float | None = _key(None, "default: the workload's own x workers", above=0)
     dropout: float | None = _key(None, "share of activations dropped (default: the model's)", minimum=0, below=1)
     accumulation: int = _key(1, "micro-batches whose gradients add up before they are reduced, in one step", minimum=1)
@@ -91,6 +95,9 @@ class Trial:
     )
     tuned_for: str | None = _key(
         None, "the library's own advice for speed, or settings that keep least in memory", choices=offered("tuned_for")
+    )
+    wrap: str | None = _key(
+        None, "units of a sharded model: blocks (also if left out), or none: one whole", choices=offered("wrap")
     )
     stage_cut: str | None = _key(
         None, "where the model is cut: even (by layers), time (measured), or layers a stage, like 9,5"

@@ -42,6 +42,7 @@ ROOMS = {
         "flags",
         "window",
         "targets",
+        "window",
     },
     "processes": {"processes"},
     "hosts": {"hosts"},

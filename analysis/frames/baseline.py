@@ -26,7 +26,8 @@ PIPELINE_KEYS = ("schedule", "stages", "virtual_stages", "micro_batches", "repli
 SPREADING_KEYS = (
     *("framework", "launcher", "controller", "allreduce", "hosts", "schedule", "workers"),
     *(key for key in PIPELINE_KEYS if key != "schedule"),
-    *("zero_stage", "bucket_bytes", "fusion_bytes", "cycle_seconds", "buffers", "tuned_for", "train_loop"),
+    *("zero_stage", "bucket_bytes", "fusion_bytes", "cycle_seconds", "buffers", "tuned_for", "wrap"),
+    "train_loop",
 )
 BATCH_KEYS = ("batch_per_worker", "global_batch")
 DECIDING_KEYS = tuple(key for key in TRIAL_KEYS if key not in (*SPREADING_KEYS, *BATCH_KEYS, "repeat"))

@@ -32,6 +32,7 @@ class TrialKeys(TypedDict):
     memory_format: str
     sequence_length: int | None
     padding: str | None
+    weights: str | None
     learning_rate: float | None
     dropout: float | None
     accumulation: int
@@ -44,6 +45,7 @@ class TrialKeys(TypedDict):
     replicas: int | None
     buffers: str | None
     tuned_for: str | None
+    wrap: str | None
     stage_cut: str | None
     bucket_bytes: int | None
     fusion_bytes: int | None

@@ -43,6 +43,8 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
     "replicas": lambda count: f"{count} replicas" if count > 1 else "",
     "buffers": lambda kind: f"{kind} buffers",
     "tuned_for": lambda aim: "" if aim == "speed" else f"tuned for {aim}",
+    "wrap": lambda units: "one unit" if units == "none" else "",
+    "weights": lambda file: f"weights {file}",
     "stage_cut": lambda cut: f"cut {cut}",
     "train_loop": lambda whose: "its own loop" if whose == "native" else "",
     "epochs": lambda count: f"{count} epoch{'s' * (count != 1)}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.frames.timeline import Row
 from scaling_study import targets
 from scaling_study.quoting import printable
-from scaling_study.records.store import Record
+from scaling_study.records.store import RankReport, Record
 
 METRICS = tuple(targets.METRICS)
 COLUMNS = (
@@ -19,11 +19,13 @@ COLUMNS = (
     *("evaluate_seconds", "save_seconds", "target_steps", "target_samples", "target_seconds", "target_all_seconds"),
     *(f"test_{name}" for name in METRICS),
     *("test_samples", "resumed", "lost_steps"),
+    *("best_step", "cores_busy", "gpu_utilization_percent", "peak_memory_bytes"),
 )
 EVALUATION_COLUMNS = (
     *("configuration", "repeat", "steps", "samples", "epoch", "seconds", "all_seconds", "learning_rate", "train_loss"),
     *METRICS,
 )
+WATCHED = ("train", "evaluate", "save", "log")  # of a training's seconds: those of which CPU time is known
 TEXTS = ("configuration", "ended_by", "target")
 
 
@@ -42,9 +44,24 @@ def rows(record: Record) -> tuple[list[Row], list[Row]]:
         *of_target,
         *(test.get(name) for name in METRICS),
         *(test.get("samples"), int(training["resumed"]), int(training["lost_steps"])),
+        *(training.get("best_step"), _cores_busy(record.ranks), *_of_devices(record.ranks)),
     )
     evaluations = [(*who, *(row.get(name) for name in EVALUATION_COLUMNS[2:])) for row in training["rows"]]
     return [whole], evaluations
+
+
+def _cores_busy(ranks: Sequence[RankReport]) -> float | None:
+    """That all ranks together kept busy, on average of all of their training but for the test; None: not known."""
+    cpu = [rank.own_cpu_seconds for rank in ranks]
+    seconds = max(sum(float(rank.training["seconds"].get(part, 0.0)) for part in WATCHED) for rank in ranks)
+    return sum(value or 0.0 for value in cpu) / seconds if seconds > 0 and None not in cpu else None
+
+
+def _of_devices(ranks: Sequence[RankReport]) -> tuple[float | None, float | None]:
+    """(mean use of GPUs in per cent, largest peak of memory in bytes); None: not known."""
+    used = [rank.gpu_utilization_percent for rank in ranks if rank.gpu_utilization_percent is not None]
+    peaks = [rank.peak_memory_bytes for rank in ranks if rank.peak_memory_bytes is not None]
+    return sum(used) / len(used) if used else None, max(peaks, default=None)
 
 
 def frame(rows: Iterable[Row], columns: tuple[str, ...]) -> pd.DataFrame:

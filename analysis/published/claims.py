@@ -87,7 +87,7 @@ def _of_outcomes() -> Iterator[Claim]:
     study, lm = "distributed_dl", {"model": "transformer_lm_unmasked", "framework": "torch_pipeline", "workers": 2}
     value = outcome(study, "1 GPU", "epoch_time") / outcome(study, "2 GPU", "epoch_time")
     yield Claim(study, EPOCH, "transformer_lm: pipeline on 2 GPUs / 1 GPU", value, ("F9", "F10"), lm, {})
-    study, vit = "lightning_hydra_timm", {"model": "vit_base_patch32_224", "workers": 4}
+    study, vit = "lightning_hydra_timm", {"model": "timm:vit_base_patch32_224", "workers": 4}
     value = outcome(study, "DDP", "training_time") / outcome(study, "FSDP", "training_time")
     yield Claim(
         study, WAY, "vit_base_patch32_224, 4 workers: FSDP in fp16 / DDP in fp32", value, ("F21", "F22", "F24"),

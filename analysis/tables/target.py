@@ -40,12 +40,12 @@ def listing(results: Results) -> Listing | None:
 def _cells(row: Mapping[Any, Any], metrics: list[str], several: bool, priced: bool, sign: str) -> tuple[str, ...]:
     model = f"{row['model']}, " if several else ""
     name = f"{model}{row['series']}, batch {row['global_batch']} {sign}".rstrip()
-    money = (_interval(row, "money_to_target"),) if priced else ()
+    money = (interval(row, "money_to_target"),) if priced else ()
     return (
         *(name, row["target"] or "none", f"{row['reached']} of {row['seeds']}"),
         *(_to_target(row, unit) for unit in frame.UNITS),
-        *(row["soonest"], _interval(row, "worker_hours_to_target"), *money, row["cheapest"]),
-        *(_interval(row, f"test_{metric}", 3) for metric in metrics),
+        *(row["soonest"], interval(row, "worker_hours_to_target"), *money, row["cheapest"]),
+        *(interval(row, f"test_{metric}", 3) for metric in metrics),
     )
 
 
@@ -54,10 +54,12 @@ def _to_target(row: Mapping[Any, Any], unit: str) -> str:
         return ""
     if not known(row[f"{unit}_to_target"]):
         return "not reached" if not row["reached"] else "too few"
-    return _interval(row, f"{unit}_to_target")
+    return interval(row, f"{unit}_to_target")
 
 
-def _interval(row: Mapping[Any, Any], key: str, places: int | None = None) -> str:
+def interval(row: Mapping[Any, Any], key: str, places: int | None = None) -> str:
+    """`412 [398, 427]`; empty where it is not known."""
+
     def text(value: Any) -> str:
         if not known(value):
             return "?"

@@ -26,7 +26,8 @@ COLUMNS = (
     *(f"{what}_to_target{bound}" for what in ("worker_hours", "money") for bound in ("", "_low", "_high")),
     *("price_per_worker_hour", "soonest", "cheapest", "samples_per_second", "evaluate_share"),
     *(f"test_{name}{bound}" for name in METRICS for bound in ("", "_low", "_high")),
-    *("resumed", "lost_steps"),
+    *("resumed", "lost_steps", "train_seconds", "train_seconds_low", "train_seconds_high", "steps", "best_step"),
+    *("cores_busy", "gpu_utilization_percent", "peak_memory_bytes"),
 )
 
 
@@ -98,10 +99,11 @@ def _of(ours: pd.DataFrame, row: Any, price: float | None, least_spread: float) 
         hours = None if seconds is None else seconds * int(row["workers"]) / 3600
         result[f"worker_hours_to_target{bound}"] = hours
         result[f"money_to_target{bound}"] = None if hours is None or price is None else hours * price
-    for name in METRICS:
-        values = ours[f"test_{name}"].dropna().to_numpy(float)
+    for name in (*(f"test_{metric}" for metric in METRICS), "train_seconds"):
+        values = ours[name].dropna().to_numpy(float)
         if len(values) and np.isfinite(values).all():
             interval = between_repeats(values.tolist())
-            result |= {f"test_{name}": interval.mean, f"test_{name}_low": interval.low}
-            result[f"test_{name}_high"] = interval.high
+            result |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
+    for name in ("steps", "best_step", "cores_busy", "gpu_utilization_percent", "peak_memory_bytes"):
+        result[name] = float(ours[name].mean()) if ours[name].notna().any() else None
     return result

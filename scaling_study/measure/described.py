@@ -31,6 +31,7 @@ def described(training: Training, trial: Trial, ranks: Ranks) -> dict[str, Any]:
         "forward_flops_per_sample": workload.forward_flops_per_sample,
         "backend": dict(with_backend(ranks, training).backend), "versions": versions(),
         "learning_rate": training.optimizer.param_groups[0]["lr"], "stages": list(training.stages),
+        "weights": dict(workload.weights),
     }  # fmt: skip
 
 

@@ -41,6 +41,8 @@ class Training:
     state: Any = None  # of a training to a result: how it is saved and loaded (train/states.py); None: by rank 0
     scaler: Any = None  # of fp16 losses
     native: Callable[[Any], int] | None = None  # the library's own loop, where train/loop.py hands over to it
+    best: Callable[[], int] | None = None  # of such a loop: put back the best model that it kept; of which step it is
+    layout: str = ""  # digest of the model before it was wrapped (train/checkpoints.py); empty: it tells afterwards too
     backend: Mapping[str, Any] = field(default_factory=dict)  # what the framework reports once the model is wrapped
 
 

@@ -107,6 +107,7 @@ class RankReport:
     overlap: float | None = None  # share of the time with a collective in flight that computed (measure/overlap.py)
     nccl_kernels: int | None = None  # that ran in one step, on GPUs of several workers
     training: dict[str, Any] = field(default_factory=dict)  # of a run that is trained to a result (docs/record.md)
+    weights: dict[str, Any] = field(default_factory=dict)  # of the file that it began with (workloads/weights.py)
 
     @cached_property
     def window_seconds(self) -> float:

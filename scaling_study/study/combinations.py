@@ -7,7 +7,7 @@ from typing import Any
 
 from scaling_study.errors import StudyError
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.models import MODEL_KEYS, MODELS, OWN_KEYS
+from scaling_study.models import MODEL_KEYS, MODELS, OWN_KEYS, TIMM, timm_names
 from scaling_study.stats import collectives
 from scaling_study.study import matrix, pipelines, training
 from scaling_study.study.study import Study, Sweep, by_line, nearest
@@ -71,6 +71,12 @@ def _find_problems(study: Study, keys: matrix.Keys, sweep: Sweep, problems: matr
         report("controller", f"launcher={by} carries Horovod's messages over MPI, not controller=gloo; use horovodrun")
     model_name = keys.get("model", Trial.model)
     model = MODELS[model_name]
+    if model_name.startswith(TIMM) and (known := timm_names()):
+        name = model_name.removeprefix(TIMM).partition(".")[0]
+        if name not in known:
+            report("model", f"the installed timm has no model {name!r}{nearest(name, sorted(known))}")
+    if "weights" in keys and not model.loads_weights:
+        report("weights", f"model {model_name} has random weights: only those of timm (timm:NAME) load a file")
     for key in MODEL_KEYS:
         if key in keys and key not in model.keys:
             whose = "it has" if key in OWN_KEYS else "its samples have"

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, WrapValidator, create_model, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.models import Names
 from scaling_study.targets import METRICS, TRAIN
 from scaling_study.trial import Trial
 
@@ -70,8 +71,13 @@ def _trial_key_types() -> dict[str, Any]:
 
 
 def _one_of(choices: Iterable[Any]) -> Any:
-    """The type of exactly these values, None for none."""
-    return Literal[tuple(choices)] if choices else None
+    """The type of exactly these values, with the names that a library adds to those of models; None for none."""
+    if not choices:
+        return None
+    exact = Literal[tuple(choices)]  # type: ignore[valid-type]
+    if not isinstance(choices, Names):
+        return exact
+    return Annotated[exact, WrapValidator(lambda value, listed: value if value in choices else listed(value))]
 
 
 def _list_of(kind: Any) -> Any:

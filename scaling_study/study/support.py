@@ -23,16 +23,21 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
             return training.ONLY_TIMED[trial.framework]
         if trial.data == "synthetic":
             return "there is no result to train to on synthetic data"
-        whole = trial.train_loop == "native" or trial.zero_stage == 0  # it clips by a norm over all shards; has none
+        own = trial.train_loop == "native" and trial.framework == "deepspeed_zero"
+        whole = own or trial.zero_stage == 0  # it clips by a norm over all shards; has none
         if trial.train_clip_norm and not whole and table.refusals.get("model") is CLIPPING_NEEDS_ALL_GRADIENTS:
             return "clip_norm is of all gradients, and a rank of this framework knows only its shards of them"
     if table.reduces_as_it_computes and trial.allreduce in gates.SIXTEEN_BIT and trial.allreduce != trial.precision:
         return table.reduces_as_it_computes
     if trial.launcher == "srun" and not cluster.in_job:
         return "launcher=srun needs a Slurm job: --slurm submits one"
-    for library in (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *model_named(trial.model).needs):
+    model = model_named(trial.model)
+    if table.cuts_model and model.uncut:
+        return model.uncut
+    for library in (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *model.needs):
         if library not in machine.libraries:
-            return f"{library} is not installed"
+            how = f" (pip install 'scaling-study[{model.extra}]')" if library == model.extra else ""
+            return f"{library} is not installed{how}"
     if trial.input == "dali" and not set(DALI) & set(machine.libraries):
         return f"{DALI[0]} is not installed (pip install 'scaling-study[dali]')"
     for library, extra in training.libraries(trial).items():

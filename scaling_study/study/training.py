@@ -11,8 +11,8 @@ from scaling_study.trial import Trial
 
 INSTEAD = ("epochs", "warmup_epochs", "find")
 GPU_ONLY = "it needs a GPU, and training to a result by it was tried on none: it can only be timed"
-ONLY_TIMED = dict.fromkeys(("torch_dp", "lightning_fsdp"), GPU_ONLY)  # framework -> why it is not trained to a result
-NATIVE = ("lightning_ddp", "deepspeed_zero")  # frameworks with a loop of their own
+ONLY_TIMED = {"torch_dp": GPU_ONLY}  # framework -> why it is not trained to a result
+NATIVE = ("lightning_ddp", "lightning_fsdp", "deepspeed_zero")  # frameworks with a loop of their own
 SCHEDULES_WITH_AN_END = ("step", "cosine", "one_cycle", "triangular")
 CYCLES = ("one_cycle", "triangular")
 
@@ -39,7 +39,7 @@ def problems(keys: Mapping[str, Any], model_name: str, model: Model, framework: 
         yield "train_steps", "give train epochs or steps, not both: one follows from the other"
     if model_name in OURS and not model.metrics:
         yield "model", f"model {model_name} has no held-out data to be evaluated on: it can only be timed"
-    if given.get("train_loop") == "native" and (why := no_native_loop(framework, given.get("train_patience"))):
+    if given.get("train_loop") == "native" and (why := no_native_loop(framework)):
         yield "train_loop", why
     yield from _of_evaluation(given, model_name, model)
     yield from _of_the_optimiser(given, keys.get("learning_rate"))
@@ -54,15 +54,11 @@ def problems(keys: Mapping[str, Any], model_name: str, model: Model, framework: 
         yield "train_log", str(error)
 
 
-def no_native_loop(framework: str, patience: int | None) -> str:
-    """Why a library's own loop cannot train this; empty where it can."""
-    if framework not in NATIVE:
-        return f"loop=native: {framework} has no training loop of its own; {' and '.join(NATIVE)} have"
-    if patience and framework == "lightning_ddp":
-        return (
-            f"patience={patience} tests the best model, and Lightning's own loop keeps the last: leave one of them out"
-        )
-    return ""
+def no_native_loop(framework: str) -> str:
+    """Why a framework has no loop of its own; empty where it has."""
+    *first, last = NATIVE
+    having = f"{', '.join(first)} and {last} have"
+    return "" if framework in NATIVE else f"loop=native: {framework} has no training loop of its own; {having}"
 
 
 def no_share(model_name: str, model: Model, validation: float | None) -> str:

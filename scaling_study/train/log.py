@@ -108,19 +108,26 @@ class Wandb:
     def __init__(self, folder: Path, trial: Trial, steps: int) -> None:
         import wandb
 
-        mode: Any = os.environ.get("WANDB_MODE") or ("online" if os.environ.get("WANDB_API_KEY") else "offline")
-        quiet = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True, x_disable_stats=True,
-                               x_save_requirements=False, x_disable_meta=True)  # fmt: skip
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT), name=trial.id, id=trial.id[-128:], resume="allow",
-            config=trial.to_dict(), dir=str(folder), mode=mode, settings=quiet,
-        )  # fmt: skip
+        self._run = wandb.init(**wandb_settings(folder, trial))
 
     def row(self, row: Row) -> None:
         self._run.log(figures(row), step=row["steps"])
 
     def close(self) -> None:
         self._run.finish()
+
+
+def wandb_settings(folder: Path, trial: Trial) -> dict[str, Any]:
+    """The keywords of wandb.init. `mode`: as WANDB_MODE says, else online where there is a key."""
+    import wandb
+
+    quiet = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True, x_disable_stats=True,
+                           x_save_requirements=False, x_disable_meta=True)  # fmt: skip
+    return {
+        "project": os.environ.get("WANDB_PROJECT", PROJECT), "name": trial.id, "id": trial.id[-128:],
+        "resume": "allow", "config": trial.to_dict(), "dir": str(folder), "settings": quiet,
+        "mode": os.environ.get("WANDB_MODE") or ("online" if os.environ.get("WANDB_API_KEY") else "offline"),
+    }  # fmt: skip
 
 
 TOOLS: Mapping[str, Callable[[Path, Trial, int], Tool]] = {"tensorboard": TensorBoard, "wandb": Wandb}

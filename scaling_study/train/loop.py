@@ -15,7 +15,6 @@ from scaling_study.measure import collector
 from scaling_study.measure.console import Console
 from scaling_study.measure.described import with_backend
 from scaling_study.measure.phases import now
-from scaling_study.measure.quiet import QuietMeter
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.measure.training import Training
 from scaling_study.ranks import Ranks
@@ -32,6 +31,7 @@ from scaling_study.train.noise import Noise
 from scaling_study.train.progress import Progress, finite
 from scaling_study.train.recipe import Recipe
 from scaling_study.train.report import rank_report
+from scaling_study.train.resources import Resources
 from scaling_study.train.states import Replicated
 from scaling_study.trial import Trial
 
@@ -59,13 +59,13 @@ class Loop:
         if self.recipe.metric not in metrics:
             raise SystemExit(f"model {trial.model} has no {self.recipe.metric}; it has {', '.join(metrics)}")
         self.native = training.native if trial.train_loop == "native" else None  # it sets the rates, and clips
-        if trial.train_loop == "native" and (why := no_native_loop(trial.framework, trial.train_patience)):
+        if trial.train_loop == "native" and (why := no_native_loop(trial.framework)):
             raise SystemExit(why)
         self.rates = [group.get("initial_lr", group["lr"]) for group in training.optimizer.param_groups]
         self.progress, self.step_seconds = Progress(), list[float]()
         self.losses: list[torch.Tensor] = []  # since the last evaluation, on the device
         self.orders, self.reading = list[str](), hashlib.sha256()  # of whole epochs, and of the one that is read
-        self.layout = layout_of(training.whole() if training.whole else workload.model)
+        self.layout = training.layout or layout_of(training.whole() if training.whole else workload.model)
         self.resumed_layout, self.validated = "", dict[str, float]()  # the latter by the last evaluation
         self.console, self.log = Console(trial, with_backend(ranks, training), workload), Log(folder, ranks.rank, trial)
         state = training.state or Replicated(workload.model, training.optimizer)
@@ -74,25 +74,27 @@ class Loop:
         self.saved_at, self.saving = time.monotonic(), 0.0
         self.validates = "validation" in self.held_out.sizes
         self.noise = Noise(training, trial, ranks)  # reads gradients before they are clipped
+        self.resources = Resources(training, trial, ranks)
         if trial.train_clip_norm and not self.native:
             clip(training.optimizer, trial.train_clip_norm, training.norm)
 
     def run(self) -> RankReport:
         """Every step, then the test set, once."""
-        began, quiet = time.time(), QuietMeter()
+        began = time.time()
         self.resume()
-        self.timed("log", lambda: self.log.open(self.progress.steps))
+        if not self.native:  # which has loggers of its own
+            self.timed("log", lambda: self.log.open(self.progress.steps))
         self.log.progress(**self.signs())
-        quiet.start()
+        self.resources.start()
         with collector.settled():
             ended = self.native(self) if self.native else self.fit()
-        quiet.stop()
+        self.resources.stop()
         tested = self.take_best()
         if tested == self.progress.best_step:
             self.keep_best()
         test = self.timed("test", lambda: self.scored("test"))
         self.timed("log", self.log.close)
-        report = rank_report(self, began, quiet, ENDED_BY[ended], {"step": tested, **test})
+        report = rank_report(self, began, ENDED_BY[ended], {"step": tested, **test})
         if self.folder:
             store.write_rank(self.folder, report)
         if self.checkpoints:
@@ -138,7 +140,7 @@ class Loop:
             fetching = time.perf_counter()
             batch = next(batches)
             self.progress.data_seconds += time.perf_counter() - fetching
-            loss = self.noise.step(batch, self.progress.steps + 1)
+            loss = self.resources.step(self.noise.step, batch, self.progress.steps + 1)
             if loss is not None:
                 self.losses.append(loss)
             self.progress.steps += 1
@@ -253,6 +255,8 @@ class Loop:
 
     def take_best(self) -> int:
         """Make the model that is tested the best on validation data, with patience; the step that it was made by."""
+        if self.training.best:
+            return self.training.best()
         best, last = self.progress.best_step, self.progress.steps
         if not self.recipe.patience or not self.checkpoints or best is None or best == last:
             return last

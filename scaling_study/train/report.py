@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from scaling_study.measure.described import described
-from scaling_study.measure.quiet import QuietMeter
 from scaling_study.measure.training import Training
 from scaling_study.ranks import Ranks
 from scaling_study.records.store import RankReport
 from scaling_study.train import facts
 from scaling_study.train.progress import Progress, finite
+from scaling_study.train.resources import Resources
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.held_out import HeldOut
@@ -27,6 +27,7 @@ class Trained(Protocol):
     workload: Workload
     held_out: HeldOut
     progress: Progress
+    resources: Resources
     step_seconds: list[float]
     rates: list[Any]  # of the optimiser's groups, before any schedule
     native: Any  # the library's own loop; None: ours
@@ -37,7 +38,7 @@ class Trained(Protocol):
     orders: list[str]
 
 
-def rank_report(loop: Trained, began: float, quiet: QuietMeter, ended: str, test: dict[str, float]) -> RankReport:
+def rank_report(loop: Trained, began: float, ended: str, test: dict[str, float]) -> RankReport:
     """As the clock's, without what only it measures; `training` has what came of it (docs/record.md)."""
     progress, held_out, seconds = loop.progress, loop.held_out, loop.step_seconds
     waited = {"data_seconds": progress.data_seconds} if progress.data_seconds else {}  # unknown in Lightning's own loop
@@ -59,10 +60,8 @@ def rank_report(loop: Trained, began: float, quiet: QuietMeter, ended: str, test
         **{**described(loop.training, loop.trial, loop.ranks), "learning_rate": loop.rates[0]}, first_step_at=began,
         warmup_seconds=seconds[:warm], step_seconds=seconds[warm:],
         samples_seen=(len(seconds) - warm) * loop.workload.samples_per_step,
-        tokens_seen=None, phases=None, allreduce_bytes=None, communication_bytes={}, peak_memory_bytes=None,
-        memory={}, loss_first=progress.loss_first,
+        tokens_seen=None, phases=None, allreduce_bytes=None, communication_bytes={}, loss_first=progress.loss_first,
         loss_last=finite(progress.rows[-1]["train_loss"]) if progress.rows else None,
-        gpu_utilization_percent=None, energy_joules=None, notes=[*loop.workload.notes, *loop.workload.batches.notes()],
-        training=facts.recordable(training),
-        own_cpu_seconds=quiet.own_cpu_seconds, host_cpu_seconds=quiet.host_cpu_seconds,
+        notes=[*loop.workload.notes, *loop.workload.batches.notes()], training=facts.recordable(training),
+        **loop.resources.report(),
     )  # fmt: skip

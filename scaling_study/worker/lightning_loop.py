@@ -4,22 +4,27 @@
     seconds of training     from one end of a step to the next: all of it; validation and checkpoints apart
 
 The Trainer is as its users have it by default: progress bar, a logger (CSV) of each 50th step, a checkpoint after each
-validation of which the last is kept. But for the check of validation before the first step, and the data: batches and
-splits are the workload's, or it would be another training. It does not go on from a checkpoint.
+validation of which the last is kept. With patience its EarlyStopping stops, and its ModelCheckpoint keeps the best
+model, which is the one that is tested; TensorBoard and W&B are its own loggers. But for the check of validation before
+the first step, and the data: batches and splits are the workload's, or it would be another training. It does not go on
+from a checkpoint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.plugins.environments import LightningEnvironment
-from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.strategies import FSDPStrategy, Strategy
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 from scaling_study import train
@@ -28,7 +33,10 @@ from scaling_study.measure.phases import now
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.measure.training import share_buffers
 from scaling_study.ranks import Ranks
+from scaling_study.targets import METRICS, logs
 from scaling_study.train import evaluate
+from scaling_study.train.log import wandb_settings
+from scaling_study.train.loop import ON, PATIENCE
 from scaling_study.trial import Trial
 from scaling_study.workloads import Batch, Workload
 
@@ -39,6 +47,9 @@ class Module(LightningModule):
     def __init__(self, loop: train.Loop) -> None:
         super().__init__()
         self.model, self.loop, self.scores = loop.workload.model, loop, dict[str, float]()
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.model(*inputs)  # where it is tested: FSDP gathers weights for whoever calls its outermost module
 
     def training_step(self, batch: Batch) -> torch.Tensor:
         loss = self.loop.workload.loss(self.model, batch)
@@ -70,6 +81,7 @@ class Follower(Callback):
         self.watch, self.running, self.since = Stopwatch(*loop.ranks.devices), False, 0.0
         self.ended = self.stop = self.look = 0  # by what it ended; steps at the next evaluation, and look at the clock
         self.loss: Any = 0.0  # of the step so far
+        self.watched = ExitStack()  # for as long as a step lasts
 
     def asked(self) -> None:
         """Lightning asks for the batches of a step: from here on it trains."""
@@ -94,10 +106,15 @@ class Follower(Callback):
             assert isinstance(wrapped, DistributedDataParallel)
             wrapped.register_comm_hook(None, self.hook)
 
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *batch: Any) -> None:
+        if batch[-1] % self.loop.trial.accumulation == 0:
+            self.watched.enter_context(self.loop.resources.watching())
+
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *batch: Any) -> None:
         self.loss = self.loss + outputs["loss"]  # divided by the micro-batches already
         if batch[-1] % self.loop.trial.accumulation != self.loop.trial.accumulation - 1:
             return
+        self.watched.close()
         self.loop.losses.append(self.loss)
         self.loss = 0.0
         self.progress.steps += 1
@@ -141,11 +158,20 @@ class Follower(Callback):
 
 
 class Saved(ModelCheckpoint):
-    """Lightning's checkpoints, whose seconds are known. It calls them after all other callbacks."""
+    """Lightning's checkpoints, whose seconds are known. It calls them after all other callbacks.
 
-    def __init__(self, folder: Path, follower: Follower) -> None:
-        super().__init__(folder / "checkpoints", save_on_train_epoch_end=False)
+    `best`: what says which is the best, of which then that one is kept; empty: the last.
+    """
+
+    def __init__(self, folder: Path, follower: Follower, best: Mapping[str, str]) -> None:
+        super().__init__(folder / "checkpoints", save_on_train_epoch_end=False, **best)
         self.follower = follower
+
+    def put_back(self, model: torch.nn.Module) -> int:
+        """Give the model the weights that are kept; the step they were made by. Called by all ranks."""
+        saved = torch.load(self.best_model_path, map_location="cpu", weights_only=True)
+        set_model_state_dict(model, saved["state_dict"], options=StateDictOptions(full_state_dict=True))
+        return int(saved["global_step"])
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.follower.interval("evaluate")
@@ -178,25 +204,51 @@ class Validation:
         return evaluate.batches(self.loop.held_out, "validation", self.loop.ranks)
 
 
+def loggers(folder: Path, trial: Trial) -> list[Logger]:
+    """Lightning's, beside the one that it has by default."""
+    made: list[Logger] = [CSVLogger(folder, "lightning")]
+    if "tensorboard" in logs(vars(trial)):
+        made.append(TensorBoardLogger(folder, name="", version="tensorboard"))
+    if "wandb" in logs(vars(trial)):
+        settings = wandb_settings(folder, trial)
+        made.append(WandbLogger(save_dir=settings.pop("dir"), offline=settings.pop("mode") == "offline", **settings))
+    return made
+
+
 def build(
-    trial: Trial, ranks: Ranks, workload: Workload, where: Mapping[str, Any], ddp: Mapping[str, Any], hook: Any
+    trial: Trial, ranks: Ranks, workload: Workload, where: Mapping[str, Any], strategy: Strategy, hook: Any = None
 ) -> Training:
-    """The training that a Trainer makes of a workload. `where`: keywords of Trainer and Fabric alike; `ddp`: of DDP."""
+    """The training that a Trainer makes of a workload. `where`: keywords of Trainer and Fabric alike."""
 
     def fit(loop: train.Loop) -> int:
         follower, recipe = Follower(loop, hook), loop.recipe
-        saved = [Saved(loop.folder, follower)] if loop.folder else []
+        mode = "max" if METRICS[recipe.metric][0] else "min"
+        best = {"monitor": f"validation_{recipe.metric}", "mode": mode} if recipe.patience else {}
+        stopping = [EarlyStopping(**best, patience=recipe.patience, check_on_train_epoch_end=False)] if best else []
+        saved = [Saved(loop.folder, follower, best)] if loop.folder else []
         trainer = Trainer(
-            **where, strategy=DDPStrategy(**ddp), plugins=[LightningEnvironment()],
+            **where, strategy=strategy, plugins=[LightningEnvironment()],
             max_steps=recipe.steps or -1, max_epochs=-1, accumulate_grad_batches=trial.accumulation,
             val_check_interval=recipe.evaluate_every * trial.accumulation, check_val_every_n_epoch=None,
             gradient_clip_val=trial.train_clip_norm, num_sanity_val_steps=0,
-            callbacks=[follower, *saved], enable_checkpointing=bool(saved),
-            logger=CSVLogger(loop.folder, "lightning") if loop.folder else False,
+            callbacks=[follower, *stopping, *saved], enable_checkpointing=bool(saved),
+            logger=loggers(loop.folder, trial) if loop.folder else False,
         )  # fmt: skip
-        trainer.fit(Module(loop), Epoch(workload, follower), Validation(loop) if loop.validates else None)
-        workload.model.to(ranks.device)  # it leaves the model on the host
-        return follower.ended
+        module = Module(loop)
+        trainer.fit(module, Epoch(workload, follower), Validation(loop) if loop.validates else None)
+        for logger in trainer.loggers if ranks.rank == 0 else ():
+            if isinstance(logger, WandbLogger):
+                logger.experiment.finish()
+        whole: torch.nn.Module = module
+        if isinstance(strategy, FSDPStrategy):
+            assert trainer.model is not None
+            whole = loop.training.forward = trainer.model
+            loop.training.backend = {"units": len(FullyShardedDataParallel.fsdp_modules(whole))}
+        else:
+            workload.model.to(ranks.device)  # it leaves the model on the host
+        if saved and recipe.patience:
+            loop.training.best = lambda: saved[0].put_back(whole)
+        return PATIENCE if follower.ended == ON else follower.ended  # EarlyStopping's figures are in fp32
 
     def step(_: Batch) -> torch.Tensor:
         raise NotImplementedError("the Trainer makes its steps itself")

@@ -26,6 +26,8 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     torch.manual_seed(trial.seed)
     workload: Workload = getattr(importlib.import_module(module), function or "load")(trial, ranks)
     workload.accumulation = trial.accumulation
+    if trial.wrap == "none":
+        workload.blocks = ()  # one unit, gathered whole (F24)
     if trial.precision == "fp64":
         workload.model.double()
     if trial.find is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,7 @@ class Workload:
     chain: Callable[[nn.Module], Chain] | None = None  # the model, layer by layer, for what cuts it into stages
     scales_rate: bool = True  # its own learning rate is multiplied by workers, which a training to a result takes back
     reshuffles: bool = True  # every epoch reads the samples in a new order; text is read as it runs
+    weights: Mapping[str, Any] = field(default_factory=dict)  # of the file that it begins with (weights.py)
     notes: list[str] = field(default_factory=list)
     accumulation: int = 1
     held_out: HeldOut | None = None  # what it is evaluated on; None: it can only be timed

@@ -30,6 +30,7 @@ class Trained:
     accuracy: float = 0.61
     price: float | None = None
     train_loss: float | None = None  # of each evaluation; None: like that of no other framework
+    cpu_seconds: float | None = None  # of each worker
     says: Mapping[str, Any] = field(default_factory=dict)  # of `training`, otherwise
 
     @property
@@ -48,7 +49,8 @@ def plant_trained(folder: Path, trained: Sequence[Trained], **about: Any) -> Res
         for seed, steps in enumerate(one.steps, 1):
             trial = replace(one.planted.trial(seed), seed=seed)
             made = record(one.planted, trial, trial.global_batch / one.step_seconds, "planted", rng)
-            ranks = [replace(rank, training=training(one, steps, trial.global_batch, seed)) for rank in made.ranks]
+            said = {"training": training(one, steps, trial.global_batch, seed), "own_cpu_seconds": one.cpu_seconds}
+            ranks = [replace(rank, **said) for rank in made.ranks]
             price = {} if one.price is None else {"price_per_worker_hour": one.price}
             write_record(folder / "trials" / trial.id, replace(made, ranks=ranks, machine_file=price))
     return results.read(folder)

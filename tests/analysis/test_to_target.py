@@ -15,7 +15,7 @@ from simulations import Seen, times
 from analysis.report import answers
 from analysis.report.sections import answer
 from analysis.statistics.censored import censored_mean
-from analysis.tables import target, target_pairs
+from analysis.tables import target, target_pairs, training
 from analysis.tables.layout import markdown
 from analysis.to_target import frame, pairs, ties
 from analysis.to_target.ties import BEST, NOT_RESOLVED, SLOWER, TIED, TOO_FEW, Times
@@ -71,6 +71,19 @@ def test_inputs_are_judged_each_by_itself_and_the_table_says_so(tmp_path: Path) 
 def test_no_price_is_said(tmp_path: Path) -> None:
     shown = markdown(target.listing(plant_trained(tmp_path, [replace(ONE, price=None)])))
     assert "No price is set" in shown and "money" not in shown
+
+
+def test_what_each_took_of_its_machine_stands_beside_what_it_came_to(tmp_path: Path) -> None:
+    busy = replace(DDP, steps=[1000, 1000, 1000], cpu_seconds=45.75)  # two workers, 60 s of training, 1 of evaluation
+    made = plant_trained(tmp_path, [ONE, busy])
+    rows = training.table(made).set_index("configuration")
+    assert rows.cores_busy[DDP.configuration] == pytest.approx(1.5) and rows.cores_busy.isna()[ONE.configuration]
+    assert (
+        rows.train_seconds[ONE.configuration] == pytest.approx(100) and rows.train_seconds_low[ONE.configuration] < 100
+    )
+    shown = markdown(training.listing(made))
+    assert "| 60 [60, 60] | 2,133 | 1.50 | 1,074 | 1,000 of 1,000 | 0.612 [0.610, 0.614] | 1.100" in shown
+    assert "GPUs busy" not in shown
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class Run:
 
     @property
     def trial(self) -> Trial:
-        workers = 2 if self.framework == "torch_ddp" else 1
+        workers = 1 if self.framework == "single" else 2
         keys = (*RECIPE, ("train_weight_decay", self.decay), *self.keys)
         allreduce = "fp32" if workers > 1 else "none"
         made = Planted(self.framework, self.model, self.batch // workers, workers, allreduce, keys=keys)
@@ -55,7 +55,9 @@ class Run:
 SOUND = [
     Run("single", 0.1), Run("torch_ddp", 0.1),
     Run("single", 0.2, keys=SCALED), Run("torch_ddp", 0.2, keys=SCALED, batch=80),  # F26's remedy
+    Run("torch_fsdp2", 0.1),
 ]  # fmt: skip
+ONE_UNIT = Run("torch_fsdp2", 0.1, keys=(("wrap", "none"),))
 FROZEN, SELECTED, JOINED, RESUMED, REPEATED = (
     Run("single", decay, flaw) for decay, flaw in enumerate(("F11", "F18", "F22", "F20", "F25"), 3)
 )
@@ -76,6 +78,7 @@ FLAWS = {  # -> whom its findings name, and what one of them says
     "F21": (UNLIKE_PRECISION, "single in fp32; torch_ddp in bf16"),
     "F22": ([JOINED], "61 samples of the test set are trained on"),
     "F23": (FEWER_STEPS, "(single 40; torch_ddp 80)"),
+    "F24": ([ONE_UNIT], "Sharded as one unit"),
     "F25": ([REPEATED], "2 epochs read their samples in 1 order"),
     "F26": (FEWER_STEPS, "global batches of 40 and 80 samples at one learning rate (0.02)"),
     "F27": ([UNREDUCED], "Figures are over 31 of the 61 samples of the test set"),

@@ -141,7 +141,7 @@ def test_what_is_wrong_is_said_with_its_line(problems_of, train: str, problem: s
         ),
         (
             "model: resnet8, train: {loop: native}",
-            "loop=native: single has no training loop of its own; lightning_ddp and deepspeed_zero have",
+            "loop=native: single has no training loop of its own; lightning_ddp, lightning_fsdp and deepspeed_zero have",
         ),
         ("model: resnet8, train: {optimizer: adam}", "optimizer=adam needs a learning_rate: the default is another's"),
     ],
@@ -151,11 +151,10 @@ def test_and_so_is_what_does_not_go_with_it(problems_of, keys: str, problem: str
     assert any(problem in line for line in said), said
 
 
-def test_the_best_model_is_none_of_lightnings_own_loop(problems_of) -> None:
-    sweep = "sweeps:\n  - {framework: %s, model: resnet8, workers: 2}\n"
-    (problem,) = problems_of(lines("{epochs: 2, loop: native, patience: 2}", sweep % "lightning_ddp"))
-    assert "patience=2 tests the best model, and Lightning's own loop keeps the last: leave one of them out" in problem
-    assert problems_of(lines("{epochs: 2, loop: native, patience: 2}", sweep % "deepspeed_zero")) == []
+@pytest.mark.parametrize("framework", ["lightning_ddp", "lightning_fsdp", "deepspeed_zero"])
+def test_the_best_model_is_tested_by_a_librarys_own_loop_too(problems_of, framework: str) -> None:
+    sweep = f"sweeps:\n  - {{framework: {framework}, model: resnet8, workers: 2}}\n"
+    assert problems_of(lines("{epochs: 2, loop: native, patience: 2}", sweep)) == []
 
 
 def test_our_loop_by_name_is_our_loop(plan_of) -> None:
@@ -165,21 +164,27 @@ def test_our_loop_by_name_is_our_loop(plan_of) -> None:
     assert not any(p.trial.train_loop for p in plan_of(lines("{epochs: 2, loop: ours}")).configurations)
 
 
-def test_deepspeeds_own_loop_clips_over_all_shards(plan_of) -> None:
-    sweep = "sweeps:\n  - {framework: deepspeed_zero, model: resnet8, workers: 2}\n"
+@pytest.mark.parametrize(("framework", "clips"), [("deepspeed_zero", True), ("lightning_fsdp", False)])
+def test_deepspeeds_own_loop_clips_over_all_shards(plan_of, framework: str, clips: bool) -> None:
+    sweep = f"sweeps:\n  - {{framework: {framework}, model: resnet8, workers: 2}}\n"
     (planned,) = plan_of(lines("{epochs: 2, clip_norm: 1, loop: native}", sweep)).configurations
-    assert "shards" not in planned.unsupported
-    whole = sweep.replace("workers: 2", "workers: 2, zero_stage: 0")  # of which every rank has all gradients
-    (planned,) = plan_of(lines("{epochs: 2, clip_norm: 1}", whole)).configurations
-    assert "shards" not in planned.unsupported
+    assert ("shards" in planned.unsupported) != clips
+    if clips:
+        whole = sweep.replace("workers: 2", "workers: 2, zero_stage: 0")  # of which every rank has all gradients
+        (planned,) = plan_of(lines("{epochs: 2, clip_norm: 1}", whole)).configurations
+        assert "shards" not in planned.unsupported
 
 
 @pytest.mark.parametrize(
     ("sweep", "why"),
     [
         (
-            "{framework: lightning_fsdp, model: resnet8, workers: 2}",
+            "{framework: torch_dp, model: resnet8, workers: 2}",
             "it needs a GPU, and training to a result by it was",
+        ),
+        (
+            "{framework: lightning_fsdp, model: resnet8, workers: 2}",
+            "lightning is not installed",
         ),
         ("{framework: single, model: resnet8, data: synthetic}", "there is no result to train to on synthetic data"),
         ("{framework: deepspeed_zero, model: resnet8, workers: 2, train: {clip_norm: 1}}", "knows only its shards"),

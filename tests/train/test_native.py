@@ -26,6 +26,7 @@ CLIPPED = ["--train-clip-norm", "0.5"]
 LIGHTNING = ["--precision", "fp64", *CLIPPED, "--accumulation", "2"]
 ZERO = ["--zero-stage", "2"]
 NATIVE = ["--train-loop", "native"]
+TENSORBOARD = ["--train-log", "tensorboard"]
 TWO = ["torchrun", "--nproc-per-node", "2"]
 
 
@@ -105,6 +106,18 @@ def test_it_ends_at_the_target_and_says_which_seconds_were_training(trained, fra
     assert all(row["all_seconds"] > row["seconds"] for row in training["rows"])
 
 
+def test_lightning_stops_early_tests_its_best_model_and_writes_its_own_logs(trained) -> None:
+    """Its EarlyStopping and ModelCheckpoint do what our loop does; one rate all along, at which it gets worse soon."""
+    worse = ["--train-patience", "1", "--train-target", "loss=0.01", "--train-clip-norm", "0.01"]
+    (ours, _), (native, other) = (
+        trained("lightning_ddp", "--precision", "fp64", *worse, *more) for more in ([], [*NATIVE, *TENSORBOARD])
+    )
+    assert ours.training["ended_by"] == native.training["ended_by"] == "patience"
+    tested, test = native.training["evaluated"], ours.training["evaluated"]
+    assert tested["step"] == test["step"] == ours.training["best_step"] < ours.training["steps"]
+    assert tested["loss"] == pytest.approx(test["loss"], rel=1e-9) and tested == other.training["evaluated"]
+
+
 def test_lightning_stops_when_its_time_is_over(trained) -> None:
     report, _ = trained("lightning_ddp", *NATIVE, "--train-max-seconds", "0.01")
     assert report.training["ended_by"] == "seconds" and 1 <= report.training["steps"] <= 4
@@ -115,4 +128,4 @@ def test_a_framework_without_a_loop_of_its_own_refuses() -> None:
     script = str(CHECKOUT / "data_parallel/torch_ddp.py")
     done = forked.run([*TWO, script, *RECIPE, *NATIVE])
     assert done.returncode != 0
-    assert "torch_ddp has no training loop of its own; lightning_ddp and deepspeed_zero have" in done.stderr
+    assert "torch_ddp has no training loop of its own; lightning_ddp, lightning_fsdp and deepspeed" in done.stderr

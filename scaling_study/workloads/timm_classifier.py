@@ -1,0 +1,140 @@
+"""Any classifier of timm on CIFAR-10, resized on the device to the side that the model wants.             [torch]
+
+    model            what it is                                                          side   parameters
+    timm:NAME        timm's model of that name, with 10 classes                           its own
+                     timm:vit_base_patch32_224, which the published study trained           224   87,462,922
+    timm_vit_tiny    its VisionTransformer: patch 8, width 96, depth 2, 3 heads              32      245,098   for tests
+
+Weights are random, or of a file (`weights`, see weights.py). No hub is ever asked for any. Images have the mean and
+deviation that the model was trained with, where timm knows them: of its vision transformers 0.5.
+
+Published: Adam at 1e-3, the same for any number of workers.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from scaling_study.models import TIMM
+from scaling_study.ranks import Ranks
+from scaling_study.trial import Trial
+from scaling_study.workloads import cifar10, weights
+from scaling_study.workloads.chain import Chain
+from scaling_study.workloads.feed import Batch
+from scaling_study.workloads.resnet_cifar10 import image_data, laid_out, on_this_gpu
+from scaling_study.workloads.vit_layers import chain_of
+from scaling_study.workloads.workload import Workload, autocast
+
+LEARNING_RATE = 1e-3  # not x workers
+TINY = {"img_size": 32, "patch_size": 8, "embed_dim": 96, "depth": 2, "num_heads": 3}
+OF_VITS = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "classifier": "head"}
+
+
+def load(trial: Trial, ranks: Ranks) -> Workload:
+    """Model and data on this rank's device; the same weights on every rank. Raises SystemExit."""
+    model, side = network(trial.model, trial.image_size)
+    about = {**OF_VITS, **(getattr(model, "pretrained_cfg", None) or {})}
+    begun = weights.load(model, trial.weights, about["classifier"], trial.model) if trial.weights else {}
+    layout = torch.channels_last if trial.memory_format == "channels_last" else torch.contiguous_format
+    rate, smoothing = trial.learning_rate or LEARNING_RATE, trial.train_label_smoothing or 0.0
+    dtype = torch.float64 if trial.precision == "fp64" else torch.float32
+    renormalised = Renormalised(about["mean"], about["std"], ranks.device)
+    torch.backends.cudnn.benchmark = True  # shapes never change: let cuDNN try its algorithms in the warm-up
+
+    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
+        images, labels = batch  # (batch_per_worker, 3, side, side) float32, (batch_per_worker,) int64
+        with autocast(ranks.device, trial.precision):
+            return F.cross_entropy(model(images), labels, label_smoothing=smoothing)
+
+    data = image_data(trial, ranks, lambda batch: laid_out(renormalised(batch), side, layout, dtype))
+    layers = chain_of(model)
+    return Workload(
+        model=model.to(ranks.device).to(memory_format=layout),
+        loss=loss,
+        optimizer=lambda parameters: torch.optim.Adam(parameters, lr=rate),
+        batches=data.feed,
+        samples_per_step=trial.batch_per_worker,
+        steps_per_epoch=data.steps_per_epoch,
+        data_source=data.source,
+        held_out=data.held_out,
+        blocks=blocks(model),
+        scales_rate=False,
+        chain=partial(chain, label_smoothing=smoothing) if layers else None,
+        weights=begun,
+        notes=[*on_this_gpu(ranks.device), *weights.notes(begun)],
+    )
+
+
+def network(name: str, image_size: int | None = None) -> tuple[nn.Module, int]:
+    """(an untrained model with 10 classes, the side of its images in pixels). Raises SystemExit."""
+    import timm  # seconds: only for its own models
+
+    if not name.startswith(TIMM):
+        from timm.models.vision_transformer import VisionTransformer
+
+        side = image_size or TINY["img_size"]
+        if side % TINY["patch_size"]:
+            raise SystemExit(f"--model {name}: image size {side}: it must be a multiple of {TINY['patch_size']}")
+        return VisionTransformer(**{**TINY, "img_size": side}, num_classes=cifar10.CLASSES), side
+    asked = name.removeprefix(TIMM)
+    try:
+        about = timm.get_pretrained_cfg(asked) or timm.get_pretrained_cfg(asked.partition(".")[0])
+        own: int = about.input_size[-1] if about else 224
+        side = image_size or own
+        fixed = {"img_size": side} if about and about.fixed_input_size and side != own else {}
+        model = timm.create_model(asked, pretrained=False, num_classes=cifar10.CLASSES, **fixed)
+        takes(model, side)
+    except (RuntimeError, TypeError, ValueError, AssertionError) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise SystemExit(f"--model {name}{f' --image-size {image_size}' if image_size else ''}: {why}") from error
+    return model, side
+
+
+def takes(model: nn.Module, side: int) -> None:
+    """Raises ValueError, or what the model raises, where it makes no row of logits of an image of this side."""
+    model.eval()
+    with torch.no_grad(), torch.random.fork_rng():
+        logits = model(torch.zeros(1, 3, side, side, device=next(model.parameters()).device))
+    model.train()
+    if not isinstance(logits, torch.Tensor) or logits.shape != (1, cifar10.CLASSES):
+        raise ValueError("it is no classifier: of an image it makes something else than a row of logits")
+
+
+class Renormalised:
+    """Images without CIFAR-10's usual mean and deviation -> the same without those that a model wants."""
+
+    def __init__(self, mean: Any, std: Any, device: torch.device) -> None:
+        ours, theirs = ((torch.tensor(m), torch.tensor(s)) for m, s in ((cifar10.MEAN, cifar10.STD), (mean, std)))
+        self.scale, self.shift = (
+            value.view(1, 3, 1, 1).to(device) for value in (ours[1] / theirs[1], (ours[0] - theirs[0]) / theirs[1])
+        )
+
+    def __call__(self, batch: Batch) -> Batch:
+        images, labels = batch
+        return torch.addcmul(self.shift, images, self.scale), labels
+
+
+def blocks(model: nn.Module) -> tuple[type[nn.Module], ...]:
+    """The kinds of layers that stand in a row in it, and have no such layer in them: timm names no others as blocks."""
+    rows = [module for module in model.modules() if isinstance(module, nn.Sequential | nn.ModuleList)]
+    layers = [layer for row in rows for layer in row if type(layer).__module__.startswith("timm.models.")]
+    kinds = {type(layer) for layer in layers if next(layer.parameters(), None) is not None}
+    holding = {type(layer) for layer in layers if kinds & {type(inner) for inner in [*layer.modules()][1:]}}
+    return tuple(sorted(kinds - holding, key=lambda kind: kind.__name__))
+
+
+def chain(model: nn.Module, label_smoothing: float = 0.0) -> Chain:
+    """Patches and positions, blocks, head."""
+    layers = chain_of(model)
+    assert layers
+    return Chain(
+        layers=layers,
+        inputs=lambda batch: batch[0],
+        target=lambda batch: batch[1],
+        loss=partial(F.cross_entropy, label_smoothing=label_smoothing),
+    )

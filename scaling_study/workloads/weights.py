@@ -1,0 +1,155 @@
+"""Weights that a model begins with, from a file: never from a network.                                     [torch]
+
+    weights: vit_base_patch32_224.safetensors     DATA_ROOT/weights/vit_base_patch32_224.safetensors
+    weights: /some/where/best.pt                  that file, of torch.save: a state_dict, or one under "state_dict"
+
+    python -m scaling_study.workloads.weights vit_base_patch32_224      fetches timm's and puts them there
+
+A file of another model is refused with the first key that differs. Only the classifier may have another number of
+classes: then it stays random, and the record says so. Reading runs no code of the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import pickle
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from scaling_study.models import timm_names
+from scaling_study.settings import data_root
+
+NESTED = ("state_dict", "model")  # keys under which others keep the weights beside what else they keep
+Weights = dict[str, torch.Tensor]
+
+
+def path_of(name: str) -> Path:
+    """Where a file of weights is looked for: below DATA_ROOT/weights, or at its whole path."""
+    path = Path(name).expanduser()
+    return path if path.is_absolute() else data_root() / "weights" / path
+
+
+def load(model: nn.Module, file: str, classifier: str | tuple[str, ...], name: str) -> dict[str, Any]:
+    """Put a file's weights into a model whose last layers are `classifier`; what the record says of it.
+
+    {"file": as it was asked for, "sha256": of its bytes, "classifier": "of the file" or why it is a new one}. Raises
+    SystemExit where the file is not there, is none of weights, or is of another model than `name`.
+    """
+    path = path_of(file)
+    if not path.is_file():
+        raise SystemExit(
+            f"--weights {file}: there is no {path}; python -m scaling_study.workloads.weights NAME fetches timm's"
+        )
+    theirs, ours = read(path, file), model.state_dict()
+    last = (classifier,) if isinstance(classifier, str) else tuple(classifier)
+    heads = [key for key in ours if key.startswith(tuple(f"{layer}." for layer in last))]
+    unlike = {key: difference(ours, theirs, key) for key in heads if difference(ours, theirs, key)}
+    kept = {key: value for key, value in theirs.items() if not (unlike and key in heads)}
+    for key in [*(key for key in ours if not (unlike and key in heads)), *(key for key in kept if key not in ours)]:
+        if why := difference(ours, kept, key):
+            raise SystemExit(f"--weights {file} is of another model than {name}: {why}")
+    model.load_state_dict(kept, strict=not unlike)
+    state = f"new: {next(iter(unlike.values()))}" if unlike else "of the file"
+    return {"file": file, "sha256": digest(path), "classifier": state}
+
+
+def difference(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor], key: str) -> str:
+    """What is unlike about a key of two state_dicts; empty where nothing is."""
+    if key not in theirs:
+        return f"it has no {key}"
+    if key not in ours:
+        return f"it has {key}, which the model does not have"
+    shapes = tuple(theirs[key].shape), tuple(ours[key].shape)
+    return "" if shapes[0] == shapes[1] else f"its {key} is {shapes[0]}, not {shapes[1]}"
+
+
+def read(path: Path, name: str) -> Weights:
+    """Tensors by key. Raises SystemExit with one line."""
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        held: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        raise SystemExit(f"--weights {name} cannot be read as weights: {_first_line(error)}") from error
+    except Exception as error:  # safetensors' own kind has no other base
+        if type(error).__name__ != "SafetensorError":
+            raise
+        raise SystemExit(f"--weights {name} cannot be read as weights: {_first_line(error)}") from error
+    for key in NESTED:
+        if isinstance(held, dict) and isinstance(held.get(key), dict):
+            held = held[key]
+    if not isinstance(held, dict) or not all(isinstance(value, torch.Tensor) for value in held.values()) or not held:
+        raise SystemExit(f"--weights {name} holds no state_dict: a mapping of names to tensors is wanted")
+    return held
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def notes(begun: Mapping[str, Any]) -> Iterator[str]:
+    """What a reader must know of the weights that a model began with."""
+    if begun:
+        new = "" if begun["classifier"] == "of the file" else f"; its classifier is {begun['classifier']}"
+        yield f"began with the weights of {begun['file']} (SHA-256 {begun['sha256'][:12]}...){new}"
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Fetch a model's published weights, once, where there is a network. Raises SystemExit."""
+    parser = argparse.ArgumentParser(
+        prog="python -m scaling_study.workloads.weights", description="Fetch timm's weights of a model, for trials."
+    )
+    parser.add_argument("name", metavar="NAME", help="as timm has it: vit_base_patch32_224")
+    name: str = parser.parse_args(argv).name
+    if not (known := timm_names()):
+        raise SystemExit("timm is not installed: pip install 'scaling-study[timm]'")
+    if name.partition(".")[0] not in known:
+        raise SystemExit(f"the installed timm has no model {name!r}")
+    path = path_of(f"{name}.safetensors")
+    if not path.exists():
+        fetch(name, path)
+    print(f"{path}: SHA-256 {digest(path)}\nIn a study: {{model: 'timm:{name}', weights: {path.name}}}")
+
+
+def fetch(name: str, path: Path) -> None:
+    """Let timm fetch them, and keep them at `path`. Raises SystemExit with where to put the file by hand."""
+    import timm
+    from safetensors.torch import save_file
+
+    print(f"Fetching {name}; without a network this fails within a minute", flush=True)
+    try:
+        model = timm.create_model(name, pretrained=True)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise SystemExit(
+            f"{name} could not be fetched ({_first_line(error)}). Where there is a network, fetch it there, or take "
+            f"model.safetensors of timm/{_hub_name(name)} from the Hugging Face hub, and put it at {path}"
+        ) from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_suffix(f".{os.getpid()}.tmp")
+    save_file({key: value.contiguous() for key, value in model.state_dict().items()}, half)
+    half.replace(path)
+
+
+def _hub_name(name: str) -> str:
+    import timm
+
+    about = timm.get_pretrained_cfg(name)
+    return name if "." in name or not about or not about.tag else f"{name}.{about.tag}"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+if __name__ == "__main__":
+    main()
