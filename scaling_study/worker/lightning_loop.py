@@ -204,6 +204,21 @@ class Validation:
         return evaluate.batches(self.loop.held_out, "validation", self.loop.ranks)
 
 
+class Placed(LightningEnvironment):
+    """Who this rank is, as it has joined: Lightning asks for NODE_RANK, which only some launchers set."""
+
+    def __init__(self, ranks: Ranks, workers_of_a_host: int) -> None:
+        super().__init__()
+        self.host = ranks.rank // workers_of_a_host
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        return True
+
+    def node_rank(self) -> int:
+        return self.host
+
+
 def loggers(folder: Path, trial: Trial) -> list[Logger]:
     """Lightning's, beside the one that it has by default."""
     made: list[Logger] = [CSVLogger(folder, "lightning")]
@@ -227,7 +242,7 @@ def build(
         stopping = [EarlyStopping(**best, patience=recipe.patience, check_on_train_epoch_end=False)] if best else []
         saved = [Saved(loop.folder, follower, best)] if loop.folder else []
         trainer = Trainer(
-            **where, strategy=strategy, plugins=[LightningEnvironment()],
+            **where, strategy=strategy, plugins=[Placed(ranks, where["devices"])],
             max_steps=recipe.steps or -1, max_epochs=-1, accumulate_grad_batches=trial.accumulation,
             val_check_interval=recipe.evaluate_every * trial.accumulation, check_val_every_n_epoch=None,
             gradient_clip_val=trial.train_clip_norm, num_sanity_val_steps=0,

@@ -97,6 +97,10 @@ def network(name: str, image_size: int | None = None) -> tuple[nn.Module, int]:
 
 def takes(model: nn.Module, side: int) -> None:
     """Raises ValueError, or what the model raises, where it makes no row of logits of an image of this side."""
+    patch = getattr(getattr(model, "patch_embed", None), "patch_size", 1)
+    patch = patch if isinstance(patch, int) else max(patch)
+    if side % patch:  # timm would leave the rest of the image unseen
+        raise ValueError(f"image size {side}: it must be a multiple of {patch}, the side of a patch")
     model.eval()
     with torch.no_grad(), torch.random.fork_rng():
         logits = model(torch.zeros(1, 3, side, side, device=next(model.parameters()).device))

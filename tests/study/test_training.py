@@ -141,7 +141,7 @@ def test_what_is_wrong_is_said_with_its_line(problems_of, train: str, problem: s
         ),
         (
             "model: resnet8, train: {loop: native}",
-            "loop=native: single has no training loop of its own; lightning_ddp, lightning_fsdp and deepspeed_zero have",
+            "loop=native: single has no training loop of its own; lightning_ddp, lightning_fsdp and deepspeed_zero",
         ),
         ("model: resnet8, train: {optimizer: adam}", "optimizer=adam needs a learning_rate: the default is another's"),
     ],

@@ -107,15 +107,15 @@ def test_it_ends_at_the_target_and_says_which_seconds_were_training(trained, fra
 
 
 def test_lightning_stops_early_tests_its_best_model_and_writes_its_own_logs(trained) -> None:
-    """Its EarlyStopping and ModelCheckpoint do what our loop does; one rate all along, at which it gets worse soon."""
-    worse = ["--train-patience", "1", "--train-target", "loss=0.01", "--train-clip-norm", "0.01"]
+    """Its EarlyStopping and ModelCheckpoint do what our loop does; at a rate at which it gets worse soon."""
+    worse = ["--train-patience", "1", "--learning-rate", "8"]
     (ours, _), (native, other) = (
         trained("lightning_ddp", "--precision", "fp64", *worse, *more) for more in ([], [*NATIVE, *TENSORBOARD])
     )
     assert ours.training["ended_by"] == native.training["ended_by"] == "patience"
     tested, test = native.training["evaluated"], ours.training["evaluated"]
     assert tested["step"] == test["step"] == ours.training["best_step"] < ours.training["steps"]
-    assert tested["loss"] == pytest.approx(test["loss"], rel=1e-9) and tested == other.training["evaluated"]
+    assert tested["loss"] == pytest.approx(test["loss"], rel=1e-6) and tested == other.training["evaluated"]
 
 
 def test_lightning_stops_when_its_time_is_over(trained) -> None:

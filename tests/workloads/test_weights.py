@@ -92,7 +92,7 @@ def test_what_is_no_file_of_weights_is_one_line(folder: Path) -> None:
         with pytest.raises(SystemExit, match=f"^--weights {name} cannot be read as weights: .+$"):
             loaded(name)
     torch.save([1, 2], folder / "list.pt")
-    with pytest.raises(SystemExit, match="--weights list.pt holds no state_dict"):
+    with pytest.raises(SystemExit, match=r"--weights list\.pt holds no state_dict"):
         loaded("list.pt")
 
 
