@@ -97,7 +97,7 @@ class Trial:
         None, "the library's own advice for speed, or settings that keep least in memory", choices=offered("tuned_for")
     )
     wrap: str | None = _key(
-        None, "units of a sharded model: blocks (also if left out), or none: one whole", choices=offered("wrap")
+        None, "units of a sharded model: blocks (as if left out), or none: one whole", choices=offered("wrap")
     )
     stage_cut: str | None = _key(
         None, "where the model is cut: even (by layers), time (measured), or layers a stage, like 9,5"

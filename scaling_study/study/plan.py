@@ -166,8 +166,9 @@ def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, fingerprin
         given.setdefault(key, RESOLVED[key])
     if workers == 1 and "buffers" in given:
         given["buffers"] = "local"  # there is nobody to synchronise with
-    if given.get("train_loop") == "ours":
-        del given["train_loop"]  # as if it were left out
+    for key, usual in (("train_loop", "ours"), ("wrap", "blocks")):
+        if given.get(key) == usual:
+            del given[key]  # as if it were left out
     given.setdefault("cores_per_worker", share)
     trial = Trial(framework=sweep.framework, window=sweep.window, machine=fingerprint, **given)
     return replace(trial, window=Window(), seed=seeds_of(trial, sweep)[0]) if trial.trained else trial

@@ -16,6 +16,7 @@ from scaling_study.machine import installed
 from scaling_study.parity import check
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
+from scaling_study.settings import CHECKOUT
 from scaling_study.study import gates
 from scaling_study.trial import Trial, Window
 
@@ -25,21 +26,6 @@ OUTSIDE = 1_114
 BLOCKS = PARAMETERS - OUTSIDE
 BUFFERS = 336 * 2 * 4 + 9 * 8  # of its BatchNorms: two statistics of 336 channels, nine counters
 QUICK = Window(1, 2, 0.0, None, 2)
-
-# Lightning's FSDP with its one check for a GPU stepped over: torch's own FSDP, which Lightning wraps, runs on a CPU if
-# it is told that it computes there. Not what anybody would measure; all that can be shown of the script here.
-ON_CPU = """
-import runpy, sys, torch
-from torch.distributed.fsdp import FullyShardedDataParallel
-from lightning.fabric import connector
-whole = FullyShardedDataParallel.__init__
-def on_cpu(self, *arguments, **settings):
-    whole(self, *arguments, **{**settings, "device_id": torch.device("cpu")})
-FullyShardedDataParallel.__init__ = on_cpu
-connector._Connector._check_strategy_and_fallback = lambda self: None
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
 
 
 def a_trial(framework: str, **keys: object) -> Trial:
@@ -51,11 +37,10 @@ def run(line: Command) -> subprocess.CompletedProcess[str]:
     return forked.run(line.argv, env={**line.env, "CUDA_VISIBLE_DEVICES": ""})
 
 
-def on_cpu(line: Command, folder: Path) -> Command:
+def on_cpu(line: Command) -> Command:
     """The same command with Lightning's check for a GPU stepped over."""
-    (folder / "on_cpu.py").write_text(ON_CPU)
     script = next(i for i, word in enumerate(line.argv) if word.endswith("lightning_fsdp.py"))
-    return Command((*line.argv[:script], str(folder / "on_cpu.py"), *line.argv[script:]), line.env)
+    return Command((*line.argv[:script], str(CHECKOUT / "tests/fsdp_on_cpu.py"), *line.argv[script:]), line.env)
 
 
 def ranks_of(line: Command, folder: Path) -> list[RankReport]:
@@ -117,7 +102,7 @@ def test_fsdp_is_refused_on_a_cpu_by_lightning_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("stage", "gathered"), [(3, 2 * BLOCKS + OUTSIDE), (2, PARAMETERS)])
 def test_fsdp_wraps_block_by_block_and_reduces_into_shards(tmp_path: Path, stage: int, gathered: int) -> None:
     trial = a_trial("lightning_fsdp", model="resnet8_groupnorm", zero_stage=stage, allreduce="bf16")
-    for rank in ranks_of(on_cpu(command(trial, tmp_path), tmp_path), tmp_path):
+    for rank in ranks_of(on_cpu(command(trial, tmp_path)), tmp_path):
         assert rank.communication_bytes == {"all_gather": 4 * gathered, "reduce_scatter": 2 * PARAMETERS}
         assert rank.backend["units"] == 4, "three blocks and what is left"
         assert [rank.memory[kind] for kind in ("parameters", "gradients", "optimizer")] == [2 * PARAMETERS] * 3
@@ -126,4 +111,4 @@ def test_fsdp_wraps_block_by_block_and_reduces_into_shards(tmp_path: Path, stage
 def test_fsdp_trains_what_one_process_would(tmp_path: Path) -> None:
     gate = next(gates.gates_of(a_trial("lightning_fsdp")))
     assert gate.precision == "fp32", "Lightning's FSDP has no fp64"
-    assert verdict(gate, on_cpu(command(gate, tmp_path), tmp_path), tmp_path) == "passed"
+    assert verdict(gate, on_cpu(command(gate, tmp_path)), tmp_path) == "passed"

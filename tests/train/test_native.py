@@ -27,6 +27,8 @@ LIGHTNING = ["--precision", "fp64", *CLIPPED, "--accumulation", "2"]
 ZERO = ["--zero-stage", "2"]
 NATIVE = ["--train-loop", "native"]
 TENSORBOARD = ["--train-log", "tensorboard"]
+EARLY = ["--train-patience", "1", "--learning-rate", "8"]  # it gets worse soon
+ON_CPU = str(CHECKOUT / "tests/fsdp_on_cpu.py")
 TWO = ["torchrun", "--nproc-per-node", "2"]
 
 
@@ -40,6 +42,7 @@ def trained(tmp_path_factory) -> Iterator[Callable[..., list[RankReport]]]:
         if name not in known:
             record = tmp_path_factory.mktemp("record")
             script = [str(CHECKOUT / FRAMEWORKS[framework].script), *RECIPE, *flags, "--record", str(record)]
+            script = [ON_CPU, *script] if framework == "lightning_fsdp" else script
             if kill:
                 done = forked.run([*TWO, str(CHECKOUT / "tests/train/dies.py"), f"steps:{kill}", *script])
                 assert done.returncode != 0 and list((record / "checkpoints").glob("step-*")), done.stderr[-3000:]
@@ -107,15 +110,27 @@ def test_it_ends_at_the_target_and_says_which_seconds_were_training(trained, fra
 
 
 def test_lightning_stops_early_tests_its_best_model_and_writes_its_own_logs(trained) -> None:
-    """Its EarlyStopping and ModelCheckpoint do what our loop does; at a rate at which it gets worse soon."""
-    worse = ["--train-patience", "1", "--learning-rate", "8"]
+    """Its EarlyStopping and ModelCheckpoint do what our loop does."""
     (ours, _), (native, other) = (
-        trained("lightning_ddp", "--precision", "fp64", *worse, *more) for more in ([], [*NATIVE, *TENSORBOARD])
+        trained("lightning_ddp", "--precision", "fp64", *EARLY, *more) for more in ([], [*NATIVE, *TENSORBOARD])
     )
     assert ours.training["ended_by"] == native.training["ended_by"] == "patience"
     tested, test = native.training["evaluated"], ours.training["evaluated"]
     assert tested["step"] == test["step"] == ours.training["best_step"] < ours.training["steps"]
     assert tested["loss"] == pytest.approx(test["loss"], rel=1e-6) and tested == other.training["evaluated"]
+
+
+def test_lightnings_sharded_models_train_in_its_own_loop_too(trained) -> None:
+    """FSDP in fp32, its checkpoint of the best model gathered and given back; DDP's is in fp64."""
+    (ddp, _), (native, other) = (
+        trained("lightning_ddp", "--precision", "fp64", *EARLY), trained("lightning_fsdp", *EARLY, *NATIVE)
+    )  # fmt: skip
+    assert column(native, "train_loss")[0] == pytest.approx(column(ddp, "train_loss")[0], rel=1e-5)
+    assert native.training["ended_by"] == "patience" and native.backend["units"] == 4
+    tested, test = native.training["evaluated"], ddp.training["evaluated"]
+    assert tested == other.training["evaluated"] and tested["step"] == test["step"]
+    assert tested["loss"] == pytest.approx(test["loss"], rel=1e-2)
+    assert native.memory["parameters"] * 2 == pytest.approx(ddp.memory["parameters"] / 2, rel=0.05)
 
 
 def test_lightning_stops_when_its_time_is_over(trained) -> None:
