@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.power import PowerMeter
@@ -18,7 +18,7 @@ from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 
 WATCHED = 6  # of this process' steps: by then each gathers and reduces as in every one, and noise.py has its timings
-Given, Made = ParamSpec("Given"), TypeVar("Made")
+Made = TypeVar("Made")
 
 
 class Resources:
@@ -44,10 +44,10 @@ class Resources:
         self.memory.stop()
         self.kinds, self.peak_bytes = self.memory.by_kind(), self.memory.peak_bytes()
 
-    def step(self, make: Callable[Given, Made], *given: Given.args, **named: Given.kwargs) -> Made:
+    def step(self, make: Callable[..., Made], *given: Any) -> Made:
         """Make a step, of which one is watched."""
         with self.watching():
-            return make(*given, **named)
+            return make(*given)
 
     def watching(self) -> AbstractContextManager[None]:
         """Enter it around each step."""

@@ -163,7 +163,7 @@ class Saved(ModelCheckpoint):
     `best`: what says which is the best, of which then that one is kept; empty: the last.
     """
 
-    def __init__(self, folder: Path, follower: Follower, best: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, follower: Follower, best: Mapping[str, Any]) -> None:
         super().__init__(folder / "checkpoints", save_on_train_epoch_end=False, **best)
         self.follower = follower
 
@@ -238,8 +238,9 @@ def build(
     def fit(loop: train.Loop) -> int:
         follower, recipe = Follower(loop, hook), loop.recipe
         mode = "max" if METRICS[recipe.metric][0] else "min"
-        best = {"monitor": f"validation_{recipe.metric}", "mode": mode} if recipe.patience else {}
-        stopping = [EarlyStopping(**best, patience=recipe.patience, check_on_train_epoch_end=False)] if best else []
+        best: dict[str, Any] = {"monitor": f"validation_{recipe.metric}", "mode": mode} if recipe.patience else {}
+        patience = {**best, "patience": recipe.patience, "check_on_train_epoch_end": False}
+        stopping = [EarlyStopping(**patience)] if best else []
         saved = [Saved(loop.folder, follower, best)] if loop.folder else []
         trainer = Trainer(
             **where, strategy=strategy, plugins=[Placed(ranks, where["devices"])],

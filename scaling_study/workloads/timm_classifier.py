@@ -31,7 +31,7 @@ from scaling_study.workloads.vit_layers import chain_of
 from scaling_study.workloads.workload import Workload, autocast
 
 LEARNING_RATE = 1e-3  # not x workers
-TINY = {"img_size": 32, "patch_size": 8, "embed_dim": 96, "depth": 2, "num_heads": 3}
+TINY: dict[str, Any] = {"img_size": 32, "patch_size": 8, "embed_dim": 96, "depth": 2, "num_heads": 3}
 OF_VITS = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "classifier": "head"}
 
 
@@ -86,7 +86,7 @@ def network(name: str, image_size: int | None = None) -> tuple[nn.Module, int]:
         about = timm.get_pretrained_cfg(asked) or timm.get_pretrained_cfg(asked.partition(".")[0])
         own: int = about.input_size[-1] if about else 224
         side = image_size or own
-        fixed = {"img_size": side} if about and about.fixed_input_size and side != own else {}
+        fixed: dict[str, Any] = {"img_size": side} if about and about.fixed_input_size and side != own else {}
         model = timm.create_model(asked, pretrained=False, num_classes=cifar10.CLASSES, **fixed)
         takes(model, side)
     except (RuntimeError, TypeError, ValueError, AssertionError) as error:
