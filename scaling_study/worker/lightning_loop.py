@@ -23,7 +23,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import FSDPStrategy, Strategy
-from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
@@ -230,6 +230,14 @@ def loggers(folder: Path, trial: Trial) -> list[Logger]:
     return made
 
 
+def gathered(model: torch.nn.Module | None) -> dict[str, torch.Tensor]:
+    """The whole weights of a sharded Module by the names of the plain model, on rank 0's host. Called by all ranks."""
+    assert model is not None
+    on_host = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    whole: dict[str, Any] = get_model_state_dict(model, options=on_host)
+    return {name.removeprefix("model."): tensor for name, tensor in whole.items()}
+
+
 def build(
     trial: Trial, ranks: Ranks, workload: Workload, where: Mapping[str, Any], strategy: Strategy, hook: Any = None
 ) -> Training:
@@ -251,6 +259,8 @@ def build(
             logger=loggers(loop.folder, trial) if loop.folder else False,
         )  # fmt: skip
         module = Module(loop)
+        if isinstance(strategy, FSDPStrategy):
+            loop.training.weights = lambda: gathered(trainer.model)
         trainer.fit(module, Epoch(workload, follower), Validation(loop) if loop.validates else None)
         for logger in trainer.loggers if ranks.rank == 0 else ():
             if isinstance(logger, WandbLogger):
