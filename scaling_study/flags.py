@@ -11,11 +11,6 @@ from typing import Any
 from scaling_study.frameworks import Framework
 
 
-def key(default: Any, help: str, **limits: Any) -> Any:
-    """A field: its default, what --help says of it, and its limits (`choices`, `minimum`, `above`, `below`)."""
-    return field(default=default, metadata={"help": help, **limits})
-
-
 def flag(name: str) -> str:
     """`batch_per_worker` -> `--batch-per-worker`."""
     return "--" + name.replace("_", "-")

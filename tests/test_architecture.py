@@ -42,7 +42,6 @@ ROOMS = {
         "flags",
         "window",
         "targets",
-        "window",
     },
     "processes": {"processes"},
     "hosts": {"hosts"},
