@@ -82,7 +82,7 @@ def _of_evaluation(given: Mapping[str, Any], model_name: str, model: Model) -> I
     if why := no_share(model_name, model, given.get("train_validation")):
         yield "train_validation", why
         return
-    for key in ("train_target", "train_patience", "train_evaluate_every", "train_keep"):
+    for key in ("train_target", "train_patience", "train_keep"):  # evaluate_every logs the training loss all the same
         if key in given and given.get("train_validation") == 0:
             yield key, f"{key.removeprefix('train_')} needs validation data: validation=0 holds none out"
 

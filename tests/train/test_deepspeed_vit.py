@@ -108,4 +108,5 @@ def test_the_best_model_is_evaluated_from_its_folder_alone(trained: Trained, dat
     tested = report.training["evaluated"]
     first, second = done.stdout.splitlines()
     assert f"best after step {tested['step']} (epoch {tested['step'] / 11:.2f}), accuracy" in first
-    assert second == f"test set, {TEST} samples: accuracy {tested['accuracy']:.4f}, loss {tested['loss']:.4f}"
+    figures = ", ".join(f"{name} {tested[name]:.4f}" for name in ("accuracy", "accuracy_top5", "loss"))
+    assert second == f"test set, {TEST} samples: {figures}"
