@@ -70,6 +70,8 @@ class Batches:
                 self.meet_damaged(under_way, error)
                 coming = itertools.chain(list(under_way), coming)
                 under_way.clear()
+            finally:  # by its own finaliser, and now: where a forked process collects the garbage, it waits for ever
+                pipeline.__del__()
 
     def inputs(self, batch: Drawn) -> Fed:
         """What a batch is made from: names or pixels, and what augmentation draws."""

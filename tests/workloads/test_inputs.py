@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 from collections import Counter
@@ -32,6 +33,13 @@ SAMPLES, SIDE, BATCH = 61, 32, 6
 CPU = torch.device("cpu")
 needs_dali = pytest.mark.skipif(not any(map(installed, DALI)), reason="needs DALI: pip install '.[dali]'")
 LIBRARIES = [pytest.param("dali", marks=needs_dali), "torchvision"]
+
+
+@pytest.fixture(autouse=True)
+def no_pipeline_is_left() -> Iterator[None]:
+    """A pipeline of DALI that a loader's process inherits as garbage keeps it for ever."""
+    yield
+    gc.collect()
 
 
 # --- a library that draws ahead ---
