@@ -69,7 +69,7 @@ _VIT = Model(
     gate={"model": "vit_small_dataset_tiny"}, metrics=_CLASSES,
 )  # fmt: skip
 _TIMM = Model(
-    "scaling_study.workloads.timm_classifier", "cifar10", ("timm", "torchvision"), IMAGE_KEYS,
+    "scaling_study.workloads.timm_classifier", "cifar10", ("timm", "torchvision"), IMAGE_KEYS + INPUT_KEYS,
     gate={"model": "timm_vit_tiny"}, metrics=_CLASSES, extra="timm", loads_weights=True,
 )  # fmt: skip
 
