@@ -18,7 +18,7 @@ from benchmarks.__main__ import NAMES, main
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import MET, MISSED, NO_BAR, NO_CLAIM, NOT_RESOLVED, Bar, Finding
 from scaling_study import datasets
-from scaling_study.machine import Machine
+from scaling_study.machine import DALI, Machine, installed
 from scaling_study.settings import CHECKOUT
 from scaling_study.stats.intervals import Interval
 from scaling_study.study import plan, study
@@ -192,6 +192,9 @@ def test_every_benchmark_runs_in_its_smallest_form(name, tmp_path):
     done = subprocess.run(argv, cwd=CHECKOUT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     saved = json.loads((Path(tmp_path) / f"{name}.json").read_text())
-    assert {f["verdict"] for f in saved["findings"]} == {NO_CLAIM}
-    assert all(f["figure"]["mean"] > 0 or "driver" in name for f in saved["findings"])
+    without_dali = name == "input_path" and not any(map(installed, DALI))
+    absent = {f"not run: {DALI[0]} is not installed"} if without_dali else set()
+    assert {f["verdict"] for f in saved["findings"]} == {NO_CLAIM} | absent
+    run = [f for f in saved["findings"] if f["verdict"] == NO_CLAIM]
+    assert all(f["figure"]["mean"] > 0 or "driver" in name for f in run)
     assert name in (tmp_path / "README.md").read_text()

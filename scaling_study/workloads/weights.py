@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import pickle
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -71,17 +70,15 @@ def difference(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tens
 
 def read(path: Path, name: str) -> Weights:
     """Tensors by key. Raises SystemExit with one line."""
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
+    from safetensors.torch import load_file
 
-            return load_file(path)
-        held: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
-        raise SystemExit(f"--weights {name} cannot be read as weights: {_first_line(error)}") from error
-    except Exception as error:  # safetensors' own kind has no other base
-        if type(error).__name__ != "SafetensorError":
-            raise
+    try:
+        held: Any = (
+            load_file(path)
+            if path.suffix == ".safetensors"
+            else torch.load(path, map_location="cpu", weights_only=True)
+        )
+    except Exception as error:  # of a damaged file pickle and safetensors raise kinds of their own, with no other base
         raise SystemExit(f"--weights {name} cannot be read as weights: {_first_line(error)}") from error
     for key in NESTED:
         if isinstance(held, dict) and isinstance(held.get(key), dict):

@@ -130,7 +130,8 @@ def tried(examined: Examined, *asked: str | None) -> tuple[Trial, Sequence[RankR
     (trial,) = (
         trial
         for trial in doctor.cases(this_machine())
-        if (trial.framework, trial.launcher) == (framework, launcher) and controller in (None, trial.controller)
+        if (trial.framework, trial.launcher, trial.input) == (framework, launcher, None)
+        and controller in (None, trial.controller)
     )
     if absent := [name for name in missing.needed(trial) if not installed(name)]:
         pytest.skip(f"{absent[0]} is not installed")
