@@ -44,7 +44,8 @@ def listing(results: Results) -> Listing | None:
     ours = results.configurations[results.configurations.configuration.isin(rows.configuration)]
     lines = (
         *comparability.sentences(ours),
-        "Means over the seeds [95 %]. Seconds: of training steps alone; samples a second: all samples over them.",
+        "Means over the seeds [95 %], of seconds geometric. Seconds: of training steps alone; samples a second: all "
+        "samples over them.",
         "Cores busy: CPU time of all workers over the seconds of training, evaluation, checkpoints and logs"
         + (", as is the use of GPUs, in per cent." if on_gpus else "."),
         "Memory: of the worker that has most; on a GPU the allocator's peak, on a CPU the sum of tensors of all kinds.",

@@ -33,7 +33,8 @@ COLUMNS = (
 
 def table(results: Results) -> pd.DataFrame:
     """COLUMNS. Seconds are of training alone. A mean to target is geometric, over all seeds: where some were stopped
-    before, they count as larger (statistics/censored.py). Test metrics are arithmetic means of all seeds.
+    before, they count as larger (statistics/censored.py). Test metrics are arithmetic means of all seeds,
+    seconds of whole trainings geometric ones.
 
     `soonest`, `cheapest`: a verdict of ties.py among those of its model and target. The cheapest has the least money
     where every one of these has a price, else the fewest worker-hours.
@@ -99,11 +100,13 @@ def _of(ours: pd.DataFrame, row: Any, price: float | None, least_spread: float) 
         hours = None if seconds is None else seconds * int(row["workers"]) / 3600
         result[f"worker_hours_to_target{bound}"] = hours
         result[f"money_to_target{bound}"] = None if hours is None or price is None else hours * price
-    for name in (*(f"test_{metric}" for metric in METRICS), "train_seconds"):
+    for name in (f"test_{metric}" for metric in METRICS):
         values = ours[name].dropna().to_numpy(float)
         if len(values) and np.isfinite(values).all():
             interval = between_repeats(values.tolist())
             result |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
+    whole = censored_mean(ours.train_seconds.to_list(), ())
+    result |= {"train_seconds": whole.mean, "train_seconds_low": whole.low, "train_seconds_high": whole.high}
     for name in ("steps", "best_step", "cores_busy", "gpu_utilization_percent", "peak_memory_bytes"):
         result[name] = float(ours[name].mean()) if ours[name].notna().any() else None
     return result
