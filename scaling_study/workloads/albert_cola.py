@@ -26,7 +26,7 @@ from scaling_study.trial import Trial
 from scaling_study.workloads import cola, cola_development
 from scaling_study.workloads.albert_chain import as_attention_takes_it, chain
 from scaling_study.workloads.feed import Batch, Feed
-from scaling_study.workloads.held_out import HeldOut
+from scaling_study.workloads.held_out import HeldOut, to_train_on
 from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
 from scaling_study.workloads.trained_sentences import Logits, trained_sentences
 from scaling_study.workloads.workload import Workload, autocast
@@ -162,12 +162,7 @@ def noted(sentences: cola.Sentences, width: int) -> list[str]:
 
 def _trained(trial: Trial, ranks: Ranks, width: int, logits: Logits) -> SentenceData:
     """Raises SystemExit where there is no real data: synthetic data has no result to train to."""
-    try:
-        if trial.data == "synthetic":
-            raise NoData("there is no result to train to on synthetic data")
-        train, test = cola.sentences(), cola_development.sentences()
-    except NoData as error:
-        raise SystemExit(f"--data {trial.data}: {error}") from error
+    train, test = to_train_on(trial, lambda: (cola.sentences(), cola_development.sentences()))
     data = trained_sentences(train, test, width, logits, trial, ranks)
     left_out = f"{data.left_out} of CoLA's training sentences are left out: they are validation or test sentences too"
     notes = [*noted(train, width), *([left_out] if data.left_out else [])]

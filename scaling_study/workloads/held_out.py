@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import nn
 
+from scaling_study.datasets import NoData
+from scaling_study.trial import Trial
 from scaling_study.workloads.feed import Batch
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
+T = TypeVar("T")
 Metrics = Mapping[str, "Metric"]  # by the names of targets.py
 
 
@@ -30,3 +33,13 @@ class HeldOut:
     batch: int = 256  # samples of a rank that are evaluated at once
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # split -> set it was published in -> size
     in_both: Mapping[str, int] = field(default_factory=dict)  # "train/validation" -> samples that are in both
+
+
+def to_train_on(trial: Trial, read: Callable[[], T]) -> T:
+    """Real data, by what reads it. Raises SystemExit where there is none: synthetic data has no result to train to."""
+    try:
+        if trial.data == "synthetic":
+            raise NoData("there is no result to train to on synthetic data")
+        return read()
+    except NoData as error:
+        raise SystemExit(f"--data {trial.data}: {error}") from error

@@ -24,7 +24,7 @@ from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, inputs, tree_data
 from scaling_study.workloads.chain import Chain
 from scaling_study.workloads.feed import Batch, Feed
-from scaling_study.workloads.held_out import HeldOut
+from scaling_study.workloads.held_out import HeldOut, to_train_on
 from scaling_study.workloads.reading import Reading, Samples
 from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
 from scaling_study.workloads.trained_images import trained_images
@@ -168,12 +168,7 @@ def shaped_split(held_out: HeldOut, shaped: Callable[[Batch], Batch]) -> HeldOut
 
 def _trained(trial: Trial, ranks: Ranks, shaped: Callable[[Batch], Batch]) -> ImageData:
     """Raises SystemExit where there is no real data: synthetic data has no result to train to."""
-    try:
-        if trial.data == "synthetic":
-            raise NoData("there is no result to train to on synthetic data")
-        train, test = cifar10.images_and_labels(), cifar10.images_and_labels(train=False)
-    except NoData as error:
-        raise SystemExit(f"--data {trial.data}: {error}") from error
+    train, test = to_train_on(trial, lambda: (cifar10.images_and_labels(), cifar10.images_and_labels(train=False)))
     data = trained_images(train, test, cifar10.normalising(ranks.device), trial, ranks)
     held_out = shaped_split(data.held_out, shaped)
     return ImageData(shaped_feed(data.feed, shaped), "cifar10", data.steps_per_epoch, held_out)

@@ -14,7 +14,7 @@ from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import wikitext2
 from scaling_study.workloads.feed import Batch, Feed
-from scaling_study.workloads.held_out import HeldOut
+from scaling_study.workloads.held_out import HeldOut, to_train_on
 from scaling_study.workloads.trained_text import held_out_text
 
 
@@ -59,12 +59,7 @@ def text_feed(trial: Trial, ranks: Ranks, length: int, corpus: Corpus) -> Text:
 
 
 def _trained(trial: Trial, ranks: Ranks, length: int, corpus: Corpus) -> Text:
-    try:
-        if trial.data == "synthetic":
-            raise NoData("there is no result to train to on synthetic data")
-        ids, held_out = corpus.tokens(), corpus.held_out()
-    except NoData as error:
-        raise SystemExit(f"--data {trial.data}: {error}") from error
+    ids, held_out = to_train_on(trial, lambda: (corpus.tokens(), corpus.held_out()))
     batches = wikitext2.feed(ids, ranks, trial.batch_per_worker, length)
     return Text(batches, corpus.name, len(ids), held_out_text(ids, held_out, length, trial, ranks))
 
