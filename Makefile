@@ -1,6 +1,6 @@
 # make sweep   set up what is missing, then run the default study       (STUDY=other.yaml, ARGS="--small --dry-run")
 # make test    set up what is missing, then run every test              (ARGS="-k horovod")
-# also: test-quick, test-floor, test-anywhere, test-faults, test-cluster, test-export, test-statistics, coverage, lint, bench, doctor, setup, clean  (PYTHON=python3.12 chooses the interpreter)
+# also: test-quick, test-floor, test-anywhere, test-faults, test-cluster, test-export, test-dali, test-statistics, coverage, lint, bench, doctor, setup, clean  (PYTHON=python3.12 chooses the interpreter)
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 RUN = PATH="$(abspath $(VENV))/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test test-quick test-floor test-anywhere test-faults test-cluster test-export test-statistics coverage lint bench doctor clean
+.PHONY: help setup sweep test test-quick test-floor test-anywhere test-faults test-cluster test-export test-dali test-statistics coverage lint bench doctor clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -3
@@ -72,6 +72,11 @@ test-faults: setup
 # More than one host, and a Slurm, made of namespaces (docs/clusters.md): root, iproute2, openssh-server, slurm-wlm.
 test-cluster: setup
 	$(RUN) python -m pytest tests/cluster "tests/test_benchmarks.py::test_every_benchmark_runs_in_its_smallest_form[links]" $(ARGS)
+
+# The inputs of images with NVIDIA's DALI, 640 MB that are installed into the environment for it.
+test-dali: setup
+	$(RUN) python -m pip install --quiet --no-build-isolation --constraint constraints.txt --editable '.[dali]'
+	$(RUN) python -m pytest tests/workloads/test_inputs.py $(ARGS)
 
 # Read back by TensorBoard, MLflow and W&B themselves, which are installed into the environment for it.
 test-export: setup
