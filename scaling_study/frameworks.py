@@ -86,6 +86,9 @@ DEEPSPEED_HAS_NO_FP64 = (
     "DeepSpeed 0.19.8 has no fp64: stage 0 refuses it (attempting to reduce an unsupported grad type: torch.float64), "
     "the others silently round it to fp32"
 )
+SENT_BETWEEN_STAGES = {
+    "channels_last": "stages send images to each other, and only contiguous tensors are sent: memory_format=contiguous"
+}
 FAIRSCALE_PIPE_HAS_NO_EXTRAS = (
     "fairscale.nn.Pipe hands one value from layer to layer; ALBERT's layers all read the mask of padding too"
 )
@@ -228,6 +231,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
             "virtual_stages": (),
             "replicas": (),
         },
+        refusals={"memory_format": SENT_BETWEEN_STAGES},
         cuts_model=True,
         communicates_in=("optimizer",),  # the norm of all gradients, where a model is clipped
     ),
@@ -250,6 +254,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("torchrun", "srun"),
         needs=("torch",),
         axes={**PIPELINE_AXES, "allreduce": ("none",)},
+        refusals={"memory_format": SENT_BETWEEN_STAGES},
         cuts_model=True,
         communicates_in=("optimizer",),
     ),

@@ -264,6 +264,16 @@ def test_what_only_this_machine_or_framework_lacks_is_a_reason_and_no_error(
     assert [p.unsupported for p in plan_of(text, machine(gpus=gpus)).configurations] == [reason]
 
 
+@pytest.mark.parametrize("framework", ["torch_pipeline", "naive_model_parallel"])
+def test_stages_that_send_images_on_have_them_contiguous(plan_of: Callable[..., Plan], framework: str) -> None:
+    made = plan_of(
+        f"study: a\nsweeps:\n  - framework: {framework}\n    model: resnet8\n    workers: 2\n"
+        "    matrix: {memory_format: [contiguous, channels_last]}\n"
+    )
+    refused = "stages send images to each other, and only contiguous tensors are sent: memory_format=contiguous"
+    assert [p.unsupported for p in made.configurations] == ["", refused]
+
+
 def test_bf16_with_one_worker_is_no_reduction_and_so_supported(plan_of: Callable[..., Plan]) -> None:
     made = plan_of(f"{HOROVOD}allreduce: [bf16], workers: [1]}}\n")
     assert (rows(made), unsupported(made)) == ([("horovod", "resnet8", 32, "none", 1)], {})
