@@ -15,8 +15,11 @@ from scaling_study.workloads import Workload
 Schedule = Callable[[Optimizer], Any]
 
 
-def schedule(trial: Trial, workload: Workload, one_cycle: Callable[..., Any] | None = None) -> Schedule | None:
-    """Makes the scheduler of an optimiser, at the rates that our loop sets itself; None where it does.
+def schedule(
+    trial: Trial, workload: Workload, one_cycle: Callable[..., Any] | None = None, steps: int = 0
+) -> Schedule | None:
+    """Makes the scheduler of an optimiser that has made `steps`, at the rates that our loop sets itself; None where it
+    does.
 
     Torch's, or DeepSpeed's own `one_cycle` where that is the recipe's: without the betas that it would move too.
     """
@@ -24,7 +27,7 @@ def schedule(trial: Trial, workload: Workload, one_cycle: Callable[..., Any] | N
         return None
     recipe = Recipe.of(trial, workload.steps_per_epoch, "")
     if one_cycle is None or recipe.schedule != "triangular":
-        return lambda optimizer: LambdaLR(optimizer, recipe.rate)
+        return lambda optimizer: LambdaLR(optimizer, recipe.rate, last_epoch=steps - 1)
 
     def own(optimizer: Optimizer) -> Any:
         (group,) = optimizer.param_groups

@@ -22,6 +22,7 @@ class Progress:
     resumed: int = 0
     lost_steps: int = 0  # made since a checkpoint that was gone on from
     noise: dict[str, Any] = field(default_factory=dict)  # of gradients (noise.py)
+    best_file: str = ""  # of a library that keeps its best model itself
     data_seconds: float = 0.0  # of the training's, until the host had its batches
     data_seconds_logged: float = 0.0  # of those, up to the last row
 
@@ -34,6 +35,24 @@ class Progress:
             "step_seconds": (self.seconds["train"] - last["seconds"]) / steps,
             "step_data_seconds": waited / steps if self.data_seconds else None,
         }
+
+
+class Intervals:
+    """Seconds of a loop that is not ours: from one mark to the next, less what our loop counted itself meanwhile."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.since, self.counted = progress, math.nan, 0.0
+
+    def begin(self, at: float) -> None:
+        """`at`: seconds of any clock that does not jump."""
+        self.since, self.counted = at, sum(self.progress.seconds.values())
+
+    def end(self, what: str, at: float) -> None:
+        """Count what passed since the mark before as seconds of `what`; before the first mark nothing is counted."""
+        if not math.isnan(self.since):
+            apart = sum(self.progress.seconds.values()) - self.counted
+            self.progress.seconds[what] += at - self.since - apart
+        self.begin(at)
 
 
 def finite(value: float) -> float | None:

@@ -6,202 +6,36 @@
 The Trainer is as its users have it by default: progress bar, a logger (CSV) of each 50th step, a checkpoint after each
 validation of which the last is kept. With patience its EarlyStopping stops, and its ModelCheckpoint keeps the best
 model, which is the one that is tested; TensorBoard and W&B are its own loggers. But for the check of validation before
-the first step, and the data: batches and splits are the workload's, or it would be another training. It does not go on
-from a checkpoint.
+the first step, and the data: batches and splits are the workload's, or it would be another training.
+
+What was killed goes on from our loop's checkpoint (lightning_callbacks.py); FSDP's begins anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import FSDPStrategy, Strategy
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.nn.parallel import DistributedDataParallel
 
 from scaling_study import train
 from scaling_study.measure import Phase, Training, Wire
-from scaling_study.measure.phases import now
-from scaling_study.measure.stopwatch import Stopwatch
-from scaling_study.measure.training import share_buffers
 from scaling_study.ranks import Ranks
 from scaling_study.targets import METRICS, logs
-from scaling_study.train import evaluate
 from scaling_study.train.log import wandb_settings
 from scaling_study.train.loop import ON, PATIENCE
 from scaling_study.trial import Trial
+from scaling_study.worker.lightning_callbacks import Follower, Saved
+from scaling_study.worker.lightning_module import Epoch, Module, Validation
 from scaling_study.workloads import Batch, Workload
-
-
-class Module(LightningModule):
-    """What a user of Lightning writes: a step, a validation step, an optimiser with its schedule."""
-
-    def __init__(self, loop: train.Loop) -> None:
-        super().__init__()
-        self.model, self.loop, self.scores = loop.workload.model, loop, dict[str, float]()
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.model(*inputs)  # where it is tested: FSDP gathers weights for whoever calls its outermost module
-
-    def training_step(self, batch: Batch) -> torch.Tensor:
-        loss = self.loop.workload.loss(self.model, batch)
-        self.log("train_loss", loss, prog_bar=True)
-        return loss
-
-    def on_validation_epoch_start(self) -> None:
-        share_buffers(self.model, self.loop.ranks)
-        self.metrics = self.loop.held_out.metrics()
-
-    def validation_step(self, batch: tuple[Batch, torch.Tensor]) -> None:
-        self.loop.held_out.update(self.metrics, self.model, *batch)
-
-    def on_validation_epoch_end(self) -> None:
-        self.scores = evaluate.reduced(self.metrics, self.loop.ranks)  # self.log's would be a mean of ranks (F27)
-        self.log_dict({f"validation_{name}": value for name, value in self.scores.items()}, sync_dist=True)
-
-    def configure_optimizers(self) -> Any:
-        optimizer, schedule = self.loop.training.optimizer, train.schedule(self.loop.trial, self.loop.workload)
-        assert schedule is not None
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule(optimizer), "interval": "step"}}
-
-
-class Follower(Callback):
-    """What our loop notes between its steps, noted between Lightning's; and it stops the Trainer."""
-
-    def __init__(self, loop: train.Loop, hook: Any) -> None:
-        self.loop, self.hook, self.progress = loop, hook, loop.progress
-        self.watch, self.running, self.since = Stopwatch(*loop.ranks.devices), False, 0.0
-        self.ended = self.stop = self.look = 0  # by what it ended; steps at the next evaluation, and look at the clock
-        self.loss: Any = 0.0  # of the step so far
-        self.watched = ExitStack()  # for as long as a step lasts
-
-    def asked(self) -> None:
-        """Lightning asks for the batches of a step: from here on it trains."""
-        if not self.running:
-            self.interval("evaluate")
-            self.begin()
-
-    def begin(self) -> None:
-        self.stop = self.loop.recipe.next_stop(self.progress.steps)
-        self.look, self.running = self.progress.steps + self.loop.count(self.stop), True
-        self.watch.start()
-
-    def interval(self, what: str) -> None:
-        """Count the seconds since the last interval as those of evaluations, or of saving."""
-        here = now(*self.loop.ranks.devices)
-        self.progress.seconds[what] += here - self.since if self.since else 0.0
-        self.since = here
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self.hook:  # Lightning's own setting of it is ignored on a CPU
-            wrapped = trainer.strategy.model
-            assert isinstance(wrapped, DistributedDataParallel)
-            wrapped.register_comm_hook(None, self.hook)
-
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *batch: Any) -> None:
-        if batch[-1] % self.loop.trial.accumulation == 0:
-            self.watched.enter_context(self.loop.resources.watching())
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *batch: Any) -> None:
-        self.loss = self.loss + outputs["loss"]  # divided by the micro-batches already
-        if batch[-1] % self.loop.trial.accumulation != self.loop.trial.accumulation - 1:
-            return
-        self.watched.close()
-        self.loop.losses.append(self.loss)
-        self.loss = 0.0
-        self.progress.steps += 1
-        self.loop.note_order(self.loop.workload.batches.ids, self.progress.steps)
-        self.watch.lap()
-        if self.progress.steps == self.stop and not self.loop.validates:
-            self.pause()
-            self.judge(trainer, {})
-        elif self.progress.steps == self.loop.recipe.steps:
-            trainer.should_stop = True  # and so it validates, wherever it is
-        elif self.progress.steps == self.look < self.stop:
-            self.loop.made(self.watch.seconds())
-            self.begin()
-            self.ended = self.loop.out_of_time()
-            trainer.should_stop = bool(self.ended)
-
-    def pause(self) -> None:
-        """The steps are over for now; what came after the last of them is part of it."""
-        self.watch.lap()
-        *seconds, rest = self.watch.seconds()
-        if seconds:
-            self.loop.made([*seconds[:-1], seconds[-1] + rest])
-        else:
-            self.loop.step_seconds[-1] += rest
-            self.progress.seconds["train"] += rest
-        self.running, self.since = False, now(*self.loop.ranks.devices)
-
-    def judge(self, trainer: Trainer, scores: dict[str, float]) -> None:
-        """A row, and whether it is over."""
-        self.loop.row(scores)
-        self.ended = int(self.loop.ranks.agree(self.ended or self.loop.out_of_time() or self.loop.verdict()))
-        trainer.should_stop = bool(self.ended)
-
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.pause()
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, Module)
-        self.interval("evaluate")
-        self.judge(trainer, pl_module.scores)
-
-
-class Saved(ModelCheckpoint):
-    """Lightning's checkpoints, whose seconds are known. It calls them after all other callbacks.
-
-    `best`: what says which is the best, of which then that one is kept; empty: the last.
-    """
-
-    def __init__(self, folder: Path, follower: Follower, best: Mapping[str, Any]) -> None:
-        super().__init__(folder / "checkpoints", save_on_train_epoch_end=False, **best)
-        self.follower = follower
-
-    def put_back(self, model: torch.nn.Module) -> int:
-        """Give the model the weights that are kept; the step they were made by. Called by all ranks."""
-        saved = torch.load(self.best_model_path, map_location="cpu", weights_only=True)
-        set_model_state_dict(model, saved["state_dict"], options=StateDictOptions(full_state_dict=True))
-        return int(saved["global_step"])
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.follower.interval("evaluate")
-        super().on_validation_end(trainer, pl_module)
-        self.follower.interval("save")
-
-
-class Epoch:
-    """The batches of an epoch, of which Lightning knows how many there are."""
-
-    def __init__(self, workload: Workload, follower: Follower) -> None:
-        self.workload, self.follower = workload, follower
-
-    def __len__(self) -> int:
-        return self.workload.steps_per_epoch * self.workload.accumulation
-
-    def __iter__(self) -> Iterator[Batch]:
-        for _ in range(self.workload.steps_per_epoch):
-            self.follower.asked()
-            yield from (part for part, _ in self.workload.micro_batches(next(self.workload.batches)))
-
-
-class Validation:
-    """This rank's share of the validation split, anew for each evaluation."""
-
-    def __init__(self, loop: train.Loop) -> None:
-        self.loop = loop
-
-    def __iter__(self) -> Iterator[tuple[Batch, torch.Tensor]]:
-        return evaluate.batches(self.loop.held_out, "validation", self.loop.ranks)
 
 
 class Placed(LightningEnvironment):
@@ -250,9 +84,15 @@ def build(
         patience = {**best, "patience": recipe.patience, "check_on_train_epoch_end": False}
         stopping = [EarlyStopping(**patience)] if best else []
         saved = [Saved(loop.folder, follower, best)] if loop.folder else []
+        made = loop.progress.steps
+        if made and best and loop.progress.best is not None:
+            saved[0].go_on(loop.progress)
+            waited = {"wait_count": loop.since_best(), "best_score": torch.tensor(loop.progress.best)}
+            stopping[0].load_state_dict({**stopping[0].state_dict(), **waited})
         trainer = Trainer(
             **where, strategy=strategy, plugins=[Placed(ranks, where["devices"])],
-            max_steps=recipe.steps or -1, max_epochs=-1, accumulate_grad_batches=trial.accumulation,
+            max_steps=recipe.steps - made if recipe.steps else -1, max_epochs=-1,
+            accumulate_grad_batches=trial.accumulation,
             val_check_interval=recipe.evaluate_every * trial.accumulation, check_val_every_n_epoch=None,
             gradient_clip_val=trial.train_clip_norm, num_sanity_val_steps=0,
             callbacks=[follower, *stopping, *saved], enable_checkpointing=bool(saved),
@@ -261,7 +101,8 @@ def build(
         module = Module(loop)
         if isinstance(strategy, FSDPStrategy):
             loop.training.weights = lambda: gathered(trainer.model)
-        trainer.fit(module, Epoch(workload, follower), Validation(loop) if loop.validates else None)
+        trainer.fit_loop.epoch_loop.on_load_checkpoint({"_batches_that_stepped": made})  # the steps of its logs
+        trainer.fit(module, Epoch(workload, follower.asked), Validation(loop) if loop.validates else None)
         for logger in trainer.loggers if ranks.rank == 0 else ():
             if isinstance(logger, WandbLogger):
                 logger.experiment.finish()

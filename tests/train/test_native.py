@@ -95,6 +95,20 @@ def test_deepspeeds_schedule_goes_on_where_its_checkpoint_was(trained) -> None:
     assert column(resumed, "train_loss") == pytest.approx(column(whole, "train_loss"), rel=1e-12)
 
 
+def test_lightning_goes_on_where_it_was_killed(trained) -> None:
+    """With what its EarlyStopping has waited for, its best model, and the rates of a schedule."""
+    flags = ["--precision", "fp64", *EARLY, "--train-patience", "3", *NATIVE]
+    (whole, _), (resumed, other) = trained("lightning_ddp", *flags), trained("lightning_ddp", *flags, kill=10)
+    assert (resumed.training["resumed"], whole.training["resumed"]) == (1, 0)
+    for key in ("steps", "train_loss", "loss", "learning_rate"):
+        assert column(resumed, key) == pytest.approx(column(whole, key), rel=1e-12), key
+    assert resumed.training["orders"] == whole.training["orders"]
+    tested, test = resumed.training["evaluated"], whole.training["evaluated"]
+    assert resumed.training["ended_by"] == whole.training["ended_by"] == "patience"
+    assert tested["step"] == test["step"] and tested == other.training["evaluated"]
+    assert tested["loss"] == pytest.approx(test["loss"], rel=1e-6)
+
+
 @pytest.mark.parametrize("framework", ["lightning_ddp", "deepspeed_zero"])
 def test_it_ends_at_the_target_and_says_which_seconds_were_training(trained, framework: str) -> None:
     report, _ = trained(framework, *NATIVE, "--train-target", "loss=2.28")

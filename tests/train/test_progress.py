@@ -1,0 +1,16 @@
+"""Seconds of a training, by what they were spent on."""
+
+from __future__ import annotations
+
+from scaling_study.train.progress import Intervals, Progress
+
+
+def test_what_our_loop_counted_itself_is_not_counted_twice() -> None:
+    progress = Progress()
+    intervals = Intervals(progress)
+    intervals.end("evaluate", 5.0)  # before the first mark: nothing is known of it
+    intervals.begin(10.0)
+    progress.seconds["log"] += 1.5  # within the evaluation
+    intervals.end("evaluate", 14.0)
+    intervals.end("save", 14.25)
+    assert progress.seconds == {"train": 0.0, "evaluate": 2.5, "save": 0.25, "log": 1.5, "test": 0.0}
