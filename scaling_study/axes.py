@@ -18,7 +18,10 @@ TRAINING_AXES: Axes = {
     "batch_per_worker": (),
     "precision": ("fp32", "bf16", "fp16", "fp64"),
     **PROCESS_AXES,
-    "data": ("auto", "cifar10", "cola", "wikitext2", "wikitext2_bpe", "images", "synthetic"),
+    "data": (
+        *("auto", "cifar10", "cola", "wikitext2", "wikitext2_bpe", "images"),
+        *("cholect45", "surgical_scenes", "synthetic"),
+    ),
     "input": ("memory", "torchvision", "dali"),
     "damaged_images": ("stop", "replace"),
     "image_size": (),

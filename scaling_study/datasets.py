@@ -39,6 +39,10 @@ WIKITEXT2_HELD_OUT: Mapping[str, tuple[str, ...]] = {
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")  # in any case
 NO_TREE = "no DATA_PATH is set"  # so there is no folder tree of images; CIFAR-10 takes its place
+SCENES = "surgical_scenes"  # drawn by this project, in the layout of CholecT45
+SCENES_MARK = "surgical_scenes.json"  # what tells such a folder from CholecT45
+SCENES_VERSION = 1  # of what is drawn: scenes of another are drawn anew
+NO_SURGERY = "no DATA_PATH holds CholecT45 (data/VIDnn/, triplet/VIDnn.txt); synthetic surgical scenes take its place"
 
 
 class NoData(Exception):
@@ -49,7 +53,7 @@ class NoData(Exception):
 class Data:
     """What `data: auto` means here, and why."""
 
-    name: str  # cifar10, cola, wikitext2, wikitext2_bpe, images or synthetic
+    name: str  # cifar10, cola, wikitext2, wikitext2_bpe, images, cholect45, surgical_scenes or synthetic
     why: str
 
 
@@ -125,6 +129,20 @@ PACKED: Mapping[str, Callable[[], Path]] = {
 }
 
 
+def surgery_folder() -> Path | None:
+    """DATA_PATH, where it holds operations as CholecT45 lays them out, and not scenes that were drawn."""
+    folder = data_path()
+    there = folder and (folder / "triplet").is_dir() and not (folder / SCENES_MARK).is_file()
+    return folder if there else None
+
+
+def scenes_folder() -> Path:
+    """Where drawn scenes lie, or are to lie: in DATA_PATH, in DATA_ROOT, else in the cache."""
+    named = [folder for folder in (data_path(), data_root() / SCENES) if folder]
+    cache = CACHE / f"{SCENES}-{SCENES_VERSION}"
+    return next((folder for folder in named if (folder / SCENES_MARK).is_file()), cache)
+
+
 def tree_images() -> int | None:
     """How many lie in DATA_PATH/train/<class>/; None where there is no such tree."""
     folder = data_path()
@@ -146,6 +164,9 @@ def available() -> dict[str, Data]:
         "wikitext2": wikitext2_file() is not None, "wikitext2_bpe": wikitext2_file() is not None,
     }  # fmt: skip
     there = {name: Data(name, f"in {root}") for name in FOLDERS if sources[name]}
+    there[SCENES] = Data(SCENES, f"in {scenes_folder()}")
+    surgery = surgery_folder()
+    there["cholect45"] = Data("cholect45", f"in {surgery}") if surgery else Data(SCENES, NO_SURGERY)
     if path := data_path():
         return there | ({"images": Data("images", f"in {path}")} if (path / "train").is_dir() else {})
     return there | ({"images": Data("cifar10", NO_TREE)} if "cifar10" in there else {})
@@ -156,13 +177,16 @@ def prepare(names: Sequence[str]) -> dict[str, Data]:
 
     Raises HostError. A subprocess does it, so that the driver never imports torch.
     """
-    if "images" in names and data_path() is None:
-        ready = prepare([name for name in names if name not in ("images", "cifar10")] + ["cifar10"])
-        instead = ready["cifar10"]
-        why = NO_TREE if instead.name == "cifar10" else f"{NO_TREE}, and {instead.why}"
-        ready["images"] = Data(instead.name, why)
-        return {name: ready[name] for name in names}
+    lacking = {"images": data_path() is None, "cholect45": surgery_folder() is None}
+    for name, other, why in (("images", "cifar10", NO_TREE), ("cholect45", SCENES, NO_SURGERY)):
+        if name in names and lacking[name]:
+            ready = prepare([one for one in names if one not in (name, other)] + [other])
+            instead = ready[other]
+            ready[name] = Data(instead.name, why if instead.name == other else f"{why}, and {instead.why}")
+            return {one: ready[one] for one in names}
     ready = {name: Data(name, f"in {data_root()}") for name in names if name in PACKED and PACKED[name]().exists()}
+    if SCENES in names and (scenes_folder() / SCENES_MARK).is_file():
+        ready[SCENES] = Data(SCENES, f"in {scenes_folder()}")
     if open_ := [name for name in names if name not in ready]:
         done = subprocess.run(
             [sys.executable, "-m", "scaling_study.workloads.prepare", *open_],
@@ -173,7 +197,6 @@ def prepare(names: Sequence[str]) -> dict[str, Data]:
             raise HostError(lines[-1] if lines else f"preparing {' and '.join(open_)} failed")
         answer = json.loads(done.stdout.splitlines()[-1])
         for name, entry in answer.items():
-            ready[name] = Data(
-                entry["data"], entry.get("why", f"in {data_path() if name == 'images' else data_root()}")
-            )
+            where = {"images": data_path(), "cholect45": data_path(), SCENES: scenes_folder()}.get(name, data_root())
+            ready[name] = Data(entry["data"], entry.get("why", f"in {where}"))
     return ready

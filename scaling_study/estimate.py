@@ -28,7 +28,10 @@ STEP_SECONDS_PER_SAMPLE: Mapping[str, float] = {
     "iformer_tiny": 0.02, "iformer_small": 0.7,
     "vit_small_dataset": 0.04, "vit_small_dataset_tiny": 0.0007, "timm_vit_tiny": 0.0005,
 }  # fmt: skip
-EPOCH_SAMPLES = {"cifar10": 50_000, "cola": 8_551, "wikitext2": 58_560, "wikitext2_bpe": 34_759, "images": 50_000}
+EPOCH_SAMPLES = {
+    "cifar10": 50_000, "cola": 8_551, "wikitext2": 58_560, "wikitext2_bpe": 34_759, "images": 50_000,
+    "cholect45": 2_280,  # of the surgical scenes that take its place
+}  # fmt: skip
 TREE_SIDE, DECODE_SECONDS = 224, 0.003  # of an image of a tree: pixels, unless the trial says other; one core's
 GATE_SECONDS = 5.0  # ten steps in fp64, and the reference
 INSTRUMENTED = 1.25  # the instrumented window adds up to a quarter of the timed one

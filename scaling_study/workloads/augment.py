@@ -38,7 +38,7 @@ SQUARE = 7 / 8  # of the shorter side of a file's image: ImageNet's 224 of 256 p
 
 
 def augmented(kind: str, images: torch.Tensor, seed: int, epoch: int, ids: torch.Tensor) -> torch.Tensor:
-    """Images (b, c, side, side) of the samples `ids` (b,), augmented; float stays float, bytes stay bytes.
+    """Images (b, c, height, width) of the samples `ids` (b,), augmented; float stays float, bytes stay bytes.
 
     `kind`: none, or one of KINDS.
     """
@@ -74,8 +74,10 @@ def _mixed(x: torch.Tensor) -> torch.Tensor:
 
 def cropped(images: torch.Tensor, flip: torch.Tensor, down: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """A window of the image's own size out of the image with PAD black pixels around it, mirrored where `flip` says."""
-    side, places = images.shape[-1], 2 * PAD + 1
-    windows = F.pad(images, (PAD, PAD, PAD, PAD)).unfold(2, side, 1).unfold(3, side, 1)  # (b, c, places, places, ...)
+    (height, width), places = images.shape[-2:], 2 * PAD + 1
+    windows = (
+        F.pad(images, (PAD, PAD, PAD, PAD)).unfold(2, height, 1).unfold(3, width, 1)
+    )  # (b, c, places, places, ...)
     each = torch.arange(len(images), device=images.device)
     chosen = windows[each, :, (down * places).long(), (right * places).long()]
     return torch.where(flip[:, None, None, None], chosen.flip(-1), chosen)

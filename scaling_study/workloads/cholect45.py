@@ -1,0 +1,222 @@
+"""CholecT45: frames of gall bladder operations, with what is done to what by which instrument, as it is published.
+
+    data/VID01/000000.png                             a frame a second
+    instrument|verb|target|triplet/VID01.txt          a row a frame: "0,1,0,0,0,0,0", its number, then 0 or 1 a class
+    dict/maps.txt, or maps.txt                        a row a triplet: "1,0,2,0,2,0", its number, instrument, verb,
+                                                      target (and two pairs that follow from these)
+
+Research licence: users bring it (DATA_PATH). Our own scenes (surgical_scenes/) have the same layout, and masks. Splits
+are of whole videos, by the official five folds (Nwoye and Padoy, arXiv 2204.05235).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scaling_study.datasets import NO_SURGERY, SCENES, SCENES_MARK, NoData, surgery_folder
+from scaling_study.workloads.surgical_masks import InstrumentMask, read_masks
+
+CHOLECT45 = "cholect45"
+FOLDS: Mapping[int, tuple[int, ...]] = {
+    1: (79, 2, 51, 6, 25, 14, 66, 23, 50),
+    2: (80, 32, 5, 15, 40, 47, 26, 48, 70),
+    3: (31, 57, 36, 18, 52, 68, 10, 8, 73),
+    4: (42, 29, 60, 27, 65, 75, 22, 49, 12),
+    5: (78, 43, 62, 35, 74, 1, 56, 4, 13),
+}
+PARTS = (("instrument", 6), ("verb", 10), ("target", 15), ("triplet", 100))
+CLASSES = dict(PARTS)
+LABELS = sum(CLASSES.values())  # columns of the labels, part by part
+TRIPLETS = CLASSES["triplet"]
+LAYOUT = "data/VIDnn/*.png, instrument|verb|target|triplet/VIDnn.txt and dict/maps.txt"
+VIDEO = re.compile(r"VID(\d+)")
+Bits = NDArray[np.uint8]
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Surgery:
+    """All frames of a folder, video by video; frame i is files[i]."""
+
+    root: Path
+    source: str  # CHOLECT45, or SCENES: drawn by us
+    videos: tuple[int, ...]  # sorted
+    folds: Mapping[int, tuple[int, ...]]  # videos of each that are there
+    files: list[str]  # below root
+    labels: Bits  # (n, 131), 0 or 1: columns as in PARTS
+    video: Numbers  # (n,) the number of the frame's video
+    triplets: Numbers  # (100, 3) instrument, verb, target of each triplet
+    about: Mapping[str, object] = field(default_factory=dict)  # of drawn scenes: seed, size, ...
+
+    def paths(self, ids: Sequence[int] | Numbers) -> list[Path]:
+        return [self.root / self.files[int(id)] for id in ids]
+
+    def masks(self, frame: int) -> list[InstrumentMask]:
+        """Of each instrument in a drawn frame. Raises SystemExit where there are none: nobody drew CholecT45's."""
+        if self.source != SCENES:
+            raise SystemExit(f"{self.root} has no masks: those are of drawn scenes only (data: {SCENES})")
+        return read_masks((self.root / self.files[frame].replace("data/", "masks/", 1)).with_suffix(".json"))
+
+
+def prepare() -> None:
+    """Look whether DATA_PATH is one, and whether it is whole. Raises NoData, SystemExit."""
+    if (folder := surgery_folder()) is None:
+        raise NoData(NO_SURGERY)
+    read(folder)
+
+
+def read(root: Path) -> Surgery:
+    """Labels and names of frames; none is decoded. Raises SystemExit that names the file, and the line, of whatever
+    is not as LAYOUT says."""
+    numbers = {int(match[1]): match[0] for name in _listed(root / "data") if (match := VIDEO.fullmatch(name))}
+    if not numbers:
+        raise SystemExit(f"{root / 'data'} has no folder VIDnn of a video: frames are expected as {LAYOUT}")
+    mark = root / SCENES_MARK
+    about = json.loads(mark.read_text(encoding="utf-8")) if mark.is_file() else {}
+    folds = _folds(root, about.get("folds"), sorted(numbers))
+    maps = next((path for path in (root / "dict" / "maps.txt", root / "maps.txt") if path.is_file()), None)
+    if maps is None:
+        raise SystemExit(
+            f"{root} has neither dict/maps.txt nor maps.txt, which say what a triplet is made of: {LAYOUT}"
+        )
+    triplets, at_line = read_maps(maps)
+    files: list[str] = []
+    labels: list[Bits] = []
+    video: list[int] = []
+    for number, name in sorted(numbers.items()):
+        bits, frames, lines = _of_video(root, name)
+        _consistent(root, name, bits, lines, triplets, (maps, at_line))
+        labels.append(bits)
+        files += [f"data/{name}/{frame:06}.png" for frame in frames]
+        video += [number] * len(frames)
+    return Surgery(
+        root, SCENES if about else CHOLECT45, tuple(sorted(numbers)), folds, files, np.concatenate(labels),
+        np.array(video, np.int64), triplets, about,
+    )  # fmt: skip
+
+
+def read_maps(path: Path) -> tuple[Numbers, list[int]]:
+    """((100, 3) instrument, verb and target of each triplet, the line that says so). Raises SystemExit."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    found: dict[int, tuple[int, list[int]]] = {}
+    for line, text in enumerate(lines, start=1):
+        if not text.strip() or text.lstrip().startswith("#") or text.lstrip().startswith("-1"):
+            continue  # the heading; -1 stands for "none"
+        try:
+            triplet, *parts = (int(value) for value in text.split(",")[:4])
+        except ValueError:
+            _stop(path, line, f"{text[:40]!r} is no row of whole numbers: triplet, instrument, verb, target")
+        most = [CLASSES[name] for name in ("instrument", "verb", "target")]
+        if len(parts) != 3 or not all(0 <= part < count for part, count in zip(parts, most, strict=True)):
+            _stop(path, line, f"triplet {triplet} needs an instrument below 6, a verb below 10 and a target below 15")
+        if triplet in found or not 0 <= triplet < TRIPLETS:
+            again = f"is also on line {found[triplet][0]}" if triplet in found else f"is none of 0 to {TRIPLETS - 1}"
+            _stop(path, line, f"triplet {triplet} {again}")
+        found[triplet] = line, parts
+    for triplet in range(TRIPLETS):
+        if triplet not in found:
+            _stop(path, len(lines), f"the file ends without triplet {triplet}: it needs 0 to {TRIPLETS - 1}")
+    rows = [found[triplet] for triplet in range(TRIPLETS)]
+    return np.array([parts for _, parts in rows], np.int64), [line for line, _ in rows]
+
+
+def _folds(
+    root: Path, drawn: Mapping[str, Sequence[int]] | None, videos: Sequence[int]
+) -> Mapping[int, tuple[int, ...]]:
+    """The videos of each fold that are there. Raises SystemExit for a fold without one, and a video of no fold."""
+    all_of = FOLDS if drawn is None else {int(fold): tuple(numbers) for fold, numbers in drawn.items()}
+    there = {fold: tuple(video for video in numbers if video in videos) for fold, numbers in all_of.items()}
+    for fold, numbers in there.items():
+        if not numbers:
+            some = " ".join(map(str, all_of[fold]))
+            raise SystemExit(f"{root / 'data'} has no video of fold {fold} ({some}): each of the five needs one")
+    for video in videos:
+        if not any(video in numbers for numbers in there.values()):
+            raise SystemExit(f"{root / 'data'}: video {video} is in none of the five folds: take it out of the folder")
+    return there
+
+
+def _of_video(root: Path, name: str) -> tuple[Bits, list[int], list[int]]:
+    """((n, 131) labels, the numbers of the n frames, the lines that they are on: the same in all four files)."""
+    paths = [root / part / f"{name}.txt" for part, _ in PARTS]
+    tables = [_rows(path, count) for path, (_, count) in zip(paths, PARTS, strict=True)]
+    last, (frames, _, lines) = paths[-1], tables[-1]
+    for path, (others, _, places) in zip(paths, tables, strict=True):
+        if others != frames:
+            at = next((row for row, (a, b) in enumerate(zip(others, frames, strict=False)) if a != b), None)
+            if at is not None:
+                _stop(path, places[at], f"frame {others[at]}, where {last}:{lines[at]} has frame {frames[at]}")
+            _stop(path, places[-1], f"the file ends after {len(others):,} frames, and {last} after {len(frames):,}")
+    images = set(_listed(root / "data" / name))
+    for frame, line in zip(frames, lines, strict=True):
+        if f"{frame:06}.png" not in images:
+            _stop(last, line, f"frame {frame} has no image {root / 'data' / name}/{frame:06}.png")
+    rows = {f"{frame:06}.png" for frame in frames}
+    for image in sorted(images - rows):
+        if image.endswith(".png") and not image.startswith("."):
+            _stop(last, lines[-1], f"the file ends without a row for {root / 'data' / name}/{image}")
+    return np.concatenate([bits for _, bits, _ in tables], axis=1), frames, lines
+
+
+def _rows(path: Path, classes: int) -> tuple[list[int], Bits, list[int]]:
+    """(frame numbers, (n, classes) of 0 and 1, lines) of a label file."""
+    if not path.is_file():
+        raise SystemExit(f"{path} is missing: each video has one for each of {', '.join(CLASSES)}")
+    texts = path.read_text(encoding="utf-8").splitlines()
+    kept = [(line, text) for line, text in enumerate(texts, start=1) if text.strip()]
+    if not kept:
+        _stop(path, 1, "the file has no rows: a row for each frame is expected")
+    for line, text in kept:
+        if (given := text.count(",")) != classes:
+            _stop(path, line, f"{given} values after the frame's number: {path.parent.name} has {classes} classes")
+    lines = [line for line, _ in kept]
+    try:
+        table = np.loadtxt([text for _, text in kept], np.int64, comments=None, delimiter=",", ndmin=2)
+    except ValueError:
+        line = next(line for line, text in kept if not re.fullmatch(r"\s*\d+\s*(,\s*-?\d+\s*)*", text))
+        _stop(path, line, "not a row of whole numbers with commas between them")
+    frames, values = table[:, 0], table[:, 1:]
+    if len(wrong := ((values != 0) & (values != 1)).any(1).nonzero()[0]):
+        _stop(path, lines[wrong[0]], "a value that is neither 0 nor 1")
+    if len(unsorted := (np.diff(frames) <= 0).nonzero()[0]):
+        place = int(unsorted[0]) + 1
+        _stop(path, lines[place], f"frame {frames[place]} comes after frame {frames[place - 1]}: each once, in order")
+    return frames.tolist(), values.astype(np.uint8), lines
+
+
+def _consistent(
+    root: Path, name: str, bits: Bits, lines: Sequence[int], triplets: Numbers, maps: tuple[Path, Sequence[int]]
+) -> None:
+    """Raises SystemExit at the first triplet one of whose parts is not marked in its own file."""
+    marked, start = bits[:, -TRIPLETS:], 0
+    for column, (part, count) in enumerate(PARTS[:-1]):
+        own = bits[:, start : start + count]
+        start += count
+        frames, found = (marked & (1 - own[:, triplets[:, column]])).nonzero()
+        if len(frames):
+            row, triplet = frames[0], int(found[0])
+            needed, (file, at_line) = triplets[triplet, column], maps
+            _stop(
+                root / "triplet" / f"{name}.txt", lines[row],
+                f"triplet {triplet} has {part} {needed} ({file.name}:{at_line[triplet]}), "
+                f"which is 0 in {root / part / name}.txt:{lines[row]}",
+            )  # fmt: skip
+
+
+def _listed(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        raise SystemExit(f"{folder} is no folder: frames are expected as {LAYOUT}")
+    return os.listdir(folder)
+
+
+def _stop(path: Path, line: int, what: str) -> NoReturn:
+    raise SystemExit(f"{path}:{line}: {what}")

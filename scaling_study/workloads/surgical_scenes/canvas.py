@@ -1,0 +1,146 @@
+"""Wet tissue on which light falls: colours and heights that shapes are painted into, and shaded once at the end.
+
+    paint, stroke      colour (albedo), height (relief) and gloss of each shape, twice as fine as the frame
+    shaded             light from the endoscope: what faces it is bright, and shines where it is wet
+
+Lengths are in units of the frame's height: (0, 0) is the upper left corner, (width / height, 1) the lower right one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFilter
+
+Point = tuple[float, float]
+Colour = tuple[int, int, int]
+Floats = NDArray[np.float32]
+FINER = 2  # pixels of the canvas along one of the frame
+
+
+class Canvas:
+    """One frame in the making."""
+
+    def __init__(self, height: int, width: int, random: np.random.Generator, colour: Colour) -> None:
+        """`height`, `width`: of the frame, in pixels."""
+        self.height, self.width, self.random = height * FINER, width * FINER, random
+        self.unit = float(self.height)  # pixels of the canvas
+        self.aspect = width / height
+        self.albedo = Image.new("RGB", (self.width, self.height), colour)
+        self.relief: Floats = np.zeros((self.height, self.width), np.float32)
+        self.gloss: Floats = np.full((self.height, self.width), 0.35, np.float32)
+        self.coarse, self.middle, self.fine = (self.noise(cells) for cells in (4, 13, 44))
+
+    def noise(self, cells: int) -> Floats:
+        """(height, width), smooth, between -1 and 1, with so many waves from top to bottom."""
+        small = self.random.uniform(-1, 1, (cells + 2, round(cells * self.aspect) + 2)).astype(np.float32)
+        return np.asarray(Image.fromarray(small).resize((self.width, self.height), Image.Resampling.BICUBIC))
+
+    def pixels(self, points: Sequence[Point]) -> list[Point]:
+        return [(x * self.unit, y * self.unit) for x, y in points]
+
+    def box(self, points: Sequence[Point], margin: float) -> tuple[int, int, int, int] | None:
+        """Around points in pixels, cut to the canvas: left, upper, right, lower; None outside of it."""
+        xs, ys = zip(*points, strict=True)
+        left, upper = max(0, int(min(xs) - margin)), max(0, int(min(ys) - margin))
+        right, lower = min(self.width, int(max(xs) + margin) + 1), min(self.height, int(max(ys) + margin) + 1)
+        return (left, upper, right, lower) if left < right and upper < lower else None
+
+    def paint(
+        self, points: Sequence[Point], colour: Colour, *, mottled: Colour | None = None, bump: float = 0.0,
+        gloss: float = 0.5, soft: float = 0.006, opacity: float = 1.0, round_: float = 0.06, grain: float = 0.6,
+    ) -> None:  # fmt: skip
+        """Fill a polygon. `mottled`: a second colour, in patches as strong as `grain`; `bump`: how high it stands out,
+        over an edge as wide as `round_`; `soft`: how far its edge fades."""
+        outline = self.pixels(points)
+        edge, slope = soft * self.unit, round_ * self.unit
+        box = self.box(outline, 2 * max(edge, slope))
+        if box is None:
+            return
+        left, upper, right, lower = box
+        mask = Image.new("L", (right - left, lower - upper))
+        ImageDraw.Draw(mask).polygon([(x - left, y - upper) for x, y in outline], fill=255)
+        faded = mask.filter(ImageFilter.GaussianBlur(edge)) if edge > 0.5 else mask
+        share = np.asarray(faded, np.float32) * (opacity / 255)
+        window = (slice(upper, lower), slice(left, right))
+        pattern = 0.5 * self.middle[window] + 0.35 * self.coarse[window] + 0.3 * self.fine[window]
+        blend = np.clip(0.5 + grain * pattern, 0, 1)[..., None]
+        second = np.array(mottled or tuple(int(0.82 * c) for c in colour), np.float32)
+        patch = np.array(colour, np.float32) * (1 - blend) + second * blend
+        ink = Image.fromarray(patch.astype(np.uint8))
+        self.albedo.paste(ink, (left, upper), Image.fromarray((share * 255).astype(np.uint8)))
+        self.gloss[window] += share * (gloss - self.gloss[window])
+        if bump:
+            rounded = mask.filter(ImageFilter.GaussianBlur(slope))
+            self.relief[window] += np.asarray(rounded, np.float32) * (bump * self.unit / 255)
+
+    def stroke(self, points: Sequence[Point], colour: Colour, width: float) -> None:
+        """A thin line on the surface, that is no higher than it."""
+        pen = max(1, round(width * self.unit))
+        ImageDraw.Draw(self.albedo).line(self.pixels(points), fill=colour, width=pen, joint="curve")
+
+    def dot(self, centre: Point, radius: float, colour: Colour) -> None:
+        (x, y), r = self.pixels([centre])[0], radius * self.unit
+        ImageDraw.Draw(self.albedo).ellipse((x - r, y - r, x + r, y + r), fill=colour)
+
+    def shaded(self, light: Point, wetness: float) -> Image.Image:
+        """`light`: how far to the right and down it stands of the camera, -0.5 to 0.5; `wetness`: of highlights."""
+        relief = self.relief + self.unit * (0.0035 * self.fine + 0.008 * self.middle)
+        down, right = np.gradient(relief)
+        norm = 1 / np.sqrt(1 + down * down + right * right)
+        across, along = light
+        up = math.sqrt(max(0.05, 1 - across * across - along * along))
+        facing = np.clip((up - right * across - down * along) * norm, 0, 1)
+        # Halfway between the light and the camera, as Blinn has it (SIGGRAPH 1977).
+        length = math.sqrt(across * across + along * along + (up + 1) ** 2)
+        half = np.clip(((up + 1) - right * across - down * along) * norm / length, 0, 1)
+        shine = (half**60 + 0.35 * half**14) * self.gloss
+        # What lies flat shines little: only what is curved reflects the lamp itself.
+        shine *= np.clip(1.6 * (1 - norm) * 6, 0, 1) * wetness
+        colours = np.asarray(self.albedo, np.float32)
+        lit = colours * (0.25 + 0.85 * facing)[..., None] + (235 * shine)[..., None]
+        return Image.fromarray(np.clip(lit, 0, 255).astype(np.uint8))
+
+
+def blob(
+    random: np.random.Generator, centre: Point, across: float, along: float, angle: float = 0.0, wobble: float = 0.12,
+    corners: int = 32,
+) -> list[Point]:  # fmt: skip
+    """An uneven ellipse with these half-axes, turned by `angle`."""
+    turn = np.linspace(0, 2 * math.pi, corners, endpoint=False)
+    radius = 1 + sum(
+        random.normal(0, wobble / k) * np.cos(k * turn + random.uniform(0, 2 * math.pi)) for k in (2, 3, 4, 5)
+    )
+    x, y = across * radius * np.cos(turn), along * radius * np.sin(turn)
+    return turned(list(zip(x.tolist(), y.tolist(), strict=True)), angle, centre)
+
+
+def turned(points: Sequence[Point], angle: float, centre: Point) -> list[Point]:
+    """Turned about (0, 0), then moved there."""
+    cos, sin = math.cos(angle), math.sin(angle)
+    return [(centre[0] + x * cos - y * sin, centre[1] + x * sin + y * cos) for x, y in points]
+
+
+def curve(start: Point, middle: Point, end: Point, steps: int = 14) -> list[Point]:
+    """A quadratic Bezier curve."""
+    shares = [step / steps for step in range(steps + 1)]
+    return [
+        (
+            (1 - t) ** 2 * start[0] + 2 * t * (1 - t) * middle[0] + t * t * end[0],
+            (1 - t) ** 2 * start[1] + 2 * t * (1 - t) * middle[1] + t * t * end[1],
+        )
+        for t in shares
+    ]
+
+
+def tube(line: Sequence[Point], radius: float | Sequence[float]) -> list[Point]:
+    """The outline of a tube along a line; `radius` may change from point to point."""
+    radii = [radius] * len(line) if isinstance(radius, float) else list(radius)
+    xy = np.array(line)
+    step = np.gradient(xy, axis=0)
+    step /= np.maximum(np.hypot(step[:, 0], step[:, 1]), 1e-9)[:, None]
+    off = np.stack([-step[:, 1], step[:, 0]], 1) * np.array(radii)[:, None]
+    return [(float(x), float(y)) for x, y in np.concatenate([xy + off, (xy - off)[::-1]])]

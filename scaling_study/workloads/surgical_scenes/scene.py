@@ -1,0 +1,200 @@
+"""One frame: which triplets it shows, where they are, and how it is lit, seen and spoilt.
+
+    tissue of the operation --> targets --> what verbs leave --> light --> shadows, instruments --> glow, jets, smoke,
+    folds in front, drops on the lens --> dark rim, grain of the camera
+
+Everything depends on (seed, video, frame) alone. Frames of a video share its patient's colours, lamp and camera; each
+is a scene of its own, so that no frame can be recognised by the one before it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFilter
+
+from scaling_study.workloads.surgical_scenes import instruments, tissue
+from scaling_study.workloads.surgical_scenes.actions import OPENING, OVER, PULLED, UNDER
+from scaling_study.workloads.surgical_scenes.canvas import FINER, Canvas, Colour, Point, blob
+from scaling_study.workloads.surgical_scenes.triplets import NULL_TARGET, TARGETS, TRIPLETS, VERBS, weights
+
+HOW_MANY = (0.3, 0.42, 0.28)  # frames with one, two and three triplets
+LIKELY = np.array(weights()) / sum(weights())
+MARGIN = 0.16  # units that a tip stays away from the edge
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One instrument of a frame, in units of the frame's height."""
+
+    triplet: int
+    tip: Point
+    outlines: list[list[Point]]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What the frames of a video have in common."""
+
+    colour: Colour  # of its tissue
+    warmth: tuple[float, float, float]  # of the lamp: factors of red, green and blue
+    rim: float  # radius of the endoscope's round view, in units; large: none is seen
+    wetness: float
+    grain: float  # standard deviation of the camera's noise, in grey levels
+
+    @classmethod
+    def drawn(cls, seed: int, video: int) -> Operation:
+        random = np.random.default_rng((seed, video))
+        red, green, blue = random.uniform((158, 54, 46), (224, 116, 104))
+        warmth = random.uniform((0.94, 0.92, 0.88), (1.08, 1.04, 1.06))
+        rim = float(random.uniform(0.88, 1.3))
+        return cls(
+            (int(red), int(green), int(blue)),
+            (*map(float, warmth),),
+            rim,
+            *map(float, random.uniform((0.6, 1.0), (1.3, 3.0))),
+        )  # type: ignore[arg-type]
+
+
+def triplets_of(random: np.random.Generator) -> list[int]:
+    """One to three of them, of unlike instruments and targets: one target may be acted on once."""
+    count = 1 + int(random.choice(len(HOW_MANY), p=HOW_MANY))
+    chosen: list[int] = []
+    for number in random.choice(len(TRIPLETS), 24, p=LIKELY):
+        instrument, _, target = TRIPLETS[number]
+        taken = [TRIPLETS[other] for other in chosen]
+        if all(instrument != i and (target != t or t == NULL_TARGET) for i, _, t in taken):
+            chosen.append(int(number))
+        if len(chosen) == count:
+            break
+    return chosen
+
+
+def draw(seed: int, video: int, frame: int, height: int, width: int) -> tuple[Image.Image, list[Shown]]:
+    """(the frame, what it shows, the lowest instrument first)."""
+    operation, random = Operation.drawn(seed, video), np.random.default_rng((seed, video, frame))
+    chosen = triplets_of(random)
+    canvas = Canvas(height, width, random, operation.colour)
+    tissue.cavity(canvas, operation.colour)
+    placed = []
+    for number, (centre, entry) in zip(chosen, _places(random, len(chosen), canvas.aspect), strict=True):
+        placed.append((number, *_acted(canvas, number, centre, entry)))
+    light = (float(random.uniform(-0.45, 0.45)), float(random.uniform(-0.5, 0.2)))
+    image = canvas.shaded(light, operation.wetness)
+    image = _shadowed(image, canvas, [pose for _, pose, _ in placed], light)
+    shown = []
+    for number, pose, _ in placed:
+        outlines = instruments.draw(image, canvas.unit, TRIPLETS[number][0], pose)
+        shown.append(Shown(number, pose.tip, outlines))
+    for number, pose, contact in placed:
+        if over := OVER.get(TRIPLETS[number][1]):
+            over(image, canvas.unit, contact, pose.angle, random)
+    _in_front(image, canvas, [pose.tip for _, pose, _ in placed], operation.colour)
+    return _seen(image.reduce(FINER), operation, random), shown
+
+
+def _places(random: np.random.Generator, count: int, aspect: float) -> list[tuple[Point, Point]]:
+    """(where a target is, where its shaft comes in) of each, so that no shaft lies over another's tip."""
+    slots = random.permutation(count)
+    wide = aspect / count
+    centres: list[Point] = []
+    for slot in slots:
+        reach = max(0.0, wide / 2 - 0.26)
+        x = (slot + 0.5) * wide + float(random.uniform(-reach, reach))
+        y = float(random.uniform(0.34, 0.68))
+        centres.append((min(max(x, MARGIN + 0.06), aspect - MARGIN - 0.06), y))
+    placed: list[tuple[Point, Point]] = []
+    for place, centre in enumerate(centres):
+        others = centres[:place] + centres[place + 1 :]
+        entries = [_entry(random, centre, aspect) for _ in range(14)]
+        clear = [min((_distance(other, centre, entry) for other in others), default=1.0) for entry in entries]
+        best = next((entry for entry, room in zip(entries, clear, strict=True) if room > 0.3), None)
+        placed.append((centre, best or entries[int(np.argmax(clear))]))
+    return placed
+
+
+def _entry(random: np.random.Generator, centre: Point, aspect: float) -> Point:
+    """A point outside of the frame: to the sides or below, seldom above."""
+    turn = float(random.uniform(-0.35, math.pi + 0.35)) if random.random() < 0.88 else float(random.uniform(-2.4, -0.7))
+    return centre[0] + 2 * aspect * math.cos(turn), centre[1] + 2 * aspect * math.sin(turn)
+
+
+def _distance(point: Point, start: Point, end: Point) -> float:
+    """From a point to the line between two others."""
+    dx, dy = end[0] - start[0], end[1] - start[1]
+    share = min(1.0, max(0.0, ((point[0] - start[0]) * dx + (point[1] - start[1]) * dy) / (dx * dx + dy * dy)))
+    return math.hypot(point[0] - start[0] - share * dx, point[1] - start[1] - share * dy)
+
+
+def _acted(canvas: Canvas, number: int, centre: Point, entry: Point) -> tuple[instruments.Pose, Point]:
+    """Paint a target and what is done to it; (how the instrument stands, where it touches)."""
+    _, verb, target = TRIPLETS[number]
+    random, name = canvas.random, VERBS[verb]
+    angle = math.atan2(centre[1] - entry[1], centre[0] - entry[0])
+    size = float(random.uniform(0.2, 0.255))
+    tip = (centre[0] + float(random.normal(0, 0.02)), centre[1] + float(random.normal(0, 0.02)))
+    if name == "retract":
+        away = angle + math.pi + float(random.uniform(-0.5, 0.5))
+        tip = (centre[0] + PULLED * math.cos(away), centre[1] + PULLED * math.sin(away))
+    tip = (min(max(tip[0], MARGIN), canvas.aspect - MARGIN), min(max(tip[1], MARGIN), 1 - MARGIN))
+    if target != NULL_TARGET:
+        tissue.PAINTERS[target](canvas, centre, size, float(random.uniform(-0.6, 0.6)))
+        if under := UNDER.get(verb):
+            under(canvas, centre, tip, angle, size, tissue.SKIN[TARGETS[target]])
+    stand = tip
+    if name == "irrigate":  # from a distance
+        stand = (tip[0] - 0.16 * math.cos(angle), tip[1] - 0.16 * math.sin(angle))
+    opening = OPENING[name] * float(random.uniform(0.85, 1.15))
+    return instruments.Pose(stand, angle, opening, float(random.uniform(0.92, 1.18))), stand
+
+
+def _shadowed(image: Image.Image, canvas: Canvas, poses: list[instruments.Pose], light: Point) -> Image.Image:
+    """Dark where a shaft keeps the light away."""
+    mask = Image.new("L", (canvas.width // 4, canvas.height // 4))
+    ink, unit = ImageDraw.Draw(mask), canvas.unit / 4
+    for pose in poses:
+        x, y = pose.tip[0] - 0.07 * light[0] - 0.015, pose.tip[1] - 0.09 * light[1] + 0.03
+        far = (x - 2.4 * math.cos(pose.angle), y - 2.4 * math.sin(pose.angle))
+        ink.line((x * unit, y * unit, far[0] * unit, far[1] * unit), fill=150, width=round(0.1 * unit))
+    soft = mask.filter(ImageFilter.GaussianBlur(0.028 * unit)).resize(image.size, Image.Resampling.BILINEAR)
+    image.paste((16, 4, 6), (0, 0), soft)
+    return image
+
+
+def _in_front(image: Image.Image, canvas: Canvas, tips: list[Point], colour: Colour) -> None:
+    """Now and then a fold of tissue before the lens, which hides a part of a shaft but no tip."""
+    random = canvas.random
+    if random.random() > 0.3:
+        return
+    corner = (float(random.choice([0.0, canvas.aspect])), float(random.choice([0.0, 1.0])))
+    room = min(math.hypot(tip[0] - corner[0], tip[1] - corner[1]) for tip in tips)
+    radius = min(0.42, room - 0.28)
+    if radius < 0.12:
+        return
+    fold = canvas.pixels(blob(random, corner, radius * 1.1, radius * 0.9, 0.0, 0.08))
+    mask = Image.new("L", image.size)
+    ImageDraw.Draw(mask).polygon(fold, fill=255)
+    soft = mask.filter(ImageFilter.GaussianBlur(0.02 * canvas.unit))
+    image.paste(tuple(int(0.55 * c) for c in colour), (0, 0), soft)
+
+
+def _seen(image: Image.Image, operation: Operation, random: np.random.Generator) -> Image.Image:
+    """As the camera has it: smoke in the cavity, the lamp's colour and fall-off, a round view, grain."""
+    wide, high = image.size
+    colours = np.asarray(image, np.float32)
+    if random.random() < 0.3:
+        small = random.uniform(0, 1, (4, 6)).astype(np.float32)
+        veil = np.asarray(Image.fromarray(small).resize((wide, high), Image.Resampling.BICUBIC))
+        veil = np.clip(veil * float(random.uniform(0.15, 0.5)), 0, 0.6)[..., None]
+        colours = colours * (1 - veil) + 205 * veil
+    aspect = wide / high
+    x = (np.arange(wide, dtype=np.float32) + 0.5)[None, :] / high - aspect / 2 - float(random.uniform(-0.1, 0.1))
+    y = (np.arange(high, dtype=np.float32) + 0.5)[:, None] / high - 0.5 - float(random.uniform(-0.08, 0.08))
+    radius = np.sqrt(x * x + y * y)
+    bright = float(random.uniform(0.92, 1.22)) * (1.08 - float(random.uniform(0.25, 0.5)) * radius**2)
+    bright = np.clip(bright, 0.1, None) * np.clip((operation.rim - radius) / 0.03, 0, 1)
+    colours = colours * bright[..., None] * np.array(operation.warmth, np.float32)
+    colours += random.standard_normal((high, wide, 1), np.float32) * operation.grain
+    return Image.fromarray(np.clip(colours, 0, 255).astype(np.uint8))
