@@ -101,6 +101,7 @@ STARTS_PROCESSES = {
     "hosts/connections": "ssh to another host",
     "hosts/on_each_host": "a launcher",
     "slurm/controller": "asks Slurm",
+    "workloads/surgical_scenes/writing": "draws scenes, once, before anything is timed",
 }
 OPTIONAL = {
     "horovod",

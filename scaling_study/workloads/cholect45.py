@@ -182,7 +182,8 @@ def _rows(path: Path, classes: int) -> tuple[list[int], Bits, list[int]]:
     try:
         table = np.loadtxt([text for _, text in kept], np.int64, comments=None, delimiter=",", ndmin=2)
     except ValueError:
-        line = next(line for line, text in kept if not re.fullmatch(r"\s*\d+\s*(,\s*-?\d+\s*)*", text))
+        row = re.compile(r"\s*\d{1,9}\s*(,\s*-?\d{1,9}\s*)*")
+        line = next((line for line, text in kept if not row.fullmatch(text)), 1)
         _stop(path, line, "not a row of whole numbers with commas between them")
     frames, values = table[:, 0], table[:, 1:]
     if len(wrong := ((values != 0) & (values != 1)).any(1).nonzero()[0]):

@@ -123,11 +123,8 @@ def shared(surgery: Surgery, parts: Splits, ranks: Ranks) -> dict[str, int]:
     if ranks.rank == 0:
         same = digests(surgery.paths(range(len(surgery.files))))
         numbers, firsts, times = np.unique(same.numpy(), return_index=True, return_counts=True)
-        again = [
-            (number, surgery.paths([first])[0])
-            for number, first in zip(numbers[times > 1], firsts[times > 1], strict=True)
-        ]
-        empty = torch.tensor([int(number) for number, file in again if _of_one_colour(file)], dtype=torch.int64)
+        again = zip(numbers[times > 1].tolist(), surgery.paths(firsts[times > 1]), strict=True)
+        empty = torch.tensor([number for number, file in again if _of_one_colour(file)], dtype=torch.int64)
         of = {name: same[torch.from_numpy(ids)] for name, ids in parts.ids.items()}
         counted = in_both({name: ids[~torch.isin(ids, empty)] for name, ids in of.items()})
     return {pair: int(ranks.agree(counted.get(pair, 0))) for pair in PAIRS}

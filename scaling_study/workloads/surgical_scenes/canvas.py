@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
+from scipy.ndimage import gaussian_filter
 
 Point = tuple[float, float]
 Colour = tuple[int, int, int]
@@ -30,23 +31,29 @@ class Canvas:
         self.unit = float(self.height)  # pixels of the canvas
         self.aspect = width / height
         self.albedo = Image.new("RGB", (self.width, self.height), colour)
-        self.relief: Floats = np.zeros((self.height, self.width), np.float32)
-        self.gloss: Floats = np.full((self.height, self.width), 0.35, np.float32)
-        self.coarse, self.middle, self.fine = (self.noise(cells) for cells in (4, 13, 44))
+        # In pixels of the frame: what is shaded is smooth.
+        self.relief: Floats = np.zeros((height, width), np.float32)
+        self.gloss: Floats = np.full((height, width), 0.35, np.float32)
+        self.coarse, self.middle, self.fine = (self.noise(cells, width, height) for cells in (4, 13, 44))
+        mottling = Image.fromarray(0.5 * self.middle + 0.35 * self.coarse + 0.3 * self.fine)
+        self.mottling: Floats = np.asarray(mottling.resize((self.width, self.height), Image.Resampling.BILINEAR))
 
-    def noise(self, cells: int) -> Floats:
+    def noise(self, cells: int, width: int, height: int) -> Floats:
         """(height, width), smooth, between -1 and 1, with so many waves from top to bottom."""
         small = self.random.uniform(-1, 1, (cells + 2, round(cells * self.aspect) + 2)).astype(np.float32)
-        return np.asarray(Image.fromarray(small).resize((self.width, self.height), Image.Resampling.BICUBIC))
+        return np.asarray(Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC))
 
     def pixels(self, points: Sequence[Point]) -> list[Point]:
         return [(x * self.unit, y * self.unit) for x, y in points]
 
     def box(self, points: Sequence[Point], margin: float) -> tuple[int, int, int, int] | None:
-        """Around points in pixels, cut to the canvas: left, upper, right, lower; None outside of it."""
+        """Left, upper, right and lower edge around points in pixels, in whole pixels of the frame; None outside of it."""
         xs, ys = zip(*points, strict=True)
-        left, upper = max(0, int(min(xs) - margin)), max(0, int(min(ys) - margin))
-        right, lower = min(self.width, int(max(xs) + margin) + 1), min(self.height, int(max(ys) + margin) + 1)
+        left, upper = (max(0, int(min(values) - margin)) // FINER * FINER for values in (xs, ys))
+        right, lower = (
+            min(most, -(-int(max(values) + margin) // FINER) * FINER)
+            for values, most in ((xs, self.width), (ys, self.height))
+        )
         return (left, upper, right, lower) if left < right and upper < lower else None
 
     def paint(
@@ -57,7 +64,7 @@ class Canvas:
         over an edge as wide as `round_`; `soft`: how far its edge fades."""
         outline = self.pixels(points)
         edge, slope = soft * self.unit, round_ * self.unit
-        box = self.box(outline, 2 * max(edge, slope))
+        box = self.box(outline, 2.5 * max(edge, slope) if bump else 2.5 * edge)
         if box is None:
             return
         left, upper, right, lower = box
@@ -66,16 +73,16 @@ class Canvas:
         faded = mask.filter(ImageFilter.GaussianBlur(edge)) if edge > 0.5 else mask
         share = np.asarray(faded, np.float32) * (opacity / 255)
         window = (slice(upper, lower), slice(left, right))
-        pattern = 0.5 * self.middle[window] + 0.35 * self.coarse[window] + 0.3 * self.fine[window]
-        blend = np.clip(0.5 + grain * pattern, 0, 1)[..., None]
+        blend = np.clip(0.5 + grain * self.mottling[window], 0, 1)[..., None]
         second = np.array(mottled or tuple(int(0.82 * c) for c in colour), np.float32)
         patch = np.array(colour, np.float32) * (1 - blend) + second * blend
         ink = Image.fromarray(patch.astype(np.uint8))
         self.albedo.paste(ink, (left, upper), Image.fromarray((share * 255).astype(np.uint8)))
-        self.gloss[window] += share * (gloss - self.gloss[window])
+        coarse = (slice(upper // FINER, lower // FINER), slice(left // FINER, right // FINER))
+        self.gloss[coarse] += share[::FINER, ::FINER] * (gloss - self.gloss[coarse])
         if bump:
-            rounded = mask.filter(ImageFilter.GaussianBlur(slope))
-            self.relief[window] += np.asarray(rounded, np.float32) * (bump * self.unit / 255)
+            inside = np.asarray(mask.reduce(FINER), np.float32) * (bump * self.unit / FINER / 255)
+            self.relief[coarse] += gaussian_filter(inside, slope / FINER, truncate=2.5)
 
     def stroke(self, points: Sequence[Point], colour: Colour, width: float) -> None:
         """A thin line on the surface, that is no higher than it."""
@@ -88,7 +95,7 @@ class Canvas:
 
     def shaded(self, light: Point, wetness: float) -> Image.Image:
         """`light`: how far to the right and down it stands of the camera, -0.5 to 0.5; `wetness`: of highlights."""
-        relief = self.relief + self.unit * (0.0035 * self.fine + 0.008 * self.middle)
+        relief = self.relief + self.unit / FINER * (0.0011 * self.fine + 0.006 * self.middle + 0.012 * self.coarse)
         down, right = np.gradient(relief)
         norm = 1 / np.sqrt(1 + down * down + right * right)
         across, along = light
@@ -97,12 +104,12 @@ class Canvas:
         # Halfway between the light and the camera, as Blinn has it (SIGGRAPH 1977).
         length = math.sqrt(across * across + along * along + (up + 1) ** 2)
         half = np.clip(((up + 1) - right * across - down * along) * norm / length, 0, 1)
-        shine = (half**60 + 0.35 * half**14) * self.gloss
-        # What lies flat shines little: only what is curved reflects the lamp itself.
-        shine *= np.clip(1.6 * (1 - norm) * 6, 0, 1) * wetness
-        colours = np.asarray(self.albedo, np.float32)
-        lit = colours * (0.25 + 0.85 * facing)[..., None] + (235 * shine)[..., None]
-        return Image.fromarray(np.clip(lit, 0, 255).astype(np.uint8))
+        flat = (up + 1) / length  # what lies flat does not shine: only what is curved mirrors the lamp
+        shine = (np.clip(half**90 - flat**90, 0, 1) + 0.12 * half**20) * self.gloss * wetness
+        colours = np.asarray(self.albedo.reduce(FINER), np.float32)
+        lit = colours * (0.2 + 0.88 * facing)[..., None] + (235 * shine)[..., None]
+        frame = Image.fromarray(np.clip(lit, 0, 255).astype(np.uint8))
+        return frame.resize((self.width, self.height), Image.Resampling.BICUBIC)
 
 
 def blob(

@@ -21,8 +21,9 @@ from scaling_study.workloads.surgical_scenes.canvas import FINER, Canvas, Colour
 from scaling_study.workloads.surgical_scenes.triplets import NULL_TARGET, TARGETS, TRIPLETS, VERBS, weights
 
 HOW_MANY = (0.3, 0.42, 0.28)  # frames with one, two and three triplets
+LARGER = (1.2, 1.05, 1.0)  # targets of these
 LIKELY = np.array(weights()) / sum(weights())
-MARGIN = 0.16  # units that a tip stays away from the edge
+MARGIN = 0.2  # units that a tip stays away from the edge
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,12 @@ class Operation:
     @classmethod
     def drawn(cls, seed: int, video: int) -> Operation:
         random = np.random.default_rng((seed, video))
-        red, green, blue = random.uniform((158, 54, 46), (224, 116, 104))
+        red, green, blue = random.uniform((150, 62, 58), (214, 122, 112))
         warmth = random.uniform((0.94, 0.92, 0.88), (1.08, 1.04, 1.06))
         rim = float(random.uniform(0.88, 1.3))
-        return cls(
-            (int(red), int(green), int(blue)),
-            (*map(float, warmth),),
-            rim,
-            *map(float, random.uniform((0.6, 1.0), (1.3, 3.0))),
-        )  # type: ignore[arg-type]
+        wetness, grain = random.uniform((0.45, 1.0), (1.05, 3.0))
+        lamp = (float(warmth[0]), float(warmth[1]), float(warmth[2]))
+        return cls((int(red), int(green), int(blue)), lamp, rim, float(wetness), float(grain))
 
 
 def triplets_of(random: np.random.Generator) -> list[int]:
@@ -80,7 +78,7 @@ def draw(seed: int, video: int, frame: int, height: int, width: int) -> tuple[Im
     tissue.cavity(canvas, operation.colour)
     placed = []
     for number, (centre, entry) in zip(chosen, _places(random, len(chosen), canvas.aspect), strict=True):
-        placed.append((number, *_acted(canvas, number, centre, entry)))
+        placed.append((number, *_acted(canvas, number, centre, entry, LARGER[len(chosen) - 1])))
     light = (float(random.uniform(-0.45, 0.45)), float(random.uniform(-0.5, 0.2)))
     image = canvas.shaded(light, operation.wetness)
     image = _shadowed(image, canvas, [pose for _, pose, _ in placed], light)
@@ -128,17 +126,24 @@ def _distance(point: Point, start: Point, end: Point) -> float:
     return math.hypot(point[0] - start[0] - share * dx, point[1] - start[1] - share * dy)
 
 
-def _acted(canvas: Canvas, number: int, centre: Point, entry: Point) -> tuple[instruments.Pose, Point]:
+def _acted(
+    canvas: Canvas, number: int, centre: Point, entry: Point, larger: float
+) -> tuple[instruments.Pose, Point]:
     """Paint a target and what is done to it; (how the instrument stands, where it touches)."""
     _, verb, target = TRIPLETS[number]
     random, name = canvas.random, VERBS[verb]
     angle = math.atan2(centre[1] - entry[1], centre[0] - entry[0])
-    size = float(random.uniform(0.2, 0.255))
+    size = larger * float(random.uniform(0.215, 0.28))
     tip = (centre[0] + float(random.normal(0, 0.02)), centre[1] + float(random.normal(0, 0.02)))
+    pulled = (0.0, 0.0)
     if name == "retract":
-        away = angle + math.pi + float(random.uniform(-0.5, 0.5))
-        tip = (centre[0] + PULLED * math.cos(away), centre[1] + PULLED * math.sin(away))
+        away = angle + math.pi + float(random.uniform(-0.4, 0.4))
+        reach = PULLED + size * (1.3 if TARGETS[target] == "liver" else 0.9)
+        pulled = (reach * math.cos(away), reach * math.sin(away))
+        tip = (centre[0] + pulled[0], centre[1] + pulled[1])
     tip = (min(max(tip[0], MARGIN), canvas.aspect - MARGIN), min(max(tip[1], MARGIN), 1 - MARGIN))
+    if name == "retract":  # at the edge of the frame the target gives way, and not the tip
+        centre = (tip[0] - pulled[0], tip[1] - pulled[1])
     if target != NULL_TARGET:
         tissue.PAINTERS[target](canvas, centre, size, float(random.uniform(-0.6, 0.6)))
         if under := UNDER.get(verb):

@@ -19,7 +19,7 @@ def cavity(canvas: Canvas, base: Colour) -> None:
     random, wide = canvas.random, canvas.aspect
     for _ in range(int(random.integers(5, 9))):
         tone = float(random.uniform(0.62, 1.12))
-        colour = _toned(base, tone, float(random.uniform(-14, 14)))
+        colour = _toned(base, tone, float(random.uniform(-9, 9)))
         centre = (float(random.uniform(0, wide)), float(random.uniform(0, 1)))
         shape = blob(random, centre, *map(float, random.uniform(0.2, 0.5, 2)), float(random.uniform(0, 3)))
         canvas.paint(shape, colour, bump=0.05, gloss=0.3, soft=0.03, round_=0.1, opacity=0.8)
@@ -52,8 +52,8 @@ def cystic_plate(canvas: Canvas, centre: Point, size: float, angle: float) -> No
     )  # fmt: skip
     for step in range(-5, 6):
         for slant in (0.5, -0.5):
-            x = step * 0.16 * size
-            ends = [(x - slant * 0.5 * size, -0.5 * size), (x + slant * 0.5 * size, 0.5 * size)]
+            x, reach = step * 0.15 * size, 0.55 * math.sqrt(1 - (step / 6) ** 2) * size
+            ends = [(x - slant * 0.4 * reach, -reach), (x + slant * 0.4 * reach, reach)]
             canvas.stroke(turned(ends, angle, centre), (248, 234, 226), 0.004)
 
 
