@@ -10,6 +10,7 @@ import pandas as pd
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
 from analysis.findings.finding import DOUBT, NOTE, Finding
+from scaling_study.datasets import SCENES
 from scaling_study.records.store import BUSY_CORES
 
 
@@ -30,7 +31,9 @@ def disturbances(evidence: Evidence) -> Iterator[Finding]:
     if evidence.results.synthetic:
         rows = [row for row in evidence.rows if "synthetic" in str(row["data_source"])]
         who = finding.named(rows, evidence.rows)
-        text = f"Trained on generated data: {who}. Speeds may be those of real data; quote no loss."
+        drawn = all(str(row["data_source"]).startswith(SCENES) for row in rows)
+        figures = "figures are of drawn scenes, and of no operation" if drawn else "quote no loss"
+        text = f"Trained on generated data: {who}. Speeds may be those of real data; {figures}."
         yield finding.about("synthetic", "Synthetic data", text, NOTE, rows)
 
 

@@ -16,6 +16,7 @@ from analysis.findings.finding import DOUBT, WRONG, Finding, Row
 from analysis.frames.training import Training
 
 TEST = "test"
+CHANCE = 0.01  # of published texts some passages recur: 2 of WikiText-2's 6,127 windows
 RIGHT_MAPS = {"channels": "class", "class": "most likely"}
 
 
@@ -75,6 +76,15 @@ def _joined(ranks: tuple[Training, ...]) -> str:
     return ""
 
 
+def _validated_on_training(ranks: tuple[Training, ...]) -> str:
+    for rank in ranks:
+        size = sum(rank.splits.get(rank.selected_on, {}).values())
+        shared = max((rank.in_both.get(key, 0) for key in _both("train", rank.selected_on)), default=0)
+        if shared > CHANCE * size:
+            return f"{shared:,} of the {size:,} samples of the {rank.selected_on} set are trained on"
+    return ""
+
+
 def _another_checkpoint(ranks: tuple[Training, ...]) -> str:
     unlike = any(rank.resumed_layout and rank.resumed_layout != rank.layout for rank in ranks)
     return "Went on from a checkpoint whose weights have other names or shapes than the model's" if unlike else ""
@@ -108,6 +118,7 @@ LOOKS: tuple[tuple[str, str, str, Callable[[tuple[Training, ...]], str], str], .
     ("F12", "Maps of something else", WRONG, _another_map, "Show class maps, of the most likely class."),
     ("F18", "The test set selects the model", WRONG, _selected_on_test, "Hold out a part of the training set."),
     ("F22", "Train and test set joined", WRONG, _joined, "Keep the published test set apart."),
+    ("F22", "Validation data is trained on", WRONG, _validated_on_training, "Hold out what is not trained on."),
     ("F20", "A checkpoint of another architecture", WRONG, _another_checkpoint, "Train it anew, from its own weights."),
     ("F25", "Every epoch in the same order", DOUBT, _one_order, "Tell the sampler the epoch (set_epoch)."),
     ("F27", "Validation of a part", WRONG, _unreduced, "Reduce over the ranks, and count each sample once."),

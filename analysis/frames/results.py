@@ -17,6 +17,7 @@ from analysis.frames.details import Details
 from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.frames.study import StudyInfo
+from scaling_study.datasets import SCENES
 from scaling_study.models import MODELS, NO_MODEL, TEXT_KEYS
 
 
@@ -108,7 +109,7 @@ class Results:
     def synthetic(self) -> bool:
         """Whether any configuration trained on generated data: then every title and footnote says so."""
         c = self.configurations
-        source = c.data_source.fillna("").str.contains("synthetic") | (c.data == "synthetic").fillna(False)
+        source = c.data_source.fillna("").str.contains("synthetic") | c.data.isin(("synthetic", SCENES))
         return bool(source.any())
 
     @property

@@ -449,6 +449,17 @@ def test_f22_test_samples_that_are_trained_on(tmp_path: Path) -> None:
     assert seen.flaw == "F22" and seen.text.startswith("12 samples of the test set are trained on")
 
 
+def test_f22_validation_samples_that_are_trained_on(tmp_path: Path) -> None:
+    """As a published loader of operations has it, whose validation videos are the last of its training videos."""
+    (seen,) = trained(tmp_path, in_both={"train/validation": 4_500})
+    assert seen.flaw == "F22" and seen.severity == WRONG
+    assert seen.text.startswith("4,500 of the 5,000 samples of the validation set are trained on (")
+
+
+def test_passages_that_recur_in_a_published_text_are_no_flaw(tmp_path: Path) -> None:
+    assert trained(tmp_path, in_both={"train/validation": 2}) == set()
+
+
 def test_f27_ranks_that_claim_unlike_figures(tmp_path: Path) -> None:
     def own(rank: Any) -> Mapping[str, Any]:
         return {"training": {**TRAINED, "evaluated": {**TRAINED["evaluated"], "accuracy": 0.8 + 0.1 * rank.rank}}}
@@ -545,6 +556,12 @@ def test_synthetic_data_is_a_note(tmp_path: Path) -> None:
     planted, about = default_study(synthetic=True)
     plant(tmp_path, planted, **about)
     assert found(results.read(tmp_path), "synthetic").severity == NOTE
+
+
+def test_drawn_scenes_are_no_operations(tmp_path: Path) -> None:
+    said = {"data_source": "surgical_scenes (synthetic scenes)"}
+    seen = found(plant_flawed(tmp_path, [Flawed(ONE, said), Flawed(TWO, said)]), "synthetic")
+    assert seen.severity == NOTE and seen.text.endswith("figures are of drawn scenes, and of no operation.")
 
 
 def test_a_loss_that_is_not_finite(tmp_path: Path) -> None:

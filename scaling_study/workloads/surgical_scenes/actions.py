@@ -18,7 +18,6 @@ OPENING: Mapping[str, float] = {  # of the jaws, radians
     "grasp": 0.1, "retract": 0.05, "dissect": 0.5, "coagulate": 0.16, "clip": 0.06, "cut": 0.3, "aspirate": 0.1,
     "irrigate": 0.1, "pack": 0.12, "null_verb": 0.24,
 }  # fmt: skip
-PULLED = 0.11  # units that a tip is away from the edge of what it retracts
 
 Under = Callable[
     [Canvas, Point, Point, float, float, Colour], None

@@ -47,7 +47,7 @@ class Canvas:
         return [(x * self.unit, y * self.unit) for x, y in points]
 
     def box(self, points: Sequence[Point], margin: float) -> tuple[int, int, int, int] | None:
-        """Left, upper, right and lower edge around points in pixels, in whole pixels of the frame; None outside of it."""
+        """Left, upper, right and lower edge around points in pixels, in whole ones of the frame; None outside of it."""
         xs, ys = zip(*points, strict=True)
         left, upper = (max(0, int(min(values) - margin)) // FINER * FINER for values in (xs, ys))
         right, lower = (

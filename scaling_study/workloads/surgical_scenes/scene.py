@@ -10,20 +10,20 @@ is a scene of its own, so that no frame can be recognised by the one before it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
-from scaling_study.workloads.surgical_scenes import instruments, tissue
-from scaling_study.workloads.surgical_scenes.actions import OPENING, OVER, PULLED, UNDER
+from scaling_study.workloads.surgical_scenes import instruments, targets, tissue
+from scaling_study.workloads.surgical_scenes.actions import OPENING, OVER, UNDER
 from scaling_study.workloads.surgical_scenes.canvas import FINER, Canvas, Colour, Point, blob
+from scaling_study.workloads.surgical_scenes.placing import Place, placed
 from scaling_study.workloads.surgical_scenes.triplets import NULL_TARGET, TARGETS, TRIPLETS, VERBS, weights
 
 HOW_MANY = (0.3, 0.42, 0.28)  # frames with one, two and three triplets
-LARGER = (1.2, 1.05, 1.0)  # targets of these
 LIKELY = np.array(weights()) / sum(weights())
-MARGIN = 0.2  # units that a tip stays away from the edge
 
 
 @dataclass(frozen=True)
@@ -76,86 +76,40 @@ def draw(seed: int, video: int, frame: int, height: int, width: int) -> tuple[Im
     chosen = triplets_of(random)
     canvas = Canvas(height, width, random, operation.colour)
     tissue.cavity(canvas, operation.colour)
-    placed = []
-    for number, (centre, entry) in zip(chosen, _places(random, len(chosen), canvas.aspect), strict=True):
-        placed.append((number, *_acted(canvas, number, centre, entry, LARGER[len(chosen) - 1])))
+    places = placed(random, chosen, canvas.aspect)
+    poses = _acted(canvas, places)
     light = (float(random.uniform(-0.45, 0.45)), float(random.uniform(-0.5, 0.2)))
     image = canvas.shaded(light, operation.wetness)
-    image = _shadowed(image, canvas, [pose for _, pose, _ in placed], light)
+    _shadowed(image, canvas, poses, light)
     shown = []
-    for number, pose, _ in placed:
-        outlines = instruments.draw(image, canvas.unit, TRIPLETS[number][0], pose)
-        shown.append(Shown(number, pose.tip, outlines))
-    for number, pose, contact in placed:
-        if over := OVER.get(TRIPLETS[number][1]):
-            over(image, canvas.unit, contact, pose.angle, random)
-    _in_front(image, canvas, [pose.tip for _, pose, _ in placed], operation.colour)
+    for place, pose in zip(places, poses, strict=True):
+        outlines = instruments.draw(image, canvas.unit, TRIPLETS[place.triplet][0], pose)
+        shown.append(Shown(place.triplet, pose.tip, outlines))
+    for place in places:
+        if over := OVER.get(TRIPLETS[place.triplet][1]):
+            over(image, canvas.unit, place.tip, place.angle, random)
+    _in_front(image, canvas, [place.tip for place in places], operation.colour)
     return _seen(image.reduce(FINER), operation, random), shown
 
 
-def _places(random: np.random.Generator, count: int, aspect: float) -> list[tuple[Point, Point]]:
-    """(where a target is, where its shaft comes in) of each, so that no shaft lies over another's tip."""
-    slots = random.permutation(count)
-    wide = aspect / count
-    centres: list[Point] = []
-    for slot in slots:
-        reach = max(0.0, wide / 2 - 0.26)
-        x = (slot + 0.5) * wide + float(random.uniform(-reach, reach))
-        y = float(random.uniform(0.34, 0.68))
-        centres.append((min(max(x, MARGIN + 0.06), aspect - MARGIN - 0.06), y))
-    placed: list[tuple[Point, Point]] = []
-    for place, centre in enumerate(centres):
-        others = centres[:place] + centres[place + 1 :]
-        entries = [_entry(random, centre, aspect) for _ in range(14)]
-        clear = [min((_distance(other, centre, entry) for other in others), default=1.0) for entry in entries]
-        best = next((entry for entry, room in zip(entries, clear, strict=True) if room > 0.3), None)
-        placed.append((centre, best or entries[int(np.argmax(clear))]))
-    return placed
+def _acted(canvas: Canvas, places: Sequence[Place]) -> list[instruments.Pose]:
+    """Paint the targets, the large ones below, and then what is done to them; how the instruments stand."""
+    random = canvas.random
+    for place in sorted(places, key=lambda place: TRIPLETS[place.triplet][2] != TARGETS.index("liver")):
+        target = TRIPLETS[place.triplet][2]
+        if target != NULL_TARGET:
+            targets.PAINTERS[target](canvas, place.centre, place.size, float(random.uniform(-0.6, 0.6)))
+    poses = []
+    for place in places:
+        _, verb, target = TRIPLETS[place.triplet]
+        if target != NULL_TARGET and (under := UNDER.get(verb)):
+            under(canvas, place.centre, place.contact, place.angle, place.size, targets.SKIN[TARGETS[target]])
+        opening = OPENING[VERBS[verb]] * float(random.uniform(0.85, 1.15))
+        poses.append(instruments.Pose(place.tip, place.angle, opening, float(random.uniform(0.92, 1.18))))
+    return poses
 
 
-def _entry(random: np.random.Generator, centre: Point, aspect: float) -> Point:
-    """A point outside of the frame: to the sides or below, seldom above."""
-    turn = float(random.uniform(-0.35, math.pi + 0.35)) if random.random() < 0.88 else float(random.uniform(-2.4, -0.7))
-    return centre[0] + 2 * aspect * math.cos(turn), centre[1] + 2 * aspect * math.sin(turn)
-
-
-def _distance(point: Point, start: Point, end: Point) -> float:
-    """From a point to the line between two others."""
-    dx, dy = end[0] - start[0], end[1] - start[1]
-    share = min(1.0, max(0.0, ((point[0] - start[0]) * dx + (point[1] - start[1]) * dy) / (dx * dx + dy * dy)))
-    return math.hypot(point[0] - start[0] - share * dx, point[1] - start[1] - share * dy)
-
-
-def _acted(
-    canvas: Canvas, number: int, centre: Point, entry: Point, larger: float
-) -> tuple[instruments.Pose, Point]:
-    """Paint a target and what is done to it; (how the instrument stands, where it touches)."""
-    _, verb, target = TRIPLETS[number]
-    random, name = canvas.random, VERBS[verb]
-    angle = math.atan2(centre[1] - entry[1], centre[0] - entry[0])
-    size = larger * float(random.uniform(0.215, 0.28))
-    tip = (centre[0] + float(random.normal(0, 0.02)), centre[1] + float(random.normal(0, 0.02)))
-    pulled = (0.0, 0.0)
-    if name == "retract":
-        away = angle + math.pi + float(random.uniform(-0.4, 0.4))
-        reach = PULLED + size * (1.3 if TARGETS[target] == "liver" else 0.9)
-        pulled = (reach * math.cos(away), reach * math.sin(away))
-        tip = (centre[0] + pulled[0], centre[1] + pulled[1])
-    tip = (min(max(tip[0], MARGIN), canvas.aspect - MARGIN), min(max(tip[1], MARGIN), 1 - MARGIN))
-    if name == "retract":  # at the edge of the frame the target gives way, and not the tip
-        centre = (tip[0] - pulled[0], tip[1] - pulled[1])
-    if target != NULL_TARGET:
-        tissue.PAINTERS[target](canvas, centre, size, float(random.uniform(-0.6, 0.6)))
-        if under := UNDER.get(verb):
-            under(canvas, centre, tip, angle, size, tissue.SKIN[TARGETS[target]])
-    stand = tip
-    if name == "irrigate":  # from a distance
-        stand = (tip[0] - 0.16 * math.cos(angle), tip[1] - 0.16 * math.sin(angle))
-    opening = OPENING[name] * float(random.uniform(0.85, 1.15))
-    return instruments.Pose(stand, angle, opening, float(random.uniform(0.92, 1.18))), stand
-
-
-def _shadowed(image: Image.Image, canvas: Canvas, poses: list[instruments.Pose], light: Point) -> Image.Image:
+def _shadowed(image: Image.Image, canvas: Canvas, poses: Sequence[instruments.Pose], light: Point) -> None:
     """Dark where a shaft keeps the light away."""
     mask = Image.new("L", (canvas.width // 4, canvas.height // 4))
     ink, unit = ImageDraw.Draw(mask), canvas.unit / 4
@@ -165,7 +119,6 @@ def _shadowed(image: Image.Image, canvas: Canvas, poses: list[instruments.Pose],
         ink.line((x * unit, y * unit, far[0] * unit, far[1] * unit), fill=150, width=round(0.1 * unit))
     soft = mask.filter(ImageFilter.GaussianBlur(0.028 * unit)).resize(image.size, Image.Resampling.BILINEAR)
     image.paste((16, 4, 6), (0, 0), soft)
-    return image
 
 
 def _in_front(image: Image.Image, canvas: Canvas, tips: list[Point], colour: Colour) -> None:

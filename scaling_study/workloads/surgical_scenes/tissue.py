@@ -1,17 +1,10 @@
-"""What is operated on: fourteen targets, each of which looks like no other, and the cavity that they lie in.
-
-Each is painted around a centre, about `size` wide to either side, in units of the frame's height.
-"""
+"""The cavity that targets lie in, and what they are made of: folds, vessels, rings, rounded outlines."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 
-from scaling_study.workloads.surgical_scenes.canvas import Canvas, Colour, Point, blob, curve, tube, turned
-from scaling_study.workloads.surgical_scenes.triplets import TARGETS
-
-Painter = Callable[[Canvas, Point, float, float], None]  # canvas, centre, size, angle
+from scaling_study.workloads.surgical_scenes.canvas import Canvas, Colour, Point, blob, curve, turned
 
 
 def cavity(canvas: Canvas, base: Colour) -> None:
@@ -19,237 +12,17 @@ def cavity(canvas: Canvas, base: Colour) -> None:
     random, wide = canvas.random, canvas.aspect
     for _ in range(int(random.integers(5, 9))):
         tone = float(random.uniform(0.62, 1.12))
-        colour = _toned(base, tone, float(random.uniform(-9, 9)))
+        colour = toned(base, tone, float(random.uniform(-9, 9)))
         centre = (float(random.uniform(0, wide)), float(random.uniform(0, 1)))
         shape = blob(random, centre, *map(float, random.uniform(0.2, 0.5, 2)), float(random.uniform(0, 3)))
         canvas.paint(shape, colour, bump=0.05, gloss=0.3, soft=0.03, round_=0.1, opacity=0.8)
     for _ in range(int(random.integers(1, 4))):
         start = (float(random.uniform(0, wide)), float(random.uniform(0, 1)))
-        line = _winding(canvas, start, float(random.uniform(0, 6.3)), 0.35, 0.1)
-        canvas.stroke(line, _toned(base, 0.72), 0.006)
+        line = winding(canvas, start, float(random.uniform(0, 6.3)), 0.35, 0.1)
+        canvas.stroke(line, toned(base, 0.72), 0.006)
 
 
-def gallbladder(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
-    """A smooth greenish sac, shaped like a pear."""
-    pear = [(-1.15, 0.0), (-0.95, -0.24), (-0.4, -0.36), (0.15, -0.56), (0.7, -0.62), (1.1, -0.36), (1.2, 0.0)]
-    pear += [(x, -y) for x, y in reversed(pear[1:-1])]
-    outline = turned([(size * x, size * y * 1.05) for x, y in _rounded(pear)], angle, centre)
-    canvas.paint(outline, (126, 156, 112), mottled=(92, 128, 96), bump=0.17, gloss=1.0, round_=0.08, grain=0.4)
-    for _ in range(3):
-        start = turned([(size * float(canvas.random.uniform(-0.7, 0.7)), 0.0)], angle, centre)[0]
-        canvas.stroke(
-            _winding(canvas, start, float(canvas.random.uniform(0, 6.3)), size * 0.7, 0.05), (142, 92, 78), 0.005
-        )
-
-
-def cystic_plate(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
-    """A pale sheet of fibres that cross, on the raw bed of the liver."""
-    random = canvas.random
-    canvas.paint(blob(random, centre, size * 1.1, size * 0.85, angle), (122, 44, 38), bump=0.04, gloss=0.5)
-    canvas.paint(
-        blob(random, centre, size * 0.92, size * 0.62, angle, 0.08), (232, 206, 196), mottled=(204, 150, 142),
-        bump=0.03, gloss=0.6, soft=0.012,
-    )  # fmt: skip
-    for step in range(-5, 6):
-        for slant in (0.5, -0.5):
-            x, reach = step * 0.15 * size, 0.55 * math.sqrt(1 - (step / 6) ** 2) * size
-            ends = [(x - slant * 0.4 * reach, -reach), (x + slant * 0.4 * reach, reach)]
-            canvas.stroke(turned(ends, angle, centre), (248, 234, 226), 0.004)
-
-
-def cystic_duct(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
-    """One tube, pale green and yellow, with rings."""
-    _bed(canvas, centre, size, angle)
-    line = _across(canvas, centre, size * 1.3, angle, 0.12)
-    canvas.paint(
-        tube(line, 0.17 * size + 0.02), (192, 196, 122), mottled=(164, 172, 96), bump=0.08, gloss=0.9, round_=0.03
-    )
-    _rings(canvas, line, 0.17 * size + 0.02, (148, 156, 84))
-
-
-def cystic_artery(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
-    """A thin bright red tube that forks."""
-    _bed(canvas, centre, size, angle)
-    line = _across(canvas, centre, size * 1.3, angle, 0.3)
-    branch = curve(line[8], *turned([(0.4 * size, -0.4 * size), (1.0 * size, -0.75 * size)], angle, centre))
-    for path, radius in ((branch, 0.06 * size), (line, 0.1 * size)):
-        canvas.paint(
-            tube(path, radius + 0.006), (222, 30, 34), mottled=(196, 18, 26), bump=0.05, gloss=1.0, round_=0.02
-        )
-        canvas.stroke(path, (250, 118, 108), 0.006)
-
-
-def cystic_pedicle(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
-    """Duct and artery side by side, half wrapped in fat."""
-    canvas.paint(
-        blob(canvas.random, centre, size * 1.2, size * 0.62, angle, 0.1),
-        (226, 188, 110),
-        mottled=(204, 152, 92),
-        bump=0.05,
-    )
-    for offset, colour, radius in ((-0.24, (192, 196, 122), 0.16), (0.22, (214, 34, 36), 0.12)):
-        at = turned([(0.0, offset * size)], angle, centre)[0]
-        line = _across(canvas, at, size * 1.25, angle, 0.06)
-        canvas.paint(tube(line, radius * size + 0.008), colour, bump=0.06, gloss=0.9, round_=0.025)
-    for x in (-0.75, 0.8):
-        at = turned([(x * size, 0.0)], angle, centre)[0]
-        canvas.paint(blob(canvas.random, at, size * 0.3, size * 0.5, angle), (232, 196, 116), bump=0.05, round_=0.03)
-
-
-def blood_vessel(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
-    """A thick vein, blue and violet, that forks into two."""
-    _bed(canvas, centre, size, angle)
-    trunk = curve(*turned([(-1.3 * size, 0.1 * size), (-0.5 * size, -0.05 * size), (0.15 * size, 0.0)], angle, centre))
-    for side in (-1, 1):
-        ends = [(-0.1 * size, 0.0), (0.5 * size, side * 0.12 * size), (1.15 * size, side * 0.62 * size)]
-        canvas.paint(
-            tube(curve(*turned(ends, angle, centre)), 0.15 * size), (74, 66, 138), bump=0.07, gloss=0.9, round_=0.03
-        )
-    canvas.paint(tube(trunk, 0.24 * size), (84, 72, 148), mottled=(66, 54, 122), bump=0.09, gloss=0.9, round_=0.035)
-
-
-def fluid(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
-    """A pool of blood, smooth and glossy, with bubbles."""
-    random = canvas.random
-    canvas.paint(
-        blob(random, centre, size * 1.25, size * 0.85, angle, 0.2),
-        (112, 6, 12),
-        mottled=(88, 2, 8),
-        bump=-0.04,
-        gloss=1.0,
-        soft=0.01,
-        round_=0.02,
-        grain=0.2,
-    )
-    for _ in range(9):
-        x, y = (float(v) * size for v in random.uniform(-0.8, 0.8, 2))
-        at = turned([(x, 0.7 * y)], angle, centre)[0]
-        radius = float(random.uniform(0.008, 0.026))
-        canvas.dot(at, radius, (206, 110, 104))
-        canvas.dot(at, radius * 0.72, (138, 22, 26))
-        canvas.dot((at[0] - radius * 0.3, at[1] - radius * 0.3), radius * 0.25, (255, 236, 230))
-
-
-def abdominal_wall_cavity(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
-    """Muscle of the wall: pale and dark stripes, side by side."""
-    random = canvas.random
-    outline = blob(random, centre, size * 1.25, size * 0.95, angle, 0.07)
-    canvas.paint(outline, (240, 176, 150), mottled=(222, 148, 128), bump=0.03, gloss=0.35, soft=0.03)
-    for step in range(-4, 5):
-        y = step * 0.18 * size
-        reach = 1.1 * size * math.sqrt(max(0.0, 1 - (step / 5) ** 2))
-        line = curve(*turned([(-reach, y), (0.0, y + 0.07 * size), (reach, y)], angle, centre))
-        canvas.stroke(line, (178, 84, 76), 0.013)
-        canvas.stroke([(x, y + 0.011) for x, y in line], (252, 208, 184), 0.006)
-
-
-def liver(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
-    """A large brown lobe with a sharp edge."""
-    at = turned([(0.0, -0.35 * size)], angle, centre)[0]
-    canvas.paint(
-        blob(canvas.random, at, size * 1.5, size * 1.15, angle, 0.06),
-        (104, 40, 30),
-        mottled=(78, 26, 22),
-        bump=0.13,
-        gloss=0.75,
-        soft=0.004,
-        round_=0.07,
-        grain=0.9,
-    )
-
-
-def adhesion(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
-    """A web of white strands between two folds."""
-    random = canvas.random
-    canvas.paint(blob(random, centre, size * 1.0, size * 0.62, angle, 0.1), (96, 28, 30), gloss=0.3, soft=0.02)
-    for side in (-1, 1):
-        at = turned([(0.0, side * 0.62 * size)], angle, centre)[0]
-        canvas.paint(blob(random, at, size * 1.15, size * 0.3, angle), (196, 98, 88), bump=0.07, round_=0.03)
-    for _ in range(11):
-        (x, y), bend = random.uniform(-0.85, 0.85, 2), float(random.uniform(-0.2, 0.2))
-        ends = [(float(x) * size, -0.48 * size), (bend * size, 0.0), (float(y) * size, 0.48 * size)]
-        canvas.stroke(curve(*turned(ends, angle, centre)), (250, 238, 230), float(random.uniform(0.005, 0.013)))
-
-
-def omentum(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
-    """Yellow fat in lumps, with fine vessels."""
-    random = canvas.random
-    for _ in range(13):
-        turn, reach = float(random.uniform(0, 6.3)), float(random.uniform(0, 0.85))
-        at = turned([(reach * size * math.cos(turn) * 1.15, reach * size * math.sin(turn) * 0.8)], angle, centre)[0]
-        lump = blob(random, at, *(float(v) * size for v in random.uniform(0.26, 0.42, 2)), turn)
-        canvas.paint(lump, (246, 206, 82), mottled=(228, 168, 58), bump=0.06, gloss=0.6, round_=0.025)
-    for _ in range(3):
-        canvas.stroke(_winding(canvas, centre, float(random.uniform(0, 6.3)), size, 0.08), (198, 64, 48), 0.005)
-
-
-def peritoneum(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
-    """A thin bluish film, half transparent, in parallel folds."""
-    random = canvas.random
-    canvas.paint(
-        blob(random, centre, size * 1.25, size * 0.85, angle, 0.1),
-        (186, 196, 222),
-        mottled=(214, 196, 210),
-        bump=0.03,
-        gloss=1.0,
-        opacity=0.78,
-        soft=0.012,
-    )
-    for step in range(-3, 4):
-        x = step * 0.28 * size
-        ends = [(x - 0.1 * size, -0.75 * size), (x + 0.14 * size, 0.0), (x - 0.06 * size, 0.75 * size)]
-        line = curve(*turned(ends, angle, centre))
-        canvas.paint(tube(line, 0.02), (226, 232, 248), bump=0.03, gloss=1.0, opacity=0.6, round_=0.015)
-
-
-def gut(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
-    """A loop of bowel: a thick pink tube in segments."""
-    line = curve(
-        *turned([(-1.2 * size, 0.45 * size), (0.0, -0.75 * size), (1.2 * size, 0.45 * size)], angle, centre), steps=18
-    )
-    radii = [0.38 * size * (1 + 0.1 * math.cos(place * 2.1)) for place in range(len(line))]
-    canvas.paint(
-        tube(line, radii), (244, 168, 164), mottled=(228, 140, 144), bump=0.12, gloss=0.9, round_=0.06, grain=0.4
-    )
-    _rings(canvas, line, 0.36 * size, (206, 112, 118), every=3)
-
-
-def specimen_bag(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
-    """A bag of clear foil with a blue rim."""
-    sack = [(-0.95, -0.55), (0.95, -0.55), (1.05, 0.1), (0.7, 0.75), (0.0, 0.95), (-0.7, 0.75), (-1.05, 0.1)]
-    canvas.paint(
-        turned([(size * x, size * y) for x, y in _rounded(sack)], angle, centre),
-        (222, 230, 234),
-        mottled=(180, 200, 214),
-        bump=0.07,
-        gloss=1.0,
-        opacity=0.92,
-    )
-    for x in (-0.6, -0.25, 0.1, 0.5):
-        ends = [(x * size, -0.4 * size), ((x + 0.12) * size, 0.1 * size), (x * 0.6 * size, 0.7 * size)]
-        canvas.stroke(curve(*turned(ends, angle, centre)), (250, 252, 255), 0.008)
-        canvas.stroke(curve(*turned([(px + 0.02, py) for px, py in ends], angle, centre)), (150, 172, 190), 0.006)
-    rim = curve(*turned([(-1.0 * size, -0.5 * size), (0.0, -0.78 * size), (1.0 * size, -0.5 * size)], angle, centre))
-    canvas.paint(tube(rim, 0.028), (40, 110, 200), bump=0.03, gloss=0.8, round_=0.015)
-
-
-PAINTERS: Mapping[int, Painter] = {
-    TARGETS.index(painter.__name__): painter
-    for painter in (
-        *(gallbladder, cystic_plate, cystic_duct, cystic_artery, cystic_pedicle, blood_vessel, fluid),
-        *(abdominal_wall_cavity, liver, adhesion, omentum, peritoneum, gut, specimen_bag),
-    )
-}
-SKIN: Mapping[str, Colour] = {  # of what is lifted off each target
-    "gallbladder": (126, 156, 112), "cystic_plate": (232, 206, 196), "cystic_duct": (192, 196, 122),
-    "cystic_artery": (222, 30, 34), "cystic_pedicle": (226, 188, 110), "blood_vessel": (84, 72, 148),
-    "fluid": (112, 6, 12), "abdominal_wall_cavity": (240, 176, 150), "liver": (104, 40, 30),
-    "adhesion": (240, 224, 216), "omentum": (246, 206, 82), "peritoneum": (196, 204, 226), "gut": (244, 168, 164),
-    "specimen_bag": (222, 230, 234),
-}  # fmt: skip
-
-
-def _bed(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
+def bed(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
     """The fat and tissue around a tube."""
     canvas.paint(
         blob(canvas.random, centre, size * 1.2, size * 0.75, angle, 0.1),
@@ -261,13 +34,13 @@ def _bed(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
     )
 
 
-def _across(canvas: Canvas, centre: Point, reach: float, angle: float, bend: float) -> list[Point]:
+def across(canvas: Canvas, centre: Point, reach: float, angle: float, bend: float) -> list[Point]:
     """A bent line through the centre."""
     bent = reach * bend * float(canvas.random.uniform(-1, 1))
     return curve(*turned([(-reach, bent), (0.0, -bent), (reach, bent)], angle, centre))
 
 
-def _rings(canvas: Canvas, line: list[Point], radius: float, colour: Colour, every: int = 2) -> None:
+def rings(canvas: Canvas, line: list[Point], radius: float, colour: Colour, every: int = 2) -> None:
     """Creases across a tube."""
     for place in range(1, len(line) - 1, every):
         (x0, y0), (x1, y1), (x, y) = line[place - 1], line[place + 1], line[place]
@@ -276,7 +49,7 @@ def _rings(canvas: Canvas, line: list[Point], radius: float, colour: Colour, eve
         canvas.stroke([(x - across[0], y - across[1]), (x + across[0], y + across[1])], colour, 0.007)
 
 
-def _winding(canvas: Canvas, start: Point, heading: float, length: float, unrest: float) -> list[Point]:
+def winding(canvas: Canvas, start: Point, heading: float, length: float, unrest: float) -> list[Point]:
     """A line that changes its heading as it goes."""
     line, steps = [start], 12
     for _ in range(steps):
@@ -286,7 +59,7 @@ def _winding(canvas: Canvas, start: Point, heading: float, length: float, unrest
     return line
 
 
-def _rounded(corners: list[Point]) -> list[Point]:
+def rounded(corners: list[Point]) -> list[Point]:
     """A closed outline through the middles of its sides, with its corners cut smoothly."""
     outline: list[Point] = []
     for place, corner in enumerate(corners):
@@ -297,7 +70,7 @@ def _rounded(corners: list[Point]) -> list[Point]:
     return outline
 
 
-def _toned(colour: Colour, tone: float, warmer: float = 0.0) -> Colour:
+def toned(colour: Colour, tone: float, warmer: float = 0.0) -> Colour:
     """Brighter or darker by a factor, and further towards yellow."""
     red, green, blue = (min(255, max(0, int(c * tone))) for c in colour)
     return red, min(255, max(0, int(green + warmer))), blue
