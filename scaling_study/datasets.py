@@ -188,12 +188,13 @@ def prepare(names: Sequence[str]) -> dict[str, Data]:
     if SCENES in names and (scenes_folder() / SCENES_MARK).is_file():
         ready[SCENES] = Data(SCENES, f"in {scenes_folder()}")
     if open_ := [name for name in names if name not in ready]:
+        shown = SCENES in open_ and sys.stderr.isatty()  # its progress: drawing them takes most of a minute
         done = subprocess.run(
             [sys.executable, "-m", "scaling_study.workloads.prepare", *open_],
-            capture_output=True, text=True, check=False,
+            stdout=subprocess.PIPE, stderr=None if shown else subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
         if done.returncode != 0:
-            lines = done.stderr.strip().splitlines()
+            lines = (done.stderr or "").strip().splitlines()
             raise HostError(lines[-1] if lines else f"preparing {' and '.join(open_)} failed")
         answer = json.loads(done.stdout.splitlines()[-1])
         for name, entry in answer.items():

@@ -20,6 +20,7 @@ Point = tuple[float, float]
 Colour = tuple[int, int, int]
 Floats = NDArray[np.float32]
 FINER = 2  # pixels of the canvas along one of the frame
+COARSER = 4  # pixels of the frame along one of a canvas for what has no edges
 
 
 class Canvas:
@@ -92,6 +93,20 @@ class Canvas:
     def dot(self, centre: Point, radius: float, colour: Colour) -> None:
         (x, y), r = self.pixels([centre])[0], radius * self.unit
         ImageDraw.Draw(self.albedo).ellipse((x - r, y - r, x + r, y + r), fill=colour)
+
+    def coarser(self, colour: Colour) -> Canvas:
+        """One of few pixels, for what has no edges."""
+        return Canvas(self.height // FINER // COARSER, self.width // FINER // COARSER, self.random, colour)
+
+    def lie_on(self, rough: Canvas) -> None:
+        """Begin with what is on another canvas, of whatever number of pixels, and mottle it."""
+        size = (self.width, self.height)
+        smooth = np.asarray(rough.albedo.resize(size, Image.Resampling.BICUBIC), np.float32)
+        colours = smooth * (1 + 0.16 * self.mottling[..., None])
+        self.albedo = Image.fromarray(np.clip(colours, 0, 255).astype(np.uint8))
+        higher = Image.fromarray(rough.relief * (self.height / rough.height))
+        frame = (self.relief.shape[1], self.relief.shape[0])
+        self.relief += np.asarray(higher.resize(frame, Image.Resampling.BICUBIC))
 
     def shaded(self, light: Point, wetness: float) -> Image.Image:
         """`light`: how far to the right and down it stands of the camera, -0.5 to 0.5; `wetness`: of highlights."""

@@ -10,12 +10,14 @@ from scaling_study.workloads.surgical_scenes.canvas import Canvas, Colour, Point
 def cavity(canvas: Canvas, base: Colour) -> None:
     """Folds of tissue out of focus, in the colours of this operation, and their vessels."""
     random, wide = canvas.random, canvas.aspect
+    rough = canvas.coarser(base)
     for _ in range(int(random.integers(5, 9))):
         tone = float(random.uniform(0.62, 1.12))
         colour = toned(base, tone, float(random.uniform(-9, 9)))
         centre = (float(random.uniform(0, wide)), float(random.uniform(0, 1)))
         shape = blob(random, centre, *map(float, random.uniform(0.2, 0.5, 2)), float(random.uniform(0, 3)))
-        canvas.paint(shape, colour, bump=0.05, gloss=0.3, soft=0.03, round_=0.1, opacity=0.8)
+        rough.paint(shape, colour, bump=0.05, gloss=0.3, soft=0.03, round_=0.1, opacity=0.8)
+    canvas.lie_on(rough)
     for _ in range(int(random.integers(1, 4))):
         start = (float(random.uniform(0, wide)), float(random.uniform(0, 1)))
         line = winding(canvas, start, float(random.uniform(0, 6.3)), 0.35, 0.1)
