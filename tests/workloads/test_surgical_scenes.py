@@ -57,6 +57,7 @@ def test_frames_have_one_to_three_triplets_of_unlike_instruments_and_targets() -
     assert set(counts) == {1, 2, 3} and min(counts.values()) > 50
 
 
+@pytest.mark.slow
 def test_no_two_triplets_look_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one place, by one seed: they differ in a part of the frame that is no speck."""
     pixels = {}

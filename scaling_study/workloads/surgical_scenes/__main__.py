@@ -54,7 +54,8 @@ def main() -> None:
         parser.error(f"--seed {asked.seed}: 0 or more is expected")
     if asked.processes is not None and asked.processes < 1:
         parser.error(f"--processes {asked.processes}: 1 or more are expected")
-    scenes = Scenes(asked.frames, asked.videos, *asked.size, seed=asked.seed)
+    height, width = asked.size
+    scenes = Scenes(asked.frames, asked.videos, height, width, asked.seed)
     write(asked.folder, scenes, asked.processes)
     print(f"{scenes.videos * scenes.frames_each:,} frames of {scenes.videos} videos: DATA_PATH={asked.folder}")
 

@@ -146,7 +146,7 @@ def turned(points: Sequence[Point], angle: float, centre: Point) -> list[Point]:
     return [(centre[0] + x * cos - y * sin, centre[1] + x * sin + y * cos) for x, y in points]
 
 
-def curve(start: Point, middle: Point, end: Point, steps: int = 14) -> list[Point]:
+def curve(start: Point, middle: Point, end: Point, *, steps: int = 14) -> list[Point]:
     """A quadratic Bezier curve."""
     shares = [step / steps for step in range(steps + 1)]
     return [

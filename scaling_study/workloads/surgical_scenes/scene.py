@@ -12,8 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
 from scaling_study.workloads.surgical_scenes import instruments, targets, tissue
@@ -141,7 +143,7 @@ def _in_front(image: Image.Image, canvas: Canvas, tips: list[Point], colour: Col
 def _seen(image: Image.Image, operation: Operation, random: np.random.Generator) -> Image.Image:
     """As the camera has it: smoke in the cavity, the lamp's colour and fall-off, a round view, grain."""
     wide, high = image.size
-    colours = np.asarray(image, np.float32)
+    colours: NDArray[np.floating[Any]] = np.asarray(image, np.float32)
     if random.random() < 0.3:
         small = random.uniform(0, 1, (4, 6)).astype(np.float32)
         veil = np.asarray(Image.fromarray(small).resize((wide, high), Image.Resampling.BICUBIC))

@@ -163,7 +163,8 @@ def omentum(canvas: Canvas, centre: Point, size: float, angle: float) -> None:
     for _ in range(13):
         turn, reach = float(random.uniform(0, 6.3)), float(random.uniform(0, 0.85))
         at = turned([(reach * size * math.cos(turn) * 1.15, reach * size * math.sin(turn) * 0.8)], angle, centre)[0]
-        lump = blob(random, at, *(float(v) * size for v in random.uniform(0.26, 0.42, 2)), turn)
+        wide, high = (float(value) * size for value in random.uniform(0.26, 0.42, 2))
+        lump = blob(random, at, wide, high, turn)
         canvas.paint(lump, (246, 206, 82), mottled=(228, 168, 58), bump=0.06, gloss=0.6, round_=0.025)
     for _ in range(3):
         canvas.stroke(winding(canvas, centre, float(random.uniform(0, 6.3)), size, 0.08), (198, 64, 48), 0.005)

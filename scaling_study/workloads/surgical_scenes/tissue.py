@@ -15,7 +15,8 @@ def cavity(canvas: Canvas, base: Colour) -> None:
         tone = float(random.uniform(0.62, 1.12))
         colour = toned(base, tone, float(random.uniform(-9, 9)))
         centre = (float(random.uniform(0, wide)), float(random.uniform(0, 1)))
-        shape = blob(random, centre, *map(float, random.uniform(0.2, 0.5, 2)), float(random.uniform(0, 3)))
+        half, other, angle = (float(value) for value in random.uniform((0.2, 0.2, 0), (0.5, 0.5, 3)))
+        shape = blob(random, centre, half, other, angle)
         rough.paint(shape, colour, bump=0.05, gloss=0.3, soft=0.03, round_=0.1, opacity=0.8)
     canvas.lie_on(rough)
     for _ in range(int(random.integers(1, 4))):
