@@ -61,6 +61,9 @@ class Frames:
 
     def _decode(self, rows: np.ndarray, row: int, frame: int) -> None:
         """Into its row, and into what is kept."""
+        if frame < self.room and self.there[frame]:  # since it was asked for
+            rows[row] = self.kept[frame]
+            return
         file = self.surgery.root / self.surgery.files[frame]
         try:
             image = opened(file)
