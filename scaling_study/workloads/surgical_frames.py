@@ -41,7 +41,6 @@ class Frames:
         memory = mmap.mmap(-1, max(1, self.room * each))  # pages that are never written take no memory
         self.kept = np.frombuffer(memory, np.uint8, self.room * each).reshape(self.room, height, width, 3)
         self.there = np.zeros(self.room, bool)  # whose frame is kept
-        self.decoded = 0
 
     def ahead(self, order: Iterator[torch.Tensor]) -> ReadAhead:
         """`order`, whose next batches are begun whenever one is taken."""
@@ -73,7 +72,6 @@ class Frames:
         except SystemExit as why:
             self.damaged.meet(file, str(why))
             rows[row] = 0
-        self.decoded += 1
         if frame < self.room:
             self.kept[frame] = rows[row]
             self.there[frame] = True  # last: whoever sees it sees the whole frame

@@ -18,6 +18,7 @@ from scaling_study.datasets import NO_SURGERY, Data
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import surgical_data as operations
+from scaling_study.workloads import surgical_frames
 from scaling_study.workloads.cholect45 import read
 from scaling_study.workloads.damaged import DamagedFiles
 from scaling_study.workloads.read_ahead import AHEAD
@@ -120,12 +121,15 @@ def test_after_the_first_epoch_no_file_is_read(mine: Path) -> None:
         assert all(frame.equal(first[id]) for id, frame in zip(feed.ids.tolist(), frames, strict=True))
 
 
-def test_frames_beyond_the_memory_there_is_are_decoded_again(scenes: Path) -> None:
-    surgery = read(scenes)
-    frames = Frames(surgery, HEIGHT, WIDTH, 2, False, DamagedFiles(), most_bytes=4 * HEIGHT * WIDTH * 3 + 5)
+def test_frames_beyond_the_memory_there_is_are_decoded_again(scenes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[Path] = []
+    opened = surgical_frames.opened
+    monkeypatch.setattr(surgical_frames, "opened", lambda file: decoded.append(file) or opened(file))
+    most = 4 * HEIGHT * WIDTH * 3 + 5
+    frames = Frames(read(scenes), HEIGHT, WIDTH, 2, False, DamagedFiles(), most_bytes=most)
     ids = torch.arange(8)
     first = frames.begin(ids).whole()
-    assert frames.decoded == 8 and frames.begin(ids).whole().equal(first) and frames.decoded == 12
+    assert len(decoded) == 8 and frames.begin(ids).whole().equal(first) and len(decoded) == 12
     assert "; 4 of them stay in its memory (0 MB) once decoded; the others are decoded whenever" in frames.note()
 
 
