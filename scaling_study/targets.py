@@ -17,6 +17,13 @@ LOGS = ("tensorboard", "wandb")  # that a training can write beside training.csv
 LOOPS = ("ours", "native")
 KEPT = ("best",)  # whose weights stay when a training is over
 ENDS = ("train_epochs", "train_steps", "train_max_seconds")  # of which a training has one
+# Of surgical triplets (i: instrument, v: verb, t: target), per video and then over videos: average precision of the
+# heads and of pairs of them, likewise of what the triplet head's scores say of them, and how many triplets are among a
+# frame's five likeliest (workloads/triplet_scores.py). First the mean of the four heads', which chooses the best model.
+CHOSEN_BY = "ap_heads"
+HEADS = ("ap_i", "ap_v", "ap_t", "ap_ivt")
+OF_TRIPLETS = tuple(f"ap_{parts}_of_triplets" for parts in ("i", "v", "t", "iv", "it"))
+TRIPLETS = (CHOSEN_BY, *HEADS, "ap_iv", "ap_it", *OF_TRIPLETS, "top5_ivt")
 # Metric -> (whether more is better, least value, largest value).
 METRICS: Mapping[str, tuple[bool, float, float]] = {
     "accuracy": (True, 0.0, 1.0),
@@ -24,6 +31,7 @@ METRICS: Mapping[str, tuple[bool, float, float]] = {
     "loss": (False, 0.0, math.inf),
     "perplexity": (False, 1.0, math.inf),
     "matthews": (True, -1.0, 1.0),
+    **dict.fromkeys(TRIPLETS, (True, 0.0, 1.0)),
 }
 
 
