@@ -42,7 +42,7 @@ def join(trial: Trial) -> Ranks:
 def build(trial: Trial, ranks: Ranks) -> Training:
     # 2 build, then wrap: the optimiser deals out the parameters, the model then knows where each gradient goes
     workload = workloads.load(trial, ranks)
-    optimizer = OSS(workload.model.parameters(), optim=workload.optimizer)
+    optimizer = OSS(workload.grouped(workload.model.parameters()), optim=workload.optimizer)
     model = ShardedDataParallel(
         workload.model, optimizer, reduce_buffer_size=0, reduce_fp16=trial.allreduce == "fp16",
         broadcast_buffers=trial.buffers == "synced",

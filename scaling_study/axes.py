@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scaling_study.models import MODEL_NAMES
+from scaling_study.parts import BACKBONE, NONE
 from scaling_study.targets import TRAIN
 
 Axes = Mapping[str, tuple[object, ...]]  # (): any value of the right type
@@ -25,11 +26,14 @@ TRAINING_AXES: Axes = {
     "input": ("memory", "torchvision", "dali"),
     "damaged_images": ("stop", "replace"),
     "image_size": (),
+    "image_width": (),
     "memory_format": ("contiguous", "channels_last"),
     "sequence_length": (),
     "padding": ("fixed", "dynamic"),
     "weights": (),
+    "freeze": (NONE, BACKBONE),
     "learning_rate": (),
+    "part_learning_rates": (),
     "accumulation": (),
     "compile": (True, False),
     "seed": (),

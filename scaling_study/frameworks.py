@@ -50,6 +50,7 @@ class Framework:
     parity_precision: str = "fp64"  # of the parity gate: fp32 for one that refuses fp64
     fp64_by_another_path: bool = False  # than fp32: what is timed has a gate in fp32 too
     shards: int = 0  # its ZeRO stage where none is asked for: 3 is everything, 0 nothing
+    flattens_weights: bool = False  # into parameters of its own, each of which may hold several parts of a model
     cuts_model: bool = False  # its workers hold stages of one model, and share one batch
     not_comparable_on_cpu: str = ""  # why its speed there is not to be set beside others'; its parity and memory are
     communicates_in: tuple[str, ...] = ()  # phases, beside `communication`, in which its collectives are under way
@@ -97,6 +98,10 @@ CLIPPING_NEEDS_ALL_GRADIENTS = {
     name: "this model is trained under a clipped norm of all its gradients, and a rank knows only its shards of them"
     for name in ("transformer_lm", "transformer_lm_deep", "transformer_lm_unmasked")
 }
+FLATTENS_WEIGHTS = (
+    "FairScale's FSDP makes one flat parameter of a block's weights: no part of a model can be frozen or have a rate of "
+    "its own"
+)
 FAIRSCALE_HAS_NO_WIRE = "FairScale reduces gradients in the precision of compute: allreduce=fp16 needs precision=fp16"
 ONE_RANK_HAS_NO_NETWORK = "a network probe needs two or more workers"
 LIGHTNING_FSDP_HAS_NO_FP64 = "Lightning's FSDP has no fp64 (`precision='64-true'` is not supported in FSDP)"
@@ -168,6 +173,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16"), "zero_stage": (2, 3), "wrap": WRAPS},
         refusals={"model": CLIPPING_NEEDS_ALL_GRADIENTS},
         reduces_as_it_computes=FAIRSCALE_HAS_NO_WIRE,
+        flattens_weights=True,
         shards=3,
         communicates_in=("forward", "backward"),
     ),

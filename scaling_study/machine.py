@@ -57,7 +57,7 @@ def this_machine() -> Machine:
     """Look at the machine this runs on; no torch needed, a few milliseconds."""
     needed = {*(n for f in FRAMEWORKS.values() for n in f.needs), *(n for m in MODELS.values() for n in m.needs)}
     needed |= {n for f in FRAMEWORKS.values() for some in f.launcher_needs.values() for n in some}
-    needed |= {"torchmetrics", *LOGS, *DALI}
+    needed |= {"torchmetrics", *LOGS, *DALI, *(m.imagenet for m in MODELS.values() if m.imagenet)}
     return Machine(
         cores=usable_cores(),
         cpu=cpu_model(),

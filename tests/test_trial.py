@@ -18,10 +18,11 @@ from scaling_study.trial import LATER, Trial, Window, flag, parser, script_keys
 ANOTHER: dict[str, Any] = {  # for every key a value that is not its default
     "framework": "horovod", "model": "resnet50", "batch_per_worker": 33, "allreduce": "fp16", "precision": "bf16",
     "workers": 2, "hosts": 2, "launcher": "mpirun", "controller": "gloo", "device": "cpu", "cores_per_worker": 3,
-    "oversubscribe": True, "data": "synthetic", "image_size": 64, "memory_format": "channels_last",
+    "oversubscribe": True, "data": "synthetic", "image_size": 64, "image_width": 112, "memory_format": "channels_last",
     "sequence_length": 64, "padding": "dynamic", "learning_rate": 0.1, "accumulation": 3, "compile": True,
     "zero_stage": 2, "schedule": "gpipe", "stages": 2, "virtual_stages": 2, "micro_batches": 4, "replicas": 1,
     "stage_cut": "time", "buffers": "synced", "tuned_for": "memory", "wrap": "none", "weights": "best.safetensors",
+    "freeze": "backbone", "part_learning_rates": "heads=0.01",
     "warmup_epochs": 1, "bucket_bytes": 1 << 20, "fusion_bytes": 1 << 21, "cycle_seconds": 0.002,
     "collective": "all_gather", "min_bytes": 64, "max_bytes": 1 << 22, "size_factor": 2,
     "allocator": "system", "input": "dali", "damaged_images": "replace",

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
-from analysis.findings.finding import DOUBT, MOST_NAMES, WRONG, Finding
+from analysis.findings.finding import DOUBT, MOST_NAMES, WRONG, Finding, Row
 from analysis.frames import comparability
-from analysis.frames.baseline import known
+from analysis.frames.baseline import known, values_of
 from analysis.frames.gates import NOT_CHECKED
 from scaling_study.models import MODELS
 
@@ -43,9 +43,10 @@ def _parity(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _two_counts(evidence: Evidence) -> Iterator[Finding]:
-    """One model, several parameter counts. Those of a head that fits its data differ with the data."""
+    """One model, several parameter counts. Those of a head that fits its data differ with the data, and with the size
+    of frames; what a trial freezes is said by it."""
     counted = [row for row in evidence.rows if known(row["parameters"])]
-    for (model, _), rows in grouped(counted, lambda row: (row["model"], row["data_source"])).items():
+    for (model, *_), rows in grouped(counted, _same_layers).items():
         counts = grouped(rows, lambda row: row["parameters"] or 0)
         if len(counts) > 1:
             each = "; ".join(f"{count:,} in {finding.named(of)}" for count, of in sorted(counts.items()))
@@ -54,6 +55,11 @@ def _two_counts(evidence: Evidence) -> Iterator[Finding]:
                 f"{model}, and compare the others with nothing."
             )
             yield finding.about("F5", "One model, several parameter counts", text, WRONG, rows)
+
+
+def _same_layers(row: Row) -> tuple[object, ...]:
+    """What decides how many of a model's parameters are trained."""
+    return (row["model"], row["data_source"], *values_of(row, ("image_size", "image_width", "freeze")))
 
 
 def _one_count(evidence: Evidence) -> Iterator[Finding]:

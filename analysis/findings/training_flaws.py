@@ -33,9 +33,27 @@ def training_flaws(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _frozen(ranks: tuple[Training, ...]) -> str:
-    still = [(name, count) for rank in ranks[:1] for name, count, rate in rank.groups if rate == 0 and count]
+    still = [
+        (name, count)
+        for rank in ranks[:1]
+        for name, count, rate in rank.groups
+        if rate == 0 and count and name not in rank.asked
+    ]
     names = ", ".join(f"{name} ({count:,} parameters)" for name, count in still)
     return f"Frozen networks are compared, at a learning rate of 0: {names}" if still else ""
+
+
+def _unmoved(ranks: tuple[Training, ...]) -> str:
+    """A part that is said to train and did not, or the other way round."""
+    for rank in ranks[:1]:
+        rates = {name: rate for name, _, rate in rank.groups}
+        still = [name for name, moved in rank.moved.items() if not moved and rates.get(name)]
+        if still:
+            each = ", ".join(f"{name} (learning rate {rates[name]:g})" for name in still)
+            return f"Weights are said to be trained, and did not move: {each}"
+        if moving := [name for name, moved in rank.moved.items() if moved and name in rank.asked]:
+            return f"Weights are said to be frozen, and moved: {', '.join(moving)}"
+    return ""
 
 
 def _last_batch(ranks: tuple[Training, ...]) -> str:
@@ -114,6 +132,13 @@ def _unreduced(ranks: tuple[Training, ...]) -> str:
 
 LOOKS: tuple[tuple[str, str, str, Callable[[tuple[Training, ...]], str], str], ...] = (
     ("F11", "Frozen networks", WRONG, _frozen, "Give it a rate, or say that it is frozen."),
+    (
+        "F11",
+        "Weights that did not do as is said",
+        WRONG,
+        _unmoved,
+        "Find out why: what is compared is another training.",
+    ),
     ("F12", "The loss of a few samples", DOUBT, _last_batch, "Log its mean over the epoch."),
     ("F12", "Maps of something else", WRONG, _another_map, "Show class maps, of the most likely class."),
     ("F18", "The test set selects the model", WRONG, _selected_on_test, "Hold out a part of the training set."),

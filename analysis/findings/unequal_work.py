@@ -69,5 +69,5 @@ def _unlike_data(evidence: Evidence) -> Iterator[Finding]:
 
 def _same_data(row: Row) -> tuple[object, ...]:
     """What decides how many samples an epoch has; one that is trained to a result leaves out what validates it."""
-    keys = ("model", "data", "sequence_length", "image_size", "train_validation")
+    keys = ("model", "data", "sequence_length", "image_size", "image_width", "train_validation")
     return (*values_of(row, keys), any(known(value_of(row, end)) for end in ENDS))

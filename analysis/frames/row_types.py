@@ -29,11 +29,14 @@ class TrialKeys(TypedDict):
     input: str | None
     damaged_images: str | None
     image_size: int | None
+    image_width: int | None
     memory_format: str
     sequence_length: int | None
     padding: str | None
     weights: str | None
+    freeze: str | None
     learning_rate: float | None
+    part_learning_rates: str | None
     dropout: float | None
     accumulation: int
     compile: bool

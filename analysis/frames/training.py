@@ -19,6 +19,10 @@ class Training:
     """`training` of one rank. What is not known is empty."""
 
     groups: tuple[tuple[str, int, float], ...] = ()  # name, parameters, learning rate of each group of the optimiser
+    asked: frozenset[str] = frozenset()  # names of groups that are frozen because the trial says so
+    moved: Mapping[str, float] = field(
+        default_factory=dict
+    )  # part of the model -> norm of its change over its own norm
     logged_loss: str = ""  # what a logged loss is the mean over: "epoch", "last batch"
     splits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # split -> set it was published in -> samples
     in_both: Mapping[str, int] = field(default_factory=dict)  # "validation/test" -> samples that are in both
@@ -37,8 +41,11 @@ class Training:
         """From a record. Raises ValueError, TypeError, KeyError or AttributeError for what is of no right shape."""
         selected, layout, resumed, one_order = (printable(str(training.get(name, ""))) for name in WORDS)
         groups = ((g["name"], g["parameters"], g["learning_rate"]) for g in _list(training, "groups"))
+        asked = frozenset(printable(g["name"]) for g in _list(training, "groups") if g.get("asked"))
         return cls(
             tuple((printable(name), int(count), float(rate)) for name, count, rate in groups),
+            asked,
+            {printable(name): float(value) for name, value in _map(training, "moved")},
             printable(str(training.get("logged_loss", ""))),
             {printable(name): {printable(k): int(n) for k, n in of.items()} for name, of in _map(training, "splits")},
             {printable(name): int(n) for name, n in _map(training, "in_both")},

@@ -20,7 +20,7 @@ from analysis.to_target.critical_batch import Curve
 from analysis.to_target.recipes import Recipe, recipes
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
-ALIKE = ("model", "precision", "data", "input", "image_size", "sequence_length", "padding")
+ALIKE = ("model", "precision", "data", "input", "image_size", "image_width", "freeze", "sequence_length", "padding")
 
 
 @dataclass(frozen=True)

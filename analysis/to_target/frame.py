@@ -18,7 +18,9 @@ from analysis.to_target import ties
 from scaling_study.stats.intervals import between_repeats
 
 UNITS = {"seconds": "train_seconds", "samples": "samples", "steps": "steps"}  # -> of a training that was stopped
-SAME_TASK = ("model", "train_target", "train_validation", "data", "input", "image_size")  # inputs augment each its way
+SAME_TASK = (  # inputs augment each its way
+    *("model", "train_target", "train_validation", "data", "input", "image_size", "image_width"),
+)  # fmt: skip
 COLUMNS = (
     *("configuration", "series", "model", "framework", "workers", "global_batch", "learning_rate", "target"),
     *("seeds", "reached", "diverged"),

@@ -32,7 +32,8 @@ EQUAL, DIFFERS, NOT_RESOLVED, TOO_FEW = "equal", "differs", "not resolved", "too
 IDENTICAL = "identical"
 WAYS = ("train_loop", "train_log", "train_keep")  # of training keys, those that are no part of the recipe
 RECIPE = (
-    *("model", "global_batch", "precision", "data", "input", "image_size", "learning_rate", "dropout"),
+    *("model", "global_batch", "precision", "data", "input", "image_size", "image_width", "learning_rate", "dropout"),
+    *("weights", "freeze", "part_learning_rates"),
     *(key for key in KEYS if key.startswith("train_") and key not in WAYS),
 )
 UNITS = ("steps", "seconds", "step_seconds")

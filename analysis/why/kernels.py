@@ -33,7 +33,7 @@ LEAST_RANGE = 1.5  # of batch sizes, largest over smallest: below, a line says n
 # What decides how fast the same kernels run; the framework and what it sends do not.
 SURROUNDINGS = (
     *("model", "workers", "hosts", "batch_per_worker", "precision", "device", "cores_per_worker", "accumulation"),
-    *("compile", "memory_format", "image_size", "sequence_length", "padding", "data"),
+    *("compile", "memory_format", "image_size", "image_width", "freeze", "sequence_length", "padding", "data"),
 )
 
 

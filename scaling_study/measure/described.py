@@ -27,6 +27,7 @@ def described(training: Training, trial: Trial, ranks: Ranks) -> dict[str, Any]:
         "cores": list(ranks.cores), "threads": torch.get_num_threads(),
         "gpu_uuids": gpu_uuids([device.index for device in ranks.devices if device.type == "cuda"]),
         "samples_per_step": workload.samples_per_step, "parameters": workload.parameters,
+        "parameters_all": workload.parameters_all,
         "data_source": workload.data_source, "steps_per_epoch": workload.steps_per_epoch,
         "forward_flops_per_sample": workload.forward_flops_per_sample,
         "backend": dict(with_backend(ranks, training).backend), "versions": versions(),

@@ -107,6 +107,7 @@ class RankReport:
     overlap: float | None = None  # share of the time with a collective in flight that computed (measure/overlap.py)
     nccl_kernels: int | None = None  # that ran in one step, on GPUs of several workers
     training: dict[str, Any] = field(default_factory=dict)  # of a run that is trained to a result (docs/record.md)
+    parameters_all: int | None = None  # with those that are not trained; null in older records
     weights: dict[str, Any] = field(default_factory=dict)  # of the file that it began with (workloads/weights.py)
 
     @cached_property

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from scaling_study import parts
 from scaling_study.errors import StudyError
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.models import MODEL_KEYS, MODELS, OWN_KEYS, TIMM, timm_names
+from scaling_study.models import MODEL_KEYS, MODELS, OWN_KEYS, TIMM, Model, timm_names
+from scaling_study.parts import IMAGENET, NONE
 from scaling_study.stats import collectives
 from scaling_study.study import matrix, pipelines, training
 from scaling_study.study.study import Study, Sweep, by_line, nearest
@@ -75,8 +77,8 @@ def _find_problems(study: Study, keys: matrix.Keys, sweep: Sweep, problems: matr
         name = model_name.removeprefix(TIMM).partition(".")[0]
         if name not in known:
             report("model", f"the installed timm has no model {name!r}{nearest(name, sorted(known))}")
-    if "weights" in keys and not model.loads_weights:
-        report("weights", f"model {model_name} has random weights: only those of timm (timm:NAME) load a file")
+    if why := _no_weights(keys.get("weights", NONE), model_name, model):
+        report("weights", why)
     for key in MODEL_KEYS:
         if key in keys and key not in model.keys:
             whose = "it has" if key in OWN_KEYS else "its samples have"
@@ -84,14 +86,14 @@ def _find_problems(study: Study, keys: matrix.Keys, sweep: Sweep, problems: matr
     if keys.get("data", "auto") not in ("auto", "synthetic", model.data, *model.also):
         own = " or ".join((model.data, *model.also)) if model.data else "data of its own"
         report("data", f"model {model_name} trains on {own}, not on {keys['data']}")
-    for key, message in training.problems(keys, model_name, model, sweep.framework):
+    for key, message in (*parts.problems(keys), *training.problems(keys, model_name, model, sweep.framework)):
         report(key, message)
     if message := collectives.no_size(keys.get("min_bytes"), keys.get("max_bytes")):
         report("max_bytes" if "max_bytes" in keys else "min_bytes", message)
     shares = data_shares(sweep.framework, keys)
-    batch, parts = _batch(keys, shares), keys.get("accumulation", 1)
-    if batch and batch % parts:
-        report("accumulation", f"accumulation={parts} does not divide batch_per_worker={batch}")
+    batch, micro_batches = _batch(keys, shares), keys.get("accumulation", 1)
+    if batch and batch % micro_batches:
+        report("accumulation", f"accumulation={micro_batches} does not divide batch_per_worker={batch}")
     if "global_batch" in keys:
         if "batch_per_worker" in keys:
             report("global_batch", "give global_batch or batch_per_worker, not both: one follows from the other")
@@ -104,6 +106,17 @@ def _find_problems(study: Study, keys: matrix.Keys, sweep: Sweep, problems: matr
     if keys.get("allreduce") == "none" and shares > 1:
         what = "worker" if shares == worker_count(keys) else "replica"
         report("allreduce", f"allreduce=none with {what}s={shares}: more than one {what} must reduce gradients")
+
+
+def _no_weights(asked: str, name: str, model: Model) -> str:
+    """Why a model cannot begin with these weights; empty where it can."""
+    if asked == NONE:
+        return ""
+    if not model.loads_weights:
+        return f"model {name} has random weights: only those of timm (timm:NAME) and tripnet_... load any"
+    return (
+        f"model {name} knows no weights {IMAGENET!r}: name a file" if asked == IMAGENET and not model.imagenet else ""
+    )
 
 
 def _batch(keys: Mapping[str, Any], shares: int) -> int:

@@ -25,8 +25,8 @@ SIXTEEN_BIT = ("fp16", "bf16")
 ONE_STEP, TEN_STEPS = Window(0, 1, 0.0, None, 1), Window(0, STEPS, 0.0, None, STEPS)
 SAME: Mapping[str, Any] = {  # for every gate, whatever its configuration is
     "find": "parity", "cores_per_worker": 1, "allocator": "system", "epochs": None, "warmup_epochs": None,
-    "image_size": None, "input": None, "damaged_images": None, "padding": None, "weights": None,
-    "learning_rate": None, "bucket_bytes": None,
+    "image_size": None, "image_width": None, "input": None, "damaged_images": None, "padding": None, "weights": None,
+    "freeze": None, "learning_rate": None, "part_learning_rates": None, "bucket_bytes": None,
     "fusion_bytes": None, "cycle_seconds": None, "repeat": 1, "window": TEN_STEPS, **dict.fromkeys(TRAIN_KEYS),
 }  # fmt: skip
 LOOKED_AT = [f.name for f in fields(Trial) if f.name not in (*SAME, "batch_per_worker", "sequence_length")]
@@ -90,7 +90,7 @@ def smooth(gate: Trial) -> Trial:
     if not smooth:
         return replace(gate, window=ONE_STEP)
     data = gate.data if MODELS[smooth].data == ours.data else "auto"
-    return replace(gate, model=smooth, data=data, image_size=None, window=ONE_STEP)
+    return replace(gate, model=smooth, data=data, image_size=None, image_width=None, window=ONE_STEP)
 
 
 def gate_ids(trial: Trial) -> list[str]:

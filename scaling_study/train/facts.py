@@ -13,14 +13,22 @@ FROZEN = "asks for no gradient"
 AS_IT_RUNS = "running text is read as it runs"
 
 
-def groups(optimizer: torch.optim.Optimizer, rates: Sequence[float], model: nn.Module) -> list[dict[str, Any]]:
-    """Of weights, each at one of `rates`; what is frozen at a rate of 0 (F11)."""
+def groups(
+    optimizer: torch.optim.Optimizer, rates: Sequence[float], model: nn.Module, frozen: str = ""
+) -> list[dict[str, Any]]:
+    """Of weights, each at one of `rates`; what is frozen at a rate of 0 (F11). `frozen`: the part that is to be, as the
+    trial says; its group says so too."""
     found = [
-        {"name": str(number), "parameters": sum(p.numel() for p in group["params"]), "learning_rate": rate}
+        {
+            "name": str(group.get("name", number)),
+            "parameters": sum(p.numel() for p in group["params"]),
+            "learning_rate": rate,
+        }
         for number, (group, rate) in enumerate(zip(optimizer.param_groups, rates, strict=True))
     ]
     still = sum(p.numel() for p in model.parameters() if not p.requires_grad)
-    return [*found, {"name": FROZEN, "parameters": still, "learning_rate": 0.0}] if still else found
+    asked = {"asked": True} if frozen else {}
+    return [*found, {"name": frozen or FROZEN, "parameters": still, "learning_rate": 0.0, **asked}] if still else found
 
 
 def logged_loss(rows: Sequence[Mapping[str, Any]]) -> str:

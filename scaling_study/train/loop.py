@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from scaling_study.train.checkpoints import Checkpoints, layout_of
 from scaling_study.train.clipping import clip
 from scaling_study.train.evaluate import evaluate
 from scaling_study.train.log import SIGNS, Log, last_sign
+from scaling_study.train.losses import mean_loss
+from scaling_study.train.moved import Moved
 from scaling_study.train.noise import Noise
 from scaling_study.train.progress import Progress, finite
 from scaling_study.train.recipe import Recipe
@@ -74,7 +76,9 @@ class Loop:
         self.saved_at, self.saving = time.monotonic(), 0.0
         self.validates = "validation" in self.held_out.sizes
         self.noise = Noise(training, trial, ranks)  # reads gradients before they are clipped
-        self.resources = Resources(training, trial, ranks)
+        self.resources, self.moved = Resources(training, trial, ranks), Moved(training)
+        if workload.loss_parts:
+            workload.loss_parts.forget()
         if trial.train_clip_norm and not self.native:
             clip(training.optimizer, trial.train_clip_norm, training.norm)
 
@@ -137,9 +141,9 @@ class Loop:
                 factor = self.recipe.rate(self.progress.steps)
                 for group, rate in zip(optimizer.param_groups, self.rates, strict=True):
                     group["lr"] = rate * factor
-            fetching = time.perf_counter()
+            fetching, computing = time.perf_counter(), batches.computing()
             batch = next(batches)
-            self.progress.data_seconds += time.perf_counter() - fetching
+            self.progress.data_seconds += time.perf_counter() - fetching - (batches.computing() - computing)
             loss = self.resources.step(self.noise.step, batch, self.progress.steps + 1)
             if loss is not None:
                 self.losses.append(loss)
@@ -154,7 +158,7 @@ class Loop:
         self.progress.seconds["train"] += sum(seconds)
         self.noise.settle(self.step_seconds, self.recipe)
         if self.progress.steps == len(seconds):
-            self.progress.loss_first = finite(self.mean_loss(self.losses[:1])[0])
+            self.progress.loss_first = finite(mean_loss(self.losses[:1], self.ranks)[0])
         left = self.recipe.steps and (self.recipe.steps - self.progress.steps) * sum(seconds) / len(seconds)
         last = self.progress.rows[-1] if self.progress.rows else {}
         self.log.progress(
@@ -183,7 +187,7 @@ class Loop:
 
     def row(self, scores: dict[str, float]) -> None:
         """Log an evaluation with these figures of the validation split; called by all ranks."""
-        train_loss, loss_steps = self.mean_loss(self.losses)
+        (train_loss, loss_steps), parts = mean_loss(self.losses, self.ranks), self.workload.loss_parts
         self.losses.clear()
         self.validated, self.progress.noise = scores, self.noise.record()
         row = {
@@ -191,7 +195,8 @@ class Loop:
             "epoch": self.progress.steps / self.recipe.steps_per_epoch,
             "seconds": self.progress.seconds["train"], "all_seconds": sum(self.progress.seconds.values()),
             "learning_rate": self.rates[0] * self.recipe.rate(self.progress.steps - 1),  # of the last step
-            "train_loss": train_loss, "loss_steps": loss_steps, **self.progress.step_means(),
+            "train_loss": train_loss, "loss_steps": loss_steps, **(parts.means(self.ranks) if parts else {}),
+            **self.progress.step_means(),
             **{name: value for name, value in scores.items() if name != "samples"},
         }  # fmt: skip
         self.progress.rows.append(row)
@@ -203,13 +208,6 @@ class Loop:
         self.timed("log", lambda: self.log.rows(self.progress.rows))
         self.log.print(f"Epoch {row['epoch']:.2f}, {row['seconds']:.1f} s: training loss {row['train_loss']:.4f}, "
                        f"validation {shown(scores) or 'none'}")  # fmt: skip
-
-    def mean_loss(self, losses: Sequence[torch.Tensor]) -> tuple[float, int]:
-        """(their mean, the steps of a rank that it is over), of the ranks that have any: of a pipeline those with its
-        last stage. Called by all."""
-        own = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
-        loss_sum, count, ranks = self.ranks.total([own, float(len(losses)), float(bool(losses))])
-        return loss_sum / count, round(count / ranks)
 
     def scored(self, split: str) -> dict[str, float]:
         forward = self.training.whole() if self.training.whole else self.training.forward

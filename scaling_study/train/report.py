@@ -9,6 +9,7 @@ from scaling_study.measure.training import Training
 from scaling_study.ranks import Ranks
 from scaling_study.records.store import RankReport
 from scaling_study.train import facts
+from scaling_study.train.moved import Moved
 from scaling_study.train.progress import Progress, finite
 from scaling_study.train.resources import Resources
 from scaling_study.trial import Trial
@@ -29,6 +30,7 @@ class Trained(Protocol):
     progress: Progress
     resources: Resources
     step_seconds: list[float]
+    moved: Moved
     rates: list[Any]  # of the optimiser's groups, before any schedule
     native: Any  # the library's own loop; None: ours
     validates: bool
@@ -47,7 +49,8 @@ def rank_report(loop: Trained, began: float, ended: str, test: dict[str, float])
         "reached": progress.rows[-1] if ended == "target" else None, "rows": progress.rows,
         "best_step": progress.best_step, "seconds": progress.seconds, "steps": progress.steps,
         "resumed": progress.resumed, "lost_steps": progress.lost_steps,
-        "groups": facts.groups(loop.training.optimizer, loop.rates, loop.workload.model),
+        "groups": facts.groups(loop.training.optimizer, loop.rates, loop.workload.model, loop.workload.frozen),
+        **({"moved": moved} if (moved := loop.moved.by_part()) else {}),
         "logged_loss": facts.logged_loss(progress.rows), "splits": held_out.published,
         "in_both": held_out.in_both, "selected_on": "validation" if loop.validates else "",
         "layout": loop.layout, "resumed_layout": loop.resumed_layout, **waited,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
+from functools import partial
 
 import torch
 
+from scaling_study import parts
 from scaling_study.models import MODELS
 from scaling_study.ranks import Ranks
 from scaling_study.study import training
@@ -19,8 +22,12 @@ from scaling_study.workloads.workload import Workload
 def load(trial: Trial, ranks: Ranks) -> Workload:
     """The trial's workload on this rank's device. The same seed gives the same weights on every rank."""
     model = MODELS[trial.model]
-    for _, problem in training.problems(vars(trial), trial.model, model, trial.framework):
+    for _, problem in (
+        *parts.problems(vars(trial)),
+        *training.problems(vars(trial), trial.model, model, trial.framework),
+    ):
         raise SystemExit(problem)  # of a study it was said before anything ran
+    trial = as_if_left_out(trial)
     # Imported on demand: no workload pays for another's libraries. An entry point may name its function after a colon.
     module, _, function = model.workload.partition(":")
     torch.manual_seed(trial.seed)
@@ -41,11 +48,22 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
             raise SystemExit(f"model {trial.model} has no held-out data to be evaluated on: it can only be timed")
         multiplied_by = ranks.world_size if workload.scales_rate else 1
         workload.optimizer = optimizers.recipe(trial, workload.optimizer, multiplied_by)
+    if workload.parts and (trial.trained or trial.freeze or trial.part_learning_rates):
+        workload.optimizer = optimizers.by_part(trial, workload.model, workload.optimizer)
+        workload.grouped = partial(optimizers.grouped, workload.model)
+    elif trial.freeze or trial.part_learning_rates:
+        raise SystemExit(f"model {trial.model} has no parts that can be frozen or have a learning rate of their own")
     if trial.compile:
         # In place: names and parameters stay, whatever wraps it. Shapes never change, but where sentences are padded to
         # each batch's longest: blocks that share their code would be compiled for any shape (and FSDP2's then fail).
         workload.model.compile(dynamic=None if trial.padding == "dynamic" else False)
     return workload
+
+
+def as_if_left_out(trial: Trial) -> Trial:
+    """The trial without keys whose value is `none`; a plan has none such."""
+    named = {key: None for key in ("weights", "freeze") if getattr(trial, key) == parts.NONE}
+    return replace(trial, **named) if named else trial
 
 
 PARITY_RATE = 0.01

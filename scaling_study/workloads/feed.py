@@ -34,6 +34,8 @@ class Feed:
         self.ids = torch.empty(0, dtype=torch.int64)
         self.taken = 0  # batches so far
         self.notes: Callable[[], list[str]] = list  # what there is to say of what was read, for the record
+        # Seconds of all fetches so far in which a part of the model computed a batch, and no data were waited for.
+        self.computing: Callable[[], float] = lambda: 0.0
         self._ahead: tuple[torch.Tensor, Batch] | None = None
 
     def __iter__(self) -> Feed:

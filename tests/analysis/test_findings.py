@@ -409,10 +409,31 @@ FLAWS = {
 }  # fmt: skip
 
 
+UNMOVED = {
+    "groups": [{"name": "instrument", "parameters": 295_494, "learning_rate": 1e-3},
+               {"name": "backbone", "parameters": 11_176_512, "learning_rate": 1e-4}],
+    "moved": {"instrument": 0.2, "backbone": 0.0},
+}  # fmt: skip
+FROZEN = {
+    "groups": [{"name": "instrument", "parameters": 295_494, "learning_rate": 1e-3},
+               {"name": "backbone", "parameters": 11_176_512, "learning_rate": 0.0, "asked": True}],
+    "moved": {"instrument": 0.2, "backbone": 0.0},
+}  # fmt: skip
+
+
 def trained(folder: Path, **changes: Any) -> set[Finding]:
     said = {**TRAINED, **changes}
     done = plant_flawed(folder, [Flawed(ONE, {"training": said}), Flawed(TWO, {"training": said})])
     return set(findings.all_findings(done))
+
+
+def test_f11_a_part_that_is_said_to_train_and_did_not_move(tmp_path: Path) -> None:
+    (seen,) = trained(tmp_path / "unmoved", **UNMOVED)
+    assert seen.flaw == "F11"
+    assert "said to be trained, and did not move: backbone (learning rate 0.0001)" in seen.text
+    assert trained(tmp_path / "frozen", **FROZEN) == set(), "the trial says so"
+    (moved,) = trained(tmp_path / "moved", **{**FROZEN, "moved": {"instrument": 0.2, "backbone": 1e-3}})
+    assert moved.flaw == "F11" and "said to be frozen, and moved: backbone" in moved.text
 
 
 def test_a_sound_training_has_no_findings(tmp_path: Path) -> None:

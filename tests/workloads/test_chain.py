@@ -16,7 +16,9 @@ from scaling_study.workloads.workload import autocast
 INSTALLED = [
     name
     for name, model in OURS.items()
-    if all(map(importlib.util.find_spec, model.needs)) and not name.startswith("iformer")  # it has a test of its own
+    if all(map(importlib.util.find_spec, model.needs))
+    and not model.uncut
+    and not name.startswith("iformer")  # it has a test of its own
 ]
 OTHER_PRECISIONS = ("resnet8", "albert_tiny", "transformer_lm", "vit_small_dataset_tiny")
 CPU = torch.device("cpu")
