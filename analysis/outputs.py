@@ -36,6 +36,7 @@ from analysis.tables import (
     target_pairs,
     throughput,
     training,
+    transfer,
 )
 from analysis.tables import network as networks
 from analysis.tables import pipeline as pipelines
@@ -46,7 +47,7 @@ from analysis.why import frame as why_table
 MOST_TRIALS = 500  # whose report a sweep writes at its end
 OURS = re.compile(
     r"((throughput|speedup|memory|communication|frameworks|allreduce-gain|pipeline|epochs|network|drift|timelines?"
-    r"|waterfall|steps|target|training|efficiency|distributions|scaling-law|published-outcomes)(-.+)?"
+    r"|waterfall|steps|target|training|transfer|efficiency|distributions|scaling-law|published-outcomes)(-.+)?"
     r"|attribution|bottleneck|remedies|utilisation|frontier|scaling-laws|extrapolation|returns|cost|next|roofline|pareto)"
     r"\.(md|csv|png|svg)"
 )
@@ -120,7 +121,7 @@ def _kinds(read: Results) -> Iterator[tuple[str, Callable[[], Iterable[Made]]]]:
         for kind, of_model in (("memory", memory), ("communication", communication)):
             yield f"{kind} of {model}", partial(_of_model, read, model, kind, of_model)
     wholes = (("pipeline", pipelines), ("epochs", epochs), ("target", target), ("training", training))
-    pairs = (("target-pairs", target_pairs), ("efficiency", efficiency))
+    pairs = (("target-pairs", target_pairs), ("transfer", transfer), ("efficiency", efficiency))
     for name, whole in (*wholes, *pairs, ("network", networks), ("published-outcomes", published_outcomes)):
         yield name, partial(_whole, read, name, whole)
     yield "the why", lambda: _named(why.named(read), why_table.frames(read))

@@ -99,8 +99,8 @@ CLIPPING_NEEDS_ALL_GRADIENTS = {
     for name in ("transformer_lm", "transformer_lm_deep", "transformer_lm_unmasked")
 }
 FLATTENS_WEIGHTS = (
-    "FairScale's FSDP makes one flat parameter of a block's weights: no part of a model can be frozen or have a rate of "
-    "its own"
+    "FairScale's FSDP makes one flat parameter of a block's weights: no part of a model can be frozen or have its own "
+    "learning rate"
 )
 FAIRSCALE_HAS_NO_WIRE = "FairScale reduces gradients in the precision of compute: allreduce=fp16 needs precision=fp16"
 ONE_RANK_HAS_NO_NETWORK = "a network probe needs two or more workers"

@@ -11,7 +11,17 @@ from analysis.report import everything
 from analysis.report.content import Fold, Heading, Listing, Part, Section, missing
 from analysis.report.grids import of_listing, of_table
 from analysis.report.material import Material
-from analysis.tables import communication, efficiency, epochs, memory, target, target_pairs, throughput, training
+from analysis.tables import (
+    communication,
+    efficiency,
+    epochs,
+    memory,
+    target,
+    target_pairs,
+    throughput,
+    training,
+    transfer,
+)
 from analysis.tables import network as networks
 from analysis.tables import pipeline as pipelines
 from analysis.text.file_names import file_name
@@ -30,6 +40,7 @@ def section(material: Material) -> Section:
         ("training to a result", target),
         ("what a training took", training),
         ("the same training in unlike ways", target_pairs),
+        ("what pre-training and freezing change", transfer),
         ("efficiency", efficiency),
         ("network", networks),
     ):
