@@ -143,9 +143,9 @@ def test_to_dict_has_every_key_but_the_window() -> None:
             ["--model", "resnet50", "--batch-per-worker", "33", "--allreduce", "fp16", "--precision", "bf16",
              "--device", "cpu", "--cores-per-worker", "3", "--allocator", "system", "--data", "synthetic",
              "--input", "dali", "--damaged-images", "replace", "--image-size", "64",
-             "--memory-format", "channels_last", "--sequence-length", "64", "--padding", "dynamic",
-             "--weights", "best.safetensors", "--learning-rate", "0.1", "--dropout", "0.2", "--accumulation", "3",
-             "--compile",
+             "--image-width", "112", "--memory-format", "channels_last", "--sequence-length", "64", "--padding", "dynamic",
+             "--weights", "best.safetensors", "--freeze", "backbone", "--learning-rate", "0.1",
+             "--part-learning-rates", "heads=0.01", "--dropout", "0.2", "--accumulation", "3", "--compile",
              "--fusion-bytes", "2097152", "--cycle-seconds", "0.002", "--seed", "7", "--epochs", "2",
              "--warmup-epochs", "1", "--train-epochs", "3", "--train-steps", "30", "--train-max-seconds", "60.0",
              "--train-target", "accuracy=0.6", "--train-evaluate-every", "0.5", "--train-validation", "0.2",
@@ -204,6 +204,8 @@ def values_of(name: str, framework: str) -> st.SearchStrategy[Any]:
         return st.none() | st.sampled_from(["tensorboard", "tensorboard,wandb"])
     if name == "weights":
         return st.none() | st.sampled_from(["best.safetensors", "/some/where/best.pt"])
+    if name == "part_learning_rates":
+        return st.none() | st.sampled_from(["backbone=0.0001", "heads=0.1,verb=1"])
     if name == "stage_cut":
         return st.none() | st.sampled_from(["even", "time", "3,4"])
     least = field.metadata["minimum"]

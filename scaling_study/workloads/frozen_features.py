@@ -41,8 +41,12 @@ class FrozenFeatures:
             rows = [(self.kept[number], *self.rest[number]) for number in numbers]
             return tuple(torch.stack(column) for column in zip(*rows, strict=True))
         frames, *rest = fetch(ids)
-        features = self.of(frames)
-        for place, number in enumerate(numbers):
+        missing = [place for place, number in enumerate(numbers) if number not in self.kept]
+        computed = dict(zip(missing, self.of(frames[missing]), strict=True))
+        features = torch.stack([computed[place] if place in computed else self.kept[numbers[place]]
+                                for place in range(len(numbers))])  # fmt: skip
+        for place in missing:
+            number = numbers[place]
             if number not in self.kept and self.bytes < MOST_BYTES:
                 self.kept[number] = features[place].clone()
                 self.rest[number] = tuple(tensor[place] for tensor in rest)

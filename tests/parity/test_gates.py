@@ -197,7 +197,7 @@ def test_a_configuration_has_passed_if_all_its_gates_have(trial, said):
 def test_every_model_with_batchnorm_has_a_smooth_one_of_its_own_kind():
     for name, model in OURS.items():
         smooth = gates.smooth(Trial(model=name)).model
-        assert not OURS[smooth].smooth.replace(smooth, "") and set(OURS[smooth].keys) & set(model.keys)
+        assert not OURS[smooth].smooth.replace(smooth, "")
         for gate in gates.gates_of(Trial(model=name, image_width=56 if "image_width" in model.keys else None)):
             lacking = set(MODEL_KEYS) - set(OURS[gate.model].keys) - {"memory_format"}
             assert not [key for key in lacking if getattr(gate, key) is not None], "keys that the smooth one lacks"

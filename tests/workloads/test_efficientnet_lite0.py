@@ -56,7 +56,7 @@ def test_it_recognises_67_of_100_photographs() -> None:
         logits = torch.cat([model(some) for some in images.split(25)])
     labels = torch.tensor([label for _, label in photographs])
     right = (logits.argmax(1) == labels).sum(), (logits.topk(5).indices == labels[:, None]).any(1).sum()
-    assert len(labels) == 100 and tuple(map(int, right)) == (67, 92)
+    assert len(labels) == 100 and tuple(map(int, right)) == (67, 94)
 
 
 def seen(path: Path) -> torch.Tensor:
