@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,19 +15,16 @@ AS_IT_RUNS = "running text is read as it runs"
 
 
 def groups(
-    optimizer: torch.optim.Optimizer, rates: Sequence[float], model: nn.Module, frozen: str = ""
-) -> list[dict[str, Any]]:
+    optimizer: torch.optim.Optimizer, rates: Sequence[float], model: nn.Module, frozen: str = "",
+    sizes: Mapping[str, int] = MappingProxyType({}),
+) -> list[dict[str, Any]]:  # fmt: skip
     """Of weights, each at one of `rates`; what is frozen at a rate of 0 (F11). `frozen`: the part that is to be, as the
-    trial says; its group says so too."""
-    found = [
-        {
-            "name": str(group.get("name", number)),
-            "parameters": sum(p.numel() for p in group["params"]),
-            "learning_rate": rate,
-        }
-        for number, (group, rate) in enumerate(zip(optimizer.param_groups, rates, strict=True))
-    ]
-    still = sum(p.numel() for p in model.parameters() if not p.requires_grad)
+    trial says; its group says so too. `sizes`: parameters of each part, of which a rank may hold shards alone."""
+    found = []
+    for number, (group, rate) in enumerate(zip(optimizer.param_groups, rates, strict=True)):
+        name, own = str(group.get("name", number)), sum(p.numel() for p in group["params"])
+        found.append({"name": name, "parameters": sizes.get(name, own), "learning_rate": rate})
+    still = sizes.get(frozen, sum(p.numel() for p in model.parameters() if not p.requires_grad))
     asked = {"asked": True} if frozen else {}
     return [*found, {"name": frozen or FROZEN, "parameters": still, "learning_rate": 0.0, **asked}] if still else found
 

@@ -42,14 +42,16 @@ class Trained(Protocol):
 
 def rank_report(loop: Trained, began: float, ended: str, test: dict[str, float]) -> RankReport:
     """As the clock's, without what only it measures; `training` has what came of it (docs/record.md)."""
-    progress, held_out, seconds = loop.progress, loop.held_out, loop.step_seconds
+    progress, held_out, seconds, workload = loop.progress, loop.held_out, loop.step_seconds, loop.workload
     waited = {"data_seconds": progress.data_seconds} if progress.data_seconds else {}  # unknown in Lightning's own loop
     training = {
         "loop": "native" if loop.native else "ours", "ended_by": ended, "target": loop.trial.train_target or "",
         "reached": progress.rows[-1] if ended == "target" else None, "rows": progress.rows,
         "best_step": progress.best_step, "seconds": progress.seconds, "steps": progress.steps,
         "resumed": progress.resumed, "lost_steps": progress.lost_steps,
-        "groups": facts.groups(loop.training.optimizer, loop.rates, loop.workload.model, loop.workload.frozen),
+        "groups": facts.groups(
+            loop.training.optimizer, loop.rates, workload.model, workload.frozen, workload.part_sizes
+        ),
         **({"moved": moved} if (moved := loop.moved.by_part()) else {}),
         "logged_loss": facts.logged_loss(progress.rows), "splits": held_out.published,
         "in_both": held_out.in_both, "selected_on": "validation" if loop.validates else "",

@@ -62,8 +62,8 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
 
 def as_if_left_out(trial: Trial) -> Trial:
     """The trial without keys whose value is `none`; a plan has none such."""
-    named = {key: None for key in ("weights", "freeze") if getattr(trial, key) == parts.NONE}
-    return replace(trial, **named) if named else trial
+    weights, freeze = (None if value == parts.NONE else value for value in (trial.weights, trial.freeze))
+    return replace(trial, weights=weights, freeze=freeze)
 
 
 PARITY_RATE = 0.01

@@ -45,12 +45,17 @@ class Workload:
     forward_flops_per_sample: float | None = None  # flops.py; None: not counted
     parameters: int = field(init=False)
     parameters_all: int = field(init=False)
+    part_sizes: Mapping[str, int] = field(init=False)  # of each of `parts`, in parameters
 
     def __post_init__(self) -> None:
         # Trainable ones, counted and not assumed: a ResNet-18 under the name of a ResNet-50 shows (F5). Counted
         # before any framework wraps the model: behind some wrappers a rank sees its own shard only.
         self.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         self.parameters_all = sum(p.numel() for p in self.model.parameters())
+        sizes = dict.fromkeys(self.parts, 0)
+        for name, parameter in self.model.named_parameters() if self.parts else ():
+            sizes[name.partition(".")[0]] += parameter.numel()
+        self.part_sizes = sizes
 
     def samples_in(self, batch: Batch) -> int:
         """How many samples a batch really holds; 0 on a pipeline's ranks that leave counting to the last stage."""
