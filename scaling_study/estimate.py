@@ -33,6 +33,7 @@ EPOCH_SAMPLES = {
     "cholect45": 2_280,  # of the surgical scenes that take its place
 }  # fmt: skip
 TREE_SIDE, DECODE_SECONDS = 224, 0.003  # of an image of a tree: pixels, unless the trial says other; one core's
+FRAME_HEIGHT, FRAME_SECONDS = 256, 0.3  # of a Tripnet with ResNet-18; by the number of pixels
 GATE_SECONDS = 5.0  # ten steps in fp64, and the reference
 INSTRUMENTED = 1.25  # the instrumented window adds up to a quarter of the timed one
 
@@ -86,6 +87,9 @@ class Estimate:
 def seconds_per_sample(trial: Trial) -> float:
     """Of a step on a core. ResNets take any side, and cost as many times more as there are more pixels."""
     seconds = STEP_SECONDS_PER_SAMPLE.get(trial.model, 0.01)
+    if "image_width" in MODELS[trial.model].keys:
+        whole = FRAME_SECONDS * ((trial.image_size or FRAME_HEIGHT) / FRAME_HEIGHT) ** 2
+        return whole / 4 if trial.freeze else whole  # about: backward takes twice as long as forward
     if trial.data != "images" or not trial.model.startswith("resnet"):
         return seconds
     return seconds * ((trial.image_size or TREE_SIDE) / 32) ** 2 + DECODE_SECONDS
