@@ -24,8 +24,9 @@ def test_a_target_is_written_as_it_is_read(text: str) -> None:
         ("matthews=1", "between -1 and 1"),
         (
             "accuracy",
-            "is no target: it is one of accuracy, accuracy_top5, loss, perplexity, matthews, and a value, like "
-            "accuracy=0.6",
+            "is no target: it is one of accuracy, accuracy_top5, loss, perplexity, matthews, ap_heads, ap_i, ap_v, "
+            "ap_t, ap_ivt, ap_iv, ap_it, ap_i_of_triplets, ap_v_of_triplets, ap_t_of_triplets, ap_iv_of_triplets, "
+            "ap_it_of_triplets, top5_ivt, and a value, like accuracy=0.6",
         ),
         ("f1=0.5", "is no target"),
         ("loss=low", "'low' is no number"),

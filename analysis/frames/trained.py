@@ -14,6 +14,9 @@ from scaling_study.quoting import printable
 from scaling_study.records.store import RankReport, Record
 
 METRICS = tuple(targets.METRICS)
+SHOWN = tuple(  # beside other figures of a training: what pairs of parts and triplet scores come to has its own table
+    name for name in METRICS if name not in set(targets.TRIPLETS) - {targets.CHOSEN_BY, *targets.HEADS}
+)
 COLUMNS = (
     *("configuration", "repeat", "seed", "ended_by", "target", "steps", "samples", "train_seconds"),
     *("evaluate_seconds", "save_seconds", "target_steps", "target_samples", "target_seconds", "target_all_seconds"),

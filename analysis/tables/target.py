@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.frames import comparability
 from analysis.frames.baseline import known
 from analysis.frames.results import Results
-from analysis.frames.trained import METRICS
+from analysis.frames.trained import SHOWN
 from analysis.tables import notes
 from analysis.tables.layout import Listing
 from analysis.text.number_formats import number
@@ -26,7 +26,7 @@ def listing(results: Results) -> Listing | None:
     if rows.empty:
         return None
     priced = bool(rows.money_to_target.notna().any())
-    metrics = [name for name in METRICS if rows[f"test_{name}"].notna().any()]
+    metrics = [name for name in SHOWN if rows[f"test_{name}"].notna().any()]
     several = rows.model.nunique() > 1
     signs = {row["configuration"]: comparability.sign(row) for row in results.rows}
     cells = [_cells(row, metrics, several, priced, signs[row["configuration"]]) for row in rows.to_dict("records")]

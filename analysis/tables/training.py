@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.frames import comparability
 from analysis.frames.baseline import known
 from analysis.frames.results import Results
-from analysis.frames.trained import METRICS
+from analysis.frames.trained import METRICS, SHOWN
 from analysis.tables import notes
 from analysis.tables.layout import Listing
 from analysis.tables.target import interval
@@ -36,7 +36,7 @@ def listing(results: Results) -> Listing | None:
     rows = table(results)
     if rows.empty:
         return None
-    metrics = [name for name in METRICS if rows[f"test_{name}"].notna().any()]
+    metrics = [name for name in SHOWN if rows[f"test_{name}"].notna().any()]
     on_gpus = bool(rows.gpu_utilization_percent.notna().any())
     several = rows.model.nunique() > 1
     signs = {row["configuration"]: comparability.sign(row) for row in results.rows}

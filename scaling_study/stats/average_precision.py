@@ -59,6 +59,6 @@ def in_top(scores: Scores, labels: Labels, most: int) -> float:
     return float(np.take_along_axis(labels, highest, axis=1).sum()) / count if count else float("nan")
 
 
-def grouped(triplets: Scores, members: Sequence[Sequence[int]]) -> Scores:
+def grouped(triplets: Labels, members: Sequence[Sequence[int]]) -> Labels:
     """(frames, groups) of (frames, triplets): the highest of each group's members, as the field derives components."""
     return np.stack([triplets[:, list(group)].max(axis=1) for group in members], axis=1)

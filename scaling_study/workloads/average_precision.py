@@ -69,8 +69,9 @@ def held_out(
         metrics["loss"].update(losses(logits, sent(labels[ids], ranks.device).double()).sum(1))
 
     sizes = {split: len(ids) for split, ids in splits.items()}
-    whole = {"published": published or {}, "in_both": in_both or {}}
-    return HeldOutVideos(sizes, of_split, metrics, update, batch, **whole, surgery=surgery, ids=splits)
+    return HeldOutVideos(
+        sizes, of_split, metrics, update, batch, published or {}, in_both or {}, surgery=surgery, ids=splits
+    )
 
 
 def losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

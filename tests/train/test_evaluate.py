@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 
@@ -14,12 +15,15 @@ from torch import nn
 from scaling_study.ranks import Ranks
 from scaling_study.train.evaluate import evaluate
 from scaling_study.trial import Trial
+from scaling_study.workloads.average_precision import held_out, losses
 from scaling_study.workloads.held_out import HeldOut
 from scaling_study.workloads.trained_images import classification
 from scaling_study.workloads.trained_sentences import acceptability, score
 from scaling_study.workloads.trained_text import held_out_text
+from scaling_study.workloads.triplet_scores import figures
 
 SAMPLES = 10_000
+Operations = namedtuple("Operations", "labels video triplets")
 
 
 class Group:
@@ -109,3 +113,21 @@ def test_correlation_over_three_ranks_is_that_of_all_samples_and_no_mean() -> No
         for answer in evaluated(held_out, nn.Identity(), size):
             assert answer["matthews"] == pytest.approx(expected, abs=1e-12)
             assert answer["accuracy"] == (truth == says).double().mean().item()
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_average_precision_is_that_of_all_scores_and_not_a_mean_of_the_ranks(size: int) -> None:
+    """61 frames of three videos, by threads that add up as ranks do; no number of them divides 61."""
+    random = np.random.default_rng(0)
+    parts = [random.integers(0, most, 100) for most in (6, 10, 15)]
+    surgery = Operations((random.random((90, 131)) < 0.1).astype(np.uint8), np.arange(90) // 30, np.stack(parts, 1))
+    ids = torch.from_numpy(np.sort(random.permutation(90)[:61]))
+    inputs, model = torch.randn(90, 4, generator=torch.Generator().manual_seed(0)), nn.Linear(4, 131)
+    splits = {"validation": torch.from_numpy(np.setdiff1d(np.arange(90), ids)), "test": ids}
+    held = held_out(surgery, splits, lambda at: (inputs[at],), Trial(), Ranks(), batch=16)
+    with torch.no_grad():
+        logits = model(inputs[ids]).double()
+    whole = figures(logits.numpy(), ids.numpy(), surgery)
+    loss = losses(logits, torch.from_numpy(surgery.labels[ids.numpy()]).double()).sum(1).mean()
+    for answer in evaluated(held, model, size):
+        assert answer == pytest.approx({**whole, "loss": float(loss), "samples": 61}, rel=1e-9)
