@@ -4,6 +4,7 @@
     scaling-study doctor              python run_sweep.py --doctor
     scaling-study parity STUDY        python -m scaling_study.parity --study STUDY
     scaling-study evaluate RUN        python -m scaling_study.evaluate RUN
+    scaling-study maps RUN            python -m scaling_study.maps RUN
     scaling-study slurm submit STUDY  python run_sweep.py STUDY --slurm ...
     scaling-study report RESULTS      python -m analysis report RESULTS
 
@@ -25,12 +26,13 @@ def main(words: Sequence[str] | None = None) -> int:
     """`scaling-study COMMAND`; without a command, `run`."""
 
     def app() -> typer.Typer:
-        from scaling_study.commands import evaluate, parity, rendering, run, slurm
+        from scaling_study.commands import evaluate, maps, parity, rendering, run, slurm
 
         group = _group("run", "Reproducible scaling studies of distributed training.")
         group.command("run", rich_help_panel="Measure")(run.run)
         group.command("parity", rich_help_panel="Measure")(parity.parity)
         group.command("evaluate", rich_help_panel="Measure")(evaluate.evaluate)
+        group.command("maps", rich_help_panel="Measure")(maps.maps)
         group.command("doctor", rich_help_panel="Measure")(_doctor)
         group.add_typer(slurm.app, name="slurm", rich_help_panel="Measure")
         for name, command in rendering.commands().items():

@@ -27,6 +27,7 @@ from scaling_study.train import best
 from scaling_study.train.evaluate import evaluate
 from scaling_study.train.loop import shown
 from scaling_study.trial import Trial
+from scaling_study.workloads import Workload
 
 WRONG = 2  # exit code, as of scaling-study
 ALONE: dict[str, Any] = {  # keys of how it was trained, of which evaluating knows none
@@ -83,9 +84,18 @@ def nothing_in(run: Path) -> str:
 
 def tested(kept: dict[str, Any]) -> dict[str, float]:
     """{metric: value, "samples": n} of the test set. Raises ValueError or SystemExit."""
+    _, ranks, workload = restored(kept)
+    assert workload.held_out is not None  # or workloads.load had refused
+    with torch.no_grad():
+        return evaluate(workload.held_out, "test", workload, None, ranks)
+
+
+def restored(kept: dict[str, Any], **otherwise: Any) -> tuple[Trial, Ranks, Workload]:
+    """(the trial, in one process and with other keys `otherwise`; its place; the workload with the weights that were
+    kept). Raises ValueError or SystemExit."""
     try:
         asked = Trial.from_dict({**kept["trial"], "window": {}})
-        trial = replace(asked, **ALONE)
+        trial = replace(asked, **ALONE, **otherwise)
         assert trial.model in MODELS
     except (TypeError, AssertionError) as error:
         raise ValueError(f"it was trained by another version: {error or kept['trial'].get('model')}") from error
@@ -99,9 +109,7 @@ def tested(kept: dict[str, Any]) -> dict[str, float]:
     except RuntimeError as error:
         lines = " ".join(str(error).split())
         raise ValueError(f"its weights are not those of {trial.model}: {lines[:300]}") from error
-    assert workload.held_out is not None  # or workloads.load had refused
-    with torch.no_grad():
-        return evaluate(workload.held_out, "test", workload, None, ranks)
+    return trial, ranks, workload
 
 
 if __name__ == "__main__":

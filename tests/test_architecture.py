@@ -76,6 +76,7 @@ TORCH_ROOMS = {
     "models in parts": {"parity", "stages"},
     "training to a result": {"train"},
     "evaluation by hand": {"evaluate"},
+    "maps of a model": {"maps"},
     "worker": {"worker"},
 }
 DESCRIPTIONS = {"stats", *ROOMS["shared"], "study", "records"}
@@ -98,6 +99,7 @@ STARTS_PROCESSES = {
     "datasets": "prepares the data, so that the driver never imports torch",
     "provenance": "asks git for the commit",
     "commands/evaluate": "torch, which the driver never imports",
+    "commands/maps": "likewise",
     "commands/print_environment": "asks torch and Horovod, which the driver never imports",
     "hosts/connections": "ssh to another host",
     "hosts/on_each_host": "a launcher",
@@ -115,6 +117,7 @@ OPTIONAL = {
     "tokenizers",
     "timm",
     "nvidia",
+    "pytorch_grad_cam",
 }
 TORCH = {"torch", "torchvision"}
 ADAPTERS = {  # where what several scripts of one library share stands -> the only library that it may import
@@ -124,9 +127,10 @@ ADAPTERS = {  # where what several scripts of one library share stands -> the on
     "scaling_study/worker/with_horovod.py": "horovod",
     "scaling_study/worker/with_mpi.py": "mpi4py",
 }
-READS_BY = {
-    "scaling_study/workloads/dali_input.py": "nvidia"
-}  # what trials with an `input` alone load, inside a function
+READS_BY = {  # what few users have, loaded inside a function
+    "scaling_study/workloads/dali_input.py": "nvidia",
+    "scaling_study/maps/cams.py": "pytorch_grad_cam",
+}
 BECOMES_ITS_LAUNCHER = "scaling_study/launch/short_command.py"
 FORKS_TRIALS = "scaling_study/worker/in_turn.py"  # inside the ranks of one launch, which processes/process watches
 

@@ -1,0 +1,209 @@
+"""Maps of test frames, scored by where the instruments are, and some of them as pictures.                 [torch]
+
+    frames of each test video, evenly spaced --> each instrument that is in one: a row of scores
+    of these, evenly spaced for each instrument: a picture
+
+Whose map is scored is chosen by what is in the frame, not by what the model says of it: a map of the wrong place counts
+whether the instrument was recognised or not.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from scaling_study.datasets import SCENES
+from scaling_study.maps import activation
+from scaling_study.maps.activation import Activation
+from scaling_study.records.maps import CAMS, CENTRE, CHANCE, HIDDEN, METHODS, OWN, PICTURE, RIGHT, SCORED
+from scaling_study.stats import localisation
+from scaling_study.stats.localisation import Place, Score
+from scaling_study.workloads.cholect45 import Surgery
+from scaling_study.workloads.surgical_masks import masks_of
+
+AT_ONCE = 16  # frames
+QUALITY = 88  # of a JPEG
+UNKNOWN = Score(float("nan"), float("nan"), float("nan"))
+Ids = NDArray[np.int64]
+Fetch = Callable[[Ids], torch.Tensor]  # numbers of frames -> (n, 3, height, width) as the model is given them
+
+
+@dataclass(frozen=True)
+class Row:
+    """One instrument in one frame."""
+
+    frame: int
+    video: int
+    instrument: int
+    probability: float
+    scores: tuple[Score, ...]  # of METHODS
+
+    def numbers(self) -> list[float]:
+        """In the order of records.maps.COLUMNS."""
+        scores = [getattr(score, name) for score in self.scores for name in SCORED]
+        return [float(self.frame), float(self.video), float(self.instrument), self.probability, *scores]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A row as it is drawn."""
+
+    row: Row
+    probability: NDArray[np.float32]  # (6,)
+    present: NDArray[np.uint8]  # (6,)
+    own: NDArray[np.float32]  # (6, h, w)
+    maps: dict[str, NDArray[np.float32]]  # of CAMS and HIDDEN: (h, w)
+    mask: NDArray[np.uint8]  # (height, width)
+    tip: tuple[float, float]
+    image: bytes
+
+
+@dataclass(frozen=True)
+class Scored:
+    rows: list[Row]
+    pictures: list[Picture]
+    grid: tuple[int, int]  # (h, w) of the maps
+    size: tuple[int, int]  # (height, width) of the frames
+    channels: str  # whose maps the model's own are (activation.py)
+
+
+def evenly(ids: Ids, most: int) -> Ids:
+    """At most so many of them, evenly spaced; 0: all."""
+    return ids if not most or len(ids) <= most else ids[np.linspace(0, len(ids) - 1, most).round().astype(int)]
+
+
+def of_each_video(surgery: Surgery, ids: Ids, most: int) -> Ids:
+    """Frames to be scored: so many of each video, of those that have an instrument at all."""
+    having = ids[surgery.labels[ids, : activation.INSTRUMENTS].any(1)]
+    video = surgery.video[having]
+    parts = [evenly(having[video == number], most) for number in np.unique(video)]
+    return np.concatenate(parts) if parts else having
+
+
+def pictured(surgery: Surgery, ids: Ids, most: int) -> set[tuple[int, int]]:
+    """(frame, instrument) of the pictures: so many of each instrument, and of each frame at most one while there are
+    others."""
+    chosen: dict[int, int] = {}
+    counts = surgery.labels[ids, : activation.INSTRUMENTS].sum(0)
+    for instrument in np.argsort(counts, kind="stable").tolist():  # those that are in few frames choose first
+        having = ids[surgery.labels[ids, instrument] == 1]
+        free = np.array([frame for frame in having.tolist() if frame not in chosen], np.int64)
+        chosen |= dict.fromkeys(evenly(free, most).tolist(), instrument) if most else {}
+    return set(chosen.items())
+
+
+def score(
+    model: Any, surgery: Surgery, fetch: Fetch, ids: Ids, pictures: set[tuple[int, int]],
+    progress: Callable[[int], object] = lambda done: None,
+) -> Scored:  # fmt: skip
+    """`ids`: frames to be scored, `pictures`: which of their rows to draw. `progress` is told of each frame's end."""
+    rows: list[Row] = []
+    drawn: list[Picture] = []
+    grid, size, channels = (0, 0), (0, 0), RIGHT["channels"]
+    for start in range(0, len(ids), AT_ONCE):
+        now = ids[start : start + AT_ONCE]
+        frames = fetch(now)
+        seen = activation.of(model, frames)
+        grid, size = seen.grid, (frames.shape[2], frames.shape[3])
+        channels = channels if seen.channels == RIGHT["channels"] else seen.channels
+        for row, picture in _of_batch(model, surgery, now, frames, seen, pictures):
+            rows.append(row)
+            drawn += [picture] if picture else []
+        progress(len(now))
+    return Scored(rows, drawn, grid, size, channels)
+
+
+def _of_batch(
+    model: Any, surgery: Surgery, ids: Ids, frames: torch.Tensor, seen: Activation, pictures: set[tuple[int, int]],
+) -> Iterator[tuple[Row, Picture | None]]:  # fmt: skip
+    from scaling_study.maps import cams  # a package that not everybody has
+
+    at, instruments = surgery.labels[ids, : activation.INSTRUMENTS].nonzero()
+    each = seen.features[torch.from_numpy(at).to(frames.device)]
+    made = {method: cams.of_class(method, model, each, instruments.tolist()) for method in cams.OF_A_CLASS}
+    made |= {"eigen_cam": cams.eigen(model, seen.features)[at], HIDDEN: seen.hidden[at]}
+    size = frames.shape[2], frames.shape[3]
+    places = [_places(surgery, int(frame), size, seen.grid) for frame in ids]
+    for number, (place_of, instrument) in enumerate(zip(at.tolist(), instruments.tolist(), strict=True)):
+        frame, (place, mask) = int(ids[place_of]), places[place_of]
+        maps: dict[str, NDArray[Any]] = {
+            OWN: probabilities(seen.own[place_of, instrument]),
+            **{name: made[name][number] for name in made},
+        }
+        row = Row(
+            frame, int(surgery.video[frame]), instrument, float(seen.probability[place_of, instrument]),
+            _scores(maps, place.get(instrument)),
+        )  # fmt: skip
+        shown = None
+        if (frame, instrument) in pictures:
+            tips = place[instrument].tips if instrument in place else ()
+            shown = Picture(
+                row, seen.probability[place_of], surgery.labels[frame, : activation.INSTRUMENTS], seen.own[place_of],
+                {name: maps[name] for name in (*CAMS, HIDDEN)}, mask,
+                tips[0] if tips else (float("nan"), float("nan")), jpeg(surgery, frame, size),
+            )  # fmt: skip
+        yield row, shown
+
+
+def probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Of an instrument at each cell, as a class map has it: what its energy is of."""
+    made: NDArray[np.float64] = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))  # fp32 would round to 1
+    return made
+
+
+def _scores(maps: Mapping[str, NDArray[Any]], place: Place | None) -> tuple[Score, ...]:
+    if place is None:
+        return (UNKNOWN,) * len(METHODS)
+    without = {CHANCE: localisation.chance, CENTRE: localisation.centre}
+    return tuple(without[name](place) if name in without else place.score(maps[name]) for name in METHODS)
+
+
+def _places(
+    surgery: Surgery, frame: int, size: tuple[int, int], grid: tuple[int, int]
+) -> tuple[dict[int, Place], NDArray[np.uint8]]:
+    """(instrument -> where it is, for those that are seen; (height, width) 1 + class of what is seen, 0: none)."""
+    classes = np.zeros(size, np.uint8)
+    if surgery.source != SCENES:
+        return {}, classes
+    outlines = surgery.masks(frame)
+    places: dict[int, Place] = {}
+    for instrument, mask in masks_of(outlines, *size).items():
+        tips = tuple(one.tip_at(*size) for one in outlines if one.instrument == instrument)
+        inside = tuple(tip for tip in tips if 0 <= tip[0] < size[1] and 0 <= tip[1] < size[0])
+        if mask.any():
+            places[instrument] = Place(mask, inside, grid)
+            classes[mask] = 1 + instrument
+    return places, classes
+
+
+def jpeg(surgery: Surgery, frame: int, size: tuple[int, int]) -> bytes:
+    """The frame at the size in which the model sees it."""
+    content = io.BytesIO()
+    with Image.open(surgery.paths([frame])[0]) as image:
+        image.convert("RGB").resize(size[::-1], Image.Resampling.BILINEAR).save(content, "JPEG", quality=QUALITY)
+    return content.getvalue()
+
+
+def arrays(pictures: Sequence[Picture]) -> dict[str, NDArray[Any]]:
+    """records.maps.ARRAYS, and the frames."""
+    if not pictures:
+        return {}
+    rows = [picture.row for picture in pictures]
+    return {
+        "frame": np.array([row.frame for row in rows]), "video": np.array([row.video for row in rows]),
+        "instrument": np.array([row.instrument for row in rows]),
+        "present": np.stack([picture.present for picture in pictures]),
+        "probability": np.stack([picture.probability for picture in pictures]),
+        "hits": np.array([[score.mask for score in row.scores] for row in rows], np.float32),
+        "mask": np.stack([picture.mask for picture in pictures]), "tip": np.array([one.tip for one in pictures]),
+        OWN: np.stack([picture.own for picture in pictures]).astype(np.float16),
+        **{name: np.stack([one.maps[name] for one in pictures]).astype(np.float16) for name in (*CAMS, HIDDEN)},
+        **{PICTURE.format(at): np.frombuffer(one.image, np.uint8) for at, one in enumerate(pictures)},
+    }  # fmt: skip

@@ -1,0 +1,82 @@
+"""Pointing game and energy, by hand on a frame of 8 x 12 pixels and a map of 2 x 3 cells."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from scaling_study.stats import localisation
+from scaling_study.stats.localisation import Place
+
+GRID = (2, 3)
+MASK = np.zeros((8, 12), bool)
+MASK[:4, :4] = True  # the cell at the top left, whole
+
+
+def peak(row: int, column: int) -> np.ndarray:
+    shown = np.zeros(GRID)
+    shown[row, column] = 1
+    return shown
+
+
+def test_a_map_points_to_its_highest_cell() -> None:
+    place = Place(MASK, ((1.0, 1.0),), GRID)
+    assert [place.score(peak(*at)).mask for at in ((0, 0), (0, 1), (1, 0))] == [1.0, 0.0, 0.0]
+    assert localisation.highest(peak(1, 2), (8, 12)) == (10.0, 6.0)
+
+
+def test_a_thin_instrument_is_in_the_cells_that_it_runs_through() -> None:
+    thin = np.zeros((8, 12), bool)
+    thin[0, :5] = True  # a line along the edge, which no cell's middle is on
+    place = Place(thin, (), GRID)
+    assert [place.score(peak(*at)).mask for at in ((0, 0), (0, 1), (0, 2), (1, 0))] == [1.0, 1.0, 0.0, 0.0]
+    odd = Place(np.eye(5, 7, dtype=bool), (), (2, 3))  # cells of 2.5 x 2.33 pixels: a pixel on an edge is in both
+    assert odd.hits.tolist() == [[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
+
+
+def test_a_tip_is_met_from_at_most_a_cell_away() -> None:
+    place = Place(MASK, ((6.0, 2.0),), GRID)  # the middle of the cell in the middle of the top row
+    assert [place.score(peak(*at)).tip for at in ((0, 0), (0, 1), (0, 2), (1, 1))] == [1.0, 1.0, 1.0, 1.0]
+    corner = Place(MASK, ((1.0, 0.5),), GRID)
+    assert [corner.score(peak(*at)).tip for at in ((0, 0), (0, 1), (0, 2), (1, 0))] == [1.0, 0.0, 0.0, 0.0]
+    both = Place(MASK, ((1.0, 0.5), (11.0, 0.5)), GRID)
+    assert both.score(peak(0, 2)).tip == 1.0, "any of several tips"
+    assert math.isnan(Place(MASK, (), GRID).score(peak(0, 0)).tip)
+
+
+def test_energy_is_of_the_map_as_it_is_enlarged() -> None:
+    """A peak in one cell, enlarged bilinearly: by hand along each side, 4 pixels of which the first 2 are 1."""
+    along = np.array([1, 1, 0.875, 0.625, 0.375, 0.125, 0, 0, 0, 0, 0, 0])
+    down = np.array([1, 1, 0.875, 0.625, 0.375, 0.125, 0, 0])
+    energy = Place(MASK, (), GRID).score(peak(0, 0)).energy
+    assert energy == pytest.approx(np.outer(down, along)[MASK.nonzero()].sum() / np.outer(down, along).sum())
+    np.testing.assert_allclose(localisation.enlarged(peak(0, 0), (8, 12)), np.outer(down, along))
+
+
+def test_what_is_below_0_has_no_energy() -> None:
+    shown = peak(0, 0) - peak(1, 2)
+    assert Place(MASK, (), GRID).score(shown).energy == Place(MASK, (), GRID).score(peak(0, 0)).energy
+
+
+def test_a_map_that_shows_nothing_scores_as_chance_does() -> None:
+    place = Place(MASK, ((1.0, 0.5),), GRID)
+    chance = localisation.chance(place)
+    assert chance == place.score(np.zeros(GRID)) == place.score(np.full(GRID, -2.0))
+    assert (chance.mask, chance.tip) == (pytest.approx(1 / 6), pytest.approx(1 / 6))
+    assert chance.energy == pytest.approx(MASK.mean())
+
+
+def test_the_middle_of_the_frame_needs_no_model() -> None:
+    wide = np.zeros((8, 12), bool)
+    wide[:, 4:8] = True
+    centre = localisation.centre(Place(wide, (), GRID))
+    assert centre.mask == 1.0 and 1 / 3 < centre.energy < 1
+
+
+def test_enlarging_is_what_torch_does() -> None:
+    torch = pytest.importorskip("torch")
+    shown = np.random.default_rng(0).random((6, 11))
+    theirs = torch.nn.functional.interpolate(torch.from_numpy(shown)[None, None], (96, 176), mode="bilinear")
+    np.testing.assert_allclose(localisation.enlarged(shown, (96, 176)), theirs[0, 0].numpy(), atol=1e-12)
