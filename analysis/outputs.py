@@ -29,8 +29,10 @@ from analysis.tables import (
     efficiency,
     epochs,
     layout,
+    maps,
     memory,
     published_outcomes,
+    recognition,
     scaling,
     target,
     target_pairs,
@@ -47,8 +49,9 @@ from analysis.why import frame as why_table
 MOST_TRIALS = 500  # whose report a sweep writes at its end
 OURS = re.compile(
     r"((throughput|speedup|memory|communication|frameworks|allreduce-gain|pipeline|epochs|network|drift|timelines?"
-    r"|waterfall|steps|target|training|transfer|efficiency|distributions|scaling-law|published-outcomes)(-.+)?"
-    r"|attribution|bottleneck|remedies|utilisation|frontier|scaling-laws|extrapolation|returns|cost|next|roofline|pareto)"
+    r"|waterfall|steps|target|training|transfer|efficiency|distributions|scaling-law|published-outcomes|maps|pointing)(-.+)?"
+    r"|attribution|bottleneck|remedies|utilisation|frontier|scaling-laws|extrapolation|returns|cost|next|roofline|pareto"
+    r"|recognition)"
     r"\.(md|csv|png|svg)"
 )
 
@@ -122,7 +125,8 @@ def _kinds(read: Results) -> Iterator[tuple[str, Callable[[], Iterable[Made]]]]:
             yield f"{kind} of {model}", partial(_of_model, read, model, kind, of_model)
     wholes = (("pipeline", pipelines), ("epochs", epochs), ("target", target), ("training", training))
     pairs = (("target-pairs", target_pairs), ("transfer", transfer), ("efficiency", efficiency))
-    for name, whole in (*wholes, *pairs, ("network", networks), ("published-outcomes", published_outcomes)):
+    surgery = (("recognition", recognition), ("maps", maps))
+    for name, whole in (*wholes, *pairs, *surgery, ("network", networks), ("published-outcomes", published_outcomes)):
         yield name, partial(_whole, read, name, whole)
     yield "the why", lambda: _named(why.named(read), why_table.frames(read))
     yield "what comes next", lambda: _named(scaling.named(read), scaling_table.frames(read))

@@ -16,8 +16,10 @@ from analysis.figures import (
     frameworks,
     frontier,
     gain,
+    maps,
     network,
     pareto,
+    pointing,
     roofline,
     scaling,
     shares,
@@ -63,7 +65,7 @@ def kinds(results: Results) -> Iterator[tuple[str, Callable[[], Made]]]:
     for name, several in (
         *(("distributions", distributions), ("timeline", timeline), ("network", network), ("drift", drift)),
         *(("waterfall", waterfall), ("steps", shares), ("scaling-law", scaling), ("target", target)),
-        ("efficiency", efficiency),
+        *(("efficiency", efficiency), ("pointing", pointing), ("maps", maps)),
     ):
         yield name, partial(several.draw, results)
     for name, module in (("roofline", roofline), ("frontier", frontier), ("pareto", pareto)):

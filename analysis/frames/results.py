@@ -11,9 +11,10 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.execution import garbage_collection
-from analysis.frames import configurations, details, series, study, trials
+from analysis.frames import configurations, details, maps, series, study, trials
 from analysis.frames import gates as parity
 from analysis.frames.details import Details
+from analysis.frames.maps import Maps
 from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.frames.study import StudyInfo
@@ -34,6 +35,7 @@ class Results:
     older: int = 0  # configurations with records that are not in the study as it is now
     details: Details = field(default_factory=details.none)  # what the records hold beside the trials' columns
     skipped: tuple[str, ...] = ()  # a line for each record that could not be read
+    maps: Maps = field(default_factory=maps.none)  # that lie beside the records
 
     @cached_property
     def unseen(self) -> tuple[str, ...]:
@@ -156,6 +158,7 @@ def _read(folder: Path, processes: int, collector: trials.Collector | None) -> R
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", trials.SkippedRecord)
         rows, beside = trials.read_whole(folder, processes, collector)
+        shown_maps = maps.read(folder, rows)
     for warning in caught:
         warnings.warn(warning.message, stacklevel=4)
     skipped = dict.fromkeys(
@@ -165,7 +168,7 @@ def _read(folder: Path, processes: int, collector: trials.Collector | None) -> R
     current = runs if about.configurations is None else runs[runs.configuration.isin(about.configurations)]
     older = runs.configuration.nunique() - current.configuration.nunique()
     shown = series.add(configurations.summarise(current, about), about)
-    return Results(about, rows, shown, older, beside, tuple(skipped))
+    return Results(about, rows, shown, older, beside, tuple(skipped), shown_maps)
 
 
 def unit(rows: pd.DataFrame) -> str:

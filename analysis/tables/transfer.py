@@ -1,62 +1,120 @@
-"""The table of pre-trained against random weights, and of frozen against trained parts."""
+"""The table of whether pre-training helps, and whether training the backbone does: test figures, seed by seed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
 
 from analysis.frames.baseline import known
 from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
+from analysis.frames.trained import METRICS
 from analysis.tables import notes
 from analysis.tables.layout import Listing
-from analysis.to_target import transfer
-from scaling_study.targets import HEADS
+from analysis.tables.maps import backbone, bounded
+from analysis.text.number_formats import number
+from analysis.to_target import arms
+from analysis.to_target.arms import POINTING, Arm
+from scaling_study.targets import CHOSEN_BY, HEADS
+from scaling_study.targets import METRICS as DIRECTIONS
 
-table = transfer.table
-HEADER = ("compared", "at", "seeds", "learning rates")
+table = arms.table
+HEADER = ("compared", "at", "figure", "first", "second", "difference", "seeds", "the first one")
+PARTS = {
+    "i": "instruments", "v": "verbs", "t": "targets", "ivt": "triplets", "iv": "instrument and verb",
+    "it": "instrument and target",
+}  # fmt: skip
+FIGURES = {
+    "ap_heads": "mean of the four heads",
+    **{f"ap_{name}": f"AP of {what}" for name, what in PARTS.items()},
+    **{f"ap_{name}_of_triplets": f"AP of {what}, of triplet scores" for name, what in PARTS.items()},
+    "top5_ivt": "triplets among the five likeliest", POINTING: "own class map points at the instrument",
+}  # fmt: skip
+RISING = 0.005  # of a metric, over the last quarter of the steps
+
+
+SHOWN = (POINTING, CHOSEN_BY, *HEADS, "top5_ivt")
 
 
 def listing(results: Results) -> Listing | None:
-    """A row for each pair of arms; None where no two trainings differ in their weights, or in what is frozen, alone."""
-    rows = table(results)
-    if rows.empty:
+    """None where no two trainings differ in the weights that they begin with, or in what is frozen, alone."""
+    rows = as_rows(table(results))
+    if not rows:
         return None
-    there = list(dict.fromkeys(rows.metric))
-    metrics = [name for name in HEADS if name in there] or there
-    several = rows.model.nunique() > 1
-    pairs = rows.groupby(["ours_configuration", "theirs_configuration"], sort=False)
-    cells = tuple(_cells(pair.set_index("metric"), metrics, several) for _, pair in pairs)
-    header = (*HEADER, *(f"test {name}" for name in metrics))
-    return Listing(f"What pre-training and freezing change ({results.heading})", header, cells, _lines(results, rows))
+    there = {row["figure"] for row in rows}
+    order = [name for name in SHOWN if name in there] or [name for name in METRICS if name in there]
+    several = len({row["model"] for row in rows}) > 1
+    cells = tuple(_cells(row, several) for row in rows if row["figure"] in order)
+    title = f"Does pre-training help, and does training the backbone? ({results.heading})"
+    return Listing(title, HEADER, cells, tuple(_lines(results)))
 
 
-def _cells(pair: pd.DataFrame, metrics: list[str], several: bool) -> tuple[str, ...]:
-    any_row: Mapping[Any, Any] = pair.iloc[0].to_dict()
-    model = f"{any_row['model']}: " if several else ""
-    rates = " against ".join(f"{any_row[f'{whose}_rate']:g}" if known(any_row[f"{whose}_rate"]) else "its own"
-                             for whose in ("ours", "theirs"))  # fmt: skip
+def _cells(row: dict[Any, Any], several: bool) -> tuple[str, ...]:
+    model = f"{row['model']}: " if several else ""
+    if row["varied"] == "weights":
+        compared, at = f"weights {row['weights']} less random", backbone(row["freeze"])
+    else:
+        compared, at = "backbone trained less frozen", begun(row["weights"])
     return (
-        f"{model}{any_row['ours']} less {any_row['theirs']}", str(any_row["fixed"]), str(any_row["seeds"]), rates,
-        *(_difference(pair.loc[name].to_dict()) if name in pair.index else "" for name in metrics),
+        model + compared, at, FIGURES.get(row["figure"], row["figure"]), bounded(row, "ours"), bounded(row, "theirs"),
+        bounded(row, "difference", "+"), str(row["seeds"]), row["verdict"],
     )  # fmt: skip
 
 
-def _difference(row: Mapping[Any, Any]) -> str:
-    bounds = [row["difference_low"], row["difference_high"]]
-    interval = f" [{', '.join(f'{bound:+.3f}' for bound in bounds)}]" if all(map(known, bounds)) else ""
-    return f"{row['difference']:+.3f}{interval} ({row['theirs_mean']:.3f} → {row['ours_mean']:.3f})"
+def begun(weights: str) -> str:
+    """`random weights`, or `weights imagenet`."""
+    return "random weights" if weights == arms.RANDOM else f"weights {weights}"
 
 
-def _lines(results: Results, rows: pd.DataFrame) -> tuple[str, ...]:
-    tried = int(max(rows.ours_rates_tried.max(), rows.theirs_rates_tried.max()))
-    chosen = ", ".join(dict.fromkeys(rows.chosen_by))
-    return (
-        "Differences of the test's figures, seed by seed, mean over the seeds that both have [95 % interval, "
-        "Student's; none below three seeds] (mean of the second → mean of the first).",
-        f"Each at the learning rate, of at most {tried}, whose best evaluation on validation data is best by {chosen}, "
-        "mean over the seeds that all its rates have. The test data chose nothing.",
-        "At this budget of steps: random weights may catch up when trained for longer.",
-        notes.source(results),
+def _lines(results: Results) -> Iterator[str]:
+    yield (
+        "Of the test set: means over the seeds [95 % interval, Student's t]. Differences are taken seed by seed: one "
+        "seed is one order of the data and one set of heads. The first helps, or harms: the interval of the difference "
+        "leaves out 0; each interval is one by itself, not corrected for their number. transfer.csv has all figures."
     )
+    each = {(arm.configuration): arm for pair in arms.pairs(results) for arm in (pair.ours, pair.theirs)}
+    for arm in each.values():
+        yield _choice(arm)
+    yield _budget(results, list(each.values()))
+    yield notes.source(results)
+
+
+def _choice(arm: Arm) -> str:
+    """Which rate, of how many; and where another might have been better."""
+    values = [(arms.rate(row), arm.validation[str(row["configuration"])]) for row in arm.rows]
+    tried = "; ".join(f"{rate}: {number(value) if known(value) else 'not known'}" for rate, value in values)
+    chosen = (
+        f"The {len(arm.rows)} learning rates tried with it, and the mean {arm.metric} of each on validation data: "
+        f"{tried}. Chosen: {arms.rate(arm.chosen)}"
+        if len(arm.rows) > 1
+        else f"One learning rate was tried with it: {arms.rate(arm.chosen)}"
+    )
+    edge = f", the {arm.at_edge} that was tried: one beyond may be better" if arm.at_edge else ""
+    return f"{begun(arm.weights).capitalize()}, {backbone(arm.freeze)}. {chosen}{edge}."
+
+
+def _budget(results: Results, each: list[Arm]) -> str:
+    """That the answer is one at this budget, and whether more of it may change it."""
+    names = {arm.configuration for arm in each}
+    ours = results.details.trained[results.details.trained.configuration.isin(names)]
+    steps, seen = _up_to(ours.steps), _up_to(ours.samples)
+    rising = [
+        f"{begun(arm.weights)}, {backbone(arm.freeze)} ({arm.rise:+.3f})"
+        for arm in each
+        if arm.rise is not None and (arm.rise if DIRECTIONS[arm.metric][0] else -arm.rise) > RISING
+    ]
+    more = (
+        "Their validation figure was still becoming better over the last quarter of the steps: "
+        f"{'; '.join(rising)}. With more steps, more frames or other rates the answer may be another."
+        if rising
+        else "No validation figure became better by more than "
+        f"{RISING:g} over the last quarter of the steps; with more frames or other rates the answer may be another."
+    )
+    return f"At this budget: {steps} steps, {seen} frames seen in each training. {more}"
+
+
+def _up_to(counts: pd.Series[float]) -> str:
+    """`300`, or `up to 300` where some are fewer."""
+    return f"{'' if counts.nunique() == 1 else 'up to '}{counts.max():,.0f}"

@@ -1,78 +1,85 @@
-"""Pre-trained against random weights, frozen against trained: each arm at its best rate, paired by seed."""
+"""Pre-trained against random weights, trained against frozen: each arm at its best rate, paired by seed."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from planted import Planted, plant, record
+from planted_maps import Arm, plant_arms
 
-from analysis.frames import results
 from analysis.tables import transfer
 from analysis.tables.layout import markdown
-from scaling_study.records.store import write_record
+from analysis.to_target import arms
 
-SEEDS = (1, 2, 3, 4, 5)
-LUCK = {1: 0.03, 2: -0.02, 3: 0.01, 4: 0.02, 5: -0.04}  # of a seed, in every arm: its own differences have none of it
-
-
-def planted(folder: Path, arms: list[tuple[dict[str, Any], float, float, tuple[int, ...]]]) -> Path:
-    """Arms: (keys, best value on validation data, ap_i on the test, seeds)."""
-    plant(folder, [], study="transfer")
-    rng = np.random.default_rng(0)
-    for keys, validation, test, seeds in arms:
-        one = Planted("single", "tripnet_resnet18", 8, speed=20.0, repeats=len(seeds),
-                      keys=(("train_epochs", 2), *keys.items()))  # fmt: skip
-        for repeat, seed in enumerate(seeds, start=1):
-            trial = replace(one.trial(repeat), seed=seed)
-            rows = [{"steps": at, "samples": 8 * at, "epoch": at / 9, "seconds": at / 2.0, "all_seconds": at / 1.9,
-                     "learning_rate": 0.1, "train_loss": 1.0, "ap_heads": validation - 0.1 * (at == 9)}
-                    for at in (9, 18)]  # fmt: skip
-            said = {
-                "ended_by": "steps",
-                "target": "",
-                "reached": None,
-                "rows": rows,
-                "best_step": 18,
-                "steps": 18,
-                "seconds": {"train": 9.0, "evaluate": 1.0, "save": 0.0, "test": 1.0},
-                "resumed": 0,
-                "lost_steps": 0,
-                "evaluated": {"split": "test", "ap_i": test + LUCK[seed] + 0.002 * (seed - 3), "samples": 50},
-            }
-            made = record(one, trial, 20.0, "transfer", rng)
-            ranks = [replace(rank, training=said, phases=None) for rank in made.ranks]
-            write_record(folder / "trials" / trial.id, replace(made, ranks=ranks))
-    return folder
+PRE = Arm("imagenet", rates={0.001: 0.5, 0.003: 0.6, 0.01: 0.4}, pointing=0.7)
+RANDOM = Arm("none", rates={0.001: 0.2, 0.003: 0.3, 0.01: 0.4}, pointing=0.15)
 
 
-def test_arms_are_compared_by_seed_at_the_rate_that_validation_chose(tmp_path: Path) -> None:
-    frozen, trained = {"freeze": "backbone"}, {"weights": "imagenet"}
-    read = results.read(planted(tmp_path, [
-        ({**frozen, "learning_rate": 0.1}, 0.30, 0.26, SEEDS),
-        ({**frozen, "learning_rate": 0.2}, 0.29, 0.99, (1, 2)),  # best on the test, and so not chosen
-        ({**frozen, **trained, "learning_rate": 0.2}, 0.70, 0.66, SEEDS),
-        ({**trained, "learning_rate": 0.1}, 0.80, 0.70, SEEDS),
-    ]))  # fmt: skip
-    rows = transfer.table(read)
-    pairs = [(row.ours, row.theirs, row.fixed, row.ours_rate, row.theirs_rate) for row in rows.itertuples()]
-    assert pairs == [
-        ("weights imagenet", "random weights", "backbone frozen", 0.2, 0.1),
-        ("all trained", "backbone frozen", "weights imagenet", 0.1, 0.2),
-    ]
-    first = rows.iloc[0]
-    assert (first.metric, first.seeds, first.theirs_rates_tried, first.chosen_by) == ("ap_i", 5, 2, "ap_heads")
-    assert first.difference == pytest.approx(0.40) and first.difference_high - first.difference_low < 1e-9
-    assert first.theirs_mean == pytest.approx(0.26)
-    shown = markdown(transfer.listing(read))
-    assert "weights imagenet less random weights" in shown and "+0.400 [+0.400, +0.400] (0.260 → 0.660)" in shown
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory):
+    one = {"freeze": "none", "pointing": None}
+    trained = [replace(PRE, rates={0.003: 0.65}, **one), replace(RANDOM, rates={0.003: 0.64}, **one)]
+    return plant_arms(tmp_path_factory.mktemp("study"), [PRE, RANDOM, *trained])
 
 
-def test_two_seeds_claim_no_interval_and_one_arm_no_table(tmp_path: Path) -> None:
-    arms = [({}, 0.3, 0.2, (1, 2)), ({"weights": "imagenet"}, 0.5, 0.6, (1, 2))]
-    row = transfer.table(results.read(planted(tmp_path / "two", arms))).iloc[0]
-    assert row.difference == pytest.approx(0.4) and row.difference_low is None
-    assert transfer.listing(results.read(planted(tmp_path / "one", arms[:1]))) is None
+def test_each_arm_takes_its_best_rate_on_validation_data_and_not_on_the_test(tmp_path: Path) -> None:
+    """The rate that is best on the test videos is another, and was tried with two seeds only."""
+    misleading = replace(PRE, rates={0.03: 0.55}, test=-0.4, seeds=(1, 2))
+    made = plant_arms(tmp_path, [replace(one, pointing=None) for one in (PRE, misleading, RANDOM)])
+    ((pre, random),) = arms.of_weights(made)
+    assert (pre.chosen["learning_rate"], random.chosen["learning_rate"]) == (0.003, 0.01)
+    assert (len(pre.rows), pre.at_edge, random.at_edge) == (4, "", "highest")
+
+
+def test_arms_that_differ_in_one_thing_alone_are_compared_seed_by_seed(study) -> None:
+    """Seeds differ by 0.05, which all arms share; what is left of a difference is 0.01."""
+    rows = arms.table(study)
+    names = ["varied", "weights", "freeze", "other_weights", "other_freeze"]
+    compared = list(rows[names].drop_duplicates().itertuples(index=False, name=None))
+    assert compared == [
+        ("weights", "imagenet", "backbone", "random", "backbone"), ("weights", "imagenet", "none", "random", "none"),
+        ("freeze", "imagenet", "none", "imagenet", "backbone"), ("freeze", "random", "none", "random", "backbone"),
+    ]  # fmt: skip
+    of = rows.set_index(["varied", "freeze", "weights", "figure"])
+    frozen = of.loc[("weights", "backbone", "imagenet", "ap_v")]
+    assert frozen.difference == pytest.approx(0.6 - 0.4, abs=0.02) and frozen.seeds == 5
+    assert frozen.difference_high - frozen.difference_low < 0.06 < frozen.ours_high - frozen.ours_low
+    assert (frozen.verdict, frozen.rate, frozen.other_rate, frozen.chosen_by) == (
+        arms.HELPS,
+        "0.003",
+        "0.01",
+        "ap_heads",
+    )
+    assert of.loc[("weights", "none", "imagenet", "ap_v")].verdict == arms.NOT_RESOLVED
+    pointing = of.loc[("weights", "backbone", "imagenet", arms.POINTING)]
+    assert pointing.difference == pytest.approx(0.7 - 0.15, abs=0.12) and pointing.verdict == arms.HELPS
+    assert arms.POINTING not in set(rows[rows.varied == "freeze"].figure), "the trained arms have no maps"
+
+
+def test_less_is_better_of_a_loss_and_too_few_seeds_claim_nothing(tmp_path: Path) -> None:
+    interval = arms.between_repeats([0.1, 0.11, 0.12])
+    assert arms.verdict(interval, "loss") == arms.HARMS and arms.verdict(interval, "ap_i") == arms.HELPS
+    two = plant_arms(tmp_path, [replace(one, seeds=(1, 2), pointing=None) for one in (PRE, RANDOM)])
+    assert set(arms.table(two).verdict) == {arms.TOO_FEW}
+    assert "too few seeds" in markdown(transfer.listing(two))
+
+
+def test_the_table_says_how_many_rates_were_tried_and_what_would_change_the_answer(study) -> None:
+    shown = markdown(transfer.listing(study))
+    assert "The 3 learning rates tried with it, and the mean ap_heads of each on validation data: 0.001: 0." in shown
+    assert "Chosen: 0.01, the highest that was tried: one beyond may be better" in shown
+    assert "One learning rate was tried with it: 0.003" in shown
+    assert "At this budget: 300 steps, 4,800 frames seen" in shown
+    assert "Their validation figure was still becoming better over the last quarter of the steps: " in shown
+    (row,) = re.findall(r"\| weights imagenet less random \| backbone frozen \| AP of instruments \|(.*)", shown)
+    interval = r"0\.\d+ \[0\.\d+, 0\.\d+\]"
+    assert re.fullmatch(rf" {interval} \| {interval} \| \+0\.\d+ \[\+0\.\d+, \+0\.\d+\] \| 5 \| helps \|", row)
+
+
+def test_trainings_that_differ_in_more_than_their_weights_are_no_pair(tmp_path: Path) -> None:
+    one = replace(PRE, pointing=None)
+    made = plant_arms(tmp_path, [one, replace(RANDOM, pointing=None, keys=(("train_optimizer", "sgd"),))])
+    assert arms.pairs(made) == [] and transfer.listing(made) is None
+    assert transfer.listing(plant_arms(tmp_path / "one", [one])) is None

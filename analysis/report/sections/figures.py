@@ -6,6 +6,7 @@ from analysis.report.content import Part, Section, missing
 from analysis.report.material import Material
 
 ORDER = (
+    *("maps", "pointing"),  # what a model looks at comes before how fast it learned to
     *("throughput", "frameworks", "speedup", "allreduce-gain", "distributions", "steptimes", "waterfall"),
     *("frontier", "pareto", "timelines", "timeline", "network"),
 )

@@ -15,7 +15,9 @@ from analysis.tables import (
     communication,
     efficiency,
     epochs,
+    maps,
     memory,
+    recognition,
     target,
     target_pairs,
     throughput,
@@ -42,6 +44,8 @@ def section(material: Material) -> Section:
         ("the same training in unlike ways", target_pairs),
         ("what pre-training and freezing change", transfer),
         ("efficiency", efficiency),
+        ("recognition", recognition),
+        ("maps", maps),
         ("network", networks),
     ):
         parts += material.parts(f"table: {name}", partial(_whole, results, name, part))
