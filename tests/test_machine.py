@@ -63,7 +63,8 @@ def test_this_machine_is_looked_at() -> None:
     assert 1 <= here.cores <= (os.cpu_count() or 1)
     assert here.cpu and here.memory_bytes > 1 << 28
     needed = {library for one in (*FRAMEWORKS.values(), *MODELS.values()) for library in one.needs}
-    assert set(here.libraries) <= needed | {"torchmetrics", *LOGS, *DALI}
+    weights = {model.imagenet for model in MODELS.values()}
+    assert set(here.libraries) <= needed | weights | {"torchmetrics", *LOGS, *DALI}
     assert here.libraries["torch"] == installed("torch")
     assert this_machine() == here, "looked at twice, it is the same"
 
