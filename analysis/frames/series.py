@@ -21,6 +21,7 @@ NOT_A_SERIES = (
     "stages",  # what is left of the workers when the replicas are known
 )
 OF_A_FRAMEWORK = ("launcher", "controller")  # differ between frameworks as such: said only where one has several
+DECIDES_SPEED_TOO = ("freeze",)  # a key of what is trained that what is timed has as well, with the same meaning
 WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any other key: its name and value
     "zero_stage": lambda stage: f"ZeRO-{stage}",
     "accumulation": lambda parts: f"accumulation {parts}" if parts > 1 else "",
@@ -70,6 +71,8 @@ def _varies(configurations: pd.DataFrame, key: str) -> bool:
         return bool((configurations.groupby(["model", "framework"])[key].nunique(dropna=False) > 1).any())
     having = [name for name in configurations.framework.unique() if has(str(name), key)]
     rows = configurations[configurations.framework.isin(having)]
+    if key in DECIDES_SPEED_TOO:
+        return bool((rows.groupby("model")[key].nunique(dropna=False) > 1).any())
     return bool((rows.groupby([rows.model, _trained(rows)])[key].nunique(dropna=False) > 1).any())
 
 

@@ -80,3 +80,9 @@ def test_what_is_trained_and_what_is_only_timed_lack_each_others_keys(tmp_path: 
     assert set(results.read(tmp_path / "one").configurations.series) == {"single", "single, trained"}
     both = {"single", "single, trained", "single, train_schedule cosine, trained"}
     assert set(results.read(tmp_path / "two").configurations.series) == both
+
+
+def test_a_frozen_backbone_that_is_trained_upon_is_not_called_trained_alone(tmp_path: Path) -> None:
+    frozen = Planted("single", keys=(("train_epochs", 3), ("freeze", "backbone")))
+    plant(tmp_path, [Planted("single"), frozen])
+    assert set(results.read(tmp_path).configurations.series) == {"single", "single, backbone frozen, trained"}
