@@ -1,21 +1,25 @@
 """Trainings to a result whose truth is known: steps to the target, critical batch, gradient noise and speed.
 
 plant_trainings(tmp_path, [Trained(64), Trained(128), Trained(64, workers=2)], critical=200.0, noise_scale=150.0)
+plant_trained(tmp_path, [TrainedIn(Planted("single", "resnet8", 128), steps=[1000, 1050, None])])
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from planted import Planted, plant, record
+from planted import MACHINE, Planted, plant, record
 
+from analysis.frames import results
+from analysis.frames.results import Results
 from scaling_study.records.store import write_record
 
+TARGET = "accuracy=0.6"
 SMALLEST_STEPS, CRITICAL, NOISE_SCALE = 500.0, 200.0, 200.0
 UNKNOWN = {"unknown": "a rank holds only shards of the gradients"}
 
@@ -41,7 +45,7 @@ class Trained:
     def planted(self) -> Planted:
         framework = self.framework or ("single" if self.workers == 1 else "torch_ddp")
         allreduce = self.allreduce or ("none" if self.workers == 1 else "fp32")
-        keys = (("train_epochs", 30), ("train_target", "accuracy=0.6"), ("learning_rate", 0.05), *self.keys)
+        keys = (("train_epochs", 30), ("train_target", TARGET), ("learning_rate", 0.05), *self.keys)
         return Planted(
             framework, self.model, self.batch_per_worker, self.workers, allreduce, self.speed, repeats=len(self.seeds),
             keys=keys,
@@ -83,11 +87,9 @@ def training(
         for at in sorted({max(1, count * part // 5) for part in range(1, 6)})
     ]  # fmt: skip
     said = {
-        "ended_by": "target" if one.reached else "steps", "target": "accuracy=0.6",
-        "reached": rows[-1] if one.reached else None, "rows": rows, "best_step": count, "steps": count,
-        "seconds": {"train": seconds, "evaluate": 0.05 * seconds, "save": 0.0, "test": 1.0}, "resumed": 0,
-        "lost_steps": 0, "evaluated": {"split": "test", "accuracy": 0.6, "loss": 1.1, "samples": 10_000},
-    }  # fmt: skip
+        **ended(rows, one.reached, seconds, {"evaluate": 0.05 * seconds, "save": 0.0, "test": 1.0}),
+        "evaluated": {"split": "test", "accuracy": 0.6, "loss": 1.1, "samples": 10_000},
+    }
     if one.said is not None:
         return said | {"noise": one.said}
     if not one.noise:
@@ -121,3 +123,71 @@ def gradients(
         noise *= np.sqrt(noisier)[:, None, None]
     own = 1 / math.sqrt(dimensions) + noise
     return np.stack([(own**2).sum(axis=2).mean(axis=1), (own.mean(axis=1) ** 2).sum(axis=1)], axis=1)
+
+
+def ended(rows: list[dict[str, Any]], reached: bool, seconds: float, others: Mapping[str, float]) -> dict[str, Any]:
+    """What every training says of its end. `others`: seconds beside those of its steps."""
+    last = rows[-1]["steps"]
+    return {
+        "ended_by": "target" if reached else "steps", "target": TARGET, "reached": rows[-1] if reached else None,
+        "rows": rows, "best_step": last, "steps": last, "resumed": 0, "lost_steps": 0,
+        "seconds": {"train": seconds, **others},
+    }  # fmt: skip
+
+
+# --- each seed's steps to the target, as they are said ---
+
+EVERY = 50  # steps between two evaluations
+RECIPE = (("train_target", TARGET), ("train_epochs", 30), ("learning_rate", 0.05), ("train_optimizer", "nesterov"))
+
+
+@dataclass(frozen=True)
+class TrainedIn:
+    """`steps`: of each seed, from 1, to the target; None: stopped after `stopped` steps."""
+
+    of: Planted
+    steps: Sequence[int | None]
+    step_seconds: float = 0.1
+    stopped: int = 3_000
+    accuracy: float = 0.61
+    price: float | None = None
+    train_loss: float | None = None  # of each evaluation; None: like that of no other framework
+    cpu_seconds: float | None = None  # of each worker
+    says: Mapping[str, Any] = field(default_factory=dict)  # of `training`, otherwise
+
+    @property
+    def planted(self) -> Planted:
+        return replace(self.of, keys=(*RECIPE, *self.of.keys))
+
+    @property
+    def configuration(self) -> str:
+        return self.planted.trial().configuration
+
+
+def plant_trained(folder: Path, trained: Sequence[TrainedIn], **about: Any) -> Results:
+    plant(folder, [], **{"baseline": {"framework": "single"}, "machine": MACHINE, **about})
+    rng = np.random.default_rng(0)
+    for one in trained:
+        for seed, steps in enumerate(one.steps, 1):
+            trial = replace(one.planted.trial(seed), seed=seed)
+            made = record(one.planted, trial, trial.global_batch / one.step_seconds, "planted", rng)
+            said = {"training": training_in(one, steps, trial.global_batch, seed), "own_cpu_seconds": one.cpu_seconds}
+            ranks = [replace(rank, **said) for rank in made.ranks]
+            price = {} if one.price is None else {"price_per_worker_hour": one.price}
+            write_record(folder / "trials" / trial.id, replace(made, ranks=ranks, machine_file=price))
+    return results.read(folder)
+
+
+def training_in(one: TrainedIn, steps: int | None, batch: int, seed: int) -> dict[str, Any]:
+    last = steps or one.stopped
+    loss = 1.0 + len(one.of.framework) / 1000 if one.train_loss is None else one.train_loss
+    rows = [
+        {"steps": at, "samples": at * batch, "epoch": at / 400, "seconds": at * one.step_seconds,
+         "all_seconds": at * one.step_seconds, "learning_rate": 0.05, "train_loss": loss, "accuracy": 0.5, "loss": 1.2}
+        for at in (*range(EVERY, last, EVERY), last)
+    ]  # fmt: skip
+    return {
+        **ended(rows, steps is not None, last * one.step_seconds, {"evaluate": 1.0, "save": 0.0, "test": 1.0}),
+        "evaluated": {"split": "test", "samples": 10_000, "accuracy": one.accuracy + 0.001 * seed, "loss": 1.1},
+        **one.says,
+    }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from planted import Planted
-from planted_targets import Trained, plant_trained
+from planted_trainings import TrainedIn, plant_trained
 
 from analysis import outputs
 from analysis.frames.results import Results
@@ -26,13 +26,13 @@ SPLITS = {"train": {"train": 45_000}, "validation": {"train": 5_000}, "test": {"
 SAYS = {"target": "", "reached": None, "ended_by": "patience", "splits": SPLITS, "selected_on": "validation"}
 
 
-def trained(model: str = "vit_small_dataset", workers: int = 3, batch: int = 512, **keys: Any) -> Trained:
+def trained(model: str = "vit_small_dataset", workers: int = 3, batch: int = 512, **keys: Any) -> TrainedIn:
     given = tuple({**AS_PUBLISHED, **keys}.items())
     planted = Planted("deepspeed_zero", model, batch, workers, "fp16" if workers > 1 else "none", keys=given)
-    return Trained(planted, [None, None, None], stopped=6_000, accuracy=0.80, says=SAYS)
+    return TrainedIn(planted, [None, None, None], stopped=6_000, accuracy=0.80, says=SAYS)
 
 
-def planted(folder: Path, *many: Trained, study: str = "cifar10deepspeed") -> Results:
+def planted(folder: Path, *many: TrainedIn, study: str = "cifar10deepspeed") -> Results:
     return plant_trained(folder, list(many), study=study)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from planted import Planted
-from planted_targets import Trained, plant_trained
+from planted_trainings import TrainedIn, plant_trained
 from simulations import Seen, times
 
 from analysis.report import answers
@@ -20,9 +20,9 @@ from analysis.tables.layout import markdown
 from analysis.to_target import frame, pairs, ties
 from analysis.to_target.ties import BEST, NOT_RESOLVED, SLOWER, TIED, TOO_FEW, Times
 
-ONE = Trained(Planted("single", "resnet8", 128), [1000, 1050, 950], step_seconds=0.10, price=0.5)
-DDP = Trained(Planted("torch_ddp", "resnet8", 64, 2, "fp32"), [1000, 1050, 950], step_seconds=0.06, price=0.5)
-MPI = Trained(Planted("mpi_allreduce", "resnet8", 64, 2, "fp32"), [2000, None, None], step_seconds=0.07, price=0.5)
+ONE = TrainedIn(Planted("single", "resnet8", 128), [1000, 1050, 950], step_seconds=0.10, price=0.5)
+DDP = TrainedIn(Planted("torch_ddp", "resnet8", 64, 2, "fp32"), [1000, 1050, 950], step_seconds=0.06, price=0.5)
+MPI = TrainedIn(Planted("mpi_allreduce", "resnet8", 64, 2, "fp32"), [2000, None, None], step_seconds=0.07, price=0.5)
 
 
 def test_cost_is_in_worker_hours_and_in_money(tmp_path: Path) -> None:
