@@ -67,11 +67,11 @@ def forks_end() -> Iterator[None]:
     forked.template.end()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def forks_of_one_file() -> Iterator[None]:
-    """No test file's ranks know what another one's scripts have imported."""
-    yield
-    forked.template.leave_file()
+@pytest.fixture
+def forked_starts() -> Iterator[None]:
+    """For a test that asks what is trained and not how it is started: what launchers start is forked (forked.py)."""
+    with forked.starts():
+        yield
 
 
 LIBRARIES = {"horovod": "0.28.1", "torch": "2.15.0", "torchmetrics": "1.9.0", "torchvision": "0.29.2"}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -194,7 +192,7 @@ def test_transformers_is_imported_by_nobody_else():
         "load(Trial(model='resnet8', data='synthetic'), Ranks())\n"
         "assert not {'transformers', 'tokenizers', 'huggingface_hub'} & set(sys.modules)\n"
     )
-    done = forked.run([sys.executable, "-c", program])
+    done = forked.alone([sys.executable, "-c", program])
     assert done.returncode == 0, done.stderr
 
 
@@ -226,7 +224,7 @@ def test_pretrained_weights_are_taken_where_they_lie_beside_their_tokeniser(tmp_
         "print(float(a.model.albert.embeddings.word_embeddings.weight.double().sum()))\n"
     )
     env = {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1", "DATA_ROOT": str(tmp_path)}
-    done = forked.run([sys.executable, "-c", program, tmp_path / "cache"], env=env)
+    done = forked.alone([sys.executable, "-c", program, tmp_path / "cache"], env)
     assert done.returncode == 0, done.stderr
     notes, total = done.stdout.splitlines()
     ours = [cola.ITS_OWN, "weights of albert-base-v2, but for the classifier"]
@@ -264,8 +262,7 @@ def test_the_published_study_in_small_is_estimated_at_under_10_minutes_on_2_core
 
 
 def started(argv: list[str]) -> str:
-    env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(argv, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=600, check=False)
+    done = forked.launch(argv)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

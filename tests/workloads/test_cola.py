@@ -107,7 +107,7 @@ def test_a_later_process_maps_it_without_a_tokeniser():
         "cola.prepare()\n"
         "assert not {'tokenizers', 'transformers', 'huggingface_hub'} & set(sys.modules)\n"
     )
-    done = forked.run([sys.executable, "-c", program])
+    done = forked.alone([sys.executable, "-c", program])
     assert done.returncode == 0, done.stderr
 
 
