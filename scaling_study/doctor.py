@@ -208,6 +208,7 @@ def _name(trial: Trial) -> str:
 
 def _data(machine: Machine) -> Iterator[Answer]:
     """Whether each data set is there and whole; none is downloaded for that."""
+    ready = _prepared() if "torch" in machine.libraries else {}
     for name, folder in datasets.FOLDERS.items():
         what = f"data {name}"
         if name not in datasets.available():
@@ -217,11 +218,19 @@ def _data(machine: Machine) -> Iterator[Answer]:
             yield Answer(what, NOT_HERE, "torch is not installed, so nothing can read it: make setup")
         else:
             try:
-                data = datasets.prepare([name])[name]
+                data = ready[name] if name in ready else datasets.prepare([name])[name]
                 whole = data.name == name
                 yield Answer(what, WORKS if whole else FAILS, f"{'verified, ' if whole else ''}{data.why}")
             except HostError as error:
                 yield Answer(what, FAILS, str(error))
+
+
+def _prepared() -> dict[str, datasets.Data]:
+    """All that there are, looked at by one process; none where something is wrong, which is then found one by one."""
+    try:
+        return datasets.prepare([name for name in datasets.FOLDERS if name in datasets.available()])
+    except HostError:
+        return {}
 
 
 def _print(console: Console, answer: Answer) -> None:
