@@ -22,7 +22,8 @@ def program(folder: Path, *cases: Sequence[str | Path]) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "cases.json"
     file.write_text(json.dumps([[str(word) for word in case] for case in cases]), encoding="utf-8")
-    return [sys.executable, __file__, str(file)]
+    scripts = dict.fromkeys(str(case[0]) for case in cases)  # named, so that forks have them loaded (template.py)
+    return [sys.executable, __file__, str(file), *scripts]
 
 
 def run(cases: Sequence[Sequence[str]]) -> None:

@@ -179,6 +179,7 @@ def test_jobs_that_yield_take_turns_with_jobs_that_spin(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.cluster] if name == "links" else []) for name in NAMES]
 )
@@ -188,7 +189,7 @@ def test_every_benchmark_runs_in_its_smallest_form(name, tmp_path):
         pytest.skip("needs CIFAR-10 in DATA_ROOT")
     if name == "links" and (why := network.why_not()):
         pytest.skip(why)
-    env = dict(os.environ)
+    env = dict(os.environ)  # what is launched is forked
     if not horovod_example.HERE.exists():  # what is tested is the path, so no network is asked for the real file
         (tmp_path / "stand_in.py").write_text(STAND_IN)
         env["HOROVOD_SYNTHETIC_BENCHMARK"] = str(tmp_path / "stand_in.py")

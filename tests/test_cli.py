@@ -90,6 +90,7 @@ def test_dry_run_json_holds_every_trial_key_and_a_command(tiny):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_a_printed_command_works_when_pasted(tiny):
     command = json.loads(sweep("tiny.yaml", "--dry-run", "--json", cwd=tiny).stdout)["trials"][0]["command"]
     done = subprocess.run(command, shell=True, cwd=tiny, capture_output=True, text=True, check=False)
@@ -97,6 +98,7 @@ def test_a_printed_command_works_when_pasted(tiny):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_a_sweep_in_two_calls_then_the_same_again(tiny):
     (tiny / "tiny.yaml").write_text(TINY.replace("repeats: 2", "repeats: 1"))
     first = sweep("tiny.yaml", "--json", "--max-trials", "1", cwd=tiny)
@@ -142,6 +144,7 @@ def test_ctrl_c_keeps_what_is_finished_says_how_to_go_on_and_leaves_nothing(tiny
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_a_larger_batch_than_one_out_of_memory_is_implied_and_no_failure_of_its_own(tmp_path, capsys):
     study = "study: big\nparity: false\nmeasure: {repeats: 1, max_repeats: 1}\n"
     study += "sweeps: [{framework: single, data: synthetic, model: resnet8, image_size: 100000, "
@@ -196,6 +199,7 @@ def test_every_problem_of_a_study_is_reported_with_its_line(tiny):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_insisting_on_data_that_is_not_there_is_one_sentence_before_anything_runs(tiny):
     (tiny / "tiny.yaml").write_text(TINY.replace("synthetic", "cifar10"))
     no_network = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy")}

@@ -14,6 +14,7 @@ from scaling_study.records import store
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_all_steps_run_on_a_cpu(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     asked = ["gpu", "--out", str(tmp_path), "--device", "cpu", "--skip-doctor"]  # test_launches.py runs the doctor
     code = main(asked)

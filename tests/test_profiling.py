@@ -81,6 +81,7 @@ def names_in(trace: Path) -> set[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_one_process_leaves_a_trace_and_no_record(tmp_path: Path) -> None:
     done, results = profiled(tmp_path, STUDY, "nothing-like-it")
     assert done.returncode == 2 and "no trial of this study" in done.stderr and "Traceback" not in done.stderr
@@ -98,6 +99,7 @@ def test_one_process_leaves_a_trace_and_no_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 @pytest.mark.skipif(installed("horovod") is None, reason="Horovod is not installed")
 def test_horovod_leaves_a_trace_of_each_rank_and_its_timeline(tmp_path: Path) -> None:
     done, results = profiled(tmp_path, STUDY + HOROVOD, "horovod")

@@ -40,6 +40,7 @@ def test_a_good_trial_is_recorded_with_all_that_reproduces_it(plan_for, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_a_crash_is_a_result_with_its_cause(plan_for, tmp_path):
     record = outcome_of(plan_for("crash"), tmp_path)
     assert (record.status, record.reason) == ("failed", "rank 0: the planted bug")
@@ -47,12 +48,14 @@ def test_a_crash_is_a_result_with_its_cause(plan_for, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_running_out_of_memory_is_oom(plan_for, tmp_path):
     record = outcome_of(plan_for("run_out_of_memory"), tmp_path)
     assert record.status == "oom" and "can't allocate memory" in record.reason
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_the_largest_batch_that_fits_is_found_by_really_running_out_of_memory(plan_for, tmp_path):
     plan = plan_for("fit_forty")
     planned = plan.configurations[0]
@@ -65,6 +68,7 @@ def test_the_largest_batch_that_fits_is_found_by_really_running_out_of_memory(pl
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_a_failure_of_another_kind_ends_the_search_for_the_largest_batch(plan_for, tmp_path):
     plan = plan_for("crash")
     planned = plan.configurations[0]
@@ -99,6 +103,7 @@ def test_unsupported_is_recorded_once_and_starts_nothing(plan_for, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_a_failure_does_not_stop_the_others(plan_for, tmp_path):
     seen, _ = run(plan_for("crash", "take_a_second", "say_nothing"), tmp_path)
     assert sorted(r.status for r in seen.ended) == ["failed", "failed", "ok"]
@@ -261,6 +266,7 @@ def test_two_drivers_on_one_folder_the_second_names_the_first(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_larger_batches_than_one_that_really_ran_out_of_memory_are_not_run(plan_for, tmp_path):
     """fit_forty asks the allocator for more than there is from 41 samples on."""
     plan = plan_for("fit_forty", batches=(32, 64, 128, 256), repeats=2, max_repeats=2)

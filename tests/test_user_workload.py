@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -46,11 +45,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(site: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """run(argv, cwd) with the installed package on the path."""
-    path = os.pathsep.join([str(site), str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    env = {**os.environ, "PYTHONPATH": path, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
 
     def started(argv: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=600, check=False)
+        done = forked.launch(argv, cwd=cwd, path=(site,))
         assert done.returncode == 0, done.stdout + done.stderr
         return done
 

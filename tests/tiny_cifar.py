@@ -15,7 +15,7 @@ TRAIN, TEST = 400, 61  # 61: no number of workers divides it
 
 
 @contextlib.contextmanager
-def tiny_cifar(folder: Path) -> Iterator[Path]:
+def tiny_cifar(folder: Path, train: int = TRAIN) -> Iterator[Path]:
     """A DATA_ROOT whose packed images are these; what lies in the cache is removed again."""
     archive = folder / CIFAR10_FOLDER
     archive.mkdir(parents=True)
@@ -24,7 +24,7 @@ def tiny_cifar(folder: Path) -> Iterator[Path]:
         patch.setenv("DATA_ROOT", str(folder))
         packed = packed_cifar10()
         packed.parent.mkdir(parents=True, exist_ok=True)
-        paths = {packed: TRAIN, packed.with_suffix(".test.npy"): TEST}
+        paths = {packed: train, packed.with_suffix(".test.npy"): TEST}
         for seed, (path, count) in enumerate(paths.items()):
             np.save(path, images(count, seed))
         try:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 from scaling_study.settings import CHECKOUT
@@ -43,10 +42,7 @@ def test_one_script_and_one_entry_are_enough(tmp_path: Path) -> None:
     table.write_text(f'{head}{entry}    "horovod": Framework({rest}', encoding="utf-8")
     (copy / "study.yaml").write_text(STUDY, encoding="utf-8")
 
-    done = subprocess.run(
-        [sys.executable, "run_sweep.py", "study.yaml", "--json"],
-        cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+    done = forked.launch([sys.executable, "run_sweep.py", "study.yaml", "--json"], cwd=copy, path=(copy,))
     assert done.returncode == 0, done.stdout + done.stderr
     said = json.loads(done.stdout)
     timed, gates = ({row["framework"]: row for row in said[kind]} for kind in ("trials", "gates"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -121,7 +120,7 @@ def test_the_bare_command_works_from_elsewhere_and_means_stage_2(tmp_path: Path)
     argv = [str(Path(sys.executable).parent / "deepspeed"), "--num_gpus", "2", str(CHECKOUT / "fsdp/deepspeed_zero.py")]
     flags = ["--model", "resnet8", "--batch-per-worker", "8", "--data", "synthetic", "--steps", "2", "--device", "cpu"]
     record = ["--record", str(tmp_path)]
-    done = subprocess.run([*argv, *flags, *record], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    done = forked.launch([*argv, *flags, *record], cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Total images/sec on 2 worker(s)" in done.stdout
     reports = store.read_ranks(tmp_path, 2)

@@ -184,6 +184,7 @@ def test_a_command_of_its_own_explains_itself_and_refuses_fp16_on_a_cpu(name: st
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_a_command_of_its_own_becomes_the_frameworks_script(tmp_path: Path) -> None:
     further = ["--batch-per-worker", "2", "--data", "synthetic", "--steps", "1", "--warmup-steps", "1"]
     done = entry_point("fairscale_resnet", "--resnet", "18", "--gpus", "2", *further, "--record", str(tmp_path))

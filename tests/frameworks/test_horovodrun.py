@@ -14,6 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import forked
 import psutil
 import pytest
 
@@ -44,18 +45,22 @@ def written(folder: Path, does: str, before: str = "") -> Path:
 
 
 def launch(folder: Path, *launcher: object, does: str, before: str = "", **environ: str | None) -> list[Any]:
-    """Run a script on two ranks and return what each said, in the order of their ranks, then all that was printed."""
+    """Run a script on two ranks and return what each said, in the order of their ranks, then all that was printed.
+
+    The launcher is the real one, and its ranks are forked.
+    """
     path = written(folder, does, before)
-    inherited = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **environ}
-    ended = subprocess.run(
-        [*map(str, launcher), "python", path],
-        env={name: value for name, value in inherited.items() if value is not None},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-    )
+    with forked.starts():
+        inherited = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **environ}
+        ended = subprocess.run(
+            [*map(str, launcher), "python", path],
+            env={name: value for name, value in inherited.items() if value is not None},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+        )
     assert ended.returncode == 0, ended.stdout
     said = [json.loads(file.read_text()) for file in sorted(path.parent.glob("rank*.json"))]
     return [*said, ended.stdout]

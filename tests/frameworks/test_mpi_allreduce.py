@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import runpy
 import subprocess
 import sys
@@ -30,9 +29,7 @@ PARAMETERS = 78_042  # of resnet8
 
 
 def run(trial: Trial, program: list[str], fails: bool = False) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-    argv = launchers.mpirun(trial, [sys.executable, *program], BIN).argv
-    done = subprocess.run(argv, env=env, cwd=CHECKOUT, capture_output=True, text=True, timeout=600, check=False)
+    done = forked.launch(launchers.mpirun(trial, [sys.executable, *program], BIN).argv)
     assert (done.returncode != 0) == fails, done.stdout[-2000:] + done.stderr[-4000:]
     return done
 

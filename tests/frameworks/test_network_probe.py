@@ -181,6 +181,7 @@ def swept(file: Path) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_a_study_holds_the_network_it_ran_on(file: Path, capsys) -> None:
     """From the study file through the real launcher to table, figure and fit; and the probe is nobody's competitor."""
     assert swept(file) == 0
@@ -207,6 +208,7 @@ def test_a_study_holds_the_network_it_ran_on(file: Path, capsys) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_a_wrong_result_is_a_failed_trial_and_no_figure(file: Path, capsys, monkeypatch) -> None:
     wrong = replace(FRAMEWORKS["network_probe"], script="tests/scripts_that/reduce_wrongly.py")
     monkeypatch.setattr(launchers, "FRAMEWORKS", MappingProxyType({**FRAMEWORKS, "network_probe": wrong}))

@@ -24,8 +24,7 @@ HOROVOD, SINGLE = str(CHECKOUT / "horovod_runs/resnet_cifar10.py"), str(CHECKOUT
 
 
 def run(argv: list[str]) -> str:
-    env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(argv, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=600, check=False)
+    done = forked.launch(argv)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

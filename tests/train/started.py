@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import forked
 import pytest
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.launch.launchers import LAUNCHERS
 from scaling_study.machine import installed
-from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 
 BIN = Path(sys.executable).parent
@@ -35,6 +34,4 @@ def started(
     controller = "mpi" if launcher == "horovodrun" else None
     trial = Trial(framework=framework, workers=workers, launcher=launcher, controller=controller)
     launched = LAUNCHERS[launcher](trial, list(program), BIN, 0)
-    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    everything = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PATH": path, **launched.env, **env}
-    return subprocess.run(launched.argv, env=everything, capture_output=True, text=True, timeout=600, check=False)
+    return forked.launch(launched.argv, {**launched.env, **env})

@@ -18,6 +18,7 @@ from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.slow
+TRAIN, BATCH = 200, 16  # images, a tenth of them held out; of a step, by all workers
 RECIPE = [
     *("--model", "resnet8_groupnorm", "--device", "cpu", "--cores-per-worker", "1", "--train-steps", "20"),
     *("--train-evaluate-every", "0.3636", "--train-optimizer", "nesterov", "--learning-rate", "0.05"),
@@ -44,7 +45,7 @@ BY_MPI = {"horovod": [*FP64, *CLIPPED], "mpi_allreduce": [*FP64, *CLIPPED]}
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Iterator[Path]:
-    with tiny_cifar(tmp_path_factory.mktemp("data")) as folder:
+    with tiny_cifar(tmp_path_factory.mktemp("data"), TRAIN) as folder:
         yield folder
 
 
@@ -68,7 +69,7 @@ def run(framework: str, workers: int, flags: list[str], kill: int, folder: Path,
     launcher = ["torchrun", "--standalone", "--nproc-per-node", str(workers)] if processes > 1 else [sys.executable]
     batch = [
         "--batch-per-worker",
-        str(32 // (workers // 2 if table.cuts_model else workers)),
+        str(BATCH // (workers // 2 if table.cuts_model else workers)),
     ]  # pipelines of two stages
     batch += ["--workers", str(workers)] if table.one_process else []
     script = [str(CHECKOUT / FRAMEWORKS[framework].script), *RECIPE, *batch, *flags, "--record", str(folder)]

@@ -82,6 +82,7 @@ TRAINING = [  # three steps of eight images, of which each is cut and mirrored
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_two_ranks_started_by_hand_train_on_a_tree_what_one_process_trains(tmp_path: Path) -> None:
     """As torch's ImageNet example is started on two nodes: each rank by itself, on its own copy of the tree."""
     one = tiny_tree(tmp_path / "h1")
@@ -94,7 +95,7 @@ def test_two_ranks_started_by_hand_train_on_a_tree_what_one_process_trains(tmp_p
         meet = ["--dist-url", f"tcp://127.0.0.1:{port}", "--world-size", "2", "--rank", str(rank)]
         here = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2", "DATA_PATH": str(tree)}  # one host plays two
         flags = [*TRAINING, "--batch-per-worker", "4", "--record", str(tmp_path / "both")]
-        env = {**os.environ, "PYTHONPATH": str(CHECKOUT), **here}
+        env = {**os.environ, **here}
         ranks.append(subprocess.Popen([*DDP, *meet, *flags], env=env, stderr=subprocess.PIPE, text=True))
     said = [rank.communicate(timeout=300)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], said

@@ -244,6 +244,7 @@ def test_auto_is_the_tree_else_cifar10_else_synthetic(a_tree: Path, monkeypatch:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_what_a_plan_is_told(a_tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert datasets.available()["images"] == datasets.Data("images", f"in {a_tree}")
     assert datasets.tree_images() == 15
@@ -265,6 +266,7 @@ def test_what_a_plan_is_told_without_a_tree() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_starts")
 def test_what_a_plan_is_told_without_any_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A root that cannot be made: nothing can be downloaded to it either."""
     (tmp_path / "file").write_text("")
@@ -321,6 +323,7 @@ def test_the_classes_are_cifar10s_in_the_order_of_its_labels() -> None:
 
 @pytest.mark.slow
 @real_cifar10
+@pytest.mark.usefixtures("forked_starts")
 def test_the_command_that_writes_the_tree(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "scaling_study.workloads.images", "--cifar10-tree", str(tmp_path)]
     run = functools.partial(subprocess.run, cwd=settings.CHECKOUT, capture_output=True, text=True, check=False)
