@@ -20,7 +20,7 @@ One template process serves all tests of a pytest worker.
 from __future__ import annotations
 
 import contextlib
-import marshal
+import json
 import os
 import select
 import socket
@@ -82,14 +82,14 @@ def run(
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection,
     ):  # fmt: skip
         connection.connect(template.started())
-        socket.send_fds(connection, [marshal.dumps(asked)], [nothing.fileno(), out.fileno(), err.fileno()])
+        socket.send_fds(connection, [json.dumps(asked).encode()], [nothing.fileno(), out.fileno(), err.fileno()])
         ended = bool(select.select([connection], [], [], LONGEST_SECONDS)[0])
         answer = connection.recv(100) if ended else b""
         stdout, stderr = whole(out), whole(err)
     if not ended:
         raise subprocess.TimeoutExpired(list(map(str, argv)), LONGEST_SECONDS, stdout, stderr)
     assert answer, f"the process that forks cases is gone: {stderr}"
-    return subprocess.CompletedProcess(argv, marshal.loads(answer), stdout, stderr)
+    return subprocess.CompletedProcess(argv, json.loads(answer), stdout, stderr)
 
 
 @contextlib.contextmanager

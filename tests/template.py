@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
-import marshal
+import json
 import os
 import select
 import signal
@@ -89,13 +89,13 @@ def measure_peak_shortly() -> None:
 
 
 def send(to: socket.socket, what: Asked, files: Sequence[int]) -> None:
-    socket.send_fds(to, [marshal.dumps(what)], files)
+    socket.send_fds(to, [json.dumps(what).encode()], files)
 
 
 def received(connection: socket.socket) -> tuple[Asked, list[int]]:
     """What is asked for, and the files that came with it; nothing where there is nobody left to ask."""
     message, files, _, _ = socket.recv_fds(connection, MOST_BYTES, 10)
-    return marshal.loads(message) if message else {}, files
+    return json.loads(message) if message else {}, files
 
 
 def close(files: Sequence[int]) -> None:
@@ -180,7 +180,7 @@ def keep(asked: Asked, to_asker: int, *streams: int) -> NoReturn:
             os.killpg(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     with contextlib.suppress(OSError):
-        asker.send(marshal.dumps(os.waitstatus_to_exitcode(status)))
+        asker.send(json.dumps(os.waitstatus_to_exitcode(status)).encode())
     os._exit(0)
 
 

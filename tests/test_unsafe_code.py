@@ -115,8 +115,8 @@ ALLOWED = {  # what is pasted into a shell is tried in one; a loop of a shell is
     ("tests/test_cli.py", "shell=True"),
     ("tests/test_unsafe_code.py", "sh -c"),
     ("benchmarks/driver_overhead.py", "sh -c"),
-    ("tests/forked.py", "exec"),  # what `python -c` of a test would run, in a fork
-    ("tests/forked.py", "compile"),
+    ("tests/interpreter.py", "exec"),  # what `python -c` of a test would run, in a fork
+    ("tests/interpreter.py", "compile"),
     ("tests/workloads/test_images.py", "imports pickle"),  # CIFAR-10's own names, as its archive has them
 }
 

@@ -5,7 +5,7 @@ to a process that has torch loaded, passes signals on to the fork that runs the 
 interpreter that runs anything else than a program with torch goes on as if this file were not there.
 """
 
-import marshal
+import json
 import os
 import sys
 
@@ -43,13 +43,13 @@ def be_a_shadow(connection, program: list[str], unbuffered: bool) -> None:
         "cores": list(os.sched_getaffinity(0)), "unbuffered": unbuffered, "whole": False,
     }  # fmt: skip
     streams = array.array("i", [0, 1, 2])
-    connection.sendmsg([marshal.dumps(asked)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
+    connection.sendmsg([json.dumps(asked).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
     for name in PASSED_ON:
         number = getattr(signal, name)
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda number, _: connection.send(bytes([number])))
     answer = connection.recv(100)
-    code = marshal.loads(answer) if answer else 70
+    code = json.loads(answer) if answer else 70
     if code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
         os.kill(os.getpid(), -code)
