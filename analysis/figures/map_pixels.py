@@ -38,18 +38,18 @@ def grey(pixels: Pixels) -> Pixels:
 
 def tinted(under: Pixels, layers: Iterable[Layer]) -> Pixels:
     """`under`, with each map enlarged to it; the colour of the instrument is as strong as the map's value."""
-    made = under
+    pixels = under
     for shown, instrument in layers:
         strength = STRONGEST * np.clip(enlarged(shown.astype(np.float64), (under.shape[0], under.shape[1])), 0, 1)
         colour = np.array(mpl.colors.to_rgb(COLOURS[instrument % len(COLOURS)]))
-        made = made * (1 - strength[..., None]) + colour * strength[..., None]
-    return made
+        pixels = pixels * (1 - strength[..., None]) + colour * strength[..., None]
+    return pixels
 
 
 def masked(under: Pixels, mask: NDArray[np.uint8], strength: float = 0.6) -> Pixels:
     """`under`, with each instrument that is seen in its colour. `mask`: (height, width) of 1 + instrument, 0: none."""
-    made = under.copy()
+    pixels = under.copy()
     for instrument in range(len(COLOURS)):
         there = mask == 1 + instrument
-        made[there] = (1 - strength) * made[there] + strength * np.array(mpl.colors.to_rgb(COLOURS[instrument]))
-    return made
+        pixels[there] = (1 - strength) * pixels[there] + strength * np.array(mpl.colors.to_rgb(COLOURS[instrument]))
+    return pixels

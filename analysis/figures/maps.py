@@ -67,7 +67,7 @@ def draw(results: Results) -> dict[str, Figure]:
 def sides(results: Results) -> list[tuple[str, str, list[tuple[str, str]]]]:
     """(model, freeze, [(title, trial)]): what is drawn side by side, of one seed."""
     about = results.maps.about
-    made: list[tuple[str, str, list[tuple[str, str]]]] = []
+    drawn_sides: list[tuple[str, str, list[tuple[str, str]]]] = []
     of = {(one.configuration, one.seed): trial for trial, one in about.items()}
     for ours, theirs in of_weights(results):
         names = [(f"pre-trained ({ours.weights})", ours.configuration), ("random weights", theirs.configuration)]
@@ -75,13 +75,13 @@ def sides(results: Results) -> list[tuple[str, str, list[tuple[str, str]]]]:
         common = sorted(set.intersection(*seeds)) or sorted(set.union(*seeds))
         trials = [(title, of[name, common[0]]) for title, name in names if common and (name, common[0]) in of]
         if trials:
-            made.append((str(ours.chosen["model"]), ours.freeze, trials))
-    if not made:
+            drawn_sides.append((str(ours.chosen["model"]), ours.freeze, trials))
+    if not drawn_sides:
         for model, weights, freeze, name, _ in shown(results):
             first = min(seed for other, seed in of if other == name)
             title = "random weights" if weights == RANDOM else f"pre-trained ({weights})"
-            made.append((model, freeze or NOTHING, [(title, of[name, first])]))
-    return made
+            drawn_sides.append((model, freeze or NOTHING, [(title, of[name, first])]))
+    return drawn_sides
 
 
 def _model(results: Results, title: str, trial: str) -> Model:
@@ -155,7 +155,7 @@ def _row(axes: Sequence[Axes], models: Sequence[Model], row: int, hits: Sequence
         own = 1 / (1 + np.exp(-pictures["own"][row].astype(np.float64)))
         recognised = np.flatnonzero(pictures["probability"][row] >= model.about.threshold)
         pixels = map_pixels.tinted(under, ((own[number], int(number)) for number in recognised))
-        _show(ours[0], pixels, _said(model, row, instrument))
+        _show(ours[0], pixels, _recognised(model, row, instrument))
         _point(ours[0], own[instrument], mask, instrument, bool(hits[place][row]), instrument in recognised)
         for axis, method in zip(ours[1:], CAMS, strict=True):
             shown = pictures[method][row].astype(np.float64)
@@ -174,16 +174,16 @@ def _show(axis: Axes, pixels: Pixels, title: str = "") -> None:
     axis.text(0.0, 1.03, title, fontsize=TINY, va="bottom", transform=axis.transAxes)
 
 
-def _said(model: Model, row: int, instrument: int) -> str:
+def _recognised(model: Model, row: int, instrument: int) -> str:
     """`grasper 0.93, hook 0.71 (not there); misses clipper 0.12`."""
     probability, present = model.pictures["probability"][row], model.pictures["present"][row]
     names, threshold = model.about.instruments, model.about.threshold
-    said = [
+    names_seen = [
         f"{names[number]} {probability[number]:.2f}" + ("" if present[number] else " (not there)")
         for number in np.flatnonzero(probability >= threshold)
     ]
     missed = f"misses {names[instrument]} {probability[instrument]:.2f}" if probability[instrument] < threshold else ""
-    return "; ".join(filter(None, (", ".join(said), missed)))
+    return "; ".join(filter(None, (", ".join(names_seen), missed)))
 
 
 def _point(

@@ -14,10 +14,10 @@ from analysis.findings import finding
 from analysis.findings.evidence import Evidence
 from analysis.findings.finding import DOUBT, WRONG, Finding, Row
 from analysis.frames.training import Training
+from scaling_study.records.maps import RIGHT
 
 TEST = "test"
 CHANCE = 0.01  # of published texts some passages recur: 2 of WikiText-2's 6,127 windows
-RIGHT_MAPS = {"channels": "class", "class": "most likely"}
 
 
 def training_flaws(evidence: Evidence) -> Iterator[Finding]:
@@ -65,8 +65,8 @@ def _last_batch(ranks: tuple[Training, ...]) -> str:
 
 def _another_map(ranks: tuple[Training, ...]) -> str:
     for rank in ranks[:1]:
-        channels, shown = (rank.shown_maps.get(key, right) for key, right in RIGHT_MAPS.items())
-        if channels != RIGHT_MAPS["channels"] or shown != RIGHT_MAPS["class"]:
+        channels, shown = (rank.shown_maps.get(key, right) for key, right in RIGHT.items())
+        if channels != RIGHT["channels"] or shown != RIGHT["class"]:
             return f"The activation maps shown are of {channels} channels and of the {shown} class"
     return ""
 

@@ -66,12 +66,12 @@ def read(results: Path, runs: pd.DataFrame) -> Maps:
     for row in as_rows(runs[runs.trial.isin(having)][["trial", "configuration", "repeat", "seed"]]):
         trial, folder = str(row["trial"]), results / "trials" / str(row["trial"])
         try:
-            said = _about(folder, str(row["configuration"]), int(row["seed"]))
+            described = _about(folder, str(row["configuration"]), int(row["seed"]))
             scores = maps.read_scores(folder)
         except UnreadableRecord as error:
             warnings.warn(f"skipped: {error}", SkippedRecord, stacklevel=2)
             continue
-        about[trial], rows[trial], folders[trial] = said, scores, folder
+        about[trial], rows[trial], folders[trial] = described, scores, folder
         frames.append(_of_videos(scores).assign(**row))
     if not frames:
         return none()
@@ -81,23 +81,23 @@ def read(results: Path, runs: pd.DataFrame) -> Maps:
 def _of_videos(scores: NDArray[np.float64]) -> pd.DataFrame:
     """A row for each video and method."""
     whole = pd.DataFrame(scores, columns=list(COLUMNS))
-    made = []
+    means_of = []
     for video in sorted(set(whole.video.astype(int))):
         ours = whole[whole.video == video]
         for method in METHODS:
             means = {score: float(ours[f"{method}_{score}"].mean()) for score in SCORED}
-            made.append({"video": video, "method": method, "maps": len(ours), **means})
-    return pd.DataFrame(made, columns=["video", "method", "maps", *SCORED])
+            means_of.append({"video": video, "method": method, "maps": len(ours), **means})
+    return pd.DataFrame(means_of, columns=["video", "method", "maps", *SCORED])
 
 
 def _about(folder: Path, configuration: str, seed: int) -> About:
-    said = maps.read_about(folder) or {}
+    described = maps.read_about(folder) or {}
     try:
         return About(
-            configuration, seed, int(said["step"]), printable(said["metric"]), float(said["value"]),
-            printable(said["source"]), int(said["frames"]), float(said["threshold"]),
-            tuple(printable(name) for name in said["instruments"]),
-            {printable(key): printable(value) for key, value in said["shown"].items()},
+            configuration, seed, int(described["step"]), printable(described["metric"]), float(described["value"]),
+            printable(described["source"]), int(described["frames"]), float(described["threshold"]),
+            tuple(printable(name) for name in described["instruments"]),
+            {printable(key): printable(value) for key, value in described["shown"].items()},
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnreadableRecord(f"{folder / maps.FOLDER / maps.ABOUT} is not whole: {error}") from error

@@ -21,7 +21,7 @@ NOT_A_SERIES = (
     "stages",  # what is left of the workers when the replicas are known
 )
 OF_A_FRAMEWORK = ("launcher", "controller")  # differ between frameworks as such: said only where one has several
-DECIDES_SPEED_TOO = ("freeze",)  # a key of what is trained that what is timed has as well, with the same meaning
+OF_ONE_KIND = ("learning_rate", "epochs", "warmup_epochs")  # with train_*: only what is trained, or timed, has them
 WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any other key: its name and value
     "zero_stage": lambda stage: f"ZeRO-{stage}",
     "accumulation": lambda parts: f"accumulation {parts}" if parts > 1 else "",
@@ -63,17 +63,16 @@ def keys(configurations: pd.DataFrame) -> list[str]:
 
 
 def _varies(configurations: pd.DataFrame, key: str) -> bool:
-    """Within a model, as images have no tokens; among the frameworks that have the key at all; and apart for what is
-    trained to a result and what is only timed, of which each lacks the other's keys."""
+    """Within a model, as images have no tokens; among the frameworks that have the key at all; and of what only one
+    kind has, trained to a result or timed, within that kind."""
     if configurations[key].nunique(dropna=False) < 2:  # most keys of most studies, without a groupby
         return False
     if key in OF_A_FRAMEWORK:
         return bool((configurations.groupby(["model", "framework"])[key].nunique(dropna=False) > 1).any())
     having = [name for name in configurations.framework.unique() if has(str(name), key)]
     rows = configurations[configurations.framework.isin(having)]
-    if key in DECIDES_SPEED_TOO:
-        return bool((rows.groupby("model")[key].nunique(dropna=False) > 1).any())
-    return bool((rows.groupby([rows.model, _trained(rows)])[key].nunique(dropna=False) > 1).any())
+    kinds = [_trained(rows)] if key in OF_ONE_KIND or key.startswith("train_") else []
+    return bool((rows.groupby([rows.model, *kinds])[key].nunique(dropna=False) > 1).any())
 
 
 def _trains(row: Mapping[Any, Any]) -> bool:

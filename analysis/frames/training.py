@@ -20,9 +20,8 @@ class Training:
 
     groups: tuple[tuple[str, int, float], ...] = ()  # name, parameters, learning rate of each group of the optimiser
     asked: frozenset[str] = frozenset()  # names of groups that are frozen because the trial says so
-    moved: Mapping[str, float] = field(
-        default_factory=dict
-    )  # part of the model -> norm of its change over its own norm
+    # Part of the model -> norm of its change over its own norm.
+    moved: Mapping[str, float] = field(default_factory=dict)
     logged_loss: str = ""  # what a logged loss is the mean over: "epoch", "last batch"
     splits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # split -> set it was published in -> samples
     in_both: Mapping[str, int] = field(default_factory=dict)  # "validation/test" -> samples that are in both

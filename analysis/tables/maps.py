@@ -37,17 +37,23 @@ def shown(results: Results) -> list[tuple[str, str, str, str, str | None]]:
     """(model, weights, freeze, configuration, the configuration of random weights beside it) of what is shown: the
     arms' chosen ones, where there are arms; else all that have maps."""
     having = set(results.maps.videos.configuration)
-    made: dict[str, tuple[str, str, str, str, str | None]] = {}
+    by_configuration: dict[str, tuple[str, str, str, str, str | None]] = {}
     for pair in of_weights(results):
         beside = pair[1].configuration if pair[1].configuration in having else None
         for arm in pair:
             other = beside if arm.weights != RANDOM else None
-            made[arm.configuration] = (str(arm.chosen["model"]), arm.weights, arm.freeze, arm.configuration, other)
-    if not having & set(made):
+            by_configuration[arm.configuration] = (
+                str(arm.chosen["model"]),
+                arm.weights,
+                arm.freeze,
+                arm.configuration,
+                other,
+            )
+    if not having & set(by_configuration):
         for row in results.rows:
             name = str(row["configuration"])
-            made[name] = (str(row["model"]), begins_with(row), frozen(row), name, None)
-    return [one for name, one in made.items() if name in having]
+            by_configuration[name] = (str(row["model"]), begins_with(row), frozen(row), name, None)
+    return [one for name, one in by_configuration.items() if name in having]
 
 
 def table(results: Results) -> pd.DataFrame:
@@ -60,9 +66,9 @@ def table(results: Results) -> pd.DataFrame:
                 continue
             ours = of_videos(results, name, method)
             theirs = None if other is None or without else of_videos(results, other, method)
-            said = {"model": model, "configuration": "" if without else name, "method": method}
-            said |= {"weights": "" if without else weights, "freeze": "" if without else freeze}
-            rows.append({**said, **_counts(results, name), **_scores(ours, theirs)})
+            keys = {"model": model, "configuration": "" if without else name, "method": method}
+            keys |= {"weights": "" if without else weights, "freeze": "" if without else freeze}
+            rows.append({**keys, **_counts(results, name), **_scores(ours, theirs)})
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -81,13 +87,13 @@ def interval(values: pd.Series[float]) -> Interval | None:
 
 
 def _scores(ours: pd.DataFrame, theirs: pd.DataFrame | None) -> dict[str, float | None]:
-    made: dict[str, float | None] = {}
+    bounds: dict[str, float | None] = {}
     for score in SCORED:
         differences = None if theirs is None else interval(ours[score] - theirs[score])
         for name, of in ((score, interval(ours[score])), (f"{score}_difference", differences)):
             for end, value in _ends(of):
-                made[f"{name}{end}"] = value
-    return made
+                bounds[f"{name}{end}"] = value
+    return bounds
 
 
 def _ends(of: Interval | None) -> list[tuple[str, float | None]]:

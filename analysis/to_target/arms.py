@@ -88,12 +88,12 @@ def pairs(results: Results) -> list[Pair]:
         if row["configuration"] in trained:
             recipe = values_of(row, (key for key in KEYS if key not in NOT_OF_A_RECIPE))
             recipes.setdefault(recipe, {}).setdefault((begins_with(row), frozen(row)), []).append(row)
-    found = []
+    compared = []
     for groups in recipes.values():
         if len(groups) > 1:
             arms = [_arm(results, *of, rows) for of, rows in groups.items()]
-            found += [pair for ours in arms for theirs in arms if (pair := _paired(ours, theirs))]
-    return sorted(found, key=_place)
+            compared += [pair for ours in arms for theirs in arms if (pair := _paired(ours, theirs))]
+    return sorted(compared, key=_place)
 
 
 def _paired(ours: Arm, theirs: Arm) -> Pair | None:
@@ -186,14 +186,14 @@ def _rise(evaluations: pd.DataFrame, metric: str) -> float | None:
 
 def _compared(results: Results, pair: Pair) -> list[dict[str, Any]]:
     ours, theirs = pair.ours, pair.theirs
-    made = []
+    rows = []
     for figure in (*METRICS, POINTING):
         a, b = (_tested(results, arm.configuration, figure) for arm in (ours, theirs))
         seeds = sorted(a.keys() & b.keys())
         if not seeds:
             continue
         difference = between_repeats([a[seed] - b[seed] for seed in seeds])
-        made.append({
+        rows.append({
             "model": ours.chosen["model"], "varied": pair.varied, "figure": figure, "seeds": len(seeds),
             **{name: getattr(ours, name) for name in VARIED},
             **{f"other_{name}": getattr(theirs, name) for name in VARIED},
@@ -204,7 +204,7 @@ def _compared(results: Results, pair: Pair) -> list[dict[str, Any]]:
             "other_rates_tried": len(theirs.rows), "chosen_by": ours.metric,
             "configuration": ours.configuration, "other_configuration": theirs.configuration,
         })  # fmt: skip
-    return made
+    return rows
 
 
 def _tested(results: Results, configuration: str, figure: str) -> dict[int, float]:

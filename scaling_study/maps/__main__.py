@@ -62,19 +62,20 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def trials(runs: Sequence[Path]) -> list[Path]:
     """The folders of trials that are meant. Raises ValueError for one without a best model."""
-    found: list[Path] = []
+    folders: list[Path] = []
     for run in runs:
         having = sorted(path.parent for path in (run / "trials").glob(f"*/{BEST}"))
         if not having and (why := nothing_in(run)):
             raise ValueError(why)
-        found += having or [run]
-    return found
+        folders += having or [run]
+    return folders
 
 
 def done(run: Path, kept: dict[str, Any], frames: int, pictures: int) -> bool:
     """Whether there are maps of this very model, of as many frames."""
     about = maps.read_about(run)
-    asked = {"step": kept["step"], "frames_per_video": frames, "pictures_per_instrument": pictures}
+    model = {key: kept[key] for key in ("step", "value")}
+    asked = {**model, "frames_per_video": frames, "pictures_per_instrument": pictures}
     return about is not None and all(about.get(key) == value for key, value in asked.items())
 
 
@@ -98,27 +99,27 @@ def of_run(run: Path, kept: dict[str, Any], frames: int, pictures: int) -> str:
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(printable(run.name), total=len(chosen))
         drawn = scored.pictured(surgery, chosen, pictures)
-        found = scored.score(model, surgery, fetch, chosen, drawn, lambda done: bar.advance(task, done))
+        result = scored.score(model, surgery, fetch, chosen, drawn, lambda done: bar.advance(task, done))
     about = {
         **{key: kept[key] for key in ("step", "epoch", "metric", "value")}, "source": surgery.source,
         "frames_per_video": frames, "pictures_per_instrument": pictures, "frames": len(chosen),
-        "videos": sorted({row.video for row in found.rows}), "instruments": list(INSTRUMENTS), "threshold": THRESHOLD,
-        "grid": list(found.grid), "size": list(found.size),
-        "shown": {"channels": found.channels, "class": maps.RIGHT["class"]},
+        "videos": sorted({row.video for row in result.rows}), "instruments": list(INSTRUMENTS), "threshold": THRESHOLD,
+        "grid": list(result.grid), "size": list(result.size),
+        "shown": {"channels": result.channels, "class": maps.RIGHT["class"]},
         "versions": {"grad-cam": metadata.version("grad-cam"), "torch": torch.__version__},
         "seconds": time.monotonic() - began,
     }  # fmt: skip
-    maps.write(run, about, [row.numbers() for row in found.rows], scored.arrays(found.pictures))
-    return said(run, found, time.monotonic() - began)
+    maps.write(run, about, [row.numbers() for row in result.rows], scored.arrays(result.pictures))
+    return summary(run, result, time.monotonic() - began)
 
 
-def said(run: Path, found: scored.Scored, seconds: float) -> str:
+def summary(run: Path, result: scored.Scored, seconds: float) -> str:
     """A line of what the scores come to."""
-    hits = np.array([[score.mask for score in row.scores] for row in found.rows])
+    hits = np.array([[score.mask for score in row.scores] for row in result.rows])
     seen = hits[np.isfinite(hits).all(1)]
     each = ", ".join(f"{name} {value:.3f}" for name, value in zip(maps.METHODS, seen.mean(0), strict=True) if len(seen))
     scores = f"points at the instrument: {each}" if each else "no masks to score them by"
-    return f"{printable(run.name)}: {len(found.rows):,} maps in {seconds:.0f} s; {scores}"
+    return f"{printable(run.name)}: {len(result.rows):,} maps in {seconds:.0f} s; {scores}"
 
 
 if __name__ == "__main__":

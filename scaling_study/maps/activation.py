@@ -34,17 +34,17 @@ class Activation:
 
 def of(model: Any, frames: torch.Tensor) -> Activation:
     """`model`: a Tripnet in evaluation; `frames`: (n, 3, height, width) as it is given them."""
-    found: list[torch.Tensor] = []
+    inputs: list[torch.Tensor] = []
     layer = _last_convolution(model.instrument)
-    hook = layer.register_forward_pre_hook(lambda _, given: found.append(given[0]))
+    hook = layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
     try:
         with torch.no_grad():
             features = model.backbone(frames)
             logits = model(features)[:, :INSTRUMENTS]
-            own = model.class_maps(frames)
+            own = model.class_maps(features)
     finally:
         hook.remove()
-    hidden = found[0][torch.arange(len(frames)), logits.argmin(1)]
+    hidden = inputs[0][torch.arange(len(frames)), logits.argmin(1)]
     same = torch.allclose(own.amax((2, 3)), logits, rtol=1e-3, atol=1e-3)
     arrays: list[Floats] = [tensor.float().cpu().numpy() for tensor in (logits.sigmoid(), own, hidden)]
     return Activation(arrays[0], arrays[1], arrays[2], RIGHT["channels"] if same else "hidden", features)

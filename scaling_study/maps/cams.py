@@ -46,6 +46,6 @@ def eigen(model: nn.Module, features: torch.Tensor) -> Maps:
 def _maps(kind: Any, model: nn.Module, features: torch.Tensor, classes: Sequence[int]) -> Maps:
     heads, given = FromFeatures(model), features.detach().requires_grad_()
     with kind(model=heads, target_layers=[heads.last_stage]) as cam:
-        found = cam(input_tensor=given, targets=[ClassifierOutputTarget(number) for number in classes])
-    maps: Maps = np.asarray(found, np.float32)
+        scaled = cam(input_tensor=given, targets=[ClassifierOutputTarget(number) for number in classes])
+    maps: Maps = np.asarray(scaled, np.float32)
     return maps

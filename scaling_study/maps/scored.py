@@ -127,15 +127,15 @@ def _of_batch(
 
     at, instruments = surgery.labels[ids, : activation.INSTRUMENTS].nonzero()
     each = seen.features[torch.from_numpy(at).to(frames.device)]
-    made = {method: cams.of_class(method, model, each, instruments.tolist()) for method in cams.OF_A_CLASS}
-    made |= {"eigen_cam": cams.eigen(model, seen.features)[at], HIDDEN: seen.hidden[at]}
+    cam_maps = {method: cams.of_class(method, model, each, instruments.tolist()) for method in cams.OF_A_CLASS}
+    cam_maps |= {"eigen_cam": cams.eigen(model, seen.features)[at], HIDDEN: seen.hidden[at]}
     size = frames.shape[2], frames.shape[3]
     places = [_places(surgery, int(frame), size, seen.grid) for frame in ids]
     for number, (place_of, instrument) in enumerate(zip(at.tolist(), instruments.tolist(), strict=True)):
         frame, (place, mask) = int(ids[place_of]), places[place_of]
         maps: dict[str, NDArray[Any]] = {
             OWN: probabilities(seen.own[place_of, instrument]),
-            **{name: made[name][number] for name in made},
+            **{name: maps_of[number] for name, maps_of in cam_maps.items()},
         }
         row = Row(
             frame, int(surgery.video[frame]), instrument, float(seen.probability[place_of, instrument]),
@@ -154,8 +154,8 @@ def _of_batch(
 
 def probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     """Of an instrument at each cell, as a class map has it: what its energy is of."""
-    made: NDArray[np.float64] = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))  # fp32 would round to 1
-    return made
+    probability: NDArray[np.float64] = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))  # fp32 would round to 1
+    return probability
 
 
 def _scores(maps: Mapping[str, NDArray[Any]], place: Place | None) -> tuple[Score, ...]:

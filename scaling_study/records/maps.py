@@ -10,8 +10,6 @@ The rows that are pictures are chosen by the data alone, so they are the same fo
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaling_study.records.reading import UnreadableRecord, load
-from scaling_study.records.store import write_json
+from scaling_study.records.store import write_bytes, write_json
 
 FOLDER, ABOUT, SCORES, PANELS = "maps", "maps.json", "scores.csv", "panels.npz"
 SCHEMA = 1
@@ -52,10 +50,10 @@ def write(trial: Path, about: Mapping[str, Any], rows: Iterable[Iterable[float]]
     folder.mkdir(exist_ok=True)
     (folder / ABOUT).unlink(missing_ok=True)
     lines = [",".join(COLUMNS), *(",".join("" if x != x else f"{x:.4g}" for x in row) for row in rows)]
-    _replace(folder / SCORES, ("\n".join(lines) + "\n").encode())
+    write_bytes(folder / SCORES, ("\n".join(lines) + "\n").encode())
     whole = io.BytesIO()
     np.savez_compressed(whole, allow_pickle=False, **dict(panels))
-    _replace(folder / PANELS, whole.getvalue())
+    write_bytes(folder / PANELS, whole.getvalue())
     write_json(folder / ABOUT, {**about, "schema": SCHEMA})
 
 
@@ -88,22 +86,9 @@ def read_panels(trial: Path) -> dict[str, NDArray[Any]]:
     path = trial / FOLDER / PANELS
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
-        if missing := set(ARRAYS) - set(found):
+            panels = {name: arrays[name] for name in arrays.files}
+        if missing := set(ARRAYS) - set(panels):
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-        return found
+        return panels
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UnreadableRecord(f"{path} cannot be read: {error}") from error
-
-
-def _replace(path: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        os.fchmod(handle, 0o644)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            os.fsync(stream.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -181,13 +181,18 @@ def busy_elsewhere_cores(ranks: list[RankReport]) -> float | None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write atomically and durably: a temporary file, fsync, rename, fsync of the folder."""
+    """Write atomically and durably."""
+    write_bytes(path, encoded(value))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Likewise: a temporary file, fsync, rename, fsync of the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         os.fchmod(handle, 0o644)  # mkstemp's own mode would hide results from everybody else
         with os.fdopen(handle, "wb") as stream:
-            stream.write(encoded(value))
+            stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(name, path)

@@ -112,8 +112,8 @@ def highest(shown: Map, size: tuple[int, int]) -> tuple[float, float]:
 
 def enlarged(shown: Map, size: tuple[int, int]) -> NDArray[np.float64]:
     """(height, width) of (h, w), bilinearly: what the energy is of."""
-    made: NDArray[np.float64] = _enlarging(shown.shape[0], size[0]) @ shown @ _enlarging(shown.shape[1], size[1]).T
-    return made
+    pixels: NDArray[np.float64] = _enlarging(shown.shape[0], size[0]) @ shown @ _enlarging(shown.shape[1], size[1]).T
+    return pixels
 
 
 def _edges(cells: int, pixels: int) -> list[tuple[int, int]]:

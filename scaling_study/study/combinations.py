@@ -114,9 +114,8 @@ def _no_weights(asked: str, name: str, model: Model) -> str:
         return ""
     if not model.loads_weights:
         return f"model {name} has random weights: only those of timm (timm:NAME) and tripnet_... load any"
-    return (
-        f"model {name} knows no weights {IMAGENET!r}: name a file" if asked == IMAGENET and not model.imagenet else ""
-    )
+    unknown = asked == IMAGENET and not model.imagenet
+    return f"model {name} knows no weights {IMAGENET!r}: name a file" if unknown else ""
 
 
 def _batch(keys: Mapping[str, Any], shares: int) -> int:

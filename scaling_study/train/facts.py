@@ -20,13 +20,14 @@ def groups(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Of weights, each at one of `rates`; what is frozen at a rate of 0 (F11). `frozen`: the part that is to be, as the
     trial says; its group says so too. `sizes`: parameters of each part, of which a rank may hold shards alone."""
-    found = []
+    trained = []
     for number, (group, rate) in enumerate(zip(optimizer.param_groups, rates, strict=True)):
         name, own = str(group.get("name", number)), sum(p.numel() for p in group["params"])
-        found.append({"name": name, "parameters": sizes.get(name, own), "learning_rate": rate})
+        trained.append({"name": name, "parameters": sizes.get(name, own), "learning_rate": rate})
     still = sizes.get(frozen, sum(p.numel() for p in model.parameters() if not p.requires_grad))
     asked = {"asked": True} if frozen else {}
-    return [*found, {"name": frozen or FROZEN, "parameters": still, "learning_rate": 0.0, **asked}] if still else found
+    at_rest = {"name": frozen or FROZEN, "parameters": still, "learning_rate": 0.0, **asked}
+    return [*trained, at_rest] if still else trained
 
 
 def logged_loss(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -25,7 +25,7 @@ class Moved:
     def by_part(self) -> dict[str, float]:
         """`{"backbone": 0.0, "instrument": 0.31}`: norm of the difference over the norm of what was there first."""
         last = self.weights() if self.parts else {}
-        found: dict[str, float] = {}
+        shares: dict[str, float] = {}
         for part in self.parts:
             names = [name for name in last if name.partition(".")[0] == part]
             if names:
@@ -33,5 +33,5 @@ class Moved:
                     sum(float(weights.square().sum()) for weights in of)
                     for of in ([last[name] - self.first[name] for name in names], [self.first[name] for name in names])
                 )
-                found[part] = (away / (there or 1.0)) ** 0.5
-        return found
+                shares[part] = (away / (there or 1.0)) ** 0.5
+        return shares

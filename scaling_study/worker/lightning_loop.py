@@ -84,14 +84,14 @@ def build(
         patience = {**best, "patience": recipe.patience, "check_on_train_epoch_end": False}
         stopping = [EarlyStopping(**patience)] if best else []
         saved = [Saved(loop.folder, follower, best)] if loop.folder else []
-        made = loop.progress.steps
-        if made and best and loop.progress.best is not None:
+        steps_made = loop.progress.steps
+        if steps_made and best and loop.progress.best is not None:
             saved[0].go_on(loop.progress)
             waited = {"wait_count": loop.since_best(), "best_score": torch.tensor(loop.progress.best)}
             stopping[0].load_state_dict({**stopping[0].state_dict(), **waited})
         trainer = Trainer(
             **where, strategy=strategy, plugins=[Placed(ranks, where["devices"])],
-            max_steps=recipe.steps - made if recipe.steps else -1, max_epochs=-1,
+            max_steps=recipe.steps - steps_made if recipe.steps else -1, max_epochs=-1,
             accumulate_grad_batches=trial.accumulation,
             val_check_interval=recipe.evaluate_every * trial.accumulation, check_val_every_n_epoch=None,
             gradient_clip_val=trial.train_clip_norm, num_sanity_val_steps=0,
@@ -101,7 +101,7 @@ def build(
         module = Module(loop)
         if isinstance(strategy, FSDPStrategy):
             loop.training.weights = lambda: gathered(trainer.model)
-        trainer.fit_loop.epoch_loop.on_load_checkpoint({"_batches_that_stepped": made})  # the steps of its logs
+        trainer.fit_loop.epoch_loop.on_load_checkpoint({"_batches_that_stepped": steps_made})  # the steps of its logs
         trainer.fit(module, Epoch(workload, follower.asked), Validation(loop) if loop.validates else None)
         for logger in trainer.loggers if ranks.rank == 0 else ():
             if isinstance(logger, WandbLogger):

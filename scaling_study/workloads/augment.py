@@ -75,9 +75,8 @@ def _mixed(x: torch.Tensor) -> torch.Tensor:
 def cropped(images: torch.Tensor, flip: torch.Tensor, down: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """A window of the image's own size out of the image with PAD black pixels around it, mirrored where `flip` says."""
     (height, width), places = images.shape[-2:], 2 * PAD + 1
-    windows = (
-        F.pad(images, (PAD, PAD, PAD, PAD)).unfold(2, height, 1).unfold(3, width, 1)
-    )  # (b, c, places, places, ...)
+    padded = F.pad(images, (PAD, PAD, PAD, PAD))
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # (b, c, places, places, height, width)
     each = torch.arange(len(images), device=images.device)
     chosen = windows[each, :, (down * places).long(), (right * places).long()]
     return torch.where(flip[:, None, None, None], chosen.flip(-1), chosen)

@@ -107,7 +107,7 @@ def read(root: Path) -> Surgery:
 def read_maps(path: Path) -> tuple[Numbers, list[int]]:
     """((100, 3) instrument, verb and target of each triplet, the line that says so). Raises SystemExit."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    found: dict[int, tuple[int, list[int]]] = {}
+    rows_of: dict[int, tuple[int, list[int]]] = {}
     for line, text in enumerate(lines, start=1):
         if not text.strip() or text.lstrip().startswith("#") or text.lstrip().startswith("-1"):
             continue  # the heading; -1 stands for "none"
@@ -118,14 +118,16 @@ def read_maps(path: Path) -> tuple[Numbers, list[int]]:
         most = [CLASSES[name] for name in ("instrument", "verb", "target")]
         if len(parts) != 3 or not all(0 <= part < count for part, count in zip(parts, most, strict=True)):
             _stop(path, line, f"triplet {triplet} needs an instrument below 6, a verb below 10 and a target below 15")
-        if triplet in found or not 0 <= triplet < TRIPLETS:
-            again = f"is also on line {found[triplet][0]}" if triplet in found else f"is none of 0 to {TRIPLETS - 1}"
+        if triplet in rows_of or not 0 <= triplet < TRIPLETS:
+            again = (
+                f"is also on line {rows_of[triplet][0]}" if triplet in rows_of else f"is none of 0 to {TRIPLETS - 1}"
+            )
             _stop(path, line, f"triplet {triplet} {again}")
-        found[triplet] = line, parts
+        rows_of[triplet] = line, parts
     for triplet in range(TRIPLETS):
-        if triplet not in found:
+        if triplet not in rows_of:
             _stop(path, len(lines), f"the file ends without triplet {triplet}: it needs 0 to {TRIPLETS - 1}")
-    rows = [found[triplet] for triplet in range(TRIPLETS)]
+    rows = [rows_of[triplet] for triplet in range(TRIPLETS)]
     return np.array([parts for _, parts in rows], np.int64), [line for line, _ in rows]
 
 
@@ -202,9 +204,9 @@ def _consistent(
     for column, (part, count) in enumerate(PARTS[:-1]):
         own = bits[:, start : start + count]
         start += count
-        frames, found = (marked & (1 - own[:, triplets[:, column]])).nonzero()
+        frames, without = (marked & (1 - own[:, triplets[:, column]])).nonzero()
         if len(frames):
-            row, triplet = frames[0], int(found[0])
+            row, triplet = frames[0], int(without[0])
             needed, (file, at_line) = triplets[triplet, column], maps
             _stop(
                 root / "triplet" / f"{name}.txt", lines[row],

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
 
 from scaling_study.datasets import NO_SURGERY, SCENES, surgery_folder
 from scaling_study.ranks import Ranks
@@ -26,13 +25,12 @@ from scaling_study.workloads.augment import augmented
 from scaling_study.workloads.cholect45 import CHOLECT45, LABELS, Surgery, read
 from scaling_study.workloads.damaged import DamagedFiles
 from scaling_study.workloads.feed import Batch, Feed, sent
-from scaling_study.workloads.held_out import HeldOut, Metrics
 from scaling_study.workloads.image_tree import opened
 from scaling_study.workloads.same_files import digests
 from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
 from scaling_study.workloads.surgical_frames import Frames, room_in_memory
 from scaling_study.workloads.surgical_splits import Splits, split
-from scaling_study.workloads.trained_images import VALIDATION, Order, in_both, origins
+from scaling_study.workloads.trained_images import VALIDATION, Order, in_both
 
 PAIRS = ("train/validation", "train/test", "validation/test")
 SYNTHETIC_SAMPLES = 2048  # that an epoch of random frames has
@@ -49,22 +47,10 @@ class SurgicalData:
     source: str  # as recorded: "cholect45", "surgical_scenes (synthetic scenes)", "synthetic (why)"
     notes: list[str] = field(default_factory=list)
     sizes: Mapping[str, int] = field(default_factory=dict)  # split -> frames; none of random ones
-    fetch: Callable[[str, torch.Tensor], Batch] | None = None  # split, places (b,) -> batch; of random ones None
+    read: Callable[[torch.Tensor], Batch] | None = None  # numbers of frames (b,) -> their batch; of random ones None
     in_both: Mapping[str, int] = field(default_factory=dict)  # of a training: "train/validation" -> frames in both
     surgery: Surgery | None = None
     splits: Splits | None = None
-
-    def held_out(
-        self, metrics: Callable[[], Metrics], update: Callable[[Metrics, nn.Module, Batch, torch.Tensor], None]
-    ) -> HeldOut | None:
-        """What a training is evaluated on, by these metrics; None for random frames."""
-        if self.fetch is None:
-            return None
-        return HeldOut(
-            sizes={name: size for name, size in self.sizes.items() if name != "train" and size},
-            fetch=self.fetch, metrics=metrics, update=update, batch=64,
-            published=origins(self.sizes), in_both=self.in_both,
-        )  # fmt: skip
 
 
 def surgical_data(trial: Trial, ranks: Ranks, height: int, width: int, normalised: Normalised) -> SurgicalData:
@@ -86,15 +72,14 @@ def surgical_data(trial: Trial, ranks: Ranks, height: int, width: int, normalise
         images = augmented(kind, images, trial.seed, order.epoch, ids)
         return normalised(images), sent(labels[ids].float(), ranks.device), sent(video[ids], ranks.device)
 
-    def of_split(name: str, places: torch.Tensor) -> Batch:
-        ids = torch.from_numpy(parts.ids[name])[places]
+    def read(ids: torch.Tensor) -> Batch:
         return batch(frames.begin(ids).whole(), ids)
 
     feed = Feed(ahead, lambda ids: batch(ahead.take(ids), ids, kind))
     feed.notes = frames.damaged.notes
     return SurgicalData(
         feed, order.steps, CHOLECT45 if surgery.source == CHOLECT45 else f"{SCENES} (synthetic scenes)",
-        [frames.note(), of_videos(parts)], {name: len(ids) for name, ids in parts.ids.items()}, of_split,
+        [frames.note(), of_videos(parts)], {name: len(ids) for name, ids in parts.ids.items()}, read,
         shared(surgery, parts, ranks) if trial.trained else {}, surgery, parts,
     )  # fmt: skip
 

@@ -52,18 +52,18 @@ def figures(logits: Logits, ids: NDArray[np.int64], surgery: Surgery) -> dict[st
     labels, video = surgery.labels[ids], surgery.video[ids]
     heads = {name: (logits[:, columns], labels[:, columns]) for name, columns in COLUMNS.items()}
     scores, true = heads["ivt"]
-    found = {f"ap_{name}": ap.mean(*of_head, video) for name, of_head in heads.items()}
-    found[CHOSEN_BY] = sum(found.values()) / len(found)
-    found["top5_ivt"] = ap.in_top(scores, true, TOP)
+    values = {f"ap_{name}": ap.mean(*of_head, video) for name, of_head in heads.items()}
+    values[CHOSEN_BY] = sum(values.values()) / len(values)
+    values["top5_ivt"] = ap.in_top(scores, true, TOP)
     for name, parts in PARTS_OF.items():
         groups = members(surgery.triplets, parts)
         shown = ap.grouped(true, list(groups.values()))
-        found[f"ap_{name}_of_triplets"] = ap.mean(ap.grouped(scores, list(groups.values())), shown, video)
+        values[f"ap_{name}_of_triplets"] = ap.mean(ap.grouped(scores, list(groups.values())), shown, video)
         if len(parts) > 1:
             classes = np.array(list(groups))
             of_heads = [log_probability(heads[letter][0])[:, at] for letter, at in zip(name, classes.T, strict=True)]
-            found[f"ap_{name}"] = ap.mean(np.sum(of_heads, axis=0), shown, video)
-    return {name: found[name] for name in TRIPLETS}
+            values[f"ap_{name}"] = ap.mean(np.sum(of_heads, axis=0), shown, video)
+    return {name: values[name] for name in TRIPLETS}
 
 
 def members(triplets: NDArray[np.int64], parts: tuple[int, ...]) -> dict[tuple[int, ...], list[int]]:

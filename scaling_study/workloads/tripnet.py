@@ -16,7 +16,6 @@ train.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import nn
@@ -49,18 +48,18 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     height = trial.image_size or HEIGHT
     width = trial.image_width or round(WIDER * height)
     name, frozen = trial.model.removeprefix(backbones.PREFIX), trial.freeze == BACKBONE
-    made = backbones.backbone(name, height)
+    network = backbones.backbone(name, height)
     try:
-        places = backbones.places(made.layers, height, width)
+        places = backbones.places(network.layers, height, width)
     except ValueError as error:
         raise SystemExit(f"--model {trial.model}: {error}") from error
-    begun = backbones.begin(made.layers, name, trial.weights) if trial.weights else {}
+    begun = backbones.begin(network.layers, name, trial.weights) if trial.weights else {}
     layout = torch.channels_last if trial.memory_format == "channels_last" else torch.contiguous_format
     dtype = torch.float64 if trial.precision == "fp64" else torch.float32
     rate = trial.learning_rate or LEARNING_RATE
-    data = surgical_data(trial, ranks, height, width, normalising(made.pixels, ranks.device, dtype, layout))
+    data = surgical_data(trial, ranks, height, width, normalising(network.pixels, ranks.device, dtype, layout))
     triplets = torch.tensor(TRIPLETS) if data.surgery is None else torch.from_numpy(data.surgery.triplets)
-    model = Tripnet(made.layers, made.channels, places, triplets, frozen)
+    model = Tripnet(network.layers, network.channels, places, triplets, frozen)
     model = model.to(ranks.device).to(memory_format=layout)
     torch.backends.cudnn.benchmark = True  # shapes never change: let cuDNN try its algorithms in the warm-up
     parts = LossParts(LOSSES)
@@ -87,7 +86,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         data_source=data.source,
         sample="frame",
         held_out=held_out(data, shaped, trial, ranks),
-        blocks=(*made.blocks, Instrument, Guided, Triplet),
+        blocks=(*network.blocks, Instrument, Guided, Triplet),
         scales_rate=False,
         weights=begun,
         loss_parts=parts,
@@ -118,17 +117,11 @@ def from_memory(data: SurgicalData, features: FrozenFeatures) -> Shaped:
 
 def held_out(data: SurgicalData, shaped: Shaped, trial: Trial, ranks: Ranks) -> HeldOut | None:
     """What a training is evaluated on; None where nothing is trained to a result, and for random frames."""
-    if not trial.trained or data.surgery is None or data.splits is None or data.fetch is None:
+    read = data.read
+    if not trial.trained or data.surgery is None or data.splits is None or read is None:
         return None
     ids = {split: torch.from_numpy(data.splits.ids[split]) for split in ("validation", "test")}
-    read = data.fetch
-
-    def fetch(split: str, places: torch.Tensor) -> Batch:
-        frames = ids[split][places]
-        return (*shaped(frames, lambda _: read(split, places)), frames)
-
-    judged = average_precision.held_out(
-        data.surgery, ids, lambda frames: (frames,), trial, ranks,
+    return average_precision.held_out(
+        data.surgery, ids, lambda frames: shaped(frames, read), trial, ranks,
         published=origins(data.sizes), in_both=data.in_both, batch=EVALUATED_AT_ONCE,
     )  # fmt: skip
-    return replace(judged, fetch=fetch)

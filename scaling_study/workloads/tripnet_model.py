@@ -102,16 +102,19 @@ class Tripnet(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Frames (b, 3, height, width), or the features (b, channels, h, w) of a frozen backbone -> (b, 131) logits."""
-        features = self.features(x) if x.shape[1] == 3 else x
+        features = self.features(x)
         maps = self.instrument(features)
         instrument = maps.amax(dim=(2, 3))
         verb, target = self.verb(features, maps), self.target(features, maps)
         return torch.cat([instrument, verb, target, self.triplet(instrument, verb, target)], dim=1)
 
-    def features(self, frames: torch.Tensor) -> torch.Tensor:
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        """Of the backbone; what is that already stays as it is."""
+        if x.shape[1] != 3:
+            return x
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            return self.backbone(frames)  # type: ignore[no-any-return]
+            return self.backbone(x)  # type: ignore[no-any-return]
 
-    def class_maps(self, frames: torch.Tensor) -> torch.Tensor:
-        """(b, 6, h, w) logits of the instrument head before its global maximum."""
-        return self.instrument(self.features(frames))  # type: ignore[no-any-return]
+    def class_maps(self, x: torch.Tensor) -> torch.Tensor:
+        """Of frames, or features: (b, 6, h, w) logits of the instrument head before its global maximum."""
+        return self.instrument(self.features(x))  # type: ignore[no-any-return]

@@ -30,11 +30,8 @@ from scaling_study.parts import IMAGENET
 from scaling_study.settings import data_root
 from scaling_study.workloads import efficientnet_lite0
 
-NESTED = (
-    "state_dict",
-    "model",
-    "weights",
-)  # keys under which others, and best.pt, keep them beside what else they keep
+# Keys under which others, and best.pt, keep the weights beside what else they keep.
+NESTED = ("state_dict", "model", "weights")
 PREFIX = "tripnet_"  # and a backbone: the names of Tripnets
 LITE0 = "efficientnet_lite0"  # whose weights an installed package has
 TORCHVISION: Mapping[str, str] = {  # the other backbones -> torchvision's name of the classifier

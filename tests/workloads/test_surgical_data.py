@@ -70,11 +70,10 @@ def test_splits_are_whole_videos_and_share_no_frame(scenes: Path) -> None:
     found = data(train_validation=0.5)
     assert found.sizes == {"train": 6, "validation": 6, "test": 3}
     assert found.in_both == {"train/validation": 0, "train/test": 0, "validation/test": 0}
-    held_out = found.held_out(dict, lambda *_: None)
-    assert held_out and held_out.sizes == {"validation": 6, "test": 3}
-    assert held_out.published == {"train": {"train": 6}, "validation": {"train": 6}, "test": {"test": 3}}
+    assert found.read and found.splits
     read_by = {
-        split: set(held_out.fetch(split, torch.arange(size))[2].tolist()) for split, size in held_out.sizes.items()
+        split: set(found.read(torch.from_numpy(found.splits.ids[split]))[2].tolist())
+        for split in ("validation", "test")
     }
     trained_on = set(torch.cat([next(found.feed)[2] for _ in range(found.steps_per_epoch)]).tolist())
     assert read_by == {"validation": {2, 3}, "test": {1}} and trained_on == {4, 5}
@@ -183,5 +182,5 @@ def test_random_frames_can_be_timed_and_not_trained_on(find: str | None) -> None
     found = data(data="synthetic", train_epochs=None, find=find)
     frames, labels, video = next(found.feed)
     assert frames.shape == (2, 3, HEIGHT, WIDTH) and set(labels.unique().tolist()) == {0.0, 1.0} and video.shape == (2,)
-    assert found.source == "synthetic (asked for)" and found.held_out(dict, lambda *_: None) is None
+    assert found.source == "synthetic (asked for)" and found.read is None
     assert next(found.feed)[0].equal(frames) == (find is None)
