@@ -48,6 +48,18 @@ TUNED = ("speed", "memory")
 WRAPS = ("blocks", "none")  # none: one unit, gathered whole (F24)
 WIRES = ("none", "fp32", "fp16", "bf16")
 NO_FP64 = ("fp32", "bf16", "fp16")
+UPDATES = ("synchronous", "delayed", "local")  # of peers; only the first steps as DDP does
+# Peers report batch after batch until all of them together have the target: that is accumulation.
+NOT_OF_PEERS = ("accumulation", "compile", "epochs", "warmup_epochs")
+PEER_AXES: Axes = {
+    **{key: values for key, values in PARALLEL_AXES.items() if key not in NOT_OF_PEERS},
+    "precision": ("fp32", "bf16", "fp64"),
+    "find": ("parity",),
+    "updates": UPDATES,
+    **dict.fromkeys(
+        ("target_batch_size", "matchmaking_seconds", "averaging_timeout_seconds", "average_state_every"), ()
+    ),
+}
 # A pipeline's micro-batches take the place of accumulation, and shapes never change on their way from stage to stage.
 PIPELINE_AXES: Axes = {
     **{key: values for key, values in PARALLEL_AXES.items() if key not in ("accumulation", "compile")},

@@ -13,6 +13,7 @@ from statistics import median
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS
 from scaling_study.records.summary import Summary
+from scaling_study.study.peers import MATCHMAKING_SECONDS
 from scaling_study.study.plan import Planned
 from scaling_study.trial import Trial, Window
 
@@ -62,11 +63,13 @@ class Estimate:
         if known := self._seconds.get(trial.configuration):
             return median(known)
         if trial.find == "parity":
-            return LAUNCH_SECONDS.get(trial.launcher, 10.0) + GATE_SECONDS
+            rounds = trial.window.min_steps * round_seconds(trial, 0.0)
+            return LAUNCH_SECONDS.get(trial.launcher, 10.0) + GATE_SECONDS + rounds
         window = planned.measure
         if not FRAMEWORKS[trial.framework].trains:  # large sizes take all the time that there is
             return min(LAUNCH_SECONDS.get(trial.launcher, 10.0) + window.max_seconds, window.timeout_seconds)
         step = 0.0 if trial.device == "cuda" else seconds_per_sample(trial) * trial.batch_per_worker
+        step = round_seconds(trial, step)
         samples = self._of_tree if trial.data == "images" else EPOCH_SAMPLES.get(MODELS[trial.model].data or "", 50_000)
         if trial.trained:
             return LAUNCH_SECONDS.get(trial.launcher, 10.0) + training_seconds(trial, step, samples)
@@ -93,6 +96,14 @@ def seconds_per_sample(trial: Trial) -> float:
     if trial.data != "images" or not trial.model.startswith("resnet"):
         return seconds
     return seconds * ((trial.image_size or TREE_SIDE) / 32) ** 2 + DECODE_SECONDS
+
+
+def round_seconds(trial: Trial, batch: float) -> float:
+    """Of a step, from the seconds of a batch: peers look for each other so long, and take batches until the target."""
+    if "matchmaking_seconds" not in FRAMEWORKS[trial.framework].axes:
+        return batch
+    batches = trial.global_batch / (trial.batch_per_worker * trial.workers)
+    return max(batches * batch, trial.matchmaking_seconds or MATCHMAKING_SECONDS)
 
 
 def training_seconds(trial: Trial, step: float, samples: int) -> float:

@@ -15,6 +15,7 @@ from scaling_study.axes import (
     NO_FP64,
     ONE_HOST_AXES,
     PARALLEL_AXES,
+    PEER_AXES,
     PIPELINE_AXES,
     PROCESS_AXES,
     TRAINING_AXES,
@@ -83,6 +84,7 @@ SCHEDULES: Mapping[str, str] = {
 
 DATA_PARALLEL_CANNOT_COMPILE = "every replica of DataParallel would run what was compiled for the first GPU's weights"
 HOROVOD_HAS_NO_BF16 = "Horovod 0.28.1 cannot reduce bf16 (Tensor type torch.BFloat16Tensor is not supported)"
+HIVEMIND_HAS_NO_BF16 = "Hivemind 1.1.12 compresses gradients to fp16 or to 8 bits, not to bf16"
 DEEPSPEED_HAS_NO_FP64 = (
     "DeepSpeed 0.19.8 has no fp64: stage 0 refuses it (attempting to reduce an unsupported grad type: torch.float64), "
     "the others silently round it to fp32"
@@ -263,6 +265,15 @@ FRAMEWORKS: Mapping[str, Framework] = {
         refusals={"memory_format": SENT_BETWEEN_STAGES},
         cuts_model=True,
         communicates_in=("optimizer",),
+    ),
+    "hivemind": Framework(
+        title="Hivemind: peers that find each other, and average gradients once a target batch is reached",
+        script="decentralized/hivemind_peers.py",
+        launchers=("torchrun", "srun"),
+        needs=("hivemind", "torch"),
+        axes={**PEER_AXES, "allreduce": ("none", "fp32", "fp16", "int8")},
+        refusals={"allreduce": {"bf16": HIVEMIND_HAS_NO_BF16}},
+        communicates_in=("matchmaking", "averaging"),
     ),
     "network_probe": Framework(
         title="the network: collectives of torch.distributed, Horovod or mpi4py, size by size",

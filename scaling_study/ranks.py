@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import quota_cores, usable_cores
-from scaling_study.study import pipelines
+from scaling_study.study import peers, pipelines
 from scaling_study.trial import Trial
 
 # Every launcher tells its processes their place on this host under a name of its own.
@@ -52,6 +52,7 @@ class Ranks:
     leave: Callable[[], object] = lambda: None  # its own end, after all is measured; not called after an error
     total: Callable[[Sequence[float]], list[float]] = list  # every rank's numbers, added up place by place
     further: tuple[torch.device, ...] = ()  # that this process drives too: a stage or a replica on each
+    abandon: Callable[[], object] = lambda: None  # its end after an error, where the interpreter's own would hang
 
     @property
     def devices(self) -> tuple[torch.device, ...]:
@@ -115,13 +116,10 @@ def join_torch(trial: Trial) -> Ranks:
     NCCL carries what lies on GPUs, Gloo the rest. The cores are claimed first, so that the threads of the process
     group inherit them.
     """
-    _take_from_srun()
-    for name in ("RANK", "WORLD_SIZE"):
-        if name in os.environ:
-            require_rendezvous(os.environ, f"{name}={os.environ[name]} is set, so torch.distributed")
+    told = told_to_meet("torch.distributed")
     cores, device = claim_cores(trial), claim_device(trial)
     backend = "nccl" if device.type == "cuda" else "gloo"
-    if "RANK" in os.environ:
+    if told:
         dist.init_process_group(backend)
         if _place(LOCAL_RANK, -1) < 0:
             store = dist.distributed_c10d._get_default_store()
@@ -144,6 +142,23 @@ def join_torch(trial: Trial) -> Ranks:
         dist.get_rank(), dist.get_world_size(), _place(LOCAL_RANK, 0), device, cores, agree,
         {"backend": dist.get_backend(), "version": torch.__version__}, total=total,
     )  # fmt: skip
+
+
+def told_to_meet(who: str) -> bool:
+    """Whether whatever started this process told it where the ranks meet, and which of them it is.
+
+    Raises SystemExit where it said one and not the other, so that `who` would train alone.
+    """
+    _take_from_srun()
+    for name in ("RANK", "WORLD_SIZE"):
+        if name in os.environ:
+            require_rendezvous(os.environ, f"{name}={os.environ[name]} is set, so {who}")
+    return "RANK" in os.environ
+
+
+def local_rank() -> int:
+    """This process's place on its host, by its launcher; 0 where that says nothing."""
+    return _place(LOCAL_RANK, 0)
 
 
 def require_rendezvous(variables: Mapping[str, str], who: str) -> None:
@@ -217,6 +232,9 @@ def as_launched(trial: Trial, ranks: Ranks) -> Trial:
         device=ranks.device.type,
         cores_per_worker=trial.cores_per_worker or max(1, len(ranks.cores)),
     )
+    asked = {key: value for key, value in asdict(trial).items() if value is not None}
+    for key, message in peers.problems(trial.framework, launched.workers, trial.batch_per_worker, asked):
+        raise SystemExit(f"--{key.replace('_', '-')}: {message}")
     return as_pipelined(launched) if framework.cuts_model else _reducing(launched)
 
 

@@ -43,7 +43,9 @@ class Trial:
     model: str = _key("resnet18", "what is trained", choices=MODEL_NAMES)
     batch_per_worker: int = _key(32, "samples per worker and step", minimum=1)
     allreduce: str = _key(
-        "fp32", "precision of gradients on the wire (one worker: none)", choices=("none", "fp32", "fp16", "bf16")
+        "fp32",
+        "precision of gradients on the wire (one worker: none)",
+        choices=("none", "fp32", "fp16", "bf16", "int8"),
     )
     precision: str = _key(
         "fp32",
@@ -112,6 +114,19 @@ class Trial:
     bucket_bytes: int | None = _key(None, "gradients that DDP reduces in one call (default: torch's own)", minimum=1)
     fusion_bytes: int | None = _key(None, "gradients fused into one allreduce (default: the library's)", minimum=1)
     cycle_seconds: float | None = _key(None, "interval at which Horovod reduces gradients that are ready", above=0)
+    target_batch_size: int | None = _key(
+        None, "samples of all peers that a round waits for (default: batch_per_worker x workers)", minimum=1
+    )
+    matchmaking_seconds: float | None = _key(None, "in which peers look for each other (default: 3)", above=0)
+    averaging_timeout_seconds: float | None = _key(None, "after which a round is given up (default: 60)", above=0)
+    average_state_every: int | None = _key(
+        None, "rounds from one averaging of weights to the next (default: 1)", minimum=1
+    )
+    updates: str | None = _key(
+        None,
+        "of peers: synchronous (default), delayed by a round, or local, each batch, with weights averaged",
+        choices=offered("updates"),
+    )
     collective: str | None = _key(None, "collective to measure (default: all four)", choices=offered("collective"))
     min_bytes: int | None = _key(None, "smallest size that is measured (default: 1 KiB)", minimum=4)
     max_bytes: int | None = _key(None, "largest size that is measured (default: 256 MiB)", minimum=4)
@@ -163,8 +178,8 @@ class Trial:
 
     @property
     def global_batch(self) -> int:
-        """Samples of all workers in one step: batch_per_worker x data-parallel workers."""
-        return self.batch_per_worker * self.data_parallel
+        """Samples of all workers in one step: batch_per_worker x data-parallel workers, or what a round waits for."""
+        return self.target_batch_size or self.batch_per_worker * self.data_parallel
 
     @property
     def data_parallel(self) -> int:

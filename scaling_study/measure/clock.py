@@ -94,7 +94,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
             for _ in range(trial.warmup_epochs or 0):
                 warmup_seconds += epochs.run(step, steps, warmup=True)
             samples = tokens = 0
-        before = skipped.count
+        before, rounds_before = skipped.count, len(training.rounds.over) if training.rounds else 0
         memory.start()
         meter.start()
         quiet.start()
@@ -110,6 +110,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
         meter.stop()
         memory.stop()
         skipped_steps = skipped.since(before)
+        rounds = training.rounds.since(rounds_before) if training.rounds else []
     # 3 the instrumented window: a quarter of the timed steps, at most ten.
     counted_step(step, workload, memory, wire, traffic)  # by now frameworks gather and reduce as in every step
     if timeline:
@@ -128,7 +129,8 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     report = RankReport(
         **described(training, trial, ranks),
         first_step_at=first_step_at, warmup_seconds=warmup_seconds, step_seconds=step_seconds,
-        samples_seen=samples, tokens_seen=int(tokens) if workload.tokens else None,
+        samples_seen=sum(each["samples"] for each in rounds) if training.rounds else samples,
+        tokens_seen=int(tokens) if workload.tokens and not training.rounds else None, rounds=rounds,
         phases=phases,
         allreduce_bytes=wire.reduced_bytes(ranks.world_size // (trial.stages or 1)),
         communication_bytes=dict(wire.bytes),

@@ -16,7 +16,7 @@ import torch
 
 from scaling_study.records import store
 
-NAMES = ("data", "forward", "backward", "communication", "optimizer")
+NAMES = ("data", "forward", "backward", "communication", "matchmaking", "averaging", "optimizer")
 NOTHING = nullcontext()
 
 

@@ -10,6 +10,7 @@ import torch
 
 from scaling_study.measure.memory import Held
 from scaling_study.measure.phases import Phase
+from scaling_study.measure.rounds import Rounds
 from scaling_study.measure.timeline import Timeline
 from scaling_study.measure.wire import Wire
 from scaling_study.ranks import Ranks
@@ -40,6 +41,7 @@ class Training:
     norm: Norm | None = None  # of all gradients, by which they are clipped; None: torch's own, of the optimiser's
     state: Any = None  # of a training to a result: how it is saved and loaded (train/states.py); None: by rank 0
     scaler: Any = None  # of fp16 losses
+    rounds: Rounds | None = None  # where a step is a round, of no fixed number of samples
     native: Callable[[Any], int] | None = None  # the library's own loop, where train/loop.py hands over to it
     best: Callable[[], int] | None = None  # of such a loop: put back the best model that it kept; of which step it is
     layout: str = ""  # digest of the model before it was wrapped (train/checkpoints.py); empty: it tells afterwards too

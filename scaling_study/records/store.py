@@ -45,6 +45,8 @@ class Phases:
     forward_seconds: float | None = None
     backward_seconds: float | None = None
     communication_seconds: float | None = None  # exposed: what the step waited for
+    matchmaking_seconds: float | None = None  # of decentralised training: what the step waited for peers
+    averaging_seconds: float | None = None  # and for their gradients
     optimizer_seconds: float | None = None
     unattributed_seconds: float | None = None  # step_seconds less all of the above
 
@@ -107,6 +109,7 @@ class RankReport:
     overlap: float | None = None  # share of the time with a collective in flight that computed (measure/overlap.py)
     nccl_kernels: int | None = None  # that ran in one step, on GPUs of several workers
     training: dict[str, Any] = field(default_factory=dict)  # of a run that is trained to a result (docs/record.md)
+    rounds: list[dict[str, Any]] = field(default_factory=list)  # of decentralised training (measure/rounds.py)
     parameters_all: int | None = None  # with those that are not trained; null in older records
     weights: dict[str, Any] = field(default_factory=dict)  # of the file that it began with (workloads/weights.py)
 

@@ -90,6 +90,19 @@ def _of_a_network(ranks: Sequence[RankReport]) -> Iterator[str]:
                 yield f"rank {report.rank} reports seconds of {what} that are not positive numbers"
 
 
+def _of_rounds(report: RankReport) -> Iterator[str]:
+    """Rounds of decentralised training whose averaging did not happen, or not with everybody."""
+    if (given := sum(each["samples"] for each in report.rounds)) != report.samples_seen:
+        yield f"rank {report.rank} reports {report.samples_seen} samples in rounds of {given}"
+    failed = [(number, each["failure"]) for number, each in enumerate(report.rounds, start=1) if each["failure"]]
+    if failed:
+        number, why = failed[0]
+        yield (
+            f"rank {report.rank}: {len(failed)} of {len(report.rounds)} rounds were not averaged over all peers; "
+            f"round {number}: {why}"
+        )
+
+
 def _with_itself(report: RankReport) -> Iterator[str]:
     """What no rank can have measured, however fast or slow it is."""
     who, steps = f"rank {report.rank} reports", len(report.step_seconds)
@@ -97,7 +110,9 @@ def _with_itself(report: RankReport) -> Iterator[str]:
         yield f"{who} step times that are not positive numbers"
     if not math.isfinite(sum(report.step_seconds)):
         yield f"{who} step times whose sum is no number"
-    if report.samples_seen != steps * report.samples_per_step:
+    if report.rounds:
+        yield from _of_rounds(report)
+    elif report.samples_seen != steps * report.samples_per_step:
         yield f"{who} {report.samples_seen} samples in {steps} steps of {report.samples_per_step}"
     for epoch in report.epochs:
         samples, epoch_steps = epoch.get("samples"), epoch.get("steps", 0)

@@ -11,7 +11,7 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODEL_KEYS, MODELS, OWN_KEYS, TIMM, Model, timm_names
 from scaling_study.parts import IMAGENET, NONE
 from scaling_study.stats import collectives
-from scaling_study.study import matrix, pipelines, training
+from scaling_study.study import matrix, peers, pipelines, training
 from scaling_study.study.study import Study, Sweep, by_line, nearest
 from scaling_study.trial import Trial
 
@@ -95,6 +95,8 @@ def _find_problems(study: Study, keys: matrix.Keys, sweep: Sweep, problems: matr
     if batch and batch % micro_batches:
         report("accumulation", f"accumulation={micro_batches} does not divide batch_per_worker={batch}")
     if "global_batch" in keys:
+        if "target_batch_size" in keys:
+            report("global_batch", "give global_batch or target_batch_size, not both: both are the samples of a step")
         if "batch_per_worker" in keys:
             report("global_batch", "give global_batch or batch_per_worker, not both: one follows from the other")
         elif keys["global_batch"] % shares:
@@ -103,6 +105,8 @@ def _find_problems(study: Study, keys: matrix.Keys, sweep: Sweep, problems: matr
     if table.cuts_model:
         for key, message in pipelines.problems(sweep.framework, worker_count(keys), batch, keys):
             report(key, message)
+    for key, message in peers.problems(sweep.framework, worker_count(keys), batch, keys):
+        report(key, message)
     if keys.get("allreduce") == "none" and shares > 1:
         what = "worker" if shares == worker_count(keys) else "replica"
         report("allreduce", f"allreduce=none with {what}s={shares}: more than one {what} must reduce gradients")

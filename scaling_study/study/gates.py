@@ -22,12 +22,15 @@ BATCH = 8
 SEQUENCE_LENGTH = 32
 MICRO_BATCHES = 4
 SIXTEEN_BIT = ("fp16", "bf16")
+ROUNDING = (*SIXTEEN_BIT, "int8")  # of gradients on the wire
 ONE_STEP, TEN_STEPS = Window(0, 1, 0.0, None, 1), Window(0, STEPS, 0.0, None, STEPS)
 SAME: Mapping[str, Any] = {  # for every gate, whatever its configuration is
     "find": "parity", "cores_per_worker": 1, "allocator": "system", "epochs": None, "warmup_epochs": None,
     "image_size": None, "image_width": None, "input": None, "damaged_images": None, "padding": None, "weights": None,
     "freeze": None, "learning_rate": None, "part_learning_rates": None, "bucket_bytes": None,
-    "fusion_bytes": None, "cycle_seconds": None, "repeat": 1, "window": TEN_STEPS, **dict.fromkeys(TRAIN_KEYS),
+    "fusion_bytes": None, "cycle_seconds": None, "target_batch_size": None, "matchmaking_seconds": None,
+    "averaging_timeout_seconds": None, "average_state_every": None, "updates": None,
+    "repeat": 1, "window": TEN_STEPS, **dict.fromkeys(TRAIN_KEYS),
 }  # fmt: skip
 LOOKED_AT = [f.name for f in fields(Trial) if f.name not in (*SAME, "batch_per_worker", "sequence_length")]
 
@@ -65,7 +68,7 @@ def gates_of(trial: Trial) -> Iterator[Trial]:
     yield gate if table.parity_precision == "fp64" else smooth(gate)
     precision = "fp32" if trial.precision == "fp64" else trial.precision
     wire = trial.allreduce if wire != "none" and trial.allreduce != "none" else wire
-    if wire in SIXTEEN_BIT or precision in SIXTEEN_BIT or (table.fp64_by_another_path and trial.precision == "fp32"):
+    if wire in ROUNDING or precision in SIXTEEN_BIT or (table.fp64_by_another_path and trial.precision == "fp32"):
         yield replace(smooth(gate), precision=precision, allreduce=wire)
 
 

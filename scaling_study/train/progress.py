@@ -14,6 +14,7 @@ class Progress:
     """How far a training is: what a checkpoint says of it beside the state of its model."""
 
     steps: int = 0
+    samples: int = 0  # of all ranks, where a step takes no fixed number of them; else 0
     rows: list[dict[str, Any]] = field(default_factory=list)  # of the evaluations
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     loss_first: float | None = None

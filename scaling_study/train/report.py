@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from scaling_study.measure.described import described
+from scaling_study.measure.rounds import Rounds
 from scaling_study.measure.training import Training
 from scaling_study.ranks import Ranks
 from scaling_study.records.store import RankReport
@@ -40,6 +41,12 @@ class Trained(Protocol):
     orders: list[str]
 
 
+def count_rounds(progress: Progress, rounds: Rounds | None, ranks: Ranks) -> None:
+    """Add the samples of all ranks since the last time, where steps are rounds; called by all."""
+    if rounds:
+        progress.samples += int(ranks.total([rounds.uncounted()])[0])
+
+
 def rank_report(loop: Trained, began: float, ended: str, test: dict[str, float]) -> RankReport:
     """As the clock's, without what only it measures; `training` has what came of it (docs/record.md)."""
     progress, held_out, seconds, workload = loop.progress, loop.held_out, loop.step_seconds, loop.workload
@@ -61,10 +68,13 @@ def rank_report(loop: Trained, began: float, ended: str, test: dict[str, float])
         "validated": {"split": "validation", **loop.validated} if loop.validated else {},
     }  # fmt: skip
     warm = min(WARMUP_STEPS, len(seconds) // 2)
+    rounds = loop.training.rounds.since(-len(seconds[warm:])) if loop.training.rounds else []
     return RankReport(
         **{**described(loop.training, loop.trial, loop.ranks), "learning_rate": loop.rates[0]}, first_step_at=began,
         warmup_seconds=seconds[:warm], step_seconds=seconds[warm:],
-        samples_seen=(len(seconds) - warm) * loop.workload.samples_per_step,
+        samples_seen=sum(each["samples"] for each in rounds)
+        or (len(seconds) - warm) * loop.workload.samples_per_step,
+        rounds=rounds,
         tokens_seen=None, phases=None, allreduce_bytes=None, communication_bytes={}, loss_first=progress.loss_first,
         loss_last=finite(progress.rows[-1]["train_loss"]) if progress.rows else None,
         notes=[*loop.workload.notes, *loop.workload.batches.notes()], training=facts.recordable(training),

@@ -46,6 +46,7 @@ def run(
         argv, joining = rendezvous.taken(argv, os.environ)
     os.environ.update(joining)
     trial, record = Trial.from_argv(framework, argv)
+    ranks: Ranks | None = None
     try:
         if why := too_old(trial, {"torch": torch.__version__}):
             raise SystemExit(why)
@@ -59,6 +60,8 @@ def run(
     except (Exception, SystemExit) as error:
         if record:
             write_error(Path(record), error)
+        if ranks:
+            ranks.abandon()
         raise
 
 

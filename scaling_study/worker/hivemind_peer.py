@@ -1,0 +1,262 @@
+"""Hivemind's optimiser, with every round of it watched.                                                   [torch]
+
+    a batch | a batch | ... all peers together have the target batch | gradients averaged | step | a batch | ...
+                    looking for each other ..........................|                           | weights averaged
+
+A round is what torch calls a step. Nothing of Hivemind's algorithm is changed. What is added: the first round waits
+until every peer is there; a parity gate's peers give one batch each; weights are averaged in their own type.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import multiprocessing
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from scaling_study.measure.phases import Phase
+from scaling_study.measure.rounds import Rounds
+from scaling_study.study.peers import AVERAGING_TIMEOUT_SECONDS, MATCHMAKING_SECONDS
+from scaling_study.trial import Trial
+from scaling_study.worker.hivemind_compression import COMPRESSION, ON_THE_WIRE
+from scaling_study.worker.with_hivemind import PeerRanks, ending_with_this_process, hivemind
+from scaling_study.workloads import Workload
+
+from hivemind.averaging import DecentralizedAverager  # isort: skip
+from hivemind.averaging.control import AveragingStage, StepControl  # isort: skip
+from hivemind.averaging.partition import TensorPartContainer, TensorPartReducer  # isort: skip
+from hivemind.optim.grad_averager import GradientAverager  # isort: skip
+from hivemind.optim.state_averager import TrainingStateAverager  # isort: skip
+
+LOOK_SECONDS = 0.002  # between two looks at a round's stage
+# By which peers' weights may differ after ten steps in fp64 or one in fp32, relative to the largest: each adds to its
+# own gradients their rounded difference from the mean. Seen: 2e-15, 3e-8, 1e-6 in fp16, 2e-3 in 8 bits.
+APART = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-4, torch.uint8: 1e-2}
+MEETING_SECONDS = 120.0  # that the first round waits for the other peers
+MATCHMAKING, AVERAGING = AveragingStage.LOOKING_FOR_GROUP, AveragingStage.RUNNING_ALLREDUCE
+LOST = multiprocessing.Value("q")  # times that this peer's processes averaged a part of a tensor without some peer
+
+
+def counting_losses(method: Any) -> Any:
+    """Hivemind averages what it can and keeps its own for the rest: a whole round, but for a line in a log."""
+
+    @functools.wraps(method)
+    def counted(*args: Any, **options: Any) -> Any:
+        with LOST.get_lock():
+            LOST.value += 1
+        return method(*args, **options)
+
+    return counted
+
+
+TensorPartContainer.register_failed_reducer = counting_losses(TensorPartContainer.register_failed_reducer)
+TensorPartReducer.on_sender_failed = counting_losses(TensorPartReducer.on_sender_failed)
+
+
+class Watch(threading.Thread):
+    """Looks at an averaging until it is over: `seconds` that it was in each stage."""
+
+    def __init__(self, control: StepControl) -> None:
+        super().__init__(daemon=True, name="watch of an averaging")
+        self.control, self.seconds = control, dict.fromkeys(AveragingStage, 0.0)
+        self.start()
+
+    def run(self) -> None:
+        stage, at = self.control.stage, time.perf_counter()
+        while not self.control.done():
+            time.sleep(LOOK_SECONDS)
+            now = time.perf_counter()
+            self.seconds[stage] += now - at
+            stage, at = self.control.stage, now
+
+    def wait(self, stages: Sequence[AveragingStage], until: float) -> None:
+        """Return once it is in none of these stages, or at that time of time.perf_counter."""
+        while not self.control.done() and self.control.stage in stages and time.perf_counter() < until:
+            time.sleep(LOOK_SECONDS)
+
+    def peers(self) -> int:
+        """How many took part; 1 where it failed. Raises what it failed with, if it did."""
+        return len(self.control.result(0))
+
+
+class Watching(DecentralizedAverager):
+    """Keeps a watch of the averaging that was asked for last."""
+
+    watch: Watch | None = None
+
+    def step(self, *args: Any, **options: Any) -> Any:
+        control = super().step(*args, **options)
+        self.watch = Watch(control)
+        return control
+
+
+class Gradients(GradientAverager, Watching):
+    """Gradients of all peers, averaged once a round."""
+
+
+class Weights(TrainingStateAverager, Watching):
+    """Weights of all peers, averaged in their own type: Hivemind's is fp32 whatever theirs, so fp64 is off by 6e-8."""
+
+    phase: Phase
+
+    def _make_host_tensor(self, source_tensor: torch.Tensor, force_copy: bool = False) -> torch.Tensor:
+        copy: torch.Tensor = source_tensor.detach().to("cpu", copy=True).share_memory_()
+        copy.requires_grad_(source_tensor.requires_grad)
+        return copy
+
+    def step(self, *args: Any, **options: Any) -> Any:
+        with self.phase("optimizer") if options.get("optimizer_step") else contextlib.nullcontext():
+            return super().step(*args, **options)
+
+
+class Peer(hivemind.Optimizer):
+    """Hivemind's optimiser of one peer. `contribute` is called after each backward; `rounds` says what came of it."""
+
+    def __init__(self, trial: Trial, ranks: PeerRanks, optimizer: torch.optim.Optimizer, phase: Phase) -> None:
+        self.rounds, self.phase, self.exact = Rounds(ranks.world_size), phase, trial.find == "parity"
+        self.lost, self.wire_type = LOST.value, ON_THE_WIRE.get(trial.allreduce)
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        before = [parameter.detach().clone() for parameter in parameters]
+        matchmaking = trial.matchmaking_seconds or MATCHMAKING_SECONDS
+        averager = {"request_timeout": min(3.0, matchmaking / 2)}  # no shorter than matchmaking, it may deadlock
+        with ending_with_this_process(), default_type(parameters[0].dtype):
+            super().__init__(
+                dht=ranks.swarm.dht,
+                run_id=ranks.swarm.name(),
+                target_batch_size=trial.global_batch,
+                batch_size_per_step=trial.batch_per_worker,
+                optimizer=optimizer,
+                matchmaking_time=matchmaking,
+                averaging_timeout=trial.averaging_timeout_seconds or AVERAGING_TIMEOUT_SECONDS,
+                average_state_every=trial.average_state_every or 1,
+                grad_compression=COMPRESSION[trial.allreduce](),
+                grad_averager_factory=functools.partial(Gradients, **averager),
+                averager_opts=averager,
+            )
+        take_back_first_step(optimizer, parameters, before)
+        ranks.swarm.members.append(self)
+
+    def _make_state_averager(self, **options: Any) -> Weights:
+        weights = Weights(
+            dht=self.dht, prefix=f"{self.run_id}_state_averager", min_matchmaking_time=self.matchmaking_time,
+            allreduce_timeout=self.allreduce_timeout, shutdown_timeout=self.shutdown_timeout,
+            offload_optimizer=self.offload_optimizer, custom_gradients=self.offload_optimizer,
+            status_loglevel=self.status_loglevel, next_chunk_timeout=self.next_chunk_timeout,
+            client_mode=self.client_mode, auxiliary=self.auxiliary, start=True, **options,
+        )  # fmt: skip
+        weights.phase = self.phase
+        return weights
+
+    def contribute(self, samples: int) -> bool:
+        """Add the gradients of so many samples to this round; whether it is over, and the weights are stepped."""
+        epoch, self.rounds.current.samples = self.local_epoch, self.rounds.current.samples + samples
+        if self.exact or not self.rounds.over:
+            self._check_and_accumulate_gradients(samples, None)
+            self._wait_for_peers()
+            self._maybe_schedule_gradient_averaging()
+            if self.tracker.global_progress.samples_accumulated >= self.target_batch_size or self._behind():
+                self._update_global_epoch(None)
+        else:
+            self.step(batch_size=samples)
+        if self.local_epoch == epoch:
+            return False
+        self.rounds.end()
+        return True
+
+    def checked_weights(self, model: torch.nn.Module, ranks: PeerRanks) -> dict[str, Any]:
+        """This peer's weights. Raises RuntimeError where another's are not the same within its type's rounding."""
+        state = model.state_dict()
+        mine = torch.cat([p.detach().reshape(-1).cpu() for p in model.parameters()])
+        first = torch.frombuffer(bytearray(ranks.swarm.board.bytes_of_first(mine.numpy().tobytes())), dtype=mine.dtype)
+        apart = float((mine - first).abs().max() / first.abs().max())
+        if (most := ranks.total([apart])[0]) > APART[self.wire_type or mine.dtype]:
+            raise RuntimeError(f"peers hold other weights: off by {most:.1e} of the largest")
+        return state
+
+    def _behind(self) -> bool:
+        return bool(self.tracker.global_epoch > self.local_epoch)
+
+    def _wait_for_peers(self) -> None:
+        """Until every peer is seen; a parity gate's also until each has given its batch."""
+        wanted, deadline = self.target_batch_size if self.exact else 1, time.monotonic() + MEETING_SECONDS
+        while True:
+            progress = self.tracker.global_progress
+            there = progress.num_peers >= self.rounds.peers and progress.samples_accumulated >= wanted
+            if there or self._behind():
+                return
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"after {MEETING_SECONDS:.0f} s this peer sees {progress.num_peers} of {self.rounds.peers} peers, "
+                    f"with {progress.samples_accumulated} of {self.target_batch_size} samples"
+                )
+            time.sleep(LOOK_SECONDS)
+
+    def _average_gradients_and_load_into_optimizer(self, maybe_step_control: StepControl | None) -> None:
+        """As Hivemind's, whose log alone would say that a peer goes on by gradients of its own."""
+        current, watch = self.rounds.current, self.grad_averager.watch
+        if maybe_step_control is None or watch is None:
+            current.failure = "there were no other peers"
+        else:
+            until = time.perf_counter() + self.averaging_timeout
+            start = time.perf_counter()
+            with self.phase("matchmaking"):
+                watch.wait((AveragingStage.IDLE, MATCHMAKING), until)
+            found = time.perf_counter()
+            with self.phase("averaging"):
+                watch.wait(tuple(AveragingStage), until)
+            end = time.perf_counter()
+            current.matchmaking_blocked_seconds, current.averaging_blocked_seconds = found - start, end - found
+            try:
+                current.peers = watch.peers()
+                if LOST.value > self.lost:
+                    current.failure = "a part of what was averaged came without some peer's"
+            except BaseException as error:  # as Hivemind does, which then steps by this peer's own gradients
+                current.failure = f"{type(error).__name__}: {error}".rstrip(": ")
+            current.matchmaking_seconds = watch.seconds[MATCHMAKING]
+            current.averaging_seconds = watch.seconds[AVERAGING]
+            self.gradients_sent([self._as_sent(gradient) for gradient in self.grad_averager._averaged_tensors])
+        self.lost = LOST.value
+        super()._average_gradients_and_load_into_optimizer(maybe_step_control)
+
+    def _as_sent(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of no memory, of as many bytes as this one has on the wire."""
+        return torch.empty(tensor.shape, dtype=self.wire_type or tensor.dtype, device="meta")
+
+    def gradients_sent(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Called with what an averaging of gradients exchanges, to be counted (wire.watch)."""
+
+
+@contextlib.contextmanager
+def default_type(dtype: torch.dtype) -> Iterator[None]:
+    """New tensors have this type, in processes forked meanwhile for good: Hivemind sums gradients in the default."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@torch.no_grad()
+def take_back_first_step(
+    optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], before: Sequence[torch.Tensor]
+) -> None:
+    """Hivemind makes the optimiser's state by a step with gradients of zero, which decays weights and counts as one."""
+    for parameter, value in zip(parameters, before, strict=True):
+        parameter.copy_(value)
+    for state in optimizer.state.values():
+        if "step" in state:
+            state["step"] *= 0
+
+
+def one_round_a_step(workload: Workload, trial: Trial, ranks: PeerRanks) -> Workload:
+    """The workload, whose step is a round: so many samples of this peer, if all give equally many."""
+    batches = trial.global_batch / (trial.batch_per_worker * ranks.world_size)
+    workload.samples_per_step = trial.global_batch // ranks.world_size
+    workload.steps_per_epoch = max(1, round(workload.steps_per_epoch / batches))
+    return workload

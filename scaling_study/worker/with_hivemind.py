@@ -1,0 +1,198 @@
+"""How a script joins Hivemind's peers, and leaves them. Imported only by scripts that need Hivemind.      [torch]
+
+torchrun, srun or a person start the processes      each is a peer, with three children and a daemon of its own
+a store at MASTER_ADDR:MASTER_PORT                  has the first peer's addresses, and what the clock agrees on
+Hivemind's DHT                                      has all else: who takes part in a round, how far each one is
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from scaling_study.ranks import Ranks, claim_cores, claim_device, local_rank, told_to_meet
+from scaling_study.trial import Trial
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", FutureWarning)  # it scripts a function with torch.jit as it is imported
+    import hivemind
+    from hivemind.p2p import P2P
+
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+LONGEST_WAIT = timedelta(hours=1)  # for another rank; launchers end us where one has died
+P2P._UNIX_SOCKET_PREFIX = f"/unix{tempfile.gettempdir()}/hivemind-"  # else /tmp, where nobody removes them
+NO_INTERNET = {"use_ipfs": False, "use_relay": False, "use_auto_relay": False}
+
+
+@dataclass
+class Swarm:
+    """This process among its peers."""
+
+    board: Board
+    dht: Any = None
+    members: list[Any] = field(default_factory=list)  # what was built to average with the others
+
+    def name(self) -> str:
+        """A new name, the same on every rank."""
+        return str(self.board.of_first(lambda: uuid.uuid4().hex))
+
+    def leave(self) -> None:
+        """End all that this process started, once every rank is here: one that leaves early stalls the others.
+
+        The process ends here too: the interpreter's own end would wait for threads of Hivemind's that never do.
+        """
+        self.board.total([0.0])
+        for member in self.members:
+            member.shutdown()
+        self.board.total([0.0])  # the first rank may hold the store
+        _exit(0)  # which ends the DHT's process and its daemon too
+
+
+@dataclass(frozen=True)
+class PeerRanks(Ranks):
+    """One process's place, with its peers."""
+
+    swarm: Swarm = field(kw_only=True)
+
+
+class Board:
+    """What ranks tell each other beside Hivemind, the clock's numbers first of all, at the launcher's store."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int) -> None:
+        self.store, self.rank, self.size, self.count = store, rank, size, 0
+        store.set_timeout(LONGEST_WAIT)
+
+    def of_first(self, make: Callable[[], Any]) -> Any:
+        """What rank 0 makes, on every rank; anything that JSON holds."""
+        self.count += 1
+        key = f"first/{self.count}"
+        if self.rank == 0:
+            self.store.set(key, json.dumps(make()))
+        return json.loads(self.store.get(key))
+
+    def bytes_of_first(self, data: bytes) -> bytes:
+        """Rank 0's, on every rank."""
+        self.count += 1
+        key = f"bytes/{self.count}"
+        if self.rank == 0:
+            self.store.set(key, data)  # type: ignore[arg-type]  # it takes bytes too
+        return bytes(self.store.get(key))
+
+    def agree(self, value: float) -> float:
+        """Rank 0's number, on every rank."""
+        return float(self.of_first(lambda: value))
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """Every rank's numbers, added up place by place."""
+        self.count += 1
+        self.store.set(f"of {self.rank}/{self.count}", json.dumps(list(values)))
+        rows = [json.loads(self.store.get(f"of {rank}/{self.count}")) for rank in range(self.size)]
+        return [sum(column) for column in zip(*rows, strict=True)]
+
+
+def join_hivemind(trial: Trial) -> Ranks:
+    """Meet at the store, then start this peer's node of the DHT.
+
+    Raises SystemExit where there is one process: it would have nobody to average with.
+    """
+    size = int(os.environ["WORLD_SIZE"]) if told_to_meet("Hivemind") else 1
+    if size < 2:
+        raise SystemExit("one worker has no peers, and Hivemind needs two: torchrun --nproc-per-node 2 starts them")
+    cores, device = claim_cores(trial), claim_device(trial)
+    store, rank, size = next(iter(dist.rendezvous("env://")))
+    swarm = Swarm(Board(store, rank, size))
+    try:
+        swarm.dht = start_node(swarm.board)
+    except BaseException:
+        abandon()
+    return PeerRanks(
+        rank, size, local_rank(), device, cores, swarm.board.agree,
+        {"version": hivemind.__version__, "transport": "libp2p"}, swarm.leave, swarm.board.total,
+        abandon=abandon, swarm=swarm,
+    )  # fmt: skip
+
+
+def start_node(board: Board) -> Any:
+    """This peer's node of the DHT; rank 0's first, and the others by its addresses."""
+
+    def start(known: list[str] | None) -> Any:
+        with ending_with_this_process():
+            address = f"/ip4/{own_address()}/tcp/0"
+            return hivemind.DHT(initial_peers=known, host_maddrs=[address], start=True, **NO_INTERNET)
+
+    if board.rank == 0:
+        node = start(None)
+        board.of_first(lambda: [str(address) for address in node.get_visible_maddrs()])
+        return node
+    return start(board.of_first(list))
+
+
+def own_address() -> str:
+    """The address of this host from which the store's is reached. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((socket.gethostbyname(os.environ["MASTER_ADDR"]), 9))
+        return str(probe.getsockname()[0])
+
+
+@contextlib.contextmanager
+def ending_with_this_process() -> Iterator[None]:
+    """What is started meanwhile dies with this process, however that ends (Linux: PR_SET_PDEATHSIG).
+
+    Hivemind forks a process for its DHT and for each averager, and the first of them starts its daemon. All of them
+    outlive a killed parent by themselves. It also makes this process deaf to Ctrl-C, which is taken back.
+    """
+    interrupt, start = signal.getsignal(signal.SIGINT), asyncio.subprocess.create_subprocess_exec
+    _forking.append(True)
+
+    async def started(*words: Any, **options: Any) -> Any:
+        return await start(*words, preexec_fn=die_with_parent, **options)
+
+    asyncio.subprocess.create_subprocess_exec = started
+    try:
+        yield
+    finally:
+        _forking.pop()
+        asyncio.subprocess.create_subprocess_exec = start
+        signal.signal(signal.SIGINT, interrupt)
+
+
+def die_with_parent() -> None:
+    """Be killed once the parent is dead."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+_forking: list[bool] = []  # not empty while what this process forks is to end with it; its children keep it so
+os.register_at_fork(after_in_child=lambda: die_with_parent() if _forking else None)
+
+
+def abandon() -> None:
+    """Say what went wrong and end this process at once: Hivemind's own threads would keep a failed one."""
+    error = sys.exc_info()[1]
+    if isinstance(error, SystemExit):
+        print(error, file=sys.stderr)
+    else:
+        traceback.print_exc()
+    _exit(1)
+
+
+def _exit(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
