@@ -50,7 +50,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     weights = None
     if trial.find == "parity":
         weights = lambda: peer.checked_weights(model, ranks)  # noqa: E731
-    return Training(step, workload, optimizer, phase, wire, weights=weights, rounds=peer.rounds)
+    return Training(step, workload, peer.opt, phase, wire, weights=weights, rounds=peer.rounds, paused=peer.paused)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ class Round:
     """One round of a peer, from the update before it to its own. Seconds are this peer's."""
 
     samples: int = 0  # that this peer gave
-    peers: int = 1  # whose gradients (updates=local: weights) were averaged; 1: it went on by its own
+    peers: int = 0  # whose gradients (updates=local: weights) were averaged; 1: it went on by its own; 0: under way
     matchmaking_seconds: float = 0.0  # in which peers looked for each other, computing or not
     averaging_seconds: float = 0.0  # in which they exchanged tensors, likewise
     matchmaking_blocked_seconds: float = 0.0  # of these, in which the step did nothing else
@@ -35,11 +35,12 @@ class Rounds:
 
     def end(self) -> None:
         """The current round is over, and another begins."""
-        if self.current.peers < self.peers and not self.current.failure:
-            self.current.failure = f"{self.current.peers} of {self.peers} peers took part"
         self.over.append(self.current)
         self.current = Round()
 
     def since(self, count: int) -> list[dict[str, Any]]:
         """The rounds after the first `count` (below zero: the last so many), as a report has them."""
+        for each in self.over[count:]:
+            if 0 < each.peers < self.peers and not each.failure:
+                each.failure = f"{each.peers} of {self.peers} peers took part"
         return [asdict(each) for each in self.over[count:]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +43,7 @@ class Training:
     state: Any = None  # of a training to a result: how it is saved and loaded (train/states.py); None: by rank 0
     scaler: Any = None  # of fp16 losses
     rounds: Rounds | None = None  # where a step is a round, of no fixed number of samples
+    paused: Callable[[], AbstractContextManager[None]] = nullcontext  # entered by all ranks while nothing is trained
     native: Callable[[Any], int] | None = None  # the library's own loop, where train/loop.py hands over to it
     best: Callable[[], int] | None = None  # of such a loop: put back the best model that it kept; of which step it is
     layout: str = ""  # digest of the model before it was wrapped (train/checkpoints.py); empty: it tells afterwards too

@@ -32,7 +32,7 @@ from scaling_study.train.moved import Moved
 from scaling_study.train.noise import Noise
 from scaling_study.train.progress import Progress, finite
 from scaling_study.train.recipe import Recipe
-from scaling_study.train.report import count_rounds, rank_report
+from scaling_study.train.report import rank_report, samples_so_far
 from scaling_study.train.resources import Resources
 from scaling_study.train.states import Replicated
 from scaling_study.trial import Trial
@@ -120,9 +120,10 @@ class Loop:
             while self.progress.steps < stop and ended == ON:
                 self.block(stop)
                 ended = self.out_of_time()
-            self.evaluate()
-            ended = int(self.ranks.agree(ended or self.verdict()))
-            self.save(ended)
+            with self.training.paused():
+                self.evaluate()
+                ended = int(self.ranks.agree(ended or self.verdict()))
+                self.save(ended)
         return ended
 
     def count(self, stop: int) -> int:
@@ -187,13 +188,12 @@ class Loop:
 
     def row(self, scores: dict[str, float]) -> None:
         """Log an evaluation with these figures of the validation split; called by all ranks."""
-        count_rounds(self.progress, self.training.rounds, self.ranks)
+        samples = samples_so_far(self.progress, self.training.rounds, self.trial, self.ranks)
         (train_loss, loss_steps), parts = mean_loss(self.losses, self.ranks), self.workload.loss_parts
         self.losses.clear()
         self.validated, self.progress.noise = scores, self.noise.record()
         row = {
-            "steps": self.progress.steps,
-            "samples": self.progress.samples or self.progress.steps * self.trial.global_batch,
+            "steps": self.progress.steps, "samples": samples,
             "epoch": self.progress.steps / self.recipe.steps_per_epoch,
             "seconds": self.progress.seconds["train"], "all_seconds": sum(self.progress.seconds.values()),
             "learning_rate": self.rates[0] * self.recipe.rate(self.progress.steps - 1),  # of the last step

@@ -41,10 +41,12 @@ class Trained(Protocol):
     orders: list[str]
 
 
-def count_rounds(progress: Progress, rounds: Rounds | None, ranks: Ranks) -> None:
-    """Add the samples of all ranks since the last time, where steps are rounds; called by all."""
-    if rounds:
-        progress.samples += int(ranks.total([rounds.uncounted()])[0])
+def samples_so_far(progress: Progress, rounds: Rounds | None, trial: Trial, ranks: Ranks) -> int:
+    """Of all ranks, called by all: steps x global batch, or what they really gave to rounds."""
+    if not rounds:
+        return progress.steps * trial.global_batch
+    progress.samples += int(ranks.total([rounds.uncounted()])[0])
+    return progress.samples
 
 
 def rank_report(loop: Trained, began: float, ended: str, test: dict[str, float]) -> RankReport:

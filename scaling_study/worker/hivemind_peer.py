@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from scaling_study.measure.phases import Phase
-from scaling_study.measure.rounds import Rounds
+from scaling_study.measure.rounds import Round, Rounds
 from scaling_study.study.peers import AVERAGING_TIMEOUT_SECONDS, MATCHMAKING_SECONDS
 from scaling_study.trial import Trial
 from scaling_study.worker.hivemind_compression import COMPRESSION, ON_THE_WIRE
@@ -38,6 +38,7 @@ LOOK_SECONDS = 0.002  # between two looks at a round's stage
 # own gradients their rounded difference from the mean. Seen: 2e-15, 3e-8, 1e-6 in fp16, 2e-3 in 8 bits.
 APART = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-4, torch.uint8: 1e-2}
 MEETING_SECONDS = 120.0  # that the first round waits for the other peers
+SETTLING_SECONDS = 0.1  # in which what was told to the DHT has reached it, on one network
 MATCHMAKING, AVERAGING = AveragingStage.LOOKING_FOR_GROUP, AveragingStage.RUNNING_ALLREDUCE
 LOST = multiprocessing.Value("q")  # times that this peer's processes averaged a part of a tensor without some peer
 
@@ -59,39 +60,45 @@ TensorPartReducer.on_sender_failed = counting_losses(TensorPartReducer.on_sender
 
 
 class Watch(threading.Thread):
-    """Looks at an averaging until it is over: `seconds` that it was in each stage."""
+    """Looks at an averaging until it is over, and then writes into its round what came of it."""
 
-    def __init__(self, control: StepControl) -> None:
+    def __init__(self, control: StepControl, round: Round | None) -> None:
         super().__init__(daemon=True, name="watch of an averaging")
-        self.control, self.seconds = control, dict.fromkeys(AveragingStage, 0.0)
+        self.control, self.round, self.lost = control, round, LOST.value
         self.start()
 
     def run(self) -> None:
+        seconds = dict.fromkeys(AveragingStage, 0.0)
         stage, at = self.control.stage, time.perf_counter()
         while not self.control.done():
             time.sleep(LOOK_SECONDS)
             now = time.perf_counter()
-            self.seconds[stage] += now - at
+            seconds[stage] += now - at
             stage, at = self.control.stage, now
+        if self.round and not self.control.cancelled():  # one that was cancelled had another in its place
+            self.round.matchmaking_seconds, self.round.averaging_seconds = seconds[MATCHMAKING], seconds[AVERAGING]
+            try:
+                self.round.peers = len(self.control.result(0))
+            except Exception as error:
+                self.round.peers, self.round.failure = 1, f"{type(error).__name__}: {error}".rstrip(": ")
+            if LOST.value > self.lost:
+                self.round.failure = "a part of what was averaged came without some peer's"
 
     def wait(self, stages: Sequence[AveragingStage], until: float) -> None:
         """Return once it is in none of these stages, or at that time of time.perf_counter."""
         while not self.control.done() and self.control.stage in stages and time.perf_counter() < until:
             time.sleep(LOOK_SECONDS)
 
-    def peers(self) -> int:
-        """How many took part; 1 where it failed. Raises what it failed with, if it did."""
-        return len(self.control.result(0))
-
 
 class Watching(DecentralizedAverager):
-    """Keeps a watch of the averaging that was asked for last."""
+    """Keeps a watch of the averaging that was asked for last. `rounds`: whose current round that belongs to, if any."""
 
     watch: Watch | None = None
+    rounds: Rounds | None = None
 
     def step(self, *args: Any, **options: Any) -> Any:
         control = super().step(*args, **options)
-        self.watch = Watch(control)
+        self.watch = Watch(control, self.rounds.current if self.rounds else None)
         return control
 
 
@@ -105,6 +112,9 @@ class Weights(TrainingStateAverager, Watching):
     phase: Phase
 
     def _make_host_tensor(self, source_tensor: torch.Tensor, force_copy: bool = False) -> torch.Tensor:
+        if self.reuse_tensors and not force_copy:
+            source_tensor.share_memory_()
+            return source_tensor
         copy: torch.Tensor = source_tensor.detach().to("cpu", copy=True).share_memory_()
         copy.requires_grad_(source_tensor.requires_grad)
         return copy
@@ -118,27 +128,39 @@ class Peer(hivemind.Optimizer):
     """Hivemind's optimiser of one peer. `contribute` is called after each backward; `rounds` says what came of it."""
 
     def __init__(self, trial: Trial, ranks: PeerRanks, optimizer: torch.optim.Optimizer, phase: Phase) -> None:
-        self.rounds, self.phase, self.exact = Rounds(ranks.world_size), phase, trial.find == "parity"
-        self.lost, self.wire_type = LOST.value, ON_THE_WIRE.get(trial.allreduce)
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        before = [parameter.detach().clone() for parameter in parameters]
+        """`optimizer` says which, and of what; the one that steps is `opt`."""
+        self.ranks, self.phase, self.rounds = ranks, phase, Rounds(ranks.world_size)
+        self.exact, self.local = trial.find == "parity", trial.updates == "local"
+        self.wire_type = ON_THE_WIRE.get(trial.allreduce)
+        groups = optimizer.param_groups
+        before = [parameter.detach().clone() for parameter in _parameters(optimizer)]
         matchmaking = trial.matchmaking_seconds or MATCHMAKING_SECONDS
         averager = {"request_timeout": min(3.0, matchmaking / 2)}  # no shorter than matchmaking, it may deadlock
-        with ending_with_this_process(), default_type(parameters[0].dtype):
+        how: dict[str, Any] = {"optimizer": optimizer}
+        if trial.updates == "delayed":
+            how = {
+                "optimizer": type(optimizer), "params": [dict(group) for group in groups],
+                "offload_optimizer": True, "delay_grad_averaging": True, "delay_optimizer_step": True,
+            }  # fmt: skip
+        if self.local:
+            how["use_local_updates"] = True
+        else:
+            how["grad_averager_factory"] = functools.partial(Gradients, **averager)
+            how["grad_compression"] = COMPRESSION[trial.allreduce]()
+        with ending_with_this_process(), default_type(before[0].dtype):
             super().__init__(
                 dht=ranks.swarm.dht,
                 run_id=ranks.swarm.name(),
                 target_batch_size=trial.global_batch,
                 batch_size_per_step=trial.batch_per_worker,
-                optimizer=optimizer,
                 matchmaking_time=matchmaking,
                 averaging_timeout=trial.averaging_timeout_seconds or AVERAGING_TIMEOUT_SECONDS,
                 average_state_every=trial.average_state_every or 1,
-                grad_compression=COMPRESSION[trial.allreduce](),
-                grad_averager_factory=functools.partial(Gradients, **averager),
                 averager_opts=averager,
+                **how,
             )
-        take_back_first_step(optimizer, parameters, before)
+        (self.state_averager if self.local else self.grad_averager).rounds = self.rounds
+        take_back_first_step(self.opt, before)
         ranks.swarm.members.append(self)
 
     def _make_state_averager(self, **options: Any) -> Weights:
@@ -153,20 +175,33 @@ class Peer(hivemind.Optimizer):
         return weights
 
     def contribute(self, samples: int) -> bool:
-        """Add the gradients of so many samples to this round; whether it is over, and the weights are stepped."""
+        """Add the gradients of so many samples to this round; whether it is over."""
         epoch, self.rounds.current.samples = self.local_epoch, self.rounds.current.samples + samples
-        if self.exact or not self.rounds.over:
+        if not self.local and (self.exact or not self.rounds.over):
             self._check_and_accumulate_gradients(samples, None)
             self._wait_for_peers()
             self._maybe_schedule_gradient_averaging()
             if self.tracker.global_progress.samples_accumulated >= self.target_batch_size or self._behind():
                 self._update_global_epoch(None)
         else:
+            if not self.rounds.over:
+                self.tracker.report_local_progress(self.local_epoch, samples)
+                self._wait_for_peers()
+                self.tracker.report_local_progress(self.local_epoch, 0)
             self.step(batch_size=samples)
         if self.local_epoch == epoch:
             return False
         self.rounds.end()
         return True
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Meanwhile nothing is trained, by any peer: else Hivemind takes it that samples come in all the time."""
+        with self.tracker.pause_updates():
+            yield
+            self.tracker.report_local_progress(self.local_epoch, self.tracker.local_progress.samples_accumulated)
+            self.ranks.total([0.0])
+            time.sleep(SETTLING_SECONDS)
 
     def checked_weights(self, model: torch.nn.Module, ranks: PeerRanks) -> dict[str, Any]:
         """This peer's weights. Raises RuntimeError where another's are not the same within its type's rounding."""
@@ -198,29 +233,21 @@ class Peer(hivemind.Optimizer):
 
     def _average_gradients_and_load_into_optimizer(self, maybe_step_control: StepControl | None) -> None:
         """As Hivemind's, whose log alone would say that a peer goes on by gradients of its own."""
-        current, watch = self.rounds.current, self.grad_averager.watch
-        if maybe_step_control is None or watch is None:
-            current.failure = "there were no other peers"
-        else:
-            until = time.perf_counter() + self.averaging_timeout
+        watch = self.grad_averager.watch
+        if maybe_step_control is None or watch is None or watch.round is None:
+            self.rounds.current.failure = "there were no other peers"
+        elif threading.current_thread() is threading.main_thread():  # else nothing waits for it
             start = time.perf_counter()
+            until = start + self.averaging_timeout
             with self.phase("matchmaking"):
                 watch.wait((AveragingStage.IDLE, MATCHMAKING), until)
             found = time.perf_counter()
             with self.phase("averaging"):
                 watch.wait(tuple(AveragingStage), until)
-            end = time.perf_counter()
-            current.matchmaking_blocked_seconds, current.averaging_blocked_seconds = found - start, end - found
-            try:
-                current.peers = watch.peers()
-                if LOST.value > self.lost:
-                    current.failure = "a part of what was averaged came without some peer's"
-            except BaseException as error:  # as Hivemind does, which then steps by this peer's own gradients
-                current.failure = f"{type(error).__name__}: {error}".rstrip(": ")
-            current.matchmaking_seconds = watch.seconds[MATCHMAKING]
-            current.averaging_seconds = watch.seconds[AVERAGING]
+            watch.round.matchmaking_blocked_seconds = found - start
+            watch.round.averaging_blocked_seconds = time.perf_counter() - found
+            watch.join(SETTLING_SECONDS)
             self.gradients_sent([self._as_sent(gradient) for gradient in self.grad_averager._averaged_tensors])
-        self.lost = LOST.value
         super()._average_gradients_and_load_into_optimizer(maybe_step_control)
 
     def _as_sent(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -242,12 +269,14 @@ def default_type(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 @torch.no_grad()
-def take_back_first_step(
-    optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], before: Sequence[torch.Tensor]
-) -> None:
+def take_back_first_step(optimizer: torch.optim.Optimizer, before: Sequence[torch.Tensor]) -> None:
     """Hivemind makes the optimiser's state by a step with gradients of zero, which decays weights and counts as one."""
-    for parameter, value in zip(parameters, before, strict=True):
+    for parameter, value in zip(_parameters(optimizer), before, strict=True):
         parameter.copy_(value)
     for state in optimizer.state.values():
         if "step" in state:

@@ -62,7 +62,8 @@ class Swarm:
         for member in self.members:
             member.shutdown()
         self.board.total([0.0])  # the first rank may hold the store
-        _exit(0)  # which ends the DHT's process and its daemon too
+        self.dht.kill()  # its daemon goes with it; asked to end, it complains of whom it can no longer answer
+        _exit(0)
 
 
 @dataclass(frozen=True)
