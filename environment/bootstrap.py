@@ -21,7 +21,7 @@ from environment.progress import SetupFailed, run, step
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache"
-EXTRAS = "training,albert,deepspeed,fairscale,lightning,timm,dev"
+EXTRAS = "training,albert,deepspeed,fairscale,hivemind,lightning,timm,dev"
 INPUTS = [
     "setup.cfg",
     "pyproject.toml",

@@ -45,10 +45,10 @@ class Phases:
     forward_seconds: float | None = None
     backward_seconds: float | None = None
     communication_seconds: float | None = None  # exposed: what the step waited for
+    optimizer_seconds: float | None = None
+    unattributed_seconds: float | None = None  # step_seconds less all of the others
     matchmaking_seconds: float | None = None  # of decentralised training: what the step waited for peers
     averaging_seconds: float | None = None  # and for their gradients
-    optimizer_seconds: float | None = None
-    unattributed_seconds: float | None = None  # step_seconds less all of the above
 
 
 @dataclass(frozen=True)

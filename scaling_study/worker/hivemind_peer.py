@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import multiprocessing
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -40,7 +39,7 @@ APART = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-4, torch.ui
 MEETING_SECONDS = 120.0  # that the first round waits for the other peers
 SETTLING_SECONDS = 0.1  # in which what was told to the DHT has reached it, on one network
 MATCHMAKING, AVERAGING = AveragingStage.LOOKING_FOR_GROUP, AveragingStage.RUNNING_ALLREDUCE
-LOST = multiprocessing.Value("q")  # times that this peer's processes averaged a part of a tensor without some peer
+LOST = torch.zeros(1).share_memory_()  # times that this peer's processes averaged a part of a tensor without some peer
 
 
 def counting_losses(method: Any) -> Any:
@@ -48,8 +47,7 @@ def counting_losses(method: Any) -> Any:
 
     @functools.wraps(method)
     def counted(*args: Any, **options: Any) -> Any:
-        with LOST.get_lock():
-            LOST.value += 1
+        LOST.add_(1)
         return method(*args, **options)
 
     return counted
@@ -64,7 +62,7 @@ class Watch(threading.Thread):
 
     def __init__(self, control: StepControl, round: Round | None) -> None:
         super().__init__(daemon=True, name="watch of an averaging")
-        self.control, self.round, self.lost = control, round, LOST.value
+        self.control, self.round, self.lost = control, round, float(LOST)
         self.start()
 
     def run(self) -> None:
@@ -81,7 +79,7 @@ class Watch(threading.Thread):
                 self.round.peers = len(self.control.result(0))
             except Exception as error:
                 self.round.peers, self.round.failure = 1, f"{type(error).__name__}: {error}".rstrip(": ")
-            if LOST.value > self.lost:
+            if float(LOST) > self.lost:
                 self.round.failure = "a part of what was averaged came without some peer's"
 
     def wait(self, stages: Sequence[AveragingStage], until: float) -> None:
@@ -279,8 +277,9 @@ def take_back_first_step(optimizer: torch.optim.Optimizer, before: Sequence[torc
     for parameter, value in zip(_parameters(optimizer), before, strict=True):
         parameter.copy_(value)
     for state in optimizer.state.values():
-        if "step" in state:
-            state["step"] *= 0
+        for value in state.values():
+            if isinstance(value, torch.Tensor):
+                value.zero_()
 
 
 def one_round_a_step(workload: Workload, trial: Trial, ranks: PeerRanks) -> Workload:
