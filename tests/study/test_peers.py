@@ -1,0 +1,93 @@
+"""Peers that average once they together have a target batch: what is wrong on every machine is said with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from scaling_study.estimate import round_seconds
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.study import gates, peers
+from scaling_study.study.plan import Plan
+from scaling_study.trial import Trial
+
+STUDY = "study: a\nsweeps:\n  - framework: hivemind\n    model: resnet8\n"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("workers: 1", "workers=1: one peer has nobody to average with; hivemind needs two or more"),
+        ("model: resnet8", "workers=1: one peer has nobody"),  # the default
+        (
+            "workers: 2\n    batch_per_worker: 64\n    target_batch_size: 96",
+            "target_batch_size=96 is less than the 128 samples of workers=2 with batch_per_worker=64",
+        ),
+        ("workers: 2\n    target_batch_size: 129", "workers=2 does not divide target_batch_size=129"),
+        (
+            "workers: 2\n    matchmaking_seconds: 60",
+            "matchmaking_seconds=60 leaves no time to average: averaging_timeout_seconds=60",
+        ),
+        (
+            "workers: 2\n    averaging_timeout_seconds: 2",
+            "matchmaking_seconds=3 leaves no time to average: averaging_timeout_seconds=2",
+        ),
+        ("workers: 2\n    allreduce: int4", "allreduce"),
+        ("workers: 2\n    updates: never", "updates"),
+        ("workers: 2\n    accumulation: 2", "framework hivemind has no 'accumulation'"),
+        (
+            "workers: 2\n    global_batch: 256\n    target_batch_size: 256",
+            "give global_batch or target_batch_size, not both",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_error_with_its_line(
+    problems_of: Callable[..., list[str]], keys: str, message: str
+) -> None:
+    text = STUDY.replace("    model: resnet8\n", "") if keys.startswith("model") else STUDY
+    (problem,) = problems_of(f"{text}    {keys}\n")
+    assert message in problem
+    assert problem.split(":")[1].isdigit()
+
+
+def test_no_other_framework_has_the_keys(problems_of: Callable[..., list[str]]) -> None:
+    problems = problems_of(f"{STUDY.replace('hivemind', 'torch_ddp')}    workers: 2\n    target_batch_size: 256\n")
+    assert len(problems) == 1 and "framework torch_ddp has no 'target_batch_size'" in problems[0]
+    assert list(peers.problems("torch_ddp", 1, 32, {"target_batch_size": 1})) == []
+
+
+def test_the_target_is_the_global_batch(plan_of: Callable[..., Plan]) -> None:
+    text = f"{STUDY}    workers: 2\n    batch_per_worker: 64\n    matrix: {{target_batch_size: [128, 512]}}\n"
+    trials = [planned.trial for planned in plan_of(text).configurations]
+    assert [(trial.global_batch, trial.batch_per_worker) for trial in trials] == [(128, 64), (512, 64)]
+    assert Trial(framework="hivemind", workers=2, batch_per_worker=64).global_batch == 128
+
+
+def test_one_gate_for_all_targets_and_ways_to_update() -> None:
+    base = Trial(framework="hivemind", model="resnet8", workers=2, launcher="torchrun", device="cpu")
+    others = [
+        Trial(
+            framework="hivemind", model="resnet8", workers=2, launcher="torchrun", device="cpu",
+            target_batch_size=4096, matchmaking_seconds=9.0, updates=updates, average_state_every=3,
+        )
+        for updates in peers_updates()
+    ]  # fmt: skip
+    (gate,) = gates.needed([base, *others])
+    assert (gate.precision, gate.target_batch_size, gate.updates) == ("fp64", None, None)
+
+
+def test_eight_bits_have_a_gate_of_their_own() -> None:
+    trial = Trial(framework="hivemind", model="resnet8", workers=2, launcher="torchrun", device="cpu", allreduce="int8")
+    assert [(gate.precision, gate.allreduce) for gate in gates.gates_of(trial)] == [("fp64", "fp32"), ("fp32", "int8")]
+
+
+def test_a_round_takes_as_long_as_peers_look_for_each_other() -> None:
+    trial = Trial(framework="hivemind", workers=2, batch_per_worker=64, target_batch_size=1280)
+    assert round_seconds(trial, 0.1) == peers.MATCHMAKING_SECONDS
+    assert round_seconds(trial, 1.0) == pytest.approx(10.0)
+    assert round_seconds(Trial(framework="single"), 0.1) == 0.1
+
+
+def peers_updates() -> tuple[object, ...]:
+    return FRAMEWORKS["hivemind"].axes["updates"]
