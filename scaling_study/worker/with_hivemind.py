@@ -37,7 +37,9 @@ with warnings.catch_warnings():
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
 LONGEST_WAIT = timedelta(hours=1)  # for another rank; launchers end us where one has died
-P2P._UNIX_SOCKET_PREFIX = f"/unix{tempfile.gettempdir()}/hivemind-"  # else /tmp, where nobody removes them
+LONGEST_FOLDER = 60  # characters before the name of a socket, which may have some hundred in all
+if len(folder := tempfile.gettempdir()) <= LONGEST_FOLDER:
+    P2P._UNIX_SOCKET_PREFIX = f"/unix{folder}/hivemind-"  # else in /tmp, where nobody removes them
 NO_INTERNET = {"use_ipfs": False, "use_relay": False, "use_auto_relay": False}
 
 
@@ -61,7 +63,7 @@ class Swarm:
         self.board.total([0.0])
         for member in self.members:
             member.shutdown()
-        self.board.total([0.0])  # the first rank may hold the store
+        self.board.close()
         self.dht.kill()  # its daemon goes with it; asked to end, it complains of whom it can no longer answer
         _exit(0)
 
@@ -95,6 +97,13 @@ class Board:
         if self.rank == 0:
             self.store.set(key, data)  # type: ignore[arg-type]  # it takes bytes too
         return bytes(self.store.get(key))
+
+    def close(self) -> None:
+        """The last call of every rank: the first, which may hold the store, stays until the others need it no more."""
+        if self.rank:
+            self.store.set(f"closed by {self.rank}", "")
+        else:
+            self.store.wait([f"closed by {rank}" for rank in range(1, self.size)])
 
     def agree(self, value: float) -> float:
         """Rank 0's number, on every rank."""
