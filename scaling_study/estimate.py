@@ -100,7 +100,7 @@ def seconds_per_sample(trial: Trial) -> float:
 
 def round_seconds(trial: Trial, batch: float) -> float:
     """Of a step, from the seconds of a batch: peers look for each other so long, and take batches until the target."""
-    if "matchmaking_seconds" not in FRAMEWORKS[trial.framework].axes:
+    if not FRAMEWORKS[trial.framework].has_rounds:
         return batch
     batches = trial.global_batch / (trial.batch_per_worker * trial.workers)
     return max(batches * batch, trial.matchmaking_seconds or MATCHMAKING_SECONDS)

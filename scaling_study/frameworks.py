@@ -62,6 +62,11 @@ class Framework:
     def trains(self) -> bool:
         return "model" in self.axes
 
+    @property
+    def has_rounds(self) -> bool:
+        """Whether a step is a round of peers, of no fixed number of samples."""
+        return "target_batch_size" in self.axes
+
     def syncs(self, buffers: object) -> bool:
         """Whether forward broadcasts buffers, by the trial key; it is null in records of before it, which all did."""
         return "buffers" in self.axes and buffers != "local"

@@ -82,5 +82,5 @@ def watchable(trial: Trial) -> bool:
     Only throughput is predicted, so nothing is watched where something else is looked for.
     """
     table = FRAMEWORKS[trial.framework]
-    plain = table.trains and not (table.shards or table.cuts_model or table.one_process)
+    plain = table.trains and not (table.shards or table.cuts_model or table.one_process or table.has_rounds)
     return plain and trial.find is None

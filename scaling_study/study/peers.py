@@ -12,7 +12,7 @@ MATCHMAKING_SECONDS, AVERAGING_TIMEOUT_SECONDS = 3.0, 60.0  # where a trial name
 
 def problems(framework: str, workers: int, batch: int, keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(key, message) of everything that is wrong; nothing for a framework whose workers are no peers."""
-    if "target_batch_size" not in FRAMEWORKS[framework].axes:
+    if not FRAMEWORKS[framework].has_rounds:
         return
     if workers < 2:
         yield "workers", f"workers={workers}: one peer has nobody to average with; {framework} needs two or more"

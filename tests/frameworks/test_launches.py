@@ -37,6 +37,7 @@ from scaling_study.trial import Trial, Window
 ELSEWHERE = {  # started by tests of their own, or by none on a machine like this
     ("deepspeed_zero", "deepspeed"): "test_deepspeed_zero.py",
     ("torch_dp", "python"): "test_torch_ddp.py",  # needs two GPUs: a stand-in
+    ("hivemind", "torchrun"): "test_hivemind.py",  # its steps are rounds of no fixed number of samples
     ("lightning_fsdp", "torchrun"): "test_lightning.py",  # needs a GPU: its check for one stepped over
 }
 BY_SLURM = "srun"  # tests/cluster
@@ -67,7 +68,7 @@ if __name__ == "__main__":
     run("torch_ddp", join, build=None)
 """
 PARAMETERS, FIRST_LAYER = 78_042, 3 * 3 * 3 * 16  # of resnet8
-STEPS, CALLS = 8, 3  # of a trial that trains; of each row of a probe, of which there are 48
+STEPS, ROUNDS, CALLS = 8, 1, 3  # of a trial that trains; of each row of a probe, of which there are 48
 
 
 def carrier(trial: Trial) -> str:
@@ -111,7 +112,8 @@ def examined(tmp_path_factory: pytest.TempPathFactory) -> Examined:
 
     def shortly(machine: Machine) -> Iterator[Trial]:
         for trial in cases(machine):
-            steps = STEPS if FRAMEWORKS[trial.framework].trains else CALLS
+            table = FRAMEWORKS[trial.framework]
+            steps = (ROUNDS if table.has_rounds else STEPS) if table.trains else CALLS
             yield replace(trial, window=Window(1, steps, 0.0, None, steps))
 
     printed, shown = io.StringIO(), io.StringIO()
