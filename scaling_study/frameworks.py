@@ -63,8 +63,7 @@ class Framework:
         return "model" in self.axes
 
     @property
-    def has_rounds(self) -> bool:
-        """Whether a step is a round of peers, of no fixed number of samples."""
+    def has_rounds(self) -> bool:  # a step is one, of no fixed number of samples
         return "target_batch_size" in self.axes
 
     def syncs(self, buffers: object) -> bool:
