@@ -33,6 +33,7 @@ from analysis.tables import (
     memory,
     published_outcomes,
     recognition,
+    rounds,
     scaling,
     target,
     target_pairs,
@@ -51,7 +52,7 @@ OURS = re.compile(
     r"((throughput|speedup|memory|communication|frameworks|allreduce-gain|pipeline|epochs|network|drift|timelines?"
     r"|waterfall|steps|target|training|transfer|efficiency|distributions|scaling-law|published-outcomes|maps|pointing)(-.+)?"
     r"|attribution|bottleneck|remedies|utilisation|frontier|scaling-laws|extrapolation|returns|cost|next|roofline|pareto"
-    r"|recognition)"
+    r"|recognition|rounds)"
     r"\.(md|csv|png|svg)"
 )
 
@@ -123,7 +124,13 @@ def _kinds(read: Results) -> Iterator[tuple[str, Callable[[], Iterable[Made]]]]:
         yield f"speed of {model}", partial(_speeds, read, model)
         for kind, of_model in (("memory", memory), ("communication", communication)):
             yield f"{kind} of {model}", partial(_of_model, read, model, kind, of_model)
-    wholes = (("pipeline", pipelines), ("epochs", epochs), ("target", target), ("training", training))
+    wholes = (
+        ("pipeline", pipelines),
+        ("rounds", rounds),
+        ("epochs", epochs),
+        ("target", target),
+        ("training", training),
+    )
     pairs = (("target-pairs", target_pairs), ("transfer", transfer), ("efficiency", efficiency))
     surgery = (("recognition", recognition), ("maps", maps))
     for name, whole in (*wholes, *pairs, *surgery, ("network", networks), ("published-outcomes", published_outcomes)):

@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.frames.baseline import known
 from analysis.frames.configurations import KEYS, MAXIMA, MEANS
-from analysis.frames.over_ranks import PHASES
+from analysis.frames.over_ranks import PHASE_COLUMNS
 from analysis.frames.results import Results
 from analysis.frames.rows import as_rows
 
@@ -21,7 +21,7 @@ METRICS = (
 )
 OF_A_REPEAT = (
     *("samples_per_second", "interval_low", "interval_high", "tokens_per_second", "steps", "step_seconds_mean"),
-    *("step_seconds_median", *(f"{phase}_seconds" for phase in PHASES), "launch_seconds", "peak_memory_bytes"),
+    *("step_seconds_median", *PHASE_COLUMNS, "launch_seconds", "peak_memory_bytes"),
     *("gpu_utilization_percent", "energy_joules", "loss_first", "loss_last", "busy_elsewhere_cores"),
 )
 TAGS = (

@@ -32,7 +32,7 @@ def footnote(
     marked = comparability.sentences(rows)
     if marked and drawn:
         lines.append(drawn)
-    return [" ".join(line for line in lines if line), *marked, f"{notes.source(results)}."]
+    return [" ".join(line for line in lines if line), *marked, *notes.how_it_differs(rows), f"{notes.source(results)}."]
 
 
 def words(figure: Figure) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from analysis.frames.study import workers_text
 from scaling_study.frameworks import FRAMEWORKS
 
 MOST_COLOURS = 12  # series that each have a look of their own; beyond, frameworks have panels and share their looks
-DASHES = {"none": "-", "fp32": "-", "fp16": "--", "bf16": "-."}
+DASHES = {"none": "-", "fp32": "-", "fp16": "--", "bf16": "-.", "int8": ":"}
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,16 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from analysis.figures import marks, style
 from analysis.frames.results import Results
+from analysis.frames.rounds import samples_of_step
 from analysis.tables import notes
 from analysis.text.file_names import file_name
 from analysis.text.number_formats import three_digits
 from analysis.why.bottleneck import (
+    AVERAGE,
     BUBBLE,
     COMMUNICATE,
     COMPUTE,
+    FIND,
     INPUT,
     LAUNCH,
     MEMORY,
@@ -32,14 +35,15 @@ WIDTH = 3.6
 MOST_ROWS = 40
 NAMES = {
     COMPUTE: "computing", LAUNCH: "computing, fixed part", COMMUNICATE: "communication", INPUT: "waiting for batches",
+    FIND: "matchmaking of peers", AVERAGE: "averaging of peers",
     MEMORY: "updating weights", BUBBLE: "stages idle", MIXED: "computing or communication", OTHER: "not attributed",
 }  # fmt: skip
 _BLUE, _ORANGE, _GREEN, _PINK, _RED, _SKY, _BROWN = style.colours(7)
 COLOURS = {
     COMPUTE: _BLUE, LAUNCH: _SKY, COMMUNICATE: _ORANGE, INPUT: _RED, MEMORY: _GREEN, BUBBLE: _PINK, MIXED: _BROWN,
-    OTHER: "#bdbdbd",
+    OTHER: "#bdbdbd", FIND: "#fdd0a2", AVERAGE: "#a63603",  # communication's orange, pale and dark
 }  # fmt: skip
-PALE = (LAUNCH, OTHER)  # colours on which white cannot be read
+PALE = (LAUNCH, OTHER, FIND)  # colours on which white cannot be read
 LEAST_NUMBER = 0.065  # of a step: a part as wide as its own number
 
 
@@ -85,7 +89,7 @@ def _figure(model: str, every: Sequence[Bottleneck], results: Results) -> Figure
 
 def _seconds(bottleneck: Bottleneck) -> float:
     """Of a step."""
-    return float(bottleneck.row["global_batch"]) / float(bottleneck.row["samples_per_second"])
+    return samples_of_step(bottleneck.row) / float(bottleneck.row["samples_per_second"])
 
 
 def _panel(axis: Axes, shown: Sequence[Bottleneck], names: Sequence[str], texts: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from analysis.findings.evidence import Evidence, grouped, over, simultaneous
 from analysis.findings.finding import DOUBT, NOTE, Finding, Row
 from analysis.frames.baseline import values_of
 from analysis.frames.configurations import KEYS
+from analysis.frames.rounds import samples_of_step
 from analysis.frames.row_types import phase_seconds
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
@@ -24,6 +25,7 @@ WITHOUT_INTERVAL = 0.75  # likewise, where there are too few repeats for an inte
 CAUSES = {  # phases that are a cause by themselves, and what to do about it
     "data": "Its loader does not keep up: give it more, or quote smaller batches.",
     "communication": "Communication grew out of proportion: look at its sizes of buckets or fusion.",
+    "matchmaking": "Peers looked for each other longer than batches computed: give the round a larger target batch.",
 }
 UNKNOWN = "Look for its cause (--profile) before this row is quoted."
 MOST = 0.5  # of the added time: so much of it in one phase is a place to look
@@ -65,7 +67,7 @@ def _cause(small: Row, large: Row) -> tuple[str, str]:
     """(the phase that is a cause by itself, if one is; where the time went, in a clause)."""
 
     before, after = (
-        {phase: seconds / row["global_batch"] for phase, seconds in phase_seconds(row).items()}
+        {phase: seconds / samples_of_step(row) for phase, seconds in phase_seconds(row).items()}
         for row in (small, large)
     )
     added = {phase: after[phase] - before[phase] for phase in before if phase in after}

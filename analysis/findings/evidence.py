@@ -17,7 +17,7 @@ from scaling_study.stats.intervals import Interval, ratio
 
 RUN_COLUMNS = (
     *("trial", "configuration", "model", "find", "repeat", "status", "started_at", "samples_per_second"),
-    *("samples_seen", "steps", "step_trend", "global_batch", "busy_elsewhere_cores"),
+    *("samples_seen", "steps", "step_trend", "global_batch", "busy_elsewhere_cores", "achieved_over_target"),
 )
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)

@@ -27,6 +27,7 @@ SPREADING_KEYS = (
     *("framework", "launcher", "controller", "allreduce", "hosts", "schedule", "workers"),
     *(key for key in PIPELINE_KEYS if key != "schedule"),
     *("zero_stage", "bucket_bytes", "fusion_bytes", "cycle_seconds", "buffers", "tuned_for", "wrap"),
+    *("target_batch_size", "matchmaking_seconds", "averaging_timeout_seconds", "average_state_every", "updates"),
     "train_loop",
 )
 BATCH_KEYS = ("batch_per_worker", "global_batch")

@@ -2,11 +2,12 @@
 
 †  failed parity: it trains something else, so its speed answers another question
 ‡  runs here in a way that holds it back (frameworks.py: not_comparable_on_cpu): its parity and memory still count
+§  peers that step otherwise than DDP does (`updates`: delayed, local): another algorithm, whose speed is its own
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -16,8 +17,13 @@ from analysis.frames.row_types import Judged
 from analysis.frames.rows import as_rows
 from scaling_study.frameworks import FRAMEWORKS
 
-FAILED_SIGN, HERE_SIGN = "†", "‡"
+FAILED_SIGN, HERE_SIGN, UPDATES_SIGN = SIGNS = ("†", "‡", "§")
 FAULTY = "NOT COMPARABLE: parity failed"
+OTHERWISE = "not comparable with synchronous training"
+UPDATES = {  # of peers: what each does instead
+    "delayed": "a peer steps by the gradients of the round before, while it computes those of the next",
+    "local": "a peer steps by its own gradients after each batch, and weights are averaged in place of gradients",
+}
 MOST_NAMES = 4
 
 
@@ -25,9 +31,17 @@ def why_not(row: Mapping[Any, Any]) -> str:
     """Why the speed of a configuration is not to be compared; empty if it may be. `row` has its keys and `parity`."""
     if failed({"parity": row["parity"], "not_comparable": ""}):
         return f"{FAULTY}: {' '.join(str(row['parity']).split())}"
+    if own := own_algorithm(row):
+        return f"{OTHERWISE}: {UPDATES[own]} (updates={own}; its parity gate is one of synchronous rounds)"
     table = FRAMEWORKS.get(str(row["framework"]))
     here = table.not_comparable_on_cpu if table is not None and row["device"] == "cpu" else ""
     return f"speed not comparable: {here}" if here else ""
+
+
+def own_algorithm(row: Mapping[Any, Any]) -> str:
+    """`delayed` or `local` of peers that step so: set beside nothing but their like. Empty of all others."""
+    how = str(row.get("updates"))
+    return how if how in UPDATES else ""
 
 
 def failed(row: Judged) -> bool:
@@ -37,10 +51,17 @@ def failed(row: Judged) -> bool:
 
 def sign(row: Judged) -> str:
     """What stands beside its numbers and its name."""
-    return "" if not row["not_comparable"] else FAILED_SIGN if failed(row) else HERE_SIGN
+    if not row["not_comparable"]:
+        return ""
+    return FAILED_SIGN if failed(row) else UPDATES_SIGN if row["not_comparable"].startswith(OTHERWISE) else HERE_SIGN
 
 
-def sentences(rows: pd.DataFrame, signs: str = FAILED_SIGN + HERE_SIGN) -> list[str]:
+def sign_of_work(row: Judged) -> str:
+    """The same beside bytes: those count wherever and however fast it runs, but not of what trains something else."""
+    return FAILED_SIGN if sign(row) == FAILED_SIGN else ""
+
+
+def sentences(rows: pd.DataFrame, signs: Sequence[str] = SIGNS) -> list[str]:
     """One line for each reason: `† NOT COMPARABLE: parity failed: loss of every step: ... (deepspeed_zero).`"""
     marked = rows[rows.not_comparable.fillna("") != ""]
     lines = []

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.frames import baseline, comparability, outcomes
-from analysis.frames.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASES
+from analysis.frames.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASE_COLUMNS
 from analysis.frames.row_types import Outcome
 from analysis.frames.rows import as_rows
 from analysis.frames.study import StudyInfo
@@ -22,8 +22,8 @@ from scaling_study.stats.intervals import FEWEST_REPEATS, TOO_SHORT, Interval, b
 
 KEYS = tuple(key for key in TRIAL_KEYS if key != "repeat")
 MEANS = (
-    *("tokens_per_second", "step_seconds_mean", *(f"{phase}_seconds" for phase in PHASES), "launch_seconds"),
-    *("overlap", "gpu_utilization_percent", "energy_joules", "loss_first", "loss_last"),
+    *("tokens_per_second", "step_seconds_mean", *PHASE_COLUMNS, "launch_seconds"),
+    *("achieved_over_target", "overlap", "gpu_utilization_percent", "energy_joules", "loss_first", "loss_last"),
 )
 MAXIMA = (
     *("parameters", "allreduce_bytes", "communication_bytes", *COMMUNICATION_COLUMNS),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 import pandas as pd
 
-from analysis.frames import gradient_noise, network, ranks, step_times, trained
+from analysis.frames import gradient_noise, network, ranks, rounds, step_times, trained
 from analysis.frames import run_facts as facts
 from analysis.frames import timeline as events
 from analysis.frames.timeline import Row
@@ -39,13 +39,14 @@ class Rows:
     trained: list[Row]
     evaluations: list[Row]
     noise: list[Row]
+    rounds: list[Row]
 
 
 @dataclass(frozen=True)
 class Details:
     """The frames of a study: events.COLUMNS, events.STAGE_COLUMNS, EPOCH_COLUMNS, NOTE_COLUMNS, network.COLUMNS,
     facts.COLUMNS, why.ranks.COLUMNS, step_times.COLUMNS, trained.COLUMNS, trained.EVALUATION_COLUMNS,
-    gradient_noise.COLUMNS."""
+    gradient_noise.COLUMNS, rounds.COLUMNS."""
 
     events: pd.DataFrame
     stages: pd.DataFrame
@@ -58,6 +59,7 @@ class Details:
     trained: pd.DataFrame
     evaluations: pd.DataFrame
     noise: pd.DataFrame
+    rounds: pd.DataFrame
 
 
 def of(record: Record) -> Rows:
@@ -76,9 +78,8 @@ def of(record: Record) -> Rows:
     notes: list[Row] = [(*who, printable(note)) for note in remarks]
     staged = events.rows(record), events.stage_rows(record)
     measured = facts.rows(record), ranks.rows(record), step_times.rows(record)
-    return Rows(
-        *staged, epochs, notes, network.rows(record), *measured, *trained.rows(record), gradient_noise.rows(record)
-    )
+    learned = *trained.rows(record), gradient_noise.rows(record)
+    return Rows(*staged, epochs, notes, network.rows(record), *measured, *learned, rounds.rows(record))
 
 
 def gathered(many: Iterable[Rows]) -> Details:
@@ -100,6 +101,7 @@ def gathered(many: Iterable[Rows]) -> Details:
         trained.frame(rows["trained"], trained.COLUMNS),
         trained.frame(rows["evaluations"], trained.EVALUATION_COLUMNS),
         gradient_noise.frame(rows["noise"]),
+        rounds.frame(rows["rounds"]),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.frames import rounds
 from scaling_study.models import NO_MODEL
 from scaling_study.quoting import printable
 from scaling_study.records import store
@@ -19,12 +20,16 @@ from scaling_study.records.throughput import samples_per_second
 from scaling_study.stats.intervals import throughput, within_runs
 from scaling_study.stats.trend import step_trend
 
-PHASES = ("data", "forward", "backward", "communication", "optimizer", "unattributed")
+PHASES = (*("data", "forward", "backward", "communication", "matchmaking", "averaging", "optimizer", "unattributed"),)
+OF_A_ROUND = (
+    "matchmaking",
+    "averaging",
+)  # parts of which go on while batches compute: what blocks the step is the phase
 MEMORY = ("parameters", "gradients", "optimizer", "buffers", "activations", "resident")
 COLLECTIVES = ("allreduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all", "send", "other")
 LIBRARIES = {"mpi": "MPI", "gloo": "Gloo", "nccl": "NCCL"}
 HOST = "host"
-PHASE_COLUMNS = tuple(f"{name}_seconds" for name in PHASES)
+PHASE_COLUMNS = tuple(f"{name}_blocked_seconds" if name in OF_A_ROUND else f"{name}_seconds" for name in PHASES)
 MEMORY_COLUMNS = tuple(f"{kind}_bytes" for kind in MEMORY)
 COMMUNICATION_COLUMNS = tuple(f"communication_{kind}_bytes" for kind in COLLECTIVES)
 
@@ -66,9 +71,13 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
         "step_seconds_mean": window_seconds / len(steps),
         "step_seconds_median": statistics.median(slowest.ordered_seconds),
         "step_trend": step_trend(slowest.step_seconds),
-        **{name: over(_mean, [getattr(rank.phases, name, None) for rank in ranks]) for name in PHASE_COLUMNS},
+        **{
+            name: over(_mean, [getattr(rank.phases, f"{phase}_seconds", None) for rank in ranks])
+            for phase, name in zip(PHASES, PHASE_COLUMNS, strict=True)
+        },
         "parameters": over(max, (rank.parameters for rank in ranks)),
         "samples_seen": samples,
+        "achieved_over_target": rounds.achieved(record),
         "allreduce_bytes": over(max, (rank.allreduce_bytes for rank in ranks)),
         "communication_bytes": over(max, [sum(kinds.values()) for kinds in sent]),
         **{

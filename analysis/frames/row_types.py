@@ -53,6 +53,11 @@ class TrialKeys(TypedDict):
     bucket_bytes: int | None
     fusion_bytes: int | None
     cycle_seconds: float | None
+    target_batch_size: int | None
+    matchmaking_seconds: float | None
+    averaging_timeout_seconds: float | None
+    average_state_every: int | None
+    updates: str | None
     collective: str | None
     min_bytes: int | None
     max_bytes: int | None
@@ -119,9 +124,12 @@ class Means(TypedDict):
     forward_seconds: float
     backward_seconds: float
     communication_seconds: float
+    matchmaking_blocked_seconds: float
+    averaging_blocked_seconds: float
     optimizer_seconds: float
     unattributed_seconds: float
     launch_seconds: float
+    achieved_over_target: float
     overlap: float
     gpu_utilization_percent: float
     energy_joules: float
@@ -258,6 +266,7 @@ class TrialRow(TrialKeys, Counted, Means):
     step_seconds_median: float
     step_trend: float
     samples_seen: int | None
+    rounds_failed: int | None
     carrier: str | None
     data_source: str | None
     parity: str | None
@@ -276,6 +285,8 @@ def phase_seconds(row: Means) -> dict[str, float]:
         "forward": row["forward_seconds"],
         "backward": row["backward_seconds"],
         "communication": row["communication_seconds"],
+        "matchmaking": row["matchmaking_blocked_seconds"],
+        "averaging": row["averaging_blocked_seconds"],
         "optimizer": row["optimizer_seconds"],
         "unattributed": row["unattributed_seconds"],
     }

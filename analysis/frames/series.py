@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.frames import comparability
 from analysis.frames.baseline import has, known, same
 from analysis.frames.configurations import KEYS
 from analysis.frames.rows import as_rows
@@ -14,7 +15,7 @@ from analysis.frames.study import StudyInfo, workers_text
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.targets import ENDS
 
-ALLREDUCE_ORDER = ("none", "fp32", "bf16", "fp16")
+ALLREDUCE_ORDER = ("none", "fp32", "bf16", "fp16", "int8")
 MAIN_KEYS = ("framework", "workers", "allreduce")
 NOT_A_SERIES = (
     *("model", "batch_per_worker", "global_batch", "machine", "cores_per_worker", "oversubscribe"),
@@ -38,6 +39,11 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
     "bucket_bytes": lambda size: f"buckets of {size / 2**20:g} MiB",
     "fusion_bytes": lambda size: f"fusion of {size / 2**20:g} MiB",
     "cycle_seconds": lambda seconds: f"cycle of {1000 * seconds:g} ms",
+    "target_batch_size": lambda samples: f"target of {samples:,}",
+    "matchmaking_seconds": lambda seconds: f"matchmaking of {seconds:g} s",
+    "averaging_timeout_seconds": lambda seconds: f"time-out of {seconds:g} s",
+    "average_state_every": lambda rounds: f"weights averaged every {rounds} rounds" if rounds > 1 else "",
+    "updates": lambda how: "" if how == "synchronous" else how,
     "learning_rate": lambda rate: f"learning rate {rate:g}",
     "schedule": str,
     "micro_batches": lambda count: f"{count} micro-batch{'es' * (count != 1)}",
@@ -59,7 +65,12 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
 def keys(configurations: pd.DataFrame) -> list[str]:
     """The trial keys that tell series apart: the main ones, and every other that varies in this study."""
     others = [key for key in KEYS if key not in (*MAIN_KEYS, *NOT_A_SERIES)]
-    return [*MAIN_KEYS, *(key for key in others if _varies(configurations, key))]
+    return [*MAIN_KEYS, *(key for key in others if _varies(configurations, key) or _always(configurations, key))]
+
+
+def _always(configurations: pd.DataFrame, key: str) -> bool:
+    """Whether it is said though all peers have it: what steps otherwise than every other framework stands apart."""
+    return key == "updates" and bool(configurations[key].isin(list(comparability.UPDATES)).any())
 
 
 def _varies(configurations: pd.DataFrame, key: str) -> bool:

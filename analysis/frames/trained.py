@@ -42,7 +42,7 @@ def rows(record: Record) -> tuple[list[Row], list[Row]]:
     of_target = (reached.get(key) for key in ("steps", "samples", "seconds", "all_seconds"))
     whole = (
         *(*who, int(record.trial["seed"]), printable(training["ended_by"]), printable(training["target"])),
-        *(int(training["steps"]), int(training["steps"]) * int(record.trial["global_batch"])),
+        *(int(training["steps"]), _samples(record)),
         *(float(seconds[name]) for name in ("train", "evaluate", "save")),
         *of_target,
         *(test.get(name) for name in METRICS),
@@ -51,6 +51,13 @@ def rows(record: Record) -> tuple[list[Row], list[Row]]:
     )
     evaluations = [(*who, *(row.get(name) for name in EVALUATION_COLUMNS[2:])) for row in training["rows"]]
     return [whole], evaluations
+
+
+def _samples(record: Record) -> int:
+    """Of the whole training: a step has a global batch, but a round of peers as many as the last evaluation counted."""
+    training, batch = record.ranks[0].training, int(record.trial["global_batch"])
+    last = training["rows"][-1] if record.ranks[0].rounds and training["rows"] else {"steps": 0, "samples": 0}
+    return int(last["samples"]) + (int(training["steps"]) - int(last["steps"])) * batch
 
 
 def _cores_busy(ranks: Sequence[RankReport]) -> float | None:

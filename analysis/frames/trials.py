@@ -16,9 +16,9 @@ from typing import Any, Protocol, Self
 import pandas as pd
 
 from analysis.execution import process_pool
-from analysis.frames import details, gates, over_ranks
+from analysis.frames import details, gates, over_ranks, rounds
 from analysis.frames.details import Details
-from analysis.frames.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASES, Timed
+from analysis.frames.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASE_COLUMNS, Timed
 from scaling_study.quoting import printable
 from scaling_study.records import store
 from scaling_study.records.reading import MissingRecord, UnreadableRecord
@@ -37,6 +37,7 @@ INTEGERS = (
     "steps",
     "parameters",
     "samples_seen",
+    "rounds_failed",
     "allreduce_bytes",
     "communication_bytes",
     *COMMUNICATION_COLUMNS,
@@ -46,8 +47,9 @@ INTEGERS = (
 COLUMNS = (
     *("study", "trial", "configuration", *TRIAL_KEYS, "status", "reason"),
     *("samples_per_second", "tokens_per_second", "interval_low", "interval_high"),
-    *("steps", "step_seconds_mean", "step_seconds_median", "step_trend", *(f"{phase}_seconds" for phase in PHASES)),
-    *("launch_seconds", "parameters", "samples_seen", "allreduce_bytes", "communication_bytes", "carrier", "overlap"),
+    *("steps", "step_seconds_mean", "step_seconds_median", "step_trend", *PHASE_COLUMNS),
+    *("launch_seconds", "parameters", "samples_seen", "achieved_over_target", "rounds_failed", "allreduce_bytes"),
+    *("communication_bytes", "carrier", "overlap"),
     *(*COMMUNICATION_COLUMNS, "peak_memory_bytes", *MEMORY_COLUMNS),
     *("gpu_utilization_percent", "energy_joules", "loss_first", "loss_last", "data_source", "parity", "parity_gates"),
     *("started_at", "error", "planned_repeats", "busy_elsewhere_cores", "max_batch"),
@@ -198,6 +200,7 @@ def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
     result |= {"launch_seconds": record.launch_seconds, "started_at": record.started_at}
     result |= {"planned_repeats": record.planned_repeats}
     result["max_batch"] = record.found.get("max_batch")
+    result["rounds_failed"] = rounds.failed(record)
     if result["find"] == gates.GATE:
         result["parity"] = gates.own(record)
     if record.status not in store.STATUSES:

@@ -15,10 +15,12 @@ from analysis.frames import series
 from analysis.frames.baseline import known, same, value_of, values_of
 from analysis.frames.configurations import KEYS
 from analysis.frames.results import Results
+from analysis.frames.rounds import of_peers
 from analysis.frames.row_types import ConfigurationRow
 from analysis.prediction import fusion
 from analysis.prediction.fusion import Fusion
 from analysis.prediction.measured import OneWorker, one_worker
+from scaling_study.study.peers import MATCHMAKING_SECONDS
 from scaling_study.targets import ENDS
 
 FUSIONS: Mapping[str, Fusion] = {
@@ -27,6 +29,10 @@ FUSIONS: Mapping[str, Fusion] = {
     "lightning_ddp": fusion.DDP,
     "mpi_allreduce": fusion.AFTERWARDS,
 }
+NOT_SIMULATED = (
+    "{framework} is not predicted: its rounds follow clocks, with a floor of about {seconds:g} s in which peers look "
+    "for each other, and end when peers together have their target; the simulator knows the calls of an allreduce only"
+)
 ALONE = "single"  # whose step stands in for that of a framework without a run of its own with one worker
 KNOBS = ("bucket_bytes", "fusion_bytes", "cycle_seconds", "buffers", "tuned_for")
 SPREAD = (
@@ -59,13 +65,14 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
 
     `asked`: precisions of the allreduce; without any, those that the study ran with several workers, else fp32.
     Trainings to a result were not timed in parts. Where a study shares gradients in nothing else, its one-worker steps
-    are shared as they do.
+    are shared as they do; but not where it shares them in rounds of peers, which nothing here is like.
     """
     every: list[Row] = [row for row in results.rows if not known(row["find"])]
     rows = [row for row in every if not _trained(row)]
     shared = [row for row in rows if row["framework"] in FUSIONS]
-    ways = list(_ways(shared or _as(_trained_ways(every) or [{"framework": "horovod"}], rows)))
-    chosen, wrong = [], []
+    chosen, wrong = [], [_not_simulated(row) for row in every if row["n"] and of_peers(str(row["framework"]))]
+    stood_for = _trained_ways(every) or ([] if wrong else [{"framework": "horovod"}])
+    ways = list(_ways(shared or _as(stood_for, rows)))
     bases: dict[str, OneWorker | str] = {}
     for way in ways:
         base = _base(way, rows)
@@ -79,6 +86,12 @@ def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[
             continue
         chosen.append(Target(way, _label(way, results), alone, policy(way), tuple(asked) or _wires(way, every)))
     return chosen, list(dict.fromkeys(wrong))
+
+
+def _not_simulated(row: Row) -> str:
+    asked = row["matchmaking_seconds"]
+    seconds = asked if known(asked) else MATCHMAKING_SECONDS
+    return NOT_SIMULATED.format(framework=row["framework"], seconds=seconds)
 
 
 def policy(row: Row) -> Fusion:

@@ -14,14 +14,16 @@ OF_CONFIGURATIONS = {
     "model": "model", "series": "configuration", "batch": "batch", "workers": "workers", "word": "status", "n": "n",
     "samples_per_second": "samples/s", "interval_low": "low", "interval_high": "high", "speedup": "speed-up",
     "efficiency": "efficiency", "step_seconds_mean": "step (ms)", "peak_memory_bytes": "peak memory (MB)",
-    "allreduce_bytes": "reduced (MB)", "carrier": "carried by", "overlap": "overlap", "parameters": "parameters",
+    "allreduce_bytes": "reduced (MB)", "achieved_over_target": "achieved / target",
+    "carrier": "carried by", "overlap": "overlap", "parameters": "parameters",
     "parity": "parity", "reason": "reason", "configuration": "id",
 }  # fmt: skip
 OF_TRIALS = {
     "model": "model", "series": "configuration", "batch": "batch", "repeat": "repeat", "word": "status",
     "samples_per_second": "samples/s", "interval_low": "low, within", "interval_high": "high, within",
     "steps": "steps", "step_seconds_median": "median step (ms)", "launch_seconds": "launch (s)",
-    "loss_last": "last loss", "busy_elsewhere_cores": "busy elsewhere", "started_at": "started", "reason": "reason",
+    "loss_last": "last loss", "achieved_over_target": "achieved / target", "rounds_failed": "failed rounds",
+    "busy_elsewhere_cores": "busy elsewhere", "started_at": "started", "reason": "reason",
     "trial": "id",
 }  # fmt: skip
 THOUSANDTHS = ("step_seconds_mean", "step_seconds_median")

@@ -24,13 +24,13 @@ def listing(results: Results, model: str) -> Listing | None:
     sent = one_batch(measured(results, model))
     if sent.empty or sent.communication_bytes.isna().all():
         return None
-    signs = {row["configuration"]: comparability.sign(row) for row in results.rows_of(model)}
+    signs = {row["configuration"]: comparability.sign_of_work(row) for row in results.rows_of(model)}
     kinds = [name for name in COMMUNICATION_COLUMNS if (pd.to_numeric(sent[name]) > 0).any()]
     header = ["configuration (MB a worker and step)"]
     header += [name.removeprefix("communication_").removesuffix("_bytes").replace("_", "-") for name in kinds]
     rows = [
         (
-            f"{row['series']} {signs[row['configuration']].replace(comparability.HERE_SIGN, '')}".rstrip(),
+            f"{row['series']} {signs[row['configuration']]}".rstrip(),
             *(megabytes(row[kind]) if known(row[kind]) and row[kind] else "" for kind in kinds),
             megabytes(row["communication_bytes"]) or "not counted",
             f"{row['of_fp32']:.3f}" if known(row["of_fp32"]) else "",
@@ -53,7 +53,8 @@ def listing(results: Results, model: str) -> Listing | None:
         )
     if "communication_send_bytes" in kinds:
         legend.append("Send: a pipeline's activations and their gradients, sent to the neighbouring stage.")
-    lines = [*comparability.sentences(ours, comparability.FAILED_SIGN), *comparability.checked(ours), *legend]
+    parity = [*comparability.sentences(ours, comparability.FAILED_SIGN), *comparability.checked(ours)]
+    lines = [*parity, *notes.how_it_differs(ours), *legend]
     return Listing(
         f"Communication of {model} by kind ({results.heading})",
         (*header, "sum", "of fp32", "bytes per parameter", "carried by", "overlap"), tuple(rows),

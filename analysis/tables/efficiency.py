@@ -111,6 +111,9 @@ def _signed(share: float) -> str:
 
 def _lines(results: Results, rows: pd.DataFrame, found: list[Recipe]) -> Iterator[str]:
     yield from METHOD
+    yield from notes.how_it_differs(
+        results.configurations[results.configurations.configuration.isin(rows.configuration)]
+    )
     for recipe in found:
         yield from _of_recipe(recipe, name(recipe, results))
     for unknown, ours in rows[rows.noise_unknown != ""].groupby("noise_unknown", sort=False):

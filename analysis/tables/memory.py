@@ -20,11 +20,11 @@ def listing(results: Results, model: str) -> Listing | None:
     kept = one_batch(measured(results, model))
     if kept.empty:
         return None
-    signs = {row["configuration"]: comparability.sign(row) for row in results.rows_of(model)}
+    signs = {row["configuration"]: comparability.sign_of_work(row) for row in results.rows_of(model)}
     header = ["configuration (MB a worker)", "batch", *(kind.removesuffix("_bytes") for kind in MEMORY_COLUMNS[:-1])]
     rows = [
         (
-            f"{row['series']} {signs[row['configuration']].replace(comparability.HERE_SIGN, '')}".rstrip(),
+            f"{row['series']} {signs[row['configuration']]}".rstrip(),
             str(row["batch"]),
             *(megabytes(row[kind]) for kind in MEMORY_COLUMNS[:-1]),
             megabytes(row["peak_memory_bytes"]),
@@ -43,7 +43,8 @@ def listing(results: Results, model: str) -> Listing | None:
         "Counted between steps: parameters that FSDP gathers for a layer (ZeRO-3), or from forward to backward "
         "(ZeRO-2), are extra.",
     ]
-    lines = [*comparability.sentences(ours, comparability.FAILED_SIGN), *comparability.checked(ours), *legend]
+    parity = [*comparability.sentences(ours, comparability.FAILED_SIGN), *comparability.checked(ours)]
+    lines = [*parity, *notes.how_it_differs(ours), *legend]
     return Listing(
         f"Memory of {model} by kind ({results.heading})", (*header, "peak", "resident", "saved", "theory"),
         tuple(rows), (*lines, notes.source(results)),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from analysis.frames import comparability
 from analysis.frames.baseline import is_pipeline
 from analysis.frames.cache import once
 from analysis.frames.results import Results, unit
+from analysis.frames.rounds import of_peers
 from scaling_study.records.store import BUSY_CORES
+from scaling_study.study.peers import MATCHMAKING_SECONDS
 
 MOST_REASONS = 6  # lines of reasons under one table; the rest are counted
 
@@ -17,14 +21,45 @@ def of(results: Results, model: str) -> list[str]:
     """What is particular to one model's throughput table: who may not be compared, how sure, what failed, what was
     trained."""
     ours = results.frame_of(model)
-    return [*_compared(ours), *_sure(ours, results), *_carried(ours), *_failed(ours, "status"), *_trained(ours)]
+    how = how_it_differs(ours)
+    return [*_compared(ours), *how, *_sure(ours, results), *_carried(ours), *_failed(ours, "status"), *_trained(ours)]
 
 
 def of_speedup(results: Results, model: str) -> list[str]:
     """Likewise of its speed-up table: what has no speed-up, and why."""
     ours = results.frame_of(model)
     without = ours[(ours.status == "ok") & ours.speedup.isna() & (ours.not_comparable.fillna("") == "")]
-    return [*_compared(ours), *_failed(without, "speedup_reason"), *_failed(ours, "status")]
+    differs = how_it_differs(ours)
+    return [*_compared(ours), *differs, *_failed(without, "speedup_reason"), *_failed(ours, "status")]
+
+
+def how_it_differs(rows: pd.DataFrame) -> list[str]:
+    """One sentence where peers that step by rounds stand beside workers that step together; else none. `rows`: those
+    of results.configurations that a table shows."""
+    measured = rows[rows.n > 0]
+    peers = measured[measured.framework.map(of_peers).astype(bool)]
+    others = measured.drop(peers.index)
+    if peers.empty or others.empty:
+        return []
+    names = ", ".join(dict.fromkeys(peers.framework))
+    achieved, blocked = peers.achieved_over_target.dropna(), peers.matchmaking_blocked_seconds.dropna()
+    read = f" ({_span(achieved, '.2f')} of that on average were read)" if len(achieved) else ""
+    kept = f", of which {_span(blocked, '.2g')} s blocked it here" if len(blocked) else ""
+    looked = peers.matchmaking_seconds.fillna(MATCHMAKING_SECONDS)
+    theirs = dict.fromkeys(others.framework)
+    whose = " and ".join(theirs) if len(theirs) < 3 else "the others"
+    return [
+        f"How {names} differs: its step is a round, which waits until peers together have "
+        f"{_span(peers.global_batch, ',.0f')} samples{read} and in which they look for each other for about "
+        f"{_span(looked, 'g')} s{kept}, hidden only while batches compute; a step of {whose} is "
+        f"{_span(others.batch_per_worker, ',.0f')} samples a worker."
+    ]
+
+
+def _span(values: pd.Series[Any], form: str) -> str:
+    """`3`, or `1 to 3`."""
+    low, high = (format(float(end), form) for end in (values.min(), values.max()))
+    return low if low == high else f"{low} to {high}"
 
 
 def legend(results: Results) -> list[str]:

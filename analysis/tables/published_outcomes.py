@@ -77,6 +77,8 @@ def _lines(results: Results, trainings: tuple[Training, ...], rows: list[dict[An
             f"{'; '.join(deciding)}. Such rows show that it runs, not what it would reach."
         )
     yield from _selection(results, trainings)
+    beside = {row["configuration"] for row in rows}
+    yield from notes.how_it_differs(results.configurations[results.configurations.configuration.isin(beside)])
     for training in trainings:
         if training.flaws:
             reasons = "; ".join(f"{flaw}: {why}" for flaw, why in training.flaws.items())

@@ -26,6 +26,8 @@ MEANINGS = {
     "kernels": "forward and backward take longer for a sample, as forward shows, which communicates nothing",
     "optimizer": "updating the weights",
     "exposed": "what a step still waits for once backward is over",
+    "matchmaking": "peers that look for each other when all batches of a round are computed",
+    "averaging": "peers that exchange gradients and weights, likewise",
     "within": "what backward (and an update in which it communicates) grew beyond what forward did: collectives that "
               "run beside computing, or are waited for inside it",
     "stragglers": "waiting for ranks that were behind over the whole window; at least this much",
@@ -236,5 +238,5 @@ def _listing(
     data = results.configurations
     return Listing(
         f"{title} ({results.heading})", header, tuple(rows),
-        (*comparability.sentences(data), *lines, f"{notes.source(results)}."),
+        (*comparability.sentences(data), *notes.how_it_differs(data), *lines, f"{notes.source(results)}."),
     )  # fmt: skip

@@ -68,5 +68,6 @@ def _lines(results: Results) -> list[str]:
         "likeliest.",
         f"Published Tripnet on CholecT45, of triplets: {published} (arXiv 2204.05235). Only figures on CholecT45's "
         "own test videos compare with these.",
+        *notes.how_it_differs(results.configurations),
         notes.source(results),
     ]

@@ -188,4 +188,5 @@ def _step(step: Returned) -> str:
 def _listing(
     title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], lines: list[str], results: Results
 ) -> Listing:
-    return Listing(f"{title} ({results.heading})", header, tuple(rows), (*lines, f"{notes.source(results)}."))
+    below = (*notes.how_it_differs(results.configurations), *lines, f"{notes.source(results)}.")
+    return Listing(f"{title} ({results.heading})", header, tuple(rows), below)

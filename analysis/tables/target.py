@@ -94,7 +94,7 @@ def _lines(results: Results, rows: pd.DataFrame) -> list[str]:
             f"{rows.resumed.sum():,} resumption(s) from a checkpoint; {rows.lost_steps.sum():,} steps were made twice."
         )
     ours = results.configurations[results.configurations.configuration.isin(rows.configuration)]
-    return [*comparability.sentences(ours), *lines, notes.source(results)]
+    return [*comparability.sentences(ours), *notes.how_it_differs(ours), *lines, notes.source(results)]
 
 
 def _unlike_inputs(results: Results) -> list[str]:

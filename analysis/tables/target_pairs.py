@@ -21,8 +21,11 @@ def listing(results: Results) -> Listing | None:
     if rows.empty:
         return None
     several = rows.model.nunique() > 1
+    both = {*rows.configuration, *rows.reference}
     cells = tuple(_cells(row, several) for row in rows.to_dict("records"))
-    return Listing(f"The same training in unlike ways, by seed ({results.heading})", HEADER, cells, _lines(results))
+    return Listing(
+        f"The same training in unlike ways, by seed ({results.heading})", HEADER, cells, _lines(results, both)
+    )
 
 
 def _cells(row: Mapping[Any, Any], several: bool) -> tuple[str, ...]:
@@ -44,9 +47,11 @@ def _ratio(row: Mapping[Any, Any], unit: str) -> str:
     return f"{mean:.2f} [{', '.join(bounds)}]" if known(low) or known(high) else f"{mean:.2f}"
 
 
-def _lines(results: Results) -> tuple[str, ...]:
+def _lines(results: Results, shown: set[str]) -> tuple[str, ...]:
+    ours = results.configurations[results.configurations.configuration.isin(shown)]
     percent = 100 * (pairs.MARGIN - 1)
     return (
+        *notes.how_it_differs(ours),
         "Ratios to the configuration they are against, which has the same model, global batch, precision and recipe: "
         "geometric means over the seeds of both, taken seed by seed [95 % interval, log-normal]. Steps and seconds are "
         "those to the target; seconds a step are of the whole trainings.",

@@ -44,6 +44,7 @@ def listing(results: Results) -> Listing | None:
     ours = results.configurations[results.configurations.configuration.isin(rows.configuration)]
     lines = (
         *comparability.sentences(ours),
+        *notes.how_it_differs(ours),
         "Means over the seeds [95 %], of seconds geometric. Seconds: of training steps alone; samples a second: all "
         "samples over them.",
         "Cores busy: CPU time of all workers over the seconds of training, evaluation, checkpoints and logs"

@@ -75,6 +75,8 @@ def _lines(results: Results) -> Iterator[str]:
         "leaves out 0; each interval is one by itself, not corrected for their number. transfer.csv has all figures."
     )
     each = {(arm.configuration): arm for pair in arms.pairs(results) for arm in (pair.ours, pair.theirs)}
+    shown = results.configurations
+    yield from notes.how_it_differs(shown[shown.configuration.isin(list(each))])
     for arm in each.values():
         yield _choice(arm)
     yield _budget(results, list(each.values()))

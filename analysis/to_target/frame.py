@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames.baseline import values_of
+from analysis.frames.comparability import own_algorithm
 from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.trained import METRICS, evaluation_steps, rounding
@@ -60,7 +61,9 @@ def _judge(rows: list[dict[str, Any]], shown: Mapping[str, ConfigurationRow], tr
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         if row["target"]:
-            groups.setdefault(tuple(map(str, values_of(shown[row["configuration"]], SAME_TASK))), []).append(row)
+            of = shown[row["configuration"]]
+            task = (*map(str, values_of(of, SAME_TASK)), own_algorithm(of))
+            groups.setdefault(task, []).append(row)
     for verdict, priced in (("soonest", False), ("cheapest", True)):
         times = [
             {row["configuration"]: _times(trained, row, group if priced else []) for row in group}

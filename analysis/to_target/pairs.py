@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames.baseline import same, values_of
+from analysis.frames.comparability import own_algorithm
 from analysis.frames.configurations import KEYS
 from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow
@@ -95,7 +96,8 @@ def _groups(results: Results, trained: set[str]) -> list[list[ConfigurationRow]]
     groups: dict[tuple[Any, ...], list[ConfigurationRow]] = {}
     for row in sorted(results.rows, key=lambda row: row["series_order"]):
         if row["configuration"] in trained and row["train_target"]:
-            groups.setdefault(tuple(map(_hashable, values_of(row, RECIPE))), []).append(row)
+            recipe = (*map(_hashable, values_of(row, RECIPE)), own_algorithm(row))
+            groups.setdefault(recipe, []).append(row)
     return list(groups.values())
 
 

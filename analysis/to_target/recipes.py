@@ -17,6 +17,7 @@ import pandas as pd
 
 from analysis.frames.baseline import DECIDING_KEYS, values_of
 from analysis.frames.cache import once
+from analysis.frames.comparability import own_algorithm
 from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.trained import evaluation_steps, rounding
@@ -91,7 +92,7 @@ def recipes(results: Results) -> list[Recipe]:
     homes: dict[tuple[Any, ...], dict[str, list[ConfigurationRow]]] = {}
     for row in results.rows:
         if row["configuration"] in by_name:
-            wires = homes.setdefault((*values_of(row, RECIPE_KEYS),), {})
+            wires = homes.setdefault((*values_of(row, RECIPE_KEYS), own_algorithm(row)), {})
             wires.setdefault(str(row["allreduce"]), []).append(row)
     made = []
     for wires in homes.values():

@@ -33,15 +33,28 @@ from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow
 from analysis.why import kernels, steps
 from analysis.why.kernels import Fixed, Neighbours
-from analysis.why.steps import COMMUNICATION, COMPUTING, DATA, OPTIMIZER, UNATTRIBUTED, Mean, Steps, Vector
+from analysis.why.steps import (
+    AVERAGING,
+    COMMUNICATION,
+    COMPUTING,
+    DATA,
+    MATCHMAKING,
+    OPTIMIZER,
+    UNATTRIBUTED,
+    Mean,
+    Steps,
+    Vector,
+)
 from scaling_study.stats.intervals import FEWEST_REPEATS, welch_satterthwaite
 
 PARTS = (
-    *("input", "fixed", "kernels", "optimizer", "exposed", "within", "stragglers", "bubble", "mixed", "unattributed"),
+    *("input", "fixed", "kernels", "optimizer", "exposed", "matchmaking", "averaging"),
+    *("within", "stragglers", "bubble", "mixed", "unattributed"),
 )
-INPUT, FIXED, KERNELS, UPDATE, EXPOSED, WITHIN, STRAGGLERS, BUBBLE, MIXED, UNKNOWN = range(len(PARTS))
+INPUT, FIXED, KERNELS, UPDATE, EXPOSED, FOUND, AVERAGED, WITHIN, STRAGGLERS, BUBBLE, MIXED, UNKNOWN = range(len(PARTS))
 NAMES = dict(zip(PARTS, (
     "input", "launch and other fixed cost", "slower kernels", "optimizer", "exposed communication",
+    "matchmaking of peers", "averaging of peers",
     "communication under computing", "stragglers", "pipeline bubble", "kernels or communication", "not attributed",
 ), strict=True))  # fmt: skip
 WAITING = (EXPOSED, WITHIN, MIXED)  # where waiting for the slowest rank was measured
@@ -134,6 +147,7 @@ def parts(ours: Mean, base: Mean, evidence: Evidence) -> Vector:
     grown = np.array([ours.spent(phase) - base.spent(phase) for phase in range(len(ours.shares))])
     lost = np.zeros(len(PARTS))
     lost[INPUT], lost[EXPOSED] = grown[DATA], grown[COMMUNICATION]
+    lost[FOUND], lost[AVERAGED] = grown[MATCHMAKING], grown[AVERAGING]
     lost[BUBBLE] = ours.idle * ours.worker_seconds - base.idle * base.worker_seconds
     lost[UNKNOWN] = grown[UNATTRIBUTED]
     busy = steps.communicates_in(row)
@@ -179,6 +193,7 @@ def _possible(ours: Steps, base: Steps, evidence: Evidence) -> set[int]:
     can = {KERNELS, UPDATE if OPTIMIZER not in steps.communicates_in(ours.row) else WITHIN, UNKNOWN}
     can |= {INPUT} if ours.exposed[DATA] else set()
     can |= {EXPOSED} if several and ours.exposed[COMMUNICATION] else set()
+    can |= {part for part, phase in ((FOUND, MATCHMAKING), (AVERAGED, AVERAGING)) if ours.exposed[phase]}
     can |= {STRAGGLERS} if several and not (steps.cut(ours.row) or steps.one_process(ours.row)) else set()
     return can | ({BUBBLE} if ours.idle is not None else set())
 

@@ -2,7 +2,8 @@
 
     compute         forward and backward, less what is told apart of them below
     launch          the part of them that no batch size changes: launching kernels (kernels.py)
-    communication   what a step waits for after backward, and what collectives add to computing (attribution.py)
+    communication   what a step waits for after backward, and what collectives add to computing (attribution.py); of
+                    peers, looking for each other (matchmaking) and averaging, each a share of its own
     input           waiting for the batch
     memory          updating the weights, which is moving them; and computing, where memory is its lower roof
                     (utilisation.py); and whatever was out of memory
@@ -27,18 +28,20 @@ from analysis.text.number_formats import number, percent, three_digits
 from analysis.why import attribution, kernels, steps
 from analysis.why.attribution import Attribution
 from analysis.why.kernels import Fixed
-from analysis.why.steps import COMMUNICATION, COMPUTING, DATA, OPTIMIZER, UNATTRIBUTED, Steps
+from analysis.why.steps import AVERAGING, COMMUNICATION, COMPUTING, DATA, MATCHMAKING, OPTIMIZER, UNATTRIBUTED, Steps
 from analysis.why.utilisation import Utilisation, utilisations
 
 COMPUTE, LAUNCH, COMMUNICATE, INPUT, MEMORY, BUBBLE = KINDS = (
     "compute", "launch", "communication", "input", "memory", "pipeline bubble",
 )  # fmt: skip
 OTHER, MIXED, UNKNOWN = "not attributed", "compute or communication", "not known"
-SHARES = (*KINDS, MIXED, OTHER)
+FIND, AVERAGE = OF_PEERS = ("matchmaking", "averaging")  # communication, told apart
+SHARES = (*KINDS[:3], *OF_PEERS, *KINDS[3:], MIXED, OTHER)
 DOING = {
     COMPUTE: "computing (forward and backward)",
     LAUNCH: "the fixed part of computing (launching kernels, reading weights)",
-    COMMUNICATE: "communication", INPUT: "waiting for batches", MEMORY: "updating the weights",
+    COMMUNICATE: "communication", FIND: "peers that look for each other (matchmaking)",
+    AVERAGE: "peers that average", INPUT: "waiting for batches", MEMORY: "updating the weights",
     BUBBLE: "stages waiting with nothing to do", OTHER: "what no phase covers",
     MIXED: "phases in which this framework both computes and communicates",
 }  # fmt: skip
@@ -83,6 +86,7 @@ def shares(ours: Steps, lost: Attribution | None = None, line: Fixed | None = No
     shares_of[INPUT], shares_of[COMMUNICATE], shares_of[MEMORY] = (
         float(mean[at]) for at in (DATA, COMMUNICATION, OPTIMIZER)
     )
+    shares_of[FIND], shares_of[AVERAGE] = float(mean[MATCHMAKING]), float(mean[AVERAGING])
     shares_of[BUBBLE], shares_of[OTHER] = step.idle, float(mean[UNATTRIBUTED])
     busy = steps.communicates_in(ours.row)
     apart = lost is not None and not lost.part("mixed") and not lost.why
@@ -109,8 +113,10 @@ def _move(parts: dict[str, float], share: float) -> None:
 def named(shares: Mapping[str, float]) -> str | None:
     """The kind with the largest share; None where that depends on what the mixed one is."""
     names = set()
+    of_kinds = {kind: shares.get(kind, 0.0) for kind in KINDS}
+    of_kinds[COMMUNICATE] += sum(shares.get(part, 0.0) for part in OF_PEERS)
     for meant in (COMPUTE, COMMUNICATE) if shares.get(MIXED) else (None,):
-        clear = {kind: shares.get(kind, 0.0) + (shares.get(MIXED, 0.0) if kind == meant else 0.0) for kind in KINDS}
+        clear = {kind: share + (shares.get(MIXED, 0.0) if kind == meant else 0.0) for kind, share in of_kinds.items()}
         names.add(max(clear, key=lambda kind: clear[kind]))
     return names.pop() if len(names) == 1 else None
 
@@ -119,6 +125,8 @@ def _judged(ours: Steps, parts: Mapping[str, float], used: Utilisation | None) -
     kind = named(parts)
     largest_first = sorted(parts.items(), key=lambda item: item[1], reverse=True)
     first = kind or largest_first[0][0]
+    if first == COMMUNICATE and any(parts.get(part) for part in OF_PEERS):
+        first = max((COMMUNICATE, *OF_PEERS), key=lambda part: parts.get(part, 0.0))
     rest = [
         f"{percent(share)} into {DOING[name]}"
         for name, share in largest_first

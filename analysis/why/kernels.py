@@ -23,6 +23,7 @@ from analysis.frames.baseline import BATCH_KEYS, values_of
 from analysis.frames.cache import once
 from analysis.frames.configurations import KEYS
 from analysis.frames.results import Results
+from analysis.frames.rounds import of_peers
 from analysis.frames.row_types import ConfigurationRow
 from analysis.why import steps
 from analysis.why.steps import COMPUTING, FORWARD, Mean, Steps, communicates_in, cut, one_process
@@ -92,7 +93,7 @@ def fixed(every: Mapping[str, Steps]) -> dict[str, Fixed]:
     """Configuration -> what is fixed of its computing, for all that were measured with several batch sizes."""
     families: defaultdict[tuple[Any, ...], list[Steps]] = defaultdict(list)
     for timed in every.values():
-        if clean(timed.row):
+        if clean(timed.row) and not of_peers(str(timed.row["framework"])):  # whose round has many batches
             families[values_of(timed.row, ALIKE)].append(timed)
     fixed_of: dict[str, Fixed] = {}
     for family in families.values():

@@ -15,13 +15,26 @@ from analysis.frames.baseline import known
 from analysis.frames.cache import once
 from analysis.frames.configurations import over
 from analysis.frames.results import Results
+from analysis.frames.rounds import of_peers
 from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.statistics import allreduce_gain as gain
 from analysis.text.number_formats import percent
 from analysis.why import attribution, bottleneck
 from analysis.why.attribution import Attribution
-from analysis.why.bottleneck import BUBBLE, COMMUNICATE, COMPUTE, INPUT, LAUNCH, MEMORY, OTHER, Bottleneck
+from analysis.why.bottleneck import (
+    AVERAGE,
+    BUBBLE,
+    COMMUNICATE,
+    COMPUTE,
+    FIND,
+    INPUT,
+    LAUNCH,
+    MEMORY,
+    OF_PEERS,
+    OTHER,
+    Bottleneck,
+)
 from analysis.why.frontier import Family, families
 
 LEAST = 0.005  # of a gain: what is less is not worth a line
@@ -60,19 +73,31 @@ class Known:
         return self.shares.get(name, 0.0)
 
 
+OF_A_ROUND = (*OF_PEERS, MEMORY)  # shares that a larger target batch spreads over more samples
 HALVED = {"fp32": "Halving the bytes of the allreduce (16 bits)", "fp16": "Halving the bytes of the allreduce again",
           "bf16": "Halving the bytes of the allreduce again"}  # fmt: skip
 FIXED_SHARES = (COMMUNICATE, LAUNCH, MEMORY, OTHER)  # that a larger batch spreads over more samples
+
+
+def _of_peers(known: Known) -> bool:
+    return of_peers(str(known.row["framework"]))
+
+
 WAYS: tuple[tuple[Callable[[Known], str], Callable[[Known], float]], ...] = (
-    (lambda k: HALVED.get(str(k.row["allreduce"]), ""), lambda k: max(0.0, k[COMMUNICATE] - k.lag) / 2),
-    (lambda k: "Hiding all communication behind computing", lambda k: k[COMMUNICATE]),
+    (lambda k: HALVED.get(str(k.row["allreduce"]), ""), lambda k: max(0.0, k[COMMUNICATE] + k[AVERAGE] - k.lag) / 2),
+    (lambda k: "Hiding all communication behind computing", lambda k: k[COMMUNICATE] + k[FIND] + k[AVERAGE]),
     (lambda k: "Ranks that are equally fast", lambda k: k.lag),
     (lambda k: "Input that never keeps a step waiting", lambda k: k[INPUT]),
-    (lambda k: "Twice the batch on each worker", lambda k: sum(k[name] for name in FIXED_SHARES) / 2),
+    (
+        lambda k: "" if _of_peers(k) else "Twice the batch on each worker",
+        lambda k: sum(k[name] for name in FIXED_SHARES) / 2,
+    ),
     (lambda k: "Computing in half the time", lambda k: (k[COMPUTE] + k[LAUNCH]) / 2),
     (lambda k: "Computing without its fixed part (fewer, larger kernels)", lambda k: k[LAUNCH]),
     (lambda k: "Updating weights at no cost", lambda k: k[MEMORY]),
     (lambda k: "A pipeline without a bubble", lambda k: k[BUBBLE]),
+    (lambda k: "Twice the target batch of a round" * _of_peers(k), lambda k: sum(k[name] for name in OF_A_ROUND) / 2),
+    (lambda k: "Peers that find each other at once" * _of_peers(k), lambda k: k[FIND]),
 )
 HALVE, LARGER_BATCH = 0, 4  # of WAYS
 

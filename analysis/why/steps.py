@@ -25,6 +25,7 @@ from analysis.frames.configurations import values
 from analysis.frames.over_ranks import PHASES
 from analysis.frames.ranks import PHASE_COLUMNS
 from analysis.frames.results import Results
+from analysis.frames.rounds import of_peers, samples_of_step
 from analysis.frames.row_types import ConfigurationRow
 from analysis.pipeline import shape
 from analysis.pipeline.bubble import RANK, idle_seconds
@@ -32,7 +33,7 @@ from analysis.why.idle import apart, beyond_shortest
 from scaling_study.frameworks import FRAMEWORKS
 
 Vector = NDArray[np.float64]
-DATA, FORWARD, BACKWARD, COMMUNICATION, OPTIMIZER, UNATTRIBUTED = range(len(PHASES))
+DATA, FORWARD, BACKWARD, COMMUNICATION, MATCHMAKING, AVERAGING, OPTIMIZER, UNATTRIBUTED = range(len(PHASES))
 COMPUTING = (FORWARD, BACKWARD)
 
 
@@ -66,7 +67,7 @@ class Steps:
     @property
     def step_seconds(self) -> Vector:
         """(repeats,) of one optimiser step."""
-        return np.asarray(float(self.row["global_batch"]) / self.rates, dtype=np.float64)
+        return np.asarray(samples_of_step(self.row) / self.rates, dtype=np.float64)
 
     def mean(self, without: int | None = None) -> Mean:
         """Over all repeats, or all but one."""
@@ -187,7 +188,8 @@ def _idle(row: ConfigurationRow, phases: Vector, repeat: NDArray[np.int64], wait
 
 def _lags(row: ConfigurationRow, phases: Vector, repeat: NDArray[np.int64], whole: Vector) -> Vector:
     """Of each repeat: the slowest rank's seconds in phases that wait for nobody, less the mean's, over the step."""
-    if cut(row) or int(row["workers"]) == 1:  # stages are not alike: that is the cut, and no straggler
+    # Stages are not alike: that is the cut, and no straggler. A slower peer gives fewer samples, and delays nobody.
+    if cut(row) or int(row["workers"]) == 1 or of_peers(str(row["framework"])):
         return np.zeros(len(whole))
     alone = [phase for phase in (DATA, *COMPUTING, OPTIMIZER) if phase not in communicates_in(row)]
     own = phases[:, alone].sum(axis=1)

@@ -24,6 +24,7 @@ import numpy as np
 from analysis.frames.baseline import known, values_of
 from analysis.frames.cache import once
 from analysis.frames.results import Results
+from analysis.frames.rounds import of_peers, samples_of_step
 from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.resources.memory import stage_of
@@ -96,7 +97,7 @@ def utilisations(results: Results) -> list[Utilisation]:
 
 def _utilisation(row: Row) -> Utilisation:
     forward, peak, bandwidth = values_of(row, ("forward_flops_per_sample", *PEAKS))
-    samples = float(row["global_batch"]) / int(row["workers"])  # that a worker's share of a step amounts to
+    samples = samples_of_step(row) / int(row["workers"])  # that a worker's share of a step amounts to
     each = None if forward is None else PASSES * forward
     why = [text for value, text in ((forward, NOT_COUNTED), (peak, NOT_MEASURED)) if value is None]
     return Utilisation(
@@ -111,7 +112,7 @@ def _bytes(row: Row) -> float | None:
     not all that passes: activations of one of several micro-batches, a shard of the weights."""
     kinds = values_of(row, USES)
     gathers = stage_of(row) == 3 and int(row["workers"]) > 1  # what passes through memory is more than its shard
-    several = known(row["accumulation"]) and int(row["accumulation"]) > 1
+    several = (known(row["accumulation"]) and int(row["accumulation"]) > 1) or of_peers(str(row["framework"]))
     if cut(row) or gathers or several or not all(known(value) for value in kinds):
         return None
     moved = float(np.dot([float(value) for value in kinds], list(USES.values())))

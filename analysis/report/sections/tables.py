@@ -18,6 +18,7 @@ from analysis.tables import (
     maps,
     memory,
     recognition,
+    rounds,
     target,
     target_pairs,
     throughput,
@@ -38,6 +39,7 @@ def section(material: Material) -> Section:
             parts += material.parts(f"{what} of {model}", partial(make, results, model))
     for name, part in (
         ("pipeline", pipelines),
+        ("rounds", rounds),
         ("epochs", epochs),
         ("training to a result", target),
         ("what a training took", training),
