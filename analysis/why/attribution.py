@@ -30,6 +30,7 @@ import numpy as np
 from analysis.frames.baseline import known
 from analysis.frames.cache import once
 from analysis.frames.results import Results
+from analysis.frames.rounds import of_peers
 from analysis.frames.row_types import ConfigurationRow
 from analysis.why import kernels, steps
 from analysis.why.kernels import Fixed, Neighbours
@@ -194,7 +195,8 @@ def _possible(ours: Steps, base: Steps, evidence: Evidence) -> set[int]:
     can |= {INPUT} if ours.exposed[DATA] else set()
     can |= {EXPOSED} if several and ours.exposed[COMMUNICATION] else set()
     can |= {part for part, phase in ((FOUND, MATCHMAKING), (AVERAGED, AVERAGING)) if ours.exposed[phase]}
-    can |= {STRAGGLERS} if several and not (steps.cut(ours.row) or steps.one_process(ours.row)) else set()
+    apart = steps.cut(ours.row) or steps.one_process(ours.row) or of_peers(str(ours.row["framework"]))
+    can |= {STRAGGLERS} if several and not apart else set()
     return can | ({BUBBLE} if ours.idle is not None else set())
 
 

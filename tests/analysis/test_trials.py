@@ -43,8 +43,8 @@ def test_the_columns_are_those_of_the_record_page() -> None:
     listed = """
         study, trial, configuration, repeat, launcher, device, status, reason, samples_per_second, tokens_per_second,
         interval_low, interval_high, steps, step_seconds_mean, step_seconds_median, step_trend, data_seconds,
-        forward_seconds, backward_seconds, communication_seconds, matchmaking_blocked_seconds, averaging_blocked_seconds,
-        optimizer_seconds, unattributed_seconds, achieved_over_target, rounds_failed,
+        forward_seconds, backward_seconds, communication_seconds, optimizer_seconds, unattributed_seconds,
+        matchmaking_blocked_seconds, averaging_blocked_seconds, achieved_over_target, rounds_failed,
         launch_seconds, parameters, samples_seen, allreduce_bytes, communication_bytes, peak_memory_bytes,
         gpu_utilization_percent, energy_joules, loss_first, loss_last, data_source, parity, started_at, error,
         planned_repeats, max_batch, busy_elsewhere_cores, parity_gates, carrier, overlap,
