@@ -3,7 +3,7 @@
     samples of all peers over the target, rounds that were not averaged over all of them, seconds of a round
 
 A round is a step: the n-th round of every rank is the same one. Seconds are means over ranks and rounds, since each
-peer watches its own.
+peer watches its own; those of an averaging that was still under way (peers: 0) when the run ended are not known.
 """
 
 from __future__ import annotations
@@ -56,16 +56,17 @@ def rows(record: Record) -> list[Row]:
         return []
     slowest = max(record.ranks, key=lambda rank: rank.window_seconds)
     every = [each for rank in record.ranks for each in rank.rounds]
+    over = [each for each in every if int(each["peers"])]
     failures = [why for each in whole if (why := _failure(each))]
     shares = _shares(record)
     return [
         (
             *(printable(record.configuration), int(record.trial["repeat"]), record.status == "ok"),
-            *(len(whole), len(failures), sum(min(int(one["peers"]) for one in each) < 2 for each in whole)),
-            *(min(int(each["peers"]) for each in every), printable(failures[0]) if failures else ""),
+            *(len(whole), len(failures), sum(any(int(one["peers"]) == 1 for one in each) for each in whole)),
+            *(min((int(each["peers"]) for each in over), default=0), printable(failures[0]) if failures else ""),
             *(sum(shares) / len(shares), max(shares)),
             slowest.window_seconds / len(slowest.step_seconds) if slowest.step_seconds else None,
-            *(sum(float(each[name]) for each in every) / len(every) for name in SECONDS),
+            *(sum(float(each[name]) for each in over) / len(over) if over else None for name in SECONDS),
         )
     ]
 

@@ -86,6 +86,18 @@ def test_a_run_with_a_failed_round_is_failed_and_its_rounds_are_counted(tmp_path
     assert "6 (6 alone)" in shown
 
 
+def test_an_averaging_that_was_under_way_at_the_end_says_nothing(tmp_path: Path) -> None:
+    """Of delayed updates the last one mostly is."""
+    made = of_peers(Peers(), HIVEMIND.trial())
+    last = {"peers": 0, "matchmaking_seconds": 0.0, "averaging_seconds": 0.0}
+    ranks = [replace(rank, rounds=[*rank.rounds[:-1], {**rank.rounds[-1], **last}]) for rank in made.ranks]
+    folder = plant_rounds(tmp_path, [])
+    store.write_record(folder / "trials" / made.id, replace(made, ranks=ranks))
+    (row,) = table.table(results.read(folder)).to_dict("records")
+    assert row["peers"] == 2 and row["local"] == 0 and row["rounds"] == 8
+    assert row["matchmaking_seconds"] == pytest.approx(2.05) and row["achieved_over_target"] == pytest.approx(1.0625)
+
+
 def test_columns_of_results_and_configurations_say_it_too(tmp_path: Path) -> None:
     folder = plant_rounds(tmp_path, [Peers()], [SINGLE])
     outputs.write(folder, page=False)
