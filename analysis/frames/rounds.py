@@ -33,7 +33,7 @@ def of_peers(framework: str) -> bool:
 
 def samples_of_step(row: Mapping[str, Any]) -> float:
     """That a configuration's workers take in one step: its global batch, or what a round really had."""
-    achieved = row["achieved_over_target"]
+    achieved = row.get("achieved_over_target")
     return float(row["global_batch"]) * (1.0 if achieved is None or pd.isna(achieved) else float(achieved))
 
 

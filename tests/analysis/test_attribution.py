@@ -16,6 +16,7 @@ from planted_phases import STEP, Phased, grown, plant_phased
 from planted_pipelines import Pipeline, plant_pipelines
 
 from analysis.frames import results
+from analysis.frames.over_ranks import PHASES
 from analysis.frames.ranks import PHASE_COLUMNS
 from analysis.tables import reasons
 from analysis.why import attribution, steps
@@ -193,19 +194,19 @@ POSITIVE = st.floats(0.001, 1.0)
 @st.composite
 def a_configuration(draw: st.DrawFn, framework: str, workers: int) -> Steps:
     repeats = draw(st.integers(1, 4))
-    shares = np.array([[draw(POSITIVE) for _ in range(6)] for _ in range(repeats)])
+    shares = np.array([[draw(POSITIVE) for _ in PHASES] for _ in range(repeats)])
     row = {"framework": framework, "workers": workers, "zero_stage": None, "configuration": framework,
            "global_batch": 32 * workers, "batch_per_worker": 32, "accumulation": 1, "micro_batches": None,
            "buffers": "local", "buffers_bytes": 0}  # fmt: skip
     lags = np.array([draw(st.floats(0, 0.3)) for _ in range(repeats)]) if workers > 1 else np.zeros(repeats)
     rates = np.array([draw(st.floats(1.0, 1000.0)) for _ in range(repeats)])
-    return Steps(row, rates, shares / shares.sum(axis=1, keepdims=True), np.ones(6, dtype=bool), lags, 0.0)
+    return Steps(row, rates, shares / shares.sum(axis=1, keepdims=True), np.ones(len(PHASES), dtype=bool), lags, 0.0)
 
 
 @given(
     base=a_configuration("single", 1),
     ours=st.sampled_from(
-        ["horovod", "torch_ddp", "torch_fsdp2", "deepspeed_zero", "torch_dp", "torch_pipeline", "theirs"]
+        ["horovod", "torch_ddp", "torch_fsdp2", "deepspeed_zero", "torch_dp", "torch_pipeline", "hivemind", "theirs"]
     ).flatmap(lambda name: a_configuration(name, 4)),
     slower=st.none() | st.floats(0.5, 2.0),
 )
@@ -224,14 +225,15 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     row = {"framework": "horovod", "workers": 2, "zero_stage": None, "configuration": "x", "global_batch": 64,
            "batch_per_worker": 32, "accumulation": 1, "micro_batches": None,
            "buffers": "local", "buffers_bytes": 0}  # fmt: skip
-    parts = np.array([0.002, 0.030, 0.060, 0.0, 0.005, 0.003])
+    parts = np.array([0.002, 0.030, 0.060, 0.0, 0.0, 0.0, 0.005, 0.003])
 
     def measured(more: float, workers: int) -> Steps:
-        phases = np.tile(parts, (5, 1)) * (1 + 0.01 * rng.standard_normal((5, 6)))
+        phases = np.tile(parts, (5, 1)) * (1 + 0.01 * rng.standard_normal((5, len(PHASES))))
         phases[:, steps.COMMUNICATION] += more * (1 + 0.05 * rng.standard_normal(5))
         whole = phases.sum(axis=1)
         about = row | {"workers": workers, "global_batch": 32 * workers}
-        return Steps(about, 32 * workers / whole, phases / whole[:, None], np.ones(6, dtype=bool), np.zeros(5), 0.0)
+        exposed = np.ones(len(PHASES), dtype=bool)
+        return Steps(about, 32 * workers / whole, phases / whole[:, None], exposed, np.zeros(5), 0.0)
 
     count = 400
     for _ in range(count):
