@@ -42,7 +42,8 @@ def draw(results: Results) -> Figure | None:
         ),
         panel_height=max(map(len, panels.values())) * ROW + 0.1,
     )
-    what = "Colour: workers; squares: 16-bit allreduce."
+    narrow = "16-bit or 8-bit" if (data.allreduce == "int8").any() else "16-bit"
+    what = f"Colour: workers; squares: {narrow} allreduce."
     if most > MOST_ROWS:
         what += f" The first {MOST_ROWS} of up to {most} rows of a model; tables/ has all."
     shown = data[data.model.isin(panels)]

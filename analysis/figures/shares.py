@@ -41,7 +41,7 @@ NAMES = {
 _BLUE, _ORANGE, _GREEN, _PINK, _RED, _SKY, _BROWN = style.colours(7)
 COLOURS = {
     COMPUTE: _BLUE, LAUNCH: _SKY, COMMUNICATE: _ORANGE, INPUT: _RED, MEMORY: _GREEN, BUBBLE: _PINK, MIXED: _BROWN,
-    OTHER: "#bdbdbd", FIND: "#fdd0a2", AVERAGE: "#a63603",  # communication's orange, pale and dark
+    OTHER: "#bdbdbd", FIND: "#fdd0a2", AVERAGE: "#6b3d00",  # communication's orange, pale and dark
 }  # fmt: skip
 PALE = (LAUNCH, OTHER, FIND)  # colours on which white cannot be read
 LEAST_NUMBER = 0.065  # of a step: a part as wide as its own number

@@ -39,6 +39,8 @@ def how_it_differs(rows: pd.DataFrame) -> list[str]:
     measured = rows[rows.n > 0]
     peers = measured[measured.framework.map(of_peers).astype(bool)]
     others = measured.drop(peers.index)
+    apart = peers.updates.isin(list(comparability.UPDATES))
+    peers = peers if apart.all() else peers[~apart]
     if peers.empty or others.empty:
         return []
     names = ", ".join(dict.fromkeys(peers.framework))

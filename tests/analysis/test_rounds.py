@@ -178,6 +178,7 @@ def test_a_round_of_more_than_its_target_is_no_miscounting(tmp_path: Path) -> No
 @pytest.mark.parametrize("how", ["delayed", "local"])
 def test_other_updates_stand_apart_and_claim_no_speed_up(tmp_path: Path, how: str) -> None:
     made = read(tmp_path, updates(how))
+    assert notes.how_it_differs(made.configurations)
     (row,) = [row for row in made.rows if row["framework"] == "hivemind"]
     assert row["series"] == f"hivemind, 2 workers, fp32, {how}" and np.isnan(row["speedup"])
     assert row["speedup_reason"].startswith("not comparable with synchronous training: a peer steps by ")
