@@ -32,18 +32,13 @@ STEPS = {"warmup_steps": 3, "min_steps": 6, "min_seconds": 3, "max_seconds": 60,
 
 def run(network: Network, rate: str | None, models: Mapping[str, Sequence[int]], repeats: int) -> Path:
     """One study with the link between the hosts held to this rate, run from the first of them; its results."""
-    for host in network:
-        host.shape(rate)
-    name = f"links-{rate or 'unlimited'}"
-    machine = network.shared / "machine.yaml"
-    machine.write_text("interface: eth0\n", encoding="utf-8")
-    asked = {**study(name, models, repeats, hosts=2), "hosts": ["h1:1", "h2:1"]}
-    return _swept(asked, network.shared, network["h1"].into(CHECKOUT), ["--machine", str(machine)])
+    asked = study(f"links-{rate or 'unlimited'}", models, repeats, hosts=2)
+    return swept_over(network, rate, asked, network.shared)
 
 
 def run_on_one_host(folder: Path, models: Mapping[str, Sequence[int]], repeats: int) -> Path:
     """The same study with both workers on this machine; its results."""
-    return _swept(study(f"links-{ONE_HOST}", models, repeats), folder)
+    return swept(study(f"links-{ONE_HOST}", models, repeats), folder)
 
 
 def study(name: str, models: Mapping[str, Sequence[int]], repeats: int, hosts: int | None = None) -> dict[str, Any]:
@@ -63,7 +58,18 @@ def study(name: str, models: Mapping[str, Sequence[int]], repeats: int, hosts: i
     return {"study": name, "parity": False, "measure": measure, "sweeps": sweeps}
 
 
-def _swept(asked: Mapping[str, Any], folder: Path, before: Sequence[str] = (), words: Sequence[str] = ()) -> Path:
+def swept_over(network: Network, rate: str | None, asked: Mapping[str, Any], folder: Path) -> Path:
+    """Run a study with the link held to this rate, from the first host; its results, in a folder that all hosts see."""
+    for host in network:
+        host.shape(rate)
+    machine = network.shared / "machine.yaml"
+    machine.write_text("interface: eth0\n", encoding="utf-8")
+    before, words = network["h1"].into(CHECKOUT), ["--machine", str(machine)]
+    return swept({**asked, "hosts": ["h1:1", "h2:1"]}, folder, before, words)
+
+
+def swept(asked: Mapping[str, Any], folder: Path, before: Sequence[str] = (), words: Sequence[str] = ()) -> Path:
+    """Run a study, going on where its results are; `before`: what starts it on a host. Raises Unavailable."""
     file = folder / f"{asked['study']}.yaml"
     file.write_text(yaml.safe_dump(dict(asked), sort_keys=False), encoding="utf-8")
     bin = Path(sys.executable).parent

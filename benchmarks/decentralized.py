@@ -1,0 +1,115 @@
+"""Where decentralised training wins in seconds to a loss: Hivemind, DDP and Horovod over links x target batches.
+
+Two machines at home have a slow link. Hivemind is made for that; so is a larger batch, by which DDP and Horovod send
+gradients less often too. What wins where is a map of links x target batches (crossover.py says how it is worked out).
+
+Measured: studies/decentralized.yaml, its timed trials once for each link, its trainings once, on this machine alone.
+Hosts and links are those of over_links.py. A repeat is a fresh launch of all processes. The results are
+decentralized.md, .png and .svg beside the numbers; the studies stay in .cache/benchmarks/decentralized, where an
+interrupted run goes on (`--fresh`: begin anew).
+
+Not shown: latency and loss of a real line, peers that come and go, more than two peers, GPUs. A core computes, packs
+and sends in turn here, and Hivemind's own processes share it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks import crossover, crossover_figure, crossover_text, over_links, publish
+from benchmarks.crossover import Cell, Measured
+from benchmarks.links_figure import named
+from benchmarks.options import Options, Unavailable
+from benchmarks.paired import Finding
+from scaling_study import datasets
+from scaling_study.records import store
+from scaling_study.settings import CACHE, CHECKOUT
+from scaling_study.stats.intervals import ratio
+from tests.cluster.network import Network, why_not
+
+STUDY = CHECKOUT / "studies" / "decentralized.yaml"
+KEPT = CACHE / "benchmarks" / "decentralized"
+QUICK_MODEL = "resnet8"
+QUICK_RATES = ("100mbit",)
+
+
+def run(options: Options) -> list[Finding]:
+    if why := why_not():
+        raise Unavailable(f"hosts cannot be made here: {why}")
+    if not (data := datasets.prepare(["cifar10"])["cifar10"]).name == "cifar10":
+        raise Unavailable(f"CIFAR-10 is not here, and no loss can be trained to: {data.why}")
+    with tempfile.TemporaryDirectory(prefix="decentralized-") as made:
+        work = Path(made) if options.quick else KEPT
+        if options.fresh and not options.quick:
+            shutil.rmtree(KEPT, ignore_errors=True)
+        work.mkdir(parents=True, exist_ok=True)
+        measured = measure(options, Path(made), work)
+    found = crossover.cells(measured)
+    if not options.quick:
+        publish.RESULTS.mkdir(exist_ok=True)
+        text = crossover_text.page(measured)
+        (publish.RESULTS / "decentralized.md").write_text(text + "\n", encoding="utf-8")
+        crossover_figure.write(found, measured.loss, publish.RESULTS / "decentralized")
+        print(text)
+    return list(findings(measured, found))
+
+
+def measure(options: Options, made: Path, work: Path) -> Measured:
+    """Rounds per second over each link, and rounds to the loss."""
+    measured, repeats = Measured(), options.pairs(3)
+    with Network(2, made, cores=("0", "1")) as network:
+        for rate in QUICK_RATES if options.quick else over_links.RATES:
+            gated = not options.quick and rate == over_links.RATES[0]  # a gate says the same over any link
+            asked = timed_study(f"decentralized-{rate or 'unlimited'}", options.quick, repeats, gated)
+            measured.add(named(rate), store.read_study(over_links.swept_over(network, rate, asked, work)))
+            print(f"  {named(rate)}: done", flush=True)
+    asked = trained_study("decentralized-to-loss", options.quick)
+    measured.add("", store.read_study(over_links.swept(asked, work)))
+    return measured
+
+
+def timed_study(name: str, quick: bool, repeats: int, gated: bool) -> dict[str, Any]:
+    """What studies/decentralized.yaml times, over two hosts with a core each."""
+    asked = _part(name, quick, trained=False)
+    spread = {"hosts": 2, "cores_per_worker": 1}
+    measure = {**asked["measure"], "repeats": repeats, "max_repeats": repeats}
+    return {
+        **asked, "parity": gated, "measure": measure, "sweeps": [{**sweep, **spread} for sweep in asked["sweeps"]]
+    }  # fmt: skip
+
+
+def trained_study(name: str, quick: bool) -> dict[str, Any]:
+    """What it trains to a loss, on this machine alone."""
+    asked = {**_part(name, quick, trained=True), "parity": False}
+    return {key: value for key, value in asked.items() if key != "baseline"}  # which is timed
+
+
+def _part(name: str, quick: bool, trained: bool) -> dict[str, Any]:
+    document = yaml.safe_load(STUDY.read_text(encoding="utf-8"))
+    small = document.pop("small")
+    document |= {"study": name} | (small if quick else {})
+    sweeps = [sweep for sweep in document["sweeps"] if ("train" in sweep) == trained]
+    return {**document, "sweeps": [{**sweep, "model": QUICK_MODEL} for sweep in sweeps] if quick else sweeps}
+
+
+def findings(measured: Measured, found: list[Cell]) -> Iterator[Finding]:
+    """Of each cell: rounds per second of the faster Hivemind over the fastest other, above 1 where Hivemind wins."""
+    for cell in found:
+        peers, other = cell.best(decentralised=True), cell.best(decentralised=False)
+        if not peers or not other:
+            continue
+        rates = measured.rates[cell.link][cell.target]
+        claim = f"{cell.link}, target batch {cell.target:,}: rounds/s of {peers.way} over {other.way}"
+        evidence = {
+            "link": cell.link, "target_batch_size": cell.target, "loss": measured.loss,
+            "rounds_per_second": {str(way): values for way, values in rates.items()},
+            "rounds_to_loss": measured.rounds.get(cell.target, []), "missed": measured.missed.get(cell.target, 0),
+            "decentralised": cell.decentralised,
+        }  # fmt: skip
+        yield Finding(claim, ratio(rates[peers.way], rates[other.way]), evidence=evidence)

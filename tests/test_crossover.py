@@ -1,0 +1,226 @@
+"""The crossover map from planted rates and rounds: who wins, what is tied, and what two machines are told to do."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import crossover, crossover_figure, crossover_text, decentralized, over_links
+from benchmarks.crossover import LOSES, OPEN, TIES, WINS, Cell, Measured, Way
+from scaling_study import datasets
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.hosts import hosts
+from scaling_study.machine import Machine
+from scaling_study.models import OURS
+from scaling_study.settings import CHECKOUT
+from scaling_study.stats.intervals import ratio
+from scaling_study.study import plan, study
+from scaling_study.study.cluster import ALONE, Cluster
+from scaling_study.trial import Trial
+
+PEERS, PEERS_16 = Way("hivemind", "fp32"), Way("hivemind", "fp16")
+DDP, DDP_16, HOROVOD = Way("torch_ddp", "fp32"), Way("torch_ddp", "fp16"), Way("horovod", "fp32")
+SLOW, FAST = "100 Mbit/s", "1 Gbit/s"
+NEEDED = {library for table in (*FRAMEWORKS.values(), *OURS.values()) for library in table.needs} | {"torchmetrics"}
+MACHINE = Machine(2, "Xeon", 8 << 30, (), dict.fromkeys(NEEDED, "1"))
+
+
+def around(mean: float, spread: float = 0.01) -> list[float]:
+    """Three repeats with this mean, and about this relative standard deviation."""
+    return [mean * (1 - spread), mean, mean * (1 + spread)]
+
+
+def one_cell(**rates: list[float]) -> Cell:
+    ways = {"peers": PEERS, "peers_16": PEERS_16, "ddp": DDP, "ddp_16": DDP_16, "horovod": HOROVOD}
+    measured = Measured({SLOW: {256: {ways[name]: values for name, values in rates.items()}}})
+    (cell,) = crossover.cells(measured)
+    return cell
+
+
+@dataclass
+class Rank:
+    step_seconds: list[float]
+    training: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def window_seconds(self) -> float:
+        return sum(self.step_seconds)
+
+
+@dataclass
+class Made:
+    """As much of a record as the map reads."""
+
+    trial: dict[str, Any]
+    ranks: list[Rank]
+    status: str = "ok"
+
+
+def timed(framework: str, seconds: list[list[float]], status: str = "ok", **keys: Any) -> Made:
+    trial = Trial(framework=framework, workers=2, **keys)
+    return Made(trial.to_dict(), [Rank(each) for each in seconds], status)
+
+
+def trained(batch: int, steps: int | None) -> Made:
+    trial = Trial(batch_per_worker=batch, train_epochs=3, train_target="loss=1.2")
+    said = {"reached": None if steps is None else {"steps": steps}, "target": trial.train_target}
+    return Made(trial.to_dict(), [Rank([1.0], said)])
+
+
+@pytest.mark.parametrize(
+    ("rates", "winner", "verdict"),
+    [
+        ({"peers": around(2.0), "ddp": around(1.0), "horovod": around(0.9)}, PEERS, WINS),
+        ({"peers": around(1.0), "ddp": around(2.0), "horovod": around(0.9)}, DDP, LOSES),
+        ({"peers": around(1.0), "ddp": around(1.005), "horovod": around(0.5)}, None, TIES),
+        ({"peers": around(1.0), "ddp": around(2.0), "ddp_16": around(2.01)}, None, LOSES),  # others tie
+        ({"peers": around(2.0), "peers_16": around(2.01), "ddp": around(1.0)}, None, WINS),  # peers among themselves
+        ({"peers": [2.0], "ddp": [1.0]}, None, OPEN),  # one repeat claims nothing
+        ({"peers": around(1.3, 0.3), "ddp": around(1.0, 0.3)}, None, TIES),  # noise
+    ],
+)
+def test_who_wins_a_cell(rates: dict[str, list[float]], winner: Way | None, verdict: str) -> None:
+    cell = one_cell(**rates)
+    assert (cell.winner, cell.decentralised) == (winner, verdict)
+
+
+def test_in_one_cell_rounds_to_the_loss_cancel() -> None:
+    """However uncertain they are, all ways there take the same."""
+    cell_of = Measured({SLOW: {256: {DDP: around(2.0), PEERS: around(1.0)}}}, {256: [50.0, 100.0, 400.0]})
+    (cell,) = crossover.cells(cell_of)
+    assert cell.winner == DDP and cell.timed[1].behind == crossover.quotient([around(2.0)], [around(1.0)])
+    assert cell.fastest.seconds and cell.fastest.seconds.mean == pytest.approx(550 / 3 / 2)
+
+
+def test_two_means_are_as_the_studies_ratio_has_them() -> None:
+    ours, theirs = crossover.quotient([[3.0, 4.0, 5.0]], [[1.0, 1.1, 1.3, 1.2]]), ratio([3, 4, 5], [1.0, 1.1, 1.3, 1.2])
+    assert (ours.mean, ours.low, ours.high) == pytest.approx((theirs.mean, theirs.low, theirs.high))
+    with pytest.raises(ValueError, match="positive"):
+        crossover.quotient([[1.0]], [[0.0]])
+
+
+def test_an_interval_of_four_means_covers_as_often_as_it_says() -> None:
+    draw, trials = random.Random(0), 2000
+
+    def sample(mean: float, spread: float) -> list[float]:
+        return [mean * (1 + spread * draw.gauss(0, 1)) for _ in range(4)]
+
+    covered = 0
+    for _ in range(trials):
+        found = crossover.quotient([sample(200, 0.05), sample(2, 0.03)], [sample(50, 0.05), sample(1, 0.03)])
+        assert found.low is not None and found.high is not None
+        covered += found.low <= 8 <= found.high
+    assert 0.93 < covered / trials < 0.98
+
+
+def test_rounds_are_those_of_the_slowest_rank_and_trainings_count_for_all_links() -> None:
+    measured = Measured()
+    measured.add(SLOW, [
+        timed("hivemind", [[2.0, 2.0], [2.5, 2.5]], batch_per_worker=64, target_batch_size=256),
+        timed("torch_ddp", [[1.0], [1.0]], batch_per_worker=128, accumulation=2, allreduce="fp16"),
+        timed("torch_ddp", [[1.0], [1.0]], batch_per_worker=128, find="parity"),
+        timed("horovod", [], status="failed", batch_per_worker=128),
+    ])  # fmt: skip
+    measured.add("", [trained(256, 30), trained(256, 40), trained(1024, None)])
+    assert measured.rates == {SLOW: {256: {PEERS: [0.4], DDP_16: [1.0]}}}
+    assert (measured.rounds, measured.missed, measured.loss) == ({256: [30.0, 40.0]}, {1024: 1}, "loss=1.2")
+
+
+def home() -> Measured:
+    """A slow link, where DDP with a large target batch is soonest; a fast one, where nothing beats small batches."""
+    return Measured(
+        {
+            SLOW: {
+                256: {DDP: around(0.25), DDP_16: around(0.5), PEERS: around(0.1)},
+                4096: {DDP: around(0.1), DDP_16: around(0.12), PEERS: around(0.119)},
+            },
+            FAST: {
+                256: {DDP: around(2.0), DDP_16: around(2.005), PEERS: around(0.5)},
+                4096: {DDP: around(0.14), DDP_16: around(0.14), PEERS: around(0.13)},
+            },
+        },
+        {256: [190.0, 200.0, 210.0], 4096: [19.0, 20.0, 21.0]},
+        loss="loss=1.2",
+    )  # fmt: skip
+
+
+def test_the_advice_is_worked_out_from_what_was_measured() -> None:
+    measured = home()
+    found = crossover.cells(measured)
+    assert [cell.decentralised for cell in found] == [LOSES, TIES, LOSES, LOSES]
+    slow, fast = crossover.choices(measured, found)
+    assert (slow.cell.target, slow.timed.way, slow.other and slow.other.way) == (4096, DDP_16, PEERS)
+    assert (fast.cell.target, fast.timed.way, fast.other_cell and fast.other_cell.target) == (256, DDP_16, 4096)
+    where, do = crossover_text.advice(measured, found).split(". ")
+    assert where.startswith("Of 4 cells, decentralised training wins in 0, ties in 1 (100 Mbit/s, 4,096), loses in 3")
+    assert "over 100 Mbit/s by DDP fp16 with a target batch of 4,096 (167 s" in do
+    assert "or by Hivemind fp32, at its best with 4,096, which is not told from it (1.01 times" in do
+    assert "over 1 Gbit/s by DDP fp16 with a target batch of 256 (99.8 s" in do
+    assert "Hivemind fp32, at its best with 4,096, takes 1.54 times" in do
+
+
+def test_where_peers_are_soonest_the_advice_says_so() -> None:
+    measured = Measured({SLOW: {256: {DDP: around(1.0), PEERS: around(3.0)}}}, {256: [10.0, 10.0, 10.0]}, loss="loss=1")
+    said = crossover_text.advice(measured, crossover.cells(measured))
+    assert "wins in 1 (100 Mbit/s, 256)" in said and "train over 100 Mbit/s by Hivemind fp32" in said
+    assert "DDP fp32, at its best with 256, takes 3.00 times" in said
+
+
+def test_a_target_batch_that_a_seed_did_not_train_to_the_loss_has_no_seconds() -> None:
+    measured = home()
+    measured.missed[4096] = 1
+    found = crossover.cells(measured)
+    assert found[1].fastest.seconds is None and found[1].decentralised == TIES
+    assert {choice.cell.target for choice in crossover.choices(measured, found)} == {256}
+    page = crossover_text.page(measured)
+    assert "not reached" in page and "missed by 1 seeds at a target batch of 4,096" in page
+
+
+def test_one_repeat_claims_nothing() -> None:
+    measured = Measured({SLOW: {256: {DDP: [2.0], PEERS: [1.0]}}}, {256: [10.0]}, loss="loss=1.2")
+    page = crossover_text.page(measured)
+    assert "DDP fp32 (no claim)" in page and "With fewer than three repeats nothing is claimed." in page
+    assert crossover_text.advice(Measured(), []).endswith("so seconds to it are not known.")
+
+
+def test_the_figure_says_in_each_cell_who_wins_and_by_how_much(tmp_path: Path) -> None:
+    measured = home()
+    found = crossover.cells(measured)
+    assert crossover_figure.lines(found[0])[0] == "DDP fp16"
+    assert crossover_figure.lines(found[1])[0] == "tied: DDP fp16; Hivemind fp32"
+    assert crossover_figure.lines(found[2])[:1] == ["tied: DDP fp16, fp32"]
+    crossover_figure.write(found, measured.loss, tmp_path / "map")
+    drawn = (tmp_path / "map.svg").read_text()
+    assert "Who reaches loss=1.2 first" in drawn and "4,096" in drawn and SLOW in drawn
+    assert (tmp_path / "map.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_every_way_of_the_study_reaches_the_same_target_batches(small: bool) -> None:
+    asked = study.load(CHECKOUT / "studies/decentralized.yaml", small)
+    over = Cluster(hosts.parse_option("a:1,b:1"))
+    data = {"cifar10": datasets.Data("cifar10", "")}
+    made = plan.make(asked, MACHINE, data, ALONE if small else over)
+    assert not {planned.unsupported for planned in made.configurations} - {""}
+    trials = [planned.trial for planned in made.configurations]
+    targets: dict[Any, set[int]] = {}
+    for trial in trials:
+        targets.setdefault(Way(trial.framework, trial.allreduce), set()).add(trial.global_batch)
+        micro_batches = trial.accumulation if trial.framework != "hivemind" else 1
+        assert trial.batch_per_worker / micro_batches == 64
+    expected = {256, 1024} if small else {256, 1024, 2048, 4096, 8192}
+    assert targets == dict.fromkeys((PEERS, PEERS_16, DDP, DDP_16, HOROVOD, Way("single", "none")), expected)
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_benchmark_times_over_two_hosts_and_trains_on_one(quick: bool) -> None:
+    ours, to_loss = decentralized.timed_study("a", quick, 3, True), decentralized.trained_study("b", quick)
+    assert {sweep["hosts"] for sweep in ours["sweeps"]} == {2} and ours["measure"]["repeats"] == 3
+    assert not any("train" in sweep for sweep in ours["sweeps"]) and "baseline" in ours
+    assert all("train" in sweep and "hosts" not in sweep for sweep in to_loss["sweeps"]) and "baseline" not in to_loss
+    assert len(ours["sweeps"]) == 4 and len(to_loss["sweeps"]) == 1
+    assert list(over_links.RATES) == ["100mbit", "1gbit", None]
