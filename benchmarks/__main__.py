@@ -24,7 +24,7 @@ from scaling_study.stats.intervals import Interval
 
 NAMES = (
     *("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "pipelines", "prediction"),
-    *("large_report", "training_overhead", "links", "study_cost", "trajectories"),
+    *("large_report", "training_overhead", "links", "decentralized", "study_cost", "trajectories"),
 )
 INTERRUPTED = 130
 
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--models", default="resnet18", help="for horovod_synthetic: resnet18,resnet50 (default: resnet18)"
     )
-    parser.add_argument("--fresh", action="store_true", help="study_cost: begin anew instead of going on")
+    parser.add_argument("--fresh", action="store_true", help="study_cost, decentralized: begin anew instead of going on")
     parser.add_argument(
         "--held-out", type=Path, action="append", default=[], metavar="RESULTS",
         help="prediction: a study to hold it against, and another (default: those that links left)",

@@ -171,13 +171,15 @@ def cells(measured: Measured) -> list[Cell]:
 def _cell(measured: Measured, link: str, target: int, ways: Mapping[Way, list[float]]) -> Cell:
     ordered = sorted(ways, key=lambda way: -sum(ways[way]) / len(ways[way]))
     best, steps = ways[ordered[0]], rounds_to_loss(measured, target)
-    return Cell(link, target, tuple(
+    itself = Interval(1.0, 1.0, 1.0, len(best), float(len(best)))
+    timed = (
         Timed(
-            way, between_repeats(ways[way]), quotient([steps], [ways[way]]) if steps else None,
-            quotient([best], [ways[way]]) if way != ordered[0] else Interval(1.0, 1.0, 1.0, len(best), float(len(best))),
+            way, between_repeats(rates), quotient([steps], [rates]) if steps else None,
+            itself if rates is best else quotient([best], [rates]),
         )
-        for way in ordered
-    ))  # fmt: skip
+        for way, rates in ((way, ways[way]) for way in ordered)
+    )  # fmt: skip
+    return Cell(link, target, tuple(timed))
 
 
 def rounds_to_loss(measured: Measured, target: int) -> list[float]:

@@ -95,7 +95,13 @@ def _part(name: str, quick: bool, trained: bool) -> dict[str, Any]:
     small = document.pop("small")
     document |= {"study": name} | (small if quick else {})
     sweeps = [sweep for sweep in document["sweeps"] if ("train" in sweep) == trained]
-    return {**document, "sweeps": [{**sweep, "model": QUICK_MODEL} for sweep in sweeps] if quick else sweeps}
+    return {**document, "sweeps": [_tiny(sweep) for sweep in sweeps] if quick else sweeps}
+
+
+def _tiny(sweep: dict[str, Any]) -> dict[str, Any]:
+    """The same with a model and a training of seconds."""
+    train = {"train": {**sweep["train"], "seeds": [1], "epochs": 1}} if "train" in sweep else {}
+    return {**sweep, "model": QUICK_MODEL, **train}
 
 
 def findings(measured: Measured, found: list[Cell]) -> Iterator[Finding]:

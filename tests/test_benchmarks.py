@@ -52,6 +52,7 @@ def benchmark_step():
 
 timeit.timeit(benchmark_step, number=10)
 """
+OVER_HOSTS = ("links", "decentralized")
 
 
 def noisy(ratio: float, pairs: int, seed: int, noise: float = 0.03, drift: float = 0.0) -> list[tuple[float, float]]:
@@ -181,21 +182,23 @@ def test_jobs_that_yield_take_turns_with_jobs_that_spin(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_starts")
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.cluster] if name == "links" else []) for name in NAMES]
+    "name", [pytest.param(name, marks=[pytest.mark.cluster] if name in OVER_HOSTS else []) for name in NAMES]
 )
 def test_every_benchmark_runs_in_its_smallest_form(name, tmp_path):
     real = ("input_path", "study_cost", "training_overhead")
     if name in real and "cifar10" not in datasets.available():
         pytest.skip("needs CIFAR-10 in DATA_ROOT")
-    if name == "links" and (why := network.why_not()):
+    if name in OVER_HOSTS and (why := network.why_not()):
         pytest.skip(why)
+    if name == "decentralized" and not installed("hivemind"):
+        pytest.skip("hivemind is not installed")
     env = dict(os.environ)  # what is launched is forked
     if not horovod_example.HERE.exists():  # what is tested is the path, so no network is asked for the real file
         (tmp_path / "stand_in.py").write_text(STAND_IN)
         env["HOROVOD_SYNTHETIC_BENCHMARK"] = str(tmp_path / "stand_in.py")
     argv = [sys.executable, "-m", "benchmarks", name, "--quick", "--pairs", "1", "--results", str(tmp_path)]
     with contextlib.ExitStack() as until_done:
-        if name == "trajectories":  # evaluating 10,000 images would be most of it
+        if name in ("trajectories", "decentralized"):  # evaluating 10,000 images would be most of it
             env["DATA_ROOT"] = str(until_done.enter_context(tiny_cifar(tmp_path / "data")))
         done = subprocess.run(argv, cwd=CHECKOUT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
