@@ -42,7 +42,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--models", default="resnet18", help="for horovod_synthetic: resnet18,resnet50 (default: resnet18)"
     )
-    parser.add_argument("--fresh", action="store_true", help="study_cost, decentralized: begin anew instead of going on")
+    parser.add_argument(
+        "--fresh", action="store_true", help="study_cost, decentralized: begin anew instead of going on"
+    )
     parser.add_argument(
         "--held-out", type=Path, action="append", default=[], metavar="RESULTS",
         help="prediction: a study to hold it against, and another (default: those that links left)",
