@@ -99,9 +99,15 @@ def _part(name: str, quick: bool, trained: bool) -> dict[str, Any]:
 
 
 def _tiny(sweep: dict[str, Any]) -> dict[str, Any]:
-    """The same with a model and a training of seconds."""
-    train = {"train": {**sweep["train"], "seeds": [1], "epochs": 1}} if "train" in sweep else {}
-    return {**sweep, "model": QUICK_MODEL, **train}
+    """One target batch of it, with a model and a training of seconds."""
+    small = {**sweep, "model": QUICK_MODEL}
+    if "include" in sweep:
+        small["include"] = sweep["include"][:1]
+    else:
+        small["matrix"] = {key: values[:1] for key, values in sweep["matrix"].items()}
+    if "train" in sweep:
+        return {**small, "train": {**sweep["train"], "seeds": [1], "epochs": 1}}
+    return {**small, "data": "synthetic"}
 
 
 def findings(measured: Measured, found: list[Cell]) -> Iterator[Finding]:
