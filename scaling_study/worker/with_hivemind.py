@@ -36,6 +36,7 @@ with warnings.catch_warnings():
 
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
+MOST_BYTES = 1 << 20  # of one value at the store; it refuses some 8 MiB
 LONGEST_WAIT = timedelta(hours=1)  # for another rank; launchers end us where one has died
 LONGEST_FOLDER = 60  # characters before the name of a socket, which may have some hundred in all
 if len(folder := tempfile.gettempdir()) <= LONGEST_FOLDER:
@@ -91,12 +92,15 @@ class Board:
         return json.loads(self.store.get(key))
 
     def bytes_of_first(self, data: bytes) -> bytes:
-        """Rank 0's, on every rank."""
+        """Rank 0's, on every rank. All give equally many. In parts: the store closes a connection that sends more."""
         self.count += 1
-        key = f"bytes/{self.count}"
-        if self.rank == 0:
-            self.store.set(key, data)  # type: ignore[arg-type]  # it takes bytes too
-        return bytes(self.store.get(key))
+        parts = []
+        for start in range(0, len(data), MOST_BYTES):
+            key = f"bytes/{self.count}/{start}"
+            if self.rank == 0:
+                self.store.set(key, data[start : start + MOST_BYTES])  # type: ignore[arg-type]  # it takes bytes too
+            parts.append(bytes(self.store.get(key)))
+        return b"".join(parts)
 
     def close(self) -> None:
         """The last call of every rank: the first, which may hold the store, stays until the others need it no more."""

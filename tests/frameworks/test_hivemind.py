@@ -208,3 +208,16 @@ def test_eight_bits_are_read() -> None:
     assert 0.001 < off < 0.05
     with pytest.raises(TypeError):  # once this is mended, ours can go
         Uniform8BitQuantization().extract(packed)
+
+
+@pytest.mark.slow
+def test_weights_of_any_size_reach_the_other_ranks() -> None:
+    """As one value, the store closes the connection at some 8 MiB; ResNet-18 in fp64 has 89 MB."""
+    from torch.distributed import TCPStore
+
+    from scaling_study.worker.with_hivemind import MOST_BYTES, Board
+
+    host = TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
+    boards = [Board(host, 0, 2), Board(TCPStore("127.0.0.1", host.port, 2, is_master=False), 1, 2)]
+    data = bytes(range(256)) * (10 * MOST_BYTES // 256) + b"and a part of a part"
+    assert [boards[0].bytes_of_first(data), boards[1].bytes_of_first(bytes(len(data)))] == [data, data]
