@@ -190,7 +190,7 @@ def test_every_benchmark_runs_in_its_smallest_form(name, tmp_path):
         pytest.skip("needs CIFAR-10 in DATA_ROOT")
     if name in OVER_HOSTS and (why := network.why_not()):
         pytest.skip(why)
-    if name == "decentralized" and not installed("hivemind"):
+    if name in ("decentralized", "leaving_peers") and not installed("hivemind"):
         pytest.skip("hivemind is not installed")
     env = dict(os.environ)  # what is launched is forked
     if not horovod_example.HERE.exists():  # what is tested is the path, so no network is asked for the real file
@@ -207,5 +207,5 @@ def test_every_benchmark_runs_in_its_smallest_form(name, tmp_path):
     absent = {f"not run: {DALI[0]} is not installed"} if without_dali else set()
     assert {f["verdict"] for f in saved["findings"]} == {NO_CLAIM} | absent
     run = [f for f in saved["findings"] if f["verdict"] == NO_CLAIM]
-    assert all(f["figure"]["mean"] > 0 or "driver" in name for f in run)
+    assert all(f["figure"]["mean"] > 0 or name in ("driver_overhead", "leaving_peers") for f in run)
     assert name in (tmp_path / "README.md").read_text()

@@ -70,7 +70,7 @@ def gates_of(trial: Trial) -> Iterator[Trial]:
     )  # fmt: skip
     if trial.trained:  # its seed is that of one of its repeats
         gate = replace(gate, seed=Trial.seed)
-    if accumulation > 1 and MODELS[trial.model].smooth:
+    if accumulation > 1 and MODELS[trial.model].smooth not in ("", trial.model):
         gate = replace(gate, window=THREE_STEPS)
     gate = replace(gate, **shape, **MODELS[trial.model].gate)
     yield gate if table.parity_precision == "fp64" else smooth(gate)

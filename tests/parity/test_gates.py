@@ -166,7 +166,9 @@ def test_every_micro_batch_of_a_gate_is_whole_and_has_a_variance(trial):
 @pytest.mark.parametrize(("model", "steps"), [("resnet18", 3), ("resnet8_groupnorm", 10), ("transformer_lm", 10)])
 def test_what_accumulates_has_one_gate_whose_steps_are_few_where_batchnorm_multiplies_rounding(model, steps):
     trials = [
-        Trial(framework="torch_ddp", model=model, workers=2, launcher="torchrun", accumulation=parts, batch_per_worker=b)
+        Trial(
+            framework="torch_ddp", model=model, workers=2, launcher="torchrun", accumulation=parts, batch_per_worker=b
+        )
         for parts, b in ((2, 128), (64, 4096))
     ]
     (gate,) = gates.needed(trials)
