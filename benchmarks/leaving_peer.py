@@ -1,4 +1,4 @@
-"""One of leaving_peers.py's peers: trains by Hivemind as it comes, round after round, until it is told to stop.  [torch]
+"""One of leaving_peers.py's peers: trains by Hivemind as it comes, round after round, until told to stop. [torch]
 
     FOLDER/addresses      of the first peer; the others join by them
     FOLDER/NAME.jsonl     a line a round: {"at": seconds, "epoch": 4, "peers": 2}, and how long the state took to load

@@ -43,7 +43,7 @@ from scaling_study.stats.intervals import between_repeats
 
 TIMEOUTS, EXPIRATIONS = (5.0, 15.0, 30.0, 60.0), (15.0, 60.0)
 QUICK = ((3.0,), (6.0,))
-TARGET, MATCHMAKING_SECONDS = 2048, 1.5
+TARGET, MATCHMAKING_SECONDS = 512, 1.5
 BEFORE, ALONE, TOGETHER = 5, 6, 4  # rounds of two peers, of one that has its pace again, and of two again
 SLOW = 1.5  # times the usual round: what is longer has lost something
 DEADLINE_SECONDS = 300.0  # beyond what is waited for
