@@ -21,12 +21,12 @@ STEPS = 10
 BATCH = 8
 SEQUENCE_LENGTH = 32
 MICRO_BATCHES = 4
-ACCUMULATED = 2  # micro-batches of BATCH, where a step adds up more: one that is not reduced yet, and one that is
+ACCUMULATED = 2  # micro-batches, where a step adds up more: one that is not reduced yet, and one that is
 SIXTEEN_BIT = ("fp16", "bf16")
 ROUNDING = (*SIXTEEN_BIT, "int8")  # of gradients on the wire
 ONE_STEP, TEN_STEPS = Window(0, 1, 0.0, None, 1), Window(0, STEPS, 0.0, None, STEPS)
 # Sums of micro-batches are rounded in another order than one process has, and BatchNorm multiplies the difference by
-# some ten each step: ten steps of ResNet-18 came to 5e-9. Three show as well whether gradients are cleared.
+# some ten each step: ten steps of ResNet-18 came to 4e-9. Three show as well whether gradients are cleared.
 THREE_STEPS = Window(0, 3, 0.0, None, 3)
 SAME: Mapping[str, Any] = {  # for every gate, whatever its configuration is
     "find": "parity", "cores_per_worker": 1, "allocator": "system", "epochs": None, "warmup_epochs": None,
@@ -60,11 +60,11 @@ def gates_of(trial: Trial) -> Iterator[Trial]:
     hosts = 2 if (trial.hosts or 1) > 1 and workers % 2 == 0 else None  # what passes on one need not over several
     wire = "none" if workers // (shape.get("stages") or 1) == 1 else "fp32"
     accumulation = min(trial.accumulation, ACCUMULATED)
-    parts = shape.get("micro_batches") or 1
-    batch = parts * max(2, -(-BATCH // parts))  # BatchNorm over a single value has no variance
+    parts = shape.get("micro_batches") or accumulation
+    micro_batch = max(2, -(-BATCH // parts))  # BatchNorm over a single value has no variance
     gate = replace(
         trial, workers=workers, hosts=hosts, device="cpu" if one_gpu and workers == 2 else trial.device,
-        batch_per_worker=batch * accumulation, accumulation=accumulation, allreduce=wire,
+        batch_per_worker=micro_batch * parts, accumulation=accumulation, allreduce=wire,
         precision=table.parity_precision,
         sequence_length=SEQUENCE_LENGTH if "sequence_length" in MODELS[trial.model].keys else None, **SAME,
     )  # fmt: skip

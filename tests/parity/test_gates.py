@@ -172,7 +172,7 @@ def test_what_accumulates_has_one_gate_whose_steps_are_few_where_batchnorm_multi
         for parts, b in ((2, 128), (64, 4096))
     ]
     (gate,) = gates.needed(trials)
-    assert (gate.accumulation, gate.batch_per_worker, gate.window.min_steps) == (2, 2 * gates.BATCH, steps)
+    assert (gate.accumulation, gate.batch_per_worker, gate.window.min_steps) == (2, gates.BATCH, steps)
     (plain,) = gates.gates_of(replace(trials[0], accumulation=1))
     assert plain.window.min_steps == 10
 
