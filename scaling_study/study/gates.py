@@ -21,13 +21,9 @@ STEPS = 10
 BATCH = 8
 SEQUENCE_LENGTH = 32
 MICRO_BATCHES = 4
-ACCUMULATED = 2  # micro-batches, where a step adds up more: one that is not reduced yet, and one that is
 SIXTEEN_BIT = ("fp16", "bf16")
 ROUNDING = (*SIXTEEN_BIT, "int8")  # of gradients on the wire
 ONE_STEP, TEN_STEPS = Window(0, 1, 0.0, None, 1), Window(0, STEPS, 0.0, None, STEPS)
-# Sums of micro-batches are rounded in another order than one process has, and BatchNorm multiplies the difference by
-# some ten each step: ten steps of ResNet-18 came to 4e-9. Three show as well whether gradients are cleared.
-THREE_STEPS = Window(0, 3, 0.0, None, 3)
 SAME: Mapping[str, Any] = {  # for every gate, whatever its configuration is
     "find": "parity", "cores_per_worker": 1, "allocator": "system", "epochs": None, "warmup_epochs": None,
     "image_size": None, "image_width": None, "input": None, "damaged_images": None, "padding": None, "weights": None,
@@ -59,19 +55,15 @@ def gates_of(trial: Trial) -> Iterator[Trial]:
     workers = shape.pop("workers", workers)
     hosts = 2 if (trial.hosts or 1) > 1 and workers % 2 == 0 else None  # what passes on one need not over several
     wire = "none" if workers // (shape.get("stages") or 1) == 1 else "fp32"
-    accumulation = min(trial.accumulation, ACCUMULATED)
-    parts = shape.get("micro_batches") or accumulation
+    parts = shape.get("micro_batches") or trial.accumulation
     micro_batch = max(2, -(-BATCH // parts))  # BatchNorm over a single value has no variance
     gate = replace(
         trial, workers=workers, hosts=hosts, device="cpu" if one_gpu and workers == 2 else trial.device,
-        batch_per_worker=micro_batch * parts, accumulation=accumulation, allreduce=wire,
-        precision=table.parity_precision,
+        batch_per_worker=micro_batch * parts, allreduce=wire, precision=table.parity_precision,
         sequence_length=SEQUENCE_LENGTH if "sequence_length" in MODELS[trial.model].keys else None, **SAME,
     )  # fmt: skip
     if trial.trained:  # its seed is that of one of its repeats
         gate = replace(gate, seed=Trial.seed)
-    if accumulation > 1 and MODELS[trial.model].smooth not in ("", trial.model):
-        gate = replace(gate, window=THREE_STEPS)
     gate = replace(gate, **shape, **MODELS[trial.model].gate)
     yield gate if table.parity_precision == "fp64" else smooth(gate)
     precision = "fp32" if trial.precision == "fp64" else trial.precision

@@ -163,20 +163,6 @@ def test_every_micro_batch_of_a_gate_is_whole_and_has_a_variance(trial):
         assert gate.batch_per_worker >= gates.BATCH
 
 
-@pytest.mark.parametrize(("model", "steps"), [("resnet18", 3), ("resnet8_groupnorm", 10), ("transformer_lm", 10)])
-def test_what_accumulates_has_one_gate_whose_steps_are_few_where_batchnorm_multiplies_rounding(model, steps):
-    trials = [
-        Trial(
-            framework="torch_ddp", model=model, workers=2, launcher="torchrun", accumulation=parts, batch_per_worker=b
-        )
-        for parts, b in ((2, 128), (64, 4096))
-    ]
-    (gate,) = gates.needed(trials)
-    assert (gate.accumulation, gate.batch_per_worker, gate.window.min_steps) == (2, gates.BATCH, steps)
-    (plain,) = gates.gates_of(replace(trials[0], accumulation=1))
-    assert plain.window.min_steps == 10
-
-
 @given(anything, st.integers(1, 512), st.integers(2, 9), st.sampled_from([None, 0.3]))
 def test_batch_size_workers_and_rate_need_no_gate_of_their_own(trial, batch, workers, rate):
     if trial.workers > 1:
