@@ -25,13 +25,12 @@ from typing import NamedTuple
 
 from scaling_study.records import store
 from scaling_study.records.store import Record
-from scaling_study.stats.intervals import FEWEST_REPEATS, TOO_FEW, Interval, between_repeats, welch_satterthwaite
+from scaling_study.stats.intervals import Interval, between_repeats, quotient
 from scaling_study.targets import trains
 
 WINS, TIES, LOSES, OPEN = "wins", "ties", "loses", "not resolved"  # of decentralised training, in one cell
 TITLES = {"hivemind": "Hivemind", "torch_ddp": "DDP", "horovod": "Horovod"}
 DECENTRALISED = ("hivemind",)
-CONFIDENCE = 0.95
 
 
 class Way(NamedTuple):
@@ -124,34 +123,6 @@ class Cell:
 def rounds_per_second(record: Record) -> float:
     """Of the slowest rank. A round is a step."""
     return min(len(rank.step_seconds) / rank.window_seconds for rank in record.ranks)
-
-
-def quotient(numerators: Sequence[Sequence[float]], denominators: Sequence[Sequence[float]]) -> Interval:
-    """The product of some independent means over that of others, with its interval; `n` is the smallest count.
-
-    As stats.intervals.ratio, for any number of means. No interval where one of them has fewer than 3 values.
-    Raises ValueError for values that are not positive.
-    """
-    means, variances, freedoms, counts = [], [], [], []
-    for place, values in enumerate((*numerators, *denominators)):
-        if min(values) <= 0:
-            raise ValueError(f"a quotient needs positive values, not {min(values)}")
-        mean, n = sum(values) / len(values), len(values)
-        means.append(mean if place < len(numerators) else 1 / mean)
-        counts.append(n)
-        if n > 1:
-            variances.append(sum((value / mean - 1) ** 2 for value in values) / (n - 1) / n)
-            freedoms.append(float(n - 1))
-    whole, n, total = math.prod(means), min(counts), sum(variances)
-    if n < FEWEST_REPEATS:
-        return Interval(whole, None, None, n, float(n), TOO_FEW)
-    if total == 0:
-        return Interval(whole, whole, whole, n, float(n))
-    from scipy.special import stdtrit
-
-    freedom = welch_satterthwaite(variances, freedoms)
-    factor = math.exp(float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * math.sqrt(total))
-    return Interval(whole, whole / factor, whole * factor, n, freedom + 1)
 
 
 def above_one(ratio: Interval) -> bool:

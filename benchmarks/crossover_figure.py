@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 from benchmarks.crossover import OPEN, Cell, Way
 from benchmarks.crossover_text import seconds, times
@@ -14,17 +14,7 @@ WIDE, HIGH = 1.75, 1.05  # inches of a cell
 TIED = "tied"
 
 
-def write(found: Sequence[Cell], loss: str, where: Path) -> None:
-    """`where`.png and `where`.svg."""
-    from analysis.figures import style
-
-    with style.applied():
-        figure = draw(found, loss)
-        for kind in ("png", "svg"):
-            figure.savefig(where.with_suffix(f".{kind}"))  # type: ignore[attr-defined]
-
-
-def draw(found: Sequence[Cell], loss: str) -> object:
+def draw(found: Sequence[Cell], loss: str) -> Any:
     """A grid with the links from slow to fast downwards, as they were measured, and target batches to the right."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch, Rectangle

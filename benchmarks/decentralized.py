@@ -55,7 +55,7 @@ def run(options: Options) -> list[Finding]:
         publish.RESULTS.mkdir(exist_ok=True)
         text = crossover_text.page(measured)
         (publish.RESULTS / "decentralized.md").write_text(text + "\n", encoding="utf-8")
-        crossover_figure.write(found, measured.loss, publish.RESULTS / "decentralized")
+        publish.write_figure("decentralized", lambda: crossover_figure.draw(found, measured.loss))
         print(text)
     return list(findings(measured, found))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from benchmarks import publish
 from benchmarks.paired import Finding
@@ -10,25 +11,17 @@ from benchmarks.paired import Finding
 
 def write(findings: Sequence[Finding]) -> None:
     """leaving_peers.png and .svg beside the numbers."""
-    from matplotlib.figure import Figure
-
-    from analysis.figures import style
-
-    with style.applied():
-        figure = Figure(figsize=(4.6, 3.2), layout="constrained")
-        draw(figure, [finding for finding in findings if finding.evidence["measured"] == "killed_seconds"])
-        publish.RESULTS.mkdir(exist_ok=True)
-        for kind in ("png", "svg"):
-            figure.savefig(publish.RESULTS / f"leaving_peers.{kind}")
+    killed = [finding for finding in findings if finding.evidence["measured"] == "killed_seconds"]
+    publish.write_figure("leaving_peers", lambda: draw(killed))
 
 
-def draw(figure: object, findings: Sequence[Finding]) -> None:
+def draw(findings: Sequence[Finding]) -> Any:
     """One axes: averaging timeout, and seconds lost with their 95 % interval."""
     from matplotlib.figure import Figure
 
     from analysis.figures import style
 
-    assert isinstance(figure, Figure)
+    figure = Figure(figsize=(4.6, 3.2), layout="constrained")
     axes = figure.subplots()
     expirations = sorted({finding.evidence["metadata_expiration_seconds"] for finding in findings})
     for place, (expiration, colour) in enumerate(zip(expirations, style.colours(len(expirations)), strict=True)):
@@ -43,3 +36,4 @@ def draw(figure: object, findings: Sequence[Finding]) -> None:
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, title="metadata expiration")
     axes.set_title("Hivemind, two peers, one is killed; 95 % intervals", fontsize=style.SMALL, loc="left")
+    return figure

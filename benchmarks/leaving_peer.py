@@ -22,6 +22,7 @@ import torch
 
 from scaling_study import workloads
 from scaling_study.ranks import Ranks
+from scaling_study.records import store
 from scaling_study.trial import Trial
 
 NO_INTERNET = {"use_ipfs": False, "use_relay": False, "use_auto_relay": False}
@@ -46,7 +47,7 @@ def main() -> None:
     known = json.loads(addresses.read_text()) if addresses.exists() else None
     dht = hivemind.DHT(initial_peers=known, host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True, **NO_INTERNET)
     if known is None:
-        written(addresses, json.dumps([str(address) for address in dht.get_visible_maddrs()]))
+        store.write_json(addresses, [str(address) for address in dht.get_visible_maddrs()])
     trial = Trial(model=MODEL, batch_per_worker=BATCH, data="synthetic", device="cpu", cores_per_worker=1)
     workload = workloads.load(trial, Ranks(rank=asked.core % 2, world_size=2))
     optimizer = hivemind.Optimizer(
@@ -82,13 +83,6 @@ def train(workload: workloads.Workload, optimizer: Any, log: Any, stop: Path) ->
 
 def say(log: Any, **what: float) -> None:
     log.write(json.dumps(what) + "\n")
-
-
-def written(path: Path, text: str) -> None:
-    """Whole, or not at all: another process looks for it."""
-    half = path.with_suffix(".half")
-    half.write_text(text)
-    half.rename(path)
 
 
 if __name__ == "__main__":

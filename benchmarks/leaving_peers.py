@@ -38,6 +38,7 @@ from benchmarks import leaving_figure
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Finding
 from scaling_study.machine import installed, this_machine
+from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 from scaling_study.stats.intervals import between_repeats
 
@@ -125,8 +126,7 @@ def one(timeout: float, expiration: float) -> Lost:
         third = peers.start("c", core=1, late=True)
         peers.until("rounds of two again", lambda: together(peers.rounds("c")) >= TOGETHER, patience)
         last = max(each["epoch"] for each in peers.said("a")) + 2
-        (peers.folder / "stop.half").write_text(str(last))
-        (peers.folder / "stop.half").rename(peers.folder / "stop")
+        store.write_json(peers.folder / "stop", last)
         peers.until("weights", lambda: all((peers.folder / f"{n}.pt").exists() for n in "ac"), patience)
         rounds, before = peers.rounds("a"), joined_at
         result = Lost(

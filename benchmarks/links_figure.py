@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from benchmarks import publish
 from benchmarks.paired import Finding
@@ -23,26 +24,17 @@ def named(rate: str | None) -> str:
 
 def write(findings: Sequence[Finding]) -> None:
     """links.png and links.svg beside the numbers."""
-    from matplotlib.figure import Figure
-
-    from analysis.figures import style
-
-    with style.applied():
-        figure = Figure(figsize=(4.6, 3.2), layout="constrained")
-        draw(figure, findings)
-        publish.RESULTS.mkdir(exist_ok=True)
-        for kind in ("png", "svg"):
-            figure.savefig(publish.RESULTS / f"links.{kind}")
+    publish.write_figure("links", lambda: draw(findings))
 
 
-def draw(figure: object, findings: Sequence[Finding]) -> None:
+def draw(findings: Sequence[Finding]) -> Any:
     """One axes: bandwidth on a log scale, gain as a ratio, and the line at which fp16 neither gains nor loses."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullLocator
 
     from analysis.figures import style
 
-    assert isinstance(figure, Figure)
+    figure = Figure(figsize=(4.6, 3.2), layout="constrained")
     axes = figure.subplots()
     models = list(dict.fromkeys(finding.evidence["model"] for finding in findings))
     rates = sorted({finding.evidence["rate"] for finding in findings}, key=bits)
@@ -70,3 +62,4 @@ def draw(figure: object, findings: Sequence[Finding]) -> None:
     axes.legend(frameon=False, title="model")
     axes.set_title("Horovod over Gloo, one worker on each of two hosts; 95 % intervals", fontsize=style.SMALL,
                    loc="left")  # fmt: skip
+    return figure

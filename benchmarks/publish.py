@@ -7,7 +7,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,17 @@ def write(
     write_json(
         folder / f"{name}.json", {"benchmark": name, "quick": quick, **where, "seconds": seconds, "findings": said}
     )
+
+
+def write_figure(name: str, draw: Callable[[], Any]) -> None:
+    """`name`.png and .svg beside the numbers, of the matplotlib figure that `draw` makes."""
+    from analysis.figures import style
+
+    with style.applied():
+        figure = draw()
+        RESULTS.mkdir(exist_ok=True)
+        for kind in ("png", "svg"):
+            figure.savefig(RESULTS / f"{name}.{kind}")
 
 
 def finding_json(finding: Finding, quick: bool) -> dict[str, Any]:

@@ -7,6 +7,8 @@ until all of them together have read the target (Ryabinin et al., arXiv 2103.032
 round takes at least as long as peers look for each other, and that is hidden only while batches still compute.
 """
 
+from functools import partial
+
 import torch
 
 from scaling_study import workloads
@@ -19,7 +21,7 @@ from scaling_study.worker.with_hivemind import join_hivemind
 
 
 def join(trial: Trial) -> Ranks:
-    # 1 join: the first peer's address at the launcher's store, then Hivemind's own network
+    # 1 join: at the launcher's store, where the first peer will leave its address
     return join_hivemind(trial)
 
 
@@ -47,9 +49,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
             with phase("data"):
                 batch = next(workload.batches)
 
-    weights = None
-    if trial.find == "parity":
-        weights = lambda: peer.checked_weights(model, ranks)  # noqa: E731
+    weights = partial(peer.checked_weights, model) if trial.find == "parity" else None
     return Training(step, workload, peer.opt, phase, wire, weights=weights, rounds=peer.rounds, paused=peer.paused)
 
 

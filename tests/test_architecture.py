@@ -123,6 +123,7 @@ TORCH = {"torch", "torchvision"}
 ADAPTERS = {  # where what several scripts of one library share stands -> the only library that it may import
     "scaling_study/worker/hivemind_compression.py": "hivemind",
     "scaling_study/worker/hivemind_peer.py": "hivemind",
+    "scaling_study/worker/hivemind_watch.py": "hivemind",
     "scaling_study/worker/with_hivemind.py": "hivemind",
     "scaling_study/worker/lightning_callbacks.py": "lightning",
     "scaling_study/worker/lightning_loop.py": "lightning",

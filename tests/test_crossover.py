@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,29 +91,8 @@ def test_in_one_cell_rounds_to_the_loss_cancel() -> None:
     """However uncertain they are, all ways there take the same."""
     cell_of = Measured({SLOW: {256: {DDP: around(2.0), PEERS: around(1.0)}}}, {256: [50.0, 100.0, 400.0]})
     (cell,) = crossover.cells(cell_of)
-    assert cell.winner == DDP and cell.timed[1].behind == crossover.quotient([around(2.0)], [around(1.0)])
+    assert cell.winner == DDP and cell.timed[1].behind == ratio(around(2.0), around(1.0))
     assert cell.fastest.seconds and cell.fastest.seconds.mean == pytest.approx(550 / 3 / 2)
-
-
-def test_two_means_are_as_the_studies_ratio_has_them() -> None:
-    ours, theirs = crossover.quotient([[3.0, 4.0, 5.0]], [[1.0, 1.1, 1.3, 1.2]]), ratio([3, 4, 5], [1.0, 1.1, 1.3, 1.2])
-    assert (ours.mean, ours.low, ours.high) == pytest.approx((theirs.mean, theirs.low, theirs.high))
-    with pytest.raises(ValueError, match="positive"):
-        crossover.quotient([[1.0]], [[0.0]])
-
-
-def test_an_interval_of_four_means_covers_as_often_as_it_says() -> None:
-    draw, trials = random.Random(0), 2000
-
-    def sample(mean: float, spread: float) -> list[float]:
-        return [mean * (1 + spread * draw.gauss(0, 1)) for _ in range(4)]
-
-    covered = 0
-    for _ in range(trials):
-        found = crossover.quotient([sample(200, 0.05), sample(2, 0.03)], [sample(50, 0.05), sample(1, 0.03)])
-        assert found.low is not None and found.high is not None
-        covered += found.low <= 8 <= found.high
-    assert 0.93 < covered / trials < 0.98
 
 
 def test_rounds_are_those_of_the_slowest_rank_and_trainings_count_for_all_links() -> None:
@@ -193,10 +171,9 @@ def test_the_figure_says_in_each_cell_who_wins_and_by_how_much(tmp_path: Path) -
     assert crossover_figure.lines(found[0])[0] == "DDP fp16"
     assert crossover_figure.lines(found[1])[0] == "tied: DDP fp16; Hivemind fp32"
     assert crossover_figure.lines(found[2])[:1] == ["tied: DDP fp16, fp32"]
-    crossover_figure.write(found, measured.loss, tmp_path / "map")
+    crossover_figure.draw(found, measured.loss).savefig(tmp_path / "map.svg")
     drawn = (tmp_path / "map.svg").read_text()
     assert "Who reaches loss=1.2 first" in drawn and "4,096" in drawn and SLOW in drawn
-    assert (tmp_path / "map.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("small", [False, True])

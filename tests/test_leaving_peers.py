@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 from benchmarks import leaving_figure, leaving_peers
 from benchmarks.leaving_peers import Lost, Peers, Round
@@ -67,7 +66,6 @@ def test_each_figure_of_a_setting_has_its_interval_and_the_curve_is_drawn() -> N
         "lost by a peer whose only other one is killed; averaging timeout 5 s, expiration 15 s"
     )
     assert first.figure.mean == 16.0 and first.figure.low is not None and first.unit == "s"
-    figure = Figure()
-    leaving_figure.draw(figure, [each for each in findings if each.evidence["measured"] == "killed_seconds"])
+    figure = leaving_figure.draw([each for each in findings if each.evidence["measured"] == "killed_seconds"])
     (axes,) = figure.axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["15 s", "60 s"]

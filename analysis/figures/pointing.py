@@ -40,10 +40,12 @@ def _sheet(results: Results, model: str, rows: pd.DataFrame) -> Figure:
         gutters=(0.1, 0.25),
         above=0.62,
     )
-    videos, seeds = int(rows.videos.max()), int(rows.seeds.max())
+    videos, models = int(rows.videos.max()), rows[rows.configuration != ""]
+    fewest, most_seeds = int(models.seeds.min()), int(models.seeds.max())
+    seeds = f"{most_seeds}" if fewest == most_seeds else f"{fewest} to {most_seeds}"
     footnote = [
         f"Share of maps whose highest cell has a part of the instrument in it: mean of {videos} test videos, {seeds} "
-        f"seed{'s' * (seeds != 1)}, bars: 95 % interval over the videos; below it each video.",
+        f"seed{'s' * (most_seeds != 1)}, bars: 95 % interval over the videos; below it each video.",
         "Lines: what needs no model. Dashed: a place chosen at random; dotted: the frame's centre. Hidden channel "
         "(F12): what a published study showed, of the least likely class.",
         f"{notes.source(results)}.",

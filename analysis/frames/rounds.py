@@ -28,7 +28,7 @@ Row = tuple[Any, ...]
 def of_peers(framework: str) -> bool:
     """Whether its step is a round of peers, which ends once they together have a target batch."""
     table = FRAMEWORKS.get(framework)
-    return table is not None and "target_batch_size" in table.axes
+    return table is not None and table.has_rounds
 
 
 def samples_of_step(row: Mapping[str, Any]) -> float:

@@ -92,7 +92,10 @@ def _of_a_network(ranks: Sequence[RankReport]) -> Iterator[str]:
 
 def _of_rounds(report: RankReport) -> Iterator[str]:
     """Rounds of decentralised training whose averaging did not happen, or not with everybody."""
-    if (given := sum(each["samples"] for each in report.rounds)) != report.samples_seen:
+    steps = len(report.step_seconds)
+    unknown = max(0, steps - len(report.rounds))  # before a training was gone on from
+    given = sum(each["samples"] for each in report.rounds[-steps:]) + unknown * report.samples_per_step
+    if given != report.samples_seen:
         yield f"rank {report.rank} reports {report.samples_seen} samples in rounds of {given}"
     failed = [(number, each["failure"]) for number, each in enumerate(report.rounds, start=1) if each["failure"]]
     if failed:

@@ -166,27 +166,39 @@ def ratio(
 ) -> Interval:
     """Interval of the ratio of two independent means over repeats: a speed-up, or the gain of fp16 over fp32.
 
-    Both (n,), positive, same unit. Taken on the logarithm with the delta method, so that a/b and b/a tell the same
-    story, with the degrees of freedom of Welch (Biometrika 34, 1947), as the two spreads and counts may differ.
-    `first`: how many repeats of each were planned before any was seen, as in between_repeats.
-    With fewer than 3 repeats on either side no interval is claimed. `n` is the smaller count.
+    Both (n,), positive, same unit. `first`: repeats of each planned before any was seen, as in between_repeats.
+    """
+    return quotient([numerator], [denominator], confidence, first)
+
+
+def quotient(
+    numerators: Sequence[ArrayLike],
+    denominators: Sequence[ArrayLike],
+    confidence: float = 0.95,
+    first: Sequence[int | None] | None = None,
+) -> Interval:
+    """Interval of the product of some independent means over that of others.
+
+    Each (n,) and positive. Taken on the logarithm with the delta method, so that a/b and b/a tell the same story, with
+    the degrees of freedom of Welch (Biometrika 34, 1947), as spreads and counts may differ. `first`: as in ratio, one a
+    mean. With fewer than 3 values of one of them no interval is claimed. `n` is the smallest count.
     Raises ValueError for empty, non-finite or non-positive values.
     """
-    a, b = _finite(numerator, "numerator").tolist(), _finite(denominator, "denominator").tolist()
-    if min(min(a), min(b)) <= 0:
-        raise ValueError("a ratio of throughputs needs positive values")
-    (mean_a, mean_b), n = (sum(x) / len(x) for x in (a, b)), min(len(a), len(b))
-    mean = mean_a / mean_b
+    above = [_finite(values, "numerator").tolist() for values in numerators]
+    every = above + [_finite(values, "denominator").tolist() for values in denominators]
+    if min(map(min, every)) <= 0:
+        raise ValueError("a ratio needs positive values")
+    averages, n = [sum(values) / len(values) for values in every], min(map(len, every))
+    mean = math.prod(averages[: len(above)]) / math.prod(averages[len(above) :])
     if n < FEWEST_REPEATS:
         return Interval(mean, None, None, n, float(n), TOO_FEW)
-    stages = [first_stage(x, planned) for x, planned in zip((a, b), first, strict=True)]
-    sides = zip(stages, (len(a), len(b)), (mean_a, mean_b), strict=True)
+    stages = [first_stage(values, planned) for values, planned in zip(every, first or [None] * len(every), strict=True)]
+    sides = zip(stages, map(len, every), averages, strict=True)
     variances = [_relative_variance(stage, average) / count for stage, count, average in sides]  # of each log mean
-    total = sum(variances)
-    if total == 0:
+    if sum(variances) == 0:
         return Interval(mean, mean, mean, n, float(n))
     freedom = welch_satterthwaite(variances, [float(len(stage) - 1) for stage in stages])
-    factor = math.exp(_t_quantile(confidence, freedom) * math.sqrt(total))
+    factor = math.exp(_t_quantile(confidence, freedom) * math.sqrt(sum(variances)))
     return Interval(mean, mean / factor, mean * factor, n, freedom + 1)
 
 

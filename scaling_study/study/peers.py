@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.targets import trains
 
 MATCHMAKING_SECONDS, AVERAGING_TIMEOUT_SECONDS = 3.0, 60.0  # where a trial names none; the latter is Hivemind's own
 
@@ -16,6 +17,11 @@ def problems(framework: str, workers: int, batch: int, keys: Mapping[str, Any]) 
         return
     if workers < 2:
         yield "workers", f"workers={workers}: one peer has nobody to average with; {framework} needs two or more"
+    if keys.get("updates") == "delayed" and trains(keys):
+        yield (
+            "updates",
+            "updates=delayed can only be timed: its weights lie twice, and a checkpoint would have one of them",
+        )
     target = keys.get("target_batch_size")
     if target is not None and batch and target < workers * batch:
         yield (

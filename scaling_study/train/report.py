@@ -70,13 +70,13 @@ def rank_report(loop: Trained, began: float, ended: str, test: dict[str, float])
         "validated": {"split": "validation", **loop.validated} if loop.validated else {},
     }  # fmt: skip
     warm = min(WARMUP_STEPS, len(seconds) // 2)
-    rounds = loop.training.rounds.since(-len(seconds[warm:])) if loop.training.rounds else []
+    # Rounds are those since the training was last gone on from; of those before, a step's share is what it was to be.
+    rounds, steps = loop.training.rounds.since(0) if loop.training.rounds else [], len(seconds) - warm
+    seen = [each["samples"] for each in rounds[-steps:]]
     return RankReport(
         **{**described(loop.training, loop.trial, loop.ranks), "learning_rate": loop.rates[0]}, first_step_at=began,
         warmup_seconds=seconds[:warm], step_seconds=seconds[warm:],
-        samples_seen=sum(each["samples"] for each in rounds)
-        or (len(seconds) - warm) * loop.workload.samples_per_step,
-        rounds=rounds,
+        samples_seen=sum(seen) + (steps - len(seen)) * loop.workload.samples_per_step, rounds=rounds,
         tokens_seen=None, phases=None, allreduce_bytes=None, communication_bytes={}, loss_first=progress.loss_first,
         loss_last=finite(progress.rows[-1]["train_loss"]) if progress.rows else None,
         notes=[*loop.workload.notes, *loop.workload.batches.notes()], training=facts.recordable(training),

@@ -6,13 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from hivemind.compression import (
-    CompressionBase,
-    Float16Compression,
-    NoCompression,
-    Uniform8BitQuantization,
-    serialization,
-)
+from hivemind.compression import Float16Compression, NoCompression, Uniform8BitQuantization, serialization
 
 ON_THE_WIRE = {"fp16": torch.float16, "int8": torch.uint8}  # any other allreduce: gradients as they are
 
@@ -31,6 +25,6 @@ class Uniform8Bits(Uniform8BitQuantization):
 
 
 serialization._BASE_COMPRESSION_TYPES["UNIFORM_8BIT"] = Uniform8Bits()
-COMPRESSION: dict[str, type[CompressionBase]] = {
+COMPRESSION: dict[str, type[Any]] = {
     "fp32": NoCompression, "fp16": Float16Compression, "int8": Uniform8Bits,
 }  # fmt: skip

@@ -16,88 +16,26 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import hivemind
 import torch
+from hivemind.averaging.control import AveragingStage, StepControl
+from hivemind.optim.grad_averager import GradientAverager
+from hivemind.optim.state_averager import TrainingStateAverager
 
 from scaling_study.measure.phases import Phase
-from scaling_study.measure.rounds import Round, Rounds
+from scaling_study.measure.rounds import Rounds
 from scaling_study.study.peers import AVERAGING_TIMEOUT_SECONDS, MATCHMAKING_SECONDS
 from scaling_study.trial import Trial
 from scaling_study.worker.hivemind_compression import COMPRESSION, ON_THE_WIRE
-from scaling_study.worker.with_hivemind import PeerRanks, ending_with_this_process, hivemind
+from scaling_study.worker.hivemind_watch import LOOK_SECONDS, MATCHMAKING, Watching
+from scaling_study.worker.with_hivemind import PeerRanks, ending_with_this_process
 from scaling_study.workloads import Workload
 
-from hivemind.averaging import DecentralizedAverager  # isort: skip
-from hivemind.averaging.control import AveragingStage, StepControl  # isort: skip
-from hivemind.averaging.partition import TensorPartContainer, TensorPartReducer  # isort: skip
-from hivemind.optim.grad_averager import GradientAverager  # isort: skip
-from hivemind.optim.state_averager import TrainingStateAverager  # isort: skip
-
-LOOK_SECONDS = 0.002  # between two looks at a round's stage
 # By which peers' weights may differ after ten steps in fp64 or one in fp32, relative to the largest: each adds to its
 # own gradients their rounded difference from the mean. Seen: 2e-15, 3e-8, 1e-6 in fp16, 2e-3 in 8 bits.
 APART = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-4, torch.uint8: 1e-2}
 MEETING_SECONDS = 120.0  # that the first round waits for the other peers
 SETTLING_SECONDS = 0.1  # in which what was told to the DHT has reached it, on one network
-MATCHMAKING, AVERAGING = AveragingStage.LOOKING_FOR_GROUP, AveragingStage.RUNNING_ALLREDUCE
-LOST = torch.zeros(1).share_memory_()  # times that this peer's processes averaged a part of a tensor without some peer
-
-
-def counting_losses(method: Any) -> Any:
-    """Hivemind averages what it can and keeps its own for the rest: a whole round, but for a line in a log."""
-
-    @functools.wraps(method)
-    def counted(*args: Any, **options: Any) -> Any:
-        LOST.add_(1)
-        return method(*args, **options)
-
-    return counted
-
-
-TensorPartContainer.register_failed_reducer = counting_losses(TensorPartContainer.register_failed_reducer)
-TensorPartReducer.on_sender_failed = counting_losses(TensorPartReducer.on_sender_failed)
-
-
-class Watch(threading.Thread):
-    """Looks at an averaging until it is over, and then writes into its round what came of it."""
-
-    def __init__(self, control: StepControl, round: Round | None) -> None:
-        super().__init__(daemon=True, name="watch of an averaging")
-        self.control, self.round, self.lost = control, round, float(LOST)
-        self.start()
-
-    def run(self) -> None:
-        seconds = dict.fromkeys(AveragingStage, 0.0)
-        stage, at = self.control.stage, time.perf_counter()
-        while not self.control.done():
-            time.sleep(LOOK_SECONDS)
-            now = time.perf_counter()
-            seconds[stage] += now - at
-            stage, at = self.control.stage, now
-        if self.round and not self.control.cancelled():  # one that was cancelled had another in its place
-            self.round.matchmaking_seconds, self.round.averaging_seconds = seconds[MATCHMAKING], seconds[AVERAGING]
-            try:
-                self.round.peers = len(self.control.result(0))
-            except Exception as error:
-                self.round.peers, self.round.failure = 1, f"{type(error).__name__}: {error}".rstrip(": ")
-            if float(LOST) > self.lost:
-                self.round.failure = "a part of what was averaged came without some peer's"
-
-    def wait(self, stages: Sequence[AveragingStage], until: float) -> None:
-        """Return once it is in none of these stages, or at that time of time.perf_counter."""
-        while not self.control.done() and self.control.stage in stages and time.perf_counter() < until:
-            time.sleep(LOOK_SECONDS)
-
-
-class Watching(DecentralizedAverager):
-    """Keeps a watch of the averaging that was asked for last. `rounds`: whose current round that belongs to, if any."""
-
-    watch: Watch | None = None
-    rounds: Rounds | None = None
-
-    def step(self, *args: Any, **options: Any) -> Any:
-        control = super().step(*args, **options)
-        self.watch = Watch(control, self.rounds.current if self.rounds else None)
-        return control
 
 
 class Gradients(GradientAverager, Watching):
@@ -147,7 +85,7 @@ class Peer(hivemind.Optimizer):
             how["grad_compression"] = COMPRESSION[trial.allreduce]()
         with ending_with_this_process(), default_type(before[0].dtype):
             super().__init__(
-                dht=ranks.swarm.dht,
+                dht=ranks.swarm.node(),
                 run_id=ranks.swarm.name(),
                 target_batch_size=trial.global_batch,
                 batch_size_per_step=trial.batch_per_worker,
@@ -201,15 +139,16 @@ class Peer(hivemind.Optimizer):
             self.ranks.total([0.0])
             time.sleep(SETTLING_SECONDS)
 
-    def checked_weights(self, model: torch.nn.Module, ranks: PeerRanks) -> dict[str, Any]:
+    def checked_weights(self, model: torch.nn.Module) -> dict[str, Any]:
         """This peer's weights. Raises RuntimeError where another's are not the same within its type's rounding."""
-        state = model.state_dict()
         mine = torch.cat([p.detach().reshape(-1).cpu() for p in model.parameters()])
-        first = torch.frombuffer(bytearray(ranks.swarm.board.bytes_of_first(mine.numpy().tobytes())), dtype=mine.dtype)
+        sent = self.ranks.swarm.board.bytes_of_first(mine.numpy().tobytes())
+        first = torch.frombuffer(bytearray(sent), dtype=mine.dtype)
         apart = float((mine - first).abs().max() / first.abs().max())
-        if (most := ranks.total([apart])[0]) > APART[self.wire_type or mine.dtype]:
+        most = self.ranks.total([apart])[0]
+        if not most <= APART[self.wire_type or mine.dtype]:  # nor is what is not a number
             raise RuntimeError(f"peers hold other weights: off by {most:.1e} of the largest")
-        return state
+        return model.state_dict()
 
     def _behind(self) -> bool:
         return bool(self.tracker.global_epoch > self.local_epoch)
@@ -246,6 +185,9 @@ class Peer(hivemind.Optimizer):
             watch.round.averaging_blocked_seconds = time.perf_counter() - found
             watch.join(SETTLING_SECONDS)
             self.gradients_sent([self._as_sent(gradient) for gradient in self.grad_averager._averaged_tensors])
+            if not watch.control.done():  # Hivemind's wait would begin anew
+                watch.round.peers, watch.round.failure = 1, f"not over after {self.averaging_timeout:g} s"
+                maybe_step_control = None
         super()._average_gradients_and_load_into_optimizer(maybe_step_control)
 
     def _as_sent(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -18,21 +18,17 @@ import sys
 import tempfile
 import traceback
 import uuid
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+import hivemind
 import torch.distributed as dist
+from hivemind.p2p import P2P
 
 from scaling_study.ranks import Ranks, claim_cores, claim_device, local_rank, told_to_meet
 from scaling_study.trial import Trial
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", FutureWarning)  # it scripts a function with torch.jit as it is imported
-    import hivemind
-    from hivemind.p2p import P2P
 
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
@@ -49,8 +45,22 @@ class Swarm:
     """This process among its peers."""
 
     board: Board
-    dht: Any = None
+    dht: Any = None  # this peer's node of it, once it is started
     members: list[Any] = field(default_factory=list)  # what was built to average with the others
+
+    def node(self) -> Any:
+        """This peer's node of the DHT, started by the first call: rank 0's first, and the others by its addresses.
+
+        Not as ranks join: what fails here fails where `abandon` is known.
+        """
+        if self.dht is None:
+            known = self.board.of_first(list) if self.board.rank else None
+            with ending_with_this_process():
+                address = f"/ip4/{own_address()}/tcp/0"
+                self.dht = hivemind.DHT(initial_peers=known, host_maddrs=[address], start=True, **NO_INTERNET)
+            if known is None:
+                self.board.of_first(lambda: [str(address) for address in self.dht.get_visible_maddrs()])
+        return self.dht
 
     def name(self) -> str:
         """A new name, the same on every rank."""
@@ -122,7 +132,7 @@ class Board:
 
 
 def join_hivemind(trial: Trial) -> Ranks:
-    """Meet at the store, then start this peer's node of the DHT.
+    """Meet at the store; Hivemind's own network begins with the first peer that is built.
 
     Raises SystemExit where there is one process: it would have nobody to average with.
     """
@@ -132,30 +142,11 @@ def join_hivemind(trial: Trial) -> Ranks:
     cores, device = claim_cores(trial), claim_device(trial)
     store, rank, size = next(iter(dist.rendezvous("env://")))
     swarm = Swarm(Board(store, rank, size))
-    try:
-        swarm.dht = start_node(swarm.board)
-    except BaseException:
-        abandon()
     return PeerRanks(
         rank, size, local_rank(), device, cores, swarm.board.agree,
         {"version": hivemind.__version__, "transport": "libp2p"}, swarm.leave, swarm.board.total,
         abandon=abandon, swarm=swarm,
     )  # fmt: skip
-
-
-def start_node(board: Board) -> Any:
-    """This peer's node of the DHT; rank 0's first, and the others by its addresses."""
-
-    def start(known: list[str] | None) -> Any:
-        with ending_with_this_process():
-            address = f"/ip4/{own_address()}/tcp/0"
-            return hivemind.DHT(initial_peers=known, host_maddrs=[address], start=True, **NO_INTERNET)
-
-    if board.rank == 0:
-        node = start(None)
-        board.of_first(lambda: [str(address) for address in node.get_visible_maddrs()])
-        return node
-    return start(board.of_first(list))
 
 
 def own_address() -> str:

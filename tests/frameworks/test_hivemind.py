@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import forked
@@ -152,6 +153,34 @@ def test_an_averaging_that_silently_did_not_happen_fails_the_trial(tmp_path: Pat
     assert result.status == "failed"
     assert "rounds were not averaged over all peers" in result.reason
     assert len(result.ranks) == 2  # what was measured is kept
+
+
+@pytest.mark.slow
+def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hivemind would wait as long again, and then go on by this peer's gradients as if nothing were amiss."""
+    from hivemind.averaging.control import AveragingStage
+
+    from scaling_study.measure.phases import Phase
+    from scaling_study.measure.rounds import Rounds
+    from scaling_study.worker import hivemind_peer
+    from scaling_study.worker.hivemind_watch import Watch
+
+    endless = SimpleNamespace(done=lambda: False, stage=AveragingStage.RUNNING_ALLREDUCE)
+    rounds, loaded = Rounds(2), list[object]()
+    monkeypatch.setattr(
+        hivemind_peer.hivemind.Optimizer, "_average_gradients_and_load_into_optimizer",
+        lambda self, control: loaded.append(control),
+    )  # fmt: skip
+    unstarted = type("Unstarted", (hivemind_peer.Peer,), {"__del__": lambda self: None})
+    peer = unstarted.__new__(unstarted)
+    peer.rounds, peer.phase, peer.averaging_timeout, peer.wire_type = rounds, Phase(torch.device("cpu")), 0.2, None
+    peer.grad_averager = SimpleNamespace(watch=Watch(endless, rounds.current), _averaged_tensors=())
+    start = time.monotonic()
+    peer._average_gradients_and_load_into_optimizer(endless)
+    assert time.monotonic() - start < 2
+    assert loaded == [None], "this peer's own gradients, without another wait"
+    rounds.end()
+    assert [(each["peers"], each["failure"]) for each in rounds.since(0)] == [(1, "not over after 0.2 s")]
 
 
 @pytest.mark.slow

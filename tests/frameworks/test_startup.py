@@ -35,6 +35,7 @@ GIVEN = {
     "torch_pipeline": "import torch, torch.distributed.pipelining, torch.distributed.device_mesh",
     "naive_model_parallel": "import torch, torch.distributed, torch.distributed.device_mesh",
     "fairscale_pipe": "import torch, torch.distributed, fairscale.nn.pipe",
+    "hivemind": "import torch, torch.distributed, hivemind",
     "network_probe": "import torch, torch.distributed",
 }
 LINE = re.compile(r"import time:\s+(\d+) \|\s+\d+ \| \s*(\S+)")

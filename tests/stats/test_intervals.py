@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import subprocess
 import sys
 
@@ -24,6 +25,7 @@ from scaling_study.stats.intervals import (
     TOO_SHORT,
     Interval,
     between_repeats,
+    quotient,
     ratio,
     repeats_for,
     repeats_needed,
@@ -258,3 +260,22 @@ def test_adding_repeats_by_their_spread_keeps_the_coverage(noise: float, first: 
         assert interval.low is not None and interval.high is not None
         covered += interval.low <= 1.0 <= interval.high
     assert 0.93 <= covered / SERIES <= 0.97
+
+
+def test_an_interval_of_four_means_covers_as_often_as_it_says() -> None:
+    draw, trials = random.Random(0), 2000
+
+    def sample(mean: float, spread: float) -> list[float]:
+        return [mean * (1 + spread * draw.gauss(0, 1)) for _ in range(4)]
+
+    covered = 0
+    for _ in range(trials):
+        found = quotient([sample(200, 0.05), sample(2, 0.03)], [sample(50, 0.05), sample(1, 0.03)])
+        assert found.low is not None and found.high is not None
+        covered += found.low <= 8 <= found.high
+    assert 0.93 < covered / trials < 0.98
+
+
+def test_a_quotient_needs_positive_values() -> None:
+    with pytest.raises(ValueError, match="positive"):
+        quotient([[1.0, 2.0, 3.0]], [[0.0, 1.0, 1.0]])

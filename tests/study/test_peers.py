@@ -35,6 +35,7 @@ STUDY = "study: a\nsweeps:\n  - framework: hivemind\n    model: resnet8\n"
         ),
         ("workers: 2\n    allreduce: int4", "allreduce"),
         ("workers: 2\n    updates: never", "updates"),
+        ("workers: 2\n    updates: delayed\n    train: {steps: 9}", "updates=delayed can only be timed"),
         ("workers: 2\n    accumulation: 2", "framework hivemind has no 'accumulation'"),
         (
             "workers: 2\n    global_batch: 256\n    target_batch_size: 256",
