@@ -167,7 +167,7 @@ def ending_with_this_process() -> Iterator[None]:
     _forking.append(True)
 
     async def started(*words: Any, **options: Any) -> Any:
-        return await start(*words, preexec_fn=die_with_parent, **options)
+        return await start(*words, **{**options, "preexec_fn": die_with_parent})
 
     asyncio.subprocess.create_subprocess_exec = started
     try:

