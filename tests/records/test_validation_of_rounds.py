@@ -1,0 +1,37 @@
+"""Rounds of peers against what a rank says it saw: of a timed window, and of a training that was gone on from."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from scaling_study.records import validation
+
+SHARE = 64  # samples of a rank in a round, if all give equally many
+
+
+def problems(rounds: list[dict[str, Any]], seen: int, steps: int) -> list[str]:
+    report = SimpleNamespace(
+        rank=1, rounds=rounds, samples_seen=seen, step_seconds=[3.0] * steps, samples_per_step=SHARE
+    )
+    return list(validation._of_rounds(report))  # type: ignore[arg-type]
+
+
+def of(samples: int, failure: str = "") -> dict[str, Any]:
+    return {"samples": samples, "failure": failure}
+
+
+def test_samples_are_those_of_the_windows_rounds() -> None:
+    assert problems([of(64), of(80)], 144, 2) == []
+    assert problems([of(64), of(80)], 128, 2) == ["rank 1 reports 128 samples in rounds of 144"]
+
+
+def test_rounds_that_warmed_a_training_up_are_no_part_of_its_samples_but_of_its_failures() -> None:
+    assert problems([of(999), of(64), of(80)], 144, 2) == []
+    (failed,) = problems([of(999, "TimeoutError"), of(64), of(80)], 144, 2)
+    assert failed == "rank 1: 1 of 3 rounds were not averaged over all peers; round 1: TimeoutError"
+
+
+def test_rounds_before_a_training_was_gone_on_from_count_as_they_were_to_be() -> None:
+    assert problems([of(80)], 2 * SHARE + 80, 3) == []
+    assert problems([of(80)], 80, 3) == [f"rank 1 reports 80 samples in rounds of {2 * SHARE + 80}"]
