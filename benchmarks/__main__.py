@@ -25,7 +25,7 @@ from scaling_study.stats.intervals import Interval
 NAMES = (
     *("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "pipelines", "prediction"),
     *("large_report", "training_overhead", "links", "decentralized", "leaving_peers", "study_cost"),
-    "trajectories",
+    *("trajectories", "surgical_frames"),
 )
 INTERRUPTED = 130
 

@@ -5,13 +5,11 @@ python -m benchmarks.perturbed SEED SCRIPT FLAGS      SEED 0: they begin where t
 
 from __future__ import annotations
 
-import math
 import runpy
 import sys
 
-import torch
-
 from scaling_study import workloads
+from scaling_study.parity.reference import nudged
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
@@ -22,19 +20,15 @@ if __name__ == "__main__":
     seed, sys.argv = int(sys.argv[1]), sys.argv[2:]
     load = workloads.load
 
-    def nudged(trial: Trial, ranks: Ranks) -> Workload:
+    def altered(trial: Trial, ranks: Ranks) -> Workload:
         """The workload with each weight moved up or down, as the seed says."""
         workload = load(trial, ranks)
         if workload.held_out:
             sizes: dict[str, int] = workload.held_out.sizes  # type: ignore[assignment]
             sizes["test"] = min(TESTED, sizes["test"])
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for weight in workload.model.parameters() if seed else ():
-                up = torch.rand(weight.shape, generator=generator) < 0.5
-                away = torch.where(up, math.inf, -math.inf).to(weight.dtype)
-                weight.copy_(torch.nextafter(weight, away))
+        if seed:
+            nudged(workload.model, seed)
         return workload
 
-    workloads.load = nudged
+    workloads.load = altered
     runpy.run_path(sys.argv[0], run_name="__main__")

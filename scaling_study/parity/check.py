@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from scaling_study.parity import reference
-from scaling_study.parity.compare import compared
+from scaling_study.parity.compare import Check, compared
 from scaling_study.parity.reference import ParityTrace
 from scaling_study.records import store
 from scaling_study.trial import Trial
@@ -32,12 +32,22 @@ def main(folder: Path) -> None:
     torch.set_num_threads(trial.cores_per_worker or 1)  # as a rank had: layers this small gain little from more
     asked = trial if trial.precision == "fp64" else replace(trial, precision="fp32", allreduce="fp32")
     seen = read_trace(folder, trial.processes)
-    results = list(compared(trial, seen, train_reference(asked, len(seen.losses[0]))))
-    wrong = next((check for check in results if not check.ok), None)
+    steps = len(seen.losses[0])
+    right = train_reference(asked, steps)
+    results = list(compared(trial, seen, right))
+    wrong = first_wrong(results)
+    if wrong in results[-2:] and trial.precision == "fp64" and steps > 1:  # the checks in which rounding can have grown
+        results = list(compared(trial, seen, right, reference.run(asked, steps, nudge=1)))
+        wrong = first_wrong(results)
     verdict = f"{wrong.name}: {wrong.detail}" if wrong else "passed"
     store.write_json(folder / "parity.json", {"verdict": verdict, "checks": [asdict(check) for check in results]})
     if not wrong:
         shutil.rmtree(folder / "parity")
+
+
+def first_wrong(results: list[Check]) -> Check | None:
+    """The check that names the fault."""
+    return next((check for check in results if not check.ok), None)
 
 
 def read_trace(folder: Path, processes: int) -> ParityTrace:

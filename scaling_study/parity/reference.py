@@ -11,6 +11,7 @@ data parallelism does everywhere unless it is told to synchronise. Mean over the
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -37,8 +38,8 @@ class ParityTrace:
     reshuffles: bool = True  # whether every epoch should have a new order; of the reference only
 
 
-def run(trial: Trial, steps: int) -> ParityTrace:
-    """Train `steps` steps of the trial in this process."""
+def run(trial: Trial, steps: int, nudge: int | None = None) -> ParityTrace:
+    """Train `steps` steps of the trial in this process. `nudge`: a seed; its weights begin as `nudged` has them."""
     device = claim_device(trial)
     readers = min(trial.processes, trial.data_parallel)  # a pipeline's workers share one batch
     shards = [loaded(trial, rank, readers, device) for rank in range(readers)]
@@ -47,6 +48,8 @@ def run(trial: Trial, steps: int) -> ParityTrace:
     losses: list[list[float]] = [[] for _ in shards]
     ids: list[list[torch.Tensor]] = [[] for _ in shards]
     weights = {"first": copied(model)}
+    if nudge is not None:
+        nudged(model, nudge)
     for step in range(1, steps + 1):
         for rank, shard in enumerate(shards):
             batch = next(shard.batches)
@@ -99,6 +102,16 @@ def forward_backward(workload: Workload, batch: Batch, gpus: int, keep: bool) ->
                 for buffer, value in zip(workload.model.buffers(), before, strict=True):
                     buffer.copy_(value)
     return total
+
+
+def nudged(model: nn.Module, seed: int) -> None:
+    """Move each weight up or down to the next number that there is in its type, as the seed says."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            up = torch.rand(weight.shape, generator=generator) < 0.5
+            away = torch.where(up, math.inf, -math.inf).to(weight.device, weight.dtype)
+            weight.copy_(torch.nextafter(weight, away))
 
 
 def copied(model: nn.Module) -> Weights:

@@ -20,7 +20,7 @@ from scaling_study.trial import TRAIN_KEYS, Trial, Window
 STEPS = 10
 BATCH = 8
 SEQUENCE_LENGTH = 32
-MICRO_BATCHES = 4
+MICRO_BATCHES = 4  # where there are more: one is the first, some are between, and one is reduced
 SIXTEEN_BIT = ("fp16", "bf16")
 ROUNDING = (*SIXTEEN_BIT, "int8")  # of gradients on the wire
 ONE_STEP, TEN_STEPS = Window(0, 1, 0.0, None, 1), Window(0, STEPS, 0.0, None, STEPS)
@@ -55,11 +55,14 @@ def gates_of(trial: Trial) -> Iterator[Trial]:
     workers = shape.pop("workers", workers)
     hosts = 2 if (trial.hosts or 1) > 1 and workers % 2 == 0 else None  # what passes on one need not over several
     wire = "none" if workers // (shape.get("stages") or 1) == 1 else "fp32"
-    parts = shape.get("micro_batches") or trial.accumulation
-    micro_batch = max(2, -(-BATCH // parts))  # BatchNorm over a single value has no variance
+    accumulation = min(trial.accumulation, MICRO_BATCHES)
+    parts = shape.get("micro_batches") or accumulation
+    # BatchNorm over a single value has no variance; over two of them ResNet-18 loses itself to rounding in three steps.
+    micro_batch = max(4 if accumulation > 1 else 2, -(-BATCH // parts))
     gate = replace(
         trial, workers=workers, hosts=hosts, device="cpu" if one_gpu and workers == 2 else trial.device,
-        batch_per_worker=micro_batch * parts, allreduce=wire, precision=table.parity_precision,
+        batch_per_worker=micro_batch * parts, accumulation=accumulation, allreduce=wire,
+        precision=table.parity_precision,
         sequence_length=SEQUENCE_LENGTH if "sequence_length" in MODELS[trial.model].keys else None, **SAME,
     )  # fmt: skip
     if trial.trained:  # its seed is that of one of its repeats

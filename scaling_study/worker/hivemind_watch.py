@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from hivemind.averaging import DecentralizedAverager
 from hivemind.averaging.control import AveragingStage, StepControl
 from hivemind.averaging.partition import TensorPartContainer, TensorPartReducer
@@ -17,7 +17,7 @@ from scaling_study.measure.rounds import Round, Rounds
 
 LOOK_SECONDS = 0.002  # between two looks at an averaging's stage
 MATCHMAKING, AVERAGING = AveragingStage.LOOKING_FOR_GROUP, AveragingStage.RUNNING_ALLREDUCE
-LOST = torch.zeros(1).share_memory_()  # times that this peer's processes averaged a part of a tensor without some peer
+LOST = multiprocessing.Value("L")  # times that this peer's processes averaged a part of a tensor without some peer
 
 
 def counting_losses(method: Any) -> Any:
@@ -25,7 +25,8 @@ def counting_losses(method: Any) -> Any:
 
     @functools.wraps(method)
     def counted(*args: Any, **options: Any) -> Any:
-        LOST.add_(1)
+        with LOST.get_lock():
+            LOST.value += 1
         return method(*args, **options)
 
     return counted
@@ -40,7 +41,7 @@ class Watch(threading.Thread):
 
     def __init__(self, control: StepControl, round: Round | None) -> None:
         super().__init__(daemon=True, name="watch of an averaging")
-        self.control, self.round, self.lost = control, round, float(LOST)
+        self.control, self.round, self.lost = control, round, LOST.value
         self.start()
 
     def run(self) -> None:
@@ -57,7 +58,7 @@ class Watch(threading.Thread):
                 self.round.peers = len(self.control.result(0))
             except Exception as error:
                 self.round.peers, self.round.failure = 1, f"{type(error).__name__}: {error}".rstrip(": ")
-            if float(LOST) > self.lost:
+            if LOST.value > self.lost:
                 self.round.failure = "a part of what was averaged came without some peer's"
 
     def wait(self, stages: Sequence[AveragingStage], until: float) -> None:

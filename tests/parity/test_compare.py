@@ -169,6 +169,49 @@ def test_rounding_passes_and_so_does_a_gradient_that_is_nothing_but_rounding():
     assert all(check.ok for check in compared(TEN, ours, theirs))
 
 
+def of_rounding(*losses: float, weights: float = 0.0, moment: str = "last") -> reference.ParityTrace:
+    """The right testimony, with these errors of rank 1's losses, step by step, and one of the weights."""
+    trace = right()
+    for step, error in enumerate(losses):
+        trace.losses[1][step] *= 1 + error
+    trace.weights[moment]["weight"] *= 1 + weights
+    return trace
+
+
+def later(seen: reference.ParityTrace, nudged: reference.ParityTrace) -> list[compare.Check]:
+    return [check for check in compared(TEN, seen, right(), nudged) if not check.ok]
+
+
+def test_a_models_own_rounding_is_allowed_where_all_ten_steps_can_be_told_from_it():
+    """As BatchNorm over few values makes it grow: the reference is as far from itself, begun one unit away."""
+    seen = of_rounding(weights=4e-9)
+    assert later(right(), right()) == []
+    assert [check.name for check in later(seen, of_rounding(weights=1e-11))] == ["weights after step 10"]
+    assert later(seen, of_rounding(weights=1e-9)) == []
+    once = of_rounding(weights=4e-9, moment="one")
+    assert [check.name for check in later(once, of_rounding(weights=1e-9))] == ["weights after step 1"]
+    assert [check.name for check in later(of_rounding(weights=2e-6), of_rounding(weights=1e-3))] == [
+        "weights after step 10"
+    ]
+    (check,) = (c for c in compared(TEN, seen, right(), of_rounding(weights=1e-9)) if c.name == "weights after step 10")
+    assert check.detail == "off by 4.0e-09 (weight), at most 1.0e-08 is this model's rounding"
+
+
+def test_steps_in_which_rounding_is_as_much_as_a_fault_are_not_asked_and_three_must_be_left():
+    chaotic = of_rounding(0, 1e-14, 1e-9, 1e-6, 1e-2)
+    assert compare.bounds_of_rounding(right(), chaotic) == pytest.approx([1e-9, 1e-9, 1e-8], rel=1e-3)
+    checks = list(compared(TEN, of_rounding(0, 0, 5e-9, 1e-2, weights=1.0), right(), chaotic))
+    assert all(check.ok for check in checks) and checks[-1].name == "loss of 3 steps"
+    (check,) = later(of_rounding(0, 0, 2e-8), chaotic)
+    assert (check.name, check.detail) == (
+        "loss of 3 steps", "off by 2.0e-08 (rank 1, step 3), at most 1.0e-08 is this model's rounding"
+    )  # fmt: skip
+    (check,) = later(of_rounding(0, 2e-9), chaotic)
+    assert check.detail == "off by 2.0e-09 (rank 1, step 2)"
+    (check,) = later(right(), of_rounding(0, 1e-6))
+    assert (check.name, check.ok) == ("3 steps that show a fault", False)
+
+
 @pytest.mark.parametrize("times", [2.0, 0.5, -1.0, 0.0])
 def test_an_update_of_the_right_direction_and_the_wrong_length_says_how_long_it_is(times):
     def stretched(seen):
@@ -296,3 +339,11 @@ def test_the_reference_is_the_same_every_time_and_reads_what_the_ranks_read():
     assert all(check.ok for check in compared(GATE, a, b))
     assert not set(a.ids[0].flatten().tolist()) & set(a.ids[1].flatten().tolist())
     assert len(a.trained) == len([n for n in a.weights["first"] if "running" not in n and "num_batches" not in n])
+
+
+def test_a_nudged_reference_says_it_began_where_the_other_did_and_ends_a_rounding_away():
+    plain, nudged = run(GATE, 2), run(GATE, 2, nudge=1)
+    assert all(value.equal(nudged.weights["first"][name]) for name, value in plain.weights["first"].items())
+    errors = compare.weight_errors(nudged.weights["last"], plain.weights["last"])
+    assert 0 < max(errors.values()) < 1e-12
+    assert compare.bounds_of_rounding(plain, nudged) == [compare.FP64_BOUND] * 2
