@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing
+import mmap
 import threading
 import time
 from collections.abc import Sequence
@@ -17,7 +17,8 @@ from scaling_study.measure.rounds import Round, Rounds
 
 LOOK_SECONDS = 0.002  # between two looks at an averaging's stage
 MATCHMAKING, AVERAGING = AveragingStage.LOOKING_FOR_GROUP, AveragingStage.RUNNING_ALLREDUCE
-LOST = multiprocessing.Value("L")  # times that this peer's processes averaged a part of a tensor without some peer
+# Times that this peer's processes averaged a part of a tensor without some peer, in memory that forks share: [int].
+LOST = memoryview(mmap.mmap(-1, 8)).cast("Q")
 
 
 def counting_losses(method: Any) -> Any:
@@ -25,8 +26,7 @@ def counting_losses(method: Any) -> Any:
 
     @functools.wraps(method)
     def counted(*args: Any, **options: Any) -> Any:
-        with LOST.get_lock():
-            LOST.value += 1
+        LOST[0] += 1  # two at once may count as one, and never as none
         return method(*args, **options)
 
     return counted
@@ -41,7 +41,7 @@ class Watch(threading.Thread):
 
     def __init__(self, control: StepControl, round: Round | None) -> None:
         super().__init__(daemon=True, name="watch of an averaging")
-        self.control, self.round, self.lost = control, round, LOST.value
+        self.control, self.round, self.lost = control, round, LOST[0]
         self.start()
 
     def run(self) -> None:
@@ -58,7 +58,7 @@ class Watch(threading.Thread):
                 self.round.peers = len(self.control.result(0))
             except Exception as error:
                 self.round.peers, self.round.failure = 1, f"{type(error).__name__}: {error}".rstrip(": ")
-            if LOST.value > self.lost:
+            if LOST[0] > self.lost:
                 self.round.failure = "a part of what was averaged came without some peer's"
 
     def wait(self, stages: Sequence[AveragingStage], until: float) -> None:

@@ -16,7 +16,7 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import installed
 from scaling_study.settings import CHECKOUT
 
-MOST_SECONDS = 0.3
+MOST_SECONDS = 0.3  # of a core: a neighbour takes the core away, and is no fault of ours
 # What a user of the framework imports anyway, to be taken as given.
 GIVEN = {
     "single": "import torch, torch.distributed",
@@ -43,7 +43,7 @@ END_OF_GIVEN = "-- given --"
 
 # Asks every script for its help in a fork of one process that has imported torch, after the imports that are given.
 PROGRAM = f"""
-import gc, json, os, runpy, sys
+import gc, json, os, runpy, sys, time
 import torch, torch.distributed
 for given, script, out in json.loads(sys.argv[1]):
     if (child := os.fork()) == 0:
@@ -55,10 +55,12 @@ for given, script, out in json.loads(sys.argv[1]):
         os.dup2(os.open(out + ".help", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
         os.write(2, b"{END_OF_GIVEN}\\n")
         sys.argv, sys.path[0] = [script, "--help"], os.path.dirname(script)
+        before = time.process_time()
         try:
             runpy.run_path(script, run_name="__main__")
         except SystemExit as end:
             sys.stdout.flush()
+            open(out + ".seconds", "w").write(str(time.process_time() - before))
             os._exit(end.code or 0)
         os._exit(1)  # --help goes on to train
     _, status = os.waitpid(child, 0)
@@ -68,8 +70,8 @@ for given, script, out in json.loads(sys.argv[1]):
 HERE = [name for name in sorted(FRAMEWORKS) if all(installed(library) for library in FRAMEWORKS[name].needs)]
 
 
-def asked_for_help(frameworks: Sequence[str], folder: Path) -> dict[str, dict[str, float]]:
-    """Of each framework: seconds of each module's own import, without those that it imports or that are given.
+def asked_for_help(frameworks: Sequence[str], folder: Path) -> dict[str, tuple[float, dict[str, float]]]:
+    """Of each framework: CPU seconds beside what is given, and seconds of each module's own import among them.
 
     What a script says lies in `folder`, in a file named FRAMEWORK.help.
     """
@@ -82,7 +84,8 @@ def asked_for_help(frameworks: Sequence[str], folder: Path) -> dict[str, dict[st
     for name in frameworks:
         given, _, ours = (folder / name).read_text().partition(END_OF_GIVEN)
         known = {module for _, module in LINE.findall(given)}
-        seconds[name] = {module: int(micro) / 1e6 for micro, module in LINE.findall(ours) if module not in known}
+        modules = {module: int(micro) / 1e6 for micro, module in LINE.findall(ours) if module not in known}
+        seconds[name] = float((folder / f"{name}.seconds").read_text()), modules
     return seconds
 
 
@@ -92,7 +95,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def first_seconds(folder: Path) -> dict[str, dict[str, float]]:
+def first_seconds(folder: Path) -> dict[str, tuple[float, dict[str, float]]]:
     return asked_for_help(HERE, folder)
 
 
@@ -103,15 +106,17 @@ def skip_where_missing(framework: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
-def test_our_own_modules_add_little(framework: str, first_seconds: dict[str, dict[str, float]], tmp_path: Path) -> None:
+def test_our_own_modules_add_little(
+    framework: str, first_seconds: dict[str, tuple[float, dict[str, float]]], tmp_path: Path
+) -> None:
     skip_where_missing(framework)
-    seconds = [first_seconds[framework]]
-    while sum(seconds[-1].values()) > MOST_SECONDS and len(seconds) < 3:  # a neighbour can make it slower than it is
-        seconds.append(asked_for_help([framework], tmp_path)[framework])
-    assert all(any(name.startswith("scaling_study") for name in run) for run in seconds)
-    fastest = min(seconds, key=lambda run: sum(run.values()))
-    most = dict(sorted(fastest.items(), key=lambda item: -item[1])[:5])
-    assert sum(fastest.values()) <= MOST_SECONDS, f"{sum(fastest.values()):.2f} s, most of it in {most}"
+    runs = [first_seconds[framework]]
+    while runs[-1][0] > MOST_SECONDS and len(runs) < 3:  # a neighbour takes the cache away too
+        runs.append(asked_for_help([framework], tmp_path)[framework])
+    assert all(any(name.startswith("scaling_study") for name in modules) for _, modules in runs)
+    seconds, modules = min(runs, key=lambda run: run[0])
+    most = dict(sorted(modules.items(), key=lambda item: -item[1])[:5])
+    assert seconds <= MOST_SECONDS, f"{seconds:.2f} s, most of it in {most}"
 
 
 @pytest.mark.slow
