@@ -36,7 +36,8 @@ MOST_BYTES = 1 << 20  # of one value at the store; it refuses some 8 MiB
 LONGEST_WAIT = timedelta(hours=1)  # for another rank; launchers end us where one has died
 LONGEST_FOLDER = 60  # characters before the name of a socket, which may have some hundred in all
 if len(folder := tempfile.gettempdir()) > LONGEST_FOLDER:
-    os.environ["TMPDIR"] = folder = "/tmp"  # where nobody removes them after a kill; torch has such a socket too
+    # Where nobody removes them after a kill. torch and multiprocessing have such sockets too.
+    os.environ["TMPDIR"] = tempfile.tempdir = folder = "/tmp"
 P2P._UNIX_SOCKET_PREFIX = f"/unix{folder}/hivemind-"
 NO_INTERNET = {"use_ipfs": False, "use_relay": False, "use_auto_relay": False}
 
