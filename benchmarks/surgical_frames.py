@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import yaml
+
 from benchmarks import over_links, publish
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Finding
@@ -33,6 +35,7 @@ from scaling_study.stats.intervals import between_repeats
 FRAMES = (800, 1600, 3200, 6400)  # every fifth video is of one fold
 FRAMES_OF_A_VIDEO = 80
 STEPS, SEEDS = 432, 3
+STUDY = CHECKOUT / "studies" / "distributed_dl_tripnet.yaml"
 KEPT = CACHE / "benchmarks" / "surgical_frames"
 MEASURED = {  # of a training -> what it is called
     "ap_i": "AP of instruments", "ap_v": "AP of verbs", "ap_t": "AP of targets", "ap_ivt": "AP of triplets",
@@ -82,20 +85,13 @@ def trained(frames: int, options: Options, work: Path) -> Mapping[str, Sequence[
 def study(options: Options) -> dict[str, Any]:
     """The arm of studies/distributed_dl_tripnet.yaml with ImageNet's weights, frozen, at its best rate."""
     steps, seeds = (4, 1) if options.quick else (STEPS, options.pairs(SEEDS))
-    return {
-        "study": "surgical-frames",
-        "parity": False,
-        "measure": {"timeout_seconds": 900},
-        "sweeps": [{
-            "framework": "torch_ddp", "workers": 2, "cores_per_worker": 1, "batch_per_worker": 16,
-            "model": "tripnet_efficientnet_lite0", "image_size": 96, "image_width": 176, "weights": "imagenet",
-            "freeze": "backbone", "learning_rate": 0.01,
-            "train": {
-                "steps": steps, "optimizer": "adamw", "weight_decay": 0.01, "schedule": "cosine",
-                "warmup_steps": min(20, steps // 2), "seeds": list(range(1, seeds + 1)),
-            },
-        }],
-    }  # fmt: skip
+    arms = yaml.safe_load(STUDY.read_text(encoding="utf-8"))["sweeps"][0]
+    recipe = {key: arms["train"][key] for key in ("optimizer", "weight_decay", "schedule", "warmup_steps")}
+    train = recipe | {"steps": steps, "seeds": list(range(1, seeds + 1))}
+    if options.quick:
+        train["warmup_steps"] = steps // 2
+    arm = arms | {"cores_per_worker": 1, "matrix": {"weights": ["imagenet"]}, "train": train}
+    return {"study": "surgical-frames", "parity": False, "measure": {"timeout_seconds": 900}, "sweeps": [arm]}
 
 
 def draw(measured: Mapping[int, Mapping[str, Sequence[float]]]) -> Any:

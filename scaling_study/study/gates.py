@@ -1,6 +1,6 @@
 """The parity gate's trials: what must be shown about a framework before its speed means anything. Pure.
 
-    every framework and model of the study        --> fp64, ten steps, within 1e-9 of the reference
+    every framework and model of the study        --> fp64, ten steps, within 1e-9 or rounding of the reference
     every 16-bit path (allreduce or precision)    --> one step, within that format's bound of fp32
     fp32, where fp64 goes another path            --> one step, within fp32's
 

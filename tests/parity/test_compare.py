@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from scaling_study.parity import compare, reference
+from scaling_study.parity import check, compare, reference
 from scaling_study.parity.compare import compared
 from scaling_study.parity.reference import forward_backward, run
+from scaling_study.records import store
 from scaling_study.trial import Trial, Window
 from scaling_study.workloads import Workload
 from scaling_study.workloads.feed import Feed
@@ -210,6 +211,35 @@ def test_steps_in_which_rounding_is_as_much_as_a_fault_are_not_asked_and_three_m
     assert check.detail == "off by 2.0e-09 (rank 1, step 2)"
     (check,) = later(right(), of_rounding(0, 1e-6))
     assert (check.name, check.ok) == ("3 steps that show a fault", False)
+
+
+@pytest.mark.parametrize(("off", "passes", "nudges"), [(0.0, True, 0), (5e-9, True, 1), (2e-8, False, 1)])
+def test_the_reference_is_asked_for_its_own_rounding_only_where_later_steps_are_off(
+    tmp_path, monkeypatch, off, passes, nudges
+):
+    asked = []
+
+    def run(trial: Trial, steps: int, nudge: int | None = None) -> reference.ParityTrace:
+        asked.append(nudge)
+        return of_rounding(0, 0, 1e-9 if nudge else 0)
+
+    (tmp_path / "parity").mkdir()
+    store.write_json(tmp_path / "trial.json", {**TEN.to_dict(), "window": asdict(TEN.window)})
+    monkeypatch.setattr(reference, "run", run)
+    monkeypatch.setattr(check, "train_reference", run)
+    monkeypatch.setattr(check, "read_trace", lambda folder, processes: of_rounding(0, 0, off))
+    check.main(tmp_path)
+    assert (store.load(tmp_path / "parity.json")["verdict"] == "passed") == passes
+    assert asked == [None, *[1] * nudges]
+
+
+def test_a_fault_of_the_first_step_asks_for_no_rounding(tmp_path, monkeypatch):
+    store.write_json(tmp_path / "trial.json", {**TEN.to_dict(), "window": asdict(TEN.window)})
+    monkeypatch.setattr(check, "train_reference", lambda *asked: right())
+    monkeypatch.setattr(reference, "run", None)
+    monkeypatch.setattr(check, "read_trace", lambda folder, processes: of_rounding(1e-8))
+    check.main(tmp_path)
+    assert store.load(tmp_path / "parity.json")["verdict"].startswith("loss of step 1: off by 1.0e-08")
 
 
 @pytest.mark.parametrize("times", [2.0, 0.5, -1.0, 0.0])
