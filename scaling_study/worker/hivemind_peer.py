@@ -228,5 +228,7 @@ def one_round_a_step(workload: Workload, trial: Trial, ranks: PeerRanks) -> Work
     """The workload, whose step is a round: so many samples of this peer, if all give equally many."""
     batches = trial.global_batch / (trial.batch_per_worker * ranks.world_size)
     workload.samples_per_step = trial.global_batch // ranks.world_size
-    workload.steps_per_epoch = max(1, round(workload.steps_per_epoch / batches))
+    workload.steps_per_epoch = max(
+        1, int(workload.steps_per_epoch / batches)
+    )  # whole rounds, as others have whole steps
     return workload

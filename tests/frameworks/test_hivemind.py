@@ -200,6 +200,18 @@ def test_one_peer_is_refused() -> None:
 
 
 @pytest.mark.slow
+def test_an_epoch_has_whole_rounds() -> None:
+    """390 batches of 128, eight of them a round: as many samples as others have in 48 steps of 1,024 (no F9)."""
+    from scaling_study.worker.hivemind_peer import one_round_a_step
+
+    workload: Any = SimpleNamespace(steps_per_epoch=390)
+    peers: Any = SimpleNamespace(world_size=2)
+    trial = Trial(framework="hivemind", workers=2, batch_per_worker=64, target_batch_size=1024)
+    assert one_round_a_step(workload, trial, peers).steps_per_epoch == 48
+    assert workload.samples_per_step == 512
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SGD", "AdamW"])
 def test_the_step_that_makes_an_optimisers_state_is_taken_back(name: str) -> None:
     from hivemind.optim.state_averager import initialize_optimizer_state_
