@@ -98,7 +98,7 @@ class Attempts:
                 port, note = ports.choose_port(port, launchers.PORTS, self.supervisor)
                 notes += [note] if note else []
         command = launchers.command(trial, record=folder.resolve(), port=port, cluster=self._cluster)
-        argv = [*_env_prefix(trial, command, bool(hosts)), *command.argv]
+        argv = [*env_prefix(trial, command, bool(hosts)), *command.argv]
         started_at = time.time()
         progress = folder / store.PROGRESS if trial.trained else None
         exit = self.supervisor.run(
@@ -126,7 +126,7 @@ class Attempts:
         store.write_json(folder / "trials.json", asked)
         program = [sys.executable, str(CHECKOUT / IN_TURN), str(folder / "trials.json")]
         command = launchers.launch(first, program, port, self._cluster)
-        argv = [*_env_prefix(first, command, over_hosts=False), *command.argv]
+        argv = [*env_prefix(first, command, over_hosts=False), *command.argv]
         environment = {**launch_environment(command), "OMP_NUM_THREADS": "1"}  # what forks has one thread
         most_seconds = timeout_seconds * len(trials)
         exit = self.supervisor.run(argv, environment, folder / "log.txt", most_seconds)
@@ -188,7 +188,7 @@ def _move_away(folder: Path, archive: Path) -> None:
             (folder / name).rename(archive / name)
 
 
-def _env_prefix(trial: Trial, command: launchers.Command, over_hosts: bool) -> list[str]:
+def env_prefix(trial: Trial, command: launchers.Command, over_hosts: bool) -> list[str]:
     """The prefix of a command that removes the variables which it must not see."""
     if over_hosts:
         return exported.env_without_private(os.environ, command.env)

@@ -32,7 +32,7 @@ import psutil
 
 from scaling_study.hosts.connections import AgentConnections, ConnectionLost
 from scaling_study.processes import leftovers, process
-from scaling_study.processes.process import Exit, Interruption
+from scaling_study.processes.process import Ending, Exit
 from scaling_study.settings import CHECKOUT
 
 STOP = b"stop"
@@ -46,10 +46,13 @@ ENTRY = (
 
 
 class SupervisorClient:
-    """Runs commands for a sweep through a supervisor, which is started when first needed and again when lost."""
+    """Runs commands for a sweep through a supervisor, which is started when first needed and again when lost.
 
-    def __init__(self, results: Path, interruption: Interruption) -> None:
-        self.results, self._interruption = results, interruption
+    `alone`: there is no other one in this process, so that what a lost supervisor leaves is all that is below it.
+    """
+
+    def __init__(self, results: Path, interruption: Ending, alone: bool = True) -> None:
+        self.results, self._interruption, self._alone = results, interruption, alone
         self._supervisor: _SupervisorProcess | None = None
 
     def __enter__(self) -> SupervisorClient:
@@ -89,7 +92,9 @@ class SupervisorClient:
             return self._supervisor.ask(request, self)
         except _SupervisorLost as lost:
             self._supervisor = None
-            process.end_descendants(not_ours=self._not_ours)
+            leftovers.end_marked(str(self.results.resolve()))
+            if self._alone:
+                process.end_descendants(not_ours=self._not_ours)
             shutil.rmtree(temporary, ignore_errors=True)
             return Exit(None, time.monotonic() - start, lost=str(lost), interrupted=self.signal is not None)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -44,122 +46,173 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     Every rank calls this with the same trial: how many steps are run is agreed between the ranks, between
     blocks of steps and outside the timed ones. Ranks that stopped by a clock of their own would deadlock.
     """
-    step, workload, optimizer = training.step, training.workload, training.optimizer
-    phase, wire, timeline = training.phase, training.wire, training.timeline
-    console = Console(trial, with_backend(ranks, training), workload)
-    window, epochs = trial.window, whole_epochs(trial, workload, ranks.devices)
-    memory = Memory(workload.model, optimizer, ranks.device, training.held, ranks.further)
-    parity = None
-    if trial.find == "parity":
-        parity = ParityRecorder(workload, trial, ranks, training.weights or workload.model.state_dict)
-        step = parity.recorded(step)
-    traffic = Traffic()
-    skipped = SkippedSteps(optimizer, trial)
-    step = skipped.counting(step)
-    gpus = [device.index for device in ranks.devices if device.type == "cuda"]
-    meter, quiet = PowerMeter(gpus, ranks.local_rank), QuietMeter()
+    measurement = Measurement(training, trial, ranks)
+    measurement.warm_up()
+    with collector.settled(), measurement.timed():
+        measurement.run_window()
+    report = measurement.report()
+    if record:
+        if measurement.parity:
+            measurement.parity.write(Path(record))
+        store.write_rank(Path(record), report)
+    measurement.console.result(report)
+    return report
 
-    # 1 warm-up: first-step costs (allocation, autotuning, the first negotiation) stay out of the window (F1).
-    console.warming_up()
-    first_step_at = time.time()
-    warmup_seconds: list[float] = []
-    first: Loss = None
-    while len(warmup_seconds) < window.warmup_steps or still_warming(warmup_seconds, trial, ranks):
-        start = now(*ranks.devices)
-        loss = step(next(workload.batches))
-        warmup_seconds.append(now(*ranks.devices) - start)
-        first = loss if first is None else first
-    console.warmed_up(warmup_seconds)
 
-    # 2 the timed window, in blocks; nothing but steps happens inside a block.
-    watch, last = Stopwatch(*ranks.devices), first  # loss_first stays unknown where nothing warmed up
-    samples = 0
-    tokens: int | torch.Tensor = 0
+class Measurement:
+    """One configuration on this rank, in this order: `warm_up`; blocks of steps, `timed`; what is looked at after them.
 
-    def steps(step: Step, batches: Iterator[Batch], count: int) -> list[float]:
-        nonlocal last, samples, tokens
-        watch.start()
+    All ranks call the same methods in the same order.
+    """
+
+    def __init__(self, training: Training, trial: Trial, ranks: Ranks) -> None:
+        self.training, self.trial, self.ranks = training, trial, ranks
+        self.workload, self.window = training.workload, trial.window
+        self.console = Console(trial, with_backend(ranks, training), self.workload)
+        self.epochs = whole_epochs(trial, self.workload, ranks.devices)
+        self.memory = Memory(self.workload.model, training.optimizer, ranks.device, training.held, ranks.further)
+        self.parity: ParityRecorder | None = None
+        step = training.step
+        if trial.find == "parity":
+            self.parity = ParityRecorder(
+                self.workload, trial, ranks, training.weights or self.workload.model.state_dict
+            )
+            step = self.parity.recorded(step)
+        self.skipped = SkippedSteps(training.optimizer, trial)
+        self.step = self.skipped.counting(step)
+        gpus = [device.index for device in ranks.devices if device.type == "cuda"]
+        self.meter, self.quiet = PowerMeter(gpus, ranks.local_rank), QuietMeter()
+        self.stopwatch = Stopwatch(*ranks.devices)
+        self.first_step_at = 0.0
+        self.warmup_seconds: list[float] = []
+        self.step_seconds: list[float] = []
+        self.first: Loss = None  # of the warm-up's first step; unknown where nothing warmed up
+        self.last: Loss = None
+        self.samples = 0
+        self.tokens: int | torch.Tensor = 0
+        self.warmup_skipped: int | None = None
+        self.skipped_steps: int | None = None
+        self.rounds: list[dict[str, Any]] = []
+        self.blocks: list[dict[str, Any]] = []
+
+    def warm_up(self) -> None:
+        """First-step costs (allocation, autotuning, the first negotiation) stay out of what is timed (F1)."""
+        self.console.warming_up()
+        self.first_step_at = time.time()
+        while len(self.warmup_seconds) < self.window.warmup_steps or still_warming(
+            self.warmup_seconds, self.trial, self.ranks
+        ):
+            start = now(*self.ranks.devices)
+            loss = self.step(next(self.workload.batches))
+            self.warmup_seconds.append(now(*self.ranks.devices) - start)
+            self.first = loss if self.first is None else self.first
+        self.last = self.first
+        self.console.warmed_up(self.warmup_seconds)
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Blocks of timed steps run in here, where power, peak memory and other processes are watched."""
+        if self.epochs:
+            for _ in range(self.trial.warmup_epochs or 0):
+                self.warmup_seconds += self.epochs.run(self.step, self.block, warmup=True)
+            self.samples = self.tokens = 0
+        rounds, skipped = self.training.rounds, self.skipped.count
+        over = len(rounds.over) if rounds else 0
+        if not self.step_seconds:
+            self.warmup_skipped = skipped
+        self.memory.start()
+        self.meter.start()
+        self.quiet.start()
+        yield
+        self.quiet.stop()
+        self.meter.stop()
+        self.memory.stop()
+        if (more := self.skipped.since(skipped)) is not None:
+            self.skipped_steps = (self.skipped_steps or 0) + more
+        self.rounds += rounds.since(over) if rounds else []
+
+    def run_window(self) -> None:
+        """As many blocks as the trial's window asks for, or its whole epochs."""
+        if self.epochs:
+            for _ in range(self.trial.epochs or 0):
+                self.step_seconds += self.epochs.run(self.step, self.block, warmup=False)
+                self.console.block(self.step_seconds, self.epochs.steps)
+            return
+        expected = min(self.warmup_seconds, default=None)  # keeps even the first block of slow steps within max_seconds
+        while block := int(
+            self.ranks.agree(next_block(len(self.step_seconds), sum(self.step_seconds), self.window, expected))
+        ):
+            self.step_seconds += self.block(self.step, self.workload.batches, block)
+            self.console.block(self.step_seconds, block)
+
+    def block(self, step: Step, batches: Iterator[Batch], count: int) -> list[float]:
+        """So many steps, and the seconds of each; nothing but steps happens meanwhile."""
+        self.stopwatch.start()
         for _ in range(count):
             batch = next(batches)
-            last = step(batch)
-            watch.lap()
-            samples += workload.samples_in(batch)
-            tokens += workload.tokens(batch) if workload.tokens else 0
-        return watch.seconds()
+            self.last = step(batch)
+            self.stopwatch.lap()
+            self.samples += self.workload.samples_in(batch)
+            self.tokens += self.workload.tokens(batch) if self.workload.tokens else 0
+        return self.stopwatch.seconds()
 
-    step_seconds: list[float] = []
-    expected = min(warmup_seconds, default=None)  # keeps even the first block of slow steps within max_seconds
-    with collector.settled():
-        if epochs:
-            for _ in range(trial.warmup_epochs or 0):
-                warmup_seconds += epochs.run(step, steps, warmup=True)
-            samples = tokens = 0
-        before, rounds_before = skipped.count, len(training.rounds.over) if training.rounds else 0
-        memory.start()
-        meter.start()
-        quiet.start()
-        if epochs:
-            for _ in range(trial.epochs or 0):
-                step_seconds += epochs.run(step, steps, warmup=False)
-                console.block(step_seconds, epochs.steps)
-        else:
-            while block := int(ranks.agree(next_block(len(step_seconds), sum(step_seconds), window, expected))):
-                step_seconds += steps(step, workload.batches, block)
-                console.block(step_seconds, block)
-        quiet.stop()
-        meter.stop()
-        memory.stop()
-        skipped_steps = skipped.since(before)
-        rounds = training.rounds.since(rounds_before) if training.rounds else []
-    # 3 the instrumented window: a quarter of the timed steps, at most ten.
-    counted_step(step, workload, memory, wire, traffic)  # by now frameworks gather and reduce as in every step
-    if timeline:
-        timeline.begin(ranks.agree)
-    instrumented = max(1, min(10, len(step_seconds) // 4))
-    phases = instrument(step, workload, phase, instrumented, ranks.devices, timeline)
-    arrivals = Arrivals(ranks.device)
-    if watchable(trial):
-        with arrivals.watching(workload.model.parameters(), phase):
-            step(next(workload.batches))
-    observed = Observed(None, None)
-    if ranks.world_size > 1 and trial.find is None:
-        observed = observe(lambda: step(next(workload.batches)), wire, ranks.device)
-    trace(step, workload, ranks)
+    def timed_block(self, round: int, steps: int) -> list[float]:
+        """A block of a launch that has others' between this one's: the seconds of its steps, which its report has."""
+        at = time.time()
+        with self.timed():
+            seconds = self.block(self.step, self.workload.batches, steps)
+        self.step_seconds += seconds
+        self.blocks.append({"round": round, "at": at, "steps": steps})
+        return seconds
 
-    report = RankReport(
-        **described(training, trial, ranks),
-        first_step_at=first_step_at, warmup_seconds=warmup_seconds, step_seconds=step_seconds,
-        samples_seen=sum(each["samples"] for each in rounds) if training.rounds else samples,
-        tokens_seen=int(tokens) if workload.tokens and not training.rounds else None, rounds=rounds,
-        phases=phases,
-        allreduce_bytes=wire.reduced_bytes(ranks.world_size // (trial.stages or 1)),
-        communication_bytes=dict(wire.bytes),
-        transport=traffic.carrier(sum(wire.bytes.values())), overlap=observed.overlap,
-        nccl_kernels=observed.nccl_kernels,
-        peak_memory_bytes=memory.peak_bytes(), memory=memory.by_kind(),
-        setup_peak_memory_bytes=memory.setup_peak_bytes,
-        warmup_skipped_steps=before, skipped_steps=skipped_steps,
-        loss_first=finite(first), loss_last=finite(last),
-        gpu_utilization_percent=meter.utilization_percent, energy_joules=meter.energy_joules,
-        notes=notes(workload, last),
-        timeline=timeline.events if timeline else [],
-        epochs=epochs.rows if epochs else [],
-        own_cpu_seconds=quiet.own_cpu_seconds, host_cpu_seconds=quiet.host_cpu_seconds,
-        gradients=arrivals.gradients,
-    )  # fmt: skip
-    if trial.find is None:  # after all else; the ranks leave their last step together, so all do it at once
+    def report(self) -> RankReport:
+        """The rank's report, after more steps in which phases, bytes, memory and overlap are looked at."""
+        training, trial, ranks, workload = self.training, self.trial, self.ranks, self.workload
+        wire, traffic = training.wire, Traffic()
+        counted_step(self.step, workload, self.memory, wire, traffic)  # by now frameworks gather and reduce as always
+        if training.timeline:
+            training.timeline.begin(ranks.agree)
+        instrumented = max(1, min(10, len(self.step_seconds) // 4))
+        phases = instrument(self.step, workload, training.phase, instrumented, ranks.devices, training.timeline)
+        arrivals = Arrivals(ranks.device)
+        if watchable(trial):
+            with arrivals.watching(workload.model.parameters(), training.phase):
+                self.step(next(workload.batches))
+        observed = Observed(None, None)
+        if ranks.world_size > 1 and trial.find is None:
+            observed = observe(lambda: self.step(next(workload.batches)), wire, ranks.device)
+        trace(self.step, workload, ranks)
+
+        report = RankReport(
+            **described(training, trial, ranks),
+            first_step_at=self.first_step_at, warmup_seconds=self.warmup_seconds, step_seconds=self.step_seconds,
+            samples_seen=sum(each["samples"] for each in self.rounds) if training.rounds else self.samples,
+            tokens_seen=int(self.tokens) if workload.tokens and not training.rounds else None, rounds=self.rounds,
+            phases=phases,
+            allreduce_bytes=wire.reduced_bytes(ranks.world_size // (trial.stages or 1)),
+            communication_bytes=dict(wire.bytes),
+            transport=traffic.carrier(sum(wire.bytes.values())), overlap=observed.overlap,
+            nccl_kernels=observed.nccl_kernels,
+            peak_memory_bytes=self.memory.peak_bytes(), memory=self.memory.by_kind(),
+            setup_peak_memory_bytes=self.memory.setup_peak_bytes,
+            warmup_skipped_steps=self.warmup_skipped, skipped_steps=self.skipped_steps,
+            loss_first=finite(self.first), loss_last=finite(self.last),
+            gpu_utilization_percent=self.meter.utilization_percent, energy_joules=self.meter.energy_joules,
+            notes=notes(workload, self.last),
+            timeline=training.timeline.events if training.timeline else [],
+            epochs=self.epochs.rows if self.epochs else [],
+            own_cpu_seconds=self.quiet.own_cpu_seconds, host_cpu_seconds=self.quiet.host_cpu_seconds,
+            gradients=arrivals.gradients, blocks=self.blocks,
+        )  # fmt: skip
+        if trial.find is not None:
+            return report
+        # After all else; the ranks leave their last step together, so all do it at once.
         tf32 = may_round_to_tf32(workload.model, trial.precision, ranks.device)
         peak = measure_peak(ranks.device, trial.precision, tf32)
-        report = replace(
+        return replace(
             report, tf32=tf32,
             peak_flops_per_second=peak.flops_per_second, peak_bytes_per_second=peak.bytes_per_second,
         )  # fmt: skip
-    if record:
-        if parity:
-            parity.write(Path(record))
-        store.write_rank(Path(record), report)
-    console.result(report)
-    return report
 
 
 def still_warming(seconds: Sequence[float], trial: Trial, ranks: Ranks) -> bool:

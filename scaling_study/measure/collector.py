@@ -12,11 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+def settle() -> None:
+    """Set apart what is alive now."""
+    gc.collect()
+    gc.freeze()
+
+
 @contextmanager
 def settled() -> Iterator[None]:
     """The timed window runs in here."""
-    gc.collect()
-    gc.freeze()
+    settle()
     try:
         yield
     finally:

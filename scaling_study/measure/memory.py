@@ -22,7 +22,7 @@ AT_IMPORT = psutil.Process().memory_info().rss  # scripts import this last: thei
 
 
 class Memory:
-    """Enter `watching` around a step, `start` and `stop` around the timed window; then ask for what they took."""
+    """Enter `watching` around a step, `start` and `stop` around each part of what is timed; then ask what they took."""
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer | None, device: torch.device,
@@ -37,14 +37,15 @@ class Memory:
     def start(self) -> None:
         """Begin the window: what was at its most before (the unsharded model, cuDNN's trials) is a peak of its own."""
         if self.on_gpu:
-            self.setup_peak_bytes = max(map(torch.cuda.max_memory_allocated, self.devices))
+            if self.setup_peak_bytes is None:
+                self.setup_peak_bytes = max(map(torch.cuda.max_memory_allocated, self.devices))
             for device in self.devices:
                 torch.cuda.reset_peak_memory_stats(device)
 
     def stop(self) -> None:
         """End the window: what is looked at after it may take more."""
         if self.on_gpu:
-            self._window_peak = max(map(torch.cuda.max_memory_allocated, self.devices))
+            self._window_peak = max(self._window_peak, *map(torch.cuda.max_memory_allocated, self.devices))
 
     @contextmanager
     def watching(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ SAMPLE_SECONDS = 0.25
 
 
 class PowerMeter:
-    """Reads from `start()` to `stop()`. `gpus` are the indices of this worker's devices, none for a CPU worker."""
+    """Reads from each `start()` to its `stop()`, added up. `gpus`: this worker's devices, none for a CPU worker."""
 
     def __init__(self, gpus: Sequence[int], local_rank: int) -> None:
         self.gpus, self.local_rank = gpus, local_rank
@@ -33,13 +33,14 @@ class PowerMeter:
     def start(self) -> None:
         self._before = self._joules()
         if self.gpus:
+            self._stop.clear()
             self._thread = threading.Thread(target=self._sample, daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
         used = [after - before for before, after in zip(self._before, self._joules(), strict=False)]
         if used and min(used) >= 0:  # counters wrap
-            self.energy_joules = sum(used)
+            self.energy_joules = (self.energy_joules or 0.0) + sum(used)
         if self._thread:
             self._stop.set()
             self._thread.join()

@@ -16,7 +16,7 @@ IDLE = ("idle", "iowait", "guest", "guest_nice")  # guests are counted in user t
 
 
 class QuietMeter:
-    """Read it from `start()` to `stop()`."""
+    """Reads from each `start()` to its `stop()`, added up."""
 
     def __init__(self) -> None:
         self.own_cpu_seconds = 0.0  # of this process, all its threads, and of its loader's processes
@@ -28,8 +28,8 @@ class QuietMeter:
 
     def stop(self) -> None:
         own, host = self._before
-        self.own_cpu_seconds = own_seconds() - own
-        self.host_cpu_seconds = busy_seconds() - host
+        self.own_cpu_seconds += own_seconds() - own
+        self.host_cpu_seconds += busy_seconds() - host
 
 
 def own_seconds() -> float:

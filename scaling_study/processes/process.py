@@ -52,6 +52,12 @@ class Stop(Protocol):
     def fileno(self) -> int: ...  # readable once the trial is to be ended
 
 
+class Ending(Stop, Protocol):
+    """A stop that is known by its signal."""
+
+    signal: signal.Signals | None  # that asks for it, once there is one
+
+
 class Interruption:
     """Ctrl-C, TERM and HUP: while this is open they raise nothing, and can be waited for.
 

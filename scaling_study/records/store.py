@@ -111,6 +111,7 @@ class RankReport:
     training: dict[str, Any] = field(default_factory=dict)  # of a run that is trained to a result (docs/record.md)
     rounds: list[dict[str, Any]] = field(default_factory=list)  # of decentralised training (measure/rounds.py)
     parameters_all: int | None = None  # with those that are not trained; null in older records
+    blocks: list[dict[str, Any]] = field(default_factory=list)  # of step_seconds: {"round", "at", "steps"}
     weights: dict[str, Any] = field(default_factory=dict)  # of the file that it began with (workloads/weights.py)
 
     @cached_property

@@ -1,0 +1,241 @@
+"""Processes of one launch that measure several configurations in turn, as the driver sees them.
+
+    driver --- supervisor --- launcher --- rank 0 ---+     ends them, whatever the driver dies of (supervisor.py)
+      |                          \\-------- rank 1 --+ |
+      +------ a connection to each rank -------------+-+     "build 0", "block 0", ... (worker/in_rounds.py)
+      +------ SIGSTOP, SIGCONT ----------------------+-+     while another group has its turn
+
+Only ranks and what they started are stopped: launchers and their agents use no time, and would miss each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.launch import attempts, launchers
+from scaling_study.launch.supervisor import SupervisorClient
+from scaling_study.processes import ports
+from scaling_study.processes.process import Exit
+from scaling_study.settings import CHECKOUT
+from scaling_study.study.cluster import ALONE, Cluster
+from scaling_study.trial import Trial
+
+IN_ROUNDS = "scaling_study/worker/in_rounds.py"  # in the checkout
+LOOK_SECONDS = 0.2  # between two looks at whether the launcher still lives
+GREETING_SECONDS, GREETING_BYTES = 5.0, 4096  # that a rank may take to say who it is
+LEAVE_SECONDS = 20.0  # for ranks to end once they are asked to
+LONGEST_SECONDS = 1e7  # of a launch; each build and each block has a time-out of its own
+# How long a peer may seem silent: as long as it may be stopped.
+PATIENT = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "86400", "HOROVOD_STALL_CHECK_DISABLE": "1"}
+
+
+class GroupFailed(Exception):
+    """A launch can go on no more: what a rank said, or how it ended. `index`: of the configuration, if it was one's."""
+
+    def __init__(self, why: str, index: int | None = None) -> None:
+        super().__init__(why)
+        self.index = index
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rank:
+    connection: Connection
+    pid: int
+
+
+class WarmGroup:
+    """A launch of configurations that one set of processes can measure. Enter it to start them; on leaving none lives.
+
+    They are stopped until it is their `turn`, in which they build, time and report. `folder`: for launch.json and
+    log.txt; `folders`: of the trials, for their reports. Raises GroupFailed throughout.
+    """
+
+    def __init__(
+        self, trials: Sequence[Trial], folder: Path, folders: Sequence[Path], timeout_seconds: float,
+        cluster: Cluster = ALONE,
+    ) -> None:  # fmt: skip
+        self.trials, self.folder, self.folders = trials, folder, folders
+        self.timeout_seconds, self.cluster = timeout_seconds, cluster
+        self.ranks: list[_Rank] = []
+        self.exit: Exit | None = None
+        self._ending = _Ending()
+        self._launch: threading.Thread | None = None
+
+    def __enter__(self) -> WarmGroup:
+        try:
+            self._start()
+        except BaseException:
+            self._end(patience=0.0)
+            raise
+        self.stop()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.resume()
+        if kind is None:
+            with contextlib.suppress(OSError):
+                for rank in self.ranks:
+                    rank.connection.send_bytes(json.dumps({"do": "leave"}).encode())
+        self._end(LEAVE_SECONDS if kind is None else 0.0)
+
+    def build(self, index: int) -> list[Mapping[str, Any]]:
+        """Have a configuration built and warmed up; each rank's answer."""
+        return self._ask("build", index)
+
+    def block(self, index: int, round: int, steps: int, untimed: bool) -> list[list[float]]:
+        """Have so many steps timed; each rank's seconds of each."""
+        return [
+            answer["step_seconds"] for answer in self._ask("block", index, round=round, steps=steps, untimed=untimed)
+        ]
+
+    def report(self, index: int) -> None:
+        """Have each rank leave its report in the trial's folder."""
+        self._ask("report", index)
+
+    def stop(self) -> None:
+        """Keep the ranks, and what they have started, from using any time."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """This group's ranks run in here, and are stopped after it."""
+        self.resume()
+        yield
+        self.stop()
+
+    def _start(self) -> None:
+        first, key = self.trials[0], secrets.token_hex(32)
+        with socket.create_server((launchers.LOOPBACK, 0), backlog=first.processes) as server:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            asked = self.folder / "launch.json"
+            trials = [
+                {
+                    "trial": {**trial.to_dict(), "window": dataclasses.asdict(trial.window)},
+                    "folder": str(each.resolve()),
+                }
+                for trial, each in zip(self.trials, self.folders, strict=True)
+            ]
+            script = str(CHECKOUT / FRAMEWORKS[first.framework].script)
+            called = {"address": server.getsockname(), "key": key, "script": script, "trials": trials}
+            asked.touch(mode=0o600)  # whoever has the key can tell our ranks what to do
+            asked.write_text(json.dumps(called), encoding="utf-8")
+            self._launch = threading.Thread(target=self._run, args=[first, asked], name="launch", daemon=True)
+            self._launch.start()
+            self._meet(server, key, first.processes)
+
+    def _run(self, first: Trial, asked: Path) -> None:
+        """The launcher from its start to its end."""
+        with SupervisorClient(self.folder, self._ending, alone=False) as supervisor:
+            port = None
+            if first.launcher in launchers.NEED_PORT:
+                port, _ = ports.choose_port(launchers.preferred_port(first), launchers.PORTS, supervisor)
+            program = [sys.executable, str(CHECKOUT / IN_ROUNDS), str(asked.resolve())]
+            command = launchers.launch(first, program, port, self.cluster)
+            argv = [*attempts.env_prefix(first, command, over_hosts=False), *command.argv]
+            environment = {**attempts.launch_environment(command), **PATIENT}
+            self.exit = supervisor.run(argv, environment, self.folder / "log.txt", LONGEST_SECONDS)
+
+    def _meet(self, server: socket.socket, key: str, expected: int) -> None:
+        """Wait until every rank has joined its peers and called."""
+        deadline, ranks = time.monotonic() + self.timeout_seconds, dict[int, _Rank]()
+        while len(ranks) < expected:
+            if not (self._launch and self._launch.is_alive()):
+                raise GroupFailed("the launch ended before its ranks had joined")
+            if time.monotonic() > deadline:
+                raise GroupFailed(f"its ranks had not joined after {self.timeout_seconds:.0f} s")
+            if wait([server], LOOK_SECONDS):
+                connection = Connection(server.accept()[0].detach())
+                if told := _greeting(connection, key):
+                    ranks[told["rank"]] = _Rank(connection, told["pid"])
+                else:
+                    connection.close()
+        self.ranks = [ranks[rank] for rank in sorted(ranks)]
+
+    def _ask(self, what: str, index: int, **how: Any) -> list[Mapping[str, Any]]:
+        """Ask all ranks and wait for all answers, by rank."""
+        deadline = time.monotonic() + self.timeout_seconds
+        message = json.dumps({"do": what, "trial": index, **how}).encode()
+        answers: dict[int, Mapping[str, Any]] = {}
+        try:
+            for rank in self.ranks:
+                rank.connection.send_bytes(message)
+            while waiting := {r.connection: at for at, r in enumerate(self.ranks) if at not in answers}:
+                left = deadline - time.monotonic()
+                ready = wait(list(waiting), max(0.0, left))
+                if not ready:
+                    raise GroupFailed(f"{what}: not finished after {self.timeout_seconds:.0f} s", index)
+                for connection in ready:
+                    answers[waiting[connection]] = answer = json.loads(connection.recv_bytes())  # type: ignore
+                    if "error" in answer:
+                        raise GroupFailed(f"rank {waiting[connection]}: {answer['error']}", index)  # type: ignore
+        except (EOFError, OSError) as error:
+            raise GroupFailed(f"{what}: a rank ended", index) from error
+        return [answers[at] for at in range(len(self.ranks))]
+
+    def _signal(self, number: signal.Signals) -> None:
+        for rank in self.ranks:
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
+                process = psutil.Process(rank.pid)
+                for each in (process, *process.children(recursive=True)):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(each.pid, number)
+
+    def _end(self, patience: float) -> None:
+        """Wait so long for the launch to end by itself; then the supervisor ends it."""
+        if self._launch:
+            self._launch.join(patience)
+            if self._launch.is_alive():
+                self._ending.end()
+                self._launch.join()
+        for rank in self.ranks:
+            rank.connection.close()
+        self._ending.close()
+
+
+def _greeting(connection: Connection, key: str) -> dict[str, Any]:
+    """What a rank says of itself when it calls; nothing for somebody else, who does not know the key."""
+    try:
+        if connection.poll(GREETING_SECONDS):
+            told = json.loads(connection.recv_bytes(GREETING_BYTES))
+            return told if secrets.compare_digest(told["key"], key) else {}
+    except (EOFError, OSError, ValueError, TypeError, KeyError):
+        pass
+    return {}
+
+
+class _Ending:
+    """What asks one launch's supervisor to end it, as Interruption does for a sweep."""
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self._read, self._write = os.pipe()
+
+    def fileno(self) -> int:
+        return self._read
+
+    def end(self) -> None:
+        self.signal = signal.SIGTERM
+        os.write(self._write, b"x")
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self._write)

@@ -1,0 +1,118 @@
+"""Several configurations in one launch, each built once and measured in turn, as the driver says.          [torch]
+
+    torchrun --standalone --nproc-per-node 2 scaling_study/worker/in_rounds.py LAUNCH.json      (launch/warm_group.py)
+
+    driver --- "build 0" ---> every rank   builds it by its script's own `build`, and warms it up
+           --- "block 0" ---> every rank   barrier, a step that is not timed, so many steps that are
+           --- "report 0" --> every rank   phases, bytes, memory; its report goes into the trial's folder
+           --- "leave" -----> every rank   leaves its peers and ends
+
+A rank waits for what is next on a connection of its own, never inside a collective: it may be stopped there, by a
+signal that it does not see, for as long as another group's turn lasts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from scaling_study.measure import allocator, collector
+from scaling_study.measure.clock import Measurement
+from scaling_study.ranks import Ranks, as_launched, leave_torch
+from scaling_study.records import store
+from scaling_study.trial import Trial
+from scaling_study.worker.script import write_error
+
+Job = tuple[Trial, Path]  # a configuration, and the folder of its trial
+
+
+def main(launch: Path) -> None:
+    """Serve the driver that left `launch`: `{"address": [host, port], "key": ..., "script": path, "trials":
+    [{"trial": trial.json's content, "folder": path}]}`."""
+    asked = json.loads(launch.read_text(encoding="utf-8"))
+    jobs = [(Trial.from_dict(each["trial"]), Path(each["folder"])) for each in asked["trials"]]
+    if jobs[0][0].allocator == "fixed":
+        allocator.fix_thresholds()
+    sys.path.insert(0, str(Path(asked["script"]).parent))
+    script = runpy.run_path(asked["script"], run_name="script")
+    ranks: Ranks | None = None
+    try:
+        ranks = script["join"](jobs[0][0])
+        with Connection(socket.create_connection(tuple(asked["address"])).detach()) as driver:
+            say(driver, key=asked["key"], rank=ranks.rank, pid=os.getpid())
+            Serving(jobs, ranks, script["build"]).until_left(driver)
+        ranks.leave()
+        leave_torch()
+    except BaseException as error:
+        if not getattr(error, "written", False):
+            write_error(launch.parent, error)
+        if ranks:
+            ranks.abandon()
+        raise
+
+
+class Serving:
+    """One rank of a launch: what it has built, and what the driver may ask for."""
+
+    def __init__(self, jobs: list[Job], ranks: Ranks, build: Callable[[Trial, Ranks], Any]) -> None:
+        self.jobs, self.ranks, self.build_training = jobs, ranks, build
+        self.measurements: dict[int, Measurement] = {}
+
+    def until_left(self, driver: Connection) -> None:
+        """Answer each request, `{"do": "block", "trial": 0, ...}`, until there is none or the driver is gone."""
+        with collector.settled():
+            while (asked := json.loads(driver.recv_bytes()))["do"] != "leave":
+                answer = getattr(self, asked.pop("do"))
+                index = asked.pop("trial")
+                try:
+                    reply = answer(index, **asked)
+                except BaseException as error:
+                    write_error(self.jobs[index][1], error)
+                    error.written = True  # type: ignore[attr-defined]
+                    say(driver, error=f"{type(error).__name__}: {error}")
+                    raise
+                say(driver, **reply)
+
+    def build(self, index: int) -> Mapping[str, Any]:
+        """Build a configuration and warm it up. The fastest step of its warm-up, and the memory that it took."""
+        before = resident_bytes()
+        trial = as_launched(self.jobs[index][0], self.ranks)
+        measurement = Measurement(self.build_training(trial, self.ranks), trial, self.ranks)
+        measurement.warm_up()
+        self.measurements[index] = measurement
+        collector.settle()
+        return {"step_seconds": min(measurement.warmup_seconds), "grown_bytes": resident_bytes() - before}
+
+    def block(self, index: int, round: int, steps: int, untimed: bool) -> Mapping[str, Any]:
+        """So many timed steps, after a barrier and a step that is not timed. The seconds of each."""
+        measurement = self.measurements[index]
+        if untimed:
+            measurement.step(next(measurement.workload.batches))
+        self.ranks.total([0.0])  # a barrier
+        return {"step_seconds": measurement.timed_block(round, steps)}
+
+    def report(self, index: int) -> Mapping[str, Any]:
+        """Look at the rest, and leave the rank's report in the trial's folder."""
+        store.write_rank(self.jobs[index][1], self.measurements[index].report())
+        return {}
+
+
+def say(driver: Connection, **what: Any) -> None:
+    driver.send_bytes(json.dumps(what).encode())
+
+
+def resident_bytes() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,93 @@
+"""The order of rounds, how long blocks are, and whose turn it is, with groups that only write down what is asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from scaling_study.launch import rounds
+from scaling_study.trial import Trial
+
+STEP_SECONDS = {"single": (0.1, 1.0), "torch_ddp": (0.05, 0.2)}  # of a framework's two configurations
+
+
+class Told:
+    """A group whose steps take a known time. `log` is shared, so that turns of several can be told apart."""
+
+    def __init__(self, name: str, log: list[tuple[Any, ...]]) -> None:
+        self.name, self.log, self.running = name, log, False
+        self.trials = [Trial(framework=name, batch_per_worker=batch) for batch in (1, 2)]
+
+    def build(self, index: int) -> list[dict[str, float]]:
+        assert self.running
+        self.log.append(("build", self.name, index))
+        return [{"step_seconds": STEP_SECONDS[self.name][index]}] * 2
+
+    def block(self, index: int, round: int, steps: int, untimed: bool) -> list[list[float]]:
+        assert self.running
+        self.log.append(("block", self.name, index, round, steps, untimed))
+        return [[STEP_SECONDS[self.name][index]] * steps] * 2
+
+    def report(self, index: int) -> None:
+        assert self.running
+        self.log.append(("report", self.name, index))
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        assert not any(group.running for group in self.others)
+        self.running = True
+        yield
+        self.running = False
+
+    others: tuple[Told, ...] = ()
+
+
+@pytest.fixture
+def log() -> list[tuple[Any, ...]]:
+    calls: list[tuple[Any, ...]] = []
+    groups = Told("single", calls), Told("torch_ddp", calls)
+    groups[0].others, groups[1].others = (groups[1],), (groups[0],)
+    rounds.run(groups, 8, 0.5, "a seed")
+    return calls
+
+
+def test_every_configuration_has_a_block_in_every_round(log: list[tuple[Any, ...]]) -> None:
+    blocks = [call for call in log if call[0] == "block"]
+    assert Counter(call[3] for call in blocks) == dict.fromkeys(range(8), 4)
+    assert len({call[1:4] for call in blocks}) == 8 * 4
+
+
+def test_all_are_built_before_and_report_after_the_rounds(log: list[tuple[Any, ...]]) -> None:
+    kinds = [call[0] for call in log]
+    assert kinds == ["build"] * 4 + ["block"] * 32 + ["report"] * 4
+
+
+def test_the_order_is_drawn_anew_and_is_the_same_for_a_seed(log: list[tuple[Any, ...]]) -> None:
+    orders = {tuple(call[1:3] for call in log if call[0] == "block" and call[3] == round) for round in range(8)}
+    assert len(orders) > 4
+    again: list[tuple[Any, ...]] = []
+    rounds.run([Told("single", again), Told("torch_ddp", again)], 8, 0.5, "a seed")
+    assert again == log
+    other: list[tuple[Any, ...]] = []
+    rounds.run([Told("single", other), Told("torch_ddp", other)], 8, 0.5, "another")
+    assert other != log
+
+
+def test_blocks_last_as_long_as_was_asked(log: list[tuple[Any, ...]]) -> None:
+    steps = {call[1:3]: call[4] for call in log if call[0] == "block"}
+    assert steps == {("single", 0): 5, ("single", 1): 1, ("torch_ddp", 0): 10, ("torch_ddp", 1): 2}
+
+
+def test_a_step_that_is_longer_than_a_block_is_left_out_once(log: list[tuple[Any, ...]]) -> None:
+    untimed = {(call[1], call[2], call[3] == 0): call[5] for call in log if call[0] == "block"}
+    assert untimed["single", 1, True] and not untimed["single", 1, False]
+    assert untimed["single", 0, True] and untimed["single", 0, False]
+
+
+@pytest.mark.parametrize(("step_seconds", "steps"), [(0.5, 1), (0.3, 2), (4.0, 1), (1e-4, 5000)])
+def test_steps_in_a_block(step_seconds: float, steps: int) -> None:
+    assert rounds.steps_in(0.5, step_seconds) == steps

@@ -1,0 +1,213 @@
+"""Launches that measure several configurations in turn, for real; their ranks are stopped, killed and orphaned here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from scaling_study.launch import warm_group
+from scaling_study.launch.warm_group import GroupFailed, WarmGroup
+from scaling_study.machine import installed
+from scaling_study.processes import leftovers
+from scaling_study.records import store, validation
+from scaling_study.records.store import RankReport
+from scaling_study.settings import CHECKOUT
+from scaling_study.trial import Trial, Window
+
+pytestmark = pytest.mark.slow
+
+STEPS, ROUNDS = 2, 2
+SMALL = Trial(
+    model="resnet8", batch_per_worker=4, data="synthetic", device="cpu", cores_per_worker=1, allreduce="none",
+    window=Window(4, STEPS * ROUNDS, 0.0, None, STEPS * ROUNDS),
+)  # fmt: skip
+PAIR = replace(SMALL, workers=2, allreduce="fp32")
+LAUNCHERS = {
+    "torchrun": replace(PAIR, framework="torch_ddp", launcher="torchrun"),
+    "torchrun, sharded": replace(PAIR, framework="torch_fsdp2", launcher="torchrun"),
+    "horovodrun, Gloo": replace(PAIR, framework="horovod", launcher="horovodrun", controller="gloo"),
+    "horovodrun, MPI": replace(PAIR, framework="horovod", launcher="horovodrun", controller="mpi"),
+    "mpirun": replace(PAIR, framework="mpi_allreduce", launcher="mpirun"),
+}
+DRIVER = f"""
+import sys, time
+from pathlib import Path
+from scaling_study.launch.warm_group import WarmGroup
+from scaling_study.trial import Trial, Window
+folder = Path(sys.argv[1])
+trial = {SMALL!r}
+with WarmGroup([trial], folder, [folder], 120.0) as group:
+    (folder / "pid").write_text(str(group.ranks[0].pid))
+    time.sleep(600)
+"""
+
+
+@dataclass
+class Ran:
+    """What came of one launch of two configurations."""
+
+    told: dict[int, list[list[list[float]]]]  # index -> round -> rank -> seconds of each step
+    reports: list[list[RankReport]]  # configuration, rank
+    stopped_cpu_seconds: list[float]  # that each rank used while it was stopped
+    states: set[str]  # of the ranks, while stopped
+    group: WarmGroup
+
+
+def group_of(*trials: Trial, folder: Path, timeout_seconds: float = 120.0) -> WarmGroup:
+    folders = [folder / str(index) for index in range(len(trials))]
+    for each in folders:
+        each.mkdir(parents=True)
+    return WarmGroup(trials, folder / "launch", folders, timeout_seconds)
+
+
+def ran(trial: Trial, folder: Path) -> Ran:
+    """Two batch sizes of a trial in two rounds, stopped for a moment after each."""
+    trials = [trial, replace(trial, batch_per_worker=2 * trial.batch_per_worker)]
+    told: dict[int, list[list[list[float]]]] = {0: [], 1: []}
+    used, states = [], set()
+    with group_of(*trials, folder=folder) as group:
+        with group.turn():
+            for index in told:
+                assert all(answer["step_seconds"] > 0 for answer in group.build(index))
+        processes = [psutil.Process(rank.pid) for rank in group.ranks]
+        for round in range(ROUNDS):
+            for index in (1, 0) if round else (0, 1):
+                with group.turn():
+                    told[index].append(group.block(index, round, STEPS, untimed=True))
+                before = [sum(process.cpu_times()[:2]) for process in processes]
+                time.sleep(0.1)
+                used += [sum(process.cpu_times()[:2]) - then for process, then in zip(processes, before, strict=True)]
+                states |= {process.status() for process in processes}
+        with group.turn():
+            for index in told:
+                group.report(index)
+    return Ran(told, [store.read_ranks(each, trial.workers) for each in group.folders], used, states, group)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    """One process."""
+    yield ran(SMALL, tmp_path_factory.mktemp("alone"))
+
+
+def test_each_configuration_has_its_own_steps(alone: Ran) -> None:
+    for index, [report] in enumerate(alone.reports):
+        told = [seconds for round in alone.told[index] for seconds in round[0]]
+        assert report.step_seconds == told and len(told) == STEPS * ROUNDS
+        assert [(block["round"], block["steps"]) for block in report.blocks] == [(0, STEPS), (1, STEPS)]
+        assert report.samples_seen == STEPS * ROUNDS * alone.group.trials[index].batch_per_worker
+        assert report.phases and report.phases.forward_seconds
+        assert 0 < (report.own_cpu_seconds or 0) < 10 * report.window_seconds
+        assert not validation.first_problem(alone.group.trials[index], (report,))
+
+
+def test_a_rank_that_waits_uses_no_time(alone: Ran) -> None:
+    assert set(alone.stopped_cpu_seconds) == {0.0}
+    assert alone.states == {psutil.STATUS_STOPPED}
+
+
+def test_nothing_lives_on(alone: Ran) -> None:
+    assert alone.group.exit and alone.group.exit.code == 0
+    assert not any(psutil.pid_exists(rank.pid) for rank in alone.group.ranks)
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_every_launcher_keeps_its_ranks(name: str, tmp_path: Path) -> None:
+    needs = {"horovod": "horovod", "mpi_allreduce": "mpi4py"}.get(LAUNCHERS[name].framework, "torch")
+    if not installed(needs):
+        pytest.skip(f"{needs} is not installed")
+    result = ran(LAUNCHERS[name], tmp_path)
+    assert result.group.exit and result.group.exit.code == 0
+    assert result.states == {psutil.STATUS_STOPPED}
+    for index, reports in enumerate(result.reports):
+        assert [report.rank for report in reports] == [0, 1]
+        assert all(report.allreduce_bytes for report in reports)
+        assert not validation.first_problem(result.group.trials[index], tuple(reports))
+
+
+def test_a_rank_that_is_killed_ends_the_launch_and_is_named(tmp_path: Path) -> None:
+    with pytest.raises(GroupFailed, match="block: a rank ended") as failed, group_of(SMALL, folder=tmp_path) as group:
+        group.resume()
+        group.build(0)
+        pid = group.ranks[0].pid
+        threading.Timer(0.5, os.kill, [pid, signal.SIGKILL]).start()
+        group.block(0, 0, 100_000, untimed=False)
+    assert failed.value.index == 0
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_group_whose_supervisor_is_killed_ends_alone(tmp_path: Path) -> None:
+    with group_of(SMALL, folder=tmp_path / "other") as other:
+        with pytest.raises(GroupFailed), group_of(SMALL, folder=tmp_path / "killed") as group:
+            pid = group.ranks[0].pid
+            psutil.Process(pid).parent().kill()
+            group.resume()
+            group.build(0)
+        assert group.exit and "ended by signal 9" in group.exit.lost
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        with other.turn():
+            other.build(0)
+
+
+def test_a_block_that_hangs_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(GroupFailed, match="block: not finished after 1 s"), group_of(SMALL, folder=tmp_path) as group:
+        group.resume()
+        group.build(0)
+        pid, group.timeout_seconds = group.ranks[0].pid, 1.0
+        group.block(0, 0, 100_000, untimed=False)
+    assert not psutil.pid_exists(pid)
+
+
+def test_what_cannot_be_built_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = replace(SMALL, data="cifar10")
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path))
+    with pytest.raises(GroupFailed) as failed, group_of(SMALL, broken, folder=tmp_path) as group:
+        group.resume()
+        group.build(0)
+        group.build(1)
+    assert failed.value.index == 1 and "rank 0: " in str(failed.value)
+    assert (tmp_path / "1" / "ranks" / "error-0.json").exists()
+
+
+def test_a_launch_that_ends_at_once_is_no_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ends.py").write_text("raise SystemExit(3)")
+    monkeypatch.setattr(warm_group, "IN_ROUNDS", tmp_path / "ends.py")
+    with pytest.raises(GroupFailed, match="ended before its ranks had joined"), group_of(SMALL, folder=tmp_path):
+        raise AssertionError
+
+
+@pytest.mark.parametrize("greeting", [b"{}", b"GET / HTTP/1.1", b'{"key": "another", "rank": 0, "pid": 1}'])
+def test_somebody_else_is_not_taken_for_a_rank(greeting: bytes) -> None:
+    from multiprocessing import Pipe
+
+    ours, theirs = Pipe()
+    theirs.send_bytes(greeting)
+    assert warm_group._greeting(ours, "the key") == {}
+
+
+def test_a_stopped_rank_dies_with_its_driver(tmp_path: Path) -> None:
+    environment: dict[str, Any] = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)], env=environment)
+    try:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "pid").exists():
+            assert driver.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        rank = psutil.Process(int((tmp_path / "pid").read_text()))
+        driver.kill()
+        rank.wait(20)
+    finally:
+        driver.kill()
+        driver.wait()
+        leftovers.clean(tmp_path)
