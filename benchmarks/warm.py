@@ -54,7 +54,7 @@ Groups = dict[str, list[Trial]]  # name -> what one launch keeps
 
 
 def run(options: Options) -> list[Finding]:
-    groups = planned(SWEEPS[:2], MODELS[:1]) if options.quick else planned(SWEEPS, MODELS)
+    groups = planned(SWEEPS[:1], MODELS[:1]) if options.quick else planned(SWEEPS, MODELS)
     pairs = options.pairs(20)
     with tempfile.TemporaryDirectory(prefix="warm-") as made:
         work = Path(made) if options.quick else KEPT
