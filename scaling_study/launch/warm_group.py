@@ -74,6 +74,7 @@ class WarmGroup:
         self.timeout_seconds, self.cluster = timeout_seconds, cluster
         self.ranks: list[_Rank] = []
         self.exit: Exit | None = None
+        self.changed: dict[int, set[str]] = {}  # index -> settings of the process that its blocks changed; put back
         self._ending = _Ending()
         self._launch: threading.Thread | None = None
 
@@ -100,9 +101,9 @@ class WarmGroup:
 
     def block(self, index: int, round: int, steps: int, untimed: bool) -> list[list[float]]:
         """Have so many steps timed; each rank's seconds of each."""
-        return [
-            answer["step_seconds"] for answer in self._ask("block", index, round=round, steps=steps, untimed=untimed)
-        ]
+        answers = self._ask("block", index, round=round, steps=steps, untimed=untimed)
+        self.changed.setdefault(index, set()).update(*(answer["changed"] for answer in answers))
+        return [answer["step_seconds"] for answer in answers]
 
     def report(self, index: int) -> None:
         """Have each rank leave its report in the trial's folder."""

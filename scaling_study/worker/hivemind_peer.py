@@ -97,7 +97,6 @@ class Peer(hivemind.Optimizer):
             )
         (self.state_averager if self.local else self.grad_averager).rounds = self.rounds
         take_back_first_step(self.opt, before)
-        ranks.swarm.members.append(self)
 
     def _make_state_averager(self, **options: Any) -> Weights:
         weights = Weights(
@@ -225,10 +224,11 @@ def take_back_first_step(optimizer: torch.optim.Optimizer, before: Sequence[torc
 
 
 def one_round_a_step(workload: Workload, trial: Trial, ranks: PeerRanks) -> Workload:
-    """The workload, whose step is a round: so many samples of this peer, if all give equally many."""
+    """The workload, whose step is a round: so many samples of this peer, if all give equally many.
+
+    An epoch has whole rounds, as others' have whole steps.
+    """
     batches = trial.global_batch / (trial.batch_per_worker * ranks.world_size)
     workload.samples_per_step = trial.global_batch // ranks.world_size
-    workload.steps_per_epoch = max(
-        1, int(workload.steps_per_epoch / batches)
-    )  # whole rounds, as others have whole steps
+    workload.steps_per_epoch = max(1, int(workload.steps_per_epoch / batches))
     return workload

@@ -30,6 +30,7 @@ from scaling_study.measure.clock import Measurement
 from scaling_study.ranks import Ranks, as_launched, leave_torch
 from scaling_study.records import store
 from scaling_study.trial import Trial
+from scaling_study.worker.global_state import GlobalState
 from scaling_study.worker.script import write_error
 
 Job = tuple[Trial, Path]  # a configuration, and the folder of its trial
@@ -66,6 +67,8 @@ class Serving:
     def __init__(self, jobs: list[Job], ranks: Ranks, build: Callable[[Trial, Ranks], Any]) -> None:
         self.jobs, self.ranks, self.build_training = jobs, ranks, build
         self.measurements: dict[int, Measurement] = {}
+        self.first = GlobalState()  # before anything was built
+        self.states: dict[int, GlobalState] = {}  # of each configuration, as it left them
 
     def until_left(self, driver: Connection) -> None:
         """Answer each request, `{"do": "block", "trial": 0, ...}`, until there is none or the driver is gone."""
@@ -74,6 +77,7 @@ class Serving:
                 answer = getattr(self, asked.pop("do"))
                 index = asked.pop("trial")
                 try:
+                    self.states.get(index, self.first).restore()
                     reply = answer(index, **asked)
                 except BaseException as error:
                     write_error(self.jobs[index][1], error)
@@ -88,17 +92,18 @@ class Serving:
         trial = as_launched(self.jobs[index][0], self.ranks)
         measurement = Measurement(self.build_training(trial, self.ranks), trial, self.ranks)
         measurement.warm_up()
-        self.measurements[index] = measurement
+        self.measurements[index], self.states[index] = measurement, GlobalState()
         collector.settle()
         return {"step_seconds": min(measurement.warmup_seconds), "grown_bytes": resident_bytes() - before}
 
     def block(self, index: int, round: int, steps: int, untimed: bool) -> Mapping[str, Any]:
-        """So many timed steps, after a barrier and a step that is not timed. The seconds of each."""
+        """So many timed steps, after a barrier and a step that is not timed. Their seconds, and what they changed."""
         measurement = self.measurements[index]
         if untimed:
             measurement.step(next(measurement.workload.batches))
         self.ranks.total([0.0])  # a barrier
-        return {"step_seconds": measurement.timed_block(round, steps)}
+        seconds = measurement.timed_block(round, steps)
+        return {"step_seconds": seconds, "changed": self.states[index].leave()}
 
     def report(self, index: int) -> Mapping[str, Any]:
         """Look at the rest, and leave the rank's report in the trial's folder."""

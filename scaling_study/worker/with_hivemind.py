@@ -48,7 +48,6 @@ class Swarm:
 
     board: Board
     dht: Any = None  # this peer's node of it, once it is started
-    members: list[Any] = field(default_factory=list)  # what was built to average with the others
 
     def node(self) -> Any:
         """This peer's node of the DHT, started by the first call: rank 0's first, and the others by its addresses.
@@ -69,15 +68,13 @@ class Swarm:
         return str(self.board.of_first(lambda: uuid.uuid4().hex))
 
     def leave(self) -> None:
-        """End all that this process started, once every rank is here: one that leaves early stalls the others.
+        """End this process, once every rank is here: one that leaves early stalls the others.
 
-        The process ends here too: the interpreter's own end would wait for threads of Hivemind's that never do.
+        All that it started ends with it. Hivemind's own way would wait for averagings that are under way, for up to
+        their time-out where a peer has left already, and the interpreter's for threads that never end.
         """
         self.board.total([0.0])
-        for member in self.members:
-            member.shutdown()
         self.board.close()
-        self.dht.kill()  # its daemon goes with it; asked to end, it complains of whom it can no longer answer
         _exit(0)
 
 

@@ -110,6 +110,7 @@ def test_each_configuration_has_its_own_steps(alone: Ran) -> None:
         assert report.phases and report.phases.forward_seconds
         assert 0 < (report.own_cpu_seconds or 0) < 10 * report.window_seconds
         assert not validation.first_problem(alone.group.trials[index], (report,))
+    assert alone.group.changed == {0: set(), 1: set()}
 
 
 def test_a_rank_that_waits_uses_no_time(alone: Ran) -> None:
