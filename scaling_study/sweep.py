@@ -10,6 +10,7 @@ happens to the driver, the next run of the same study goes on from there.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,8 +19,8 @@ from typing import Any, Protocol
 
 from scaling_study import provenance
 from scaling_study.hosts import allocation
-from scaling_study.launch import launchers
-from scaling_study.launch.attempts import Attempts
+from scaling_study.launch import launchers, rounds
+from scaling_study.launch.attempts import Attempt, Attempts
 from scaling_study.launch.pruning import Limits
 from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes import process
@@ -41,6 +42,15 @@ class Display(Protocol):
     def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None: ...
 
 
+@dataclass(frozen=True)
+class Room:
+    """A trial's folder, and the space on its disk for a record of so many bytes."""
+
+    folder: Path
+    size: int
+    reserved: reservation.DiskReservation
+
+
 @dataclass
 class Run:
     """One run of a plan into a results folder."""
@@ -56,6 +66,7 @@ class Run:
     edits: list[str] = field(default_factory=list)  # in words: what the study was when it was last run here
     ran: int = 0
     _limits: Limits = field(default_factory=Limits)
+    _launched: dict[str, Summary] = field(default_factory=dict)  # of a launch, until their turn to be shown comes
     _largest: int = 0  # bytes of a record
 
     def open(self) -> None:
@@ -80,7 +91,10 @@ class Run:
                 if supervisor.signal is not None or (self.max_trials is not None and self.ran >= self.max_trials):
                     return
                 display.starts(trial, planned)
-                record = self.run_trial(trial, planned, attempts)
+                if self.shares(trial, planned):
+                    record = self._of_launch(trial, attempts)
+                else:
+                    record = self.run_trial(trial, planned, attempts)
                 if record is None:  # interrupted: it stays unfinished, the next run takes it up again
                     return
                 self.records[trial.id] = record
@@ -145,30 +159,76 @@ class Run:
 
     def run_trial(self, trial: Trial, planned: Planned, attempts: Attempts) -> Summary | None:
         """Run one trial to its record; None if it was interrupted."""
+        with self._room(trial) as room:
+            record = self._outcome(trial, planned, room, attempts)
+            return None if record is None else self._finish(room, record)
+
+    def shares(self, trial: Trial, planned: Planned) -> bool:
+        """Whether a trial is measured in a launch with others, and is to be run at all."""
+        return bool(trial.warm) and not planned.unsupported and not self.implied(trial)
+
+    def _of_launch(self, trial: Trial, attempts: Attempts) -> Summary | None:
+        """The record of a trial that shares a launch, which is run when the first of its trials is due; None if it was
+        interrupted."""
+        if trial.id not in self._launched:
+            self._launched |= self._launch(trial, attempts)
+        return self._launched.pop(trial.id, None)
+
+    def _launch(self, first: Trial, attempts: Attempts) -> dict[str, Summary]:
+        """Run the same repeat of all configurations that share a launch with this one; their records, by id.
+
+        One that fails there is run alone, and what comes of that is recorded; the others are measured without it.
+        Interrupted, none of them has a record, and all are taken up again by the next run.
+        """
+        pairs = [(planned.at(first.repeat), planned) for planned in self.plan.configurations]
+        due = [(t, p) for t, p in pairs if self.shares(t, p) and self.wanted(t.to_dict()) and not self.kept(t)]
+        due = [(t, p) for t, p in due if t.repeat <= self.repeats(p)]
+        if self.max_trials is not None:
+            due = sorted(due, key=lambda pair: pair[0] != first)[: self.max_trials - self.ran]
+        with contextlib.ExitStack() as open_rooms:
+            rooms = {trial.id: open_rooms.enter_context(self._room(trial)) for trial, _ in due}
+            begun = {trial.id: self._begin(trial, planned, rooms[trial.id].folder) for trial, planned in due}
+            launches = self.folder / "launches"
+            done = rounds.measured(
+                {trial: planned.measure for trial, planned in due}, {name: room.folder for name, room in rooms.items()},
+                launches / str(1 + len(list(launches.glob("*")))), self.plan.machine.memory_bytes, attempts,
+            )  # fmt: skip
+            return {name: self._finish(rooms[name], ended(begun[name], attempt)) for name, attempt in done.items()}
+
+    @contextlib.contextmanager
+    def _room(self, trial: Trial) -> Iterator[Room]:
+        """A trial's folder, and space for its record. Raises HostError for a failure of the results folder."""
         folder, size = self.folder / "trials" / trial.id, reservation.bytes_for(self._largest)
         keep = records.OF_A_TRAINING if trial.trained and not self.reset else ()
         try:
             with results.cleared(folder, keep), reservation.reserved(folder / "record.json", size) as reserved:
-                record = self._outcome(trial, planned, folder, attempts, size)
-                if record is None:
-                    return None
-                data = records.encoded(dataclasses.asdict(record))
-                reserved.fill(data)
+                yield Room(folder, size, reserved)
         except OSError as error:
             raise unwritable.write_error(self.folder, size, error) from error
+
+    def _finish(self, room: Room, record: Record) -> Summary:
+        """From here on the trial is finished."""
+        data = records.encoded(dataclasses.asdict(record))
+        room.reserved.fill(data)
         self._largest = max(self._largest, len(data))
         return summary.summarize(record)
 
-    def _outcome(self, trial: Trial, planned: Planned, folder: Path, attempts: Attempts, size: int) -> Record | None:
-        """What is to be recorded of a trial, run now if it can be and need be; None if it was interrupted.
-
-        Raises HostError for a failure of the results folder; `size`: bytes that a record needs.
-        """
+    def _begin(self, trial: Trial, planned: Planned, folder: Path) -> Record:
+        """Leave what is asked for in the trial's folder; the record that is to be completed."""
         record = self.begun(trial, planned)
         records.write_json(folder / "trial.json", {**trial.to_dict(), "window": dataclasses.asdict(trial.window)})
         (folder / "command.txt").write_text(record.command + "\n", encoding="utf-8")
         if record.job:  # which may be killed with all of its processes: `--collect` then finishes this
             records.write_json(folder / "begun.json", dataclasses.asdict(record))
+        return record
+
+    def _outcome(self, trial: Trial, planned: Planned, room: Room, attempts: Attempts) -> Record | None:
+        """What is to be recorded of a trial, run now if it can be and need be; None if it was interrupted.
+
+        Raises HostError for a failure of the results folder.
+        """
+        folder = room.folder
+        record = self._begin(trial, planned, folder)
         if planned.unsupported:
             return record
         if reason := self.implied(trial):
@@ -183,12 +243,8 @@ class Run:
         if result.status == "cancelled" or (verdict and attempts.supervisor.signal is not None):
             return None
         if result.status == "failed":
-            unwritable.raise_if_unwritable(self.folder, size, result.rank_errors)
-        return dataclasses.replace(
-            record, parity=verdict, found=dict(attempt.search_result), status=result.status, reason=result.reason,
-            error=result.error, notes=attempt.all_notes, ranks=list(result.ranks), exit_code=attempt.exit.code,
-            total_seconds=attempt.exit.seconds, launch_seconds=attempt.launch_seconds, attempts=attempt.number,
-        )  # fmt: skip
+            unwritable.raise_if_unwritable(self.folder, room.size, result.rank_errors)
+        return ended(record, dataclasses.replace(attempt, outcome=result), verdict)
 
     def begun(self, trial: Trial, planned: Planned) -> Record:
         """The record of a trial, but for what is to come of it."""
@@ -211,3 +267,13 @@ class Run:
         except (TypeError, KeyError):  # of a version with other keys: not comparable
             return
         self._limits.learn(trial, known.status, known.reason)
+
+
+def ended(record: Record, attempt: Attempt, verdict: str = "") -> Record:
+    """The record of a trial, completed with what came of it. `verdict`: of a parity gate."""
+    result = attempt.outcome
+    return dataclasses.replace(
+        record, parity=verdict, found=dict(attempt.search_result), status=result.status, reason=result.reason,
+        error=result.error, notes=attempt.all_notes, ranks=list(result.ranks), exit_code=attempt.exit.code,
+        total_seconds=attempt.exit.seconds, launch_seconds=attempt.launch_seconds, attempts=attempt.number,
+    )  # fmt: skip

@@ -24,7 +24,7 @@ from scaling_study.flags import key as _key
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODEL_NAMES
 from scaling_study.targets import KEPT, LOOPS, check, repeat_name, trains
-from scaling_study.window import Window
+from scaling_study.window import OF_ROUNDS, Window
 
 
 def offered(axis: str) -> tuple[Any, ...]:
@@ -167,6 +167,7 @@ class Trial:
     find: str | None = _key(
         None, "determine this instead of throughput: parity, max_batch", choices=("parity", "max_batch")
     )
+    warm: bool | None = _key(None, "measured in rounds, by processes that several configurations share")
     machine: str = _key("", "fingerprint of the machine it is planned for")
     repeat: int = _key(1, "which repeat of its configuration this is", minimum=1)
     window: Window = field(default_factory=Window)
@@ -235,7 +236,7 @@ class Trial:
         what the launcher decides (framework, workers, launcher, controller) are not the script's business.
         """
         argv: list[str] = []
-        timing = [f.name for f in fields(Window)]
+        timing = [f.name for f in WINDOW_FLAGS]
         if self.window.max_seconds is None:  # only --steps makes such a window
             argv, timing = ["--steps", str(self.window.min_steps)], ["warmup_steps"]
         for part, names in ((self, script_keys(self.framework)), (self.window, timing)):
@@ -259,10 +260,11 @@ class Trial:
         asked.pop("local_rank", None)
         if steps := asked.pop("steps", None):
             asked.update(min_steps=steps, max_steps=steps, min_seconds=0.0, max_seconds=None)
-        window = Window(**{f.name: asked.pop(f.name, f.default) for f in fields(Window)})
+        window = Window(**{f.name: asked.pop(f.name, f.default) for f in WINDOW_FLAGS})
         return cls(framework=framework, window=window, **asked), record
 
 
+WINDOW_FLAGS = tuple(f for f in fields(Window) if f.name not in OF_ROUNDS)  # of a script's own launch
 TRAIN_KEYS = tuple(f.name for f in fields(Trial) if f.name.startswith("train_"))
 NAMES = {part: tuple(f.name for f in fields(part)) for part in (Trial, Window)}
 LATER = {"accumulation": 1, "compile": False, "allocator": "system"}  # keys younger than the first results: as it was
@@ -289,4 +291,4 @@ def script_keys(framework: str) -> list[str]:
 def parser(framework: str) -> argparse.ArgumentParser:
     """The command line of a framework's script, with help a person can use."""
     asked = script_keys(framework)
-    return command_line(FRAMEWORKS[framework], [f for f in fields(Trial) if f.name in asked], fields(Window))
+    return command_line(FRAMEWORKS[framework], [f for f in fields(Trial) if f.name in asked], WINDOW_FLAGS)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from scaling_study.flags import key
 
+OF_ROUNDS = ("rounds", "block_seconds")
 LONG_STEP = 2.0  # seconds: three more steps of warm-up would cost more than they bring
 
 
@@ -18,6 +19,9 @@ class Window:
     min_seconds: float = key(2.0, "and at least this many seconds", minimum=0)
     max_seconds: float | None = key(30.0, "stop timing after this many seconds, even below --min-steps", above=0)
     max_steps: int | None = key(None, "stop timing after this many steps", minimum=1)
+    # Of a launch that several configurations share, instead of the maxima; a script's own launch has none.
+    rounds: int | None = None
+    block_seconds: float | None = None
 
     def warmup(self, fastest: float) -> int:
         """How many steps warm up where the fastest so far takes `fastest` seconds.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scaling_study.estimate import DECODE_SECONDS, LAUNCH_SECONDS, STEP_SECONDS_PER_SAMPLE, Estimate
+from scaling_study.estimate import DECODE_SECONDS, LAUNCH_SECONDS, SHARE_SECONDS, STEP_SECONDS_PER_SAMPLE, Estimate
 from scaling_study.launch.launchers import LAUNCHERS
 from scaling_study.records.store import Record
 from scaling_study.study.plan import Planned
@@ -50,6 +50,13 @@ def test_whole_epochs_take_as_long_as_their_samples() -> None:
     one_epoch = 50_000 * STEP_SECONDS_PER_SAMPLE["resnet18"]
     assert estimate(epochs=1) > one_epoch
     assert estimate(epochs=1, workers=2, launcher="mpirun", allreduce="fp32") > one_epoch / 2
+
+
+def test_rounds_take_their_blocks_and_a_step_before_each() -> None:
+    measure = Measure(warm=True, rounds=10, block_seconds=0.5, warmup_steps=4, min_steps=10, min_seconds=1.0)
+    assert estimate(measure=measure, warm=True) == pytest.approx(SHARE_SECONDS + 4 * STEP + 10 * (0.5 + STEP))
+    longer = measure.model_copy(update={"min_seconds": 60.0, "max_seconds": 60.0})
+    assert estimate(measure=longer, warm=True) == pytest.approx(SHARE_SECONDS + 4 * STEP + 60.0)
 
 
 def test_a_training_on_a_tree_takes_as_long_as_its_images_and_their_pixels() -> None:

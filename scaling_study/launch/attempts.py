@@ -48,17 +48,20 @@ class Attempt:
     number: int = 1
     notes: tuple[str, ...] = ()  # what happened before the measurement
     search_result: Mapping[str, Any] = field(default_factory=dict)  # of find: max_batch
+    shared: bool = False  # with other configurations, so that no time to its first step is its own
 
     @property
     def launch_seconds(self) -> float | None:
         """From starting the launcher to rank 0's first step; None where none was made, or the clock was stepped."""
-        seconds = self.outcome.ranks[0].first_step_at - self.started_at if self.outcome.ranks else -1.0
+        if self.shared or not self.outcome.ranks:
+            return None
+        seconds = self.outcome.ranks[0].first_step_at - self.started_at
         return seconds if 0 <= seconds <= self.exit.seconds + CLOCK_SLACK_SECONDS else None
 
     @property
     def all_notes(self) -> list[str]:
         """The notes for the record, in the order of what happened."""
-        stepped = self.outcome.ranks and self.launch_seconds is None
+        stepped = self.outcome.ranks and not self.shared and self.launch_seconds is None
         clock = ["the clock was stepped while it was starting: launch_seconds is unknown"] if stepped else []
         return [*self.notes, *clock, *self.outcome.notes]
 
@@ -68,7 +71,7 @@ class Attempts:
 
     def __init__(self, supervisor: SupervisorClient, cluster: Cluster = ALONE) -> None:
         self.supervisor, self._gpus = supervisor, GpuMemory()
-        self._cluster = replace(cluster, exports=(*cluster.exports, leftovers.MARK, "TMPDIR"))
+        self.cluster = replace(cluster, exports=(*cluster.exports, leftovers.MARK, "TMPDIR"))
 
     def run_with_retries(self, trial: Trial, folder: Path, measure: Measure) -> Attempt:
         """Attempts in `folder` until one has no transient failure, or measure.retries are used up; the last of them."""
@@ -90,14 +93,14 @@ class Attempts:
         """Run one trial's processes in its folder, and judge what they left. `number`: of the attempt."""
         notes = self._gpus.wait_until_freed(self.supervisor) if trial.device == "cuda" else []
         port = None
-        hosts = self._cluster.hosts_of(trial)
+        hosts = self.cluster.hosts_of(trial)
         others = connections.other_hosts(host.name for host in hosts)
         if trial.launcher in (launchers.NEED_PORT_OVER_HOSTS if hosts else launchers.NEED_PORT):
             port = launchers.preferred_port(trial, number)
             if not (hosts and hosts[0].name in others):  # a port of another host can only be tried
                 port, note = ports.choose_port(port, launchers.PORTS, self.supervisor)
                 notes += [note] if note else []
-        command = launchers.command(trial, record=folder.resolve(), port=port, cluster=self._cluster)
+        command = launchers.command(trial, record=folder.resolve(), port=port, cluster=self.cluster)
         argv = [*env_prefix(trial, command, bool(hosts)), *command.argv]
         started_at = time.time()
         progress = folder / store.PROGRESS if trial.trained else None
@@ -125,7 +128,7 @@ class Attempts:
         ]
         store.write_json(folder / "trials.json", asked)
         program = [sys.executable, str(CHECKOUT / IN_TURN), str(folder / "trials.json")]
-        command = launchers.launch(first, program, port, self._cluster)
+        command = launchers.launch(first, program, port, self.cluster)
         argv = [*env_prefix(first, command, over_hosts=False), *command.argv]
         environment = {**launch_environment(command), "OMP_NUM_THREADS": "1"}  # what forks has one thread
         most_seconds = timeout_seconds * len(trials)

@@ -9,12 +9,27 @@ nobody comes after the same neighbour each time.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import random
-from collections.abc import Callable, Sequence
+import shutil
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
-from scaling_study.trial import Trial
+from scaling_study.launch.attempts import Attempt, Attempts
+from scaling_study.launch.warm_group import GroupFailed, Interrupted, WarmGroup
+from scaling_study.processes.process import Exit
+from scaling_study.records import outcome
+from scaling_study.records.outcome import Outcome
+from scaling_study.study import groups
+from scaling_study.study.schema import Measure
+from scaling_study.trial import Trial, Window
+
+MOST_MEMORY = 0.6  # of the machine's, that groups may have together
 
 
 class Group(Protocol):
@@ -22,43 +37,120 @@ class Group(Protocol):
 
     @property
     def trials(self) -> Sequence[Trial]: ...
-    def build(self, index: int) -> Sequence[Any]: ...
+    def build(self, index: int) -> Sequence[Mapping[str, Any]]: ...
     def block(self, index: int, round: int, steps: int, untimed: bool) -> list[list[float]]: ...
     def report(self, index: int) -> None: ...
     def turn(self) -> AbstractContextManager[None]: ...
 
 
-def run(
-    groups: Sequence[Group], rounds: int, block_seconds: float, seed: str,
-    watch: Callable[[Group, int, int], object] = lambda group, index, round: None,
-) -> None:  # fmt: skip
-    """Build all configurations of all groups, run the rounds, and have every rank report.
+@dataclass(frozen=True)
+class Built:
+    """A group whose configurations are ready."""
 
-    Each block lasts about `block_seconds`, and at least a step. `watch` is called after each block. Groups are
-    stopped between their turns. Raises what a group raises.
-    """
-    step_seconds: dict[tuple[int, int], float] = {}
-    for at, group in enumerate(groups):
+    group: Group
+    step_seconds: list[float]  # of each configuration's fastest step so far
+    resident_bytes: int  # of all its processes
+
+    @classmethod
+    def of(cls, group: Group) -> Built:
         with group.turn():
-            for index in range(len(group.trials)):
-                step_seconds[at, index] = max(answer["step_seconds"] for answer in group.build(index))
-    order = list(step_seconds)
-    for round in range(rounds):
+            answers = [group.build(index) for index in range(len(group.trials))]
+        resident = sum(answer["resident_bytes"] for answer in answers[-1])
+        return cls(group, [max(rank["step_seconds"] for rank in ranks) for ranks in answers], resident)
+
+
+def run(built: Sequence[Built], seed: str) -> None:
+    """Run the rounds that the trials' windows ask for, and have every rank report."""
+    step_seconds = {(at, i): s for at, each in enumerate(built) for i, s in enumerate(each.step_seconds)}
+    windows = {(at, i): built[at].group.trials[i].window for at, i in step_seconds}
+    for round in range(max(window.rounds or 0 for window in windows.values())):
+        order = [place for place, window in windows.items() if round < (window.rounds or 0)]
         random.Random(f"{seed}/{round}").shuffle(order)
         for at, index in order:
-            group, expected = groups[at], step_seconds[at, index]
+            group, window, expected = built[at].group, windows[at, index], step_seconds[at, index]
             with group.turn():
                 # The first step after a pause finds cold caches; one that is longer than a block is not spent on it.
-                untimed = round == 0 or expected < block_seconds
-                taken = group.block(index, round, steps_in(block_seconds, expected), untimed)
+                untimed = round == 0 or expected < (window.block_seconds or 0.0)
+                taken = group.block(index, round, steps_in_block(window, expected), untimed)
             step_seconds[at, index] = max(sum(seconds) / len(seconds) for seconds in taken)
-            watch(group, index, round)
-    for group in groups:
-        with group.turn():
-            for index in range(len(group.trials)):
-                group.report(index)
+    for each in built:
+        with each.group.turn():
+            for index in range(len(each.group.trials)):
+                each.group.report(index)
 
 
-def steps_in(block_seconds: float, step_seconds: float) -> int:
-    """How many steps come nearest to a block's length, at least one."""
-    return max(1, round(block_seconds / step_seconds))
+def steps_in_block(window: Window, step_seconds: float) -> int:
+    """How many steps come nearest to a block's length; never so few that all rounds have less than their minima."""
+    seconds = max(window.block_seconds or 0.0, window.min_seconds / (window.rounds or 1))
+    return max(1, round(seconds / step_seconds), math.ceil(window.min_steps / (window.rounds or 1)))
+
+
+def measured(
+    due: Mapping[Trial, Measure], places: Mapping[str, Path], folder: Path, memory_bytes: int, attempts: Attempts
+) -> dict[str, Attempt]:
+    """What came of warm configurations, by id, each in its place; nothing if the sweep is to end.
+
+    One that fails in a launch is run alone, where it says by itself what is wrong; the others are measured without it.
+    `folder`: for what the launches leave.
+    """
+    alone, done = dict[Trial, str](), dict[str, Attempt]()
+    try:
+        while not done and (together := [trial for trial in due if trial not in alone]):
+            try:
+                done = _together(together, due, places, folder, memory_bytes, attempts)
+            except GroupFailed as failed:
+                alone |= dict.fromkeys(failed.trials, str(failed))
+    except Interrupted:
+        return {}
+    for trial, why in alone.items():
+        (place := places[trial.id] / "alone").mkdir()
+        attempt = attempts.run_with_retries(trial, place, due[trial])
+        if attempt.outcome.status == "cancelled":
+            return {}
+        if attempt.outcome.status == "ok":  # it may not be to blame, but was not measured as asked for
+            attempt = replace(attempt, outcome=Outcome("failed", f"in a launch with others: {why}"))
+        done[trial.id] = attempt
+    return done
+
+
+def _together(
+    trials: Sequence[Trial], due: Mapping[Trial, Measure], places: Mapping[str, Path], folder: Path,
+    memory_bytes: int, attempts: Attempts,
+) -> dict[str, Attempt]:  # fmt: skip
+    """One launch of every group: as many alive together as have room in memory, then the others.
+
+    Raises GroupFailed where one of them fails, and Interrupted; then nothing is kept.
+    """
+    results: dict[str, Attempt] = {}
+    waiting = groups.groups(trials)
+    while waiting:
+        started_at, start = time.time(), time.monotonic()
+        launched: list[WarmGroup] = []
+        with contextlib.ExitStack() as alive:
+            built: list[Built] = []
+            while waiting and sum(each.resident_bytes for each in built) < MOST_MEMORY * memory_bytes:
+                members = waiting.pop(0)
+                own = [places[trial.id] for trial in members]
+                for place in own:
+                    shutil.rmtree(place / "ranks", ignore_errors=True)  # of a launch that failed
+                group = WarmGroup(
+                    members, folder / f"{len(results)}-{len(built)}-{members[0].framework}", own,
+                    max(due[trial].timeout_seconds for trial in members), attempts.cluster, attempts.supervisor,
+                )  # fmt: skip
+                launched.append(alive.enter_context(group))
+                built.append(Built.of(group))
+            run(built, folder.name)
+        share = (time.monotonic() - start) / sum(len(group.trials) for group in launched)
+        for group in launched:
+            for trial in group.trials:
+                results[trial.id] = _attempt(trial, group, places[trial.id], started_at, share)
+    return results
+
+
+def _attempt(trial: Trial, group: WarmGroup, place: Path, started_at: float, share_seconds: float) -> Attempt:
+    """What came of one configuration. The time that it took is its share of that of its launch."""
+    ended = group.exit or Exit(None, 0.0)
+    exit = Exit(ended.code, share_seconds, lost=ended.lost)
+    changed = sorted(group.changed.get(group.trials.index(trial), ()))
+    notes = (f"its steps change, for the whole process: {', '.join(changed)} (put back)",) if changed else ()
+    return Attempt(exit, outcome.judge(trial, place, exit), started_at, notes=notes, shared=True)

@@ -30,8 +30,9 @@ import psutil
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.launch import attempts, launchers
 from scaling_study.launch.supervisor import SupervisorClient
-from scaling_study.processes import ports
+from scaling_study.processes import ports, process
 from scaling_study.processes.process import Exit
+from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 from scaling_study.study.cluster import ALONE, Cluster
 from scaling_study.trial import Trial
@@ -46,11 +47,15 @@ PATIENT = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "86400", "HOROVOD_STALL_CHECK_DISABLE
 
 
 class GroupFailed(Exception):
-    """A launch can go on no more: what a rank said, or how it ended. `index`: of the configuration, if it was one's."""
+    """A launch can go on no more: what a rank said, or how it ended. `trials`: those that it may be the fault of."""
 
-    def __init__(self, why: str, index: int | None = None) -> None:
+    def __init__(self, why: str, trials: Sequence[Trial]) -> None:
         super().__init__(why)
-        self.index = index
+        self.trials = trials
+
+
+class Interrupted(Exception):
+    """The sweep is to end."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,15 +68,17 @@ class WarmGroup:
     """A launch of configurations that one set of processes can measure. Enter it to start them; on leaving none lives.
 
     They are stopped until it is their `turn`, in which they build, time and report. `folder`: for launch.json and
-    log.txt; `folders`: of the trials, for their reports. Raises GroupFailed throughout.
+    log.txt; `folders`: of the trials, for their reports. Raises GroupFailed throughout, and Interrupted once `stop` is
+    readable.
     """
 
     def __init__(
         self, trials: Sequence[Trial], folder: Path, folders: Sequence[Path], timeout_seconds: float,
-        cluster: Cluster = ALONE,
+        cluster: Cluster = ALONE, stop: process.Stop | None = None,
     ) -> None:  # fmt: skip
         self.trials, self.folder, self.folders = trials, folder, folders
         self.timeout_seconds, self.cluster = timeout_seconds, cluster
+        self._stop = [stop.fileno()] if stop else []
         self.ranks: list[_Rank] = []
         self.exit: Exit | None = None
         self.changed: dict[int, set[str]] = {}  # index -> settings of the process that its blocks changed; put back
@@ -136,12 +143,14 @@ class WarmGroup:
                 for trial, each in zip(self.trials, self.folders, strict=True)
             ]
             script = str(CHECKOUT / FRAMEWORKS[first.framework].script)
-            called = {"address": server.getsockname(), "key": key, "script": script, "trials": trials}
+            called: dict[str, Any] = {"script": script, "trials": trials}
             asked.touch(mode=0o600)  # whoever has the key can tell our ranks what to do
-            asked.write_text(json.dumps(called), encoding="utf-8")
+            told = {**called, "address": server.getsockname(), "key": key}
+            asked.write_text(json.dumps(told), encoding="utf-8")
             self._launch = threading.Thread(target=self._run, args=[first, asked], name="launch", daemon=True)
             self._launch.start()
             self._meet(server, key, first.processes)
+        store.write_json(asked, called)  # all have read it
 
     def _run(self, first: Trial, asked: Path) -> None:
         """The launcher from its start to its end."""
@@ -160,10 +169,13 @@ class WarmGroup:
         deadline, ranks = time.monotonic() + self.timeout_seconds, dict[int, _Rank]()
         while len(ranks) < expected:
             if not (self._launch and self._launch.is_alive()):
-                raise GroupFailed("the launch ended before its ranks had joined")
+                raise GroupFailed("the launch ended before its ranks had joined", self.trials)
             if time.monotonic() > deadline:
-                raise GroupFailed(f"its ranks had not joined after {self.timeout_seconds:.0f} s")
-            if wait([server], LOOK_SECONDS):
+                raise GroupFailed(f"its ranks had not joined after {self.timeout_seconds:.0f} s", self.trials)
+            ready = wait([server, *self._stop], LOOK_SECONDS)
+            if {*self._stop} & {*ready}:
+                raise Interrupted
+            if ready:
                 connection = Connection(server.accept()[0].detach())
                 if told := _greeting(connection, key):
                     ranks[told["rank"]] = _Rank(connection, told["pid"])
@@ -173,23 +185,24 @@ class WarmGroup:
 
     def _ask(self, what: str, index: int, **how: Any) -> list[Mapping[str, Any]]:
         """Ask all ranks and wait for all answers, by rank."""
-        deadline = time.monotonic() + self.timeout_seconds
+        deadline, trial = time.monotonic() + self.timeout_seconds, [self.trials[index]]
         message = json.dumps({"do": what, "trial": index, **how}).encode()
         answers: dict[int, Mapping[str, Any]] = {}
         try:
             for rank in self.ranks:
                 rank.connection.send_bytes(message)
             while waiting := {r.connection: at for at, r in enumerate(self.ranks) if at not in answers}:
-                left = deadline - time.monotonic()
-                ready = wait(list(waiting), max(0.0, left))
+                ready = wait([*waiting, *self._stop], max(0.0, deadline - time.monotonic()))
+                if {*self._stop} & {*ready}:
+                    raise Interrupted
                 if not ready:
-                    raise GroupFailed(f"{what}: not finished after {self.timeout_seconds:.0f} s", index)
-                for connection in ready:
-                    answers[waiting[connection]] = answer = json.loads(connection.recv_bytes())  # type: ignore
+                    raise GroupFailed(f"{what}: not finished after {self.timeout_seconds:.0f} s", trial)
+                for connection in (each for each in ready if isinstance(each, Connection)):
+                    answers[waiting[connection]] = answer = json.loads(connection.recv_bytes())
                     if "error" in answer:
-                        raise GroupFailed(f"rank {waiting[connection]}: {answer['error']}", index)  # type: ignore
+                        raise GroupFailed(f"rank {waiting[connection]}: {answer['error']}", trial)
         except (EOFError, OSError) as error:
-            raise GroupFailed(f"{what}: a rank ended", index) from error
+            raise GroupFailed(f"{what}: a rank ended", trial) from error
         return [answers[at] for at in range(len(self.ranks))]
 
     def _signal(self, number: signal.Signals) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from scaling_study.records.manifest import Manifest
 from scaling_study.trial import Window
 
-WINDOW = tuple(f.name for f in fields(Window))
+WINDOW = ("warm", *(f.name for f in fields(Window)))
 STUDY_KEYS = ("scaling", "baseline", "order_seed")
 
 

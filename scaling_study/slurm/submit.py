@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from scaling_study import provenance
-from scaling_study.errors import HostError
+from scaling_study.errors import HostError, StudyError
 from scaling_study.hosts import allocation
 from scaling_study.hosts.hosts import Host
 from scaling_study.machine import Machine
@@ -97,7 +97,12 @@ def submit_sweep(console: Console, request: Request, argv: Sequence[str], print_
 
 
 def submit_trials(console: Console, request: Request, run: Run, print_only: bool, as_json: bool) -> None:
-    """A job for each trial that is neither finished nor in one; with `print_only` print the first one's script."""
+    """A job for each trial that is neither finished nor in one; with `print_only` print the first one's script.
+
+    Raises StudyError where trials are to share launches.
+    """
+    if any(planned.trial.warm for planned in run.plan.configurations):
+        raise StudyError(["measure: warm is true, but a job of one trial shares its launch with nobody: warm: false"])
     if print_only:
         trials = list(run.trials())
         trial, planned = next((pair for pair in trials if not pair[1].unsupported), trials[0])

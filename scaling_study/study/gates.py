@@ -30,7 +30,7 @@ SAME: Mapping[str, Any] = {  # for every gate, whatever its configuration is
     "freeze": None, "learning_rate": None, "part_learning_rates": None, "bucket_bytes": None,
     "fusion_bytes": None, "cycle_seconds": None, "target_batch_size": None, "matchmaking_seconds": None,
     "averaging_timeout_seconds": None, "average_state_every": None, "updates": None,
-    "repeat": 1, "window": TEN_STEPS, **dict.fromkeys(TRAIN_KEYS),
+    "repeat": 1, "warm": None, "window": TEN_STEPS, **dict.fromkeys(TRAIN_KEYS),
 }  # fmt: skip
 LOOKED_AT = [f.name for f in fields(Trial) if f.name not in (*SAME, "batch_per_worker", "sequence_length")]
 

@@ -22,7 +22,7 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
 from scaling_study.models import MODELS, NO_MODEL, model_named
 from scaling_study.parts import NONE
-from scaling_study.study import combinations, gates, pipelines, sentinel
+from scaling_study.study import combinations, gates, groups, pipelines, sentinel
 from scaling_study.study.cluster import ALONE, Cluster
 from scaling_study.study.combinations import data_shares, worker_count
 from scaling_study.study.schema import Measure
@@ -172,7 +172,9 @@ def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, fingerprin
             del given[key]  # as if it were left out
     given.setdefault("cores_per_worker", share)
     trial = Trial(framework=sweep.framework, window=sweep.window, machine=fingerprint, **given)
-    return replace(trial, window=Window(), seed=seeds_of(trial, sweep)[0]) if trial.trained else trial
+    if trial.trained:
+        return replace(trial, window=Window(), seed=seeds_of(trial, sweep)[0])
+    return groups.warmed(trial, sweep.measure) if sweep.measure.warm and not groups.why_cold(trial) else trial
 
 
 def seeds_of(trial: Trial, sweep: Sweep) -> tuple[int, ...]:
@@ -237,6 +239,12 @@ def _notes(planned: Mapping[str, Planned], collapsed: int, data: Mapping[str, Da
             p.trial.data == "synthetic" and MODELS[p.trial.model].data == name for p in planned.values()
         ):
             yield f"SYNTHETIC DATA: {source.why}"
+    alone: dict[str, set[str]] = {}
+    for each in planned.values():
+        if each.measure.warm and not each.unsupported and (why := groups.why_cold(each.trial)):
+            alone.setdefault(why, set()).add(each.trial.framework)
+    for why, names in sorted(alone.items()):
+        yield f"not in rounds: {', '.join(sorted(names))}: {why}"
 
 
 def _matches(keys: Mapping[str, Any], partial: Mapping[str, Any]) -> bool:

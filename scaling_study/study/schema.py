@@ -14,7 +14,7 @@ from scaling_study.models import Names
 from scaling_study.targets import METRICS, TRAIN
 from scaling_study.trial import Trial
 
-NOT_FOR_STUDIES = ("framework", "machine", "repeat", "window")  # trial keys that no sweep sets
+NOT_FOR_STUDIES = ("framework", "machine", "repeat", "warm", "window")  # trial keys that no sweep sets
 # Beyond what any study means. A product of two such integers is still one that tables can hold (64 bits), and the
 # system can wait for so many seconds.
 MOST: dict[type, Any] = {int: 2**31 - 1, float: 1e9}
@@ -37,6 +37,9 @@ class Measure(Strict):
     min_seconds: float = Field(default=2.0, ge=0, le=MOST_SECONDS)
     max_seconds: float = Field(default=30.0, gt=0, le=MOST_SECONDS)
     max_steps: int | None = Field(default=None, ge=1, le=MOST[int])
+    warm: bool = False  # in rounds, by processes that several configurations share, where they can
+    rounds: int = Field(default=8, ge=1, le=1000)  # of such a launch
+    block_seconds: float = Field(default=0.5, gt=0, le=MOST_SECONDS)  # of one configuration in one round
     repeats: int = Field(default=3, ge=1, le=1000)
     max_repeats: int = Field(default=10, ge=1, le=1000)
     target_interval: float = Field(default=0.02, ge=1e-4, lt=1)  # half-width of the 95 % interval over the mean
@@ -86,7 +89,7 @@ def _list_of(kind: Any) -> Any:
 
 def _limited(field: FieldInfo) -> Any:
     """A field's type with its limits."""
-    return Annotated[field.annotation, *field.metadata]
+    return Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
 
 
 def _not_empty(value: Any) -> Any:

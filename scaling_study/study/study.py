@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from scaling_study.quoting import MOST_SHOWN, quoted, shortened
 from scaling_study.study.documents import Document, Place, read
 from scaling_study.study.schema import KEYS, Measure, StudyModel
 from scaling_study.targets import TRAIN, Target
-from scaling_study.trial import Window
+from scaling_study.trial import WINDOW_FLAGS, Window
 
 LONGEST_SLIP = 40  # characters of a word that could be meant for one of ours
 
@@ -40,7 +40,7 @@ class Sweep:
     @cached_property
     def window(self) -> Window:
         """What `measure` says of a run's timed window."""
-        return Window(**{f.name: getattr(self.measure, f.name) for f in fields(Window)})
+        return Window(**{f.name: getattr(self.measure, f.name) for f in WINDOW_FLAGS})
 
 
 @dataclass(frozen=True)

@@ -87,14 +87,13 @@ class Serving:
                 say(driver, **reply)
 
     def build(self, index: int) -> Mapping[str, Any]:
-        """Build a configuration and warm it up. The fastest step of its warm-up, and the memory that it took."""
-        before = resident_bytes()
+        """Build a configuration and warm it up. Its fastest step, and the memory of the process."""
         trial = as_launched(self.jobs[index][0], self.ranks)
         measurement = Measurement(self.build_training(trial, self.ranks), trial, self.ranks)
         measurement.warm_up()
         self.measurements[index], self.states[index] = measurement, GlobalState()
         collector.settle()
-        return {"step_seconds": min(measurement.warmup_seconds), "grown_bytes": resident_bytes() - before}
+        return {"step_seconds": min(measurement.warmup_seconds), "resident_bytes": resident_bytes()}
 
     def block(self, index: int, round: int, steps: int, untimed: bool) -> Mapping[str, Any]:
         """So many timed steps, after a barrier and a step that is not timed. Their seconds, and what they changed."""

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from scaling_study.launch import rounds
-from scaling_study.trial import Trial
+from scaling_study.launch.rounds import Built
+from scaling_study.trial import Trial, Window
 
+WINDOW = Window(min_steps=1, min_seconds=0.0, rounds=8, block_seconds=0.5)
 STEP_SECONDS = {"single": (0.1, 1.0), "torch_ddp": (0.05, 0.2)}  # of a framework's two configurations
 
 
@@ -20,12 +22,12 @@ class Told:
 
     def __init__(self, name: str, log: list[tuple[Any, ...]]) -> None:
         self.name, self.log, self.running = name, log, False
-        self.trials = [Trial(framework=name, batch_per_worker=batch) for batch in (1, 2)]
+        self.trials = [Trial(framework=name, batch_per_worker=batch, window=WINDOW) for batch in (1, 2)]
 
     def build(self, index: int) -> list[dict[str, float]]:
         assert self.running
         self.log.append(("build", self.name, index))
-        return [{"step_seconds": STEP_SECONDS[self.name][index]}] * 2
+        return [{"step_seconds": STEP_SECONDS[self.name][index], "resident_bytes": 100}] * 2
 
     def block(self, index: int, round: int, steps: int, untimed: bool) -> list[list[float]]:
         assert self.running
@@ -46,13 +48,23 @@ class Told:
     others: tuple[Told, ...] = ()
 
 
-@pytest.fixture
-def log() -> list[tuple[Any, ...]]:
+def told(seed: str) -> list[tuple[Any, ...]]:
+    """All that is asked of two groups."""
     calls: list[tuple[Any, ...]] = []
     groups = Told("single", calls), Told("torch_ddp", calls)
     groups[0].others, groups[1].others = (groups[1],), (groups[0],)
-    rounds.run(groups, 8, 0.5, "a seed")
+    rounds.run([Built.of(group) for group in groups], seed)
     return calls
+
+
+@pytest.fixture(scope="module")
+def log() -> list[tuple[Any, ...]]:
+    return told("a seed")
+
+
+def test_a_group_knows_its_slowest_ranks_steps_and_all_its_memory() -> None:
+    built = Built.of(Told("single", []))
+    assert (built.step_seconds, built.resident_bytes) == ([0.1, 1.0], 200)
 
 
 def test_every_configuration_has_a_block_in_every_round(log: list[tuple[Any, ...]]) -> None:
@@ -69,12 +81,7 @@ def test_all_are_built_before_and_report_after_the_rounds(log: list[tuple[Any, .
 def test_the_order_is_drawn_anew_and_is_the_same_for_a_seed(log: list[tuple[Any, ...]]) -> None:
     orders = {tuple(call[1:3] for call in log if call[0] == "block" and call[3] == round) for round in range(8)}
     assert len(orders) > 4
-    again: list[tuple[Any, ...]] = []
-    rounds.run([Told("single", again), Told("torch_ddp", again)], 8, 0.5, "a seed")
-    assert again == log
-    other: list[tuple[Any, ...]] = []
-    rounds.run([Told("single", other), Told("torch_ddp", other)], 8, 0.5, "another")
-    assert other != log
+    assert told("a seed") == log != told("another")
 
 
 def test_blocks_last_as_long_as_was_asked(log: list[tuple[Any, ...]]) -> None:
@@ -90,4 +97,9 @@ def test_a_step_that_is_longer_than_a_block_is_left_out_once(log: list[tuple[Any
 
 @pytest.mark.parametrize(("step_seconds", "steps"), [(0.5, 1), (0.3, 2), (4.0, 1), (1e-4, 5000)])
 def test_steps_in_a_block(step_seconds: float, steps: int) -> None:
-    assert rounds.steps_in(0.5, step_seconds) == steps
+    assert rounds.steps_in_block(WINDOW, step_seconds) == steps
+
+
+def test_all_rounds_together_reach_the_minima() -> None:
+    assert rounds.steps_in_block(Window(min_steps=20, min_seconds=0.0, rounds=8, block_seconds=0.5), 1.0) == 3
+    assert rounds.steps_in_block(Window(min_steps=1, min_seconds=16.0, rounds=8, block_seconds=0.5), 0.1) == 20

@@ -144,7 +144,7 @@ def test_a_rank_that_is_killed_ends_the_launch_and_is_named(tmp_path: Path) -> N
         pid = group.ranks[0].pid
         threading.Timer(0.5, os.kill, [pid, signal.SIGKILL]).start()
         group.block(0, 0, 100_000, untimed=False)
-    assert failed.value.index == 0
+    assert failed.value.trials == [SMALL]
     assert not psutil.pid_exists(pid)
 
 
@@ -177,7 +177,7 @@ def test_what_cannot_be_built_is_named(tmp_path: Path, monkeypatch: pytest.Monke
         group.resume()
         group.build(0)
         group.build(1)
-    assert failed.value.index == 1 and "rank 0: " in str(failed.value)
+    assert failed.value.trials == [broken] and "rank 0: " in str(failed.value)
     assert (tmp_path / "1" / "ranks" / "error-0.json").exists()
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from scaling_study.errors import StudyError
 from scaling_study.settings import CHECKOUT
-from scaling_study.slurm.submit import SlurmArguments, words_for_job
+from scaling_study.slurm.submit import SlurmArguments, submit_trials, words_for_job
 from scaling_study.study import machine_file
 
 RESULTS = Path("/results/tiny")
@@ -74,3 +77,10 @@ def test_a_job_is_not_told_what_its_submitter_was_to_do():
     argv = ["s.yaml", "--slurm", "partition=gpu", "--small", "--slurm-print", "--where", "workers=2", "--json", "-q"]
     assert words_for_job(argv) == ["s.yaml", "--small", "--where", "workers=2", "-q"]
     assert words_for_job(["--slurm=nodes=2", "s.yaml", "--per-trial"]) == ["s.yaml"]
+
+
+def test_a_job_of_one_trial_shares_no_launch() -> None:
+    planned = SimpleNamespace(trial=SimpleNamespace(warm=True))
+    run: Any = SimpleNamespace(plan=SimpleNamespace(configurations=[planned]))
+    with pytest.raises(StudyError, match="warm is true"):
+        submit_trials(Console(), SlurmArguments().request(RESULTS, machine_file.MachineFile()), run, False, False)

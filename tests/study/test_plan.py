@@ -106,6 +106,24 @@ def test_one_worker_reduces_nothing_and_runs_once(plan_of: Callable[..., Plan]) 
     )
 
 
+def test_in_rounds_what_can_be_and_the_plan_says_why_not_the_rest(plan_of: Callable[..., Plan]) -> None:
+    made = plan_of(
+        "study: a\n"
+        "measure: {warm: true, rounds: 4, block_seconds: 0.25}\n"
+        "sweeps:\n"
+        "  - {framework: torch_ddp, model: resnet8, workers: 2}\n"
+        "  - {framework: torch_ddp, model: resnet8, workers: 2, compile: true}\n"
+        "  - {framework: fairscale_oss, model: resnet8, workers: 2}\n"
+        "  - {framework: torch_ddp, model: resnet8, workers: 2, batch_per_worker: 64, warm: false}\n"
+    )
+    able = [planned for planned in made.configurations if not planned.unsupported]
+    assert [planned.trial.warm for planned in made.configurations] == [True, None, None, None]
+    assert [planned.trial.window.rounds for planned in made.configurations] == [4, None, None, None]
+    assert all(gate.trial.warm is None and gate.trial.window.rounds is None for gate in made.gates)
+    alone = {planned.trial.framework for planned in able if planned.measure.warm and not planned.trial.warm}
+    assert {note.split(": ")[1] for note in made.notes} == alone != set()
+
+
 def test_an_included_trial_that_is_there_already_runs_once(plan_of: Callable[..., Plan]) -> None:
     made = plan_of(f"{HOROVOD}workers: [2]}}\n    include: [{{model: resnet8, workers: 2, allreduce: fp32}}]\n")
     assert rows(made) == [("horovod", "resnet8", 32, "fp32", 2)]

@@ -73,12 +73,13 @@ def test_the_defaults_are_those_of_the_design(study_of: Callable[..., Study]) ->
     assert made.measure.model_dump() == {
         "warmup_steps": 5, "min_steps": 10, "min_seconds": 2.0, "max_seconds": 30.0, "max_steps": None, "repeats": 3,
         "max_repeats": 10, "target_interval": 0.02, "timeout_seconds": 600.0, "retries": 2,
+        "warm": False, "rounds": 8, "block_seconds": 0.5,
     }  # fmt: skip
 
 
 def test_every_trial_key_is_a_study_key_but_those_that_no_study_sets() -> None:
     assert set(KEYS) == {f.name for f in fields(Trial)} - set(NOT_FOR_STUDIES) | {"global_batch"}
-    assert NOT_FOR_STUDIES == ("framework", "machine", "repeat", "window")
+    assert NOT_FOR_STUDIES == ("framework", "machine", "repeat", "warm", "window")
 
 
 def either(names: Iterable[str]) -> str:

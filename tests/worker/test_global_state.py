@@ -58,7 +58,8 @@ def test_what_a_block_changes_is_named_and_taken_back(name: str) -> None:
         pytest.skip("there is one core")
     state = GlobalState()
     LEAKS[name]()
-    assert state.leave() == [name]
+    left = state.leave()
+    assert name in left and set(left) <= {name, "environment"}  # torch sets a variable where algorithms are to be exact
     state.restore()
     assert state.leave() == []
 
@@ -73,7 +74,7 @@ def test_a_variable_that_was_removed_comes_back(monkeypatch: pytest.MonkeyPatch)
 
 
 def drawn() -> tuple[float, float, float]:
-    return float(torch.rand(())), float(np.random.rand()), random.random()  # noqa: NPY002  # what workloads may use
+    return float(torch.rand(())), float(np.random.rand()), random.random()  # what workloads may use
 
 
 def test_each_configuration_draws_as_if_it_were_alone() -> None:

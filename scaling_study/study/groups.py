@@ -1,0 +1,53 @@
+"""Which configurations one set of processes can measure in turn, each built once. Pure.
+
+    horovod, 2 workers, MPI:    resnet18 x batch 32, 64 x fp32, fp16        one group: four configurations
+    torch_ddp, 2 workers:       resnet18 x batch 32, 64                     another
+
+What a launcher decides, or a process has only one of, is the same for all of a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from scaling_study.models import OURS
+from scaling_study.trial import Trial
+
+if TYPE_CHECKING:
+    from scaling_study.study.schema import Measure
+
+WARM = ("single", "torch_ddp", "torch_fsdp2", "horovod", "mpi_allreduce")  # as fast as cold: benchmarks/warm.py
+ALIKE = (
+    "framework", "launcher", "controller", "workers", "hosts", "device", "cores_per_worker", "allocator",
+    "fusion_bytes", "cycle_seconds", "machine",
+)  # fmt: skip
+
+
+def warmed(trial: Trial, measure: Measure) -> Trial:
+    """The configuration as it is measured in rounds."""
+    window = replace(trial.window, rounds=measure.rounds, block_seconds=measure.block_seconds)
+    return replace(trial, warm=True, window=window)
+
+
+def why_cold(trial: Trial) -> str:
+    """Why a configuration has a launch to itself whatever the study says; empty: it need not."""
+    if trial.framework not in WARM:
+        return f"no launch keeps several configurations of {trial.framework} yet"
+    if trial.hosts or trial.launcher == "srun":
+        return "only ranks that this host has started are stopped while others are measured"
+    if trial.find or trial.epochs or trial.trained:
+        return "it is no short window of steps"
+    if trial.compile or trial.oversubscribe:
+        return "what it needs of the process or the cores is no others'"
+    return "" if trial.model in OURS else "what a workload of another package changes is not known"
+
+
+def groups(trials: Iterable[Trial]) -> list[list[Trial]]:
+    """The warm ones among these that share a launch, in their order."""
+    found: dict[tuple[object, ...], list[Trial]] = {}
+    for trial in trials:
+        if trial.warm:
+            found.setdefault(tuple(getattr(trial, key) for key in ALIKE), []).append(trial)
+    return list(found.values())

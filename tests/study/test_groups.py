@@ -1,0 +1,57 @@
+"""Which configurations share a launch, and which never do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scaling_study.study import groups
+from scaling_study.study.schema import Measure
+from scaling_study.trial import Trial
+
+DDP = Trial(framework="torch_ddp", workers=2, launcher="torchrun", device="cpu", cores_per_worker=1, machine="here")
+HOROVOD = replace(DDP, framework="horovod", launcher="horovodrun", controller="mpi")
+
+
+@pytest.mark.parametrize("trial", [DDP, HOROVOD, replace(DDP, framework="single", workers=1, launcher="python")])
+def test_these_may_share(trial: Trial) -> None:
+    assert groups.why_cold(trial) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"framework": "deepspeed_zero"}, "no launch keeps several configurations of deepspeed_zero"),
+        ({"framework": "hivemind"}, "no launch keeps several configurations of hivemind"),
+        ({"hosts": 2}, "only ranks that this host has started"),
+        ({"launcher": "srun"}, "only ranks that this host has started"),
+        ({"find": "max_batch"}, "no short window"),
+        ({"epochs": 1}, "no short window"),
+        ({"train_steps": 5}, "no short window"),
+        ({"compile": True}, "what it needs"),
+        ({"oversubscribe": True}, "what it needs"),
+        ({"model": "somebodys_own"}, "another package"),
+    ],
+)
+def test_these_have_a_launch_to_themselves(change: dict[str, Any], why: str) -> None:
+    assert why in groups.why_cold(replace(DDP, **change))
+
+
+def test_what_is_measured_in_rounds_is_another_configuration_and_the_same_command() -> None:
+    warm = groups.warmed(DDP, Measure(warm=True, rounds=4, block_seconds=0.25))
+    assert (warm.warm, warm.window.rounds, warm.window.block_seconds) == (True, 4, 0.25)
+    assert warm.configuration != DDP.configuration
+    assert warm.to_argv() == DDP.to_argv()
+    assert Trial.from_dict({**warm.to_dict(), "window": vars(warm.window)}) == warm
+
+
+def test_those_that_share_a_launch_differ_in_what_a_build_decides() -> None:
+    def warm(trial: Trial, **keys: Any) -> Trial:
+        return groups.warmed(replace(trial, **keys), Measure(warm=True))
+
+    mine = [warm(DDP), warm(DDP, batch_per_worker=64), warm(DDP, model="resnet8"), warm(DDP, allreduce="fp16")]
+    others = [warm(HOROVOD), warm(HOROVOD, controller="gloo"), warm(HOROVOD, fusion_bytes=1), warm(DDP, workers=1)]
+    found = groups.groups([mine[0], *others, DDP, *mine[1:]])
+    assert found == [mine, *([other] for other in others)]

@@ -1,0 +1,125 @@
+"""Sweeps whose configurations share launches, really run: what is recorded and kept, and what a failure costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from planted_sweeps import MACHINE, Seen, run
+
+from scaling_study.processes import process
+from scaling_study.records import store
+from scaling_study.study import groups
+from scaling_study.study.documents import Document
+from scaling_study.study.plan import Plan, Planned
+from scaling_study.study.schema import Measure
+from scaling_study.study.study import Study
+from scaling_study.sweep import Run
+from scaling_study.trial import Trial, Window
+
+pytestmark = pytest.mark.slow
+
+SINGLE = Trial(
+    model="resnet8", batch_per_worker=4, data="synthetic", device="cpu", cores_per_worker=1, allreduce="none",
+    window=Window(warmup_steps=4, min_steps=4, min_seconds=0.0),
+)  # fmt: skip
+DDP = dataclasses.replace(SINGLE, framework="torch_ddp", workers=2, launcher="torchrun", allreduce="fp32")
+
+
+def plan_of(*trials: Trial, repeats: int = 1, rounds: int = 2) -> Plan:
+    """All of them warm."""
+    measure = Measure(
+        warm=True, rounds=rounds, block_seconds=0.05, repeats=repeats, max_repeats=repeats, timeout_seconds=120.0
+    )
+    document = Document(Path("study.yaml"), "study: warm\n", {}, {})
+    study = Study("warm", "weak", None, 0, measure, (), document, parity=False)
+    planned = tuple(Planned(groups.warmed(trial, measure), measure) for trial in trials)
+    return Plan(study, MACHINE, planned, ())
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path, Seen]:
+    """Two repeats of three configurations in two groups."""
+    plan = plan_of(SINGLE, dataclasses.replace(SINGLE, batch_per_worker=8), DDP, repeats=2)
+    folder = tmp_path_factory.mktemp("swept")
+    seen, _ = run(plan, folder)
+    return plan, folder, seen
+
+
+def test_each_configuration_has_a_record_of_each_launch(swept: tuple[Plan, Path, Seen]) -> None:
+    _, folder, seen = swept
+    records = list(store.read_study(folder))
+    assert len(records) == len(seen.ended) == 6
+    for record in records:
+        assert (record.status, record.reason, record.trial["warm"]) == ("ok", "", True)
+        assert [block["round"] for block in record.ranks[0].blocks] == [0, 1]
+        assert sum(block["steps"] for block in record.ranks[0].blocks) == len(record.ranks[0].step_seconds) >= 4
+        assert record.launch_seconds is None and not record.notes
+        assert record.total_seconds and record.total_seconds < 60
+        assert "--rounds" not in record.command and "resnet8" in record.command
+    assert len({record.id for record in records}) == 6
+
+
+def test_configurations_of_one_launch_alternate(swept: tuple[Plan, Path, Seen]) -> None:
+    _, folder, _ = swept
+    first = [record for record in store.read_study(folder) if record.trial["repeat"] == 1]
+    blocks = sorted((block["at"], block["round"]) for record in first for block in record.ranks[0].blocks)
+    assert [round for _, round in blocks] == [0, 0, 0, 1, 1, 1]
+
+
+def test_launches_leave_their_logs_and_no_key(swept: tuple[Plan, Path, Seen]) -> None:
+    _, folder, _ = swept
+    launches = sorted(path.relative_to(folder / "launches") for path in folder.glob("launches/*/*"))
+    assert [str(path) for path in launches] == ["1/0-0-single", "1/0-1-torch_ddp", "2/0-0-single", "2/0-1-torch_ddp"]
+    for path in launches:
+        assert (folder / "launches" / path / "log.txt").exists()
+        assert set(store.load(folder / "launches" / path / "launch.json")) == {"script", "trials"}
+
+
+def test_a_second_run_runs_nothing_again(swept: tuple[Plan, Path, Seen]) -> None:
+    plan, folder, first = swept
+    again, _ = run(plan, folder)
+    assert again.started == [] and sorted(again.kept) == sorted(record.id for record in first.ended)
+
+
+def test_one_that_fails_says_why_alone_and_costs_the_others_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path / "nothing"))
+    broken = dataclasses.replace(SINGLE, data="cifar10")
+    seen, _ = run(plan_of(SINGLE, broken), tmp_path / "results")
+    by_data = {record.trial["data"]: record for record in seen.ended}
+    assert by_data["synthetic"].status == "ok"
+    assert by_data["cifar10"].status == "failed" and by_data["cifar10"].reason.startswith("rank 0: ")
+
+
+def test_an_interruption_ends_all_launches_and_leaves_their_trials_for_the_next_run(tmp_path: Path) -> None:
+    plan = plan_of(SINGLE, DDP, rounds=1000)
+    seen, job = Seen(), Run(plan, tmp_path)
+    job.open()
+    with process.Interruption() as interruption:
+
+        def interrupt() -> None:
+            deadline = time.monotonic() + 120
+            while not list(tmp_path.glob("launches/1/*/log.txt")) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            time.sleep(1.0)
+            signal.raise_signal(signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+        job.run(seen, interruption)
+    assert interruption.signal == signal.SIGINT
+    assert seen.ended == [] and not list(store.read_study(tmp_path))
+    commands = [" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"])]
+    assert not [command for command in commands if str(tmp_path.resolve()) in command]
+
+
+def test_no_more_are_launched_than_were_asked_for(tmp_path: Path) -> None:
+    plan = plan_of(SINGLE, dataclasses.replace(SINGLE, batch_per_worker=8))
+    seen, _ = run(plan, tmp_path, max_trials=1)
+    assert len(seen.ended) == len(list(store.read_study(tmp_path))) == 1
