@@ -30,6 +30,7 @@ SPREADING_KEYS = (
     *("target_batch_size", "matchmaking_seconds", "averaging_timeout_seconds", "average_state_every", "updates"),
     "train_loop",
 )
+FOR_ALL = ("machine", "warm")  # keys that are no axes of frameworks
 BATCH_KEYS = ("batch_per_worker", "global_batch")
 DECIDING_KEYS = tuple(key for key in TRIAL_KEYS if key not in (*SPREADING_KEYS, *BATCH_KEYS, "repeat"))
 T = TypeVar("T")
@@ -102,9 +103,9 @@ def _deciding(*frameworks: str) -> list[str]:
 
 
 def has(framework: str, key: str) -> bool:
-    """Whether `key` exists for the framework: `machine` does for all, and every key for one not in the table."""
+    """Whether `key` exists for the framework: FOR_ALL do, and every key for one not in the table."""
     table = FRAMEWORKS.get(framework)
-    return table is None or key == "machine" or key in table.axes
+    return table is None or key in FOR_ALL or key in table.axes
 
 
 def _nearness(candidate: Configuration, compared: Configuration) -> tuple[bool, ...]:

@@ -88,6 +88,7 @@ class TrialKeys(TypedDict):
     train_cycle_steps: int | None
     train_keep: str | None
     find: str | None
+    warm: bool | None
     machine: str
     global_batch: int
 

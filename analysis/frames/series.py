@@ -57,6 +57,7 @@ WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any othe
     "part_learning_rates": lambda rates: f"learning rates {rates}",
     "stage_cut": lambda cut: f"cut {cut}",
     "train_loop": lambda whose: "its own loop" if whose == "native" else "",
+    "warm": lambda _: "in rounds",
     "epochs": lambda count: f"{count} epoch{'s' * (count != 1)}",
     "warmup_epochs": lambda count: f"{count} warm-up epoch{'s' * (count != 1)}",
 }

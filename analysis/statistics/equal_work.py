@@ -1,7 +1,7 @@
 """Which configurations of a model do the same work, so that the faster of two is the better one.
 
 A sample of 224 pixels is not one of 32, a sentence of 128 tokens not one of 32, generated data need no loader, and a
-frozen part has no backward.
+frozen part has no backward. What was measured in rounds, beside others, was measured otherwise than what was alone.
 Precision is not among these: another precision is another way to the same result, and what it costs is parity's to say.
 """
 
@@ -14,7 +14,7 @@ from analysis.frames import series
 from analysis.frames.baseline import values_of
 from analysis.frames.row_types import ConfigurationRow
 
-KEYS = ("image_size", "image_width", "freeze", "sequence_length", "data")
+KEYS = ("image_size", "image_width", "freeze", "sequence_length", "data", "warm")
 Row = TypeVar("Row", bound=ConfigurationRow)
 
 

@@ -157,7 +157,7 @@ def simulated_row(name: str, batch: int, speeds: Any) -> Any:
         "model": "m", "configuration": name, "series": "s", "batch": batch, "workers": 1, "n": len(speeds),
         "planned": len(speeds), "samples_per_second": speeds.mean(), "oversubscribed": False, "not_comparable": "",
         "repeat_values": ";".join(map(repr, speeds.tolist())), "baseline": "", "speedup": None,
-        **dict.fromkeys(("image_size", "image_width", "freeze")), "sequence_length": None, "data": "cifar10",
+        **dict.fromkeys(("image_size", "image_width", "freeze", "warm")), "sequence_length": None, "data": "cifar10",
     }  # fmt: skip
 
 

@@ -34,9 +34,23 @@ def test_rows_are_alike_in_size_of_images_length_of_text_and_data(tmp_path: Path
     assert [len(ours) for ours in groups] == [2, 1, 1], "the most frequent first"
     assert "224 px" in equal_work.name(groups[0][0])
     assert {equal_work.name(ours[0]) for ours in groups[1:]} == {"32 px, cifar10 data", "224 px, synthetic data"}
-    of_images = dict.fromkeys(("image_size", "image_width", "freeze"))
+    of_images = dict.fromkeys(("image_size", "image_width", "freeze", "warm"))
     longer = [{**of_images, "sequence_length": n, "data": "real"} for n in (32, 128, 128)]
     assert [len(ours) for ours in equal_work.alike(longer)] == [2, 1]
+
+
+def test_what_was_measured_in_rounds_is_held_against_its_like_alone(tmp_path: Path) -> None:
+    warm = (*TWO.keys, ("warm", True))
+    planted = [LARGE, TWO, replace(LARGE, keys=warm), replace(TWO, speed=180.0, keys=warm)]
+    read = results.read(plant(tmp_path, planted, baseline={"framework": "single"}))
+    assert [len(ours) for ours in equal_work.alike(read.rows)] == [2, 2]
+    speedups = {row["series"]: row["speedup"] for row in read.rows if row["framework"] == "horovod"}
+    assert speedups == {
+        "horovod, 2 workers, fp32": pytest.approx(1.6, rel=0.02),
+        "horovod, 2 workers, fp32, in rounds": pytest.approx(1.8, rel=0.02),
+    }
+    alone = results.read(plant(tmp_path / "mixed", planted[1:3], baseline={"framework": "single"}))
+    assert next(row["speedup_reason"] for row in alone.rows if row["framework"] == "horovod").startswith("no baseline")
 
 
 def test_the_fastest_is_the_fastest_of_the_same_work(read: Results) -> None:
