@@ -111,8 +111,6 @@ def test_every_round_averages_all_peers_and_says_what_it_waited_for(timed: tuple
         assert rank.phases and rank.phases.matchmaking_seconds is not None
         assert rank.phases.averaging_seconds and rank.phases.optimizer_seconds
         assert rank.phases.communication_seconds is None
-    achieved = [sum(rank.rounds[at]["samples"] for rank in result.ranks) for at in range(2)]
-    assert all(samples > TARGET / 2 for samples in achieved)
 
 
 @pytest.mark.slow
