@@ -21,8 +21,7 @@ from typing import Any
 from benchmarks import over_links
 from benchmarks.options import Options
 from benchmarks.paired import Bar, Finding, ratio
-from scaling_study.records import store
-from scaling_study.records.throughput import samples_per_second
+from scaling_study.records import store, summary
 from scaling_study.settings import CACHE
 
 KEPT = CACHE / "benchmarks" / "warm"
@@ -75,6 +74,5 @@ def rates(results: Path) -> dict[str, dict[int, float]]:
     for record in store.read_study(results):
         if record.status == "ok":
             name = ", ".join(str(record.trial[key]) for key in NAMED_BY if record.trial[key])
-            samples, seconds = zip(*((rank.samples_seen, rank.window_seconds) for rank in record.ranks), strict=True)
-            found.setdefault(name, {})[record.trial["repeat"]] = samples_per_second(samples, seconds)
+            found.setdefault(name, {})[record.trial["repeat"]] = summary.throughput(record) or 0.0
     return found

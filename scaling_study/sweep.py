@@ -23,7 +23,7 @@ from scaling_study.launch import launchers, rounds
 from scaling_study.launch.attempts import Attempt, Attempts
 from scaling_study.launch.pruning import Limits
 from scaling_study.launch.supervisor import SupervisorClient
-from scaling_study.processes import process
+from scaling_study.processes import leftovers, process
 from scaling_study.records import reservation, results, summary, unwritable
 from scaling_study.records import store as records
 from scaling_study.records.outcome import Outcome
@@ -188,7 +188,7 @@ class Run:
         with contextlib.ExitStack() as open_rooms:
             rooms = {trial.id: open_rooms.enter_context(self._room(trial)) for trial, _ in due}
             begun = {trial.id: self._begin(trial, planned, rooms[trial.id].folder) for trial, planned in due}
-            launches = self.folder / "launches"
+            launches = self.folder / leftovers.LAUNCHES
             done = rounds.measured(
                 {trial: planned.measure for trial, planned in due}, {name: room.folder for name, room in rooms.items()},
                 launches / str(1 + len(list(launches.glob("*")))), self.plan.machine.memory_bytes, attempts,

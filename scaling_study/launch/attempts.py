@@ -101,7 +101,7 @@ class Attempts:
                 port, note = ports.choose_port(port, launchers.PORTS, self.supervisor)
                 notes += [note] if note else []
         command = launchers.command(trial, record=folder.resolve(), port=port, cluster=self.cluster)
-        argv = [*env_prefix(trial, command, bool(hosts)), *command.argv]
+        argv = [*_env_prefix(trial, command, bool(hosts)), *command.argv]
         started_at = time.time()
         progress = folder / store.PROGRESS if trial.trained else None
         exit = self.supervisor.run(
@@ -115,9 +115,6 @@ class Attempts:
         Only `ok` says something: a launch that is shared may fail for what another of its trials did.
         """
         first, folder = trials[0], folders[0].parent
-        port = None
-        if first.launcher in launchers.NEED_PORT:
-            port, _ = ports.choose_port(launchers.preferred_port(first), launchers.PORTS, self.supervisor)
         asked = [
             {
                 "argv": [str(CHECKOUT / FRAMEWORKS[trial.framework].script), *trial.to_argv(), "--record", str(each)],
@@ -128,9 +125,8 @@ class Attempts:
         ]
         store.write_json(folder / "trials.json", asked)
         program = [sys.executable, str(CHECKOUT / IN_TURN), str(folder / "trials.json")]
-        command = launchers.launch(first, program, port, self.cluster)
-        argv = [*env_prefix(first, command, over_hosts=False), *command.argv]
-        environment = {**launch_environment(command), "OMP_NUM_THREADS": "1"}  # what forks has one thread
+        argv, environment = shared_launch(first, program, self.supervisor, self.cluster)
+        environment["OMP_NUM_THREADS"] = "1"  # what forks has one thread
         most_seconds = timeout_seconds * len(trials)
         exit = self.supervisor.run(argv, environment, folder / "log.txt", most_seconds)
         return [outcome.judge(trial, each, exit) for trial, each in zip(trials, folders, strict=True)]
@@ -191,7 +187,18 @@ def _move_away(folder: Path, archive: Path) -> None:
             (folder / name).rename(archive / name)
 
 
-def env_prefix(trial: Trial, command: launchers.Command, over_hosts: bool) -> list[str]:
+def shared_launch(
+    trial: Trial, program: Sequence[str], supervisor: SupervisorClient, cluster: Cluster
+) -> tuple[list[str], dict[str, str]]:
+    """The command line that starts `program` as ranks on this host, as a trial's are; and its variables."""
+    port = None
+    if trial.launcher in launchers.NEED_PORT:
+        port, _ = ports.choose_port(launchers.preferred_port(trial), launchers.PORTS, supervisor)
+    command = launchers.launch(trial, program, port, cluster)
+    return [*_env_prefix(trial, command, over_hosts=False), *command.argv], launch_environment(command)
+
+
+def _env_prefix(trial: Trial, command: launchers.Command, over_hosts: bool) -> list[str]:
     """The prefix of a command that removes the variables which it must not see."""
     if over_hosts:
         return exported.env_without_private(os.environ, command.env)

@@ -30,7 +30,7 @@ import psutil
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.launch import attempts, launchers
 from scaling_study.launch.supervisor import SupervisorClient
-from scaling_study.processes import ports, process
+from scaling_study.processes import process
 from scaling_study.processes.process import Exit
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
@@ -155,14 +155,9 @@ class WarmGroup:
     def _run(self, first: Trial, asked: Path) -> None:
         """The launcher from its start to its end."""
         with SupervisorClient(self.folder, self._ending, alone=False) as supervisor:
-            port = None
-            if first.launcher in launchers.NEED_PORT:
-                port, _ = ports.choose_port(launchers.preferred_port(first), launchers.PORTS, supervisor)
             program = [sys.executable, str(CHECKOUT / IN_ROUNDS), str(asked.resolve())]
-            command = launchers.launch(first, program, port, self.cluster)
-            argv = [*attempts.env_prefix(first, command, over_hosts=False), *command.argv]
-            environment = {**attempts.launch_environment(command), **PATIENT}
-            self.exit = supervisor.run(argv, environment, self.folder / "log.txt", LONGEST_SECONDS)
+            argv, environment = attempts.shared_launch(first, program, supervisor, self.cluster)
+            self.exit = supervisor.run(argv, {**environment, **PATIENT}, self.folder / "log.txt", LONGEST_SECONDS)
 
     def _meet(self, server: socket.socket, key: str, expected: int) -> None:
         """Wait until every rank has joined its peers and called."""

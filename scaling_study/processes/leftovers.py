@@ -25,6 +25,7 @@ from pathlib import Path
 import psutil
 
 MARK = "SCALING_STUDY_RESULTS"  # in the environment of every process of a sweep
+LAUNCHES = "launches"  # folder below results, with a folder for each shared launch, whose processes carry its name
 SHARED_MEMORY = Path("/dev/shm")  # Linux; elsewhere there is nothing to look at
 SEGMENTS = ("sm_segment.", "vader_segment.", "nccl-", "torch_", "psm_", "psm2_shm.", "ucx_shm_posix_", "sem.mp-")
 FIRST_IPC, FIRST_PID = "ipc:[4026531839]", "pid:[4026531836]"  # the kernel's own namespaces (linux/proc_ns.h)
@@ -54,8 +55,9 @@ def clean(results: Path) -> list[str]:
     Only for the holder of the folder's lock: no other sweep can own them then.
     """
     ended = end_marked(str(results.resolve()))
-    for folder in Path(tempfile.gettempdir()).glob(f"{_prefix(results)}*"):
-        shutil.rmtree(folder, ignore_errors=True)
+    for marked in (results, *results.glob(f"{LAUNCHES}/*/*")):
+        for folder in Path(tempfile.gettempdir()).glob(f"{_prefix(marked)}*"):
+            shutil.rmtree(folder, ignore_errors=True)
     return ended
 
 
@@ -87,16 +89,21 @@ def remove_segments(since: float) -> None:
 
 
 def _marked(results: str) -> Iterator[psutil.Process]:
-    """Processes of earlier sweeps into this folder: those that carry the mark, less this one and its ancestors."""
+    """Processes of earlier sweeps into this folder: those that carry its mark, or that of a launch in it which several
+    configurations shared; less this one and its ancestors."""
     mine = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if (
                 process.pid not in mine
-                and process.environ().get(MARK) == results
+                and _belongs(process.environ().get(MARK, ""), results)
                 and process.status() != psutil.STATUS_ZOMBIE
             ):
                 yield process
+
+
+def _belongs(mark: str, results: str) -> bool:
+    return mark == results or mark.startswith(f"{results}/{LAUNCHES}/")
 
 
 def _others_are_hidden() -> bool:

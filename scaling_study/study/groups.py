@@ -18,7 +18,7 @@ from scaling_study.trial import Trial
 if TYPE_CHECKING:
     from scaling_study.study.schema import Measure
 
-WARM = ("single", "torch_ddp", "torch_fsdp2", "horovod", "mpi_allreduce")  # as fast as cold: benchmarks/warm.py
+WARM = ("single", "torch_ddp", "torch_fsdp2", "horovod", "mpi_allreduce")  # benchmarks/warm.py asks if as fast
 ALIKE = (
     "framework", "launcher", "controller", "workers", "hosts", "device", "cores_per_worker", "allocator",
     "fusion_bytes", "cycle_seconds", "machine",

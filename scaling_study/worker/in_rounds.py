@@ -3,7 +3,7 @@
     torchrun --standalone --nproc-per-node 2 scaling_study/worker/in_rounds.py LAUNCH.json      (launch/warm_group.py)
 
     driver --- "build 0" ---> every rank   builds it by its script's own `build`, and warms it up
-           --- "block 0" ---> every rank   barrier, a step that is not timed, so many steps that are
+           --- "block 0" ---> every rank   a step that is not timed, a barrier, so many steps that are timed
            --- "report 0" --> every rank   phases, bytes, memory; its report goes into the trial's folder
            --- "leave" -----> every rank   leaves its peers and ends
 
@@ -14,6 +14,7 @@ signal that it does not see, for as long as another group's turn lasts.
 from __future__ import annotations
 
 import json
+import math
 import os
 import runpy
 import socket
@@ -93,10 +94,11 @@ class Serving:
         measurement.warm_up()
         self.measurements[index], self.states[index] = measurement, GlobalState()
         collector.settle()
-        return {"step_seconds": min(measurement.warmup_seconds), "resident_bytes": resident_bytes()}
+        fastest = min(measurement.warmup_seconds, default=math.inf)  # unknown where nothing was to warm up
+        return {"step_seconds": fastest, "resident_bytes": resident_bytes()}
 
     def block(self, index: int, round: int, steps: int, untimed: bool) -> Mapping[str, Any]:
-        """So many timed steps, after a barrier and a step that is not timed. Their seconds, and what they changed."""
+        """So many timed steps, after a step that is not timed and a barrier. Their seconds, and what they changed."""
         measurement = self.measurements[index]
         if untimed:
             measurement.step(next(measurement.workload.batches))

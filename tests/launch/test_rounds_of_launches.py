@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -95,7 +96,7 @@ def test_a_step_that_is_longer_than_a_block_is_left_out_once(log: list[tuple[Any
     assert untimed["single", 0, True] and untimed["single", 0, False]
 
 
-@pytest.mark.parametrize(("step_seconds", "steps"), [(0.5, 1), (0.3, 2), (4.0, 1), (1e-4, 5000)])
+@pytest.mark.parametrize(("step_seconds", "steps"), [(math.inf, 1), (0.5, 1), (0.3, 2), (4.0, 1), (1e-4, 5000)])
 def test_steps_in_a_block(step_seconds: float, steps: int) -> None:
     assert rounds.steps_in_block(WINDOW, step_seconds) == steps
 

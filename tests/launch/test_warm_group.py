@@ -197,16 +197,27 @@ def test_somebody_else_is_not_taken_for_a_rank(greeting: bytes) -> None:
     assert warm_group._greeting(ours, "the key") == {}
 
 
-def test_a_stopped_rank_dies_with_its_driver(tmp_path: Path) -> None:
+@pytest.mark.parametrize("supervised", [True, False])
+def test_a_stopped_rank_dies_with_its_driver_or_is_found_by_the_next(supervised: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "launches" / "1" / "0-0-single"
+    folder.mkdir(parents=True)
     environment: dict[str, Any] = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)], env=environment)
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(folder)], env=environment)
     try:
         deadline = time.monotonic() + 120
-        while not (tmp_path / "pid").exists():
+        while not (folder / "pid").exists():
             assert driver.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
-        rank = psutil.Process(int((tmp_path / "pid").read_text()))
+        rank = psutil.Process(int((folder / "pid").read_text()))
+        supervisor = rank.parent()
+        if not supervised:
+            supervisor.suspend()
         driver.kill()
+        driver.wait()
+        if not supervised:
+            supervisor.kill()
+            assert rank.status() == psutil.STATUS_STOPPED
+            assert leftovers.clean(tmp_path)
         rank.wait(20)
     finally:
         driver.kill()
