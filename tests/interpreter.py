@@ -6,6 +6,7 @@ import ast
 import atexit
 import gc
 import importlib
+import multiprocessing
 import os
 import re
 import runpy
@@ -66,6 +67,7 @@ def prepare_to_fork() -> None:
 
 def become(program: Sequence[str]) -> NoReturn:
     """Be the interpreter that runs a program; streams, environment and folder are the process's own already."""
+    renew_locks()
     code = 0
     try:
         _execute(*program)
@@ -77,6 +79,15 @@ def become(program: Sequence[str]) -> NoReturn:
         code = 1
         traceback.print_exc()
     leave(code)
+
+
+def renew_locks() -> None:
+    """Hivemind makes locks as it is imported, which all forks would share: one that is killed may hold them for good."""
+    if "hivemind" in sys.modules:
+        from hivemind.utils.mpfuture import MPFuture, SharedBytes
+
+        SharedBytes._lock = multiprocessing.Lock()
+        MPFuture._initialization_lock, MPFuture._update_lock = multiprocessing.Lock(), multiprocessing.Lock()
 
 
 def _execute(what: str, *arguments: str) -> None:
