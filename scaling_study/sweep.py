@@ -276,4 +276,5 @@ def ended(record: Record, attempt: Attempt, verdict: str = "") -> Record:
         record, parity=verdict, found=dict(attempt.search_result), status=result.status, reason=result.reason,
         error=result.error, notes=attempt.all_notes, ranks=list(result.ranks), exit_code=attempt.exit.code,
         total_seconds=attempt.exit.seconds, launch_seconds=attempt.launch_seconds, attempts=attempt.number,
+        launch=attempt.launch,
     )  # fmt: skip

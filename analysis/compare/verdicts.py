@@ -1,6 +1,6 @@
 """The ratio of each pair, B over A, and which changes are more than chance among so many.
 
-Three to five repeats say too little about their own spread. So the spread is believed as statistics/spread.py has it,
+Three to five repeats say too little about their own spread. So the spread is believed as stats/spread.py has it,
 from both sides of a pair together and as far as all pairs look alike from them. Of the p-values Holm's procedure takes
 those that hold together (Scand. J. Stat. 6, 1979): whatever the number of pairs and however they depend on each
 other, with nothing changed the chance of one false alarm or more is at most 5 %. A false discovery rate would find more
@@ -26,7 +26,7 @@ from analysis.frames import comparability, outcomes
 from analysis.frames.baseline import known
 from analysis.frames.configurations import values
 from analysis.statistics.simultaneous_intervals import holm
-from analysis.statistics.spread import Spread, believed
+from scaling_study.stats.spread import Spread, believed
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 
 Values = NDArray[np.float64]

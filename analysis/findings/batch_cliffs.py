@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from analysis.findings import finding
-from analysis.findings.evidence import Evidence, grouped, over, simultaneous
+from analysis.findings.evidence import Evidence, grouped, simultaneous
 from analysis.findings.finding import DOUBT, NOTE, Finding, Row
 from analysis.frames.baseline import values_of
-from analysis.frames.configurations import KEYS
+from analysis.frames.configurations import KEYS, over
+from analysis.frames.over_ranks import phase_seconds
 from analysis.frames.rounds import samples_of_step
-from analysis.frames.row_types import phase_seconds
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 CLIFF = 0.9  # of the throughput at the next smaller batch

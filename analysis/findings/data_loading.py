@@ -13,7 +13,7 @@ from statistics import fmean
 from analysis.findings import finding
 from analysis.findings.evidence import Evidence, grouped
 from analysis.findings.finding import DOUBT, WRONG, Finding, Row
-from analysis.frames.row_types import phase_seconds
+from analysis.frames.over_ranks import phase_seconds
 from scaling_study.frameworks import FRAMEWORKS
 
 MOST = 0.1  # of a step spent waiting for its batch; a hair more is still that

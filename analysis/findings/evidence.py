@@ -10,10 +10,8 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from analysis.findings.finding import Row
-from analysis.frames.configurations import values
 from analysis.frames.results import Results
 from analysis.frames.rows import as_rows
-from scaling_study.stats.intervals import Interval, ratio
 
 RUN_COLUMNS = (
     *("trial", "configuration", "model", "find", "repeat", "status", "started_at", "samples_per_second"),
@@ -60,11 +58,6 @@ class Evidence:
         """What the trials of a configuration say of one thing, where they know it."""
         known = (fact[name] for fact in self.facts.get(str(row["configuration"]), ()))
         return [value for value in known if value is not None and value == value and value != ""]
-
-
-def over(a: Row, b: Row, confidence: float) -> Interval:
-    """The throughput of one configuration over that of another, with an interval of this confidence."""
-    return ratio(values(a), values(b), confidence, first=(int(a["planned"]), int(b["planned"])))
 
 
 def simultaneous(comparisons: int) -> float:

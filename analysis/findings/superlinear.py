@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import finding
-from analysis.findings.evidence import Evidence, over, simultaneous
+from analysis.findings.evidence import Evidence, simultaneous
 from analysis.findings.finding import DOUBT, WRONG, Finding, Row
+from analysis.frames.configurations import over
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 WITHOUT_INTERVAL = 1.25  # of the ideal: a single repeat must be so far above it to be suspected

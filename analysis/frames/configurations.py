@@ -1,6 +1,7 @@
 """Trials -> one row a configuration: configurations.csv. Throughput over its repeats, speed-up, efficiency.
 
-Every interval here is 95 %, between repeats: Student t for a throughput, Welch on the logarithm for a speed-up.
+Every interval here is 95 %, between repeats: Student t for a throughput, Welch on the logarithm for a speed-up, which
+is taken within launches where both shared them (launches.py).
 With fewer than 3 repeats that are ok the number stands alone.
 """
 
@@ -11,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.frames import baseline, comparability, outcomes
+from analysis.frames import baseline, comparability, launches, outcomes
 from analysis.frames.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASE_COLUMNS
 from analysis.frames.row_types import Outcome
 from analysis.frames.rows import as_rows
@@ -34,16 +35,17 @@ COLUMNS = (
     *("samples_per_second", "interval_low", "interval_high", "relative_half_width", "repeats_needed"),
     *("speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high"),
     *("baseline", "speedup_reason", "parity", "not_comparable", "oversubscribed", "too_short", *MAXIMA, *MEANS),
-    *("carrier", "data_source", "started_at", "failures", "repeat_values", "parity_gates"),
+    *("carrier", "data_source", "started_at", "failures", "repeat_values", "repeat_launches", *launches.COLUMNS),
+    "parity_gates",
 )
 ALIKE = ("study", "configuration", *KEYS, "parity", "parity_gates")  # the same for all repeats
 OF_EACH = (
     *("configuration", "repeat", "status", "reason", "samples_per_second"),
-    *("planned_repeats", "started_at", "data_source", "carrier"),
+    *("planned_repeats", "started_at", "launch", "data_source", "carrier"),
 )  # what is taken from its trials one by one
 TEXTS = (
     *("study", "configuration", "status", "reason", "baseline", "speedup_reason", "parity", "not_comparable"),
-    *("carrier", "data_source", "started_at", "failures", "repeat_values", "parity_gates"),
+    *("carrier", "data_source", "started_at", "failures", "repeat_values", "repeat_launches", "parity_gates"),
 )
 
 
@@ -66,13 +68,14 @@ def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
         _configuration(keys, group, study) | folded.get(name, {})
         for keys, (name, group) in zip(alike, groups.items(), strict=True)
     ]
+    launches.add(rows)
     baselines = baseline.candidates(rows, study)
     for row in rows:
         row |= _speedup(row, baselines.get(str(row["model"]), []), study)
     order = ["model", "framework", "workers", "allreduce", *baseline.BATCH_KEYS]
     result = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
     kinds: dict[str, Any] = {key: trials[key].dtype for key in KEYS}
-    whole = ("repeats", "n", "planned", "repeats_needed", "too_short")
+    whole = ("repeats", "n", "planned", "repeats_needed", "too_short", "launch_members")
     kinds |= dict.fromkeys(whole + tuple(name for name in MAXIMA if name in INTEGERS), "Int64")
     kinds |= dict.fromkeys(TEXTS, "string") | {"oversubscribed": "boolean"}
     kinds = {name: kinds.get(name, "float64") for name in COLUMNS}
@@ -85,9 +88,10 @@ def values(configuration: Mapping[Any, Any]) -> list[float]:
     return [float(value) for value in text.split(";")] if baseline.known(text) and text else []
 
 
-def over(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> Interval:
+def over(a: Mapping[Any, Any], b: Mapping[Any, Any], confidence: float = 0.95) -> Interval:
     """The throughput of one configuration over that of another. Both have repeats that are ok."""
-    return ratio(values(a), values(b), first=(int(a["planned"]), int(b["planned"])))
+    paired = launches.ratio(a, b, confidence)
+    return paired or ratio(values(a), values(b), confidence, first=(int(a["planned"]), int(b["planned"])))
 
 
 def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, Any]:
@@ -114,6 +118,7 @@ def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: Stu
         "carrier": _different(t["carrier"] for t in good),
         "data_source": _different(t["data_source"] for t in good),
         "repeat_values": ";".join(map(repr, speeds)),
+        "repeat_launches": ";".join(t["launch"] for t in good) if all(baseline.known(t["launch"]) for t in good) else "",
     }
     if good:
         interval = between_repeats(speeds, first=first)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.frames import rounds
+from analysis.frames.row_types import Means
 from scaling_study.models import NO_MODEL
 from scaling_study.quoting import printable
 from scaling_study.records import store
@@ -32,6 +33,12 @@ HOST = "host"
 PHASE_COLUMNS = tuple(f"{name}_blocked_seconds" if name in OF_A_ROUND else f"{name}_seconds" for name in PHASES)
 MEMORY_COLUMNS = tuple(f"{kind}_bytes" for kind in MEMORY)
 COMMUNICATION_COLUMNS = tuple(f"communication_{kind}_bytes" for kind in COLLECTIVES)
+
+
+def phase_seconds(row: Means) -> dict[str, float]:
+    """Phase -> its seconds of a step, of the phases that were measured; in the order of PHASES."""
+    seconds = {phase: float(row[name]) for phase, name in zip(PHASES, PHASE_COLUMNS, strict=True)}  # type: ignore[literal-required]
+    return {phase: value for phase, value in seconds.items() if not math.isnan(value)}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ What is unknown is None in a row of as_rows (rows.py), but NaN where a column ho
 
 from __future__ import annotations
 
-import math
 from typing import TypedDict
 
 
@@ -193,6 +192,12 @@ class ConfigurationRow(TrialKeys, Counted, Means):
     started_at: str
     failures: str
     repeat_values: str
+    repeat_launches: str
+    launch_spread: float
+    launch_freedom: float
+    processes_spread: float
+    processes_freedom: float
+    launch_members: int | None
     parity_gates: str | None
     series: str
     series_order: int
@@ -273,22 +278,8 @@ class TrialRow(TrialKeys, Counted, Means):
     parity: str | None
     parity_gates: str | None
     started_at: str | None
+    launch: str | None
     error: str | None
     planned_repeats: int | None
     busy_elsewhere_cores: float
     max_batch: int | None
-
-
-def phase_seconds(row: Means) -> dict[str, float]:
-    """Phase -> its seconds of a step, of the phases that were measured; in the order of over_ranks.PHASES."""
-    seconds = {
-        "data": row["data_seconds"],
-        "forward": row["forward_seconds"],
-        "backward": row["backward_seconds"],
-        "communication": row["communication_seconds"],
-        "matchmaking": row["matchmaking_blocked_seconds"],
-        "averaging": row["averaging_blocked_seconds"],
-        "optimizer": row["optimizer_seconds"],
-        "unattributed": row["unattributed_seconds"],
-    }
-    return {phase: value for phase, value in seconds.items() if not math.isnan(value)}

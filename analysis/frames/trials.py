@@ -29,7 +29,7 @@ TRIAL_KEYS = tuple(Trial().to_dict())
 OF_OLDER = {name: value for name, value in (Trial().to_dict() | LATER).items() if name != "global_batch"}  # records
 TEXTS = (
     *("study", "trial", "configuration", "status", "reason", "data_source"),
-    *("parity", "parity_gates", "started_at", "error", "carrier"),
+    *("parity", "parity_gates", "started_at", "launch", "error", "carrier"),
 )
 INTEGERS = (
     "planned_repeats",
@@ -52,7 +52,7 @@ COLUMNS = (
     *("communication_bytes", "carrier", "overlap"),
     *(*COMMUNICATION_COLUMNS, "peak_memory_bytes", *MEMORY_COLUMNS),
     *("gpu_utilization_percent", "energy_joules", "loss_first", "loss_last", "data_source", "parity", "parity_gates"),
-    *("started_at", "error", "planned_repeats", "busy_elsewhere_cores", "max_batch"),
+    *("started_at", "launch", "error", "planned_repeats", "busy_elsewhere_cores", "max_batch"),
 )
 
 
@@ -198,6 +198,7 @@ def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
     result |= {"study": record.study, "trial": record.id, "configuration": record.configuration}
     result |= {"status": record.status, "reason": record.reason, "error": record.error}
     result |= {"launch_seconds": record.launch_seconds, "started_at": record.started_at}
+    result["launch"] = record.launch or None
     result |= {"planned_repeats": record.planned_repeats}
     result["max_batch"] = record.found.get("max_batch")
     result["rounds_failed"] = rounds.failed(record)

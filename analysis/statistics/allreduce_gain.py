@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.frames import outcomes
+from analysis.frames import launches, outcomes
 from analysis.frames.baseline import values_of
 from analysis.frames.cache import once
 from analysis.frames.configurations import KEYS, over
@@ -29,7 +29,10 @@ COLUMNS = (
     *(key for key in KEYS if key != "allreduce"),
     *("allreduce", "gain", "gain_low", "gain_high", "n", "verdict", "configuration", "reference"),
 )
-OF_EACH = ("configuration", "status", "reason", "not_comparable", "repeat_values", "planned", "n", "samples_per_second")
+OF_EACH = (
+    *("configuration", "status", "reason", "not_comparable", "planned", "n", "samples_per_second"),
+    *("repeat_values", "repeat_launches", *launches.COLUMNS),
+)
 
 
 @once

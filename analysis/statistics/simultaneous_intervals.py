@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from analysis.frames import launches
 from analysis.frames.configurations import values
 from analysis.frames.row_types import ConfigurationRow
-from analysis.statistics.spread import Spread, believed
+from scaling_study.stats.spread import Spread, believed
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
+from scaling_study.stats.launches import total
 
 Row = ConfigurationRow
 Values = NDArray[np.float64]
@@ -41,7 +43,11 @@ class Uncertainty:
         spread = None
         if sure:  # the highest of many is looked for: of two views of a spread, the wider one
             believable = believed(variances, freedoms)
-            spread = Spread(np.maximum(believable.variance, variances), believable.freedom, wary=True)
+            variance, freedom = np.maximum(believable.variance, variances), believable.freedom
+            for at, row in enumerate(sure):
+                if within := _within_launches(row):  # what came over all at once is no uncertainty between them
+                    variance[at], freedom[at] = within
+            spread = Spread(variance, freedom, wary=True)
         return cls(place, spread, counts, over_baselines)
 
     def knows(self, row: Row) -> bool:
@@ -75,6 +81,15 @@ class Uncertainty:
     def _whose(self, row: Row) -> list[str]:
         own = str(row["configuration"])
         return [own, str(row["baseline"])] if self.over_baselines else [own]
+
+
+def _within_launches(row: Row) -> tuple[float, float] | None:
+    """Variance and degrees of freedom of one launch's log value beside others'; None where it shared none."""
+    known = launches.spread_of(row)
+    if known is None:
+        return None
+    variance, freedom = total([(known.processes, known.processes_freedom), (known.among_others, known.freedom)])
+    return (variance, freedom) if freedom else None
 
 
 def holm(p_values: ArrayLike) -> Values:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.statistics.spread import Spread, believed
+from scaling_study.stats.spread import Spread, believed
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 FALSE_ALARMS = 0.05  # of studies of equal configurations, in which any is called slower than another

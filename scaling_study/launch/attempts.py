@@ -48,12 +48,12 @@ class Attempt:
     number: int = 1
     notes: tuple[str, ...] = ()  # what happened before the measurement
     search_result: Mapping[str, Any] = field(default_factory=dict)  # of find: max_batch
-    shared: bool = False  # with other configurations, so that no time to its first step is its own
+    launch: str = ""  # that it shared with other configurations, so that no time to its first step is its own
 
     @property
     def launch_seconds(self) -> float | None:
         """From starting the launcher to rank 0's first step; None where none was made, or the clock was stepped."""
-        if self.shared or not self.outcome.ranks:
+        if self.launch or not self.outcome.ranks:
             return None
         seconds = self.outcome.ranks[0].first_step_at - self.started_at
         return seconds if 0 <= seconds <= self.exit.seconds + CLOCK_SLACK_SECONDS else None
@@ -61,7 +61,7 @@ class Attempt:
     @property
     def all_notes(self) -> list[str]:
         """The notes for the record, in the order of what happened."""
-        stepped = self.outcome.ranks and not self.shared and self.launch_seconds is None
+        stepped = self.outcome.ranks and not self.launch and self.launch_seconds is None
         clock = ["the clock was stepped while it was starting: launch_seconds is unknown"] if stepped else []
         return [*self.notes, *clock, *self.outcome.notes]
 

@@ -123,6 +123,7 @@ def _together(
     """
     results: dict[str, Attempt] = {}
     waiting = groups.groups(trials)
+    batch = 0
     while waiting:
         started_at, start = time.time(), time.monotonic()
         launched: list[WarmGroup] = []
@@ -134,7 +135,7 @@ def _together(
                 for place in own:
                     shutil.rmtree(place / "ranks", ignore_errors=True)  # of a launch that failed
                 group = WarmGroup(
-                    members, folder / f"{len(results)}-{len(built)}-{members[0].framework}", own,
+                    members, folder / f"{batch}-{len(built)}-{members[0].framework}", own,
                     max(due[trial].timeout_seconds for trial in members), attempts.cluster, attempts.supervisor,
                 )  # fmt: skip
                 launched.append(alive.enter_context(group))
@@ -144,13 +145,15 @@ def _together(
         for group in launched:
             for trial in group.trials:
                 results[trial.id] = _attempt(trial, group, places[trial.id], started_at, share)
+        batch += 1
     return results
 
 
 def _attempt(trial: Trial, group: WarmGroup, place: Path, started_at: float, share_seconds: float) -> Attempt:
     """What came of one configuration. The time that it took is its share of that of its launch."""
+    launch = f"{group.folder.parent.name}/{group.folder.name}"
     ended = group.exit or Exit(None, 0.0)
     exit = Exit(ended.code, share_seconds, lost=ended.lost)
     changed = sorted(group.changed.get(group.trials.index(trial), ()))
     notes = (f"its steps change, for the whole process: {', '.join(changed)} (put back)",) if changed else ()
-    return Attempt(exit, outcome.judge(trial, place, exit), started_at, notes=notes, shared=True)
+    return Attempt(exit, outcome.judge(trial, place, exit), started_at, notes=notes, launch=launch)

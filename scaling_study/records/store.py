@@ -156,6 +156,7 @@ class Record:
     job: dict[str, Any] = field(default_factory=dict)  # of Slurm, in which it ran (allocation.py): {"job": "41", ...}
     hosts: list[str] = field(default_factory=list)  # that it ran over, with their workers: ["h1:2", "h2:2"]
     machine_file: dict[str, Any] = field(default_factory=dict)  # what was given of one (machine_file.py)
+    launch: str = ""  # that it shared with others: number/batch-group, "3/0-1-horovod" (stats/launches.py)
     schema: int = SCHEMA
 
 

@@ -109,7 +109,7 @@ def _within(x: Rows, confidence: float) -> list[Interval]:
     phi = _lag_one(x)
     seen = _share_seen(phi, n, coefficients)
     variances = (low_frequencies**2).mean(axis=1) / np.minimum(1.0, seen)  # only widened: phi < 0 needs no help
-    halves = _t_quantile(confidence, coefficients) * np.sqrt(variances / n)
+    halves = student_t(confidence, coefficients) * np.sqrt(variances / n)
     short = (n < SHORTEST_SERIES) | (_coverage_if(seen, coefficients) < LEAST_COVERAGE)
     effective = n * np.minimum(1.0, (1 - phi) / (1 + phi))
     columns = (column.tolist() for column in (means, halves, effective, short))
@@ -144,7 +144,7 @@ def between_repeats(values: ArrayLike, confidence: float = 0.95, first: int | No
     if n < FEWEST_REPEATS:
         return Interval(mean, None, None, n, float(n), TOO_FEW)
     stage = first_stage(x, first)
-    half = _t_quantile(confidence, len(stage) - 1) * float(np.std(stage, ddof=1)) / math.sqrt(n)
+    half = student_t(confidence, len(stage) - 1) * float(np.std(stage, ddof=1)) / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n, float(n))
 
 
@@ -154,7 +154,7 @@ def repeats_for(first: ArrayLike, target: float, confidence: float = 0.95) -> in
     Stein's second stage, decided once from the first repeats, (n,) with n >= 2. At least n.
     """
     x = _finite(first, "first")
-    half = _t_quantile(confidence, len(x) - 1) * float(np.std(x, ddof=1))
+    half = student_t(confidence, len(x) - 1) * float(np.std(x, ddof=1))
     return max(len(x), math.ceil((half / (target * abs(float(np.mean(x))))) ** 2))
 
 
@@ -198,7 +198,7 @@ def quotient(
     if sum(variances) == 0:
         return Interval(mean, mean, mean, n, float(n))
     freedom = welch_satterthwaite(variances, [float(len(stage) - 1) for stage in stages])
-    factor = math.exp(_t_quantile(confidence, freedom) * math.sqrt(sum(variances)))
+    factor = math.exp(student_t(confidence, freedom) * math.sqrt(sum(variances)))
     return Interval(mean, mean / factor, mean * factor, n, freedom + 1)
 
 
@@ -228,7 +228,7 @@ def repeats_needed(values: Sequence[float], target: float, confidence: float = 0
     spread = float(np.std(x, ddof=1)) / abs(mean)
 
     def reached(n: int) -> bool:
-        return _t_quantile(confidence, n - 1) * spread / math.sqrt(n) <= target
+        return student_t(confidence, n - 1) * spread / math.sqrt(n) <= target
 
     needed = FEWEST_REPEATS + bisect_left(range(FEWEST_REPEATS, MOST_REPEATS + 1), True, key=reached)
     return needed if needed <= MOST_REPEATS else None
@@ -254,7 +254,7 @@ def _relative_variance(values: Sequence[float], mean: float) -> float:
     return sum((share - centre) ** 2 for share in shares) / (len(shares) - 1)
 
 
-def _t_quantile(confidence: float, freedom: float) -> float:
+def student_t(confidence: float, freedom: float) -> float:
     """Two-sided Student t quantile. From scipy.special: scipy.stats takes half a second to import."""
     from scipy.special import stdtrit
 
@@ -297,4 +297,4 @@ def _coverage_if(seen: Row, coefficients: int) -> Row:
     """Coverage of nominal 95 % intervals whose variances are `seen` times the true ones."""
     from scipy.special import stdtr
 
-    return np.asarray(1 - 2 * stdtr(coefficients, -_t_quantile(0.95, coefficients) * np.sqrt(seen)))
+    return np.asarray(1 - 2 * stdtr(coefficients, -student_t(0.95, coefficients) * np.sqrt(seen)))

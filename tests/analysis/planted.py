@@ -44,6 +44,7 @@ class Planted:
     planned_repeats: int | None = None  # before any was seen
     tokens: int | None = None  # of a sample
     counted: bool = False  # bytes of memory and of collectives are those of its algorithm
+    drift: tuple[float, ...] = ()  # measured in rounds: what each launch does to all that is in it
 
     def trial(self, repeat: int = 1) -> Trial:
         launcher, axes = FRAMEWORKS[self.framework].launchers[0], FRAMEWORKS[self.framework].axes
@@ -54,7 +55,7 @@ class Planted:
             device="cpu", cores_per_worker=1, data="cifar10", machine="abcd1234", repeat=repeat,
             **{key: value for key, value in RESOLVED.items() if key in axes},  # as a plan has it
         )  # fmt: skip
-        return replace(base, **dict(self.keys))
+        return replace(base, warm=True if self.drift else None, **dict(self.keys))
 
 
 def plant(folder: Path, planted: Iterable[Planted], *, study: str = "planted", seed: int = 0, **about: Any) -> Path:
@@ -68,6 +69,8 @@ def plant(folder: Path, planted: Iterable[Planted], *, study: str = "planted", s
         for repeat in range(1, one.repeats + 1):
             trial = one.trial(repeat)
             speed = None if one.speed is None or one.status != "ok" else one.speed * (1 + one.noise * rng.normal())
+            if speed and one.drift:
+                speed *= 1 + one.drift[repeat - 1]
             write_record(folder / "trials" / trial.id, record(one, trial, speed, study, rng))
     return folder
 
@@ -79,6 +82,7 @@ def record(one: Planted, trial: Trial, speed: float | None, study: str, rng: np.
         status=one.status, reason=one.reason, planned_repeats=one.planned_repeats,
         started_at=f"2026-01-31T10:{trial.repeat:02d}:00+00:00",
         command="python …", machine=dict(MACHINE),
+        launch=f"{trial.repeat}/0-0-{one.framework}-{one.workers}" if one.drift else "",
     )  # fmt: skip
     if speed is None:
         return replace(made, error="it did not work")

@@ -18,7 +18,7 @@ from simulations import Seen, bounds, times
 from analysis.compare.pairs import Pair
 from analysis.compare.verdicts import FASTER, POWER, SLOWER, found_in, judge, judged
 from analysis.statistics.simultaneous_intervals import holm
-from analysis.statistics.spread import Spread, believed
+from scaling_study.stats.spread import Spread, believed
 from scaling_study.stats.intervals import repeats_for
 
 COMPARISONS, CONFIGURATIONS, NOISE, THRESHOLD = times(500, 20_000), 36, 0.01, 0.01

@@ -46,7 +46,7 @@ def test_the_columns_are_those_of_the_record_page() -> None:
         forward_seconds, backward_seconds, communication_seconds, optimizer_seconds, unattributed_seconds,
         matchmaking_blocked_seconds, averaging_blocked_seconds, achieved_over_target, rounds_failed,
         launch_seconds, parameters, samples_seen, allreduce_bytes, communication_bytes, peak_memory_bytes,
-        gpu_utilization_percent, energy_joules, loss_first, loss_last, data_source, parity, started_at, error,
+        gpu_utilization_percent, energy_joules, loss_first, loss_last, data_source, parity, started_at, launch, error,
         planned_repeats, max_batch, busy_elsewhere_cores, parity_gates, carrier, overlap,
         parameters_bytes, gradients_bytes, optimizer_bytes, buffers_bytes, activations_bytes, resident_bytes,
         communication_allreduce_bytes, communication_reduce_scatter_bytes, communication_all_gather_bytes,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtrit
 
-from analysis.statistics.spread import Spread, believed
+from scaling_study.stats.spread import Spread, believed
 
 ONE = (np.array([0]), np.array([1.0]))
 

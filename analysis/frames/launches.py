@@ -1,0 +1,67 @@
+"""Configurations that shared launches: their ratios within each launch, and how far these differ between launches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from analysis.frames.baseline import known, values_of
+from scaling_study.stats import launches
+from scaling_study.stats.intervals import FEWEST_REPEATS, Interval, student_t
+from scaling_study.stats.launches import LaunchSpread
+from scaling_study.study.groups import ALIKE
+
+COLUMNS = ("launch_spread", "launch_freedom", "processes_spread", "processes_freedom", "launch_members")
+Row = Mapping[Any, Any]
+
+
+def add(rows: Iterable[dict[Any, Any]]) -> None:
+    """Enter COLUMNS in the rows (configurations.COLUMNS) of one study that shared launches."""
+    shared = [row for row in rows if row["repeat_launches"]]
+    together = {name: at for at, name in enumerate(dict.fromkeys(name for row in shared for name in logs(row)))}
+    table = np.full((len(shared), len(together)), math.nan)
+    for at, row in enumerate(shared):
+        for name, value in list(logs(row).items())[: row["planned"]]:  # more were added because of their spread
+            table[at, together[name]] = value
+    keys = [key for key in ALIKE if shared and key in shared[0]]
+    for row, spread in zip(shared, launches.spreads(table, [values_of(row, keys) for row in shared]), strict=True):
+        values = (math.sqrt(spread.variance), spread.freedom, math.sqrt(spread.processes), spread.processes_freedom)
+        row |= dict(zip(COLUMNS, (*values, spread.members), strict=True))
+
+
+def logs(row: Row) -> dict[str, float]:
+    """Log samples per second in each launch, by the name of all that were alive together: `3/0` of `3/0-1-horovod`."""
+    each = names(row)
+    values = (math.log(float(value)) for value in row["repeat_values"].split(";")) if each else ()
+    return {name.partition("-")[0]: value for name, value in zip(each, values, strict=True)}
+
+
+def names(row: Row) -> list[str]:
+    """The launches of its repeats that are ok; none of one that had launches to itself."""
+    text = row.get("repeat_launches")
+    return text.split(";") if known(text) and text else []
+
+
+def spread_of(row: Row) -> LaunchSpread | None:
+    """None where it is not known: of what had launches to itself, or shared too few."""
+    if not names(row) or not known(row["launch_members"]):
+        return None
+    own, freedom, processes, processes_freedom, members = (row[name] for name in COLUMNS)
+    return LaunchSpread(own**2, freedom, processes**2, processes_freedom, int(members))
+
+
+def ratio(a: Row, b: Row, confidence: float = 0.95) -> Interval | None:
+    """The throughput of one over that of another, of the launches that they shared; None where these say nothing."""
+    ours, theirs, sides = logs(a), logs(b), (spread_of(a), spread_of(b))
+    shared = [name for name in ours if name in theirs]
+    if len(shared) < FEWEST_REPEATS or sides[0] is None or sides[1] is None:
+        return None
+    variance, freedom = launches.of_ratio(*sides, together=bool({*names(a)} & {*names(b)}))
+    if not freedom:
+        return None
+    mean = sum(ours[name] - theirs[name] for name in shared) / len(shared)
+    half = student_t(confidence, freedom) * math.sqrt(variance / len(shared))
+    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half), len(shared), freedom + 1)

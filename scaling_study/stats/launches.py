@@ -1,0 +1,134 @@
+"""How launches that configurations share differ, beside what is common to all that were measured together.
+
+    log throughput of a configuration in a launch  =  its own  +  what came over all (a machine that drifts)
+                                                                +  what came over its processes (their start, memory, cores)
+                                                                +  what came over it alone
+
+A ratio of two configurations is taken within each launch, where what is common to both cancels: all but the last line of
+two that share processes, all but the last two of others. How much those lines differ from launch to launch is estimated
+from all configurations, since three launches of two of them say little (Kalibera and Jones, ISMM 2013, have the levels;
+spread.py how far configurations are believed to be alike).
+
+Pure functions of numbers. Everything is on the logarithm, where a spread of 0.01 is one of 1 % whatever the throughput.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scaling_study.stats.intervals import welch_satterthwaite
+from scaling_study.stats.spread import believed
+
+Values = NDArray[np.float64]
+TURNS = 100  # of fitting rows and columns by turns; where nothing is missing, one is enough
+FITTED = 1e-12
+LEAST_FREEDOM = 0.9  # below, what is left says nothing of a spread
+
+
+@dataclass(frozen=True)
+class LaunchSpread:
+    """How much one configuration differs from launch to launch, on the logarithm, and how well that is known.
+
+    `variance`: of it alone, beside its processes. `processes`: of all that its processes measure together.
+    `members`: how many configurations they measure. Freedom of 0: nothing is known of it.
+    """
+
+    variance: float
+    freedom: float
+    processes: float
+    processes_freedom: float
+    members: int
+
+    @property
+    def among_others(self) -> float:
+        """Its own variance that the processes' does not hold yet: a mean over members has a share of each one's."""
+        return self.variance * (1 - 1 / self.members)
+
+
+def of_ratio(a: LaunchSpread, b: LaunchSpread, together: bool) -> tuple[float, float]:
+    """Variance of the log ratio of two within one launch, and its degrees of freedom; 0 and 0 where they are unknown.
+
+    `together`: by the same processes, whose start then falls on both alike.
+    """
+    terms = [(a.variance, a.freedom), (b.variance, b.freedom)]
+    if not together:
+        shared = (2 * a.processes, a.processes_freedom)
+        terms = [shared, (a.among_others, a.freedom), (b.among_others, b.freedom)]
+    return total(terms)
+
+
+def total(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Variances that add up, each with its degrees of freedom (Welch and Satterthwaite); 0 and 0 where one is unknown."""
+    if any(freedom <= 0 for _, freedom in terms):
+        return 0.0, 0.0
+    seen = [term for term in terms if term[0] > 0]
+    if not seen:
+        return 0.0, 0.0
+    variances, freedoms = zip(*seen, strict=True)
+    return sum(variances), float(welch_satterthwaite(variances, freedoms))
+
+
+def spreads(logs: ArrayLike, groups: Sequence[Hashable]) -> list[LaunchSpread]:
+    """`logs`: (m, launches) log throughputs, nan where one was not measured; `groups`: (m,) whose processes measure it."""
+    x = np.asarray(logs, dtype=np.float64)
+    names = list(dict.fromkeys(groups))
+    rows = {name: [at for at, group in enumerate(groups) if group == name] for name in names}
+    variances, freedoms = np.zeros(len(x)), np.zeros(len(x))
+    means = np.full((len(names), x.shape[1]), math.nan)
+    for at, name in enumerate(names):
+        left, common = fitted(x[rows[name]])
+        variances[rows[name]], freedoms[rows[name]] = variance_left(left)
+        means[at] = common
+    of_processes, freedom_of_processes = variance_left(fitted(means)[0])
+    known = float(freedom_of_processes.sum())  # pooled: of few groups, each says too little by itself
+    shared = float((of_processes * freedom_of_processes).sum() / known) if known > 0 else 0.0
+    own, own_freedom = _believed(variances, freedoms)
+    return [
+        LaunchSpread(float(own[at]), float(own_freedom[at]), shared, known, len(rows[group]))
+        for at, group in enumerate(groups)
+    ]
+
+
+def fitted(x: Values) -> tuple[Values, Values]:
+    """What is left of (m, launches) values without each row's mean and each launch's, and the latter, (launches,).
+
+    By least squares, nan where there is no value. With one row nothing is left.
+    """
+    there = np.isfinite(x)
+    in_row, in_column = np.maximum(there.sum(axis=1), 1), np.maximum(there.sum(axis=0), 1)
+    left, common = np.where(there, x, 0.0), np.zeros(x.shape[1])
+    for _ in range(TURNS):
+        rows = left.sum(axis=1) / in_row
+        left = np.where(there, left - rows[:, None], 0.0)
+        columns = left.sum(axis=0) / in_column
+        left = np.where(there, left - columns, 0.0)
+        common += columns
+        if max(np.abs(rows).max(initial=0.0), np.abs(columns).max(initial=0.0)) < FITTED:
+            break
+    return np.where(there, left, math.nan), np.where(there.any(axis=0), common, math.nan)
+
+
+def variance_left(left: Values) -> tuple[Values, Values]:
+    """(m,) variances of what is left in each row, and their degrees of freedom; 0 and 0 where it says nothing."""
+    there = np.isfinite(left)
+    count = there.sum(axis=1)
+    share = np.where(there, 1 - 1 / np.maximum(there.sum(axis=0), 1), 0.0).sum(axis=1) / np.maximum(count, 1)
+    freedom = np.maximum(count - 1, 0) * share
+    squares = np.nansum(left**2, axis=1)
+    known = freedom >= LEAST_FREEDOM
+    return np.where(known, squares / np.where(known, freedom, 1.0), 0.0), np.where(known, freedom, 0.0)
+
+
+def _believed(variances: Values, freedoms: Values) -> tuple[Values, Values]:
+    known = freedoms > 0
+    own, freedom = np.zeros(len(known)), np.zeros(len(known))
+    if known.any():
+        spread = believed(variances[known], np.maximum(1.0, freedoms[known]))
+        own[known], freedom[known] = spread.variance, spread.freedom
+    return own, freedom

@@ -1,0 +1,123 @@
+"""What configurations that shared launches are compared by: their ratios within each launch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from planted import Planted, plant
+from simulations import Seen, times
+
+from analysis.frames import launches, results
+from analysis.frames.configurations import KEYS, over
+from analysis.frames.results import Results
+from analysis.statistics import allreduce_gain, ranking
+from scaling_study.stats.intervals import ratio
+
+DRIFT = (0.2, -0.1, 0.0)  # of the machine, launch by launch
+SINGLE = Planted("single", speed=100.0, drift=DRIFT)
+TWO = [
+    Planted("horovod", workers=2, allreduce=wire, batch_per_worker=batch, speed=speed, drift=DRIFT)
+    for batch in (32, 64) for wire, speed in (("fp32", 160.0), ("fp16", 150.0))
+]  # fmt: skip
+STUDY = [SINGLE, replace(SINGLE, batch_per_worker=64), *TWO]
+
+
+def read(folder: Path, planted: list[Planted], **about: Any) -> Results:
+    return results.read(plant(folder, planted, baseline={"framework": "single", "workers": 1}, **about))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return read(tmp_path_factory.mktemp("launches") / "planted", STUDY)
+
+
+def row(study: Results, **keys: Any) -> dict[str, Any]:
+    return next(dict(each) for each in study.rows if all(each[key] == value for key, value in keys.items()))  # type: ignore[literal-required]
+
+
+def test_a_machine_that_drifts_does_not_widen_a_speedup(study: Results, tmp_path: Path) -> None:
+    cold = read(tmp_path / "cold", [replace(each, drift=()) for each in STUDY])
+    ours, theirs = (row(each, framework="horovod", batch_per_worker=32, allreduce="fp32") for each in (study, cold))
+    assert ours["interval_high"] / ours["interval_low"] > 1.5, "its throughput did drift"
+    assert ours["speedup_low"] < 1.6 < ours["speedup_high"]
+    assert ours["speedup_high"] / ours["speedup_low"] < 1.08
+    assert math.isnan(theirs["launch_spread"]) and theirs["repeat_launches"] == ""
+
+
+def test_the_ratio_is_that_of_each_launch(study: Results) -> None:
+    half, full = (row(study, batch_per_worker=64, allreduce=wire) for wire in ("fp16", "fp32"))
+    each = [a / b for a, b in zip(*(map(float, one["repeat_values"].split(";")) for one in (half, full)), strict=True)]
+    gain = over(half, full)
+    assert gain.mean == pytest.approx(math.prod(each) ** (1 / 3))
+    assert gain.n == 3 and gain.low is not None and gain.high is not None
+    wider = over(half, full, 0.99)
+    assert wider.low is not None and wider.low < gain.low
+    assert row(study, batch_per_worker=64, allreduce="fp16")["repeat_launches"] == ";".join(
+        f"{launch}/0-0-horovod-2" for launch in (1, 2, 3)
+    )
+
+
+def test_whose_gain_is_decided_in_spite_of_the_drift(study: Results) -> None:
+    assert set(allreduce_gain.gains(study).verdict) == {"slower"}
+
+
+def test_launches_that_were_not_shared_say_nothing_of_a_ratio(study: Results) -> None:
+    """Such as those of a sweep that was interrupted and went on."""
+    half, full = (row(study, batch_per_worker=64, allreduce=wire) for wire in ("fp16", "fp32"))
+    half["repeat_launches"] = "7/0-0-horovod-2;8/0-0-horovod-2;9/0-0-horovod-2"
+    assert launches.ratio(half, full) is None
+    values = [[float(value) for value in one["repeat_values"].split(";")] for one in (half, full)]
+    assert over(half, full) == ratio(*values, first=(3, 3))
+
+
+def test_a_study_of_one_configuration_has_its_throughput(tmp_path: Path) -> None:
+    (only,) = read(tmp_path / "one", [SINGLE]).rows
+    assert only["n"] == 3 and only["launch_freedom"] == 0
+
+
+def test_the_spread_rests_on_the_launches_that_were_planned(tmp_path: Path) -> None:
+    drift = (*DRIFT, 0.05, -0.05)
+    more = [replace(each, repeats=5, drift=drift, planned_repeats=3) for each in STUDY]
+    first = read(tmp_path / "first", [replace(each, repeats=3) for each in more], seed=4)
+    staged = read(tmp_path / "staged", more, seed=4)
+    one = row(staged, framework="horovod", batch_per_worker=32, allreduce="fp32")
+    assert len(one["repeat_launches"].split(";")) == 5
+    assert one["launch_freedom"] == pytest.approx(row(first, framework="horovod")["launch_freedom"], rel=0.5)
+
+
+@pytest.mark.slow
+def test_of_equal_configurations_none_is_called_slower_in_95_percent_of_studies() -> None:
+    studies, rng, alarms = times(200, 5_000), np.random.default_rng(3), {"ranking": 0, "gain": 0}
+    for _ in range(studies):
+        rows = equal(rng)
+        alarms["ranking"] += bool({"worse", "worst"} & set(ranking.row_verdicts(rows).values()))  # type: ignore[arg-type]
+        gains = allreduce_gain.table(pd.DataFrame(rows, dtype=object), 0.001)
+        alarms["gain"] += bool({"faster", "slower"} & set(gains.verdict))
+    assert {name: count for name, count in alarms.items() if not Seen(count, studies).keeps(most=0.05)} == {}
+
+
+def equal(rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Rows of a study in which all are equally fast, and launches come over groups and over each."""
+    rows, drift = [], 0.05 * rng.standard_normal(3)
+    for framework in ("horovod", "torch_ddp"):
+        group = 0.02 * rng.standard_normal(3)
+        for batch in (32, 64, 128):
+            for wire in ("fp32", "fp16"):
+                speeds = 100 * np.exp(drift + group + 0.01 * rng.standard_normal(3))
+                rows.append(
+                    dict.fromkeys(KEYS)
+                    | {"model": "resnet18", "framework": framework, "workers": 2, "batch_per_worker": batch}
+                    | {"configuration": f"{framework}-{batch}-{wire}", "batch": batch, "allreduce": wire, "warm": True}
+                    | {"status": "ok", "reason": "", "not_comparable": "", "planned": 3, "n": 3, "baseline": ""}
+                    | {"samples_per_second": float(np.exp(np.log(speeds).mean())), "oversubscribed": False}
+                    | {"repeat_values": ";".join(map(repr, speeds.tolist()))}
+                    | {"repeat_launches": ";".join(f"{at}/0-0-{framework}" for at in (1, 2, 3)), "speedup": None}
+                )  # fmt: skip
+    launches.add(rows)
+    return rows

@@ -1,0 +1,115 @@
+"""Spreads between launches that configurations share: what is common cancels, and intervals cover, by simulation.
+
+How often each is simulated, and what may be seen of it: tests/simulations.py.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from scaling_study.stats import launches
+from scaling_study.stats.launches import LaunchSpread, fitted, of_ratio, spreads, variance_left
+from simulations import Seen, times
+
+Values = NDArray[np.float64]
+ONE, DRIFT = 0.02, 0.05  # relative spread between launches of one configuration by itself, and of all together
+MOST_WIDTH, LEAST_COVERAGE = 1.3, 0.93
+
+
+def test_what_is_common_to_a_launch_is_taken_away() -> None:
+    drift = np.array([0.0, 0.3, -0.2, 0.1])
+    left, common = fitted(np.array([[1.0], [5.0], [2.0]]) + drift)
+    assert np.allclose(left, 0)
+    assert np.allclose(common, drift - drift.mean())
+
+
+def test_also_where_some_were_not_measured() -> None:
+    drift = np.array([0.0, 0.3, -0.2, 0.1])
+    x = np.array([[1.0], [5.0], [2.0]]) + drift
+    x[0, 1] = x[2, 3] = math.nan
+    left, common = fitted(x)
+    assert np.allclose(left[np.isfinite(x)], 0, atol=1e-9)
+    assert np.isnan(left[0, 1]) and np.isnan(left[2, 3])
+    assert np.allclose(common - common[0], drift - drift[0], atol=1e-9)
+
+
+def test_one_that_is_alone_says_nothing() -> None:
+    variances, freedoms = variance_left(fitted(np.array([[1.0, 2.0, 4.0]]))[0])
+    assert (variances.tolist(), freedoms.tolist()) == ([0.0], [0.0])
+    (only,) = spreads([[1.0, 2.0, 4.0]], ["a"])
+    assert of_ratio(only, only, together=False) == (0.0, 0.0)
+
+
+def test_a_single_launch_says_nothing() -> None:
+    one, other = spreads([[1.0], [2.0]], ["a", "a"])
+    assert of_ratio(one, other, together=True) == (0.0, 0.0)
+    assert spreads(np.empty((0, 0)), []) == []
+
+
+def test_two_rows_have_the_spread_of_their_difference() -> None:
+    a, b = np.array([0.0, 0.01, 0.05]), np.array([0.02, -0.01, 0.02])
+    variances, freedoms = variance_left(fitted(np.stack([a, b]))[0])
+    assert variances.sum() == pytest.approx(np.var(a - b, ddof=1))
+    assert freedoms.tolist() == [1.0, 1.0]
+
+
+def test_processes_add_to_a_ratio_between_them_only() -> None:
+    one = LaunchSpread(0.01**2, 20.0, 0.03**2, 4.0, members=4)
+    within, freedom_within = of_ratio(one, one, together=True)
+    between, freedom_between = of_ratio(one, one, together=False)
+    assert within == pytest.approx(2 * 0.01**2)
+    assert between == pytest.approx(2 * 0.03**2 + 2 * 0.01**2 * 3 / 4)
+    assert 4 < freedom_between < freedom_within == pytest.approx(40)
+
+
+def drawn(
+    rng: np.random.Generator, sizes: tuple[int, ...], count: int, processes: float, kind: str
+) -> tuple[Values, Values]:
+    """(m, count) logs of configurations whose true ratios are 1, and each one's own true spread, (m,)."""
+
+    def noise(*shape: int) -> Values:
+        return rng.standard_t(4, shape) / math.sqrt(2) if kind == "heavy" else rng.standard_normal(shape)
+
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    own = ONE * np.exp(0.5 * rng.standard_normal(len(groups))) if kind == "unlike" else np.full(len(groups), ONE)
+    common = DRIFT * noise(count) + processes * noise(len(sizes), count)[groups]
+    return common + own[:, None] * noise(len(groups), count), own
+
+
+@pytest.mark.parametrize("kind", ["normal", "heavy", "unlike"])
+@pytest.mark.parametrize("count", [3, 10])
+@pytest.mark.parametrize(("together", "processes"), [(True, 0.027), (False, 0.0), (False, 0.027)])
+def test_intervals_of_ratios_cover_and_are_narrow(kind: str, count: int, together: bool, processes: float) -> None:
+    """Of a study such as the default one: three groups of 4, 8 and 8 configurations. `processes`: what a launch does
+    to a group, relative. Widths are over those of whoever knows all spreads."""
+    sizes, rng, covered, studies = (4, 8, 8), np.random.default_rng(31), 0, times(100, 5_000)
+    widths, groups = [], np.repeat(np.arange(3), sizes)
+    chosen = [(a, b) for a, b in combinations(range(20), 2) if (groups[a] == groups[b]) == together]
+    for _ in range(studies):
+        logs, own = drawn(rng, sizes, count, processes, kind)
+        found = spreads(logs, groups.tolist())
+        a, b = chosen[int(rng.integers(len(chosen)))]  # one a study: pairs of a study are no independent simulations
+        variance, freedom = of_ratio(found[a], found[b], together)
+        half = float(stdtrit(freedom, 0.975)) * math.sqrt(variance / count)
+        covered += abs(logs[a].mean() - logs[b].mean()) <= half
+        true = own[a] ** 2 + own[b] ** 2 + (0 if together else 2 * processes**2)
+        widths.append(half / (1.96 * math.sqrt(true / count)))
+    print(f"{kind}, {count} launches: {Seen(covered, studies)}, width {np.mean(widths):.2f}")
+    assert Seen(covered, studies).keeps(least=LEAST_COVERAGE)
+    assert np.mean(widths) <= MOST_WIDTH
+
+
+def test_noise_is_estimated_where_it_is() -> None:
+    rng = np.random.default_rng(5)
+    logs, _ = drawn(rng, (4, 8, 8), 200, 0.027, "normal")
+    found = spreads(logs, np.repeat(np.arange(3), (4, 8, 8)).tolist())
+    assert math.sqrt(found[0].variance) == pytest.approx(ONE, rel=0.1)
+    assert math.sqrt(found[0].processes) == pytest.approx(math.hypot(0.027, ONE / math.sqrt(6)), rel=0.2)
+    assert [found[at].members for at in (0, 4)] == [4, 8]
+    assert launches.total([(1.0, 2.0), (1.0, 0.0)]) == (0.0, 0.0)
