@@ -30,6 +30,7 @@ from benchmarks.paired import Bar, Finding, alternate, difference
 from scaling_study import sweep
 from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.launch import launchers
+from scaling_study.launch.rounds import Unwatched
 from scaling_study.machine import this_machine
 from scaling_study.processes import process
 from scaling_study.records import store
@@ -47,7 +48,7 @@ PLANTED = Framework("a one-second script", str(SCRIPT), ("python",), (), FRAMEWO
 MEASURE = Measure()  # the defaults: 3 repeats, and the driver asks before each further one whether it is needed
 
 
-class Quiet:
+class Quiet(Unwatched):
     """A display that shows nothing."""
 
     def starts(self, trial: Trial, planned: Planned) -> None:

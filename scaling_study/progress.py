@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from types import TracebackType
 from typing import Any
 
@@ -54,6 +55,8 @@ class Progress:
         self.order = [p.trial for p in plan.configurations if p.trial.configuration in self.waiting]
         self.place = {trial.configuration: place for place, trial in enumerate(self.order)}
         self.running: Trial | None = None
+        self.launch = ""  # how far one is that configurations share
+        self.blocks: dict[str, list[float]] = {}  # of it, by configuration: samples per second of each
         self.done = self.kept = 0
         self.since = self.started = time.monotonic()
         self._live = Live(
@@ -73,6 +76,23 @@ class Progress:
         self.running, self.since = trial, time.monotonic()
         self._redraw()
 
+    def building(self, trial: Trial) -> None:
+        self.running, self.launch = trial, f"launch {trial.repeat}: building {describe(trial)}"
+        self._redraw()
+
+    def round_begins(self, launch: int, round: int, of: int) -> None:
+        self.launch = f"launch {launch}: round {round} of {of}"
+        if round == 1:
+            self.blocks.clear()
+        if not self.quiet and not self._live.is_started:
+            self.console.print(f"{self.launch}, {clock(self.remaining_seconds())} left", highlight=False)
+        self._redraw()
+
+    def block_timed(self, trial: Trial, step_seconds: float) -> None:
+        """One more block of a configuration: the mean seconds of its slowest rank's steps."""
+        self.running = trial
+        self.blocks.setdefault(trial.configuration, []).append(trial.global_batch / step_seconds)
+
     def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None:
         name = trial.configuration
         self.left_seconds -= self.waiting[name] * self.seconds.get(name, 0.0)
@@ -83,7 +103,8 @@ class Progress:
         self.seconds[name] = self.estimate(trial, planned)
         self.left_seconds += self.waiting[name] * self.seconds[name]  # of this configuration alone has it changed
         self.rows.setdefault(name, []).append(record)
-        self.running = None
+        self.running, self.launch = None, ""
+        self.blocks.pop(name, None)
         self.done += 1
         self.kept += again
         self.total = max(self.total, self.done + len(self.pending))
@@ -121,7 +142,7 @@ class Progress:
             table.add_row(*self._cells(trial))
         if len(shown) < len(self.order):
             table.add_row(f"... and {len(self.order) - len(shown)} more", style="bright_black")
-        return Group(table, Text(""), Text(self._training(), style="cyan"), self._footer())
+        return Group(table, Text(""), Text(self.launch or self._training(), style="cyan"), self._footer())
 
     def _training(self) -> str:
         """How far the training is that runs: `epoch 3.2 of 5.0, accuracy 0.61, 42 s left`; empty for what is timed."""
@@ -147,13 +168,17 @@ class Progress:
             dots.append("●" if record.status == "ok" else "✗", style=COLOURS[record.status])
         dots.append("◐" * running + "○" * (waiting - running), style="cyan" if running else "bright_black")
         rates = [record.samples_per_second for record in records if record.samples_per_second]
+        if blocks := self.blocks.get(trial.configuration, []):
+            rates.append(fmean(blocks))
         rate = Text(f"{sum(rates) / len(rates):.1f}" if rates else "", style="bold")
         trouble = next((r for r in records if r.status != "ok"), None)
         if trouble:
             note = Text(f"{trouble.status}: {trouble.reason}"[:60], style=COLOURS[trouble.status])
         else:
-            width = between_repeats(rates).relative_half_width if len(rates) > 2 else None
-            note = Text(f"± {width:.1%}" if width is not None else "", style="bright_black")
+            width, over = between_repeats(rates).relative_half_width if len(rates) > 2 else None, ""
+            if width is None and len(blocks) > 2:  # of this launch alone, which others may differ from
+                width, over = between_repeats(blocks).relative_half_width, " over its rounds"
+            note = Text(f"± {width:.1%}{over}" if width is not None else "", style="bright_black")
             note.append("  machine busy" if any(map(busy, records)) else "", style="yellow")
         words = [trial.framework, trial.model, str(trial.batch_per_worker), str(trial.workers), trial.allreduce]
         if trial.model == NO_MODEL:

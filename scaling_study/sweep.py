@@ -35,7 +35,7 @@ from scaling_study.study.plan import Plan, Planned
 from scaling_study.trial import Trial
 
 
-class Display(Protocol):
+class Display(rounds.Watch, Protocol):
     """What shows the sweep to a person (progress.py)."""
 
     def starts(self, trial: Trial, planned: Planned) -> None: ...
@@ -92,7 +92,7 @@ class Run:
                     return
                 display.starts(trial, planned)
                 if self.shares(trial, planned):
-                    record = self._of_launch(trial, attempts)
+                    record = self._of_launch(trial, attempts, display)
                 else:
                     record = self.run_trial(trial, planned, attempts)
                 if record is None:  # interrupted: it stays unfinished, the next run takes it up again
@@ -167,14 +167,14 @@ class Run:
         """Whether a trial is measured in a launch with others, and is to be run at all."""
         return bool(trial.warm) and not planned.unsupported and not self.implied(trial)
 
-    def _of_launch(self, trial: Trial, attempts: Attempts) -> Summary | None:
+    def _of_launch(self, trial: Trial, attempts: Attempts, watch: rounds.Watch) -> Summary | None:
         """The record of a trial that shares a launch, which is run when the first of its trials is due; None if it was
         interrupted."""
         if trial.id not in self._launched:
-            self._launched |= self._launch(trial, attempts)
+            self._launched |= self._launch(trial, attempts, watch)
         return self._launched.pop(trial.id, None)
 
-    def _launch(self, first: Trial, attempts: Attempts) -> dict[str, Summary]:
+    def _launch(self, first: Trial, attempts: Attempts, watch: rounds.Watch) -> dict[str, Summary]:
         """Run the same repeat of all configurations that share a launch with this one; their records, by id.
 
         One that fails there is run alone, and what comes of that is recorded; the others are measured without it.
@@ -191,7 +191,7 @@ class Run:
             launches = self.folder / leftovers.LAUNCHES
             done = rounds.measured(
                 {trial: planned.measure for trial, planned in due}, {name: room.folder for name, room in rooms.items()},
-                launches / str(1 + len(list(launches.glob("*")))), self.plan.machine.memory_bytes, attempts,
+                launches / str(1 + len(list(launches.glob("*")))), self.plan.machine.memory_bytes, attempts, watch,
             )  # fmt: skip
             return {name: self._finish(rooms[name], ended(begun[name], attempt)) for name, attempt in done.items()}
 

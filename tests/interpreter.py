@@ -82,7 +82,7 @@ def become(program: Sequence[str]) -> NoReturn:
 
 
 def renew_locks() -> None:
-    """Hivemind makes locks as it is imported, which all forks would share: one that is killed may hold them for good."""
+    """Hivemind makes locks as it is imported, which all forks would share: one that is killed may never let go."""
     if "hivemind" in sys.modules:
         from hivemind.utils.mpfuture import MPFuture, SharedBytes
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from scaling_study import sweep
 from scaling_study.frameworks import FRAMEWORKS, Framework
+from scaling_study.launch.rounds import Unwatched
 from scaling_study.machine import Machine
 from scaling_study.processes import process
 from scaling_study.records.summary import Summary
@@ -22,16 +23,20 @@ MACHINE = Machine(cores=2, cpu="test", memory_bytes=2**34)
 TABLE = cast("MutableMapping[str, Framework]", FRAMEWORKS)
 
 
-class Seen:
+class Seen(Unwatched):
     """A display that remembers."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
         self.kept: list[str] = []
         self.ended: list[Summary] = []
+        self.built: list[Trial] = []
 
     def starts(self, trial: Trial, planned: Planned) -> None:
         self.started.append(trial.id)
+
+    def building(self, trial: Trial) -> None:
+        self.built.append(trial)
 
     def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None:
         (self.kept.append(trial.id) if again else self.ended.append(record))

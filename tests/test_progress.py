@@ -60,3 +60,30 @@ def test_what_is_left_is_the_sum_over_what_waits_however_much_was_learned(done: 
         left = sum(estimate(trial, p) for trial, p in waiting.values())
         assert shown.remaining_seconds() == pytest.approx(left, abs=1e-6)
     assert shown.total >= shown.done == len(done)
+
+
+def test_a_launch_says_how_far_it_is_and_what_it_has_found() -> None:
+    planned = planted_sweeps.plan("single", batches=(1, 2), repeats=2, max_repeats=2)
+    trials, screen = list(planned.trials()), io.StringIO()
+    shown = Progress(Console(file=screen, width=200), planned, trials, Estimate(), quiet=False)
+    (first, asked), second = trials[0], trials[1][0]
+    shown.starts(first, asked)
+    shown.building(second)
+    assert f"launch 1: building {describe(second)}" in drawn(shown)
+    for round, seconds in enumerate((0.010, 0.011, 0.009), 1):
+        shown.round_begins(1, round, 3)
+        shown.block_timed(first, seconds)
+    assert "launch 1: round 3 of 3" in drawn(shown)
+    assert "% over its rounds" in drawn(shown) and "100.7" in drawn(shown)
+    lines = [line.partition(",")[0] for line in screen.getvalue().splitlines()]
+    assert lines == ["launch 1: round 1 of 3", "launch 1: round 2 of 3", "launch 1: round 3 of 3"]
+    ended = Summary(first.id, first.configuration, first.to_dict(), {}, "ok", "", "", 9.0, 99.0, None)
+    shown.finished(first, asked, ended, again=False)
+    assert "launch 1" not in drawn(shown) and "99.0" in drawn(shown) and "over its rounds" not in drawn(shown)
+
+
+def drawn(shown: Progress) -> str:
+    """What a terminal would show now."""
+    screen = io.StringIO()
+    Console(file=screen, width=200, height=50).print(shown.render())
+    return screen.getvalue()

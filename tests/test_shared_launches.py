@@ -60,6 +60,7 @@ def test_each_configuration_has_a_record_of_each_launch(swept: tuple[Plan, Path,
         assert [block["round"] for block in record.ranks[0].blocks] == [0, 1]
         assert sum(block["steps"] for block in record.ranks[0].blocks) == len(record.ranks[0].step_seconds) >= 4
         assert record.launch_seconds is None and not record.notes
+        assert record.launch == f"{record.trial['repeat']}/0-{record.trial['workers'] - 1}-{record.trial['framework']}"
         assert record.total_seconds and record.total_seconds < 60
         assert "--rounds" not in record.command and "resnet8" in record.command
     assert len({record.id for record in records}) == 6
@@ -92,10 +93,14 @@ def test_one_that_fails_says_why_alone_and_costs_the_others_nothing(
 ) -> None:
     monkeypatch.setenv("DATA_ROOT", str(tmp_path / "nothing"))
     broken = dataclasses.replace(SINGLE, data="cifar10")
-    seen, _ = run(plan_of(SINGLE, broken), tmp_path / "results")
-    by_data = {record.trial["data"]: record for record in seen.ended}
-    assert by_data["synthetic"].status == "ok"
-    assert by_data["cifar10"].status == "failed" and by_data["cifar10"].reason.startswith("rank 0: ")
+    seen, _ = run(plan_of(DDP, SINGLE, broken), tmp_path / "results")
+    ended = {(record.trial["framework"], record.trial["data"]): record for record in seen.ended}
+    failed = ended.pop(("single", "cifar10"))
+    assert failed.status == "failed" and failed.reason.startswith("rank 0: ")
+    assert [record.status for record in ended.values()] == ["ok", "ok"]
+    assert [trial.framework for trial in seen.built].count("torch_ddp") == 1, "another group stays alive"
+    groups = sorted(path.name for path in (tmp_path / "results" / "launches" / "1").iterdir())
+    assert groups == ["0-0-torch_ddp", "0-1-single", "0-2-single"]
 
 
 def test_an_interruption_ends_all_launches_and_leaves_their_trials_for_the_next_run(tmp_path: Path) -> None:

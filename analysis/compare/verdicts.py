@@ -26,8 +26,8 @@ from analysis.frames import comparability, outcomes
 from analysis.frames.baseline import known
 from analysis.frames.configurations import values
 from analysis.statistics.simultaneous_intervals import holm
-from scaling_study.stats.spread import Spread, believed
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
+from scaling_study.stats.spread import Spread, believed
 
 Values = NDArray[np.float64]
 FALSE_ALARMS, CONFIDENCE = 0.05, 0.95

@@ -118,7 +118,7 @@ def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: Stu
         "carrier": _different(t["carrier"] for t in good),
         "data_source": _different(t["data_source"] for t in good),
         "repeat_values": ";".join(map(repr, speeds)),
-        "repeat_launches": ";".join(t["launch"] for t in good) if all(baseline.known(t["launch"]) for t in good) else "",
+        "repeat_launches": ";".join(t["launch"] for t in good if baseline.known(t["launch"])),
     }
     if good:
         interval = between_repeats(speeds, first=first)

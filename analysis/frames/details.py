@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 import pandas as pd
 
-from analysis.frames import gradient_noise, network, ranks, rounds, step_times, trained
+from analysis.frames import blocks, gradient_noise, network, ranks, rounds, step_times, trained
 from analysis.frames import run_facts as facts
 from analysis.frames import timeline as events
 from analysis.frames.timeline import Row
@@ -40,13 +40,14 @@ class Rows:
     evaluations: list[Row]
     noise: list[Row]
     rounds: list[Row]
+    blocks: list[Row]
 
 
 @dataclass(frozen=True)
 class Details:
     """The frames of a study: events.COLUMNS, events.STAGE_COLUMNS, EPOCH_COLUMNS, NOTE_COLUMNS, network.COLUMNS,
     facts.COLUMNS, why.ranks.COLUMNS, step_times.COLUMNS, trained.COLUMNS, trained.EVALUATION_COLUMNS,
-    gradient_noise.COLUMNS, rounds.COLUMNS."""
+    gradient_noise.COLUMNS, rounds.COLUMNS, blocks.COLUMNS."""
 
     events: pd.DataFrame
     stages: pd.DataFrame
@@ -60,6 +61,7 @@ class Details:
     evaluations: pd.DataFrame
     noise: pd.DataFrame
     rounds: pd.DataFrame
+    blocks: pd.DataFrame
 
 
 def of(record: Record) -> Rows:
@@ -79,7 +81,9 @@ def of(record: Record) -> Rows:
     staged = events.rows(record), events.stage_rows(record)
     measured = facts.rows(record), ranks.rows(record), step_times.rows(record)
     learned = *trained.rows(record), gradient_noise.rows(record)
-    return Rows(*staged, epochs, notes, network.rows(record), *measured, *learned, rounds.rows(record))
+    return Rows(
+        *staged, epochs, notes, network.rows(record), *measured, *learned, rounds.rows(record), blocks.rows(record)
+    )
 
 
 def gathered(many: Iterable[Rows]) -> Details:
@@ -102,6 +106,7 @@ def gathered(many: Iterable[Rows]) -> Details:
         trained.frame(rows["evaluations"], trained.EVALUATION_COLUMNS),
         gradient_noise.frame(rows["noise"]),
         rounds.frame(rows["rounds"]),
+        blocks.frame(rows["blocks"]),
     )
 
 

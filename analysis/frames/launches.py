@@ -55,11 +55,11 @@ def spread_of(row: Row) -> LaunchSpread | None:
 
 def ratio(a: Row, b: Row, confidence: float = 0.95) -> Interval | None:
     """The throughput of one over that of another, of the launches that they shared; None where these say nothing."""
-    ours, theirs, sides = logs(a), logs(b), (spread_of(a), spread_of(b))
+    ours, theirs, spread, other = logs(a), logs(b), spread_of(a), spread_of(b)
     shared = [name for name in ours if name in theirs]
-    if len(shared) < FEWEST_REPEATS or sides[0] is None or sides[1] is None:
+    if len(shared) < FEWEST_REPEATS or spread is None or other is None:
         return None
-    variance, freedom = launches.of_ratio(*sides, together=bool({*names(a)} & {*names(b)}))
+    variance, freedom = launches.of_ratio(spread, other, together=bool({*names(a)} & {*names(b)}))
     if not freedom:
         return None
     mean = sum(ours[name] - theirs[name] for name in shared) / len(shared)

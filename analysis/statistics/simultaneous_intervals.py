@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from analysis.frames import launches
 from analysis.frames.configurations import values
 from analysis.frames.row_types import ConfigurationRow
-from scaling_study.stats.spread import Spread, believed
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 from scaling_study.stats.launches import total
+from scaling_study.stats.spread import Spread, believed
 
 Row = ConfigurationRow
 Values = NDArray[np.float64]

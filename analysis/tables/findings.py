@@ -1,10 +1,12 @@
-"""Findings as a table, and the noise floor and drift of the machine in a sentence each."""
+"""Findings as a table; the noise floor, drift and levels of noise of the machine in a sentence each."""
 
 from __future__ import annotations
 
 from analysis.findings import all_findings, noise
 from analysis.findings.noise import Drift, Floor
 from analysis.frames.results import Results
+from analysis.statistics import noise_levels
+from analysis.statistics.noise_levels import Levels
 from analysis.tables import notes
 from analysis.tables.layout import Listing
 from analysis.text.number_formats import two_figure_percentage
@@ -26,11 +28,12 @@ def listing(results: Results) -> list[Listing]:
 
 
 def machine(results: Results) -> list[str]:
-    """What repeats say of the machine: its noise floor, and whether it drifted."""
+    """What repeats say of the machine: its noise floor, whether it drifted, and where noise is that rounds show."""
     runs = noise.table(results)
     least = noise.floor(runs)
     floor = [floor_text(least)] if least is not None else ["Noise floor: not known, too few repeats."]
-    return [*floor, drift_text(noise.drift(runs))]
+    levels = noise_levels.levels(results)
+    return [*floor, drift_text(noise.drift(runs)), *([levels_text(levels)] if levels else [])]
 
 
 def floor_text(least: Floor) -> str:
@@ -39,6 +42,28 @@ def floor_text(least: Floor) -> str:
     return (
         f"Noise floor: ±{two_figure_percentage(least.spread)} %, one standard deviation between repeats of {whose} "
         f"(95 % interval {two_figure_percentage(least.low)} to {two_figure_percentage(least.high)} %)."
+    )
+
+
+WHAT_HELPS = {
+    "processes": "what a launch does to all of its processes, which more launches narrow",
+    "launches": "what a launch does to a configuration by itself, which more launches narrow",
+    "rounds": "rounds, which more of them or longer blocks narrow",
+}
+
+
+def levels_text(levels: Levels) -> str:
+    """`Levels of noise: steps of a block ±6 %, rounds ±2.1 %, launches of a configuration ±2 %, ...`"""
+    spreads = {
+        "steps of a block": levels.steps, "rounds": levels.rounds, "launches of a configuration": levels.alone,
+        "launches of a set of processes": levels.processes,
+    }  # fmt: skip
+    each = ", ".join(f"{name} ±{two_figure_percentage(sd)} %" for name, sd in spreads.items() if sd == sd)
+    most = max(levels.parts.items(), key=lambda part: part[1], default=None)
+    largest = f" Most of a ratio's uncertainty ({100 * most[1]:.0f} %) is {WHAT_HELPS[most[0]]}." if most else ""
+    return (
+        f"Levels of noise (one standard deviation, {levels.launches} launches in rounds): {each}; what came over all "
+        f"at once, ±{two_figure_percentage(levels.together)} %, cancels in ratios.{largest}"
     )
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaling_study.stats.spread import Spread, believed
 from scaling_study.stats.intervals import FEWEST_REPEATS
+from scaling_study.stats.spread import Spread, believed
 
 FALSE_ALARMS = 0.05  # of studies of equal configurations, in which any is called slower than another
 BEST, TIED, SLOWER, NOT_RESOLVED, TOO_FEW = "best", "tied", "slower", "not resolved", "too few seeds"

@@ -20,6 +20,7 @@ from scaling_study import sweep
 from scaling_study.commands import options, planning
 from scaling_study.commands.exits import INTERRUPTED, OK, SOME_FAILED, exit_code
 from scaling_study.errors import StudyError
+from scaling_study.launch.rounds import Unwatched
 from scaling_study.processes import process
 from scaling_study.progress import describe
 from scaling_study.records import results as results_folder
@@ -64,7 +65,7 @@ def run_gates(study_file: Path | None, small: bool, results: Path) -> int:
     return OK if all(passed) else SOME_FAILED
 
 
-class Lines:
+class Lines(Unwatched):
     """One line a gate, while they run."""
 
     def __init__(self, console: Console) -> None:

@@ -1,13 +1,14 @@
 """How launches that configurations share differ, beside what is common to all that were measured together.
 
-    log throughput of a configuration in a launch  =  its own  +  what came over all (a machine that drifts)
-                                                                +  what came over its processes (their start, memory, cores)
-                                                                +  what came over it alone
+    log throughput in a launch = the configuration's own
+                               + what came over all that were alive together     a machine that drifts
+                               + what came over its processes                    their start, memory, cores
+                               + what came over it alone
 
-A ratio of two configurations is taken within each launch, where what is common to both cancels: all but the last line of
-two that share processes, all but the last two of others. How much those lines differ from launch to launch is estimated
-from all configurations, since three launches of two of them say little (Kalibera and Jones, ISMM 2013, have the levels;
-spread.py how far configurations are believed to be alike).
+A ratio of two configurations is taken within each launch, where what is common to both cancels: all but the last line
+for two that share processes, all but the last two for others. How much those lines differ from launch to launch is
+estimated from all configurations, since three launches of two of them say little (Kalibera and Jones, ISMM 2013, have
+the levels; spread.py how far configurations are believed to be alike).
 
 Pure functions of numbers. Everything is on the logarithm, where a spread of 0.01 is one of 1 % whatever the throughput.
 """
@@ -17,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -64,7 +64,7 @@ def of_ratio(a: LaunchSpread, b: LaunchSpread, together: bool) -> tuple[float, f
 
 
 def total(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Variances that add up, each with its degrees of freedom (Welch and Satterthwaite); 0 and 0 where one is unknown."""
+    """Variances that add up, with their degrees of freedom (Welch and Satterthwaite); 0 and 0 where one is unknown."""
     if any(freedom <= 0 for _, freedom in terms):
         return 0.0, 0.0
     seen = [term for term in terms if term[0] > 0]
@@ -75,7 +75,10 @@ def total(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def spreads(logs: ArrayLike, groups: Sequence[Hashable]) -> list[LaunchSpread]:
-    """`logs`: (m, launches) log throughputs, nan where one was not measured; `groups`: (m,) whose processes measure it."""
+    """`logs`: (m, launches) log throughputs, nan where one was not measured; `groups`: (m,), each one's processes.
+
+    The processes' spread is pooled over all groups.
+    """
     x = np.asarray(logs, dtype=np.float64)
     names = list(dict.fromkeys(groups))
     rows = {name: [at for at, group in enumerate(groups) if group == name] for name in names}

@@ -18,8 +18,8 @@ from simulations import Seen, bounds, times
 from analysis.compare.pairs import Pair
 from analysis.compare.verdicts import FASTER, POWER, SLOWER, found_in, judge, judged
 from analysis.statistics.simultaneous_intervals import holm
-from scaling_study.stats.spread import Spread, believed
 from scaling_study.stats.intervals import repeats_for
+from scaling_study.stats.spread import Spread, believed
 
 COMPARISONS, CONFIGURATIONS, NOISE, THRESHOLD = times(500, 20_000), 36, 0.01, 0.01
 ALARMS, FOUND = 0.05, 0.90  # at most, at least

@@ -49,12 +49,27 @@ class Told:
     others: tuple[Told, ...] = ()
 
 
+class Watching:
+    def __init__(self, log: list[tuple[Any, ...]]) -> None:
+        self.log = log
+
+    def building(self, trial: Trial) -> None:
+        self.log.append(("building", trial.framework, trial.batch_per_worker - 1))
+
+    def round_begins(self, launch: int, round: int, of: int) -> None:
+        self.log.append(("round", launch, round, of))
+
+    def block_timed(self, trial: Trial, step_seconds: float) -> None:
+        self.log.append(("timed", trial.framework, trial.batch_per_worker - 1, step_seconds))
+
+
 def told(seed: str) -> list[tuple[Any, ...]]:
     """All that is asked of two groups."""
     calls: list[tuple[Any, ...]] = []
     groups = Told("single", calls), Told("torch_ddp", calls)
     groups[0].others, groups[1].others = (groups[1],), (groups[0],)
-    rounds.run([Built.of(group) for group in groups], seed)
+    watch = Watching(calls)
+    rounds.run([Built.of(group, watch) for group in groups], seed, watch)
     return calls
 
 
@@ -64,7 +79,7 @@ def log() -> list[tuple[Any, ...]]:
 
 
 def test_a_group_knows_its_slowest_ranks_steps_and_all_its_memory() -> None:
-    built = Built.of(Told("single", []))
+    built = Built.of(Told("single", []), rounds.Unwatched())
     assert (built.step_seconds, built.resident_bytes) == ([0.1, 1.0], 200)
 
 
@@ -75,8 +90,19 @@ def test_every_configuration_has_a_block_in_every_round(log: list[tuple[Any, ...
 
 
 def test_all_are_built_before_and_report_after_the_rounds(log: list[tuple[Any, ...]]) -> None:
-    kinds = [call[0] for call in log]
+    kinds = [call[0] for call in log if call[0] in ("build", "block", "report")]
     assert kinds == ["build"] * 4 + ["block"] * 32 + ["report"] * 4
+
+
+def test_whoever_watches_hears_of_each_in_time(log: list[tuple[Any, ...]]) -> None:
+    for at, call in enumerate(log):
+        if call[0] == "build":
+            assert log[at - 1] == ("building", *call[1:])
+        if call[0] == "block":
+            assert log[at + 1] == ("timed", *call[1:3], pytest.approx(STEP_SECONDS[call[1]][call[2]]))
+    assert [call for call in log if call[0] == "round"] == [("round", 1, round, 8) for round in range(1, 9)]
+    first = [call[0] for call in log].index("round")
+    assert "build" not in [call[0] for call in log[first:]] and "block" not in [call[0] for call in log[:first]]
 
 
 def test_the_order_is_drawn_anew_and_is_the_same_for_a_seed(log: list[tuple[Any, ...]]) -> None:

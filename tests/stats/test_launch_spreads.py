@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.special import stdtrit
+from simulations import Seen, times
 
 from scaling_study.stats import launches
 from scaling_study.stats.launches import LaunchSpread, fitted, of_ratio, spreads, variance_left
-from simulations import Seen, times
 
 Values = NDArray[np.float64]
 ONE, DRIFT = 0.02, 0.05  # relative spread between launches of one configuration by itself, and of all together

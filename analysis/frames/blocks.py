@@ -1,0 +1,39 @@
+"""Blocks of launches that configurations took turns in: a row for each, with the mean and the scatter of its steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from scaling_study.records.store import Record
+
+# `together`: all that were alive at once. `log_seconds`: of the mean step on the slowest rank.
+# `step_variance`: of its steps, relative to that mean; None of a single one.
+COLUMNS = ("configuration", "repeat", "together", "round", "steps", "log_seconds", "step_variance")
+Row = tuple[Any, ...]
+
+
+def rows(record: Record) -> list[Row]:
+    """Of COLUMNS; none of a trial that had its launch to itself. Raises for what is not whole."""
+    if not (record.launch and record.ranks):
+        return []
+    slowest = max(record.ranks, key=lambda rank: rank.window_seconds)
+    seconds, start, found = np.asarray(slowest.step_seconds, dtype=np.float64), 0, list[Row]()
+    who = (record.configuration, int(record.trial["repeat"]), record.launch.partition("-")[0])
+    for block in slowest.blocks:
+        steps = seconds[start : start + int(block["steps"])]
+        start += len(steps)
+        mean = float(steps.mean())
+        scatter = float(steps.var(ddof=1)) / mean**2 if len(steps) > 1 else None
+        found.append((*who, int(block["round"]), len(steps), math.log(mean), scatter))
+    return found
+
+
+def frame(rows: Iterable[Row]) -> pd.DataFrame:
+    kinds = dict.fromkeys(("repeat", "round", "steps"), "int64")
+    kinds |= dict.fromkeys(("log_seconds", "step_variance"), "float64")
+    return pd.DataFrame(list(rows), columns=list(COLUMNS)).astype(kinds)

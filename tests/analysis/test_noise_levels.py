@@ -1,0 +1,101 @@
+"""At which level noise is, found where it was planted: steps, rounds, launches of one, of processes, of all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from planted import Planted, plant, rank_report
+
+from analysis.frames import blocks, results
+from analysis.statistics import noise_levels
+from analysis.statistics.noise_levels import Levels
+from analysis.tables import findings
+from scaling_study.records import store
+
+STEPS, ROUNDS, LAUNCHES = 5, 8, 12
+NOISE = {"steps": 0.06, "rounds": 0.04, "alone": 0.03, "processes": 0.05, "together": 0.1}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> results.Results:
+    """Five groups of four configurations, twelve launches."""
+    folder = tmp_path_factory.mktemp("levels") / "planted"
+    drift = (0.0,) * LAUNCHES
+    planted = [
+        Planted(framework, batch_per_worker=batch, workers=workers, allreduce=wire, repeats=LAUNCHES, drift=drift)
+        for framework, workers, wire in (
+            ("single", 1, "none"), ("horovod", 2, "fp32"), ("torch_ddp", 2, "fp32"), ("torch_ddp", 4, "fp32"),
+            ("horovod", 4, "fp32"),
+        )
+        for batch in (16, 32, 64, 128)
+    ]  # fmt: skip
+    plant(folder, planted, baseline=None)
+    rng = np.random.default_rng(8)
+    of_all, of_round = NOISE["together"] * rng.standard_normal(LAUNCHES), rng.standard_normal((LAUNCHES, ROUNDS))
+    groups: dict[str, Any] = {}
+    for record in list(store.read_study(folder)):
+        launch = int(record.trial["repeat"]) - 1
+        group = groups.setdefault(record.launch, NOISE["processes"] * rng.standard_normal())
+        level = of_all[launch] + group + NOISE["alone"] * rng.standard_normal()
+        blocks = level + 0.2 * of_round[launch] + NOISE["rounds"] * rng.standard_normal(ROUNDS)  # rounds drift together
+        logs = np.repeat(blocks, STEPS) + NOISE["steps"] * rng.standard_normal(ROUNDS * STEPS)
+        seconds = (0.1 * np.exp(logs)).tolist()
+        trial = next(one for one in planted if one.trial().configuration == record.configuration).trial(launch + 1)
+        ranks = [
+            replace(
+                rank_report(trial, rank, seconds),
+                blocks=[{"round": at, "at": float(at), "steps": STEPS} for at in range(ROUNDS)],
+            )
+            for rank in range(trial.workers)
+        ]
+        store.write_record(folder / "trials" / record.id, replace(record, ranks=ranks))
+    return results.read(folder)
+
+
+def test_each_level_has_the_noise_that_was_planted(study: results.Results) -> None:
+    levels = noise_levels.levels(study)
+    assert levels is not None
+    in_a_round = math.hypot(NOISE["rounds"], NOISE["steps"] / math.sqrt(STEPS))
+    in_a_launch = math.hypot(NOISE["alone"], in_a_round / math.sqrt(ROUNDS))
+    assert levels.steps == pytest.approx(NOISE["steps"], rel=0.05)
+    assert levels.rounds == pytest.approx(in_a_round, rel=0.05)
+    assert levels.alone == pytest.approx(in_a_launch, rel=0.1)
+    assert levels.processes == pytest.approx(math.hypot(NOISE["processes"], in_a_launch / 2), rel=0.2)
+    assert levels.together == pytest.approx(NOISE["together"], rel=0.5)
+    assert (levels.rounds_a_launch, levels.launches) == (ROUNDS, LAUNCHES)
+    parts = levels.parts
+    assert sum(parts.values()) == pytest.approx(1) and max(parts, key=lambda name: parts[name]) == "processes"
+
+
+def test_the_page_says_where_the_noise_is(study: results.Results) -> None:
+    said = findings.machine(study)[-1]
+    assert said.startswith("Levels of noise (one standard deviation, 12 launches in rounds): steps of a block ±")
+    assert "more launches narrow" in said and "cancels in ratios" in said
+
+
+def test_what_helps_is_of_the_largest_part() -> None:
+    noisy = Levels(0.1, 0.08, 0.03, 0.005, 0.02, 8, 3)
+    assert "rounds, which more of them or longer blocks narrow" in findings.levels_text(noisy)
+    unknown = Levels(math.nan, math.nan, math.nan, math.nan, 0.02, 1, 2)
+    assert "Most of" not in findings.levels_text(unknown)
+
+
+def test_a_study_of_launches_of_their_own_has_no_levels(tmp_path: Path) -> None:
+    read = results.read(plant(tmp_path, [Planted()]))
+    assert noise_levels.levels(read) is None and len(findings.machine(read)) == 2
+
+
+def test_a_block_has_its_own_steps(tmp_path: Path) -> None:
+    plant(tmp_path, [Planted(drift=(0.0,), repeats=1)])
+    (record,) = store.read_study(tmp_path)
+    rank = replace(
+        record.ranks[0], step_seconds=[1.0, 3.0, 5.0], blocks=[{"round": 0, "steps": 2}, {"round": 1, "steps": 1}]
+    )
+    first, second = blocks.rows(replace(record, ranks=[rank]))
+    assert first[2:] == ("1/0", 0, 2, pytest.approx(math.log(2.0)), pytest.approx(2.0 / 4.0))
+    assert second[3:] == (1, 1, pytest.approx(math.log(5.0)), None)
