@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from scaling_study import provenance
 from scaling_study.hosts import allocation
-from scaling_study.launch import launchers, rounds
+from scaling_study.launch import launchers, rounds, second_stage
 from scaling_study.launch.attempts import Attempt, Attempts
 from scaling_study.launch.pruning import Limits
 from scaling_study.launch.supervisor import SupervisorClient
@@ -30,7 +30,6 @@ from scaling_study.records.outcome import Outcome
 from scaling_study.records.store import Record
 from scaling_study.records.summary import Summary
 from scaling_study.settings import CHECKOUT
-from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_for
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.trial import Trial
 
@@ -116,31 +115,18 @@ class Run:
                 else:
                     yield trial, planned
         yield from after
-        totals = {p.trial.configuration: self.repeats(p) for p in self.plan.configurations}
+        totals = self.totals()
         for repeat in range(1, max(totals.values(), default=0) + 1):
             for planned in self.plan.shuffled(repeat):
                 if planned.measure.repeats < repeat <= totals[planned.trial.configuration]:
                     yield planned.at(repeat), planned
 
-    def repeats(self, planned: Planned) -> int:
-        """How many repeats this configuration gets in all, decided once, from its planned ones (Stein's two stages).
-
-        Adding one at a time until the interval looks narrow would stop at lucky streaks, and the interval would
-        cover less than its nominal 95 % (docs/uncertainty.md has the figures).
-        """
-        measure = planned.measure
-        if (
-            planned.seeds
-            or planned.unsupported
-            or measure.repeats < FEWEST_REPEATS
-            or not self.wanted(planned.trial.to_dict())
-        ):
-            return measure.repeats
-        first = [self.records.get(planned.at(repeat).id) for repeat in range(1, measure.repeats + 1)]
-        rates = [known.samples_per_second for known in first if known and known.samples_per_second]
-        if len(rates) < measure.repeats:
-            return measure.repeats  # failures are not mended by more of them
-        return min(max(repeats_for(rates, measure.target_interval), measure.repeats), measure.max_repeats)
+    def totals(self) -> dict[str, int]:
+        """Configuration -> how many repeats it gets in all, decided once, from its planned ones."""
+        asked = [planned for planned in self.plan.configurations if self.wanted(planned.trial.to_dict())]
+        baseline = [trial.configuration for trial in self.plan.baseline]
+        counts = {planned.trial.configuration: planned.measure.repeats for planned in self.plan.configurations}
+        return counts | second_stage.totals(asked, lambda p, repeat: self.records.get(p.at(repeat).id), baseline)
 
     def wanted(self, keys: Mapping[str, Any]) -> bool:
         """Whether a trial with these keys matches --where."""
@@ -182,7 +168,8 @@ class Run:
         """
         pairs = [(planned.at(first.repeat), planned) for planned in self.plan.configurations]
         due = [(t, p) for t, p in pairs if self.shares(t, p) and self.wanted(t.to_dict()) and not self.kept(t)]
-        due = [(t, p) for t, p in due if t.repeat <= self.repeats(p)]
+        totals = self.totals()
+        due = [(t, p) for t, p in due if t.repeat <= totals[t.configuration]]
         if self.max_trials is not None:
             due = sorted(due, key=lambda pair: pair[0] != first)[: self.max_trials - self.ran]
         with contextlib.ExitStack() as open_rooms:

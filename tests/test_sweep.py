@@ -186,9 +186,9 @@ def test_how_many_more_is_decided_once_from_the_spread_of_the_planned_ones(plan_
     run(plan, tmp_path)
     job = sweep.Run(plan, tmp_path)
     plant(job, plan, *step_seconds)
-    assert job.repeats(plan.configurations[0]) == total
+    assert job.totals() == {plan.configurations[0].trial.configuration: total}
     plant(job, plan, *step_seconds, 0.5, 0.1)  # what comes later does not change the decision
-    assert job.repeats(plan.configurations[0]) == total
+    assert job.totals() == {plan.configurations[0].trial.configuration: total}
 
 
 def test_extra_repeats_are_run(plan_for, tmp_path):

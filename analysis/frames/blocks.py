@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from scaling_study.records.store import Record
+from scaling_study.stats.launches import together
 
 # `together`: all that were alive at once. `log_seconds`: of the mean step on the slowest rank.
 # `step_variance`: of its steps, relative to that mean; None of a single one.
@@ -23,7 +24,7 @@ def rows(record: Record) -> list[Row]:
         return []
     slowest = max(record.ranks, key=lambda rank: rank.window_seconds)
     seconds, start, found = np.asarray(slowest.step_seconds, dtype=np.float64), 0, list[Row]()
-    who = (record.configuration, int(record.trial["repeat"]), record.launch.partition("-")[0])
+    who = (record.configuration, int(record.trial["repeat"]), together(record.launch))
     for block in slowest.blocks:
         steps = seconds[start : start + int(block["steps"])]
         start += len(steps)

@@ -36,7 +36,7 @@ def logs(row: Row) -> dict[str, float]:
     """Log samples per second in each launch, by the name of all that were alive together: `3/0` of `3/0-1-horovod`."""
     each = names(row)
     values = (math.log(float(value)) for value in row["repeat_values"].split(";")) if each else ()
-    return {name.partition("-")[0]: value for name, value in zip(each, values, strict=True)}
+    return {launches.together(name): value for name, value in zip(each, values, strict=True)}
 
 
 def names(row: Row) -> list[str]:

@@ -33,6 +33,7 @@ class Summary:
     total_seconds: float | None
     samples_per_second: float | None  # None unless ok, and where nothing is trained
     busy_elsewhere_cores: float | None
+    launch: str = ""  # that it shared with others
 
     @property
     def implied(self) -> bool:
@@ -53,6 +54,7 @@ def summarize(record: Record) -> Summary:
     return Summary(
         record.id, record.configuration, _shared(record.trial), _shared(record.window), record.status, reason,
         parity, record.total_seconds, speed, busy_elsewhere_cores(record.ranks) if ok else None,
+        sys.intern(record.launch),
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scaling_study.stats.intervals import welch_satterthwaite
+from scaling_study.stats.intervals import student_t, welch_satterthwaite
 from scaling_study.stats.spread import believed
 
 Values = NDArray[np.float64]
@@ -61,6 +61,21 @@ def of_ratio(a: LaunchSpread, b: LaunchSpread, together: bool) -> tuple[float, f
         shared = (2 * a.processes, a.processes_freedom)
         terms = [shared, (a.among_others, a.freedom), (b.among_others, b.freedom)]
     return total(terms)
+
+
+def needed(variance: float, freedom: float, target: float, confidence: float = 0.95) -> int:
+    """How many launches bring the interval of a ratio, of this variance in one launch, to +-`target` (0.02: 2 %).
+
+    0 where nothing is known of it.
+    """
+    if freedom <= 0:
+        return 0
+    return math.ceil(variance * (student_t(confidence, freedom) / math.log1p(target)) ** 2)
+
+
+def together(launch: str) -> str:
+    """The name of all that were alive at once: `3/0` of `3/0-1-horovod`."""
+    return launch.partition("-")[0]
 
 
 def total(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -49,5 +49,10 @@ def groups(trials: Iterable[Trial]) -> list[list[Trial]]:
     found: dict[tuple[object, ...], list[Trial]] = {}
     for trial in trials:
         if trial.warm:
-            found.setdefault(tuple(getattr(trial, key) for key in ALIKE), []).append(trial)
+            found.setdefault(processes(trial), []).append(trial)
     return list(found.values())
+
+
+def processes(trial: Trial) -> tuple[object, ...]:
+    """What is the same for all that one set of processes measures."""
+    return tuple(getattr(trial, key) for key in ALIKE)

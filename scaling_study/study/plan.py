@@ -62,6 +62,11 @@ class Plan:
         """The share of the cores that every worker of the study is given."""
         return max((p.trial.cores_per_worker or 1 for p in self.configurations), default=1)
 
+    @property
+    def baseline(self) -> list[Trial]:
+        """The configurations against which others are held; none where the study has no baseline."""
+        return _matching(self.study, "baseline", [planned.trial for planned in self.configurations])
+
     def trials(self) -> Iterator[tuple[Trial, Planned]]:
         """Every trial that is certain to run, in order: gates first. What cannot run here appears once."""
         yield from ((gate.trial, gate) for gate in self.gates)
