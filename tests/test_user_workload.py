@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -113,6 +114,40 @@ def test_a_study_of_it_runs_from_plan_to_parity(run, tmp_path):
         rows = list(csv.DictReader(stream))
     assert {row["status"] for row in rows} == {"ok"}
     assert {row["parity"] for row in rows} == {"passed"}
+
+
+IN_ROUNDS = """\
+study: mine
+measure:
+  {warm: true, rounds: 3, block_seconds: 0.02, warmup_steps: 1, min_steps: 3, min_seconds: 0, repeats: 1, max_repeats: 1}
+parity: false
+sweeps:
+  - framework: single
+    model: sine_mlp
+    matrix: {batch_per_worker: [8, 16]}
+"""
+LEAK = """
+if trial.batch_per_worker == 16:
+            nn.modules.module.register_module_forward_hook(lambda *_: None)
+        chosen ="""
+
+
+def test_what_it_leaves_behind_is_its_own_fault_and_no_others(site, tmp_path):
+    """Each batch of one configuration leaves a hook that every model of its process would run."""
+    leaking = shutil.copytree(site, tmp_path / "site")
+    module = leaking / "sine_mlp.py"
+    module.write_text(module.read_text().replace("chosen =", LEAK.strip(), 1))
+    study = tmp_path / "mine.yaml"
+    study.write_text(IN_ROUNDS, encoding="utf-8")
+    path = os.pathsep.join([str(leaking), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, str(CHECKOUT / "run_sweep.py"), str(study), "--results", str(tmp_path / "results"), "--quiet"],
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    records = {record.trial["batch_per_worker"]: record for record in store.read_study(tmp_path / "results" / "mine")}
+    assert (records[8].status, records[8].reason) == ("ok", ""), done.stderr
+    assert records[16].status == "failed"
+    assert "a block of it leaves behind in its process: hooks on every module" in records[16].reason + records[16].error
 
 
 def test_without_the_package_its_model_is_unknown():

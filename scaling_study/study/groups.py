@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scaling_study.models import OURS
 from scaling_study.trial import Trial
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def why_cold(trial: Trial) -> str:
         return "it is no short window of steps"
     if trial.compile or trial.oversubscribe:
         return "what it needs of the process or the cores is no others'"
-    return "" if trial.model in OURS else "what a workload of another package changes is not known"
+    return ""
 
 
 def groups(trials: Iterable[Trial]) -> list[list[Trial]]:

@@ -32,6 +32,7 @@ from scaling_study.ranks import Ranks, as_launched, leave_torch
 from scaling_study.records import store
 from scaling_study.trial import Trial
 from scaling_study.worker.global_state import GlobalState
+from scaling_study.worker.left_behind import Traces, Watch
 from scaling_study.worker.script import write_error
 
 Job = tuple[Trial, Path]  # a configuration, and the folder of its trial
@@ -70,6 +71,7 @@ class Serving:
         self.measurements: dict[int, Measurement] = {}
         self.first = GlobalState()  # before anything was built
         self.states: dict[int, GlobalState] = {}  # of each configuration, as it left them
+        self.watches: dict[int, Watch] = {}  # over what each leaves behind for good
 
     def until_left(self, driver: Connection) -> None:
         """Answer each request, `{"do": "block", "trial": 0, ...}`, until there is none or the driver is gone."""
@@ -89,21 +91,23 @@ class Serving:
 
     def build(self, index: int) -> Mapping[str, Any]:
         """Build a configuration and warm it up. Its fastest step, and the memory of the process."""
-        trial = as_launched(self.jobs[index][0], self.ranks)
+        trial, before = as_launched(self.jobs[index][0], self.ranks), Traces()
         measurement = Measurement(self.build_training(trial, self.ranks), trial, self.ranks)
         measurement.warm_up()
-        self.measurements[index], self.states[index] = measurement, GlobalState()
+        before.check_build()
+        self.measurements[index], self.states[index], self.watches[index] = measurement, GlobalState(), Watch()
         collector.settle()
         fastest = min(measurement.warmup_seconds, default=math.inf)  # unknown where nothing was to warm up
         return {"step_seconds": fastest, "resident_bytes": resident_bytes()}
 
     def block(self, index: int, round: int, steps: int, untimed: bool) -> Mapping[str, Any]:
         """So many timed steps, after a step that is not timed and a barrier. Their seconds, and what they changed."""
-        measurement = self.measurements[index]
+        measurement, before = self.measurements[index], Traces()
         if untimed:
             measurement.step(next(measurement.workload.batches))
         self.ranks.total([0.0])  # a barrier
         seconds = measurement.timed_block(round, steps)
+        self.watches[index].check_block(before)
         return {"step_seconds": seconds, "changed": self.states[index].leave()}
 
     def report(self, index: int) -> Mapping[str, Any]:

@@ -15,7 +15,10 @@ DDP = Trial(framework="torch_ddp", workers=2, launcher="torchrun", device="cpu",
 HOROVOD = replace(DDP, framework="horovod", launcher="horovodrun", controller="mpi")
 
 
-@pytest.mark.parametrize("trial", [DDP, HOROVOD, replace(DDP, framework="single", workers=1, launcher="python")])
+ONE = replace(DDP, framework="single", workers=1, launcher="python")
+
+
+@pytest.mark.parametrize("trial", [DDP, HOROVOD, ONE, replace(ONE, model="somebodys_own")])
 def test_these_may_share(trial: Trial) -> None:
     assert groups.why_cold(trial) == ""
 
@@ -32,7 +35,6 @@ def test_these_may_share(trial: Trial) -> None:
         ({"train_steps": 5}, "no short window"),
         ({"compile": True}, "what it needs"),
         ({"oversubscribe": True}, "what it needs"),
-        ({"model": "somebodys_own"}, "another package"),
     ],
 )
 def test_these_have_a_launch_to_themselves(change: dict[str, Any], why: str) -> None:
