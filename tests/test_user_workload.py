@@ -118,8 +118,7 @@ def test_a_study_of_it_runs_from_plan_to_parity(run, tmp_path):
 
 IN_ROUNDS = """\
 study: mine
-measure:
-  {warm: true, rounds: 3, block_seconds: 0.02, warmup_steps: 1, min_steps: 3, min_seconds: 0, repeats: 1, max_repeats: 1}
+measure: {warm: true, rounds: 3, block_seconds: 0.02, warmup_steps: 1, min_steps: 3, min_seconds: 0, repeats: 1}
 parity: false
 sweeps:
   - framework: single

@@ -24,9 +24,8 @@ from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 from torch.utils import _python_dispatch as dispatch
 
-GROWING_BLOCKS = 3  # in a row, after which what grew in each is taken for a leak
+GROWING_BLOCKS = 5  # in a row, after which what grew in each is taken for a leak: pools of threads fill by and by
 LEAST_BYTES = 4 << 20  # by which memory grows in a block that leaks: a step's buffers are returned
-GROWING_MEMORY_BLOCKS = 5
 
 
 class LeftBehind(RuntimeError):
@@ -101,7 +100,7 @@ class Watch:
             left += [f"{name}, more with each block"] if self.blocks[name] >= GROWING_BLOCKS else []
         grew = now.resident_bytes - before.resident_bytes >= LEAST_BYTES
         self.memory_blocks = self.memory_blocks + 1 if grew else 0
-        if self.memory_blocks >= GROWING_MEMORY_BLOCKS:
+        if self.memory_blocks >= GROWING_BLOCKS:
             left.append(f"memory, {LEAST_BYTES >> 20} MiB and more with each block")
         _refuse("a block of it", left)
 

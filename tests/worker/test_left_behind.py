@@ -20,7 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from scaling_study.worker import left_behind
 from scaling_study.worker.left_behind import (
     GROWING_BLOCKS,
-    GROWING_MEMORY_BLOCKS,
     IN_A_BLOCK,
     LeftBehind,
     Traces,
@@ -165,8 +164,8 @@ def test_memory_that_grows_is_named_and_memory_that_is_returned_is_not() -> None
         torch.ones(16 << 20, dtype=torch.uint8)
         watch.check_block(before)
     with pytest.raises(LeftBehind, match="memory, 4 MiB and more with each block"):
-        for _ in range(2 * GROWING_MEMORY_BLOCKS):
+        for _ in range(2 * GROWING_BLOCKS):
             before = Traces()
             held.append(torch.ones(16 << 20, dtype=torch.uint8))
             watch.check_block(before)
-    assert len(held) >= GROWING_MEMORY_BLOCKS
+    assert len(held) >= GROWING_BLOCKS
