@@ -109,7 +109,7 @@ def examine(machine: Machine, supervisor: SupervisorClient, folder: Path, status
         if why := missing.reason(trial, machine, cluster):
             yield Answer(_name(trial), NOT_HERE, why)
         else:
-            here.setdefault(_launched_alike(trial), []).append(trial)
+            here.setdefault(launchers.alike(trial), []).append(trial)
     if not machine.gpus:
         yield Answer("GPU", NOT_HERE, missing.no_gpu())
     done, count = 0, sum(map(len, here.values()))
@@ -152,21 +152,17 @@ def cases(machine: Machine) -> Iterator[Trial]:
             yield replace(base, input="dali")
 
 
-def _launched_alike(trial: Trial) -> object:
-    """Equal for trials that the same launch could run: its command without the program."""
-    command = launchers.launch(trial, [], port=1)
-    return command.argv, tuple(command.env.items()), trial.device, trial.processes
-
-
 def _tried(trials: list[Trial], machine: Machine, supervisor: SupervisorClient, folder: Path) -> Iterator[Answer]:
     """An answer for each trial: of a launch that they share, or where that says nothing, of one for itself."""
     attempts = Attempts(supervisor)
     folders = [folder / "-".join(filter(None, (trial.framework, trial.input))) for trial in trials]
     for each in folders:
         each.mkdir(parents=True)
-    together = attempts.run_together(trials, folders, TIMEOUT_SECONDS) if len(trials) > 1 else [None] * len(trials)
-    for trial, each, shared in zip(trials, folders, together, strict=True):
-        outcome, log = shared, each / "log.txt"
+    shared: list[Outcome | None] = [None] * len(trials)
+    if len(trials) > 1:
+        shared = [attempt.outcome for attempt in attempts.run_together(trials, folders, TIMEOUT_SECONDS, folder)]
+    for trial, each, outcome in zip(trials, folders, shared, strict=True):
+        log = each / "log.txt"
         if supervisor.signal is None and (outcome is None or outcome.status != "ok"):
             alone = each / "alone"
             alone.mkdir()

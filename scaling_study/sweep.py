@@ -26,7 +26,6 @@ from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes import leftovers, process
 from scaling_study.records import reservation, results, summary, unwritable
 from scaling_study.records import store as records
-from scaling_study.records.outcome import Outcome
 from scaling_study.records.store import Record
 from scaling_study.records.summary import Summary
 from scaling_study.settings import CHECKOUT
@@ -90,7 +89,9 @@ class Run:
                 if supervisor.signal is not None or (self.max_trials is not None and self.ran >= self.max_trials):
                     return
                 display.starts(trial, planned)
-                if self.shares(trial, planned):
+                if trial.find == "parity" and trial.id not in self._launched:
+                    self._launched |= self._gates(trial, attempts)
+                if self.shares(trial, planned) or trial.id in self._launched:
                     record = self._of_launch(trial, attempts, display)
                 else:
                     record = self.run_trial(trial, planned, attempts)
@@ -178,9 +179,32 @@ class Run:
             launches = self.folder / leftovers.LAUNCHES
             done = rounds.measured(
                 {trial: planned.measure for trial, planned in due}, {name: room.folder for name, room in rooms.items()},
-                launches / str(1 + len(list(launches.glob("*")))), self.plan.machine.memory_bytes, attempts, watch,
+                launches / str(1 + len(list(launches.glob("[0-9]*")))), self.plan.machine.memory_bytes, attempts, watch,
             )  # fmt: skip
             return {name: self._finish(rooms[name], ended(begun[name], attempt)) for name, attempt in done.items()}
+
+    def _gates(self, first: Trial, attempts: Attempts) -> dict[str, Summary]:
+        """Run all gates that one launch can run in turn with this one, and judge them in one process; their records, by
+        id. What was not ok has none, and is run alone: it may be another's fault."""
+        alike = [gate for gate in self.plan.gates if launchers.alike(gate.trial) == launchers.alike(first)]
+        due = [g for g in alike if not g.unsupported and self.wanted(g.trial.to_dict()) and not self.kept(g.trial)]
+        if len(due) < 2 or first.hosts or first.launcher == "srun" or self.max_trials is not None:
+            return {}
+        timeout_seconds = max(gate.measure.timeout_seconds for gate in due)
+        own = self.folder / leftovers.LAUNCHES / f"gates-{first.launcher}-{first.workers}"
+        own.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as open_rooms:
+            rooms = [open_rooms.enter_context(self._room(gate.trial)) for gate in due]
+            begun = [self._begin(gate.trial, gate, room.folder) for gate, room in zip(due, rooms, strict=True)]
+            tried = attempts.run_together([g.trial for g in due], [r.folder for r in rooms], timeout_seconds, own)
+            fine = [at for at, attempt in enumerate(tried) if attempt.outcome.status == "ok"]
+            verdicts = attempts.judge_parity([rooms[at].folder for at in fine], timeout_seconds, own)
+            if attempts.supervisor.signal is not None:
+                return {}
+            return {
+                due[at].trial.id: self._finish(rooms[at], ended(begun[at], judged(tried[at], verdict), verdict))
+                for at, verdict in zip(fine, verdicts, strict=True)
+            }
 
     @contextlib.contextmanager
     def _room(self, trial: Trial) -> Iterator[Room]:
@@ -221,17 +245,16 @@ class Run:
         if reason := self.implied(trial):
             return dataclasses.replace(record, status="oom", reason=reason)
         run = attempts.find_largest_batch if trial.find == "max_batch" else attempts.run_with_retries
-        attempt = run(trial, folder, planned.measure)
-        result, verdict = attempt.outcome, ""
-        if trial.find == "parity" and result.status == "ok":
-            verdict = attempts.judge_parity(folder, planned.measure.timeout_seconds)
-            if verdict != "passed":
-                result = Outcome("failed", f"parity: {verdict}", result.error, result.ranks, result.notes)
+        attempt, verdict = run(trial, folder, planned.measure), ""
+        if trial.find == "parity" and attempt.outcome.status == "ok":
+            [verdict] = attempts.judge_parity([folder], planned.measure.timeout_seconds, folder)
+            attempt = judged(attempt, verdict)
+        result = attempt.outcome
         if result.status == "cancelled" or (verdict and attempts.supervisor.signal is not None):
             return None
         if result.status == "failed":
             unwritable.raise_if_unwritable(self.folder, room.size, result.rank_errors)
-        return ended(record, dataclasses.replace(attempt, outcome=result), verdict)
+        return ended(record, attempt, verdict)
 
     def begun(self, trial: Trial, planned: Planned) -> Record:
         """The record of a trial, but for what is to come of it."""
@@ -254,6 +277,15 @@ class Run:
         except (TypeError, KeyError):  # of a version with other keys: not comparable
             return
         self._limits.learn(trial, known.status, known.reason)
+
+
+def judged(attempt: Attempt, verdict: str) -> Attempt:
+    """That of a gate with its verdict: what trains otherwise has failed."""
+    if verdict == "passed":
+        return attempt
+    return dataclasses.replace(
+        attempt, outcome=dataclasses.replace(attempt.outcome, status="failed", reason=f"parity: {verdict}")
+    )
 
 
 def ended(record: Record, attempt: Attempt, verdict: str = "") -> Record:

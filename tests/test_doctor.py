@@ -13,6 +13,7 @@ from rich.console import Console
 from scaling_study import cli, datasets, doctor, missing
 from scaling_study.doctor import FAILS, NOT_HERE, WORKS, Answer
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.launch import launchers
 from scaling_study.machine import DALI, Machine
 from scaling_study.study.cluster import ALONE
 
@@ -87,7 +88,7 @@ def test_a_pipeline_is_asked_for_one_batch_of_all_its_workers() -> None:
 def test_launches_are_shared_only_by_trials_that_are_launched_alike() -> None:
     by_launch: dict[object, set[tuple[str, str | None]]] = {}
     for trial in doctor.cases(COMPLETE):
-        by_launch.setdefault(doctor._launched_alike(trial), set()).add((trial.launcher, trial.controller))
+        by_launch.setdefault(launchers.alike(trial), set()).add((trial.launcher, trial.controller))
     assert all(len({launcher for launcher, _ in each}) == 1 for each in by_launch.values())
     assert sum({launcher for launcher, _ in each} == {"horovodrun"} for each in by_launch.values()) == 2  # MPI, Gloo
     assert sum({launcher for launcher, _ in each} == {"srun"} for each in by_launch.values()) == 2  # with PMIx, without

@@ -14,7 +14,7 @@ from planted_sweeps import MACHINE, Seen, run
 
 from scaling_study.processes import process
 from scaling_study.records import store
-from scaling_study.study import groups
+from scaling_study.study import gates, groups
 from scaling_study.study.documents import Document
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.study.schema import Measure
@@ -128,3 +128,26 @@ def test_no_more_are_launched_than_were_asked_for(tmp_path: Path) -> None:
     plan = plan_of(SINGLE, dataclasses.replace(SINGLE, batch_per_worker=8))
     seen, _ = run(plan, tmp_path, max_trials=1)
     assert len(seen.ended) == len(list(store.read_study(tmp_path))) == 1
+
+
+def test_gates_that_one_launch_can_run_share_it_and_one_that_fails_is_run_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATA_ROOT", str(tmp_path / "nothing"))
+    trials = [DDP, dataclasses.replace(DDP, framework="torch_fsdp2"), dataclasses.replace(DDP, allreduce="fp16")]
+    broken = dataclasses.replace(DDP, data="cifar10")
+    empty = plan_of(SINGLE)
+    asked = tuple(Planned(gate, empty.configurations[0].measure) for gate in gates.needed([*trials, broken]))
+    seen, _ = run(dataclasses.replace(empty, configurations=(), gates=asked), tmp_path / "results")
+    ended = {record.id: record for record in store.read_study(tmp_path / "results")}
+    assert len(ended) == len(seen.ended) == len(asked) == 4
+    failed = [record for record in ended.values() if record.trial["data"] == "cifar10"]
+    assert [(record.status, record.launch, record.parity) for record in failed] == [("failed", "", "")]
+    assert "cifar10" in failed[0].reason
+    others = [record for record in ended.values() if record.trial["data"] != "cifar10"]
+    assert {(record.status, record.launch, record.parity) for record in others} == {
+        ("ok", "gates-torchrun-2", "passed")
+    }
+    assert all(record.launch_seconds is None and 0 < (record.total_seconds or 0) < 60 for record in others)
+    again, _ = run(dataclasses.replace(empty, configurations=(), gates=asked), tmp_path / "results")
+    assert again.started == []

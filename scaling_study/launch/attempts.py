@@ -109,12 +109,15 @@ class Attempts:
         )
         return Attempt(exit, outcome.judge(trial, folder, exit), started_at, notes=tuple(notes))
 
-    def run_together(self, trials: Sequence[Trial], folders: Sequence[Path], timeout_seconds: float) -> list[Outcome]:
-        """The outcomes of trials that one launch can run in turn, each in its folder (worker/in_turn.py).
+    def run_together(
+        self, trials: Sequence[Trial], folders: Sequence[Path], timeout_seconds: float, own: Path
+    ) -> list[Attempt]:
+        """Trials that one launch can run in turn, each in its folder (worker/in_turn.py).
 
-        Only `ok` says something: a launch that is shared may fail for what another of its trials did.
+        Only `ok` says something: a launch that is shared may fail for what another of its trials did. `own`: where the
+        launch has its list of trials and its log.
         """
-        first, folder = trials[0], folders[0].parent
+        first = trials[0]
         asked = [
             {
                 "argv": [str(CHECKOUT / FRAMEWORKS[trial.framework].script), *trial.to_argv(), "--record", str(each)],
@@ -123,13 +126,18 @@ class Attempts:
             }
             for trial, each in zip(trials, folders, strict=True)
         ]
-        store.write_json(folder / "trials.json", asked)
-        program = [sys.executable, str(CHECKOUT / IN_TURN), str(folder / "trials.json")]
+        store.write_json(own / "trials.json", asked)
+        program = [sys.executable, str(CHECKOUT / IN_TURN), str(own / "trials.json")]
         argv, environment = shared_launch(first, program, self.supervisor, self.cluster)
         environment["OMP_NUM_THREADS"] = "1"  # what forks has one thread
         most_seconds = timeout_seconds * len(trials)
-        exit = self.supervisor.run(argv, environment, folder / "log.txt", most_seconds)
-        return [outcome.judge(trial, each, exit) for trial, each in zip(trials, folders, strict=True)]
+        started_at = time.time()
+        exit = self.supervisor.run(argv, environment, own / "log.txt", most_seconds)
+        share = replace(exit, seconds=exit.seconds / len(trials))
+        return [
+            Attempt(share, outcome.judge(trial, each, exit), started_at, launch=own.name)
+            for trial, each in zip(trials, folders, strict=True)
+        ]
 
     def find_largest_batch(self, trial: Trial, folder: Path, measure: Measure) -> Attempt:
         """The largest batch_per_worker that fits, and the attempt at it; every try has a folder of its own."""
@@ -147,18 +155,24 @@ class Attempts:
         result = {"max_batch": batch, "tries": {str(size): attempt.outcome.status for size, attempt in tried.items()}}
         return replace(tried[other_failure or batch or min(tried)], search_result={} if other_failure else result)
 
-    def judge_parity(self, folder: Path, timeout_seconds: float) -> str:
-        """`passed`, or how the framework's training differs from that of one process; parity.json has the checks.
+    def judge_parity(self, folders: Sequence[Path], timeout_seconds: float, own: Path) -> list[str]:
+        """Of each: `passed`, or how the framework's training differs from that of one process; parity.json has more.
 
         A process of its own compares: what a framework did to torch cannot reach it, and the driver needs no torch.
+        `own`: where it leaves parity.txt.
         """
-        command = [sys.executable, "-m", "scaling_study.parity.check", str(folder.resolve())]
+        command = [sys.executable, "-m", "scaling_study.parity.check", *(str(folder.resolve()) for folder in folders)]
         path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))  # users' workloads
-        exit = self.supervisor.run(command, {"PYTHONPATH": path}, folder / "parity.txt", timeout_seconds)
-        try:
-            return str(store.load(folder / "parity.json")["verdict"])
-        except (store.UnreadableRecord, KeyError, TypeError):
-            return f"could not be judged: exit code {exit.code}, see {folder.name}/parity.txt"
+        most_seconds = timeout_seconds * len(folders)
+        exit = self.supervisor.run(command, {"PYTHONPATH": path}, own / "parity.txt", most_seconds)
+
+        def verdict(folder: Path) -> str:
+            try:
+                return str(store.load(folder / "parity.json")["verdict"])
+            except (store.UnreadableRecord, KeyError, TypeError):
+                return f"could not be judged: exit code {exit.code}, see {own.name}/parity.txt"
+
+        return [verdict(folder) for folder in folders]
 
     def _stopped_within(self, seconds: float) -> bool:
         """Wait so long; True, at once, if the sweep is to end meanwhile."""

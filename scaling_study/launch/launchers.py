@@ -193,3 +193,9 @@ def launch(trial: Trial, program: Sequence[str], port: int | None = None, cluste
         as_module = (sys.executable, "-m", MODULES[trial.launcher])
         launched = replace(launched, argv=(*launched.argv[:at], *as_module, *launched.argv[at + 1 :]))
     return replace(launched, env={**cluster.environment(trial), **launched.env})
+
+
+def alike(trial: Trial) -> object:
+    """Equal for trials that the same launch could run, on this host: its command without the program."""
+    command = launch(trial, [], port=1)
+    return command.argv, tuple(command.env.items()), trial.device, trial.processes
