@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.frames import comparability
+from analysis.frames import comparability, launches
 from analysis.frames.baseline import is_pipeline
 from analysis.frames.cache import once
 from analysis.frames.results import Results, unit
@@ -101,11 +101,19 @@ def legend_of_speedup(results: Results) -> list[str]:
     """How every speed-up table of the study is to be read."""
     pipelines = ", a pipeline's the same global_batch," if _pipelines(results) else ""
     return [
-        "Speed-up [95 % interval between repeats, Welch], and efficiency: speed-up over (workers / workers of the "
+        f"Speed-up [95 % interval {_of_what(results)}], and efficiency: speed-up over (workers / workers of the "
         "baseline). The baseline has the "
         f"same {results.study.batch_key} ({results.study.scaling} scaling){pipelines} and is otherwise the same.",
         source(results),
     ]
+
+
+@once
+def _of_what(results: Results) -> str:
+    shared = [bool(launches.names(row)) for row in results.rows if row["n"]]
+    if not any(shared):
+        return "between repeats, Welch"
+    return "within launches that both shared" + ("" if all(shared) else ", else between repeats, Welch")
 
 
 @once

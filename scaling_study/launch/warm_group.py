@@ -42,6 +42,10 @@ LOOK_SECONDS = 0.2  # between two looks at whether the launcher still lives
 GREETING_SECONDS, GREETING_BYTES = 5.0, 4096  # that a rank may take to say who it is
 LEAVE_SECONDS = 20.0  # for ranks to end once they are asked to
 LONGEST_SECONDS = 1e7  # of a launch; each build and each block has a time-out of its own
+LIKELY, UNLIKELY = (
+    500,
+    0,
+)  # to be killed where the host is out of memory: whoever runs, which is whose step asked for it
 # How long a peer may seem silent: as long as it may be stopped.
 PATIENT = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "86400", "HOROVOD_STALL_CHECK_DISABLE": "1"}
 
@@ -118,10 +122,10 @@ class WarmGroup:
 
     def stop(self) -> None:
         """Keep the ranks, and what they have started, from using any time."""
-        self._signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP, UNLIKELY)
 
     def resume(self) -> None:
-        self._signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT, LIKELY)
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -200,11 +204,13 @@ class WarmGroup:
             raise GroupFailed(f"{what}: a rank ended", trial) from error
         return [answers[at] for at in range(len(self.ranks))]
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals, oom_score: int) -> None:
         for rank in self.ranks:
             with contextlib.suppress(psutil.Error, ProcessLookupError):
                 process = psutil.Process(rank.pid)
                 for each in (process, *process.children(recursive=True)):
+                    with contextlib.suppress(OSError):
+                        Path(f"/proc/{each.pid}/oom_score_adj").write_text(f"{oom_score}", encoding="ascii")
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(each.pid, number)
 

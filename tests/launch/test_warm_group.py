@@ -61,6 +61,7 @@ class Ran:
     reports: list[list[RankReport]]  # configuration, rank
     stopped_cpu_seconds: list[float]  # that each rank used while it was stopped
     states: set[str]  # of the ranks, while stopped
+    oom_scores: set[tuple[str, str]]  # of each while it ran, and was stopped
     group: WarmGroup
 
 
@@ -75,7 +76,7 @@ def ran(trial: Trial, folder: Path) -> Ran:
     """Two batch sizes of a trial in two rounds, stopped for a moment after each."""
     trials = [trial, replace(trial, batch_per_worker=2 * trial.batch_per_worker)]
     told: dict[int, list[list[list[float]]]] = {0: [], 1: []}
-    used, states = [], set()
+    used, states, scores = [], set(), set[tuple[str, str]]()
     with group_of(*trials, folder=folder) as group:
         with group.turn():
             for index in told:
@@ -85,14 +86,20 @@ def ran(trial: Trial, folder: Path) -> Ran:
             for index in (1, 0) if round else (0, 1):
                 with group.turn():
                     told[index].append(group.block(index, round, STEPS, untimed=True))
+                    running = [oom_score(process.pid) for process in processes]
                 before = [sum(process.cpu_times()[:2]) for process in processes]
                 time.sleep(0.1)
                 used += [sum(process.cpu_times()[:2]) - then for process, then in zip(processes, before, strict=True)]
                 states |= {process.status() for process in processes}
+                scores |= set(zip(running, (oom_score(process.pid) for process in processes), strict=True))
         with group.turn():
             for index in told:
                 group.report(index)
-    return Ran(told, [store.read_ranks(each, trial.workers) for each in group.folders], used, states, group)
+    return Ran(told, [store.read_ranks(each, trial.workers) for each in group.folders], used, states, scores, group)
+
+
+def oom_score(pid: int) -> str:
+    return Path(f"/proc/{pid}/oom_score_adj").read_text(encoding="ascii").strip()
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +123,10 @@ def test_each_configuration_has_its_own_steps(alone: Ran) -> None:
 def test_a_rank_that_waits_uses_no_time(alone: Ran) -> None:
     assert set(alone.stopped_cpu_seconds) == {0.0}
     assert alone.states == {psutil.STATUS_STOPPED}
+
+
+def test_whoever_runs_is_killed_first_where_memory_ends(alone: Ran) -> None:
+    assert alone.oom_scores == {("500", "0")}
 
 
 def test_nothing_lives_on(alone: Ran) -> None:
