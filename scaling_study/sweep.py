@@ -176,23 +176,30 @@ class Run:
         with contextlib.ExitStack() as open_rooms:
             rooms = {trial.id: open_rooms.enter_context(self._room(trial)) for trial, _ in due}
             begun = {trial.id: self._begin(trial, planned, rooms[trial.id].folder) for trial, planned in due}
-            launches = self.folder / leftovers.LAUNCHES
             done = rounds.measured(
                 {trial: planned.measure for trial, planned in due}, {name: room.folder for name, room in rooms.items()},
-                launches / str(1 + len(list(launches.glob("[0-9]*")))), self.plan.machine.memory_bytes, attempts, watch,
+                self._next_launch(), self.plan.machine.memory_bytes, attempts, watch,
             )  # fmt: skip
             return {name: self._finish(rooms[name], ended(begun[name], attempt)) for name, attempt in done.items()}
+
+    def _next_launch(self, kind: str = "") -> Path:
+        """The folder of a new launch that trials share."""
+        launches = self.folder / leftovers.LAUNCHES
+        return launches / f"{kind}{1 + len(list(launches.glob(f'{kind}[0-9]*')))}"
 
     def _gates(self, first: Trial, attempts: Attempts) -> dict[str, Summary]:
         """Run all gates that one launch can run in turn with this one, and judge them in one process; their records, by
         id. What was not ok has none, and is run alone: it may be another's fault."""
-        alike = [gate for gate in self.plan.gates if launchers.alike(gate.trial) == launchers.alike(first)]
-        due = [g for g in alike if not g.unsupported and self.wanted(g.trial.to_dict()) and not self.kept(g.trial)]
-        if len(due) < 2 or first.hosts or first.launcher == "srun" or self.max_trials is not None:
+        if first.hosts or first.launcher == "srun" or self.max_trials is not None:
+            return {}
+        here = [gate for gate in self.plan.gates if not (gate.unsupported or gate.trial.hosts)]
+        alike = [gate for gate in here if launchers.alike(gate.trial) == launchers.alike(first)]
+        due = [g for g in alike if self.wanted(g.trial.to_dict()) and not self.kept(g.trial)]
+        if len(due) < 2:
             return {}
         timeout_seconds = max(gate.measure.timeout_seconds for gate in due)
-        own = self.folder / leftovers.LAUNCHES / f"gates-{first.launcher}-{first.workers}"
-        own.mkdir(parents=True, exist_ok=True)
+        own = self._next_launch("gates-")
+        own.mkdir(parents=True)
         with contextlib.ExitStack() as open_rooms:
             rooms = [open_rooms.enter_context(self._room(gate.trial)) for gate in due]
             begun = [self._begin(gate.trial, gate, room.folder) for gate, room in zip(due, rooms, strict=True)]
@@ -202,7 +209,7 @@ class Run:
             if attempts.supervisor.signal is not None:
                 return {}
             return {
-                due[at].trial.id: self._finish(rooms[at], ended(begun[at], judged(tried[at], verdict), verdict))
+                due[at].trial.id: self._finish(rooms[at], ended(begun[at], tried[at].judged(verdict), verdict))
                 for at, verdict in zip(fine, verdicts, strict=True)
             }
 
@@ -248,7 +255,7 @@ class Run:
         attempt, verdict = run(trial, folder, planned.measure), ""
         if trial.find == "parity" and attempt.outcome.status == "ok":
             [verdict] = attempts.judge_parity([folder], planned.measure.timeout_seconds, folder)
-            attempt = judged(attempt, verdict)
+            attempt = attempt.judged(verdict)
         result = attempt.outcome
         if result.status == "cancelled" or (verdict and attempts.supervisor.signal is not None):
             return None
@@ -277,15 +284,6 @@ class Run:
         except (TypeError, KeyError):  # of a version with other keys: not comparable
             return
         self._limits.learn(trial, known.status, known.reason)
-
-
-def judged(attempt: Attempt, verdict: str) -> Attempt:
-    """That of a gate with its verdict: what trains otherwise has failed."""
-    if verdict == "passed":
-        return attempt
-    return dataclasses.replace(
-        attempt, outcome=dataclasses.replace(attempt.outcome, status="failed", reason=f"parity: {verdict}")
-    )
 
 
 def ended(record: Record, attempt: Attempt, verdict: str = "") -> Record:

@@ -65,6 +65,11 @@ class Attempt:
         clock = ["the clock was stepped while it was starting: launch_seconds is unknown"] if stepped else []
         return [*self.notes, *clock, *self.outcome.notes]
 
+    def judged(self, verdict: str) -> Attempt:
+        """A gate's with its verdict: what trains otherwise has failed."""
+        failed = replace(self.outcome, status="failed", reason=f"parity: {verdict}")
+        return self if verdict == "passed" else replace(self, outcome=failed)
+
 
 class Attempts:
     """Runs the trials of one sweep, one at a time."""

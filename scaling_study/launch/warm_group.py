@@ -42,10 +42,7 @@ LOOK_SECONDS = 0.2  # between two looks at whether the launcher still lives
 GREETING_SECONDS, GREETING_BYTES = 5.0, 4096  # that a rank may take to say who it is
 LEAVE_SECONDS = 20.0  # for ranks to end once they are asked to
 LONGEST_SECONDS = 1e7  # of a launch; each build and each block has a time-out of its own
-LIKELY, UNLIKELY = (
-    500,
-    0,
-)  # to be killed where the host is out of memory: whoever runs, which is whose step asked for it
+LIKELY, UNLIKELY = 500, 0  # to be killed where the host is out of memory: whoever runs, whose step asked for it
 # How long a peer may seem silent: as long as it may be stopped.
 PATIENT = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "86400", "HOROVOD_STALL_CHECK_DISABLE": "1"}
 
