@@ -15,6 +15,7 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import hosts
 from scaling_study.machine import Machine
 from scaling_study.models import OURS
+from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 from scaling_study.stats.intervals import ratio
 from scaling_study.study import plan, study
@@ -201,3 +202,21 @@ def test_the_benchmark_times_over_two_hosts_and_trains_on_one(quick: bool) -> No
     assert all("train" in sweep and "hosts" not in sweep for sweep in to_loss["sweeps"]) and "baseline" not in to_loss
     assert len(ours["sweeps"]) == 4 and len(to_loss["sweeps"]) == 1
     assert list(over_links.RATES) == ["100mbit", "1gbit", None]
+
+
+def test_what_is_whole_in_the_examples_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decentralized, "EXAMPLES", tmp_path)
+    asked = {
+        "study": "a",
+        "sweeps": [{"include": [{}]}, {"matrix": {"target_batch_size": [256], "allreduce": ["fp32"]}}],
+    }
+    assert decentralized.kept(asked, 3) is None
+    for framework in ("torch_ddp", "hivemind"):
+        assert decentralized.kept(asked, 3) is None, "one configuration is missing"
+        for repeat in (1, 2, 3):
+            trial = Trial(framework=framework, workers=2, repeat=repeat)
+            about = {"study": "a", "id": trial.id, "configuration": trial.configuration, "window": {}}
+            record = store.Record(trial=trial.to_dict(), status="ok", **about)
+            store.write_record(tmp_path / "a" / "trials" / trial.id, record)
+    assert decentralized.kept(asked, 3) == tmp_path / "a"
+    assert decentralized.kept(asked, 4) is None, "a repeat is missing"
