@@ -26,11 +26,13 @@ from scaling_study.trial import Trial
 COLUMNS = ("framework", "model", "batch_per_worker", "workers", "allreduce")
 NUMBERS = ("batch_per_worker", "workers")
 OF_TRAINING = ("model", "batch_per_worker", "allreduce")  # what one that trains nothing does not have
+TARGETS = (0.05, 0.02, 0.01)  # half of a 95 % interval, whose costs a dry run names
 Wanted = Sequence[tuple[Trial, Planned]]
 
 
-def plan(console: Console, plan: Plan, wanted: Wanted, results: Path, as_json: bool) -> None:
+def plan(console: Console, run: Run, wanted: Wanted, as_json: bool) -> None:
     """A dry run: every configuration with the command that runs it, what is skipped and why, how long it takes."""
+    plan = run.plan
     if as_json:
         rows = [
             {**t.to_dict(), "trial": t.id, "command": _command(t, plan), "unsupported": p.unsupported}
@@ -39,12 +41,12 @@ def plan(console: Console, plan: Plan, wanted: Wanted, results: Path, as_json: b
         trials = [row for row in rows if row["find"] != "parity"]
         print(json.dumps({"trials": trials, "gates": [row for row in rows if row["find"] == "parity"]}))
         return
-    estimate, everything = Estimate(tree_images=datasets.tree_images), wanted
+    estimate, everything = Estimate(run.records.values(), datasets.tree_images), wanted
     gates, wanted = [(t, p) for t, p in wanted if t.find == "parity"], [(t, p) for t, p in wanted if t.find != "parity"]
     repeats = Counter(trial.configuration for trial, _ in wanted)
     configurations = [(p.trial, p) for p in plan.configurations if p.trial.configuration in repeats]
     columns = _telling([trial for trial, _ in configurations])
-    title = escape(f"{plan.study.name}: {len(wanted)} trials in {results}")
+    title = escape(f"{plan.study.name}: {len(wanted)} trials in {run.folder}")
     table = Table(title=title, title_justify="left", box=None)
     for title in (*columns, "repeats", "estimate"):
         table.add_column(title, justify="left" if title in COLUMNS and title not in NUMBERS else "right")
@@ -70,6 +72,8 @@ def plan(console: Console, plan: Plan, wanted: Wanted, results: Path, as_json: b
     for note in plan.notes:
         console.print(f"Note: {escape(note)}", soft_wrap=True)
     console.print(_cost(everything, estimate))
+    if certainty := _certainty(run, estimate):
+        console.print(certainty, soft_wrap=True)
 
 
 def print_before(console: Console, plan: Plan, wanted: Wanted, job: Run, estimate: Estimate) -> None:
@@ -137,6 +141,18 @@ def _telling(trials: Sequence[Trial]) -> list[str]:
             values.setdefault(name, {}).setdefault(trial.framework, set()).add(value)
     differ = [name for name, by in values.items() if any(len(distinct) > 1 for distinct in by.values())]
     return [*COLUMNS, *(name for name in differ if name not in (*COLUMNS, "global_batch"))]
+
+
+def _certainty(run: Run, estimate: Estimate) -> str:
+    """What narrower intervals would cost, by the spread of what is finished; empty where too little is."""
+    planned = {p.trial.configuration: p for p in run.plan.configurations}
+    costs = []
+    for target in TARGETS:
+        if not (counts := run.wanted_for(target)):
+            return ""
+        seconds = sum(count * estimate(planned[name].trial, planned[name]) for name, count in counts.items())
+        costs.append(f"±{100 * target:g}%: at most {max(counts.values()):,} repeats, {clock(seconds)}")
+    return f"By the spread so far, of {len(counts)} configurations: {'; '.join(costs)}."
 
 
 def _cost(wanted: Wanted, estimate: Estimate) -> str:

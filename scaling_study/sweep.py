@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from scaling_study import provenance
 from scaling_study.hosts import allocation
 from scaling_study.launch import launchers, rounds, second_stage
-from scaling_study.launch.attempts import Attempt, Attempts
+from scaling_study.launch.attempts import Attempts
 from scaling_study.launch.pruning import Limits
 from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes import leftovers, process
@@ -124,10 +124,17 @@ class Run:
 
     def totals(self) -> dict[str, int]:
         """Configuration -> how many repeats it gets in all, decided once, from its planned ones."""
-        asked = [planned for planned in self.plan.configurations if self.wanted(planned.trial.to_dict())]
-        baseline = [trial.configuration for trial in self.plan.baseline]
-        counts = {planned.trial.configuration: planned.measure.repeats for planned in self.plan.configurations}
-        return counts | second_stage.totals(asked, lambda p, repeat: self.records.get(p.at(repeat).id), baseline)
+        return second_stage.totals(*self._measured())
+
+    def wanted_for(self, target: float) -> dict[str, int]:
+        """How many repeats would bring configurations that have their planned ones to this target; none of others."""
+        return second_stage.wanted(*self._measured(), target)
+
+    def _measured(self) -> tuple[Sequence[Planned], second_stage.Known, list[str]]:
+        def known(planned: Planned, repeat: int) -> Summary | None:
+            return self.records.get(planned.at(repeat).id) if self.wanted(planned.trial.to_dict()) else None
+
+        return self.plan.configurations, known, [trial.configuration for trial in self.plan.baseline]
 
     def wanted(self, keys: Mapping[str, Any]) -> bool:
         """Whether a trial with these keys matches --where."""
@@ -180,7 +187,7 @@ class Run:
                 {trial: planned.measure for trial, planned in due}, {name: room.folder for name, room in rooms.items()},
                 self._next_launch(), self.plan.machine.memory_bytes, attempts, watch,
             )  # fmt: skip
-            return {name: self._finish(rooms[name], ended(begun[name], attempt)) for name, attempt in done.items()}
+            return {name: self._finish(rooms[name], attempt.completed(begun[name])) for name, attempt in done.items()}
 
     def _next_launch(self, kind: str = "") -> Path:
         """The folder of a new launch that trials share."""
@@ -209,7 +216,7 @@ class Run:
             if attempts.supervisor.signal is not None:
                 return {}
             return {
-                due[at].trial.id: self._finish(rooms[at], ended(begun[at], tried[at].judged(verdict), verdict))
+                due[at].trial.id: self._finish(rooms[at], tried[at].judged(verdict).completed(begun[at], verdict))
                 for at, verdict in zip(fine, verdicts, strict=True)
             }
 
@@ -261,7 +268,7 @@ class Run:
             return None
         if result.status == "failed":
             unwritable.raise_if_unwritable(self.folder, room.size, result.rank_errors)
-        return ended(record, attempt, verdict)
+        return attempt.completed(record, verdict)
 
     def begun(self, trial: Trial, planned: Planned) -> Record:
         """The record of a trial, but for what is to come of it."""
@@ -284,14 +291,3 @@ class Run:
         except (TypeError, KeyError):  # of a version with other keys: not comparable
             return
         self._limits.learn(trial, known.status, known.reason)
-
-
-def ended(record: Record, attempt: Attempt, verdict: str = "") -> Record:
-    """The record of a trial, completed with what came of it. `verdict`: of a parity gate."""
-    result = attempt.outcome
-    return dataclasses.replace(
-        record, parity=verdict, found=dict(attempt.search_result), status=result.status, reason=result.reason,
-        error=result.error, notes=attempt.all_notes, ranks=list(result.ranks), exit_code=attempt.exit.code,
-        total_seconds=attempt.exit.seconds, launch_seconds=attempt.launch_seconds, attempts=attempt.number,
-        launch=attempt.launch,
-    )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import threading
@@ -11,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 from planted_sweeps import MACHINE, Seen, run
+from rich.console import Console
 
-from scaling_study import sweep
+from scaling_study import report, sweep
 from scaling_study.errors import HostError
 from scaling_study.processes import process
 from scaling_study.records import results, store, summary
@@ -189,6 +191,19 @@ def test_how_many_more_is_decided_once_from_the_spread_of_the_planned_ones(plan_
     assert job.totals() == {plan.configurations[0].trial.configuration: total}
     plant(job, plan, *step_seconds, 0.5, 0.1)  # what comes later does not change the decision
     assert job.totals() == {plan.configurations[0].trial.configuration: total}
+
+
+def test_a_dry_run_says_what_narrower_intervals_would_cost(plan_for, tmp_path):
+    plan, screen = plan_for("take_a_second", repeats=3, max_repeats=9), io.StringIO()
+    job = sweep.Run(plan, tmp_path)
+    report.plan(Console(file=screen, width=200), job, list(plan.trials()), as_json=False)
+    assert "By the spread" not in screen.getvalue()
+    run(plan, tmp_path)
+    plant(job, plan, 0.1, 0.101, 0.099)
+    report.plan(Console(file=screen, width=200), job, list(plan.trials()), as_json=False)
+    said = screen.getvalue().splitlines()[-1]
+    for words in ("of 1 configurations: ±5%: at most 3 repeats", "±2%: at most 5 repeats", "±1%: at most 19 repeats"):
+        assert words in said
 
 
 def test_extra_repeats_are_run(plan_for, tmp_path):

@@ -105,7 +105,8 @@ def show_plan(selection: Selection, cluster: Cluster, as_json: bool) -> int:
     """What a sweep of these trials would do. Raises StudyError."""
     planned = planning.planned_study(selection.study_file, selection.small, dry_run=True, cluster=cluster)
     run, selected = selection.select(planned, prune=False)
-    report.plan(Console(stderr=as_json, highlight=False), planned, selected, run.folder, as_json)
+    run.records = results_folder.finished(run.folder).records
+    report.plan(Console(stderr=as_json, highlight=False), run, selected, as_json)
     return OK
 
 

@@ -27,6 +27,7 @@ from scaling_study.processes.gpu_memory import GpuMemory
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome, store
 from scaling_study.records.outcome import Outcome
+from scaling_study.records.store import Record
 from scaling_study.settings import CHECKOUT
 from scaling_study.study.cluster import ALONE, Cluster
 from scaling_study.study.schema import Measure
@@ -69,6 +70,16 @@ class Attempt:
         """A gate's with its verdict: what trains otherwise has failed."""
         failed = replace(self.outcome, status="failed", reason=f"parity: {verdict}")
         return self if verdict == "passed" else replace(self, outcome=failed)
+
+    def completed(self, record: Record, verdict: str = "") -> Record:
+        """The record of a trial with what came of it. `verdict`: of a parity gate."""
+        outcome = self.outcome
+        return replace(
+            record, parity=verdict, found=dict(self.search_result), status=outcome.status, reason=outcome.reason,
+            error=outcome.error, notes=self.all_notes, ranks=list(outcome.ranks), exit_code=self.exit.code,
+            total_seconds=self.exit.seconds, launch_seconds=self.launch_seconds, attempts=self.number,
+            launch=self.launch,
+        )  # fmt: skip
 
 
 class Attempts:

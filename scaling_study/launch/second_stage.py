@@ -25,21 +25,30 @@ Known = Callable[[Planned, int], Summary | None]  # the record of a configuratio
 
 
 def totals(configurations: Sequence[Planned], known: Known, baseline: Sequence[str] = ()) -> dict[str, int]:
-    """Configuration -> its repeats in all: the planned ones where these do not say more.
+    """Configuration -> its repeats in all: the planned ones where these do not say more, and at most max_repeats.
 
     `baseline`: the configurations that are held against the others. Failures are not mended by more repeats.
     """
+    counts = {planned.trial.configuration: planned.measure.repeats for planned in configurations}
+    most = {planned.trial.configuration: planned.measure.max_repeats for planned in configurations}
+    asked = wanted(configurations, known, baseline)
+    return {name: min(max(count, asked.get(name, 0)), most[name]) for name, count in counts.items()}
+
+
+def wanted(
+    configurations: Sequence[Planned], known: Known, baseline: Sequence[str] = (), target: float | None = None
+) -> dict[str, int]:
+    """Configuration -> how many repeats bring it to `target`, by default its own target_interval; of those that have
+    all their planned repeats."""
     asked = {planned.trial.configuration: planned for planned in configurations}
-    counts = {name: planned.measure.repeats for name, planned in asked.items()}
     measured = {name: records for name, planned in asked.items() if (records := _all(planned, known))}
     shared = {name: asked[name] for name, records in measured.items() if all(record.launch for record in records)}
+    counts = dict[str, int]()
     for name, records in measured.items():
         if name not in shared or not baseline:
             rates = [record.samples_per_second or math.nan for record in records]
-            counts[name] = _within(asked[name], repeats_for(rates, asked[name].measure.target_interval))
-    if baseline and shared:
-        counts |= _of_ratios(shared, measured, baseline)
-    return counts
+            counts[name] = repeats_for(rates, target or asked[name].measure.target_interval)
+    return counts | (_of_ratios(shared, measured, baseline, target) if baseline and shared else {})
 
 
 def _all(planned: Planned, known: Known) -> list[Summary]:
@@ -52,8 +61,9 @@ def _all(planned: Planned, known: Known) -> list[Summary]:
 
 
 def _of_ratios(
-    shared: Mapping[str, Planned], measured: Mapping[str, Sequence[Summary]], baseline: Sequence[str]
-) -> dict[str, int]:
+    shared: Mapping[str, Planned], measured: Mapping[str, Sequence[Summary]], baseline: Sequence[str],
+    target: float | None,
+) -> dict[str, int]:  # fmt: skip
     """Launches of configurations that shared them."""
     names = list(shared)
     together = list(dict.fromkeys(launches.together(record.launch) for name in names for record in measured[name]))
@@ -69,10 +79,6 @@ def _of_ratios(
             if other in baseline and other != name and shared[other].trial.model == planned.trial.model:
                 alike = whose[names.index(name)] == whose[names.index(other)]
                 variance, freedom = launches.of_ratio(spreads[name], spreads[other], alike)
-                more = launches.needed(variance, freedom, planned.measure.target_interval)
+                more = launches.needed(variance, freedom, target or planned.measure.target_interval)
                 counts[name], counts[other] = max(counts[name], more), max(counts[other], more)
-    return {name: _within(shared[name], count) for name, count in counts.items()}
-
-
-def _within(planned: Planned, count: int) -> int:
-    return min(max(count, planned.measure.repeats), planned.measure.max_repeats)
+    return counts

@@ -46,14 +46,20 @@ def open_results(results: Path, plan: Plan) -> Opened:
             restore(aside)
     except OSError as error:
         raise unwritable.first_write_error(results, error) from error
+    opened = finished(results)
+    if before is not None:
+        opened.edits = edits.changes(before, now, {known.configuration for known in opened.records.values()})
+    return opened
+
+
+def finished(results: Path) -> Opened:
+    """What is finished in the folder, which need not exist. Nothing is written."""
     opened = Opened()
     for path in sorted((results / "trials").glob("*/record.json")):
         with contextlib.suppress(records.UnreadableRecord):  # not believed, so it is run again
             known = summary.summarize(records.read_trial(path.parent))
             opened.records[known.id] = known
             opened.largest = max(opened.largest, path.stat().st_size)
-    if before is not None:
-        opened.edits = edits.changes(before, now, {known.configuration for known in opened.records.values()})
     return opened
 
 
