@@ -2,7 +2,8 @@
 
 Another process that takes half a core for ten minutes is in every number measured meanwhile, and no statistics on
 those numbers can tell. The kernel can: what the host was busy with, less what the ranks themselves used, is
-that of other processes (the hypervisor's steal included). A loader's processes are the rank's own.
+that of other processes (the hypervisor's steal included). A loader's processes are the rank's own, and so are those
+that they start in turn, such as the daemon of Hivemind's DHT.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class QuietMeter:
     """Reads from each `start()` to its `stop()`, added up."""
 
     def __init__(self) -> None:
-        self.own_cpu_seconds = 0.0  # of this process, all its threads, and of its loader's processes
+        self.own_cpu_seconds = 0.0  # of this process, all its threads, and all processes below it
         self.host_cpu_seconds = 0.0  # of every core of the host
         self._before = (0.0, 0.0)
 
@@ -33,9 +34,9 @@ class QuietMeter:
 
 
 def own_seconds() -> float:
-    """CPU time of this process and of those that it has started and that are alive."""
+    """CPU time of this process and of those alive that it has started, or they have."""
     seconds = time.process_time()
-    for child in psutil.Process().children():
+    for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             seconds += sum(child.cpu_times()[:2])
     return seconds
