@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from scaling_study.quoting import printable
 from scaling_study.records.store import Record
 from scaling_study.stats.launches import together
 
@@ -24,10 +25,13 @@ def rows(record: Record) -> list[Row]:
         return []
     slowest = max(record.ranks, key=lambda rank: rank.window_seconds)
     seconds, start, found = np.asarray(slowest.step_seconds, dtype=np.float64), 0, list[Row]()
-    who = (record.configuration, int(record.trial["repeat"]), together(record.launch))
-    for block in slowest.blocks:
-        steps = seconds[start : start + int(block["steps"])]
-        start += len(steps)
+    counts = [int(block["steps"]) for block in slowest.blocks]
+    if counts and (min(counts) < 1 or sum(counts) != len(seconds)):
+        raise ValueError(f"blocks of {counts} steps are not its {len(seconds)}")
+    who = (printable(record.configuration), int(record.trial["repeat"]), together(record.launch))
+    for block, count in zip(slowest.blocks, counts, strict=True):
+        steps = seconds[start : start + count]
+        start += count
         mean = float(steps.mean())
         scatter = float(steps.var(ddof=1)) / mean**2 if len(steps) > 1 else None
         found.append((*who, int(block["round"]), len(steps), math.log(mean), scatter))

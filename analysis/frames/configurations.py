@@ -104,6 +104,7 @@ def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: Stu
     speeds = [float(t["samples_per_second"]) for t in good]
     planned = max((int(t["planned_repeats"]) for t in group if baseline.known(t["planned_repeats"])), default=None)
     first = sum(planned is None or int(t["repeat"]) <= planned for t in good)  # more were added because of their spread
+    shared = [t["launch"] for t in good if baseline.known(t["launch"]) and "/" in t["launch"]]
     row = keys | {
         "status": "ok" if good else bad[0]["status"],
         "reason": "" if good else bad[0]["reason"],
@@ -118,7 +119,7 @@ def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: Stu
         "carrier": _different(t["carrier"] for t in good),
         "data_source": _different(t["data_source"] for t in good),
         "repeat_values": ";".join(map(repr, speeds)),
-        "repeat_launches": ";".join(t["launch"] for t in good if baseline.known(t["launch"])),
+        "repeat_launches": ";".join(shared) if len(shared) == len(good) else "",
     }
     if good:
         interval = between_repeats(speeds, first=first)

@@ -23,6 +23,7 @@ from scaling_study.quoting import printable
 from scaling_study.records import store
 from scaling_study.records.reading import MissingRecord, UnreadableRecord
 from scaling_study.records.store import Record
+from scaling_study.stats.launches import LAUNCH_NAME
 from scaling_study.trial import LATER, Trial
 
 TRIAL_KEYS = tuple(Trial().to_dict())
@@ -198,7 +199,7 @@ def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
     result |= {"study": record.study, "trial": record.id, "configuration": record.configuration}
     result |= {"status": record.status, "reason": record.reason, "error": record.error}
     result |= {"launch_seconds": record.launch_seconds, "started_at": record.started_at}
-    result["launch"] = record.launch or None
+    result["launch"] = record.launch if LAUNCH_NAME.fullmatch(record.launch) else None
     result |= {"planned_repeats": record.planned_repeats}
     result["max_batch"] = record.found.get("max_batch")
     result["rounds_failed"] = rounds.failed(record)

@@ -16,6 +16,7 @@ Pure functions of numbers. Everything is on the logarithm, where a spread of 0.0
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from scaling_study.stats.intervals import student_t, welch_satterthwaite
 from scaling_study.stats.spread import believed
 
+LAUNCH_NAME = re.compile(r"[0-9]{1,9}/[0-9]{1,9}-[0-9]{1,9}-\w{1,60}|gates-[0-9]{1,9}")  # number/batch-group
 Values = NDArray[np.float64]
 TURNS = 100  # of fitting rows and columns by turns; where nothing is missing, one is enough
 FITTED = 1e-12

@@ -82,7 +82,7 @@ def record(one: Planted, trial: Trial, speed: float | None, study: str, rng: np.
         status=one.status, reason=one.reason, planned_repeats=one.planned_repeats,
         started_at=f"2026-01-31T10:{trial.repeat:02d}:00+00:00",
         command="python …", machine=dict(MACHINE),
-        launch=f"{trial.repeat}/0-0-{one.framework}-{one.workers}" if one.drift else "",
+        launch=f"{trial.repeat}/0-0-{one.framework}_{one.workers}" if one.drift else "",
     )  # fmt: skip
     if speed is None:
         return replace(made, error="it did not work")

@@ -96,6 +96,8 @@ def test_a_block_has_its_own_steps(tmp_path: Path) -> None:
     rank = replace(
         record.ranks[0], step_seconds=[1.0, 3.0, 5.0], blocks=[{"round": 0, "steps": 2}, {"round": 1, "steps": 1}]
     )
+    with pytest.raises(ValueError, match=r"blocks of \[4\] steps are not its 3"):
+        blocks.rows(replace(record, ranks=[replace(rank, blocks=[{"round": 0, "steps": 4}])]))
     first, second = blocks.rows(replace(record, ranks=[rank]))
     assert first[2:] == ("1/0", 0, 2, pytest.approx(math.log(2.0)), pytest.approx(2.0 / 4.0))
     assert second[3:] == (1, 1, pytest.approx(math.log(5.0)), None)

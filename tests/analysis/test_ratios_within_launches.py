@@ -17,6 +17,8 @@ from analysis.frames import launches, results
 from analysis.frames.configurations import KEYS, over
 from analysis.frames.results import Results
 from analysis.statistics import allreduce_gain, ranking
+from analysis.tables import notes
+from scaling_study.records import store
 from scaling_study.stats.intervals import ratio
 
 DRIFT = (0.2, -0.1, 0.0)  # of the machine, launch by launch
@@ -59,7 +61,7 @@ def test_the_ratio_is_that_of_each_launch(study: Results) -> None:
     wider = over(half, full, 0.99)
     assert wider.low is not None and wider.low < gain.low
     assert row(study, batch_per_worker=64, allreduce="fp16")["repeat_launches"] == ";".join(
-        f"{launch}/0-0-horovod-2" for launch in (1, 2, 3)
+        f"{launch}/0-0-horovod_2" for launch in (1, 2, 3)
     )
 
 
@@ -67,10 +69,23 @@ def test_whose_gain_is_decided_in_spite_of_the_drift(study: Results) -> None:
     assert set(allreduce_gain.gains(study).verdict) == {"slower"}
 
 
+@pytest.mark.parametrize("launch", ["", "1/0;2/0-0-x", "../../etc", "gates-1"])
+def test_what_names_no_launch_shared_none(launch: str, tmp_path: Path) -> None:
+    folder = plant(tmp_path / "planted", [SINGLE], baseline=None)
+    record = next(iter(store.read_study(folder)))
+    store.write_record(folder / "trials" / record.id, replace(record, launch=launch))
+    (only,) = results.read(folder).rows
+    assert only["n"] == 3 and only["repeat_launches"] == "" and not launches.names(only)
+
+
+def test_the_legend_says_what_intervals_are_of(study: Results) -> None:
+    assert "95 % interval within launches that both shared]" in notes.legend_of_speedup(study)[0]
+
+
 def test_launches_that_were_not_shared_say_nothing_of_a_ratio(study: Results) -> None:
     """Such as those of a sweep that was interrupted and went on."""
     half, full = (row(study, batch_per_worker=64, allreduce=wire) for wire in ("fp16", "fp32"))
-    half["repeat_launches"] = "7/0-0-horovod-2;8/0-0-horovod-2;9/0-0-horovod-2"
+    half["repeat_launches"] = "7/0-0-horovod_2;8/0-0-horovod_2;9/0-0-horovod_2"
     assert launches.ratio(half, full) is None
     values = [[float(value) for value in one["repeat_values"].split(";")] for one in (half, full)]
     assert over(half, full) == ratio(*values, first=(3, 3))
