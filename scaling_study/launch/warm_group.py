@@ -38,6 +38,7 @@ from scaling_study.study.cluster import ALONE, Cluster
 from scaling_study.trial import Trial
 
 IN_ROUNDS = "scaling_study/worker/in_rounds.py"  # in the checkout
+BLOCKS = "blocks.jsonl"  # of a launch: one line a block, whatever comes of the launch
 LOOK_SECONDS = 0.2  # between two looks at whether the launcher still lives
 GREETING_SECONDS, GREETING_BYTES = 5.0, 4096  # that a rank may take to say who it is
 LEAVE_SECONDS = 20.0  # for ranks to end once they are asked to
@@ -68,9 +69,9 @@ class _Rank:
 class WarmGroup:
     """A launch of configurations that one set of processes can measure. Enter it to start them; on leaving none lives.
 
-    They are stopped until it is their `turn`, in which they build, time and report. `folder`: for launch.json and
-    log.txt; `folders`: of the trials, for their reports. Raises GroupFailed throughout, and Interrupted once `stop` is
-    readable.
+    They are stopped until it is their `turn`, in which they build, time and report. `folder`: for launch.json, log.txt
+    and blocks.jsonl; `folders`: of the trials, for their reports. Raises GroupFailed throughout, and Interrupted once
+    `stop` is readable.
     """
 
     def __init__(
@@ -108,10 +109,17 @@ class WarmGroup:
         return self._ask("build", index)
 
     def block(self, index: int, round: int, steps: int, untimed: bool) -> list[list[float]]:
-        """Have so many steps timed; each rank's seconds of each."""
+        """Have so many steps timed; each rank's seconds of each, which are on the disk by then."""
+        at = time.time()
         answers = self._ask("block", index, round=round, steps=steps, untimed=untimed)
         self.changed.setdefault(index, set()).update(*(answer["changed"] for answer in answers))
-        return [answer["step_seconds"] for answer in answers]
+        taken: list[list[float]] = [answer["step_seconds"] for answer in answers]
+        with (self.folder / BLOCKS).open("a", encoding="utf-8") as stream:
+            block = {"trial": self.trials[index].id, "round": round, "at": at, "step_seconds": taken}
+            stream.write(json.dumps(block) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        return taken
 
     def report(self, index: int) -> None:
         """Have each rank leave its report in the trial's folder."""

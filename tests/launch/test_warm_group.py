@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -118,6 +119,15 @@ def test_each_configuration_has_its_own_steps(alone: Ran) -> None:
         assert 0 < (report.own_cpu_seconds or 0) < 10 * report.window_seconds
         assert not validation.first_problem(alone.group.trials[index], (report,))
     assert alone.group.changed == {0: set(), 1: set()}
+
+
+def test_every_block_is_on_the_disk(alone: Ran) -> None:
+    lines = [json.loads(line) for line in (alone.group.folder / "blocks.jsonl").read_text().splitlines()]
+    assert [(line["trial"], line["round"]) for line in lines] == [
+        (alone.group.trials[index].id, round) for round in range(ROUNDS) for index in ((1, 0) if round else (0, 1))
+    ]
+    for index, rounds in alone.told.items():
+        assert [line["step_seconds"] for line in lines if line["trial"] == alone.group.trials[index].id] == rounds
 
 
 def test_a_rank_that_waits_uses_no_time(alone: Ran) -> None:
