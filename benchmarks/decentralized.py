@@ -84,11 +84,14 @@ def measure(options: Options, made: Path, work: Path) -> Measured:
 
 
 def kept(asked: dict[str, Any], repeats: int) -> Path | None:
-    """The results of a study that was measured before, if all of it is there."""
+    """The results of a study that was measured before, if it is the same and all of it is there."""
     folder = EXAMPLES / str(asked["study"])
+    before = yaml.safe_load((folder / "study.yaml").read_text(encoding="utf-8")) if folder.is_dir() else {}
+    if {**before, "hosts": None} != {**yaml.safe_load(yaml.safe_dump(asked)), "hosts": None}:
+        return None
     counts = Counter(
         record.configuration
-        for record in (store.read_study(folder) if folder.is_dir() else ())
+        for record in store.read_study(folder)
         if record.status == "ok" and not record.trial.get("find")
     )
     wanted = sum(len(sweep.get("include") or crossed(sweep["matrix"])) for sweep in asked["sweeps"])

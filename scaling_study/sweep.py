@@ -66,6 +66,7 @@ class Run:
     _limits: Limits = field(default_factory=Limits)
     _launched: dict[str, Summary] = field(default_factory=dict)  # of a launch, until their turn to be shown comes
     _largest: int = 0  # bytes of a record
+    _tried: set[str] = field(default_factory=set)  # ids of gates that had a launch with others
 
     def open(self) -> None:
         """Make or reopen the results folder, and read what is finished. Raises HostError where it does not fit."""
@@ -190,9 +191,11 @@ class Run:
             return {name: self._finish(rooms[name], attempt.completed(begun[name])) for name, attempt in done.items()}
 
     def _next_launch(self, kind: str = "") -> Path:
-        """The folder of a new launch that trials share."""
+        """The folder of a new launch that trials share, whose number none before it had."""
         launches = self.folder / leftovers.LAUNCHES
-        return launches / f"{kind}{1 + len(list(launches.glob(f'{kind}[0-9]*')))}"
+        names = [path.name for path in launches.glob(f"{kind}*")] + [known.launch for known in self.records.values()]
+        numbers = [name.removeprefix(kind).partition("/")[0] for name in names if name.startswith(kind)]
+        return launches / f"{kind}{1 + max((int(number) for number in numbers if number.isdecimal()), default=0)}"
 
     def _gates(self, first: Trial, attempts: Attempts) -> dict[str, Summary]:
         """Run all gates that one launch can run in turn with this one, and judge them in one process; their records, by
@@ -201,23 +204,26 @@ class Run:
             return {}
         here = [gate for gate in self.plan.gates if not (gate.unsupported or gate.trial.hosts)]
         alike = [gate for gate in here if launchers.alike(gate.trial) == launchers.alike(first)]
-        due = [g for g in alike if self.wanted(g.trial.to_dict()) and not self.kept(g.trial)]
+        new = [gate for gate in alike if gate.trial.id not in self._tried and not self.kept(gate.trial)]
+        due = [gate for gate in new if self.wanted(gate.trial.to_dict())]
         if len(due) < 2:
             return {}
+        self._tried |= {gate.trial.id for gate in due}
         timeout_seconds = max(gate.measure.timeout_seconds for gate in due)
         own = self._next_launch("gates-")
         own.mkdir(parents=True)
         with contextlib.ExitStack() as open_rooms:
             rooms = [open_rooms.enter_context(self._room(gate.trial)) for gate in due]
-            begun = [self._begin(gate.trial, gate, room.folder) for gate, room in zip(due, rooms, strict=True)]
+            begun = [self._begin(g.trial, g, r.folder, g is due[0]) for g, r in zip(due, rooms, strict=True)]
             tried = attempts.run_together([g.trial for g in due], [r.folder for r in rooms], timeout_seconds, own)
             fine = [at for at, attempt in enumerate(tried) if attempt.outcome.status == "ok"]
-            verdicts = attempts.judge_parity([rooms[at].folder for at in fine], timeout_seconds, own)
+            verdicts = attempts.judge_parity([rooms[at].folder for at in fine], timeout_seconds, own) if fine else []
             if attempts.supervisor.signal is not None:
                 return {}
             return {
                 due[at].trial.id: self._finish(rooms[at], tried[at].judged(verdict).completed(begun[at], verdict))
                 for at, verdict in zip(fine, verdicts, strict=True)
+                if (rooms[at].folder / "parity.json").exists()
             }
 
     @contextlib.contextmanager
@@ -238,12 +244,12 @@ class Run:
         self._largest = max(self._largest, len(data))
         return summary.summarize(record)
 
-    def _begin(self, trial: Trial, planned: Planned, folder: Path) -> Record:
+    def _begin(self, trial: Trial, planned: Planned, folder: Path, next_up: bool = True) -> Record:
         """Leave what is asked for in the trial's folder; the record that is to be completed."""
         record = self.begun(trial, planned)
         records.write_json(folder / "trial.json", {**trial.to_dict(), "window": dataclasses.asdict(trial.window)})
         (folder / "command.txt").write_text(record.command + "\n", encoding="utf-8")
-        if record.job:  # which may be killed with all of its processes: `--collect` then finishes this
+        if record.job and next_up:  # which may be killed with all of its processes: `--collect` then finishes this
             records.write_json(folder / "begun.json", dataclasses.asdict(record))
         return record
 

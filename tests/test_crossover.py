@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from benchmarks import crossover, crossover_figure, crossover_text, decentralized, over_links
 from benchmarks.crossover import LOSES, OPEN, TIES, WINS, Cell, Measured, Way
@@ -211,6 +212,8 @@ def test_what_is_whole_in_the_examples_is_not_measured_again(tmp_path: Path, mon
         "sweeps": [{"include": [{}]}, {"matrix": {"target_batch_size": [256], "allreduce": ["fp32"]}}],
     }
     assert decentralized.kept(asked, 3) is None
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "study.yaml").write_text(yaml.safe_dump({**asked, "hosts": ["h1:1", "h2:1"]}))
     for framework in ("torch_ddp", "hivemind"):
         assert decentralized.kept(asked, 3) is None, "one configuration is missing"
         for repeat in (1, 2, 3):
@@ -220,3 +223,4 @@ def test_what_is_whole_in_the_examples_is_not_measured_again(tmp_path: Path, mon
             store.write_record(tmp_path / "a" / "trials" / trial.id, record)
     assert decentralized.kept(asked, 3) == tmp_path / "a"
     assert decentralized.kept(asked, 4) is None, "a repeat is missing"
+    assert decentralized.kept({**asked, "measure": {"min_steps": 3}}, 3) is None, "it was another study"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,13 @@ def logs(row: Row) -> dict[str, float]:
     each = names(row)
     values = (math.log(float(value)) for value in row["repeat_values"].split(";")) if each else ()
     return {launches.together(name): value for name, value in zip(each, values, strict=True)}
+
+
+def common(rows: Sequence[Row]) -> list[str]:
+    """The launches that all of these with a known spread shared; none where they are too few for an interval."""
+    shared = [logs(row) for row in rows if spread_of(row) is not None]
+    names = [name for name in shared[0] if all(name in others for others in shared)] if shared else []
+    return names if len(names) >= FEWEST_REPEATS else []
 
 
 def names(row: Row) -> list[str]:

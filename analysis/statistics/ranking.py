@@ -178,7 +178,7 @@ def bounds(rows: Sequence[Row], by: str, uncertainty: Uncertainty, pairs: int) -
     if len(rows) < 2:
         return {}
     widths = uncertainty.half_widths(rows, 1 - FALSE_ALARMS / pairs)
-    logs = np.log([_value(row, by) for row in rows])
+    logs = uncertainty.log_values(rows, by)
     ahead = logs[:, None] - logs
     np.fill_diagonal(ahead, np.inf)  # nothing is its own rival
     most = (ahead + widths).min(axis=1)

@@ -24,12 +24,15 @@ Values = NDArray[np.float64]
 class Uncertainty:
     """`place`: id -> which of the m configurations with enough repeats it is. `counts`: (m,), how many each has.
 
-    With `over_baselines` what is compared are speed-ups: each also has the uncertainty of its baseline.
+    `logs`: (m,), of their throughput. Of what shared launches, over those that all of it shared: what came over all at
+    once is in each of them, and in no difference. With `over_baselines` what is compared are speed-ups: each also has
+    the uncertainty of its baseline.
     """
 
     place: Mapping[str, int]
     spread: Spread | None  # None: there is no such configuration
     counts: Values
+    logs: Values
     over_baselines: bool
 
     @classmethod
@@ -40,19 +43,31 @@ class Uncertainty:
         variances, freedoms = [float(np.var(stage, ddof=1)) for stage in stages], [len(stage) - 1 for stage in stages]
         place = {str(row["configuration"]): index for index, row in enumerate(sure)}
         counts = np.array([float(row["n"]) for row in sure])
-        spread = None
+        logs = np.log([float(row["samples_per_second"]) for row in sure])
+        spread, common = None, launches.common(sure)
         if sure:  # the highest of many is looked for: of two views of a spread, the wider one
             believable = believed(variances, freedoms)
             variance, freedom = np.maximum(believable.variance, variances), believable.freedom
             for at, row in enumerate(sure):
-                if within := _within_launches(row):  # what came over all at once is no uncertainty between them
+                if common and (within := _within_launches(row)):
                     variance[at], freedom[at] = within
+                    counts[at], logs[at] = len(common), np.mean([launches.logs(row)[name] for name in common])
             spread = Spread(variance, freedom, wary=True)
-        return cls(place, spread, counts, over_baselines)
+        return cls(place, spread, counts, logs, over_baselines)
 
     def knows(self, row: Row) -> bool:
         """Whether it, and its baseline where that counts, has repeats enough for an interval."""
         return all(name in self.place for name in self._whose(row))
+
+    def log_values(self, rows: Sequence[Row], by: str) -> Values:
+        """(q,) logarithms of what is compared: throughput, that of a worker, or efficiency. All must be known."""
+        own = np.array([self.logs[self.place[str(row["configuration"])]] for row in rows])
+        workers = np.log([float(row["workers"]) for row in rows])
+        if by == "efficiency":
+            baselines = [self.logs[self.place[str(row["baseline"])]] for row in rows]
+            ideal = np.log([row["speedup"] / row["efficiency"] for row in rows])
+            return np.asarray(own - baselines - ideal)
+        return np.asarray(own - workers if by == "samples_per_worker_second" else own)
 
     def half_widths(self, rows: Sequence[Row], confidence: float) -> Values:
         """(q, q) of the logarithm of each one's value over each other's; 0 against itself. All must be known."""
@@ -63,8 +78,7 @@ class Uncertainty:
         """(k,) how likely ratios of throughput as far from 1 as these are by chance. All must be known, k >= 1."""
         assert self.spread is not None
         a, b = (np.array([self.place[str(row["configuration"])] for row in side]) for side in zip(*pairs, strict=True))
-        logs = np.log([row["samples_per_second"] / other["samples_per_second"] for row, other in pairs])
-        return self.spread.p_values(logs, (a, 1 / self.counts[a]), (b, 1 / self.counts[b]))
+        return self.spread.p_values(self.logs[a] - self.logs[b], (a, 1 / self.counts[a]), (b, 1 / self.counts[b]))
 
     def _against(self, own: NDArray[np.intp], others: NDArray[np.intp], confidence: float) -> Values:
         """(q,) `own`: (k,), the places of one, and of its baseline where that counts; `others`: (k, q)."""
@@ -88,7 +102,7 @@ def _within_launches(row: Row) -> tuple[float, float] | None:
     known = launches.spread_of(row)
     if known is None:
         return None
-    variance, freedom = total([(known.processes, known.processes_freedom), (known.among_others, known.freedom)])
+    variance, freedom = total([(known.processes, known.processes_freedom), *known.among_others])
     return (variance, freedom) if freedom else None
 
 

@@ -110,7 +110,9 @@ def legend_of_speedup(results: Results) -> list[str]:
 
 @once
 def _of_what(results: Results) -> str:
-    shared = [bool(launches.names(row)) for row in results.rows if row["n"]]
+    by_id = {row["configuration"]: row for row in results.rows}
+    pairs = [(row, by_id[row["baseline"] or ""]) for row in results.rows if row["speedup_low"] == row["speedup_low"]]
+    shared = [launches.ratio(row, base) is not None for row, base in pairs if row is not base]
     if not any(shared):
         return "between repeats, Welch"
     return "within launches that both shared" + ("" if all(shared) else ", else between repeats, Welch")

@@ -2,7 +2,8 @@
 
     by itself     as many as bring its throughput to +-target_interval
     in rounds     as many launches as bring its ratio to the baseline there, which what came over all at once leaves
-                  alone; and the baseline as many as whatever is held against it. Without a baseline: its throughput
+                  alone; and the baseline as many as whatever is held against it. Without one of its model, or where
+                  nothing is known of the ratio: its throughput
 
 Adding one at a time until the interval looks narrow would stop at lucky streaks, and the interval would cover less
 than its nominal 95 % (docs/uncertainty.md has the figures).
@@ -43,12 +44,12 @@ def wanted(
     asked = {planned.trial.configuration: planned for planned in configurations}
     measured = {name: records for name, planned in asked.items() if (records := _all(planned, known))}
     shared = {name: asked[name] for name, records in measured.items() if all(record.launch for record in records)}
-    counts = dict[str, int]()
+    counts = _of_ratios(shared, measured, baseline, target) if baseline and shared else {}
     for name, records in measured.items():
-        if name not in shared or not baseline:
+        if name not in counts:
             rates = [record.samples_per_second or math.nan for record in records]
             counts[name] = repeats_for(rates, target or asked[name].measure.target_interval)
-    return counts | (_of_ratios(shared, measured, baseline, target) if baseline and shared else {})
+    return {name: max(count, asked[name].measure.repeats) for name, count in counts.items()}
 
 
 def _all(planned: Planned, known: Known) -> list[Summary]:
@@ -64,7 +65,7 @@ def _of_ratios(
     shared: Mapping[str, Planned], measured: Mapping[str, Sequence[Summary]], baseline: Sequence[str],
     target: float | None,
 ) -> dict[str, int]:  # fmt: skip
-    """Launches of configurations that shared them."""
+    """Launches of configurations that shared them, and of what these are held against; of no others."""
     names = list(shared)
     together = list(dict.fromkeys(launches.together(record.launch) for name in names for record in measured[name]))
     logs = np.full((len(names), len(together)), math.nan)
@@ -73,12 +74,13 @@ def _of_ratios(
             logs[at, together.index(launches.together(record.launch))] = math.log(record.samples_per_second or math.nan)
     whose = [groups.processes(shared[name].trial) for name in names]
     spreads = dict(zip(names, launches.spreads(logs, whose), strict=True))
-    counts = dict.fromkeys(names, 0)
+    counts = dict[str, int]()
     for name, planned in shared.items():
         for other in names:
             if other in baseline and other != name and shared[other].trial.model == planned.trial.model:
                 alike = whose[names.index(name)] == whose[names.index(other)]
                 variance, freedom = launches.of_ratio(spreads[name], spreads[other], alike)
                 more = launches.needed(variance, freedom, target or planned.measure.target_interval)
-                counts[name], counts[other] = max(counts[name], more), max(counts[other], more)
+                if freedom:
+                    counts[name], counts[other] = (max(counts.get(each, 0), more) for each in (name, other))
     return counts

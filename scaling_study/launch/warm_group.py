@@ -43,7 +43,7 @@ LOOK_SECONDS = 0.2  # between two looks at whether the launcher still lives
 GREETING_SECONDS, GREETING_BYTES = 5.0, 4096  # that a rank may take to say who it is
 LEAVE_SECONDS = 20.0  # for ranks to end once they are asked to
 LONGEST_SECONDS = 1e7  # of a launch; each build and each block has a time-out of its own
-LIKELY, UNLIKELY = 500, 0  # to be killed where the host is out of memory: whoever runs, whose step asked for it
+MORE_LIKELY = 500  # to be killed where the host is out of memory: whoever runs, whose step asked for it
 # How long a peer may seem silent: as long as it may be stopped.
 PATIENT = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "86400", "HOROVOD_STALL_CHECK_DISABLE": "1"}
 
@@ -127,10 +127,10 @@ class WarmGroup:
 
     def stop(self) -> None:
         """Keep the ranks, and what they have started, from using any time."""
-        self._signal(signal.SIGSTOP, UNLIKELY)
+        self._signal(signal.SIGSTOP, _own_oom_score())
 
     def resume(self) -> None:
-        self._signal(signal.SIGCONT, LIKELY)
+        self._signal(signal.SIGCONT, min(1000, _own_oom_score() + MORE_LIKELY))
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -229,6 +229,11 @@ class WarmGroup:
         for rank in self.ranks:
             rank.connection.close()
         self._ending.close()
+
+
+def _own_oom_score() -> int:
+    """The driver's, which its processes inherit."""
+    return int(Path("/proc/self/oom_score_adj").read_text(encoding="ascii"))
 
 
 def _greeting(connection: Connection, key: str) -> dict[str, Any]:

@@ -48,9 +48,10 @@ class LaunchSpread:
     members: int
 
     @property
-    def among_others(self) -> float:
-        """Its own variance that the processes' does not hold yet: a mean over members has a share of each one's."""
-        return self.variance * (1 - 1 / self.members)
+    def among_others(self) -> list[tuple[float, float]]:
+        """Its own variance that the processes' does not hold yet, and its degrees of freedom: a mean over members has a
+        share of each one's, and the only member all of its own."""
+        return [(self.variance * (1 - 1 / self.members), self.freedom)] if self.members > 1 else []
 
 
 def of_ratio(a: LaunchSpread, b: LaunchSpread, together: bool) -> tuple[float, float]:
@@ -58,11 +59,9 @@ def of_ratio(a: LaunchSpread, b: LaunchSpread, together: bool) -> tuple[float, f
 
     `together`: by the same processes, whose start then falls on both alike.
     """
-    terms = [(a.variance, a.freedom), (b.variance, b.freedom)]
-    if not together:
-        shared = (2 * a.processes, a.processes_freedom)
-        terms = [shared, (a.among_others, a.freedom), (b.among_others, b.freedom)]
-    return total(terms)
+    if together:
+        return total([(a.variance, a.freedom), (b.variance, b.freedom)])
+    return total([(2 * a.processes, a.processes_freedom), *a.among_others, *b.among_others])
 
 
 def needed(variance: float, freedom: float, target: float, confidence: float = 0.95) -> int:
@@ -137,10 +136,11 @@ def fitted(x: Values) -> tuple[Values, Values]:
 def variance_left(left: Values) -> tuple[Values, Values]:
     """(m,) variances of what is left in each row, and their degrees of freedom; 0 and 0 where it says nothing."""
     there = np.isfinite(left)
+    there &= there.sum(axis=0) > 1  # what was alone in a launch leaves nothing there, whatever it was
     count = there.sum(axis=1)
     share = np.where(there, 1 - 1 / np.maximum(there.sum(axis=0), 1), 0.0).sum(axis=1) / np.maximum(count, 1)
     freedom = np.maximum(count - 1, 0) * share
-    squares = np.nansum(left**2, axis=1)
+    squares = (np.where(there, left, 0.0) ** 2).sum(axis=1)
     known = freedom >= LEAST_FREEDOM
     return np.where(known, squares / np.where(known, freedom, 1.0), 0.0), np.where(known, freedom, 0.0)
 

@@ -1,8 +1,9 @@
 """What a configuration leaves in its process that nobody can take back: its launch then ends.              [torch]
 
-    at once      hooks that every model or optimiser runs, modes of torch, process groups, tracers, exit handlers
+    at once      hooks that every model or optimiser runs, modes of torch, tracers; of a block also exit handlers and
+                 process groups, which building may make
     block by     threads, processes and open files that are more after each of several blocks in a row; memory
-    block        that grows by megabytes in each
+    block        that has grown by a quarter of a gigabyte
 
 What can be put back is (global_state.py). What cannot would be run, held or paid for by all that share the process.
 """
@@ -10,6 +11,7 @@ What can be put back is (global_state.py). What cannot would be run, held or pai
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -17,7 +19,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch.distributed as dist
 from torch import overrides
 from torch.nn.modules import module as modules
@@ -25,7 +26,7 @@ from torch.optim import optimizer as optimizers
 from torch.utils import _python_dispatch as dispatch
 
 GROWING_BLOCKS = 5  # in a row, after which what grew in each is taken for a leak: pools of threads fill by and by
-LEAST_BYTES = 4 << 20  # by which memory grows in a block that leaks: a step's buffers are returned
+LEAK_BYTES = 256 << 20  # by which memory has grown over these blocks; a C library keeps half as much of what was freed
 
 
 class LeftBehind(RuntimeError):
@@ -41,7 +42,17 @@ def _files() -> int:
 
 
 def _processes() -> int:
-    return sum(len(children.read_text().split()) for children in Path("/proc/self/task").glob("*/children"))
+    count = 0
+    for children in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # of a thread that has ended meanwhile
+            count += len(children.read_text().split())
+    return count
+
+
+def _memory_bytes() -> int:
+    """Resident, of this process alone: pages of files that it reads for the first time are no leak."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition("RssAnon:")[2].split(maxsplit=1)[0])
 
 
 def _groups() -> int:
@@ -61,9 +72,10 @@ AT_ONCE: Mapping[str, Callable[[], int]] = {
     "modes of torch's functions": lambda: len(overrides._get_current_function_mode_stack()),
     "modes of torch's dispatcher": lambda: len(dispatch._get_current_dispatch_mode_stack()),
     "tracers": lambda: sum(each is not None for each in (sys.gettrace(), sys.getprofile())),
-    "exit handlers": lambda: int(atexit._ncallbacks()),
 }  # fmt: skip
-IN_A_BLOCK: Mapping[str, Callable[[], int]] = {**AT_ONCE, "process groups": _groups}  # building makes them
+IN_A_BLOCK: Mapping[str, Callable[[], int]] = {  # building, which imports much, may make these
+    **AT_ONCE, "exit handlers": lambda: int(atexit._ncallbacks()), "process groups": _groups,
+}  # fmt: skip
 GROWING: Mapping[str, Callable[[], int]] = {
     "threads": lambda: sum(not thread.daemon for thread in threading.enumerate()),
     "processes": _processes,
@@ -77,7 +89,7 @@ class Traces:
     def __init__(self) -> None:
         self.at_once = {name: count() for name, count in IN_A_BLOCK.items()}
         self.growing = {name: count() for name, count in GROWING.items()}
-        self.resident_bytes = int(psutil.Process().memory_info().rss)
+        self.memory_bytes = _memory_bytes()
 
     def check_build(self) -> None:
         """Raises LeftBehind for what building has added since."""
@@ -89,7 +101,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.blocks = dict.fromkeys(GROWING, 0)  # in a row, in which there came to be more
-        self.memory_blocks = 0
+        self.grown: list[int] = []  # bytes, of blocks in a row in which memory grew
 
     def check_block(self, before: Traces) -> None:
         """Raises LeftBehind for what is left of a block that began so."""
@@ -98,10 +110,10 @@ class Watch:
         for name, count in now.growing.items():
             self.blocks[name] = self.blocks[name] + 1 if count > before.growing[name] else 0
             left += [f"{name}, more with each block"] if self.blocks[name] >= GROWING_BLOCKS else []
-        grew = now.resident_bytes - before.resident_bytes >= LEAST_BYTES
-        self.memory_blocks = self.memory_blocks + 1 if grew else 0
-        if self.memory_blocks >= GROWING_BLOCKS:
-            left.append(f"memory, {LEAST_BYTES >> 20} MiB and more with each block")
+        grown = now.memory_bytes - before.memory_bytes
+        self.grown = [*self.grown, grown] if grown > 0 else []
+        if len(self.grown) >= GROWING_BLOCKS and sum(self.grown) >= LEAK_BYTES:
+            left.append(f"memory, {sum(self.grown) >> 20} MiB in {len(self.grown)} blocks")
         _refuse("a block of it", left)
 
 
