@@ -61,7 +61,8 @@ def of_ratio(a: LaunchSpread, b: LaunchSpread, together: bool) -> tuple[float, f
     """
     if together:
         return total([(a.variance, a.freedom), (b.variance, b.freedom)])
-    return total([(2 * a.processes, a.processes_freedom), *a.among_others, *b.among_others])
+    processes = [(each.processes, each.processes_freedom) for each in (a, b)]
+    return total([*processes, *a.among_others, *b.among_others])
 
 
 def needed(variance: float, freedom: float, target: float, confidence: float = 0.95) -> int:
@@ -93,7 +94,7 @@ def total(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def spreads(logs: ArrayLike, groups: Sequence[Hashable]) -> list[LaunchSpread]:
     """`logs`: (m, launches) log throughputs, nan where one was not measured; `groups`: (m,), each one's processes.
 
-    The processes' spread is pooled over all groups.
+    The processes' spread is at least that of all groups, pooled.
     """
     x = np.asarray(logs, dtype=np.float64)
     names = list(dict.fromkeys(groups))
@@ -104,13 +105,22 @@ def spreads(logs: ArrayLike, groups: Sequence[Hashable]) -> list[LaunchSpread]:
         left, common = fitted(x[rows[name]])
         variances[rows[name]], freedoms[rows[name]] = variance_left(left)
         means[at] = common
-    of_processes, freedom_of_processes = variance_left(fitted(means)[0])
-    known = float(freedom_of_processes.sum())  # pooled: of few groups, each says too little by itself
-    shared = float((of_processes * freedom_of_processes).sum() / known) if known > 0 else 0.0
     own, own_freedom = _believed(variances, freedoms)
+    shared = dict(zip(names, _wider(*variance_left(fitted(means)[0])), strict=True))
     return [
-        LaunchSpread(float(own[at]), float(own_freedom[at]), shared, known, len(rows[group]))
+        LaunchSpread(float(own[at]), float(own_freedom[at]), *shared[group], len(rows[group]))
         for at, group in enumerate(groups)
+    ]
+
+
+def _wider(variances: Values, freedoms: Values) -> list[tuple[float, float]]:
+    """Of each group: the wider of its own variance and that of all, as few groups say little and may be unlike, with
+    degrees of freedom between those of the two where its own is."""
+    known = float(freedoms.sum())
+    pooled = float(variances @ freedoms) / known if known else 0.0
+    return [
+        (own, (known + freedom) / 2) if own > pooled else (pooled, known)
+        for own, freedom in zip(variances.tolist(), freedoms.tolist(), strict=True)
     ]
 
 

@@ -105,6 +105,22 @@ def test_intervals_of_ratios_cover_and_are_narrow(kind: str, count: int, togethe
     assert np.mean(widths) <= MOST_WIDTH
 
 
+@pytest.mark.parametrize(("count", "least"), [(3, 0.89), (10, 0.92)])
+def test_a_group_that_is_noisier_than_the_others_is_known_to_be(count: int, least: float) -> None:
+    """What launches do to one of three groups alone: pooled, its spread would be too small by far."""
+    sizes, rng, covered, studies = (4, 8, 8), np.random.default_rng(7), 0, times(100, 5_000)
+    groups = np.repeat(np.arange(3), sizes)
+    for _ in range(studies):
+        logs, _ = drawn(rng, sizes, count, 0.0, "normal")
+        logs[groups == 2] += 0.05 * rng.standard_normal(count)
+        found = spreads(logs, groups.tolist())
+        variance, freedom = of_ratio(found[0], found[-1], together=False)
+        half = float(stdtrit(freedom, 0.975)) * math.sqrt(variance / count)
+        covered += abs(logs[0].mean() - logs[-1].mean()) <= half
+    print(f"one noisy group, {count} launches: {Seen(covered, studies)}")
+    assert Seen(covered, studies).keeps(least=least)
+
+
 def test_noise_is_estimated_where_it_is() -> None:
     rng = np.random.default_rng(5)
     logs, _ = drawn(rng, (4, 8, 8), 200, 0.027, "normal")
