@@ -135,15 +135,16 @@ def test_gates_that_one_launch_can_run_share_it_and_one_that_fails_is_run_alone(
 ) -> None:
     monkeypatch.setenv("DATA_ROOT", str(tmp_path / "nothing"))
     trials = [DDP, dataclasses.replace(DDP, framework="torch_fsdp2"), dataclasses.replace(DDP, allreduce="fp16")]
-    broken = dataclasses.replace(DDP, data="cifar10")
+    broken = [dataclasses.replace(DDP, data="cifar10", allreduce=wire) for wire in ("fp32", "fp16")]
     empty = plan_of(SINGLE)
-    asked = tuple(Planned(gate, empty.configurations[0].measure) for gate in gates.needed([*trials, broken]))
+    asked = tuple(Planned(gate, empty.configurations[0].measure) for gate in gates.needed([*broken, *trials]))
     seen, _ = run(dataclasses.replace(empty, configurations=(), gates=asked), tmp_path / "results")
     ended = {record.id: record for record in store.read_study(tmp_path / "results")}
     assert len(ended) == len(seen.ended) == len(asked) >= 4
     failed = [record for record in ended.values() if record.trial["data"] == "cifar10"]
-    assert [(record.status, record.launch, record.parity) for record in failed] == [("failed", "", "")]
-    assert "cifar10" in failed[0].reason
+    assert [(record.status, record.launch, record.parity) for record in failed] == [("failed", "", "")] * 2
+    assert all("cifar10" in record.reason for record in failed)
+    assert [path.name for path in (tmp_path / "results" / "launches").iterdir()] == ["gates-1"], "one launch for all"
     others = [record for record in ended.values() if record.trial["data"] != "cifar10"]
     assert {(record.status, record.launch, record.parity) for record in others} == {("ok", "gates-1", "passed")}
     assert all(record.launch_seconds is None and 0 < (record.total_seconds or 0) < 60 for record in others)
