@@ -147,13 +147,19 @@ def test_an_unfinished_trial_is_run_again_from_the_start(plan_for, tmp_path):
 
 @pytest.mark.slow
 def test_interruption_keeps_what_is_finished_and_leaves_the_running_trial_open(plan_for, tmp_path, monkeypatch):
-    monkeypatch.setenv("SECONDS", "1")
+    monkeypatch.setenv("SECONDS", "2")
     plan = plan_for("take_a_second", repeats=3, max_repeats=3)
 
-    def soon(interruption: process.Interruption) -> None:
-        threading.Timer(1.6, os.kill, (os.getpid(), 2)).start()
+    class Interrupting(Seen):
+        def starts(self, trial, planned):
+            super().starts(trial, planned)
+            if len(self.started) == 2:
+                threading.Timer(0.3, os.kill, (os.getpid(), 2)).start()
 
-    seen, _ = run(plan, tmp_path, after=soon)
+    seen, job = Interrupting(), sweep.Run(plan, tmp_path)
+    job.open()
+    with process.Interruption() as interruption:
+        job.run(seen, interruption)
     assert len(seen.ended) == 1 and len(seen.started) == 2
     monkeypatch.setenv("SECONDS", "0")
     again, _ = run(plan, tmp_path)
