@@ -55,7 +55,7 @@ class Planted:
             device="cpu", cores_per_worker=1, data="cifar10", machine="abcd1234", repeat=repeat,
             **{key: value for key, value in RESOLVED.items() if key in axes},  # as a plan has it
         )  # fmt: skip
-        return replace(base, warm=True if self.drift else None, **dict(self.keys))
+        return replace(base, **dict(self.keys) | ({"warm": True} if self.drift else {}))
 
 
 def plant(folder: Path, planted: Iterable[Planted], *, study: str = "planted", seed: int = 0, **about: Any) -> Path:
