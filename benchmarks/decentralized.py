@@ -15,7 +15,7 @@ and sends in turn here, and Hivemind's own processes share it.
 
 from __future__ import annotations
 
-import itertools
+import math
 import shutil
 import tempfile
 from collections import Counter
@@ -94,13 +94,11 @@ def kept(asked: dict[str, Any], repeats: int) -> Path | None:
         for record in store.read_study(folder)
         if record.status == "ok" and not record.trial.get("find")
     )
-    wanted = sum(len(sweep.get("include") or crossed(sweep["matrix"])) for sweep in asked["sweeps"])
+    wanted = sum(
+        len(sweep["include"]) if "include" in sweep else math.prod(map(len, sweep["matrix"].values()))
+        for sweep in asked["sweeps"]
+    )
     return folder if len(counts) == wanted and min(counts.values()) >= repeats else None
-
-
-def crossed(matrix: dict[str, list[Any]]) -> list[tuple[Any, ...]]:
-    """Every combination of its values."""
-    return list(itertools.product(*matrix.values()))
 
 
 def timed_study(name: str, quick: bool, repeats: int, gated: bool) -> dict[str, Any]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
-
-import numpy as np
 
 from analysis.frames.baseline import known, values_of
 from scaling_study.stats import launches
@@ -21,13 +20,9 @@ Row = Mapping[Any, Any]
 def add(rows: Iterable[dict[Any, Any]]) -> None:
     """Enter COLUMNS in the rows (configurations.COLUMNS) of one study that shared launches."""
     shared = [row for row in rows if row["repeat_launches"]]
-    together = {name: at for at, name in enumerate(dict.fromkeys(name for row in shared for name in logs(row)))}
-    table = np.full((len(shared), len(together)), math.nan)
-    for at, row in enumerate(shared):
-        for name, value in list(logs(row).items())[: row["planned"]]:  # more were added because of their spread
-            table[at, together[name]] = value
-    keys = [key for key in ALIKE if shared and key in shared[0]]
-    for row, spread in zip(shared, launches.spreads(table, [values_of(row, keys) for row in shared]), strict=True):
+    # More than were planned were added because of the spread of these.
+    planned = launches.table([dict(islice(logs(row).items(), row["planned"])) for row in shared])
+    for row, spread in zip(shared, launches.spreads(planned, [values_of(row, ALIKE) for row in shared]), strict=True):
         values = (math.sqrt(spread.variance), spread.freedom, math.sqrt(spread.processes), spread.processes_freedom)
         row |= dict(zip(COLUMNS, (*values, spread.members), strict=True))
 

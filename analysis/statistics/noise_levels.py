@@ -17,7 +17,7 @@ import pandas as pd
 
 from analysis.frames import launches
 from analysis.frames.results import Results
-from scaling_study.stats.launches import fitted, variance_left
+from scaling_study.stats.launches import fitted, table, variance_left
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,14 @@ def _between_rounds(blocks: pd.DataFrame) -> float:
     """Variance of a block beside what is common to its round, pooled over all launches."""
     squares = freedoms = 0.0
     for _, ours in blocks.groupby("together"):
-        table = ours.pivot_table(index="configuration", columns="round", values="log_seconds").to_numpy(float)
-        variances, freedom = variance_left(fitted(table)[0])
+        logs = ours.pivot_table(index="configuration", columns="round", values="log_seconds").to_numpy(float)
+        variances, freedom = variance_left(fitted(logs)[0])
         squares, freedoms = squares + float(variances @ freedom), freedoms + float(freedom.sum())
     return squares / freedoms if freedoms else math.nan
 
 
 def _of_all(rows: Sequence[launches.Row]) -> float:
-    names = list(dict.fromkeys(name for row in rows for name in launches.logs(row)))
-    table = np.array([[launches.logs(row).get(name, math.nan) for name in names] for row in rows])
-    return float(np.nanstd(fitted(table)[1], ddof=1))
+    return float(np.nanstd(fitted(table([launches.logs(row) for row in rows]))[1], ddof=1))
 
 
 def _root(variance: float | np.floating[Any]) -> float:

@@ -39,20 +39,23 @@ class Uncertainty:
     def of_rows(cls, rows: Sequence[Row], *, over_baselines: bool) -> Uncertainty:
         """Of every configuration that was measured: the spreads of all models together say what each one's is."""
         sure = [row for row in rows if row["n"] >= FEWEST_REPEATS]
-        stages = [np.log(first_stage(np.array(values(row)), int(row["planned"]))) for row in sure]
-        variances, freedoms = [float(np.var(stage, ddof=1)) for stage in stages], [len(stage) - 1 for stage in stages]
         place = {str(row["configuration"]): index for index, row in enumerate(sure)}
         counts = np.array([float(row["n"]) for row in sure])
         logs = np.log([float(row["samples_per_second"]) for row in sure])
-        spread, common = None, launches.common(sure)
-        if sure:  # the highest of many is looked for: of two views of a spread, the wider one
-            believable = believed(variances, freedoms)
-            variance, freedom = np.maximum(believable.variance, variances), believable.freedom
-            for at, row in enumerate(sure):
-                if common and (within := _within_launches(row)):
-                    variance[at], freedom[at] = within
-                    counts[at], logs[at] = len(common), np.mean([launches.logs(row)[name] for name in common])
-            spread = Spread(variance, freedom, wary=True)
+        variance, freedom, alone = np.zeros(len(sure)), np.zeros(len(sure)), list[int]()
+        common = launches.common(sure)
+        for at, row in enumerate(sure):
+            if common and (within := _within_launches(row)):
+                variance[at], freedom[at] = within
+                counts[at], logs[at] = len(common), np.mean([launches.logs(row)[name] for name in common])
+            else:
+                alone.append(at)
+        if alone:  # the highest of many is looked for: of two views of a spread, the wider one
+            stages = [np.log(first_stage(np.array(values(sure[at])), int(sure[at]["planned"]))) for at in alone]
+            variances = [float(np.var(stage, ddof=1)) for stage in stages]
+            believable = believed(variances, [len(stage) - 1 for stage in stages])
+            variance[alone], freedom[alone] = np.maximum(believable.variance, variances), believable.freedom
+        spread = Spread(variance, freedom, wary=True) if sure else None
         return cls(place, spread, counts, logs, over_baselines)
 
     def knows(self, row: Row) -> bool:

@@ -14,8 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from scaling_study.records.summary import Summary
 from scaling_study.stats import launches
 from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_for
@@ -67,19 +65,17 @@ def _of_ratios(
 ) -> dict[str, int]:  # fmt: skip
     """Launches of configurations that shared them, and of what these are held against; of no others."""
     names = list(shared)
-    together = list(dict.fromkeys(launches.together(record.launch) for name in names for record in measured[name]))
-    logs = np.full((len(names), len(together)), math.nan)
-    for at, name in enumerate(names):
-        for record in measured[name]:
-            logs[at, together.index(launches.together(record.launch))] = math.log(record.samples_per_second or math.nan)
-    whose = [groups.processes(shared[name].trial) for name in names]
-    spreads = dict(zip(names, launches.spreads(logs, whose), strict=True))
+    logs = [
+        {launches.together(record.launch): math.log(record.samples_per_second or math.nan) for record in measured[name]}
+        for name in names
+    ]
+    whose = {name: groups.processes(planned.trial) for name, planned in shared.items()}
+    spreads = dict(zip(names, launches.spreads(launches.table(logs), list(whose.values())), strict=True))
     counts = dict[str, int]()
     for name, planned in shared.items():
         for other in names:
             if other in baseline and other != name and shared[other].trial.model == planned.trial.model:
-                alike = whose[names.index(name)] == whose[names.index(other)]
-                variance, freedom = launches.of_ratio(spreads[name], spreads[other], alike)
+                variance, freedom = launches.of_ratio(spreads[name], spreads[other], whose[name] == whose[other])
                 more = launches.needed(variance, freedom, target or planned.measure.target_interval)
                 if freedom:
                     counts[name], counts[other] = (max(counts.get(each, 0), more) for each in (name, other))

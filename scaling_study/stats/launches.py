@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,6 +89,12 @@ def total(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
         return 0.0, 0.0
     variances, freedoms = zip(*seen, strict=True)
     return sum(variances), float(welch_satterthwaite(variances, freedoms))
+
+
+def table(logs: Sequence[Mapping[str, float]]) -> Values:
+    """(m, launches) values from those of each row by launch; nan where one was not measured. Any order of launches."""
+    names = list(dict.fromkeys(name for row in logs for name in row))
+    return np.array([[row.get(name, math.nan) for name in names] for row in logs]).reshape(len(logs), len(names))
 
 
 def spreads(logs: ArrayLike, groups: Sequence[Hashable]) -> list[LaunchSpread]:
