@@ -19,11 +19,11 @@ from typing import Any, Protocol
 
 from scaling_study import provenance
 from scaling_study.hosts import allocation
-from scaling_study.launch import launchers, rounds, second_stage
+from scaling_study.launch import launch_folders, launchers, rounds, second_stage, shared_launch
 from scaling_study.launch.attempts import Attempts
 from scaling_study.launch.pruning import Limits
 from scaling_study.launch.supervisor import SupervisorClient
-from scaling_study.processes import leftovers, process
+from scaling_study.processes import process
 from scaling_study.records import reservation, results, summary, unwritable
 from scaling_study.records import store as records
 from scaling_study.records.store import Record
@@ -72,6 +72,7 @@ class Run:
         """Make or reopen the results folder, and read what is finished. Raises HostError where it does not fit."""
         opened = results.open_results(self.folder, self.plan)
         self.records, self.edits, self._largest = opened.records, opened.edits, opened.largest
+        self.records |= launch_folders.kept(self.folder)
         for known in self.records.values():
             if not (known.status in self.retry and self.wanted(known.trial)):  # what is run again shows nothing yet
                 self._learn(known)
@@ -87,8 +88,10 @@ class Run:
                 if known := self.kept(trial):
                     display.finished(trial, planned, known, again=True)
                     continue
-                if supervisor.signal is not None or (self.max_trials is not None and self.ran >= self.max_trials):
-                    return
+                if trial.id not in self._launched and (supervisor.signal is not None or self.ran == self.max_trials):
+                    if not self._launched:  # of a launch that was interrupted, some have records
+                        return
+                    continue
                 display.starts(trial, planned)
                 if trial.find == "parity" and trial.id not in self._launched:
                     self._launched |= self._gates(trial, attempts)
@@ -97,7 +100,7 @@ class Run:
                 else:
                     record = self.run_trial(trial, planned, attempts)
                 if record is None:  # interrupted: it stays unfinished, the next run takes it up again
-                    return
+                    continue
                 self.records[trial.id] = record
                 self._learn(record)
                 self.ran += 1
@@ -163,39 +166,36 @@ class Run:
         return bool(trial.warm) and not planned.unsupported and not self.implied(trial)
 
     def _of_launch(self, trial: Trial, attempts: Attempts, watch: rounds.Watch) -> Summary | None:
-        """The record of a trial that shares a launch, which is run when the first of its trials is due; None if it was
-        interrupted."""
+        """The record of a trial whose launch is run when the first of its trials is due; None if it was interrupted."""
         if trial.id not in self._launched:
             self._launched |= self._launch(trial, attempts, watch)
         return self._launched.pop(trial.id, None)
 
     def _launch(self, first: Trial, attempts: Attempts, watch: rounds.Watch) -> dict[str, Summary]:
-        """Run the same repeat of all configurations that share a launch with this one; their records, by id.
-
-        One that fails there is run alone, and what comes of that is recorded; the others are measured without it.
-        Interrupted, none of them has a record, and all are taken up again by the next run.
-        """
-        pairs = [(planned.at(first.repeat), planned) for planned in self.plan.configurations]
-        due = [(t, p) for t, p in pairs if self.shares(t, p) and self.wanted(t.to_dict()) and not self.kept(t)]
+        """Run the same repeat of all configurations that share a launch with this one; their records, by id. Of what
+        was interrupted, all have one or none has."""
         totals = self.totals()
-        due = [(t, p) for t, p in due if t.repeat <= totals[t.configuration]]
+        asked = [p for p in self.plan.configurations if first.repeat <= totals[p.trial.configuration]]
+        pairs = [(planned.at(first.repeat), planned) for planned in asked]
+        due = [(t, p) for t, p in pairs if self.shares(t, p) and self.wanted(t.to_dict()) and not self.kept(t)]
         if self.max_trials is not None:
             due = sorted(due, key=lambda pair: pair[0] != first)[: self.max_trials - self.ran]
         with contextlib.ExitStack() as open_rooms:
             rooms = {trial.id: open_rooms.enter_context(self._room(trial)) for trial, _ in due}
-            begun = {trial.id: self._begin(trial, planned, rooms[trial.id].folder) for trial, planned in due}
-            done = rounds.measured(
+            begun = {trial.id: self._begin(trial, planned, rooms[trial.id].folder, False) for trial, planned in due}
+            own = launch_folders.next_folder(self.folder, self.records.values())
+            launch_folders.begin(own, begun.values())
+            done = shared_launch.measured(
                 {trial: planned.measure for trial, planned in due}, {name: room.folder for name, room in rooms.items()},
-                self._next_launch(), self.plan.machine.memory_bytes, attempts, watch,
+                own, self.plan.machine.memory_bytes, attempts, watch,
             )  # fmt: skip
-            return {name: self._finish(rooms[name], attempt.completed(begun[name])) for name, attempt in done.items()}
-
-    def _next_launch(self, kind: str = "") -> Path:
-        """The folder of a new launch that trials share, whose number none before it had."""
-        launches = self.folder / leftovers.LAUNCHES
-        names = [path.name for path in launches.glob(f"{kind}*")] + [known.launch for known in self.records.values()]
-        numbers = [name.removeprefix(kind).partition("/")[0] for name in names if name.startswith(kind)]
-        return launches / f"{kind}{1 + max((int(number) for number in numbers if number.isdecimal()), default=0)}"
+            found = dict[str, Summary]()
+            for name, attempt in sorted(done.items(), key=lambda item: item[1].outcome.status == "failed"):
+                if attempt.outcome.status == "failed":
+                    unwritable.raise_if_unwritable(self.folder, rooms[name].size, attempt.outcome.rank_errors)
+                found[name] = self._finish(rooms[name], attempt.completed(begun[name]))
+            launch_folders.end(own)
+            return found
 
     def _gates(self, first: Trial, attempts: Attempts) -> dict[str, Summary]:
         """Run all gates that one launch can run in turn with this one, and judge them in one process; their records, by
@@ -210,7 +210,7 @@ class Run:
             return {}
         self._tried |= {gate.trial.id for gate in due}
         timeout_seconds = max(gate.measure.timeout_seconds for gate in due)
-        own = self._next_launch("gates-")
+        own = launch_folders.next_folder(self.folder, self.records.values(), "gates-")
         own.mkdir(parents=True)
         with contextlib.ExitStack() as open_rooms:
             rooms = [open_rooms.enter_context(self._room(gate.trial)) for gate in due]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import signal
-import threading
-import time
 from pathlib import Path
 
 import psutil
@@ -80,6 +78,7 @@ def test_launches_leave_their_logs_and_no_key(swept: tuple[Plan, Path, Seen]) ->
     for path in launches:
         assert (folder / "launches" / path / "log.txt").exists()
         assert set(store.load(folder / "launches" / path / "launch.json")) == {"script", "trials"}
+    assert not list(folder.glob("launches/*/begun"))
 
 
 def test_a_second_run_runs_nothing_again(swept: tuple[Plan, Path, Seen]) -> None:
@@ -103,25 +102,39 @@ def test_one_that_fails_says_why_alone_and_costs_the_others_nothing(
     assert groups == ["0-0-torch_ddp", "0-1-single", "0-2-single"]
 
 
-def test_an_interruption_ends_all_launches_and_leaves_their_trials_for_the_next_run(tmp_path: Path) -> None:
-    plan = plan_of(SINGLE, DDP, rounds=1000)
-    seen, job = Seen(), Run(plan, tmp_path)
-    job.open()
-    with process.Interruption() as interruption:
+class Interrupting(Seen):
+    """Interrupts as a round begins."""
 
-        def interrupt() -> None:
-            deadline = time.monotonic() + 120
-            while not list(tmp_path.glob("launches/1/*/log.txt")) and time.monotonic() < deadline:
-                time.sleep(0.05)
-            time.sleep(1.0)
+    def __init__(self, round: int) -> None:
+        super().__init__()
+        self.round = round
+
+    def round_begins(self, launch: int, round: int, of: int) -> None:
+        if round == self.round:
             signal.raise_signal(signal.SIGINT)
 
-        threading.Thread(target=interrupt).start()
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_an_interruption_ends_all_launches_and_keeps_what_has_rounds_enough(rounds: int, tmp_path: Path) -> None:
+    plan = plan_of(SINGLE, DDP, rounds=1000)
+    seen, job = Interrupting(rounds + 1), Run(plan, tmp_path)
+    job.open()
+    with process.Interruption() as interruption:
         job.run(seen, interruption)
     assert interruption.signal == signal.SIGINT
-    assert seen.ended == [] and not list(store.read_study(tmp_path))
     commands = [" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"])]
     assert not [command for command in commands if str(tmp_path.resolve()) in command]
+    records = list(store.read_study(tmp_path))
+    assert sorted(record.id for record in records) == sorted(record.id for record in seen.ended) == sorted(job.records)
+    assert len(records) == (0 if rounds == 1 else 2)
+    for record in records:
+        assert (record.status, len(record.ranks[0].blocks)) == ("ok", rounds)
+        assert record.notes == [f"its launch ended after {rounds} of 1000 rounds: the study was stopped"]
+        assert record.ranks[0].phases and record.ranks[0].phases.forward_seconds
+    again = Interrupting(1)
+    with process.Interruption() as interruption:
+        Run(plan, tmp_path, records=dict(job.records)).run(again, interruption)
+    assert len(again.kept) == len(records)
 
 
 def test_no_more_are_launched_than_were_asked_for(tmp_path: Path) -> None:

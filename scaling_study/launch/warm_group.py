@@ -49,11 +49,12 @@ PATIENT = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "86400", "HOROVOD_STALL_CHECK_DISABLE
 
 
 class GroupFailed(Exception):
-    """A launch can go on no more: what a rank said, or how it ended. `trials`: those that it may be the fault of."""
+    """A launch can go on no more: what a rank said, or how it ended. `trials`: those that it may be the fault of.
+    `said`: by a rank, of the one whose turn it was."""
 
-    def __init__(self, why: str, trials: Sequence[Trial]) -> None:
+    def __init__(self, why: str, trials: Sequence[Trial], said: bool = False) -> None:
         super().__init__(why)
-        self.trials = trials
+        self.trials, self.said = trials, said
 
 
 class Interrupted(Exception):
@@ -69,9 +70,9 @@ class _Rank:
 class WarmGroup:
     """A launch of configurations that one set of processes can measure. Enter it to start them; on leaving none lives.
 
-    They are stopped until it is their `turn`, in which they build, time and report. `folder`: for launch.json, log.txt
-    and blocks.jsonl; `folders`: of the trials, for their reports. Raises GroupFailed throughout, and Interrupted once
-    `stop` is readable.
+    They are stopped until it is their `turn`, in which they build and time. `folder`: for launch.json, log.txt and
+    blocks.jsonl; `folders`: of the trials, for their reports, which are there from the first block on. Raises
+    GroupFailed throughout, and Interrupted once `stop` is readable.
     """
 
     def __init__(
@@ -120,10 +121,6 @@ class WarmGroup:
             stream.flush()
             os.fsync(stream.fileno())
         return taken
-
-    def report(self, index: int) -> None:
-        """Have each rank leave its report in the trial's folder."""
-        self._ask("report", index)
 
     def stop(self) -> None:
         """Keep the ranks, and what they have started, from using any time."""
@@ -192,6 +189,8 @@ class WarmGroup:
         deadline, trial = time.monotonic() + self.timeout_seconds, [self.trials[index]]
         message = json.dumps({"do": what, "trial": index, **how}).encode()
         answers: dict[int, Mapping[str, Any]] = {}
+        if self._stop and wait(self._stop, 0):
+            raise Interrupted
         try:
             for rank in self.ranks:
                 rank.connection.send_bytes(message)
@@ -204,7 +203,7 @@ class WarmGroup:
                 for connection in (each for each in ready if isinstance(each, Connection)):
                     answers[waiting[connection]] = answer = json.loads(connection.recv_bytes())
                     if "error" in answer:
-                        raise GroupFailed(f"rank {waiting[connection]}: {answer['error']}", trial)
+                        raise GroupFailed(f"rank {waiting[connection]}: {answer['error']}", trial, said=True)
         except (EOFError, OSError) as error:
             raise GroupFailed(f"{what}: a rank ended", trial) from error
         return [answers[at] for at in range(len(self.ranks))]

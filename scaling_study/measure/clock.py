@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from scaling_study.measure.epochs import Epochs
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.overlap import Observed, observe
 from scaling_study.measure.parity_recorder import ParityRecorder
-from scaling_study.measure.peak import may_round_to_tf32, measure_peak
+from scaling_study.measure.peak import Peak, may_round_to_tf32, measure_peak
 from scaling_study.measure.phases import Phase, now
 from scaling_study.measure.power import PowerMeter
 from scaling_study.measure.quiet import QuietMeter
@@ -59,8 +59,22 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     return report
 
 
+@dataclass(frozen=True)
+class Inspected:
+    """What is seen of steps that are not timed, since seeing it takes time."""
+
+    about: dict[str, Any]  # the rank (described.py)
+    phases: store.Phases
+    transport: str
+    gradients: list[list[float]]
+    observed: Observed
+    memory: dict[str, int]
+    tf32: bool | None = None
+    peak: Peak | None = None
+
+
 class Measurement:
-    """One configuration on this rank, in this order: `warm_up`; blocks of steps, `timed`; what is looked at after them.
+    """One configuration on this rank: `warm_up`, blocks of steps that are `timed`, and `inspect`, before or after them.
 
     All ranks call the same methods in the same order.
     """
@@ -92,8 +106,9 @@ class Measurement:
         self.tokens: int | torch.Tensor = 0
         self.warmup_skipped: int | None = None
         self.skipped_steps: int | None = None
-        self.rounds: list[dict[str, Any]] = []
+        self.timed_rounds: set[int] = set()  # of training.rounds, by number
         self.blocks: list[dict[str, Any]] = []
+        self.inspected: Inspected | None = None
 
     def warm_up(self) -> None:
         """First-step costs (allocation, autotuning, the first negotiation) stay out of what is timed (F1)."""
@@ -129,7 +144,7 @@ class Measurement:
         self.memory.stop()
         if (more := self.skipped.since(skipped)) is not None:
             self.skipped_steps = (self.skipped_steps or 0) + more
-        self.rounds += rounds.since(over) if rounds else []
+        self.timed_rounds |= set(range(over, len(rounds.over) if rounds else 0))
 
     def run_window(self) -> None:
         """As many blocks as the trial's window asks for, or its whole epochs."""
@@ -165,14 +180,26 @@ class Measurement:
         self.blocks.append({"round": round, "at": at, "steps": steps})
         return seconds
 
-    def report(self) -> RankReport:
-        """The rank's report, after more steps in which phases, bytes, memory and overlap are looked at."""
+    def forget(self) -> None:
+        """Begin anew, as if nothing had been timed."""
+        self.step_seconds, self.blocks, self.timed_rounds = [], [], set()
+        self.samples, self.tokens, self.skipped_steps = 0, 0, None
+        self.meter, self.quiet = PowerMeter(self.meter.gpus, self.ranks.local_rank), QuietMeter()
+
+    def _steps_to_come(self) -> float:
+        """Of a launch that has others' blocks between this one's, by its fastest step so far."""
+        seconds = (self.window.rounds or 0) * (self.window.block_seconds or 0.0)
+        return max(self.window.min_steps, seconds / min(self.warmup_seconds, default=math.inf))
+
+    def inspect(self) -> Inspected:
+        """Steps in which phases, bytes, memory and overlap are looked at; then the device's own peaks."""
         training, trial, ranks, workload = self.training, self.trial, self.ranks, self.workload
         wire, traffic = training.wire, Traffic()
+        self.memory.note_setup()
         counted_step(self.step, workload, self.memory, wire, traffic)  # by now frameworks gather and reduce as always
         if training.timeline:
             training.timeline.begin(ranks.agree)
-        instrumented = max(1, min(10, len(self.step_seconds) // 4))
+        instrumented = max(1, min(10, (len(self.step_seconds) or int(ranks.agree(self._steps_to_come()))) // 4))
         phases = instrument(self.step, workload, training.phase, instrumented, ranks.devices, training.timeline)
         arrivals = Arrivals(ranks.device)
         if watchable(trial):
@@ -182,18 +209,34 @@ class Measurement:
         if ranks.world_size > 1 and trial.find is None:
             observed = observe(lambda: self.step(next(workload.batches)), wire, ranks.device)
         trace(self.step, workload, ranks)
+        transport = traffic.carrier(sum(wire.bytes.values()))
+        about = described(training, trial, ranks)
+        seen = Inspected(about, phases, transport, arrivals.gradients, observed, self.memory.by_kind())
+        if trial.find is None:  # after all else; the ranks leave their last step together, so all do it at once
+            tf32 = may_round_to_tf32(workload.model, trial.precision, ranks.device)
+            seen = replace(seen, tf32=tf32, peak=measure_peak(ranks.device, trial.precision, tf32))
+        self.inspected = seen
+        return seen
 
-        report = RankReport(
-            **described(training, trial, ranks),
+    def report(self) -> RankReport:
+        """What this rank has measured so far."""
+        training, ranks, workload, wire = self.training, self.ranks, self.workload, self.training.wire
+        seen = self.inspected or self.inspect()
+        every = training.rounds.since(0) if training.rounds else []
+        rounds = [each for number, each in enumerate(every) if number in self.timed_rounds]
+        untimed = [each["failure"] for number, each in enumerate(every) if number not in self.timed_rounds]
+        peak = seen.peak or Peak(None, None)
+        return RankReport(
+            **seen.about,
             first_step_at=self.first_step_at, warmup_seconds=self.warmup_seconds, step_seconds=self.step_seconds,
-            samples_seen=sum(each["samples"] for each in self.rounds) if training.rounds else self.samples,
-            tokens_seen=int(self.tokens) if workload.tokens and not training.rounds else None, rounds=self.rounds,
-            phases=phases,
-            allreduce_bytes=wire.reduced_bytes(ranks.world_size // (trial.stages or 1)),
+            samples_seen=sum(each["samples"] for each in rounds) if training.rounds else self.samples,
+            tokens_seen=int(self.tokens) if workload.tokens and not training.rounds else None,
+            rounds=rounds, untimed_rounds_failure=next(filter(None, untimed), ""),
+            phases=seen.phases,
+            allreduce_bytes=wire.reduced_bytes(ranks.world_size // (self.trial.stages or 1)),
             communication_bytes=dict(wire.bytes),
-            transport=traffic.carrier(sum(wire.bytes.values())), overlap=observed.overlap,
-            nccl_kernels=observed.nccl_kernels,
-            peak_memory_bytes=self.memory.peak_bytes(), memory=self.memory.by_kind(),
+            transport=seen.transport, overlap=seen.observed.overlap, nccl_kernels=seen.observed.nccl_kernels,
+            peak_memory_bytes=self.memory.peak_bytes(), memory=seen.memory,
             setup_peak_memory_bytes=self.memory.setup_peak_bytes,
             warmup_skipped_steps=self.warmup_skipped, skipped_steps=self.skipped_steps,
             loss_first=finite(self.first), loss_last=finite(self.last),
@@ -202,15 +245,7 @@ class Measurement:
             timeline=training.timeline.events if training.timeline else [],
             epochs=self.epochs.rows if self.epochs else [],
             own_cpu_seconds=self.quiet.own_cpu_seconds, host_cpu_seconds=self.quiet.host_cpu_seconds,
-            gradients=arrivals.gradients, blocks=self.blocks,
-        )  # fmt: skip
-        if trial.find is not None:
-            return report
-        # After all else; the ranks leave their last step together, so all do it at once.
-        tf32 = may_round_to_tf32(workload.model, trial.precision, ranks.device)
-        peak = measure_peak(ranks.device, trial.precision, tf32)
-        return replace(
-            report, tf32=tf32,
+            gradients=seen.gradients, blocks=self.blocks, tf32=seen.tf32,
             peak_flops_per_second=peak.flops_per_second, peak_bytes_per_second=peak.bytes_per_second,
         )  # fmt: skip
 

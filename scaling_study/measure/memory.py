@@ -36,11 +36,15 @@ class Memory:
 
     def start(self) -> None:
         """Begin the window: what was at its most before (the unsharded model, cuDNN's trials) is a peak of its own."""
+        self.note_setup()
         if self.on_gpu:
-            if self.setup_peak_bytes is None:
-                self.setup_peak_bytes = max(map(torch.cuda.max_memory_allocated, self.devices))
             for device in self.devices:
                 torch.cuda.reset_peak_memory_stats(device)
+
+    def note_setup(self) -> None:
+        """The peak so far is that before the window; of the first call."""
+        if self.on_gpu and self.setup_peak_bytes is None:
+            self.setup_peak_bytes = max(map(torch.cuda.max_memory_allocated, self.devices))
 
     def stop(self) -> None:
         """End the window: what is looked at after it may take more."""

@@ -2,9 +2,9 @@
 
     torchrun --standalone --nproc-per-node 2 scaling_study/worker/in_rounds.py LAUNCH.json      (launch/warm_group.py)
 
-    driver --- "build 0" ---> every rank   builds it by its script's own `build`, and warms it up
-           --- "block 0" ---> every rank   a step that is not timed, a barrier, so many steps that are timed
-           --- "report 0" --> every rank   phases, bytes, memory; its report goes into the trial's folder
+    driver --- "build 0" ---> every rank   builds it by its script's own `build`, warms it up; phases, bytes, memory
+           --- "block 0" ---> every rank   a step that is not timed, a barrier, so many steps that are timed; then its
+                                           report of all blocks so far goes into the trial's folder
            --- "leave" -----> every rank   leaves its peers and ends
 
 A rank waits for what is next on a connection of its own, never inside a collective: it may be stopped there, by a
@@ -90,12 +90,13 @@ class Serving:
                 say(driver, **reply)
 
     def build(self, index: int) -> Mapping[str, Any]:
-        """Build a configuration and warm it up. Its fastest step, and the memory of the process."""
+        """Build a configuration, warm it up and look at its steps. The fastest, and the memory of the process."""
         trial, before = as_launched(self.jobs[index][0], self.ranks), Traces()
         measurement = Measurement(self.build_training(trial, self.ranks), trial, self.ranks)
         measurement.warm_up()
         before.check_build()
         self.measurements[index], self.states[index], self.watches[index] = measurement, GlobalState(), Watch()
+        measurement.inspect()
         collector.settle()
         fastest = min(measurement.warmup_seconds, default=math.inf)  # unknown where nothing was to warm up
         return {"step_seconds": fastest, "resident_bytes": resident_bytes()}
@@ -103,17 +104,16 @@ class Serving:
     def block(self, index: int, round: int, steps: int, untimed: bool) -> Mapping[str, Any]:
         """So many timed steps, after a step that is not timed and a barrier. Their seconds, and what they changed."""
         measurement, before = self.measurements[index], Traces()
+        if round == 0:
+            measurement.forget()  # what was timed before rounds began anew
         if untimed:
             measurement.step(next(measurement.workload.batches))
         self.ranks.total([0.0])  # a barrier
         seconds = measurement.timed_block(round, steps)
         self.watches[index].check_block(before)
-        return {"step_seconds": seconds, "changed": self.states[index].leave()}
-
-    def report(self, index: int) -> Mapping[str, Any]:
-        """Look at the rest, and leave the rank's report in the trial's folder."""
-        store.write_rank(self.jobs[index][1], self.measurements[index].report())
-        return {}
+        changed = self.states[index].leave()
+        store.write_rank(self.jobs[index][1], measurement.report())  # now: whatever ends this launch, it is there
+        return {"step_seconds": seconds, "changed": changed}
 
 
 def say(driver: Connection, **what: Any) -> None:

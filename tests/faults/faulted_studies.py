@@ -36,6 +36,14 @@ def launched(repeats: Mapping[str, int], window: str = "") -> str:
     return _study("launched", f"{{{window}timeout_seconds: 120}}", sweeps)
 
 
+def in_rounds(rounds: int, repeats: int) -> str:
+    """Ranks that train: one process and two by torchrun, three configurations in all."""
+    measure = f"warm: true, rounds: {rounds}, block_seconds: 0.2, min_steps: 1, min_seconds: 0"
+    measure = f"{{{measure}, repeats: {repeats}, max_repeats: {repeats}, timeout_seconds: 120}}"
+    ddp = LAUNCHED["torchrun"] % f"{TWO}, matrix: {{batch_per_worker: [4, 8]}}"
+    return _study("rounds", measure, [SINGLE % ", batch_per_worker: 4", ddp])
+
+
 def told(groups: Sequence[tuple[str, Sequence[int], float]], repeats: int) -> str:
     """Seeds under `python` or mpirun, with their time-out: what a seed stands for is in the book."""
     sweeps = []

@@ -1,17 +1,20 @@
-"""The order of rounds, how long blocks are, and whose turn it is, with groups that only write down what is asked."""
+"""The order of rounds, how long blocks are, whose turn it is and what a failure costs, with groups that only write down
+what is asked."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from scaling_study.launch import rounds
 from scaling_study.launch.rounds import Built
+from scaling_study.launch.warm_group import GroupFailed
 from scaling_study.trial import Trial, Window
 
 WINDOW = Window(min_steps=1, min_seconds=0.0, rounds=8, block_seconds=0.5)
@@ -34,10 +37,6 @@ class Told:
         assert self.running
         self.log.append(("block", self.name, index, round, steps, untimed))
         return [[STEP_SECONDS[self.name][index]] * steps] * 2
-
-    def report(self, index: int) -> None:
-        assert self.running
-        self.log.append(("report", self.name, index))
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -63,13 +62,21 @@ class Watching:
         self.log.append(("timed", trial.framework, trial.batch_per_worker - 1, step_seconds))
 
 
+def two(log: list[tuple[Any, ...]]) -> tuple[Told, Told]:
+    groups = Told("single", log), Told("torch_ddp", log)
+    groups[0].others, groups[1].others = (groups[1],), (groups[0],)
+    return groups
+
+
+def never(trials: Sequence[Trial], failed: GroupFailed) -> None:
+    raise AssertionError(failed)
+
+
 def told(seed: str) -> list[tuple[Any, ...]]:
     """All that is asked of two groups."""
     calls: list[tuple[Any, ...]] = []
-    groups = Told("single", calls), Told("torch_ddp", calls)
-    groups[0].others, groups[1].others = (groups[1],), (groups[0],)
     watch = Watching(calls)
-    rounds.run([Built.of(group, watch) for group in groups], seed, watch)
+    rounds.run([Built.of(group, watch) for group in two(calls)], seed, watch, never)
     return calls
 
 
@@ -80,7 +87,15 @@ def log() -> list[tuple[Any, ...]]:
 
 def test_a_group_knows_its_slowest_ranks_steps_and_all_its_memory() -> None:
     built = Built.of(Told("single", []), rounds.Unwatched())
-    assert (built.step_seconds, built.resident_bytes) == ([0.1, 1.0], 200)
+    assert (built.step_seconds, built.resident_bytes, len(built.trials)) == ([0.1, 1.0], 200, 2)
+
+
+def test_a_group_that_has_no_room_for_all_is_built_in_part() -> None:
+    log: list[tuple[Any, ...]] = []
+    built = Built.of(Told("single", log), rounds.Unwatched(), room_bytes=199)
+    assert log == [("build", "single", 0)] and built.trials == built.group.trials[:1]
+    rounds.run([built], "a seed", rounds.Unwatched(), never)
+    assert {call[2] for call in log} == {0} and built.blocks == [8]
 
 
 def test_every_configuration_has_a_block_in_every_round(log: list[tuple[Any, ...]]) -> None:
@@ -89,9 +104,8 @@ def test_every_configuration_has_a_block_in_every_round(log: list[tuple[Any, ...
     assert len({call[1:4] for call in blocks}) == 8 * 4
 
 
-def test_all_are_built_before_and_report_after_the_rounds(log: list[tuple[Any, ...]]) -> None:
-    kinds = [call[0] for call in log if call[0] in ("build", "block", "report")]
-    assert kinds == ["build"] * 4 + ["block"] * 32 + ["report"] * 4
+def test_all_are_built_before_the_rounds(log: list[tuple[Any, ...]]) -> None:
+    assert [call[0] for call in log if call[0] in ("build", "block")] == ["build"] * 4 + ["block"] * 32
 
 
 def test_whoever_watches_hears_of_each_in_time(log: list[tuple[Any, ...]]) -> None:
@@ -130,3 +144,72 @@ def test_steps_in_a_block(step_seconds: float, steps: int) -> None:
 def test_all_rounds_together_reach_the_minima() -> None:
     assert rounds.steps_in_block(Window(min_steps=20, min_seconds=0.0, rounds=8, block_seconds=0.5), 1.0) == 3
     assert rounds.steps_in_block(Window(min_steps=1, min_seconds=16.0, rounds=8, block_seconds=0.5), 0.1) == 20
+    assert rounds.steps_in_block(Window(min_steps=1, min_seconds=4.0, rounds=8, block_seconds=0.5), 0.35) == 2, "2.8 s"
+
+
+@dataclass
+class Failing(Told):
+    """One whose second configuration fails in a round."""
+
+    in_round: int
+    log: list[tuple[Any, ...]]
+    name: str = "torch_ddp"
+    ended: list[GroupFailed] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.name, self.log)
+
+    def block(self, index: int, round: int, steps: int, untimed: bool) -> list[list[float]]:
+        if (index, round) == (1, self.in_round):
+            self.running = False
+            raise GroupFailed("a rank ended", [self.trials[1]])
+        return super().block(index, round, steps, untimed)
+
+
+def with_a_failure(in_round: int) -> tuple[list[Built[Told]], list[tuple[Any, ...]], list[Sequence[Trial]]]:
+    """Two groups, of which one fails in this round; another without what failed takes its place where asked for."""
+    log: list[tuple[Any, ...]] = []
+    single, failing = Told("single", log), Failing(in_round, log)
+    single.others, failing.others = (failing,), (single,)
+    restarts: list[Sequence[Trial]] = []
+
+    def restart(trials: Sequence[Trial], failed: GroupFailed) -> Built[Told]:
+        restarts.append(trials)
+        another = Told("torch_ddp", log)
+        another.trials, another.others, single.others = another.trials[:1], (single,), (another,)
+        return Built.of(another, rounds.Unwatched())
+
+    built: list[Built[Told]] = [Built.of(single, rounds.Unwatched()), Built.of(failing, rounds.Unwatched())]
+    built[1].ending.callback(log.append, ("ended",))
+    rounds.run(built, "a seed", rounds.Unwatched(), restart)
+    return built, log, restarts
+
+
+@pytest.mark.parametrize("in_round", [2, 5, 7])
+def test_a_failure_ends_its_own_group_which_keeps_its_rounds(in_round: int) -> None:
+    built, log, restarts = with_a_failure(in_round)
+    assert restarts == [] and str(built[1].failure) == "a rank ended"
+    assert built[0].blocks == [8, 8] and built[0].failure is None
+    assert built[1].blocks[1] == in_round and built[1].blocks[0] in (in_round, in_round + 1)
+    after = log[log.index(("ended",)) :]
+    assert not [call for call in after[1:] if call[1] == "torch_ddp"], "it uses no time any more"
+
+
+@pytest.mark.parametrize("in_round", [0, 1])
+def test_a_failure_in_the_first_rounds_begins_them_anew_for_all(in_round: int) -> None:
+    """So that what is compared was measured in the same rounds; no other group is started again."""
+    built, log, [trials] = with_a_failure(in_round)
+    assert len(trials) == 2
+    assert built[0].blocks == [8, 8] and built[1].blocks == [8] and built[1].failure is None
+    after = [call for call in log[log.index(("ended",)) :] if call[0] == "block"]
+    assert Counter(call[3] for call in after) == dict.fromkeys(range(8), 3)
+    first = next(call for call in after if call[1] == "torch_ddp")
+    assert first[3] == 0 and first[5], "the first block of new processes begins with a step that is not timed"
+    assert [call[0] for call in log].count("build") == 2 + 2 + 1
+
+
+def test_where_no_group_is_left_there_are_no_more_rounds() -> None:
+    log: list[tuple[Any, ...]] = []
+    failing = Failing(3, log)
+    rounds.run([Built.of(failing, rounds.Unwatched())], "a seed", Watching(log), never)
+    assert [call[2] for call in log if call[0] == "round"] == [1, 2, 3, 4]

@@ -93,9 +93,6 @@ def ran(trial: Trial, folder: Path) -> Ran:
                 used += [sum(process.cpu_times()[:2]) - then for process, then in zip(processes, before, strict=True)]
                 states |= {process.status() for process in processes}
                 scores |= set(zip(running, (oom_score(process.pid) for process in processes), strict=True))
-        with group.turn():
-            for index in told:
-                group.report(index)
     return Ran(told, [store.read_ranks(each, trial.workers) for each in group.folders], used, states, scores, group)
 
 

@@ -1,0 +1,138 @@
+"""The folders of launches that trials share: how they are numbered, and what is kept of one whose driver died.
+
+    launches/3/begun/<trial>.json    a trial's record without an outcome, until the launch is over
+    launches/3/0-1-horovod/          the second group of its first batch (warm_group.py)
+    launches/gates-2/                gates that were run in turn
+
+A rank's report is in the trial's folder from its first block on (worker/in_rounds.py). So whatever ended the driver,
+the next one finds what was measured, and takes it for the launch that it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from scaling_study.launch.warm_group import BLOCKS
+from scaling_study.processes.leftovers import LAUNCHES
+from scaling_study.processes.process import Exit
+from scaling_study.records import outcome, store, summary, unwritable
+from scaling_study.records.reservation import DiskReservation
+from scaling_study.records.store import RankReport, Record
+from scaling_study.records.summary import Summary
+from scaling_study.trial import Trial
+
+BEGUN, SHARED = "begun", "shared"
+FEWEST_ROUNDS = 2  # that are a launch by themselves, where it ends early: one block says nothing of its own spread
+
+
+def next_folder(results: Path, records: Iterable[Summary], kind: str = "") -> Path:
+    """The folder of a new launch, whose number none before it had: examples have records alone. `kind`: "gates-"."""
+    names = [path.name for path in (results / LAUNCHES).glob(f"{kind}*")] + [known.launch for known in records]
+    numbers = [name.removeprefix(kind).partition("/")[0] for name in names if name.startswith(kind)]
+    return results / LAUNCHES / f"{kind}{1 + max((int(each) for each in numbers if each.isdecimal()), default=0)}"
+
+
+def begin(launch: Path, records: Iterable[Record]) -> None:
+    """Leave what is needed to finish these trials, should the driver be killed."""
+    for record in records:
+        store.write_json(launch / BEGUN / f"{record.id}.json", dataclasses.asdict(record))
+
+
+def end(launch: Path) -> None:
+    """All of its trials are finished, or are to be run again."""
+    shutil.rmtree(launch / BEGUN, ignore_errors=True)
+
+
+def take_back(launch: Path, trial: Trial, folder: Path) -> None:
+    """What this trial had measured in the launch does not count, unless it turns out to be without fault: it is in
+    `shared`."""
+    (launch / BEGUN / f"{trial.id}.json").unlink(missing_ok=True)
+    shutil.rmtree(folder / SHARED, ignore_errors=True)
+    if (folder / "ranks").is_dir():
+        (folder / SHARED).mkdir()
+        (folder / "ranks").rename(folder / SHARED / "ranks")
+
+
+def cut(folder: Path, trial: Trial, rounds: int) -> bool:
+    """Cut the reports of all ranks to so many rounds; whether these are enough, and there. Ranks that are stopped in
+    the middle of a block do not leave it at the same point."""
+    with contextlib.suppress(store.UnreadableRecord):
+        reports = store.read_ranks(folder, trial.processes)
+        if FEWEST_ROUNDS <= rounds <= min(len(report.blocks) for report in reports):
+            for report in reports:
+                store.write_rank(folder, _cut(report, rounds))
+            return True
+    return False
+
+
+def _cut(report: RankReport, rounds: int) -> RankReport:
+    blocks = report.blocks[:rounds]
+    seconds = report.step_seconds[: sum(block["steps"] for block in blocks)]
+    share = sum(seconds) / report.window_seconds
+    samples = len(seconds) * report.samples_per_step
+    scaled = {
+        name: value * share for name in ("own_cpu_seconds", "host_cpu_seconds", "energy_joules")
+        if (value := getattr(report, name)) is not None
+    }  # fmt: skip
+    tokens = report.tokens_seen and round(report.tokens_seen * samples / report.samples_seen)
+    return dataclasses.replace(
+        report, blocks=blocks, step_seconds=seconds, samples_seen=samples, tokens_seen=tokens, **scaled
+    )
+
+
+def kept(results: Path) -> dict[str, Summary]:
+    """Finish the trials of launches whose driver was killed, where they had rounds enough; by id. Raises HostError."""
+    found = {}
+    for begun in sorted((results / LAUNCHES).glob(f"*/{BEGUN}")):
+        for record in _of_launch(results, begun.parent):
+            folder = results / "trials" / record.id
+            try:
+                store.write_record(folder, record)
+                DiskReservation(folder / "record.json").beside.unlink(missing_ok=True)
+            except OSError as error:
+                raise unwritable.first_write_error(results, error) from error
+            found[record.id] = summary.summarize(record)
+        end(begun.parent)
+    return found
+
+
+def _of_launch(results: Path, launch: Path) -> Iterator[Record]:
+    """Of each batch of groups that were alive together: its trials, cut to the rounds that all of them had."""
+    begun = {}
+    for path in (launch / BEGUN).glob("*.json"):
+        with contextlib.suppress(store.UnreadableRecord, TypeError, KeyError):  # those are run again
+            record = store.read_record(path)
+            trial = Trial.from_dict({**record.trial, "window": record.window})
+            if record.id == trial.id and not (results / "trials" / trial.id / "record.json").exists():
+                begun[trial.id] = record, trial
+    batches: dict[str, dict[str, str]] = {}  # batch -> trial -> its group, the last that was started
+    for blocks in sorted(launch.glob(f"*/{BLOCKS}"), key=lambda path: path.stat().st_mtime):
+        group = blocks.parent.name
+        for line in blocks.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                batches.setdefault(group.partition("-")[0], {})[str(json.loads(line)["trial"])] = group
+    for groups in batches.values():
+        there = {id: (*begun[id], group) for id, group in groups.items() if id in begun}
+        whole = min((_rounds(results / "trials" / id, trial) for id, (_, trial, _) in there.items()), default=0)
+        for id, (record, trial, group) in there.items():
+            folder, asked = results / "trials" / id, trial.window.rounds or 0
+            if not cut(folder, trial, min(whole, asked)):
+                continue
+            if (done := outcome.judge(trial, folder, Exit(0, 0.0))).status == "ok":
+                note = f"its launch ended after {whole} of {asked} rounds: its driver was killed"
+                yield dataclasses.replace(
+                    record, status="ok", reason="", ranks=list(done.ranks), launch=f"{launch.name}/{group}",
+                    notes=[note] if whole < asked else [],
+                )  # fmt: skip
+
+
+def _rounds(folder: Path, trial: Trial) -> int:
+    """That all of its ranks have reported."""
+    with contextlib.suppress(store.UnreadableRecord):
+        return min(len(report.blocks) for report in store.read_ranks(folder, trial.processes))
+    return 0

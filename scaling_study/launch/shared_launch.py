@@ -1,0 +1,190 @@
+"""One launch of all groups of a study: as many alive together as have room, in rounds; and what came of each.
+
+    build every group | rounds | ... what failed is run alone | the groups that had no room, likewise
+
+What ends early is a launch of the whole rounds that it had. A group that others went on without is held against none of
+them, as they have other rounds: its launch has a name of its own, `3/0.4-1-horovod` in place of `3/0-1-horovod`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from scaling_study.launch import launch_folders
+from scaling_study.launch.attempts import Attempt, Attempts
+from scaling_study.launch.rounds import Built, Watch, run
+from scaling_study.launch.warm_group import GroupFailed, Interrupted, WarmGroup
+from scaling_study.processes import process
+from scaling_study.processes.process import Exit
+from scaling_study.records import outcome
+from scaling_study.records.outcome import Outcome
+from scaling_study.study import groups
+from scaling_study.study.schema import Measure
+from scaling_study.trial import Trial
+
+MOST_MEMORY = 0.6  # of the machine's, or of what a container may use, that groups may have together
+
+
+def measured(
+    due: Mapping[Trial, Measure], places: Mapping[str, Path], folder: Path, memory_bytes: int, attempts: Attempts,
+    watch: Watch,
+) -> dict[str, Attempt]:  # fmt: skip
+    """What came of warm configurations, by id, each in its place; where the sweep is to end, of those that have enough
+    rounds to be kept.
+
+    One that fails in a launch is run alone, where it says by itself what is wrong; the others are measured without it.
+    `folder`: for what the launches leave.
+    """
+    launch = _Launch(due, places, folder, memory_bytes, attempts, watch)
+    done = launch.of(list(due))
+    for trial, failure in () if launch.interrupted else launch.failed.items():
+        (place := places[trial.id] / "alone").mkdir()
+        attempt = attempts.run_with_retries(trial, place, due[trial])
+        if attempt.outcome.status == "cancelled":
+            break
+        if attempt.outcome.status == "ok":  # it may not be to blame, but was not measured as asked for
+            failed = Outcome("failed", f"in a launch with others: {failure}")
+            attempt = launch.had.get(trial) or replace(attempt, outcome=failed)
+        done[trial.id] = attempt
+    return done
+
+
+@dataclass
+class _Launch:
+    """What `measured` asks for, and why some of it cannot be measured with the others."""
+
+    due: Mapping[Trial, Measure]
+    places: Mapping[str, Path]
+    folder: Path
+    memory_bytes: int
+    attempts: Attempts
+    watch: Watch
+    failed: dict[Trial, str] = field(default_factory=dict)
+    had: dict[Trial, Attempt] = field(default_factory=dict)  # of these, what is theirs if it was not their fault
+    interrupted: bool = False
+    batch: int = 0
+    started: int = 0  # groups of the batch, of which each has a folder
+
+    def of(self, trials: Sequence[Trial]) -> dict[str, Attempt]:
+        """One launch of every group: as many alive together as have room in memory, then the others."""
+        results: dict[str, Attempt] = {}
+        waiting = groups.groups(trials)
+        while waiting and not self.interrupted:
+            built: list[Built[WarmGroup]] = []
+            started_at, start = time.time(), time.monotonic()
+            try:
+                with contextlib.ExitStack() as alive:
+                    waiting = self._build(waiting, built, alive)
+                    if built:
+                        run(built, self.folder.name, self.watch, lambda left, why: self._restarted(left, why, alive))
+            except Interrupted:
+                self.interrupted = True
+            share = (time.monotonic() - start) / max(1, sum(len(each.trials) for each in built))
+            whole = min((n for each in built if not each.failure for n in each.blocks), default=0)
+            for each in built:
+                results |= self._attempts(each, started_at, share, whole if self.interrupted else None)
+            self.batch += 1
+        return results
+
+    def _build(
+        self, waiting: list[list[Trial]], built: list[Built[WarmGroup]], alive: contextlib.ExitStack
+    ) -> list[list[Trial]]:
+        """Start as many groups as have room, into `built`; what is left for another batch.
+
+        A group is together with what it is compared with most, so it is parted only where it has no room alone.
+        """
+        while waiting and (room := self._room(built)) > 0:
+            ready = self._built(waiting[0], room, alive)
+            tried = {*(ready.trials if ready else ()), *self.failed}
+            left = [trial for trial in waiting[0] if trial not in tried]
+            if ready and left and built:
+                ready.ending.close()
+                return [[trial for trial in waiting[0] if trial not in self.failed], *waiting[1:]]
+            built += [ready] if ready else []
+            waiting = [*([left] if left else []), *waiting[1:]]
+        return waiting
+
+    def _restarted(
+        self, trials: Sequence[Trial], failed: GroupFailed, alive: contextlib.ExitStack
+    ) -> Built[WarmGroup] | None:
+        """What goes on in place of a group that failed."""
+        self._fail(failed)
+        return self._built([trial for trial in trials if trial not in self.failed], math.inf, alive)
+
+    def _fail(self, failed: GroupFailed) -> None:
+        """These are to be run alone. What they had measured is no launch of theirs, whoever asks."""
+        self.failed |= dict.fromkeys(failed.trials, str(failed))
+        for trial in failed.trials:
+            launch_folders.take_back(self.folder, trial, self.places[trial.id])
+
+    def _room(self, built: Sequence[Built[WarmGroup]]) -> float:
+        """Bytes that another group may have."""
+        return MOST_MEMORY * min(self.memory_bytes, process.memory_limit_bytes()) - sum(
+            each.resident_bytes for each in built
+        )
+
+    def _built(self, trials: Sequence[Trial], room: float, alive: contextlib.ExitStack) -> Built[WarmGroup] | None:
+        """One group, started and built, which stays alive with the others; without those that cannot be built."""
+        retries = max((self.due[trial].retries for trial in trials), default=0)
+        while trials:
+            own = [self.places[trial.id] for trial in trials]
+            for place in own:
+                shutil.rmtree(place / "ranks", ignore_errors=True)  # of a launch that failed
+            group = WarmGroup(
+                trials, self.folder / f"{self.batch}-{self.started}-{trials[0].framework}", own,
+                max(self.due[trial].timeout_seconds for trial in trials), self.attempts.cluster,
+                self.attempts.supervisor,
+            )  # fmt: skip
+            self.started += 1
+            try:
+                with contextlib.ExitStack() as ending:
+                    built = Built.of(ending.enter_context(group), self.watch, room)
+                    built.ending = alive.enter_context(ending.pop_all())
+                    return built
+            except GroupFailed as failed:
+                if not group.ranks and retries:  # a port was taken, or the like: nothing of them was tried
+                    retries -= 1
+                    continue
+                self._fail(failed)
+                trials = [trial for trial in trials if trial not in self.failed]
+        return None
+
+    def _attempts(
+        self, built: Built[WarmGroup], started_at: float, share_seconds: float, whole: int | None
+    ) -> dict[str, Attempt]:
+        """What came of its configurations, by id, each with its share of the launch's time. `whole`: rounds that all
+        had before the study was stopped; nothing is kept of fewer than FEWEST_ROUNDS."""
+        group, found = built.group, dict[str, Attempt]()
+        why = str(built.failure or ("the study was stopped" if whole is not None else ""))
+        if built.failure:
+            whole = min(built.blocks) if whole is None else min(whole, *built.blocks)
+            self._fail(built.failure)
+        ended = (None if why else group.exit) or Exit(0, 0.0)
+        exit = Exit(ended.code, share_seconds, lost=ended.lost)
+        launch = f"{group.folder.parent.name}/{group.folder.name}"
+        if built.failure:  # others went on: it is held against none of them
+            launch = launch.replace("-", f".{whole}-", 1)
+        for index, trial in enumerate(built.trials):
+            place = self.places[trial.id] / ("shared" if trial in self.failed else "")
+            asked = trial.window.rounds or 0
+            if whole is not None and whole < asked and not launch_folders.cut(place, trial, whole):
+                continue
+            result = outcome.judge(trial, place, exit)
+            if why and result.status != "ok":
+                continue
+            changed = sorted(group.changed.get(index, ()))
+            notes = [f"its steps change, for the whole process: {', '.join(changed)} (put back)"] if changed else []
+            if whole is not None and whole < asked:
+                notes.append(f"its launch ended after {whole} of {asked} rounds: {why}")
+            attempt = Attempt(exit, result, started_at, notes=tuple(notes), launch=launch)
+            if trial not in self.failed:
+                found[trial.id] = attempt
+            elif not (built.failure and built.failure.said):
+                self.had[trial] = attempt
+        return found

@@ -1,0 +1,149 @@
+"""Drivers, supervisors, launchers and ranks die while configurations are measured in rounds, by ranks that train.
+
+A launch whose driver dies is one of fewer rounds: no more than the running round is lost. Whatever else dies ends its
+own group; the one configuration that had its turn is run alone, and what the others had measured is theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import faulted_studies as studies
+import pytest
+import survivors
+from forms import SEED, TIMES
+from injection import Injection, injection
+from ledger import Ledger
+from sweeping import Driver, Sweep
+
+from scaling_study.records.store import Record
+from scaling_study.settings import CHECKOUT
+
+ROUNDS, CONFIGURATIONS = 8, 3
+LATER = "in rounds"  # after a fault's name in the table
+
+
+def latest(sweep: Sweep) -> Path | None:
+    """The launch with the highest number."""
+    launches = [path for path in sweep.results.glob("launches/*") if path.name.isdecimal()]
+    return max(launches, key=lambda path: int(path.name), default=None)
+
+
+def blocks(launch: Path | None) -> Counter[str]:
+    """Trial -> blocks that all of its ranks have timed."""
+    counts: Counter[str] = Counter()
+    for path in launch.glob("*/blocks.jsonl") if launch else ():
+        whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        counts.update(json.loads(line)["trial"] for line in whole)
+    return counts
+
+
+def until_round(sweep: Sweep, driver: Driver, round: int, after: Path | None) -> Path:
+    """Wait until a launch after this one is in a round; the launch."""
+
+    def there() -> bool:
+        counts = blocks(latest(sweep))
+        return latest(sweep) != after and len(counts) == CONFIGURATIONS and min(counts.values()) >= round
+
+    assert sweep.until(there, 120, driver), driver.said()
+    launch = latest(sweep)
+    assert launch
+    return launch
+
+
+def check_rounds(hit: Injection, sweep: Sweep, timed: Counter[str], why: str) -> None:
+    """Each configuration has a record of the rounds that all had, or of one more that its ranks had just reported."""
+    records, whole = sweep.outcomes(), min(timed.values())
+    for trial in timed:
+        record = records.get(trial)
+        if hit.expect(record and record.status == "ok", f"{trial}: {record and (record.status, record.reason)}"):
+            assert record
+            kept = {len(rank.blocks) for rank in record.ranks}
+            hit.expect(kept in ({whole}, {whole + 1}), f"{trial}: {kept} rounds are kept of {whole}")
+            hit.expect(why in " ".join(record.notes), f"{trial}: {record.notes}")
+
+
+DRIVER_FAULTS = {
+    "SIGTERM to the driver": signal.SIGTERM,
+    "kill -9 of the driver": signal.SIGKILL,
+    "Ctrl-C": signal.SIGINT,
+}
+HITS = {name: [name] * TIMES for name in DRIVER_FAULTS} if TIMES > 1 else {"each in turn": list(DRIVER_FAULTS)}
+
+
+@pytest.mark.parametrize("hits", HITS.values(), ids=HITS)
+def test_a_launch_whose_driver_ends_keeps_its_rounds(
+    hits: list[str], sweep_of: Callable[..., Sweep], ledger: Ledger
+) -> None:
+    chance = random.Random(f"{SEED}/{hits[0]}")
+    repeats = len(hits) + 1
+    sweep = sweep_of(studies.in_rounds(ROUNDS, repeats), checkout=CHECKOUT)
+    before = None
+    for name in hits:
+        driver, number = sweep.start(), DRIVER_FAULTS[name]
+        launch = until_round(sweep, driver, chance.randint(2, ROUNDS - 2), before)
+        with injection(ledger, sweep, f"{name}, {LATER}") as hit:
+            driver.send(number)
+            driver.wait(120)
+            hit.all_gone()
+            hit.kept()
+            timed, before = blocks(launch), launch
+            if number == signal.SIGKILL:
+                hit.expect(driver.code == -number, f"exit code {driver.code}")
+                again = sweep.run("--max-trials", "0")  # opens the folder, and runs nothing
+                hit.expect("Traceback" not in again.said(), again.said()[-600:])
+                check_rounds(hit, sweep, timed, "its driver was killed")
+            else:
+                hit.expect(driver.code == 130, f"exit code {driver.code}: {driver.said()[-300:]}")
+                hit.said(driver, f"Stopped by {number.name}", "To resume: python")
+                check_rounds(hit, sweep, timed, "the study was stopped")
+    with injection(ledger, sweep, f"what follows, {LATER}") as hit:
+        hit.goes_on(CONFIGURATIONS * repeats)
+
+
+OTHERS = [pytest.param(what, marks=pytest.mark.faults(form="long")) for what in ("launcher", "supervisor")]
+
+
+@pytest.mark.parametrize("what", ["rank", *OTHERS])
+def test_what_dies_in_rounds_ends_its_own_group(what: str, sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
+    chance = random.Random(f"{SEED}/{what}")
+    repeats = TIMES + 1
+    sweep = sweep_of(studies.in_rounds(ROUNDS, repeats), checkout=CHECKOUT)
+    driver, before = sweep.start(), None
+    for _ in range(TIMES):
+        before = until_round(sweep, driver, chance.randint(2, ROUNDS - 3), before)
+        with injection(ledger, sweep, f"kill -9 of a {what}, {LATER}") as hit:
+            ranks = survivors.ranks(sweep.processes(), "in_rounds.py")  # of torchrun
+            launcher = ranks[0].parent()
+            victim = {"rank": ranks[1], "launcher": launcher, "supervisor": launcher.parent()}[what]
+            trials = set(blocks(before))
+            victim.kill()
+            hit.all_gone([victim, *ranks])
+            hit.expect(finish(sweep, trials), f"its trials have no records: {driver.said()[-300:]}")
+            hit.kept()
+            check_groups(hit, [record for record in sweep.outcomes().values() if record.id in trials])
+    with injection(ledger, sweep, f"what follows a {what}, {LATER}") as hit:
+        hit.expect(driver.wait(300) == 0, f"exit code {driver.code}")
+        hit.goes_on(CONFIGURATIONS * repeats)
+
+
+def finish(sweep: Sweep, trials: set[str]) -> bool:
+    return sweep.until(lambda: trials <= set(sweep.finished()), 120)
+
+
+def check_groups(hit: Injection, records: list[Record]) -> None:
+    """The other group has all its rounds; those of its own that it had, as alone nothing is wrong with any."""
+    for record in records:
+        blocks, words = len(record.ranks[0].blocks) if record.ranks else 0, " ".join(record.notes)
+        told = f"{record.id}: {record.status} {record.reason}, {blocks} rounds, {words!r}, {record.launch}"
+        if record.trial["framework"] == "single":
+            hit.expect(record.status == "ok" and blocks == ROUNDS and not words, f"another group: {told}")
+        else:
+            hit.expect(record.status == "ok" and 2 <= blocks < ROUNDS, told)
+            hit.expect(words.startswith(f"its launch ended after {blocks} of {ROUNDS} rounds"), told)
+            hit.expect(f"/0.{blocks}-" in record.launch, told)

@@ -1,0 +1,121 @@
+"""Numbers of launches, and what is kept of one whose driver died."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaling_study.launch import launch_folders
+from scaling_study.records import store, summary
+from scaling_study.records.store import RankReport, Record
+from scaling_study.trial import Trial, Window
+
+TRIAL = Trial(
+    model="resnet8", batch_per_worker=4, data="synthetic", device="cpu", warm=True,
+    window=Window(4, 1, 0.0, None, None, rounds=8, block_seconds=0.5),
+)  # fmt: skip
+
+
+def begun(trial: Trial, **changes: Any) -> Record:
+    about = {"study": "a study", "id": trial.id, "configuration": trial.configuration, "status": "cancelled"}
+    return Record(**{**about, "trial": trial.to_dict(), "window": dataclasses.asdict(trial.window), **changes})
+
+
+def left(results: Path, trial: Trial, report: RankReport, rounds: int, group: str = "0-0-single") -> None:
+    """A launch whose driver was killed after so many rounds of this trial."""
+    launch_folders.begin(results / "launches" / "3", [begun(trial)])
+    (folder := results / "launches" / "3" / group).mkdir(exist_ok=True)
+    with (folder / "blocks.jsonl").open("a") as stream:
+        stream.writelines(json.dumps({"trial": trial.id, "round": round}) + "\n" for round in range(rounds))
+    blocks = [{"round": round, "at": 1.0, "steps": 2} for round in range(rounds)]
+    store.write_rank(
+        results / "trials" / trial.id,
+        dataclasses.replace(
+            report, step_seconds=[0.1] * 2 * rounds, samples_seen=8 * rounds, samples_per_step=4, blocks=blocks
+        ),
+    )
+
+
+@pytest.mark.parametrize(("rounds", "kept"), [(1, False), (2, True), (7, True)])
+def test_a_launch_whose_driver_was_killed_is_one_of_fewer_rounds(
+    rounds: int, kept: bool, tmp_path: Path, rank_report: Callable[..., RankReport]
+) -> None:
+    left(tmp_path, TRIAL, rank_report(), rounds)
+    found = launch_folders.kept(tmp_path)
+    assert set(found) == ({TRIAL.id} if kept else set())
+    records = list(store.read_study(tmp_path))
+    assert [record.id for record in records] == list(found)
+    for record in records:
+        assert (record.status, record.launch) == ("ok", "3/0-0-single")
+        assert record.notes == [f"its launch ended after {rounds} of 8 rounds: its driver was killed"]
+    assert not (tmp_path / "launches" / "3" / "begun").exists() and launch_folders.kept(tmp_path) == {}
+
+
+def test_all_of_a_launch_have_the_same_rounds(tmp_path: Path, rank_report: Callable[..., RankReport]) -> None:
+    """Those of another batch have their own."""
+    others = [dataclasses.replace(TRIAL, batch_per_worker=batch) for batch in (8, 16)]
+    left(tmp_path, TRIAL, rank_report(), 4)
+    left(tmp_path, others[0], rank_report(), 5, "0-1-single")
+    left(tmp_path, others[1], rank_report(), 8, "1-2-single")
+    for trial in others:
+        report = store.read_ranks(tmp_path / "trials" / trial.id, 1)[0]
+        samples = {"samples_per_step": trial.batch_per_worker, "own_cpu_seconds": 8.0}
+        seen = len(report.step_seconds) * trial.batch_per_worker
+        store.write_rank(tmp_path / "trials" / trial.id, dataclasses.replace(report, **samples, samples_seen=seen))
+    assert len(launch_folders.kept(tmp_path)) == 3
+    records = {record.trial["batch_per_worker"]: record for record in store.read_study(tmp_path)}
+    assert {batch: len(record.ranks[0].blocks) for batch, record in records.items()} == {4: 4, 8: 4, 16: 8}
+    assert [len(records[batch].notes) for batch in (4, 8, 16)] == [1, 1, 0]
+    report = records[8].ranks[0]
+    assert (len(report.step_seconds), report.samples_seen) == (8, 64)
+    assert report.own_cpu_seconds == pytest.approx(8.0 * 4 / 5)
+
+
+def test_ranks_that_were_stopped_in_a_block_are_cut_to_what_both_have(
+    tmp_path: Path, rank_report: Callable[..., RankReport]
+) -> None:
+    pair = dataclasses.replace(TRIAL, framework="torch_ddp", workers=2)
+    blocks = [{"round": round, "at": 1.0, "steps": 1} for round in range(5)]
+    for rank, rounds in ((0, 5), (1, 4)):
+        report = rank_report(rank=rank, world_size=2, step_seconds=[0.1] * rounds, blocks=blocks[:rounds])
+        store.write_rank(tmp_path, report)
+    assert not launch_folders.cut(tmp_path, pair, 5) and not launch_folders.cut(tmp_path, pair, 1)
+    assert launch_folders.cut(tmp_path, pair, 4)
+    assert [len(report.step_seconds) for report in store.read_ranks(tmp_path, 2)] == [4, 4]
+
+
+def test_what_failed_is_no_launch_of_its_own(tmp_path: Path, rank_report: Callable[..., RankReport]) -> None:
+    left(tmp_path, TRIAL, rank_report(), 4)
+    launch_folders.take_back(tmp_path / "launches" / "3", TRIAL, tmp_path / "trials" / TRIAL.id)
+    assert launch_folders.kept(tmp_path) == {}
+    assert launch_folders.cut(tmp_path / "trials" / TRIAL.id / "shared", TRIAL, 3), "unless it is without fault"
+
+
+def test_what_has_a_record_keeps_it(tmp_path: Path, rank_report: Callable[..., RankReport]) -> None:
+    left(tmp_path, TRIAL, rank_report(), 4)
+    store.write_record(tmp_path / "trials" / TRIAL.id, begun(TRIAL, status="oom"))
+    assert launch_folders.kept(tmp_path) == {}
+    assert [record.status for record in store.read_study(tmp_path)] == ["oom"]
+
+
+def test_what_is_broken_is_run_again(tmp_path: Path, rank_report: Callable[..., RankReport]) -> None:
+    left(tmp_path, TRIAL, rank_report(), 4)
+    (tmp_path / "launches" / "3" / "begun" / f"{TRIAL.id}.json").write_text('{"schema": 1')
+    other = dataclasses.replace(TRIAL, batch_per_worker=8)
+    left(tmp_path, other, rank_report(samples_per_step=4), 4)  # which did not take what was asked for
+    assert launch_folders.kept(tmp_path) == {} and not list(store.read_study(tmp_path))
+
+
+def test_no_number_is_given_twice(tmp_path: Path) -> None:
+    assert launch_folders.next_folder(tmp_path, []).name == "1"
+    (tmp_path / "launches" / "2").mkdir(parents=True)
+    (tmp_path / "launches" / "gates-4").mkdir()
+    assert launch_folders.next_folder(tmp_path, []) == tmp_path / "launches" / "3"
+    known = summary.summarize(begun(TRIAL, launch="7/0-1-single"))
+    assert launch_folders.next_folder(tmp_path, [known]).name == "8"
+    assert launch_folders.next_folder(tmp_path, [known], "gates-").name == "gates-5"
