@@ -2,13 +2,16 @@
 
     python -m benchmarks.crossover home=results/decentralized        # a link's name, and what was measured over it
 
-    rounds per second of each way to train, over each link, at each target batch      timed trials, one a repeat
-    rounds to the loss at each target batch                                           trainings, one a seed
-    seconds to the loss = rounds to the loss / rounds per second
+    rounds per second and samples a round, of each way, link and target batch      timed trials, one a repeat
+    rounds to the loss at each target batch                                        trainings, one a seed
+    seconds to the loss = rounds to the loss at the samples that a round had / rounds per second
 
-In one cell, which is one link and one target batch, all ways take the same rounds to the loss: who is faster there is a
-ratio of rounds per second alone. Cells of unlike target batches are compared by their seconds, and there both count.
-Intervals are 95 % ones of ratios of independent means: each mean has the relative variance of its repeats or seeds,
+In one cell, which is one link and one target batch, all are asked for the same batch, and not all keep to it: a round
+of Hivemind ends with the batches that its peers are in, and may have twice its target. It then needs fewer of them. How
+many is read off the measured curve, between two target batches on the straight line of their logarithms. Where nothing
+was trained to the loss, ways are compared by samples per second, as if every sample brought the same.
+
+Intervals are 95 % ones of products of independent means: each mean has the relative variance of its repeats or seeds,
 those add up (delta method), and their degrees of freedom are Welch's. Pairs are not corrected for how many there are.
 
 A trial of Hivemind is only ok where every round was averaged over all peers, so no cell counts a round of one peer.
@@ -21,6 +24,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from scaling_study.records import store
@@ -29,6 +33,7 @@ from scaling_study.stats.intervals import Interval, between_repeats, quotient
 from scaling_study.targets import trains
 
 WINS, TIES, LOSES, OPEN = "wins", "ties", "loses", "not resolved"  # of decentralised training, in one cell
+NEAR = 1.1  # times, by which a round may be beyond the trained target batches and be taken for one of them
 TITLES = {"hivemind": "Hivemind", "torch_ddp": "DDP", "horovod": "Horovod"}
 DECENTRALISED = ("hivemind",)
 
@@ -47,6 +52,9 @@ class Way(NamedTuple):
         return f"{TITLES.get(self.framework, self.framework)} {self.allreduce}"
 
 
+Place = tuple[str, int, Way]  # link, target batch, way
+
+
 @dataclass
 class Measured:
     """All that the map is drawn from."""
@@ -55,6 +63,8 @@ class Measured:
     rounds: dict[int, list[float]] = field(default_factory=dict)  # target -> rounds to the loss of each seed
     missed: dict[int, int] = field(default_factory=dict)  # target -> seeds that never reached it
     loss: str = ""  # as the studies have it: `loss=1.2`
+    # As rates, samples of both machines in a round; what is not there kept to its target.
+    samples: dict[str, dict[int, dict[Way, list[float]]]] = field(default_factory=dict)
 
     def add(self, link: str, records: Iterable[Record]) -> None:
         """What a study over a link found; trainings of it count whatever the link."""
@@ -72,8 +82,47 @@ class Measured:
                     self.missed[target] = self.missed.get(target, 0) + 1
             elif keys["framework"] in TITLES:
                 way = Way(keys["framework"], keys["allreduce"])
-                ways = self.rates.setdefault(link, {}).setdefault(target, {})
-                ways.setdefault(way, []).append(rounds_per_second(record))
+                self.rates.setdefault(link, {}).setdefault(target, {}).setdefault(way, []).append(
+                    rounds_per_second(record)
+                )
+                if way.decentralised:
+                    self.samples.setdefault(link, {}).setdefault(target, {}).setdefault(way, []).append(
+                        samples_of_a_round(record)
+                    )
+
+    def samples_of(self, link: str, target: int, way: Way) -> float:
+        """Samples of both machines in a round, mean of the repeats."""
+        return fmean(self.samples.get(link, {}).get(target, {}).get(way, [target]))
+
+    def rounds_to_loss(self, samples: float) -> dict[int, float] | None:
+        """Rounds to the loss at so many samples a round, as powers of those at trained target batches: their product.
+
+        None outside of these, where nothing is known, and beside one where some seed did not reach it.
+        """
+        trained = sorted({*self.rounds, *self.missed})
+        if not trained or not trained[0] / NEAR <= samples <= trained[-1] * NEAR:
+            return None
+        low = max((target for target in trained if target <= samples), default=trained[0])
+        high = min((target for target in trained if target >= samples), default=trained[-1])
+        if self.missed.get(low) or self.missed.get(high):
+            return None
+        if low == high:
+            return {low: 1.0}
+        share = math.log(samples / low) / math.log(high / low)
+        return {low: 1 - share, high: share}
+
+    def paces(self, place: Place, by_loss: bool) -> list[float]:
+        """Of each repeat: rounds per second, each weighted by how much of a mean round its samples are worth; without
+        `by_loss` samples per second, as if every sample brought the same."""
+        link, target, way = place
+        rates = self.rates[link][target][way]
+        samples = self.samples.get(link, {}).get(target, {}).get(way, [float(target)] * len(rates))
+        if not by_loss:
+            return [rate * count for rate, count in zip(rates, samples, strict=True)]
+        mean, powers = self.samples_of(*place), self.rounds_to_loss(self.samples_of(*place)) or {}
+        low, high = min(powers, default=target), max(powers, default=target)
+        slope = math.log(fmean(self.rounds[low]) / fmean(self.rounds[high])) / math.log(high / low) if low < high else 0
+        return [rate * (count / mean) ** slope for rate, count in zip(rates, samples, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -81,6 +130,7 @@ class Timed:
     """A way to train in one cell. `behind`: how many times as long as the fastest there takes; 1 of itself."""
 
     way: Way
+    samples: float  # of both machines in a round
     rounds_per_second: Interval
     seconds: Interval | None  # to the loss; None: some seed never reached it, or nothing was trained
     behind: Interval
@@ -93,6 +143,7 @@ class Cell:
     link: str
     target: int
     timed: tuple[Timed, ...]
+    missed: bool = False  # some seed did not reach the loss
 
     @property
     def fastest(self) -> Timed:
@@ -125,6 +176,11 @@ def rounds_per_second(record: Record) -> float:
     return min(len(rank.step_seconds) / rank.window_seconds for rank in record.ranks)
 
 
+def samples_of_a_round(record: Record) -> float:
+    """Of all ranks, mean of its timed rounds."""
+    return sum(rank.samples_seen / len(rank.step_seconds) for rank in record.ranks)
+
+
 def above_one(ratio: Interval) -> bool:
     """Whether all of its interval is: without one, nothing is claimed."""
     return ratio.low is not None and ratio.low > 1
@@ -140,22 +196,37 @@ def cells(measured: Measured) -> list[Cell]:
 
 
 def _cell(measured: Measured, link: str, target: int, ways: Mapping[Way, list[float]]) -> Cell:
-    ordered = sorted(ways, key=lambda way: -sum(ways[way]) / len(ways[way]))
-    best, steps = ways[ordered[0]], rounds_to_loss(measured, target)
-    itself = Interval(1.0, 1.0, 1.0, len(best), float(len(best)))
+    places = [(link, target, way) for way in ways]
+    by_loss = all(measured.rounds_to_loss(measured.samples_of(*place)) for place in places)  # one rule for all
+    places.sort(key=lambda place: longer(measured, place, (link, target, next(iter(ways))), by_loss).mean)
+    itself = Interval(1.0, 1.0, 1.0, len(ways[places[0][2]]), float(len(ways[places[0][2]])))
     timed = (
         Timed(
-            way, between_repeats(rates), quotient([steps], [rates]) if steps else None,
-            itself if rates is best else quotient([best], [rates]),
+            place[2], measured.samples_of(*place), between_repeats(ways[place[2]]),
+            seconds_to_loss(measured, place) if by_loss else None,
+            itself if place == places[0] else longer(measured, place, places[0], by_loss),
         )
-        for way, rates in ((way, ways[way]) for way in ordered)
+        for place in places
     )  # fmt: skip
-    return Cell(link, target, tuple(timed))
+    return Cell(link, target, tuple(timed), missed=bool(measured.missed.get(target)))
 
 
-def rounds_to_loss(measured: Measured, target: int) -> list[float]:
-    """Of each seed; empty where one of them never reached it: a mean of the others would be too small."""
-    return [] if measured.missed.get(target) else measured.rounds.get(target, [])
+def seconds_to_loss(measured: Measured, place: Place) -> Interval:
+    powers = measured.rounds_to_loss(measured.samples_of(*place)) or {}
+    steps = [measured.rounds[trained] for trained in powers]
+    return quotient(steps, [measured.paces(place, by_loss=True)], powers=[*powers.values(), -1.0])
+
+
+def longer(measured: Measured, place: Place, other: Place, by_loss: bool) -> Interval:
+    """How many times as long to the loss as another way or target batch takes; not `by_loss`: as long for a sample."""
+    paces, paces_ = (measured.paces(each, by_loss) for each in (place, other))
+    if not by_loss:
+        return quotient([paces_], [paces])
+    powers, powers_ = (measured.rounds_to_loss(measured.samples_of(*each)) or {} for each in (place, other))
+    net = {trained: powers.get(trained, 0.0) - powers_.get(trained, 0.0) for trained in {**powers, **powers_}}
+    net = {trained: power for trained, power in net.items() if power}  # what both have cancels
+    steps = [measured.rounds[trained] for trained in net]
+    return quotient([*steps, paces_], [paces], powers=[*net.values(), 1.0, -1.0])
 
 
 @dataclass(frozen=True)
@@ -183,11 +254,7 @@ def choices(measured: Measured, found: Sequence[Cell]) -> list[Choice]:
             chosen.append(Choice(cell, first, None, None, None))
             continue
         other_cell, other = others[0]
-        rates = measured.rates[link]
-        steps = ([], []) if other_cell.target == cell.target else (
-            [rounds_to_loss(measured, other_cell.target)], [rounds_to_loss(measured, cell.target)]
-        )  # fmt: skip
-        behind = quotient([*steps[0], rates[cell.target][first.way]], [*steps[1], rates[other_cell.target][other.way]])
+        behind = longer(measured, (link, other_cell.target, other.way), (link, cell.target, first.way), by_loss=True)
         chosen.append(Choice(cell, first, other_cell, other, behind))
     return chosen
 

@@ -10,7 +10,7 @@ from benchmarks.crossover_text import seconds, times
 
 ORDER = (Way("hivemind", "fp32"), Way("hivemind", "fp16"), Way("torch_ddp", "fp32"), Way("torch_ddp", "fp16"),
          Way("horovod", "fp32"))  # fmt: skip
-WIDE, HIGH = 1.75, 1.05  # inches of a cell
+WIDE, HIGH = 2.1, 1.05  # inches of a cell
 TIED = "tied"
 
 
@@ -53,7 +53,7 @@ def draw(found: Sequence[Cell], loss: str) -> Any:
     )  # fmt: skip
     title = f"Who reaches {loss or 'the loss'} first, on two machines?"
     figure.text(0.1 / width, 1 - 0.25 / height, title, fontsize=style.TITLE, weight="bold")
-    note = "Bold: the fastest, or those not told apart. Brackets: 95 % intervals. All take the same steps."
+    note = "Bold: the fastest, or those not told apart. Below it: how many times as long others take (95 % intervals)."
     figure.text(0.1 / width, 1 - 0.45 / height, note, fontsize=style.SMALL, color="#555555")
     return figure
 
@@ -83,7 +83,9 @@ def _named_together(ways: Sequence[Way]) -> str:
 
 
 def _seconds(cell: Cell) -> list[str]:
-    return [f"{seconds(cell.fastest.seconds)} to the loss" if cell.fastest.seconds else "loss not reached"]
+    if cell.fastest.seconds:
+        return [f"{seconds(cell.fastest.seconds)} to the loss"]
+    return ["loss not reached" if cell.missed else "by samples per second"]
 
 
 def _ways(found: Sequence[Cell]) -> list[Way]:

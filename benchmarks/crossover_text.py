@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from benchmarks.crossover import LOSES, OPEN, TIES, WINS, Cell, Choice, Measured, above_one, cells, choices
 from scaling_study.stats.intervals import Interval
 
+BY_SAMPLES = "Nothing was trained to a loss: who is faster goes by samples per second."
 HEADERS = (
     *("link", "target batch", "fastest", "next", "next takes", "seconds to the loss, fastest"),
-    *("Hivemind takes", "decentralised training"),
+    *("Hivemind takes", "samples of its round", "decentralised training"),
 )
 
 
@@ -17,7 +18,7 @@ def page(measured: Measured) -> str:
     """The table, how many rounds each target batch needs, and the advice; Markdown."""
     found = cells(measured)
     lines = [_row(HEADERS), "|" + "---|" * len(HEADERS), *(_row(words(cell)) for cell in found), ""]
-    lines += [f"Rounds to {measured.loss or 'the loss'}: {needed(measured)}.", ""] if measured.loss else []
+    lines += [f"Rounds to {measured.loss}: {needed(measured)}.", ""] if measured.loss else [BY_SAMPLES, ""]
     return "\n".join([*lines, advice(measured, found)])
 
 
@@ -28,9 +29,16 @@ def words(cell: Cell) -> tuple[str, ...]:
     peers = cell.best(decentralised=True)
     return (
         cell.link, f"{cell.target:,}", name, str(following.way) if following else "",
-        times(following.behind) if following else "", seconds(first.seconds) if first.seconds else "not reached",
-        times(peers.behind) if peers else "", cell.decentralised,
+        times(following.behind) if following else "", to_the_loss(cell),
+        times(peers.behind) if peers else "", f"{peers.samples:,.0f}" if peers else "", cell.decentralised,
     )  # fmt: skip
+
+
+def to_the_loss(cell: Cell) -> str:
+    """Seconds of the fastest, or why they are not known."""
+    if cell.fastest.seconds:
+        return seconds(cell.fastest.seconds)
+    return "not reached" if cell.missed else "not known"
 
 
 def needed(measured: Measured) -> str:

@@ -33,7 +33,6 @@ from benchmarks.paired import Finding
 from scaling_study import datasets
 from scaling_study.records import store
 from scaling_study.settings import CACHE, CHECKOUT
-from scaling_study.stats.intervals import ratio
 from tests.cluster.network import Network, why_not
 
 STUDY = CHECKOUT / "studies" / "decentralized.yaml"
@@ -73,7 +72,8 @@ def measure(options: Options, made: Path, work: Path) -> Measured:
         asked = timed_study(f"decentralized-{rate or 'unlimited'}", options.quick, repeats, gated)
         folder = None if anew else kept(asked, repeats)
         if folder is None:
-            with Network(2, made, cores=("0", "1")) as network:
+            (hosts := made / str(asked["study"])).mkdir()  # each link has hosts of its own
+            with Network(2, hosts, cores=("0", "1")) as network:
                 folder = over_links.swept_over(network, rate, asked, work)
         measured.add(named(rate), store.read_study(folder))
         print(f"  {named(rate)}: done", flush=True)
@@ -138,17 +138,20 @@ def _tiny(sweep: dict[str, Any]) -> dict[str, Any]:
 
 
 def findings(measured: Measured, found: list[Cell]) -> Iterator[Finding]:
-    """Of each cell: rounds per second of the faster Hivemind over the fastest other, above 1 where Hivemind wins."""
+    """Of each cell: how many times as long as the faster Hivemind the fastest other takes; above 1 Hivemind wins."""
     for cell in found:
         peers, other = cell.best(decentralised=True), cell.best(decentralised=False)
         if not peers or not other:
             continue
-        rates = measured.rates[cell.link][cell.target]
-        claim = f"{cell.link}, target batch {cell.target:,}: rounds/s of {peers.way} over {other.way}"
+        what = "time to the loss" if peers.seconds and other.seconds else "time a sample"
+        claim = f"{cell.link}, target batch {cell.target:,}: {what}, {other.way} over {peers.way}"
         evidence = {
             "link": cell.link, "target_batch_size": cell.target, "loss": measured.loss,
-            "rounds_per_second": {str(way): values for way, values in rates.items()},
+            "rounds_per_second": {str(way): v for way, v in measured.rates[cell.link][cell.target].items()},
+            "samples_a_round": {str(timed.way): timed.samples for timed in cell.timed},
             "rounds_to_loss": measured.rounds.get(cell.target, []), "missed": measured.missed.get(cell.target, 0),
             "decentralised": cell.decentralised,
         }  # fmt: skip
-        yield Finding(claim, ratio(rates[peers.way], rates[other.way]), evidence=evidence)
+        places = ((cell.link, cell.target, way) for way in (other.way, peers.way))
+        by_loss = what == "time to the loss"
+        yield Finding(claim, crossover.longer(measured, *places, by_loss=by_loss), evidence=evidence)

@@ -46,6 +46,7 @@ def one_cell(**rates: list[float]) -> Cell:
 class Rank:
     step_seconds: list[float]
     training: dict[str, Any] = field(default_factory=dict)
+    samples_seen: int = 0
 
     @property
     def window_seconds(self) -> float:
@@ -61,9 +62,10 @@ class Made:
     status: str = "ok"
 
 
-def timed(framework: str, seconds: list[list[float]], status: str = "ok", **keys: Any) -> Made:
+def timed(framework: str, seconds: list[list[float]], status: str = "ok", samples: int = 0, **keys: Any) -> Made:
+    """`samples`: of each rank in each round."""
     trial = Trial(framework=framework, workers=2, **keys)
-    return Made(trial.to_dict(), [Rank(each) for each in seconds], status)
+    return Made(trial.to_dict(), [Rank(each, samples_seen=samples * len(each)) for each in seconds], status)
 
 
 def trained(batch: int, steps: int | None) -> Made:
@@ -100,14 +102,51 @@ def test_in_one_cell_rounds_to_the_loss_cancel() -> None:
 def test_rounds_are_those_of_the_slowest_rank_and_trainings_count_for_all_links() -> None:
     measured = Measured()
     measured.add(SLOW, [
-        timed("hivemind", [[2.0, 2.0], [2.5, 2.5]], batch_per_worker=64, target_batch_size=256),
+        timed("hivemind", [[2.0, 2.0], [2.5, 2.5]], samples=160, batch_per_worker=64, target_batch_size=256),
         timed("torch_ddp", [[1.0], [1.0]], batch_per_worker=128, accumulation=2, allreduce="fp16"),
         timed("torch_ddp", [[1.0], [1.0]], batch_per_worker=128, find="parity"),
         timed("horovod", [], status="failed", batch_per_worker=128),
     ])  # fmt: skip
     measured.add("", [trained(256, 30), trained(256, 40), trained(1024, None)])
     assert measured.rates == {SLOW: {256: {PEERS: [0.4], DDP_16: [1.0]}}}
+    assert measured.samples == {SLOW: {256: {PEERS: [320.0]}}}
+    assert [measured.samples_of(SLOW, 256, way) for way in (PEERS, DDP_16)] == [320.0, 256]
     assert (measured.rounds, measured.missed, measured.loss) == ({256: [30.0, 40.0]}, {1024: 1}, "loss=1.2")
+
+
+def larger_rounds(samples: float, rounds: dict[int, list[float]]) -> tuple[Cell, Measured]:
+    """Peers at half of DDP's rounds per second, of more samples than they were asked for."""
+    measured = Measured(
+        {SLOW: {256: {DDP: around(2.0), PEERS: around(1.0)}}}, rounds, samples={SLOW: {256: {PEERS: [samples] * 3}}}
+    )
+    (cell,) = crossover.cells(measured)
+    return cell, measured
+
+
+@pytest.mark.parametrize(
+    ("samples", "takes"),
+    [(256, 2.0), (512, 2 * 0.5**0.5), (1024, 1.0), (1100, 1.0), (240, 2.0)],  # a fourth: half the rounds
+)
+def test_a_larger_round_counts_by_the_curve(samples: float, takes: float) -> None:
+    rounds = {256: [400.0, 410.0, 390.0], 1024: [200.0, 210.0, 190.0]}
+    cell, _ = larger_rounds(samples, rounds)
+    peers = cell.best(decentralised=True)
+    assert peers and peers.behind.mean == pytest.approx(takes) and peers.samples == samples
+    assert peers.seconds and cell.timed[1 - cell.timed.index(peers)].seconds
+    assert peers.seconds.mean == pytest.approx(200 * takes)
+    if samples == 512:  # the curve is uncertain too
+        narrow = ratio(around(2.0), around(1.0)).relative_half_width
+        assert (peers.behind.relative_half_width or 0) > 1.2 * (narrow or 0)
+
+
+@pytest.mark.parametrize("rounds", [{}, {256: [400.0, 410.0, 390.0]}])
+def test_without_a_curve_samples_per_second_decide(rounds: dict[int, list[float]]) -> None:
+    cell, measured = larger_rounds(512, rounds)
+    assert cell.decentralised == TIES and cell.timed[1].behind.mean == pytest.approx(1.0)
+    cell, measured = larger_rounds(640, rounds)
+    assert (cell.winner, cell.decentralised) == (PEERS, WINS)
+    assert cell.timed[1].behind.mean == pytest.approx(1.25) and cell.fastest.seconds is None
+    assert "goes by samples per second" in crossover_text.page(measured)
 
 
 def home() -> Measured:

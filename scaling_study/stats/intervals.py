@@ -1,16 +1,14 @@
 """How sure a number is: 95 % intervals within a run, between repeats, and of a ratio of two configurations.
 
-Within a run the steps are autocorrelated (a clock that drifts, a neighbour that comes and goes), so s/sqrt(n)
-is too short. The long-run variance is estimated by the equal-weighted cosine estimator (Mueller, J. Econometrics
-141, 2007; Lazarus, Lewis, Stock and Watson, "HAR Inference: Recommendations for Practice", J. Bus. Econ. Stat.
-36(4), 2018): the mean square of the first B type-II cosine coefficients of the series. Under it the studentised
-mean is Student t with B degrees of freedom: exactly for white Gaussian noise, and in the limit for any
-short-memory series. What it misses of a very persistent one is put back by the series' lag-one autocorrelation.
+Within a run the steps are autocorrelated (a clock that drifts, a neighbour that comes and goes), so s/sqrt(n) is too
+short. The long-run variance is estimated by the equal-weighted cosine estimator (Mueller, J. Econometrics 141, 2007;
+Lazarus, Lewis, Stock and Watson, "HAR Inference: Recommendations for Practice", J. Bus. Econ. Stat. 36(4), 2018): the
+mean square of the first B type-II cosine coefficients of the series. Under it the studentised mean is Student t with B
+degrees of freedom: exactly for white Gaussian noise, and in the limit for any short-memory series. What it misses of a
+very persistent one is put back by the series' lag-one autocorrelation.
 
-What is claimed of a configuration is always the interval between its repeats, never the one within a run:
-fresh processes differ by more than the steps of one process do.
-
-Pure functions of numbers; imports numpy, and scipy only when one is called.
+What is claimed of a configuration is always the interval between its repeats, never the one within a run: fresh
+processes differ by more than the steps of one process do. Imports numpy, and scipy only when a function is called.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ class Interval:
     """A mean and its confidence interval, both in the unit of what was averaged.
 
     `low` and `high` are None where no interval is claimed. `n` counts the values; `effective_n` is how many
-    independent ones say as much. `verdict` is empty, or why the interval should not be relied on.
+    independent ones say as much. `verdict`: why the interval should not be relied on, or empty.
     """
 
     mean: float
@@ -176,25 +174,26 @@ def quotient(
     denominators: Sequence[ArrayLike],
     confidence: float = 0.95,
     first: Sequence[int | None] | None = None,
+    powers: Sequence[float] | None = None,
 ) -> Interval:
-    """Interval of the product of some independent means over that of others.
+    """Interval of the product of some independent means over that of others, or of `powers` of them in the same order.
 
     Each (n,) and positive. Taken on the logarithm with the delta method, so that a/b and b/a tell the same story, with
-    the degrees of freedom of Welch (Biometrika 34, 1947), as spreads and counts may differ. `first`: as in ratio, one a
-    mean. With fewer than 3 values of one of them no interval is claimed. `n` is the smallest count.
-    Raises ValueError for empty, non-finite or non-positive values.
+    the degrees of freedom of Welch (Biometrika 34, 1947). `first`: as in ratio, one a mean. With fewer than 3 values of
+    one of them no interval is claimed. `n`: the smallest count. Raises ValueError for empty or non-positive values.
     """
     above = [_finite(values, "numerator").tolist() for values in numerators]
     every = above + [_finite(values, "denominator").tolist() for values in denominators]
     if min(map(min, every)) <= 0:
         raise ValueError("a ratio needs positive values")
     averages, n = [sum(values) / len(values) for values in every], min(map(len, every))
-    mean = math.prod(averages[: len(above)]) / math.prod(averages[len(above) :])
+    powers = powers or [1.0] * len(above) + [-1.0] * len(denominators)
+    mean = math.prod(average**power for average, power in zip(averages, powers, strict=True))
     if n < FEWEST_REPEATS:
         return Interval(mean, None, None, n, float(n), TOO_FEW)
     stages = [first_stage(values, planned) for values, planned in zip(every, first or [None] * len(every), strict=True)]
-    sides = zip(stages, map(len, every), averages, strict=True)
-    variances = [_relative_variance(stage, average) / count for stage, count, average in sides]  # of each log mean
+    sides = zip(stages, map(len, every), averages, powers, strict=True)
+    variances = [k**2 * _relative_variance(stage, mean_) / n_ for stage, n_, mean_, k in sides]  # of each log mean
     if sum(variances) == 0:
         return Interval(mean, mean, mean, n, float(n))
     freedom = welch_satterthwaite(variances, [float(len(stage) - 1) for stage in stages])
