@@ -32,6 +32,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     optimizer = workload.optimizer(p for p in model.parameters() if p.requires_grad)
     peer = Peer(trial, ranks, optimizer, phase)
     wire.watch(peer, "gradients_sent", "allreduce")
+    wire.watch(peer, "weights_sent", "weights")
 
     # 3 one optimiser step: batches of this peer, until the round is over
     def step(batch: workloads.Batch) -> torch.Tensor:

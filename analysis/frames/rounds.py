@@ -20,7 +20,7 @@ from scaling_study.records.store import Record
 SECONDS = tuple(
     f"{part}_{what}" for part in ("matchmaking", "averaging") for what in ("seconds", "blocked_seconds")
 )  # of a peer's round, as it says them
-NUMBERS = ("achieved_over_target", "achieved_most", "round_seconds", *SECONDS)
+NUMBERS = ("achieved_over_target", "achieved_most", "round_seconds", *SECONDS, "weights_share")
 COLUMNS = ("configuration", "repeat", "ok", "rounds", "failed", "local", "peers", "failure", *NUMBERS)
 Row = tuple[Any, ...]
 
@@ -50,7 +50,8 @@ def failed(record: Record) -> int | None:
 
 def rows(record: Record) -> list[Row]:
     """One of COLUMNS for a run that has rounds. `local`: rounds that some peer applied with its own gradients alone;
-    `failure`: of the first that failed; `round_seconds`: of a timed round on the slowest rank."""
+    `failure`: of the first that failed; `round_seconds`: of a timed round on the slowest rank; `weights_share`: of the
+    rounds, those after which weights were averaged too, which older records do not say."""
     whole = _whole(record)
     if not whole:
         return []
@@ -66,9 +67,21 @@ def rows(record: Record) -> list[Row]:
             *(min((int(each["peers"]) for each in over), default=0), printable(failures[0]) if failures else ""),
             *(sum(shares) / len(shares), max(shares)),
             slowest.window_seconds / len(slowest.step_seconds) if slowest.step_seconds else None,
-            *(sum(float(each[name]) for each in over) / len(over) if over else None for name in SECONDS),
+            *(sum(_seconds(each, name) for each in over) / len(over) if over else None for name in SECONDS),
+            _weights_share(every),
         )
     ]
+
+
+def _seconds(each: Mapping[str, Any], name: str) -> float:
+    """What blocked a round's averaging is also that of the weights before it, for which its update waited."""
+    more = each.get("weights_blocked_seconds", 0.0) if name == "averaging_blocked_seconds" else 0.0
+    return float(each[name]) + float(more)
+
+
+def _weights_share(every: Sequence[Mapping[str, Any]]) -> float | None:
+    known = [each["weights_peers"] is not None for each in every if "weights_peers" in each]  # 0: under way
+    return sum(known) / len(known) if known else None
 
 
 def frame(rows: Iterable[Row]) -> pd.DataFrame:

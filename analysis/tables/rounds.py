@@ -20,11 +20,12 @@ from scaling_study.stats.intervals import between_repeats
 COLUMNS = (
     *("configuration", "model", "series", "batch", "workers", "target_batch", "runs"),
     *("achieved_over_target", "achieved_low", "achieved_high", "achieved_most"),
-    *("rounds", "failed", "local", "peers", "round_seconds", *SECONDS, "blocked_share", "allreduce_bytes", "failure"),
+    *("rounds", "failed", "local", "peers", "round_seconds", *SECONDS, "blocked_share"),
+    *("weights_share", "communication_bytes", "failure"),
 )
 HEADER = (
     *("configuration", "batch", "target batch", "achieved / target", "rounds", "failed", "peers", "round s"),
-    *("matchmaking s", "of it blocked", "averaging s", "of it blocked", "blocked", "MB a round"),
+    *("matchmaking s", "of it blocked", "averaging s", "blocked", "both of a round", "weights averaged", "MB a round"),
 )
 
 
@@ -46,7 +47,7 @@ def _row(row: Mapping[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
     achieved = between_repeats(good.achieved_over_target.tolist()) if len(good) else None
     blocked = sum(means[f"{part}_blocked_seconds"] or 0.0 for part in ("matchmaking", "averaging"))
     return {
-        **{key: row[key] for key in ("configuration", "model", "series", "batch", "workers", "allreduce_bytes")},
+        **{key: row[key] for key in ("configuration", "model", "series", "batch", "workers", "communication_bytes")},
         **means,
         "target_batch": row["global_batch"], "runs": len(good),
         "achieved_low": achieved and achieved.low, "achieved_high": achieved and achieved.high,
@@ -79,7 +80,8 @@ def _cells(row: Mapping[Any, Any], several: bool, sign: str) -> tuple[str, ...]:
         f"{model}{row['series']} {sign}".rstrip(), str(row["batch"]), f"{row['target_batch']:,}", achieved,
         str(row["rounds"]), failed, f"{row['peers']} of {row['workers']}",
         *(number(row[name]) if known(row[name]) else "" for name in ("round_seconds", *SECONDS)),
-        percent(row["blocked_share"]) if known(row["blocked_share"]) else "", megabytes(row["allreduce_bytes"]),
+        *(percent(row[name]) if known(row[name]) else "" for name in ("blocked_share", "weights_share")),
+        megabytes(row["communication_bytes"]),
     )  # fmt: skip
 
 
@@ -89,11 +91,13 @@ def _lines(results: Results, rows: pd.DataFrame) -> Iterator[str]:
     yield (
         "A step is a round: peers read batches until they together have the target, then average. Achieved: samples of "
         "all peers over the target, mean of the timed rounds [95 % between runs]; warm-up rounds are apart. Each peer "
-        "ends the batch that it is in, so a round has more than its target."
+        "ends the batch that it is in, and estimates what others have read: a round has more than its target, or less."
     )
     yield (
         "Seconds a round, means over peers: looking for each other (matchmaking) and exchanging gradients (averaging); "
-        "blocked: the part of it in which the step did nothing else. MB: gradients that one peer hands to averaging."
+        "blocked: in which the step did nothing else, waiting for gradients or for the weights of the round before. "
+        "Weights averaged: after so many of the rounds; Hivemind leaves out a round that ends while others' still are. "
+        "MB: gradients and weights that one peer hands to averaging."
     )
     failed = rows[rows.failed > 0]
     for row in failed.itertuples():

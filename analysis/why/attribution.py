@@ -101,6 +101,7 @@ class Evidence:
     slower: float | None  # of a neighbour; None: look at our own forward
     fixed: Fixed | None  # of the baseline's computing
     batches: tuple[float, float]  # samples that one worker computes at a time, ours and the baseline's
+    base_busy: frozenset[int] = frozenset()  # phases in which the baseline itself communicates
 
 
 @once
@@ -120,7 +121,8 @@ def attributions(results: Results) -> list[Attribution]:
             continue
         clean = kernels.clean(row) or steps.cut(row)
         batches = (_at_once(row), _at_once(other))
-        evidence = Evidence(row, None if clean else neighbours.slower(row), lines.get(str(row["baseline"])), batches)
+        slower, line = None if clean else neighbours.slower(row), lines.get(str(row["baseline"]))
+        evidence = Evidence(row, slower, line, batches, steps.communicates_in(other))
         attributed.append(attribute(ours, base, evidence))
     return attributed
 
@@ -152,10 +154,10 @@ def parts(ours: Mean, base: Mean, evidence: Evidence) -> Vector:
     lost[BUBBLE] = ours.idle * ours.worker_seconds - base.idle * base.worker_seconds
     lost[UNKNOWN] = grown[UNATTRIBUTED]
     busy = steps.communicates_in(row)
-    lost[WITHIN if OPTIMIZER in busy else UPDATE] = grown[OPTIMIZER]
+    lost[MIXED if OPTIMIZER in evidence.base_busy else WITHIN if OPTIMIZER in busy else UPDATE] = grown[OPTIMIZER]
     slower = evidence.slower or (kernels.slower(ours, base) if kernels.clean(row) else None)
     for phase in COMPUTING:
-        if steps.one_process(row) or (phase in busy and slower is None):
+        if steps.one_process(row) or phase in evidence.base_busy or (phase in busy and slower is None):
             lost[MIXED] += grown[phase]
         elif phase in busy:
             assert slower is not None

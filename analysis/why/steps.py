@@ -188,7 +188,8 @@ def _idle(row: ConfigurationRow, phases: Vector, repeat: NDArray[np.int64], wait
 
 def _lags(row: ConfigurationRow, phases: Vector, repeat: NDArray[np.int64], whole: Vector) -> Vector:
     """Of each repeat: the slowest rank's seconds in phases that wait for nobody, less the mean's, over the step."""
-    # Stages are not alike: that is the cut, and no straggler. A slower peer gives fewer samples, and delays nobody.
+    # Stages are not alike: that is the cut, and no straggler. A slower peer gives fewer samples; the wait for the batch
+    # that it is in is others' matchmaking or averaging.
     if cut(row) or int(row["workers"]) == 1 or of_peers(str(row["framework"])):
         return np.zeros(len(whole))
     alone = [phase for phase in (DATA, *COMPUTING, OPTIMIZER) if phase not in communicates_in(row)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ def described(training: Training, trial: Trial, ranks: Ranks) -> dict[str, Any]:
     workload = training.workload
     return {
         "rank": ranks.rank, "world_size": ranks.world_size, "local_rank": ranks.local_rank,
-        "host": socket.gethostname(), "pid": os.getpid(),
+        "host": socket.gethostname(), "boot_id": boot_id(), "pid": os.getpid(),
         "device": str(ranks.device), "device_name": device_name(ranks.device),
         "cores": list(ranks.cores), "threads": torch.get_num_threads(),
         "gpu_uuids": gpu_uuids([device.index for device in ranks.devices if device.type == "cuda"]),
@@ -39,6 +40,14 @@ def described(training: Training, trial: Trial, ranks: Ranks) -> dict[str, Any]:
 def with_backend(ranks: Ranks, training: Training) -> Ranks:
     """The ranks, with what the framework reports once the model is wrapped."""
     return replace(ranks, backend={**ranks.backend, **training.backend})
+
+
+def boot_id() -> str:
+    """Of this machine's kernel since it was started; empty where it has none (Linux alone has)."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def device_name(device: torch.device) -> str:

@@ -40,6 +40,12 @@ class Phase:
         yield
         self.seconds[name] += self.reached() - start
 
+    def shift(self, seconds: float, source: str, target: str) -> None:
+        """So many seconds of one phase were of another."""
+        if self.on:
+            self.seconds[source] -= seconds
+            self.seconds[target] += seconds
+
     def reached(self) -> float:
         """The time at which the work of these devices' streams is done; collectives on streams of their own go on (that
         is overlap)."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+WEIGHTS_LATE = 2  # rounds after which an update has waited for the weights
+
 
 @dataclass
 class Round:
@@ -16,14 +18,18 @@ class Round:
     averaging_seconds: float = 0.0  # in which they exchanged tensors, likewise
     matchmaking_blocked_seconds: float = 0.0  # of these, in which the step did nothing else
     averaging_blocked_seconds: float = 0.0
+    weights_peers: int | None = None  # whose weights were averaged after it; 0: under way; None: none were to be
+    weights_seconds: float = 0.0  # in which that looked for peers and exchanged tensors, while others computed or not
+    weights_blocked_seconds: float = 0.0  # that this round's update waited for the weights of the round before
     failure: str = ""  # why not all peers took part; empty: they did
 
 
 class Rounds:
-    """Of one peer, in order."""
+    """Of one peer, in order. `late`: how many of the last may still be averaged; None: a round need not be."""
 
-    def __init__(self, peers: int) -> None:
+    def __init__(self, peers: int, late: int | None = 0) -> None:
         self.peers = peers  # that take part in a whole round
+        self.late = late
         self.over: list[Round] = []
         self.current = Round()
         self.counted = 0  # rounds whose samples were asked for
@@ -40,7 +46,18 @@ class Rounds:
 
     def since(self, count: int) -> list[dict[str, Any]]:
         """The rounds after the first `count` (below zero: the last so many), as a report has them."""
-        for each in self.over[count:]:
-            if 0 < each.peers < self.peers and not each.failure:
-                each.failure = f"{each.peers} of {self.peers} peers took part"
+        for age, each in enumerate(reversed(self.over)):
+            each.failure = each.failure or self._failure(each, age)
         return [asdict(each) for each in self.over[count:]]
+
+    def _failure(self, each: Round, age: int) -> str:
+        """Why not all took part in a round that `age` others came after."""
+        if not each.peers and self.late is not None and age >= self.late:
+            return "nothing was averaged with anybody"
+        if 0 < each.peers < self.peers:
+            return f"{each.peers} of {self.peers} peers took part"
+        if each.weights_peers and each.weights_peers < self.peers:
+            return f"weights: {each.weights_peers} of {self.peers} peers took part"
+        if each.weights_peers == 0 and age >= WEIGHTS_LATE:
+            return "weights: what came of averaging them is not known"
+        return ""

@@ -110,6 +110,8 @@ class RankReport:
     nccl_kernels: int | None = None  # that ran in one step, on GPUs of several workers
     training: dict[str, Any] = field(default_factory=dict)  # of a run that is trained to a result (docs/record.md)
     rounds: list[dict[str, Any]] = field(default_factory=list)  # of decentralised training (measure/rounds.py)
+    untimed_rounds_failure: str = ""  # of the first that failed in the warm-up or after the window
+    boot_id: str = ""  # of the kernel that it ran on: hosts that share one are namespaces or containers of a machine
     parameters_all: int | None = None  # with those that are not trained; null in older records
     blocks: list[dict[str, Any]] = field(default_factory=list)  # of step_seconds: {"round", "at", "steps"}
     weights: dict[str, Any] = field(default_factory=dict)  # of the file that it began with (workloads/weights.py)
@@ -173,10 +175,10 @@ BUSY_CORES = 0.2  # of others, beyond which a run counts as disturbed; a launche
 
 
 def busy_elsewhere_cores(ranks: list[RankReport]) -> float | None:
-    """Cores that others kept busy during the timed window, on the busiest host; None if it was not recorded."""
+    """Cores that others kept busy during the timed window, on the busiest machine; None if it was not recorded."""
     worst = None
-    for host in {rank.host for rank in ranks}:
-        ours = [rank for rank in ranks if rank.host == host]
+    for machine in {rank.boot_id or rank.host for rank in ranks}:
+        ours = [rank for rank in ranks if machine in (rank.boot_id, rank.host)]
         if any(rank.own_cpu_seconds is None or rank.host_cpu_seconds is None for rank in ours):
             return None
         window = max(rank.window_seconds for rank in ours)

@@ -104,6 +104,8 @@ def _of_rounds(report: RankReport) -> Iterator[str]:
             f"rank {report.rank}: {len(failed)} of {len(report.rounds)} rounds were not averaged over all peers; "
             f"round {number}: {why}"
         )
+    elif report.untimed_rounds_failure:
+        yield f"rank {report.rank}: a round beside the timed ones failed: {report.untimed_rounds_failure}"
 
 
 def _with_itself(report: RankReport) -> Iterator[str]:

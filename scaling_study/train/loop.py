@@ -194,7 +194,7 @@ class Loop:
         self.validated, self.progress.noise = scores, self.noise.record()
         row = {
             "steps": self.progress.steps, "samples": samples,
-            "epoch": self.progress.steps / self.recipe.steps_per_epoch,
+            "epoch": samples / self.trial.global_batch / self.recipe.steps_per_epoch,  # a round may be of more
             "seconds": self.progress.seconds["train"], "all_seconds": sum(self.progress.seconds.values()),
             "learning_rate": self.rates[0] * self.recipe.rate(self.progress.steps - 1),  # of the last step
             "train_loss": train_loss, "loss_steps": loss_steps, **(parts.means(self.ranks) if parts else {}),

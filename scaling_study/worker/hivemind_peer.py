@@ -27,7 +27,7 @@ from scaling_study.measure.rounds import Rounds
 from scaling_study.study.peers import AVERAGING_TIMEOUT_SECONDS, MATCHMAKING_SECONDS
 from scaling_study.trial import Trial
 from scaling_study.worker.hivemind_compression import COMPRESSION, ON_THE_WIRE
-from scaling_study.worker.hivemind_watch import LOOK_SECONDS, MATCHMAKING, Watching
+from scaling_study.worker.hivemind_watch import LOOK_SECONDS, MATCHMAKING, WRITTEN_SECONDS, Watching, of_weights
 from scaling_study.worker.with_hivemind import PeerRanks, ending_with_this_process
 from scaling_study.workloads import Workload
 
@@ -43,9 +43,14 @@ class Gradients(GradientAverager, Watching):
 
 
 class Weights(TrainingStateAverager, Watching):
-    """Weights of all peers, averaged in their own type: Hivemind's is fp32 whatever theirs, so fp64 is off by 6e-8."""
+    """Weights of all peers, averaged in their own type: Hivemind's is fp32 whatever theirs, so fp64 is off by 6e-8.
+
+    Beside the next batches, as a rule. The next update waits until that is over.
+    """
 
     phase: Phase
+    asked_at = 0.0  # time.perf_counter, of the last update
+    waited_seconds = 0.0  # of it, until it could begin
 
     def _make_host_tensor(self, source_tensor: torch.Tensor, force_copy: bool = False) -> torch.Tensor:
         if self.reuse_tensors and not force_copy:
@@ -56,8 +61,23 @@ class Weights(TrainingStateAverager, Watching):
         return copy
 
     def step(self, *args: Any, **options: Any) -> Any:
-        with self.phase("optimizer") if options.get("optimizer_step") else contextlib.nullcontext():
+        """Hivemind's, whose update waits for the averaging before it; so that this is seen to be no updating."""
+        if options.get("averaging_round") and self.rounds and self.note is of_weights:
+            self.rounds.current.weights_peers = 0
+        if not options.get("optimizer_step"):
             return super().step(*args, **options)
+        self.asked_at, self.waited_seconds = time.perf_counter(), 0.0
+        with self.phase("optimizer"):
+            result = super().step(*args, **options)
+        if self.rounds and not options.get("delay_optimizer_step"):
+            self.phase.shift(self.waited_seconds, "optimizer", "averaging")
+            self.rounds.current.weights_blocked_seconds += self.waited_seconds
+        return result
+
+    def _do(self, wait_for_trigger: Any, optimizer_step: bool, *args: Any, **options: Any) -> Any:
+        if optimizer_step:
+            self.waited_seconds = time.perf_counter() - self.asked_at
+        return super()._do(wait_for_trigger, optimizer_step, *args, **options)
 
 
 class Peer(hivemind.Optimizer):
@@ -65,7 +85,8 @@ class Peer(hivemind.Optimizer):
 
     def __init__(self, trial: Trial, ranks: PeerRanks, optimizer: torch.optim.Optimizer, phase: Phase) -> None:
         """`optimizer` says which, and of what; the one that steps is `opt`."""
-        self.ranks, self.phase, self.rounds = ranks, phase, Rounds(ranks.world_size)
+        late = {None: 0, "delayed": 1, "local": None}[trial.updates]
+        self.ranks, self.phase, self.rounds = ranks, phase, Rounds(ranks.world_size, late)
         self.exact, self.local = trial.find == "parity", trial.updates == "local"
         self.wire_type = ON_THE_WIRE.get(trial.allreduce)
         groups = optimizer.param_groups
@@ -96,6 +117,8 @@ class Peer(hivemind.Optimizer):
                 **how,
             )
         (self.state_averager if self.local else self.grad_averager).rounds = self.rounds
+        if not trial.updates:  # delayed ones are made by another thread, in whatever round that is
+            self.state_averager.rounds, self.state_averager.note = self.rounds, of_weights
         take_back_first_step(self.opt, before)
 
     def _make_state_averager(self, **options: Any) -> Weights:
@@ -126,8 +149,17 @@ class Peer(hivemind.Optimizer):
             self.step(batch_size=samples)
         if self.local_epoch == epoch:
             return False
+        if not self.local:
+            self.gradients_sent(self._as_sent(self.wire_type))
+        self.weights_sent(self._as_sent(None, self.average_state_every))
         self.rounds.end()
         return True
+
+    def load_state_from_peers(self, **options: Any) -> None:
+        """As Hivemind's, which then drops what this peer has read; so local updates catch up with who is ahead."""
+        if not self.local:
+            self.rounds.current.failure = "this peer was behind, and took another's weights"
+        super().load_state_from_peers(**options)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -167,12 +199,22 @@ class Peer(hivemind.Optimizer):
                 )
             time.sleep(LOOK_SECONDS)
 
+    def _begin_averaging_gradients(self, grad_scaler: Any) -> bool:
+        """As Hivemind's, which goes on by this peer's own gradients where it cannot."""
+        began: bool = super()._begin_averaging_gradients(grad_scaler)
+        if not began:
+            if self.grad_averager.watch:
+                self.grad_averager.watch.round = None  # of an averaging to which this peer gives nothing
+            self.rounds.current.peers = 1
+            self.rounds.current.failure = "no averaging began: " + (
+                "there were no other peers" if self.tracker.global_progress.num_peers < 2 else "Hivemind's log has why"
+            )
+        return began
+
     def _average_gradients_and_load_into_optimizer(self, maybe_step_control: StepControl | None) -> None:
         """As Hivemind's, whose log alone would say that a peer goes on by gradients of its own."""
         watch = self.grad_averager.watch
-        if maybe_step_control is None or watch is None or watch.round is None:
-            self.rounds.current.failure = "there were no other peers"
-        elif threading.current_thread() is threading.main_thread():  # else nothing waits for it
+        if threading.current_thread() is threading.main_thread():  # else nothing waits for it
             start = time.perf_counter()
             until = start + self.averaging_timeout
             with self.phase("matchmaking"):
@@ -180,21 +222,27 @@ class Peer(hivemind.Optimizer):
             found = time.perf_counter()
             with self.phase("averaging"):
                 watch.wait(tuple(AveragingStage), until)
-            watch.round.matchmaking_blocked_seconds = found - start
-            watch.round.averaging_blocked_seconds = time.perf_counter() - found
-            watch.join(SETTLING_SECONDS)
-            self.gradients_sent([self._as_sent(gradient) for gradient in self.grad_averager._averaged_tensors])
+            round = self.rounds.current
+            round.matchmaking_blocked_seconds = found - start
+            round.averaging_blocked_seconds = time.perf_counter() - found
+            watch.join(WRITTEN_SECONDS if watch.control.done() else 0.0)
             if not watch.control.done():  # Hivemind's wait would begin anew
-                watch.round.peers, watch.round.failure = 1, f"not over after {self.averaging_timeout:g} s"
+                watch.round = None
+                round.peers, round.failure = 1, f"not over after {self.averaging_timeout:g} s"
                 maybe_step_control = None
         super()._average_gradients_and_load_into_optimizer(maybe_step_control)
 
-    def _as_sent(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor of no memory, of as many bytes as this one has on the wire."""
-        return torch.empty(tensor.shape, dtype=self.wire_type or tensor.dtype, device="meta")
+    def _as_sent(self, wire_type: torch.dtype | None, every: int = 1) -> list[torch.Tensor]:
+        """Tensors of no memory, of as many bytes as this model's have on the wire, spread over so many rounds."""
+        return [
+            torch.empty(p.numel() // every, dtype=wire_type or p.dtype, device="meta") for p in _parameters(self.opt)
+        ]
 
     def gradients_sent(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Called with what an averaging of gradients exchanges, to be counted (wire.watch)."""
+        """Called with what the averaging of gradients exchanges in a round, to be counted (wire.watch)."""
+
+    def weights_sent(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Likewise of weights, as often as they are to be averaged: Hivemind leaves out some while others are."""
 
 
 @contextlib.contextmanager

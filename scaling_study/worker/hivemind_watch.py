@@ -1,4 +1,8 @@
-"""How long Hivemind's averagings take, and whether all peers took part in them.                            [torch]"""
+"""How long Hivemind's averagings take, and whether all peers took part in them.                            [torch]
+
+Gradients of one round may be averaged while the weights of the round before still are; a part of a tensor that is lost
+meanwhile counts against both.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import functools
 import mmap
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hivemind.averaging import DecentralizedAverager
@@ -15,6 +20,7 @@ from hivemind.averaging.partition import TensorPartContainer, TensorPartReducer
 
 from scaling_study.measure.rounds import Round, Rounds
 
+WRITTEN_SECONDS = 10.0  # for a watch to note what came of an averaging that is over
 LOOK_SECONDS = 0.002  # between two looks at an averaging's stage
 MATCHMAKING, AVERAGING = AveragingStage.LOOKING_FOR_GROUP, AveragingStage.RUNNING_ALLREDUCE
 # Times that this peer's processes averaged a part of a tensor without some peer, in memory that forks share: [int].
@@ -36,12 +42,39 @@ TensorPartContainer.register_failed_reducer = counting_losses(TensorPartContaine
 TensorPartReducer.on_sender_failed = counting_losses(TensorPartReducer.on_sender_failed)
 
 
-class Watch(threading.Thread):
-    """Looks at an averaging until it is over, and then writes into its round what came of it."""
+@dataclass
+class Averaging:
+    """What came of one."""
 
-    def __init__(self, control: StepControl, round: Round | None) -> None:
+    peers: int
+    matchmaking_seconds: float
+    averaging_seconds: float
+    failure: str = ""  # why it was not whole
+
+
+def of_round(round: Round, averaging: Averaging) -> str:
+    """Note what came of what the round is about; the failure that it has for it."""
+    round.peers, round.failure = averaging.peers, round.failure or averaging.failure
+    round.matchmaking_seconds, round.averaging_seconds = averaging.matchmaking_seconds, averaging.averaging_seconds
+    return averaging.failure
+
+
+def of_weights(round: Round, averaging: Averaging) -> str:
+    """Likewise of weights that are averaged after the round."""
+    round.weights_peers, round.weights_seconds = (
+        averaging.peers, averaging.matchmaking_seconds + averaging.averaging_seconds
+    )  # fmt: skip
+    failure = f"weights: {averaging.failure}" if averaging.failure else ""
+    round.failure = round.failure or failure
+    return failure
+
+
+class Watch(threading.Thread):
+    """Looks at an averaging until it is over, and then has its round noted what came of it."""
+
+    def __init__(self, control: StepControl, round: Round | None, note: Callable[[Round, Averaging], str]) -> None:
         super().__init__(daemon=True, name="watch of an averaging")
-        self.control, self.round, self.lost = control, round, LOST[0]
+        self.control, self.round, self.note, self.lost, self.failure = control, round, note, LOST[0], ""
         self.start()
 
     def run(self) -> None:
@@ -52,14 +85,16 @@ class Watch(threading.Thread):
             now = time.perf_counter()
             seconds[stage] += now - at
             stage, at = self.control.stage, now
-        if self.round and not self.control.cancelled():  # one that was cancelled had another in its place
-            self.round.matchmaking_seconds, self.round.averaging_seconds = seconds[MATCHMAKING], seconds[AVERAGING]
+        round = self.round  # none once another has its place
+        if round and not self.control.cancelled():
+            result = Averaging(1, seconds[MATCHMAKING], seconds[AVERAGING])
             try:
-                self.round.peers = len(self.control.result(0))
+                result.peers = len(self.control.result(0))
             except Exception as error:
-                self.round.peers, self.round.failure = 1, f"{type(error).__name__}: {error}".rstrip(": ")
+                result.failure = f"{type(error).__name__}: {error}".rstrip(": ")
             if LOST[0] > self.lost:
-                self.round.failure = "a part of what was averaged came without some peer's"
+                result.failure = "a part of what was averaged came without some peer's"
+            self.failure = self.note(round, result)
 
     def wait(self, stages: Sequence[AveragingStage], until: float) -> None:
         """Return once it is in none of these stages, or at that time of time.perf_counter."""
@@ -72,8 +107,14 @@ class Watching(DecentralizedAverager):
 
     watch: Watch | None = None
     rounds: Rounds | None = None
+    note = staticmethod(of_round)
 
     def step(self, *args: Any, **options: Any) -> Any:
         control = super().step(*args, **options)
-        self.watch = Watch(control, self.rounds.current if self.rounds else None)
+        current = self.rounds.current if self.rounds else None
+        if current and self.watch and self.watch.round is current:  # it failed early, and this takes its place
+            self.watch.round = None
+            self.watch.join(WRITTEN_SECONDS if self.watch.control.done() else 0.0)
+            current.failure = "" if current.failure == self.watch.failure else current.failure
+        self.watch = Watch(control, current, self.note)
         return control

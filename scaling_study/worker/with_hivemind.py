@@ -24,6 +24,7 @@ from datetime import timedelta
 from typing import Any
 
 import hivemind
+import psutil
 import torch.distributed as dist
 from hivemind.p2p import P2P
 
@@ -135,7 +136,7 @@ def join_hivemind(trial: Trial) -> Ranks:
 
     Raises SystemExit where there is one process: it would have nobody to average with.
     """
-    size = int(os.environ["WORLD_SIZE"]) if told_to_meet("Hivemind") else 1
+    size = _world_size() if told_to_meet("Hivemind") else 1
     if size < 2:
         raise SystemExit("one worker has no peers, and Hivemind needs two: torchrun --nproc-per-node 2 starts them")
     cores, device = claim_cores(trial), claim_device(trial)
@@ -149,7 +150,24 @@ def join_hivemind(trial: Trial) -> Ranks:
 
 
 def own_address() -> str:
-    """The address of this host from which the store's is reached. Nothing is sent."""
+    """This host's address in the network that the frameworks are told to use; without one, that from which the store's
+    is reached. Nothing is sent. Raises RuntimeError where other hosts cannot reach it."""
+    named = psutil.net_if_addrs().get(os.environ.get("GLOO_SOCKET_IFNAME", ""), ())
+    ours = [address.address for address in named if address.family == socket.AF_INET]
+    address = ours[0] if ours else _towards_the_store()
+    if address.startswith("127.") and int(os.environ.get("LOCAL_WORLD_SIZE", 0)) not in (0, _world_size()):
+        raise RuntimeError(
+            f"other hosts cannot reach this one at {address}, where {os.environ['MASTER_ADDR']} leads: "
+            "give the machine file an interface, or the host another address (docs/clusters.md)"
+        )
+    return address
+
+
+def _world_size() -> int:
+    return int(os.environ["WORLD_SIZE"])
+
+
+def _towards_the_store() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((socket.gethostbyname(os.environ["MASTER_ADDR"]), 9))
         return str(probe.getsockname()[0])

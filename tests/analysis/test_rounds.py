@@ -53,9 +53,10 @@ def test_a_row_says_what_rounds_had_and_waited_for(tmp_path: Path) -> None:
     assert (row["rounds"], row["failed"], row["local"], row["failure"]) == (24, 0, 0, "")
     assert row["matchmaking_seconds"] == pytest.approx(2.05) and row["averaging_seconds"] == pytest.approx(0.15)
     assert row["matchmaking_blocked_seconds"] == 0.5 and row["averaging_blocked_seconds"] == pytest.approx(0.1)
+    assert row["weights_share"] == 0.75
     assert row["round_seconds"] == pytest.approx(2.4 * 1.02) and row["blocked_share"] == pytest.approx(0.6 / 2.448)
     shown = layout.markdown(table.listing(made))
-    cells = "1.062 [1.062, 1.062] | 24 | 0 | 2 of 2 | 2.45 | 2.05 | 0.50 | 0.15 | 0.10 | 25 %"
+    cells = "1.062 [1.062, 1.062] | 24 | 0 | 2 of 2 | 2.45 | 2.05 | 0.50 | 0.15 | 0.10 | 25 % | 75 % |"
     assert cells in shown and "Every round was averaged over all peers." in shown
 
 

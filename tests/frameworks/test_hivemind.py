@@ -104,6 +104,7 @@ def test_every_round_averages_all_peers_and_says_what_it_waited_for(timed: tuple
             assert each["samples"] % BATCH == 0 and each["samples"] > 0
             assert 1.0 < each["matchmaking_seconds"] < seconds + 1.5
             assert 0 < each["averaging_seconds"] < seconds
+            assert 0 <= each["weights_blocked_seconds"] < seconds
             blocked = each["matchmaking_blocked_seconds"] + each["averaging_blocked_seconds"]
             assert 0 < each["averaging_blocked_seconds"] <= blocked < seconds
         assert rank.samples_seen == sum(each["samples"] for each in rank.rounds)
@@ -114,10 +115,20 @@ def test_every_round_averages_all_peers_and_says_what_it_waited_for(timed: tuple
 
 
 @pytest.mark.slow
-def test_gradients_are_counted_at_hiveminds_call(timed: tuple[Outcome, Path]) -> None:
+def test_weights_are_averaged_after_a_round(timed: tuple[Outcome, Path]) -> None:
+    """The last round's may still be under way; Hivemind leaves out those of a round that ends meanwhile."""
+    result, _ = timed
+    for rank in result.ranks:
+        *first, _ = rank.rounds
+        assert all(each["weights_peers"] in (2, None) for each in first)
+        assert all(each["weights_seconds"] > 0 for each in first if each["weights_peers"])
+
+
+@pytest.mark.slow
+def test_gradients_and_weights_are_counted_once_a_round(timed: tuple[Outcome, Path]) -> None:
     result, _ = timed
     assert [(rank.allreduce_bytes, rank.communication_bytes) for rank in result.ranks] == [
-        (GRADIENTS, {"allreduce": GRADIENTS})
+        (GRADIENTS, {"allreduce": GRADIENTS, "weights": GRADIENTS})
     ] * 2
 
 
@@ -161,7 +172,7 @@ def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pyt
     from scaling_study.measure.phases import Phase
     from scaling_study.measure.rounds import Rounds
     from scaling_study.worker import hivemind_peer
-    from scaling_study.worker.hivemind_watch import Watch
+    from scaling_study.worker.hivemind_watch import Watch, of_round
 
     endless = SimpleNamespace(done=lambda: False, stage=AveragingStage.RUNNING_ALLREDUCE)
     rounds, loaded = Rounds(2), list[object]()
@@ -169,16 +180,119 @@ def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pyt
         hivemind_peer.hivemind.Optimizer, "_average_gradients_and_load_into_optimizer",
         lambda self, control: loaded.append(control),
     )  # fmt: skip
-    unstarted = type("Unstarted", (hivemind_peer.Peer,), {"__del__": lambda self: None})
-    peer = unstarted.__new__(unstarted)
+    peer = unstarted_peer()
     peer.rounds, peer.phase, peer.averaging_timeout, peer.wire_type = rounds, Phase(torch.device("cpu")), 0.2, None
-    peer.grad_averager = SimpleNamespace(watch=Watch(endless, rounds.current), _averaged_tensors=())
+    peer.grad_averager = SimpleNamespace(watch=Watch(endless, rounds.current, of_round))
     start = time.monotonic()
     peer._average_gradients_and_load_into_optimizer(endless)
     assert time.monotonic() - start < 2
     assert loaded == [None], "this peer's own gradients, without another wait"
     rounds.end()
     assert [(each["peers"], each["failure"]) for each in rounds.since(0)] == [(1, "not over after 0.2 s")]
+
+
+def unstarted_peer(**attributes: Any) -> Any:
+    """A peer without Hivemind's processes."""
+    from scaling_study.worker import hivemind_peer
+
+    unstarted = type("Unstarted", (hivemind_peer.Peer,), {"__del__": lambda self: None})
+    peer = unstarted.__new__(unstarted)
+    vars(peer).update(attributes)
+    return peer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seen", "why"), [(1, "there were no other peers"), (2, "Hivemind's log has why")])
+def test_a_step_by_a_peers_own_gradients_is_a_failed_round(
+    seen: int, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hivemind goes on so where it sees no other peer, or cannot begin; what it still takes part in mends nothing."""
+    from scaling_study.measure.rounds import Rounds
+    from scaling_study.worker import hivemind_peer
+
+    monkeypatch.setattr(hivemind_peer.hivemind.Optimizer, "_begin_averaging_gradients", lambda self, scaler: False)
+    rounds = Rounds(2)
+    watch = SimpleNamespace(round=rounds.current)
+    tracker = SimpleNamespace(global_progress=SimpleNamespace(num_peers=seen))
+    peer = unstarted_peer(rounds=rounds, tracker=tracker, grad_averager=SimpleNamespace(watch=watch))
+    assert peer._begin_averaging_gradients(None) is False
+    rounds.end()
+    assert [(each["peers"], each["failure"]) for each in rounds.since(0)] == [(1, f"no averaging began: {why}")]
+    assert watch.round is None
+
+
+@pytest.mark.slow
+def test_a_peer_that_was_behind_has_failed_its_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It drops what it has read. Local updates catch up so."""
+    from scaling_study.measure.rounds import Rounds
+    from scaling_study.worker import hivemind_peer
+
+    monkeypatch.setattr(hivemind_peer.hivemind.Optimizer, "load_state_from_peers", lambda self: None)
+    for local, failure in ((False, "this peer was behind, and took another's weights"), (True, "")):
+        peer = unstarted_peer(rounds=Rounds(2), local=local)
+        peer.load_state_from_peers()
+        assert peer.rounds.current.failure == failure
+
+
+@pytest.mark.slow
+def test_weights_that_are_not_the_same_are_seen() -> None:
+    import threading
+
+    from torch.distributed import TCPStore
+
+    from scaling_study.worker.with_hivemind import Board
+
+    host = TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
+    boards = [Board(host, 0, 2), Board(TCPStore("127.0.0.1", host.port, 2, is_master=False), 1, 2)]
+    ranks = [SimpleNamespace(swarm=SimpleNamespace(board=board), total=board.total) for board in boards]
+    for apart, wrong in ((1e-12, False), (1e-7, True)):
+        seen: dict[int, str] = {}
+
+        def check(rank: int, apart: float = apart, seen: dict[int, str] = seen) -> None:
+            model = torch.nn.Linear(2, 2).double()
+            for parameter in model.parameters():
+                torch.nn.init.constant_(parameter, 1.0 + apart * rank)
+            try:
+                unstarted_peer(ranks=ranks[rank], wire_type=None).checked_weights(model)
+                seen[rank] = ""
+            except RuntimeError as error:
+                seen[rank] = str(error)
+
+        threads = [threading.Thread(target=check, args=[rank]) for rank in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert [why.startswith("peers hold other weights: off by 1.0e-07") for why in seen.values()] == [wrong] * 2
+
+
+@pytest.mark.slow
+def test_an_update_that_waits_for_weights_is_no_updating(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hivemind has one thread for both: an update begins once the weights of the round before are averaged."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from hivemind.optim.state_averager import TrainingStateAverager
+
+    from scaling_study.measure.phases import Phase
+    from scaling_study.measure.rounds import Rounds
+    from scaling_study.worker.hivemind_peer import Weights
+
+    with ThreadPoolExecutor(1) as executor:
+
+        def step(self: Any, optimizer_step: bool = False, averaging_round: bool = False) -> None:
+            executor.submit(self._do, None, optimizer_step).result()
+
+        monkeypatch.setattr(TrainingStateAverager, "step", step)
+        monkeypatch.setattr(TrainingStateAverager, "_do", lambda self, *_: None)
+        unstarted = type("Unstarted", (Weights,), {"__del__": lambda self: None})
+        weights: Any = unstarted.__new__(unstarted)
+        weights.phase, weights.rounds = Phase(torch.device("cpu")), Rounds(2)
+        weights.phase.on = True
+        executor.submit(time.sleep, 0.3)
+        weights.step(optimizer_step=True)
+    assert 0.2 < weights.rounds.current.weights_blocked_seconds < 2
+    assert weights.phase.seconds["averaging"] == weights.rounds.current.weights_blocked_seconds
+    assert weights.phase.seconds["optimizer"] < 0.1
 
 
 @pytest.mark.slow
@@ -199,7 +313,7 @@ def test_one_peer_is_refused() -> None:
 
 @pytest.mark.slow
 def test_an_epoch_has_whole_rounds() -> None:
-    """390 batches of 128, eight of them a round: as many samples as others have in 48 steps of 1,024 (no F9)."""
+    """390 batches of 128, eight of them a round: as many updates as others have in 48 steps of 1,024."""
     from scaling_study.worker.hivemind_peer import one_round_a_step
 
     workload: Any = SimpleNamespace(steps_per_epoch=390)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from scaling_study.measure.rounds import Rounds
 
 
@@ -28,7 +30,7 @@ def test_a_report_has_the_rounds_of_its_window() -> None:
     assert [each["samples"] for each in rounds.since(-1)] == [3]
     assert set(rounds.since(0)[0]) == {
         "samples", "peers", "failure", "matchmaking_seconds", "averaging_seconds", "matchmaking_blocked_seconds",
-        "averaging_blocked_seconds",
+        "averaging_blocked_seconds", "weights_peers", "weights_seconds", "weights_blocked_seconds",
     }  # fmt: skip
 
 
@@ -37,4 +39,31 @@ def test_a_round_without_everybody_says_why() -> None:
     for peers, failure in ((3, ""), (2, ""), (1, "TimeoutError"), (0, "")):
         rounds.current.peers, rounds.current.failure = peers, failure
         rounds.end()
-    assert [each["failure"] for each in rounds.since(0)] == ["", "2 of 3 peers took part", "TimeoutError", ""]
+    failures = [each["failure"] for each in rounds.since(0)]
+    assert failures == ["", "2 of 3 peers took part", "TimeoutError", "nothing was averaged with anybody"]
+    assert [each["failure"] for each in rounds.since(-2)] == failures[-2:]
+
+
+@pytest.mark.parametrize(("late", "failed"), [(0, [True, True]), (1, [True, False]), (None, [False, False])])
+def test_only_what_is_late_may_still_be_averaged(late: int | None, failed: list[bool]) -> None:
+    """Synchronous updates wait for it, of delayed ones the last may be under way, local ones need none."""
+    rounds = Rounds(2, late)
+    for _ in failed:
+        rounds.end()
+    assert [bool(each["failure"]) for each in rounds.since(0)] == failed
+
+
+@pytest.mark.parametrize(
+    ("peers", "failures"),
+    [
+        ((None, 3, 2), ["", "", "weights: 2 of 3 peers took part"]),
+        ((3, 0, 0), ["", "", ""]),  # under way, or waited for just now
+        ((0, 3, 3), ["weights: what came of averaging them is not known", "", ""]),
+    ],
+)
+def test_weights_without_everybody_fail_the_round(peers: tuple[int | None, ...], failures: list[str]) -> None:
+    rounds = Rounds(3)
+    for count in peers:
+        rounds.current.peers, rounds.current.weights_peers = 3, count
+        rounds.end()
+    assert [each["failure"] for each in rounds.since(0)] == failures

@@ -286,5 +286,7 @@ def test_cores_that_others_kept_busy(rank_report: Report) -> None:
     assert busy_elsewhere_cores([first, second]) == pytest.approx(0.5)
     quiet_host = replace(second, host="other", host_cpu_seconds=9.0)
     assert busy_elsewhere_cores([first, quiet_host]) == pytest.approx(1.4)
+    one_machine = [replace(rank, boot_id="a") for rank in (first, replace(second, host="other"))]
+    assert busy_elsewhere_cores(one_machine) == pytest.approx(0.5), "of two namespaces"
     assert busy_elsewhere_cores([first, replace(second, own_cpu_seconds=None)]) is None
     assert busy_elsewhere_cores([]) is None

@@ -10,9 +10,14 @@ from scaling_study.records import validation
 SHARE = 64  # samples of a rank in a round, if all give equally many
 
 
-def problems(rounds: list[dict[str, Any]], seen: int, steps: int) -> list[str]:
+def problems(rounds: list[dict[str, Any]], seen: int, steps: int, untimed: str = "") -> list[str]:
     report = SimpleNamespace(
-        rank=1, rounds=rounds, samples_seen=seen, step_seconds=[3.0] * steps, samples_per_step=SHARE
+        rank=1,
+        rounds=rounds,
+        samples_seen=seen,
+        step_seconds=[3.0] * steps,
+        samples_per_step=SHARE,
+        untimed_rounds_failure=untimed,
     )
     return list(validation._of_rounds(report))  # type: ignore[arg-type]
 
@@ -30,6 +35,13 @@ def test_rounds_that_warmed_a_training_up_are_no_part_of_its_samples_but_of_its_
     assert problems([of(999), of(64), of(80)], 144, 2) == []
     (failed,) = problems([of(999, "TimeoutError"), of(64), of(80)], 144, 2)
     assert failed == "rank 1: 1 of 3 rounds were not averaged over all peers; round 1: TimeoutError"
+
+
+def test_a_round_that_was_not_timed_fails_the_trial_too() -> None:
+    (failed,) = problems([of(64)], 64, 1, untimed="TimeoutError")
+    assert failed == "rank 1: a round beside the timed ones failed: TimeoutError"
+    (failed,) = problems([of(64, "a peer left")], 64, 1, untimed="TimeoutError")
+    assert "round 1: a peer left" in failed
 
 
 def test_rounds_before_a_training_was_gone_on_from_count_as_they_were_to_be() -> None:
