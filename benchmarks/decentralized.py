@@ -72,8 +72,8 @@ def measure(options: Options, made: Path, work: Path) -> Measured:
         asked = timed_study(f"decentralized-{rate or 'unlimited'}", options.quick, repeats, gated)
         folder = None if anew else kept(asked, repeats)
         if folder is None:
-            (hosts := made / str(asked["study"])).mkdir()  # each link has hosts of its own
-            with Network(2, hosts, cores=("0", "1")) as network:
+            shutil.rmtree(made / "network", ignore_errors=True)  # of the link before
+            with Network(2, made, cores=("0", "1")) as network:
                 folder = over_links.swept_over(network, rate, asked, work)
         measured.add(named(rate), store.read_study(folder))
         print(f"  {named(rate)}: done", flush=True)
