@@ -219,14 +219,14 @@ def seconds_to_loss(measured: Measured, place: Place) -> Interval:
 
 def longer(measured: Measured, place: Place, other: Place, by_loss: bool) -> Interval:
     """How many times as long to the loss as another way or target batch takes; not `by_loss`: as long for a sample."""
-    paces, paces_ = (measured.paces(each, by_loss) for each in (place, other))
+    own_paces, other_paces = (measured.paces(each, by_loss) for each in (place, other))
     if not by_loss:
-        return quotient([paces_], [paces])
-    powers, powers_ = (measured.rounds_to_loss(measured.samples_of(*each)) or {} for each in (place, other))
-    net = {trained: powers.get(trained, 0.0) - powers_.get(trained, 0.0) for trained in {**powers, **powers_}}
-    net = {trained: power for trained, power in net.items() if power}  # what both have cancels
-    steps = [measured.rounds[trained] for trained in net]
-    return quotient([*steps, paces_], [paces], powers=[*net.values(), 1.0, -1.0])
+        return quotient([other_paces], [own_paces])
+    own, others = (measured.rounds_to_loss(measured.samples_of(*each)) or {} for each in (place, other))
+    powers = {trained: own.get(trained, 0.0) - others.get(trained, 0.0) for trained in {**own, **others}}
+    powers = {trained: power for trained, power in powers.items() if power}  # what both have cancels
+    steps = [measured.rounds[trained] for trained in powers]
+    return quotient([*steps, other_paces], [own_paces], powers=[*powers.values(), 1.0, -1.0])
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,8 @@ def findings(measured: Measured, found: list[Cell]) -> Iterator[Finding]:
         peers, other = cell.best(decentralised=True), cell.best(decentralised=False)
         if not peers or not other:
             continue
-        what = "time to the loss" if peers.seconds and other.seconds else "time a sample"
+        by_loss = peers.seconds is not None and other.seconds is not None
+        what = "time to the loss" if by_loss else "time a sample"
         claim = f"{cell.link}, target batch {cell.target:,}: {what}, {other.way} over {peers.way}"
         evidence = {
             "link": cell.link, "target_batch_size": cell.target, "loss": measured.loss,
@@ -153,5 +154,4 @@ def findings(measured: Measured, found: list[Cell]) -> Iterator[Finding]:
             "decentralised": cell.decentralised,
         }  # fmt: skip
         places = ((cell.link, cell.target, way) for way in (other.way, peers.way))
-        by_loss = what == "time to the loss"
         yield Finding(claim, crossover.longer(measured, *places, by_loss=by_loss), evidence=evidence)

@@ -6,6 +6,7 @@ cluster, passes in another one.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -81,6 +82,13 @@ def quota_cores() -> int | None:
         return None if quota == "max" else max(1, int(quota) // int(period))
     except (OSError, ValueError):  # no cgroup v2 here
         return None
+
+
+def boot_id() -> str:
+    """Of this machine's kernel since it was started; empty where it has none (Linux alone has)."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
 
 
 def cpu_model() -> str:

@@ -128,7 +128,7 @@ def test_an_interruption_ends_all_launches_and_keeps_what_has_rounds_enough(roun
     assert sorted(record.id for record in records) == sorted(record.id for record in seen.ended) == sorted(job.records)
     assert len(records) == (0 if rounds == 1 else 2)
     for record in records:
-        assert (record.status, len(record.ranks[0].blocks)) == ("ok", rounds)
+        assert (record.status, record.exit_code, len(record.ranks[0].blocks)) == ("ok", None, rounds)
         assert record.notes == [f"its launch ended after {rounds} of 1000 rounds: the study was stopped"]
         assert record.ranks[0].phases and record.ranks[0].phases.forward_seconds
     again = Interrupting(1)

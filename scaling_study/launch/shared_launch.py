@@ -165,7 +165,7 @@ class _Launch:
         if built.failure:
             whole = min(built.blocks) if whole is None else min(whole, *built.blocks)
             self._fail(built.failure)
-        ended = (None if why else group.exit) or Exit(0, 0.0)
+        ended = (None if why else group.exit) or Exit(None, 0.0)
         exit = Exit(ended.code, share_seconds, lost=ended.lost)
         launch = f"{group.folder.parent.name}/{group.folder.name}"
         if built.failure:  # others went on: it is held against none of them
@@ -175,7 +175,7 @@ class _Launch:
             asked = trial.window.rounds or 0
             if whole is not None and whole < asked and not launch_folders.cut(place, trial, whole):
                 continue
-            result = outcome.judge(trial, place, exit)
+            result = outcome.judge(trial, place, Exit(0, share_seconds) if why else exit)  # its reports are what counts
             if why and result.status != "ok":
                 continue
             changed = sorted(group.changed.get(index, ()))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from scaling_study.machine import cpu_model
+from scaling_study.machine import boot_id, cpu_model
 from scaling_study.measure.power import gpu_uuids
 from scaling_study.measure.training import Training
 from scaling_study.measure.versions import versions
@@ -40,14 +39,6 @@ def described(training: Training, trial: Trial, ranks: Ranks) -> dict[str, Any]:
 def with_backend(ranks: Ranks, training: Training) -> Ranks:
     """The ranks, with what the framework reports once the model is wrapped."""
     return replace(ranks, backend={**ranks.backend, **training.backend})
-
-
-def boot_id() -> str:
-    """Of this machine's kernel since it was started; empty where it has none (Linux alone has)."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
 
 
 def device_name(device: torch.device) -> str:

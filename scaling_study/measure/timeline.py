@@ -15,15 +15,14 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 
+from scaling_study.machine import boot_id
 from scaling_study.measure.phases import NOTHING, Phase
 
 PHASE_OF = {
     "forward": "forward", "backward": "backward", "backward_input": "backward", "backward_weight": "backward",
 }  # fmt: skip
-BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Timeline:
@@ -60,5 +59,4 @@ class Timeline:
 
 def clock_of_this_host() -> float:
     """A number for whose monotonic clock this is: the host's name and its boot, as far as it says which."""
-    boot = BOOT.read_text() if BOOT.exists() else ""
-    return float(zlib.crc32(f"{socket.gethostname()} {boot}".encode()))
+    return float(zlib.crc32(f"{socket.gethostname()} {boot_id()}".encode()))

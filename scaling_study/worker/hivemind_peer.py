@@ -61,7 +61,7 @@ class Weights(TrainingStateAverager, Watching):
         return copy
 
     def step(self, *args: Any, **options: Any) -> Any:
-        """Hivemind's, whose update waits for the averaging before it; so that this is seen to be no updating."""
+        """As Hivemind's, whose update waits for the averaging before it: that is timed as averaging."""
         if options.get("averaging_round") and self.rounds and self.note is of_weights:
             self.rounds.current.weights_peers = 0
         if not options.get("optimizer_step"):
