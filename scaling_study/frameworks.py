@@ -96,9 +96,7 @@ DEEPSPEED_HAS_NO_FP64 = (
 SENT_BETWEEN_STAGES = {
     "channels_last": "stages send images to each other, and only contiguous tensors are sent: memory_format=contiguous"
 }
-FAIRSCALE_PIPE_HAS_NO_EXTRAS = (
-    "fairscale.nn.Pipe hands one value from layer to layer; ALBERT's layers all read the mask of padding too"
-)
+FAIRSCALE_PIPE_HAS_NO_EXTRAS = "fairscale.nn.Pipe hands on one value, and ALBERT's layers all read the mask too"
 # Its gate could not tell: gates step with plain SGD.
 CLIPPING_NEEDS_ALL_GRADIENTS = {
     name: "this model is trained under a clipped norm of all its gradients, and a rank knows only its shards of them"
@@ -277,6 +275,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         needs=("hivemind", "torch"),
         axes={**PEER_AXES, "allreduce": ("none", "fp32", "fp16", "int8")},
         refusals={"allreduce": {"bf16": HIVEMIND_HAS_NO_BF16}},
+        fp64_by_another_path=True,  # its own is fp32 whatever the weights': a gate in fp64 has it take theirs
         communicates_in=("matchmaking", "averaging"),
     ),
     "network_probe": Framework(

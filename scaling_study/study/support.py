@@ -12,6 +12,8 @@ from scaling_study.study.cluster import ALONE, Cluster
 from scaling_study.study.versions import too_old
 from scaling_study.trial import Trial
 
+EXTRAS = ("deepspeed", "fairscale", "hivemind", "lightning")  # of setup.cfg, each named like what it installs
+
 
 def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str:
     """Why this machine, these hosts or the framework cannot run the trial; empty if they can."""
@@ -40,7 +42,7 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
         return FLATTENS_WEIGHTS
     for library in (*table.needs, *table.launcher_needs.get(trial.launcher, ()), *model.needs):
         if library not in machine.libraries:
-            how = f" (pip install 'scaling-study[{model.extra}]')" if library == model.extra else ""
+            how = f" (pip install 'scaling-study[{library}]')" if library in (model.extra, *EXTRAS) else ""
             return f"{library} is not installed{how}"
     if trial.input == "dali" and not set(DALI) & set(machine.libraries):
         return f"{DALI[0]} is not installed (pip install 'scaling-study[dali]')"

@@ -135,12 +135,11 @@ class Loop:
         """Some steps, none beyond `stop`."""
         count = self.count(stop)
         watch, batches = Stopwatch(*self.ranks.devices), self.workload.batches
-        optimizer = self.training.optimizer
         watch.start()
         for _ in range(count):
             if not self.native:
                 factor = self.recipe.rate(self.progress.steps)
-                for group, rate in zip(optimizer.param_groups, self.rates, strict=True):
+                for group, rate in zip(self.training.optimizer.param_groups, self.rates, strict=True):
                     group["lr"] = rate * factor
             fetching, computing = time.perf_counter(), batches.computing()
             batch = next(batches)
@@ -161,14 +160,15 @@ class Loop:
         if self.progress.steps == len(seconds):
             self.progress.loss_first = finite(mean_loss(self.losses[:1], self.ranks)[0])
         left = self.recipe.steps and (self.recipe.steps - self.progress.steps) * sum(seconds) / len(seconds)
-        last = self.progress.rows[-1] if self.progress.rows else {}
         self.log.progress(
-            **self.signs(), of=self.recipe.steps, seconds_left=left, last=last,
+            **self.signs(), of=self.recipe.steps, seconds_left=left, last=(self.progress.rows or [{}])[-1],
             epoch=self.progress.steps / self.recipe.steps_per_epoch, seconds=self.progress.seconds["train"],
         )  # fmt: skip
 
     def note_order(self, ids: torch.Tensor, step: int) -> None:
-        """Add the samples of a step, from 1, to the digest of its epoch."""
+        """Add the samples of a step, from 1, to the digest of its epoch. Of rounds, with several batches each, none."""
+        if self.training.rounds:
+            return
         self.reading.update(ids.numpy().data)
         if step % self.recipe.steps_per_epoch == 0:
             self.orders.append(self.reading.hexdigest()[:16])
@@ -283,7 +283,7 @@ class Loop:
             self.noise.go_on(self.progress.noise)
             if self.training.scaler and saved["scaler"]:
                 self.training.scaler.load_state_dict(saved["scaler"])
-            for step in range(1, self.progress.steps + 1):
+            for step in range(1, self.progress.batches(self.trial.batch_per_worker * self.ranks.world_size) + 1):
                 self.note_order(self.workload.batches.skip(), step)
             self.log.print(f"Going on from {path.name}, {self.progress.seconds['train']:.1f} s of training")
         self.progress.resumed, self.progress.lost_steps = resumed, lost

@@ -27,6 +27,11 @@ class Progress:
     data_seconds: float = 0.0  # of the training's, until the host had its batches
     data_seconds_logged: float = 0.0  # of those, up to the last row
 
+    def batches(self, size: int) -> int:
+        """That a rank has read: one a step. Of rounds the mean over ranks, as the others' are not known; `size`: of a
+        batch of every rank."""
+        return self.samples // size or self.steps
+
     def step_means(self) -> dict[str, float | None]:
         """Mean seconds of a step since the last row, and of those until the host had its batch; the latter is not known
         of a library's own loop."""

@@ -33,7 +33,10 @@ def why_no_pmix() -> str:
 WHY_NOT = slurm_daemons.why_not()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 NO_PMIX = WHY_NOT or why_no_pmix()
-BY_SRUN = {"srun torch": f"{{framework: torch_ddp, launcher: srun, {TWO}}}"}
+BY_SRUN = {
+    "srun torch": f"{{framework: torch_ddp, launcher: srun, {TWO}}}",
+    "srun hivemind": f"{{framework: hivemind, launcher: srun, target_batch_size: 128, matchmaking_seconds: 2, {TWO}}}",
+}
 BY_SRUN_WITH_PMIX = {
     "srun horovod": f"{{framework: horovod, launcher: srun, {TWO}}}",
     "srun mpi4py": f"{{framework: mpi_allreduce, launcher: srun, {TWO}}}",

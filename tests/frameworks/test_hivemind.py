@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +24,7 @@ from scaling_study.machine import installed
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome
 from scaling_study.records.outcome import Outcome
+from scaling_study.study import gates
 from scaling_study.trial import Trial, Window
 
 pytestmark = pytest.mark.skipif(not installed("hivemind"), reason="hivemind is not installed")
@@ -94,6 +97,32 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Outcome, P
 
 
 @pytest.mark.slow
+def test_peers_that_a_person_starts_by_hand_find_each_other(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("hand")  # short enough for sockets
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    by_hand = [
+        *(sys.executable, "decentralized/hivemind_peers.py", "--model", "resnet8", "--data", "synthetic", "--device"),
+        *("cpu", "--cores-per-worker", "1", "--target-batch-size", str(TARGET), "--matchmaking-seconds", "1.5"),
+        *("--steps", "2", "--dist-url", f"tcp://127.0.0.1:{port}", "--world-size", "2", "--rank"),
+    ]
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(folder)}
+    peers = [
+        subprocess.Popen([*by_hand, rank], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for rank in ("0", "1")
+    ]
+    try:
+        said = [peer.communicate(timeout=120)[0] for peer in peers]
+    finally:
+        for peer in peers:
+            peer.kill()
+    assert [peer.returncode for peer in peers] == [0, 0], said
+    assert "Total images/sec on 2 worker(s)" in said[0]
+    assert not left(folder)
+
+
+@pytest.mark.slow
 def test_every_round_averages_all_peers_and_says_what_it_waited_for(timed: tuple[Outcome, Path]) -> None:
     result, _ = timed
     assert (result.status, result.reason) == ("ok", "")
@@ -153,6 +182,20 @@ def test_it_trains_what_one_process_would(tmp_path: Path) -> None:
     verdict = gated.judged(a_trial(window=Window()), tmp_path)
     assert verdict["verdict"] == "passed"
     assert all(check["ok"] for check in verdict["checks"])
+
+
+@pytest.mark.slow
+def test_five_rounds_in_fp32_are_off_by_rounding_alone(tmp_path: Path) -> None:
+    """By the types that Hivemind has by itself."""
+    from scaling_study.parity import check, compare, reference
+
+    trial = replace(list(gates.gates_of(a_trial()))[1], window=Window(0, 5, 0.0, None, 5))
+    assert (trial.precision, trial.allreduce) == ("fp32", "fp32")
+    done = forked.run(launchers.command(trial, tmp_path).argv, env={"CUDA_VISIBLE_DEVICES": ""})
+    assert done.returncode == 0, done.stderr[-3000:]
+    seen, right = check.read_trace(tmp_path, 2), reference.run(trial, 5)
+    assert max(compare.weight_errors(seen.weights["last"], right.weights["last"]).values()) < 1e-5
+    assert max(error for error, *_ in compare.loss_errors(seen, right, 5)) < 1e-5
 
 
 @pytest.mark.slow

@@ -65,7 +65,7 @@ def test_the_target_is_the_global_batch(plan_of: Callable[..., Plan]) -> None:
     assert Trial(framework="hivemind", workers=2, batch_per_worker=64).global_batch == 128
 
 
-def test_one_gate_for_all_targets_and_ways_to_update() -> None:
+def test_the_same_gates_for_all_targets_and_ways_to_update() -> None:
     base = Trial(framework="hivemind", model="resnet8", workers=2, launcher="torchrun", device="cpu")
     others = [
         Trial(
@@ -74,8 +74,9 @@ def test_one_gate_for_all_targets_and_ways_to_update() -> None:
         )
         for updates in peers_updates()
     ]  # fmt: skip
-    (gate,) = gates.needed([base, *others])
-    assert (gate.precision, gate.target_batch_size, gate.updates) == ("fp64", None, None)
+    fp64, fp32 = gates.needed([base, *others])
+    assert (fp64.precision, fp64.target_batch_size, fp64.updates) == ("fp64", None, None)
+    assert (fp32.precision, fp32.allreduce, fp32.updates) == ("fp32", "fp32", None), "what Hivemind does by itself"
 
 
 def test_eight_bits_have_a_gate_of_their_own() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import itertools
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from scaling_study.datasets import Data
 from scaling_study.errors import StudyError
 from scaling_study.estimate import Estimate
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import gates, plan, study
@@ -306,6 +308,19 @@ def test_who_makes_batches_of_images_is_a_key_of_models_that_have_them(
     assert "model albert_tiny has no 'input'" in problems_of(text % "albert_tiny")[0]
     gated = gates.needed(p.trial for p in plan_of(text % "resnet8").configurations)
     assert [gate.input for gate in gated] == [None], "the gate is the framework's, whatever makes its batches"
+
+
+@pytest.mark.parametrize("framework", ["deepspeed_zero", "fairscale_oss", "hivemind", "lightning_ddp"])
+def test_the_extra_of_a_missing_framework_is_named(
+    plan_of: Callable[..., Plan], machine: Callable[..., Machine], framework: str
+) -> None:
+    library = FRAMEWORKS[framework].needs[0]
+    text = f"study: a\nsweeps:\n  - {{framework: {framework}, model: resnet8, workers: 2}}\n"
+    why = f"{library} is not installed (pip install 'scaling-study[{library}]')"
+    assert unsupported(plan_of(text, machine(without=library))) == {why: 1}
+    setup = configparser.ConfigParser()
+    setup.read(CHECKOUT / "setup.cfg")
+    assert setup["options.extras_require"][library].startswith(f"\n{library}>=")
 
 
 def test_a_missing_library_is_named(plan_of: Callable[..., Plan], machine: Callable[..., Machine]) -> None:

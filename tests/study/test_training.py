@@ -184,7 +184,7 @@ def test_deepspeeds_own_loop_clips_over_all_shards(plan_of, framework: str, clip
         ),
         (
             "{framework: lightning_fsdp, model: resnet8, workers: 2}",
-            "lightning is not installed",
+            "lightning is not installed (pip install 'scaling-study[lightning]')",
         ),
         ("{framework: single, model: resnet8, data: synthetic}", "there is no result to train to on synthetic data"),
         ("{framework: deepspeed_zero, model: resnet8, workers: 2, train: {clip_norm: 1}}", "knows only its shards"),

@@ -19,8 +19,9 @@ from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.slow
 TRAIN, BATCH = 200, 16  # images, a tenth of them held out; of a step, by all workers
+STEPS = 20
 RECIPE = [
-    *("--model", "resnet8_groupnorm", "--device", "cpu", "--cores-per-worker", "1", "--train-steps", "20"),
+    *("--model", "resnet8_groupnorm", "--device", "cpu", "--cores-per-worker", "1", "--train-steps", str(STEPS)),
     *("--train-evaluate-every", "0.3636", "--train-optimizer", "nesterov", "--learning-rate", "0.05"),
     *("--train-weight-decay", "5e-4", "--train-label-smoothing", "0.1", "--train-augmentation", "crop_flip"),
     *("--train-schedule", "cosine", "--train-warmup-steps", "3"),
@@ -63,7 +64,9 @@ def trained(data: Path, tmp_path_factory) -> Callable[..., dict[str, Any]]:
     return train
 
 
-def run(framework: str, workers: int, flags: list[str], kill: int, folder: Path, data: Path) -> dict[str, Any]:
+def run(
+    framework: str, workers: int, flags: list[str], kill: int, folder: Path, data: Path, steps: int = STEPS
+) -> dict[str, Any]:  # fmt: skip
     table = FRAMEWORKS[framework]
     processes = 1 if table.one_process else workers
     launcher = ["torchrun", "--standalone", "--nproc-per-node", str(workers)] if processes > 1 else [sys.executable]
@@ -83,7 +86,7 @@ def run(framework: str, workers: int, flags: list[str], kill: int, folder: Path,
     assert done.returncode == 0, done.stderr[-3000:]
     ranks = store.read_ranks(folder, processes)
     assert not (folder / "checkpoints").exists()
-    assert json.loads((folder / "progress.json").read_text())["steps"] == 20
+    assert json.loads((folder / "progress.json").read_text())["steps"] == steps
     for rank in ranks:  # figures of all ranks, which each of them has
         assert losses(rank.training) == losses(ranks[0].training) and rank.loss_first == ranks[0].loss_first
         assert rank.training["evaluated"] == ranks[0].training["evaluated"]
@@ -116,6 +119,28 @@ def test_a_training_that_was_killed_goes_on_as_if_it_had_not_been(trained, frame
     assert losses(resumed) == pytest.approx(losses(whole), rel=1e-12)
     assert resumed["orders"] == whole["orders"]
     assert resumed["evaluated"]["loss"] == pytest.approx(whole["evaluated"]["loss"], rel=1e-12)
+
+
+@pytest.mark.parametrize("kill", [0, 3])
+def test_peers_train_and_go_on_from_a_checkpoint(data: Path, tmp_path: Path, kill: int) -> None:
+    """Rounds of two peers have at least their target, and not always as many samples: no two trainings are the same."""
+    flags = ["--target-batch-size", "32", "--matchmaking-seconds", "1.5", "--train-evaluate-every", "0.4"]
+    trained = run("hivemind", 2, [*FP64, *flags, "--train-steps", "4"], kill, tmp_path / "record", data, steps=4)
+    assert (trained["resumed"], trained["ended_by"]) == (bool(kill), "steps")
+    assert [row["steps"] for row in trained["rows"]] == [2, 4]
+    for row in trained["rows"]:
+        assert row["samples"] >= 32 * row["steps"] and row["samples"] % (BATCH // 2) == 0
+        assert row["epoch"] == pytest.approx(row["samples"] / 32 / 5), "five rounds have the target an epoch"
+    assert trained["evaluated"]["samples"] == TEST and not trained["orders"]
+    for rank in store.read_ranks(tmp_path / "record", 2):
+        assert [(each["peers"], each["failure"]) for each in rank.rounds] == [(2, "")] * (2 if kill else 4)
+
+
+def test_peers_train_until_they_reach_a_target(data: Path, tmp_path: Path) -> None:
+    flags = ["--target-batch-size", "32", "--matchmaking-seconds", "1.5", "--train-evaluate-every", "0.4"]
+    trained = run("hivemind", 2, [*flags, "--train-target", "loss=9"], 0, tmp_path / "record", data, steps=2)
+    assert (trained["ended_by"], trained["reached"]) == ("target", trained["rows"][0])
+    assert trained["reached"]["steps"] == 2 and trained["reached"]["seconds"] > 0
 
 
 def test_replicas_of_a_pipeline_share_the_samples_of_one_process(trained) -> None:
