@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 import forked
 import pytest
 import torch
+from planted_leaks import LEAKS
 
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
@@ -118,35 +118,48 @@ def test_a_study_of_it_runs_from_plan_to_parity(run, tmp_path):
 
 IN_ROUNDS = """\
 study: mine
-measure: {warm: true, rounds: 3, block_seconds: 0.02, warmup_steps: 1, min_steps: 3, min_seconds: 0, repeats: 1}
+measure: {warm: true, rounds: 3, block_seconds: 0.000001, warmup_steps: 1, min_steps: 3, min_seconds: 0, repeats: 1}
 parity: false
 sweeps:
   - framework: single
     model: sine_mlp
-    matrix: {batch_per_worker: [8, 16]}
+    matrix: {batch_per_worker: %s}
 """
-LEAK = """
-if trial.batch_per_worker == 16:
+CLEAN, HOOKED = len(LEAKS) + 1, len(LEAKS) + 2  # configurations are told apart by their batches
+HOOK = f"""
+if trial.batch_per_worker == {HOOKED}:
             nn.modules.module.register_module_forward_hook(lambda *_: None)
         chosen ="""
 
 
-def test_what_it_leaves_behind_is_its_own_fault_and_no_others(site, tmp_path):
-    """Each batch of one configuration leaves a hook that every model of its process would run."""
+def test_what_it_leaves_behind_is_its_own_fault_and_no_others(site: Path, tmp_path: Path) -> None:
+    """Of twenty configurations in one process, eighteen change a setting for all, each another one, and one leaves a
+    hook that every model of its process would run."""
     leaking = shutil.copytree(site, tmp_path / "site")
-    module = leaking / "sine_mlp.py"
-    module.write_text(module.read_text().replace("chosen =", LEAK.strip(), 1))
+    module, changes = leaking / "sine_mlp.py", {
+        "chosen =": HOOK.strip(),
+        "import torch\n": "import planted_leaks\nimport torch\n",
+        "torch.optim.SGD(parameters, lr=rate)": "planted_leaks.Leaking(parameters, rate, trial.batch_per_worker)",
+    }  # fmt: skip
+    for before, after in changes.items():
+        assert before in module.read_text()
+        module.write_text(module.read_text().replace(before, after, 1))
     study = tmp_path / "mine.yaml"
-    study.write_text(IN_ROUNDS, encoding="utf-8")
-    path = os.pathsep.join([str(leaking), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, str(CHECKOUT / "run_sweep.py"), str(study), "--results", str(tmp_path / "results"), "--quiet"],
-        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    study.write_text(IN_ROUNDS % [HOOKED, *range(1, HOOKED)], encoding="utf-8")
+    command = [sys.executable, CHECKOUT / "run_sweep.py", study, "--results", tmp_path / "results", "--quiet"]
+    done = forked.launch(command, path=(leaking, CHECKOUT / "tests"))
     records = {record.trial["batch_per_worker"]: record for record in store.read_study(tmp_path / "results" / "mine")}
-    assert (records[8].status, records[8].reason) == ("ok", ""), done.stderr
-    assert records[16].status == "failed"
-    assert "leaves behind in its process: hooks on every module" in records[16].reason + records[16].error
+    assert sorted(records) == list(range(1, HOOKED + 1)), done.stderr
+    hooked = records.pop(HOOKED)
+    assert hooked.status == "failed"
+    assert "leaves behind in its process: hooks on every module" in hooked.reason + hooked.error
+    assert {record.status for record in records.values()} == {"ok"}, [record.error for record in records.values()]
+    assert records.pop(CLEAN).notes == []
+    for number, name in enumerate(LEAKS, 1):
+        if name == "cores" and len(records[number].ranks[0].cores) == 1:
+            continue  # there are no fewer to change to
+        (note,) = records[number].notes
+        assert name in note and note.endswith(" (put back)"), "and none was timed with another's: see planted_leaks"
 
 
 def test_without_the_package_its_model_is_unknown():

@@ -24,6 +24,11 @@ def _of(owner: Any, name: str) -> Setting:
     return lambda: getattr(owner, name), lambda value: setattr(owner, name, value)
 
 
+def _unless_cpu(device: torch.device) -> torch.device | None:
+    """None is the CPU too, without a mode of torch that looks at every call."""
+    return None if device.type == "cpu" else device
+
+
 def _set_environment(variables: Mapping[str, str]) -> None:
     for name in os.environ.keys() - variables.keys():
         del os.environ[name]
@@ -34,7 +39,7 @@ SETTINGS: Mapping[str, Setting] = {
     "threads of torch": (torch.get_num_threads, torch.set_num_threads),
     "cores": (lambda: sorted(os.sched_getaffinity(0)), lambda cores: os.sched_setaffinity(0, cores)),
     "default type": (torch.get_default_dtype, torch.set_default_dtype),
-    "default device": (torch.get_default_device, torch.set_default_device),
+    "default device": (torch.get_default_device, lambda device: torch.set_default_device(_unless_cpu(device))),
     "gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
     "anomaly detection": (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
     "autocast on the CPU": (

@@ -24,6 +24,7 @@ from torch import overrides
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 from torch.utils import _python_dispatch as dispatch
+from torch.utils._device import DeviceContext
 
 GROWING_BLOCKS = 5  # in a row, after which what grew in each is taken for a leak: pools of threads fill by and by
 LEAK_BYTES = 256 << 20  # by which memory has grown over these blocks; a C library keeps half as much of what was freed
@@ -69,7 +70,9 @@ AT_ONCE: Mapping[str, Callable[[], int]] = {
         "_global_parameter_registration_hooks",
     ),
     "hooks on every optimizer": _sizes(optimizers, "_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"),
-    "modes of torch's functions": lambda: len(overrides._get_current_function_mode_stack()),
+    "modes of torch's functions": lambda: sum(
+        not isinstance(mode, DeviceContext) for mode in overrides._get_current_function_mode_stack()
+    ),  # of a default device, which is put back
     "modes of torch's dispatcher": lambda: len(dispatch._get_current_dispatch_mode_stack()),
     "tracers": lambda: sum(each is not None for each in (sys.gettrace(), sys.getprofile())),
 }  # fmt: skip

@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from planted_leaks import LEAKS
 
 from scaling_study.worker.global_state import SETTINGS, GlobalState
-
-LEAKS: dict[str, Callable[[], object]] = {
-    "threads of torch": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
-    "cores": lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
-    "default type": lambda: torch.set_default_dtype(torch.float64),
-    "default device": lambda: torch.set_default_device("meta"),
-    "gradients": lambda: torch.set_grad_enabled(False),
-    "anomaly detection": lambda: torch.set_anomaly_enabled(True),
-    "autocast on the CPU": lambda: torch.set_autocast_enabled("cpu", True),
-    "autocast on a GPU": lambda: torch.set_autocast_enabled("cuda", True),
-    "deterministic algorithms": lambda: torch.use_deterministic_algorithms(True),
-    "TF32 of matrix products": lambda: flipped(torch.backends.cuda.matmul, "allow_tf32"),
-    "TF32 of cuDNN": lambda: flipped(torch.backends.cudnn, "allow_tf32"),
-    "cuDNN": lambda: flipped(torch.backends.cudnn, "enabled"),
-    "cuDNN's trials": lambda: flipped(torch.backends.cudnn, "benchmark"),
-    "cuDNN's determinism": lambda: flipped(torch.backends.cudnn, "deterministic"),
-    "oneDNN": lambda: flipped(torch.backends.mkldnn, "enabled"),
-    "garbage collector": lambda: gc.set_threshold(1, 2, 3),
-    "environment": lambda: os.environ.update(LEFT_BEHIND="1"),
-    "working folder": lambda: os.chdir("/"),
-}
-
-
-def flipped(owner: object, name: str) -> None:
-    setattr(owner, name, not getattr(owner, name))
 
 
 @pytest.fixture(autouse=True)
