@@ -13,9 +13,9 @@ from scaling_study.quoting import printable
 from scaling_study.records.store import Record
 from scaling_study.stats.launches import together
 
-# `together`: all that were alive at once. `log_seconds`: of the mean step on the slowest rank.
-# `step_variance`: of its steps, relative to that mean; None of a single one.
-COLUMNS = ("configuration", "repeat", "together", "round", "steps", "log_seconds", "step_variance")
+# `together`: all that were alive at once. `at`: Unix time at which it began. `log_seconds`: of the mean step on the
+# slowest rank. `step_variance`: of its steps, relative to that mean; None of a single one.
+COLUMNS = ("configuration", "repeat", "together", "round", "at", "steps", "log_seconds", "step_variance")
 Row = tuple[Any, ...]
 
 
@@ -34,11 +34,12 @@ def rows(record: Record) -> list[Row]:
         start += count
         mean = float(steps.mean())
         scatter = float(steps.var(ddof=1)) / mean**2 if len(steps) > 1 else None
-        found.append((*who, int(block["round"]), len(steps), math.log(mean), scatter))
+        at = float(block.get("at") or math.nan)
+        found.append((*who, int(block["round"]), at, len(steps), math.log(mean), scatter))
     return found
 
 
 def frame(rows: Iterable[Row]) -> pd.DataFrame:
     kinds = dict.fromkeys(("repeat", "round", "steps"), "int64")
-    kinds |= dict.fromkeys(("log_seconds", "step_variance"), "float64")
+    kinds |= dict.fromkeys(("at", "log_seconds", "step_variance"), "float64")
     return pd.DataFrame(list(rows), columns=list(COLUMNS)).astype(kinds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -35,10 +36,17 @@ def logs(row: Row) -> dict[str, float]:
 
 
 def common(rows: Sequence[Row]) -> list[str]:
-    """The launches that all of these with a known spread shared; none where they are too few for an interval."""
+    """The launches that these with a known spread shared, but for some that took no part in enough of them: one that is
+    missing does not take the others' away. None where there are too few for an interval."""
     shared = [logs(row) for row in rows if spread_of(row) is not None]
-    names = [name for name in shared[0] if all(name in others for others in shared)] if shared else []
-    return names if len(names) >= FEWEST_REPEATS else []
+    while len(shared) > 1:
+        names = [name for name in shared[0] if all(name in others for others in shared)]
+        if len(names) >= FEWEST_REPEATS:
+            return names
+        members = Counter(name for each in shared for name in each)
+        full = [sum(sorted(members[name] for name in each)[-FEWEST_REPEATS:]) for each in shared]
+        shared.pop(len(full) - 1 - full[::-1].index(min(full)))  # the last of those with the emptiest launches
+    return []
 
 
 def names(row: Row) -> list[str]:

@@ -31,6 +31,9 @@ class Levels:
     together: float  # between launches, of all that were alive at once: cancels
     rounds_a_launch: float
     launches: int
+    members: float = math.nan  # configurations that one set of processes measures, mean
+    start_seconds: float = math.nan  # of a launch, until its first block
+    round_seconds: float = math.nan
 
     @property
     def parts(self) -> dict[str, float]:
@@ -40,6 +43,18 @@ class Levels:
         known = {name: variance for name, variance in parts.items() if not math.isnan(variance)}
         total = sum(known.values())
         return {name: variance / total for name, variance in known.items()} if total else {}
+
+    @property
+    def cheapest_rounds(self) -> int:
+        """How many rounds a launch should have for a ratio between two sets of processes to cost least: more of them
+        narrow only what rounds do (Kalibera and Jones, ISMM 2013, section 5). 0 where that is not known."""
+        among_others = (
+            self.alone**2 * (1 - 1 / self.members) if self.members > 1 else 0.0
+        )  # the processes' has the rest
+        of_launches = self.processes**2 + among_others - self.rounds**2 / self.rounds_a_launch
+        if not (self.start_seconds > 0 and self.round_seconds > 0 and of_launches > 0 and self.rounds > 0):
+            return 0
+        return max(1, round(math.sqrt(self.start_seconds / self.round_seconds * self.rounds**2 / of_launches)))
 
 
 def levels(results: Results) -> Levels | None:
@@ -51,6 +66,7 @@ def levels(results: Results) -> Levels | None:
     known = [spread for row in shared if (spread := launches.spread_of(row)) is not None]
     alone = [spread.variance for spread in known if spread.freedom]
     processes = [spread.processes for spread in known if spread.processes_freedom]
+    costs = _costs(results)
     return Levels(
         steps=_root(np.average(inner.step_variance, weights=inner.steps - 1))
         if len(inner := blocks[blocks.steps > 1]) else math.nan,
@@ -60,7 +76,22 @@ def levels(results: Results) -> Levels | None:
         together=_of_all(shared),
         rounds_a_launch=float(blocks.groupby(["configuration", "repeat"], observed=True).size().mean()),
         launches=count,
+        members=float(np.mean([spread.members for spread in known])) if known else math.nan,
+        start_seconds=costs[0], round_seconds=costs[1],
     )  # fmt: skip
+
+
+def _costs(results: Results) -> tuple[float, float]:
+    """Seconds from the start of a launch to its first block, and of a round: medians; nan where they are not known."""
+    blocks = results.details.blocks
+    blocks = blocks[blocks.together.str.endswith("/0")]  # a later batch of the launch starts when this one is over
+    began = pd.to_datetime(results.trials.started_at, utc=True, errors="coerce", format="ISO8601")
+    seconds = began.dt.as_unit("s").astype("int64").where(began.notna()).rename("began")
+    who = results.trials[["configuration", "repeat"]].assign(began=seconds)
+    blocks = blocks.merge(who, on=["configuration", "repeat"], how="left")
+    begins = blocks.groupby(["together", "round"])["at"].min()
+    starts = begins.groupby("together").min() - blocks.groupby("together").began.min()
+    return float(starts.median()), float(begins.groupby("together").diff().median())
 
 
 def _between_rounds(blocks: pd.DataFrame) -> float:

@@ -24,9 +24,9 @@ Values = NDArray[np.float64]
 class Uncertainty:
     """`place`: id -> which of the m configurations with enough repeats it is. `counts`: (m,), how many each has.
 
-    `logs`: (m,), of their throughput. Of what shared launches, over those that all of it shared: what came over all at
-    once is in each of them, and in no difference. With `over_baselines` what is compared are speed-ups: each also has
-    the uncertainty of its baseline.
+    `logs`: (m,), of their throughput. Of what shared launches, over those in common (launches.common): what came over
+    all at once is in each of them, and in no difference. With `over_baselines` what is compared are speed-ups: each
+    also has the uncertainty of its baseline.
     """
 
     place: Mapping[str, int]
@@ -45,16 +45,22 @@ class Uncertainty:
         variance, freedom, alone = np.zeros(len(sure)), np.zeros(len(sure)), list[int]()
         common = launches.common(sure)
         for at, row in enumerate(sure):
-            if common and (within := _within_launches(row)):
+            by_launch = launches.logs(row)
+            if common and all(name in by_launch for name in common) and (within := _within_launches(row)):
                 variance[at], freedom[at] = within
-                counts[at], logs[at] = len(common), np.mean([launches.logs(row)[name] for name in common])
+                counts[at], logs[at] = len(common), np.mean([by_launch[name] for name in common])
             else:
                 alone.append(at)
         if alone:  # the highest of many is looked for: of two views of a spread, the wider one
             stages = [np.log(first_stage(np.array(values(sure[at])), int(sure[at]["planned"]))) for at in alone]
             variances = [float(np.var(stage, ddof=1)) for stage in stages]
             believable = believed(variances, [len(stage) - 1 for stage in stages])
-            variance[alone], freedom[alone] = np.maximum(believable.variance, variances), believable.freedom
+            # What came over all at once is in their own spread, and in the launches of those that they are compared
+            # with if they were measured in rounds too, whose spread is without it.
+            elsewhere = np.array([bool(launches.names(sure[at])) for at in alone])
+            more = np.where(elsewhere, counts[alone] / len(common), 0.0) if common else 0.0
+            variance[alone] = (1 + more) * np.maximum(believable.variance, variances)
+            freedom[alone] = believable.freedom
         spread = Spread(variance, freedom, wary=True) if sure else None
         return cls(place, spread, counts, logs, over_baselines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from analysis.findings import all_findings, noise
+from analysis.findings.finding import count
 from analysis.findings.noise import Drift, Floor
 from analysis.frames.results import Results
 from analysis.statistics import noise_levels
@@ -61,9 +62,14 @@ def levels_text(levels: Levels) -> str:
     each = ", ".join(f"{name} ±{two_figure_percentage(sd)} %" for name, sd in spreads.items() if sd == sd)
     most = max(levels.parts.items(), key=lambda part: part[1], default=None)
     largest = f" Most of a ratio's uncertainty ({100 * most[1]:.0f} %) is {WHAT_HELPS[most[0]]}." if most else ""
+    best = levels.cheapest_rounds
+    cheapest = (
+        f" Cheapest are {count(best, 'round')} a launch, as one takes {levels.start_seconds:.0f} s to start and "
+        f"{levels.round_seconds:.1f} s a round; here there were {levels.rounds_a_launch:.3g}."
+    )
     return (
         f"Levels of noise (one standard deviation, {levels.launches} launches in rounds): {each}; what came over all "
-        f"at once, ±{two_figure_percentage(levels.together)} %, cancels in ratios.{largest}"
+        f"at once, ±{two_figure_percentage(levels.together)} %, cancels in ratios.{largest}{cheapest * bool(best)}"
     )
 
 

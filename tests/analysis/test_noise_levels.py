@@ -85,6 +85,23 @@ def test_what_helps_is_of_the_largest_part() -> None:
     assert "Most of" not in findings.levels_text(unknown)
 
 
+def test_what_a_launch_and_a_round_cost_says_how_many_rounds_are_cheapest(study: results.Results) -> None:
+    """Kalibera and Jones: the root of the costs' ratio times that of the variances."""
+    mean_of_four = math.hypot(0.03, 0.02 / 2)  # of launches that do 3 % to each, and of rounds
+    costly = Levels(
+        0.1, 0.04, math.hypot(0.03, 0.02), mean_of_four, 0.02, 4, 3, members=4, start_seconds=36.0, round_seconds=4.0
+    )  # fmt: skip
+    of_launches = mean_of_four**2 + costly.alone**2 * 3 / 4 - 0.04**2 / 4
+    assert costly.cheapest_rounds == round(3 * 0.04 / math.sqrt(of_launches)) == 3
+    said = findings.levels_text(costly)
+    assert "Cheapest are 3 rounds a launch, as one takes 36 s to start and 4.0 s a round; here there were 4." in said
+    free = replace(costly, alone=0.02, processes=0.009)  # rounds are all that there is
+    assert free.cheapest_rounds == 0 and "Cheapest" not in findings.levels_text(free)
+    levels = noise_levels.levels(study)
+    assert levels and levels.round_seconds == 1.0 and levels.start_seconds < 0, "planted blocks began in 1970"
+    assert levels.cheapest_rounds == 0
+
+
 def test_a_study_of_launches_of_their_own_has_no_levels(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, [Planted()]))
     assert noise_levels.levels(read) is None and len(findings.machine(read)) == 2
@@ -99,5 +116,6 @@ def test_a_block_has_its_own_steps(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"blocks of \[4\] steps are not its 3"):
         blocks.rows(replace(record, ranks=[replace(rank, blocks=[{"round": 0, "steps": 4}])]))
     first, second = blocks.rows(replace(record, ranks=[rank]))
-    assert first[2:] == ("1/0", 0, 2, pytest.approx(math.log(2.0)), pytest.approx(2.0 / 4.0))
-    assert second[3:] == (1, 1, pytest.approx(math.log(5.0)), None)
+    assert first[2:4] == ("1/0", 0) and math.isnan(first[4])
+    assert first[5:] == (2, pytest.approx(math.log(2.0)), pytest.approx(2.0 / 4.0))
+    assert second[5:] == (1, pytest.approx(math.log(5.0)), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -91,6 +92,18 @@ def test_launches_that_were_not_shared_say_nothing_of_a_ratio(study: Results) ->
     assert over(half, full) == ratio(*values, first=(3, 3))
 
 
+def test_one_that_was_measured_elsewhere_takes_no_pairing_from_the_others(study: Results) -> None:
+    rows = [dict(each) for each in study.rows]
+    assert launches.common(rows) == ["1/0", "2/0", "3/0"]
+    rows[1]["repeat_launches"] = "7/0-0-single;8/0-0-single;9/0-0-single"
+    assert launches.common(rows) == ["1/0", "2/0", "3/0"]
+    rows[2]["repeat_launches"] = "2/0-0-horovod_2;3/0-0-horovod_2;4/0-0-horovod_2"
+    assert launches.common(rows) == ["1/0", "2/0", "3/0"], "two shared launches are too few"
+    for at, each in enumerate(rows):
+        each["repeat_launches"] = ";".join(f"{3 * at + launch}/0-0-x" for launch in (1, 2, 3))
+    assert launches.common(rows) == launches.common(rows[:1]) == launches.common([]) == []
+
+
 def test_a_study_of_one_configuration_has_its_throughput(tmp_path: Path) -> None:
     (only,) = read(tmp_path / "one", [SINGLE]).rows
     assert only["n"] == 3 and only["launch_freedom"] == 0
@@ -107,35 +120,39 @@ def test_the_spread_rests_on_the_launches_that_were_planned(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [0, 5], ids=["as many launches each", "some have more"])
-def test_of_equal_configurations_none_is_called_slower_in_95_percent_of_studies(more: int) -> None:
-    """`more`: launches that one group has beside the others, on a machine that drifts."""
+@pytest.mark.parametrize(
+    ("more", "elsewhere"), [(0, 0), (5, 0), (3, 2)], ids=["as many launches each", "some have more", "some have others"]
+)
+def test_of_equal_configurations_none_is_called_slower_in_95_percent_of_studies(more: int, elsewhere: int) -> None:
+    """`more`: launches that one group has beside the others, on a machine that drifts; `elsewhere`: how many of that
+    group have the last three alone."""
     studies, rng, alarms = times(200, 5_000), np.random.default_rng(3), {"ranking": 0, "gain": 0}
     for _ in range(studies):
-        rows = equal(rng, more)
+        rows = equal(rng, more, elsewhere)
         alarms["ranking"] += bool({"worse", "worst"} & set(ranking.row_verdicts(rows).values()))  # type: ignore[arg-type]
         gains = allreduce_gain.table(pd.DataFrame(rows, dtype=object), 0.001)
         alarms["gain"] += bool({"faster", "slower"} & set(gains.verdict))
     assert {name: count for name, count in alarms.items() if not Seen(count, studies).keeps(most=0.05)} == {}
 
 
-def equal(rng: np.random.Generator, more: int) -> list[dict[str, Any]]:
+def equal(rng: np.random.Generator, more: int, elsewhere: int) -> list[dict[str, Any]]:
     """Rows of a study in which all are equally fast, and launches come over groups and over each."""
     rows, drifts = [], 0.05 * rng.standard_normal(3 + more)
     for framework, count in (("horovod", 3), ("torch_ddp", 3 + more)):
-        group, drift = 0.02 * rng.standard_normal(count), drifts[:count]
-        for batch in (32, 64, 128):
-            for wire in ("fp32", "fp16"):
-                speeds = 100 * np.exp(drift + group + 0.01 * rng.standard_normal(count))
-                rows.append(
-                    dict.fromkeys(KEYS)
-                    | {"model": "resnet18", "framework": framework, "workers": 2, "batch_per_worker": batch}
-                    | {"configuration": f"{framework}-{batch}-{wire}", "batch": batch, "allreduce": wire, "warm": True}
-                    | {"status": "ok", "reason": "", "not_comparable": "", "planned": 3, "n": count, "baseline": ""}
-                    | {"samples_per_second": float(np.exp(np.log(speeds).mean())), "oversubscribed": False}
-                    | {"repeat_values": ";".join(map(repr, speeds.tolist()))}
-                    | {"repeat_launches": ";".join(f"{at + 1}/0-0-{framework}" for at in range(count))}
-                    | {"speedup": None}
-                )  # fmt: skip
+        group = 0.02 * rng.standard_normal(count)
+        for number, (batch, wire) in enumerate(itertools.product((32, 64, 128), ("fp32", "fp16"))):
+            alone = framework == "torch_ddp" and number >= 6 - elsewhere
+            shared = range(count)[-3:] if alone else range(3 if elsewhere else count)
+            speeds = [100 * np.exp(drifts[at] + group[at] + 0.01 * rng.standard_normal()) for at in shared]
+            rows.append(
+                dict.fromkeys(KEYS)
+                | {"model": "resnet18", "framework": framework, "workers": 2, "batch_per_worker": batch}
+                | {"configuration": f"{framework}-{batch}-{wire}", "batch": batch, "allreduce": wire, "warm": True}
+                | {"status": "ok", "reason": "", "not_comparable": "", "planned": 3, "n": len(speeds), "baseline": ""}
+                | {"samples_per_second": float(np.exp(np.log(speeds).mean())), "oversubscribed": False}
+                | {"repeat_values": ";".join(repr(float(speed)) for speed in speeds)}
+                | {"repeat_launches": ";".join(f"{at + 1}/0-0-{framework}" for at in shared)}
+                | {"speedup": None}
+            )  # fmt: skip
     launches.add(rows)
     return rows

@@ -5,12 +5,14 @@ How often each is simulated, and what may be seen of it: tests/simulations.py.
 
 from __future__ import annotations
 
+import functools
 import math
 from itertools import combinations
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.signal import lfilter
 from scipy.special import stdtrit
 from simulations import Seen, times
 
@@ -72,6 +74,9 @@ def drawn(
     rng: np.random.Generator, sizes: tuple[int, ...], count: int, processes: float, kind: str
 ) -> tuple[Values, Values]:
     """(m, count) logs of configurations whose true ratios are 1, and each one's own true spread, (m,)."""
+    if kind == "autocorrelated":
+        common = np.repeat(processes * rng.standard_normal((len(sizes), count)), sizes, axis=0)
+        return common + in_rounds(rng, sum(sizes), count), np.full(sum(sizes), spread_in_rounds())
 
     def noise(*shape: int) -> Values:
         return rng.standard_t(4, shape) / math.sqrt(2) if kind == "heavy" else rng.standard_normal(shape)
@@ -82,7 +87,31 @@ def drawn(
     return common + own[:, None] * noise(len(groups), count), own
 
 
-@pytest.mark.parametrize("kind", ["normal", "heavy", "unlike"])
+def in_rounds(rng: np.random.Generator, m: int, count: int) -> Values:
+    """(m, count) means over six rounds each, on a machine that wanders from block to block, where every configuration
+    also wanders by itself from round to round, and has its blocks anywhere in a round."""
+    rounds = 6
+    machine = DRIFT * wandering(rng, (count * rounds * m,), 0.98).reshape(count, rounds, m)
+    places = rng.permuted(np.broadcast_to(np.arange(m), (count, rounds, m)), axis=2)
+    own = ONE * wandering(rng, (m, count, rounds), 0.6)
+    return np.asarray((np.take_along_axis(machine, places, axis=2).transpose(2, 0, 1) + own).mean(axis=2))
+
+
+def wandering(rng: np.random.Generator, shape: tuple[int, ...], kept: float) -> Values:
+    """Autoregressive along the last axis, of variance 1; `kept`: of one value in the next."""
+    noise = rng.standard_normal(shape)
+    noise[..., 1:] *= math.sqrt(1 - kept**2)
+    return np.asarray(lfilter([1.0], [1.0, -kept], noise, axis=-1))
+
+
+@functools.cache
+def spread_in_rounds() -> float:
+    """Of one configuration from launch to launch, beside what is common to all."""
+    left, _ = fitted(in_rounds(np.random.default_rng(1), 20, 4_000))
+    return math.sqrt(float(variance_left(left)[0].mean()))
+
+
+@pytest.mark.parametrize("kind", ["normal", "heavy", "unlike", "autocorrelated"])
 @pytest.mark.parametrize("count", [3, 10])
 @pytest.mark.parametrize(("together", "processes"), [(True, 0.027), (False, 0.0), (False, 0.027)])
 def test_intervals_of_ratios_cover_and_are_narrow(kind: str, count: int, together: bool, processes: float) -> None:
