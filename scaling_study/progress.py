@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from types import TracebackType
 from typing import Any
 
@@ -85,8 +85,25 @@ class Progress:
         if round == 1:
             self.blocks.clear()
         if not self.quiet and not self._live.is_started:
-            self.console.print(f"{self.launch}, {clock(self.remaining_seconds())} left", highlight=False)
+            left = clock(self.remaining_seconds())
+            self.console.print(f"{self.launch}, {left} left{self._widths()}", highlight=False, soft_wrap=True)
         self._redraw()
+
+    def _widths(self) -> str:
+        """The intervals of this launch so far, which others may differ from: `; ± 2.1 % (5.0 % at most) over its
+        rounds`. What is faster is not said before all launches are over: whoever looks often finds something."""
+        intervals = [between_repeats(rates) for rates in self.blocks.values() if len(rates) > 2]
+        widths = [width for each in intervals if (width := each.relative_half_width) is not None]
+        return f"; ± {median(widths):.1%} ({max(widths):.1%} at most) over its rounds" if widths else ""
+
+    def expects(self, more: Sequence[tuple[Trial, Planned]]) -> None:
+        """These are to come too: the spread of what was planned asks for them."""
+        new = [(trial, planned) for trial, planned in more if trial.id not in self.pending]
+        self.pending |= {trial.id for trial, _ in new}
+        self.waiting.update(trial.configuration for trial, _ in new)
+        for trial, planned in new:
+            self.left_seconds += self.seconds.setdefault(trial.configuration, self.estimate(trial, planned))
+        self.total += len(new)
 
     def block_timed(self, trial: Trial, step_seconds: float) -> None:
         """One more block of a configuration: the mean seconds of its slowest rank's steps."""

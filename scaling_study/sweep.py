@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,6 +37,7 @@ class Display(rounds.Watch, Protocol):
     """What shows the sweep to a person (progress.py)."""
 
     def starts(self, trial: Trial, planned: Planned) -> None: ...
+    def expects(self, more: Sequence[tuple[Trial, Planned]]) -> None: ...
     def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None: ...
 
 
@@ -84,7 +85,7 @@ class Run:
         """
         with SupervisorClient(self.folder, interruption) as supervisor:
             attempts = Attempts(supervisor, self.plan.cluster)
-            for trial, planned in self.trials():
+            for trial, planned in self.trials(display.expects):
                 if known := self.kept(trial):
                     display.finished(trial, planned, known, again=True)
                     continue
@@ -106,8 +107,8 @@ class Run:
                 self.ran += 1
                 display.finished(trial, planned, record, again=False)
 
-    def trials(self) -> Iterator[tuple[Trial, Planned]]:
-        """The planned rounds, then as many more as the spread of the planned ones asks for.
+    def trials(self, expects: Callable[..., object] = list) -> Iterator[tuple[Trial, Planned]]:
+        """The planned rounds, then as many more as the spread of the planned ones asks for; `expects` is told of these.
 
         What was implied comes after what it may rest on, which may be run again and be ok.
         """
@@ -121,10 +122,10 @@ class Run:
                     yield trial, planned
         yield from after
         totals = self.totals()
-        for repeat in range(1, max(totals.values(), default=0) + 1):
-            for planned in self.plan.shuffled(repeat):
-                if planned.measure.repeats < repeat <= totals[planned.trial.configuration]:
-                    yield planned.at(repeat), planned
+        rounds = ((n, p) for n in range(1, max(totals.values(), default=0) + 1) for p in self.plan.shuffled(n))
+        more = [(p.at(n), p) for n, p in rounds if p.measure.repeats < n <= totals[p.trial.configuration]]
+        expects(more)
+        yield from more
 
     def totals(self) -> dict[str, int]:
         """Configuration -> how many repeats it gets in all, decided once, from its planned ones."""
@@ -285,8 +286,7 @@ class Run:
             status="unsupported" if planned.unsupported else "cancelled", reason=planned.unsupported,
             started_at=provenance.utc_now(), commit=provenance.commit(), machine=self.plan.machine.to_dict(),
             environment={**provenance.environment(), **cluster.environment(trial)}, job=job.to_dict() if job else {},
-            # For the root of any checkout: results travel.
-            command=launchers.command(trial, cluster=cluster).shell(CHECKOUT),
+            command=launchers.command(trial, cluster=cluster).shell(CHECKOUT),  # of any checkout: results travel
             hosts=[str(host) for host in cluster.hosts_of(trial)], machine_file=cluster.to_dict(),
         )  # fmt: skip
 

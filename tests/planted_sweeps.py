@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,12 +31,16 @@ class Seen(Unwatched):
         self.kept: list[str] = []
         self.ended: list[Summary] = []
         self.built: list[Trial] = []
+        self.expected: list[tuple[Trial, Planned]] = []
 
     def starts(self, trial: Trial, planned: Planned) -> None:
         self.started.append(trial.id)
 
     def building(self, trial: Trial) -> None:
         self.built.append(trial)
+
+    def expects(self, more: Sequence[tuple[Trial, Planned]]) -> None:
+        self.expected += more
 
     def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None:
         (self.kept.append(trial.id) if again else self.ended.append(record))

@@ -108,6 +108,7 @@ def test_a_sweep_in_two_calls_then_the_same_again(tiny):
     done = sweep("tiny.yaml", cwd=tiny)
     assert done.returncode == 0, done.stdout + done.stderr
     results = tiny / "results" / "tiny"
+    assert json.loads((results / "study.json").read_text())["stopped"] == ""
     rows = list(csv.DictReader((results / "results.csv").open()))
     assert len(rows) == 2 and {row["status"] for row in rows} == {"ok"}
     assert {row["data_source"] for row in rows} == {"synthetic (asked for)"}
@@ -141,6 +142,7 @@ def test_ctrl_c_keeps_what_is_finished_says_how_to_go_on_and_leaves_nothing(tiny
     assert re.search(r"^To resume: python \S*run_sweep\.py tiny\.yaml$", said, re.MULTILINE)
     assert not [p for p in below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     assert not list(tiny.glob("results/tiny/trials/*/record.json"))
+    assert json.loads((tiny / "results/tiny/study.json").read_text())["stopped"] == number.name
 
 
 @pytest.mark.slow

@@ -75,11 +75,29 @@ def test_a_launch_says_how_far_it_is_and_what_it_has_found() -> None:
         shown.block_timed(first, seconds)
     assert "launch 1: round 3 of 3" in drawn(shown)
     assert "% over its rounds" in drawn(shown) and "100.7" in drawn(shown)
-    lines = [line.partition(",")[0] for line in screen.getvalue().splitlines()]
-    assert lines == ["launch 1: round 1 of 3", "launch 1: round 2 of 3", "launch 1: round 3 of 3"]
+    lines = screen.getvalue().splitlines()
+    assert [line.partition(",")[0] for line in lines] == [f"launch 1: round {round} of 3" for round in (1, 2, 3)]
+    assert "±" not in lines[-1], "of two rounds"
+    shown.round_begins(1, 4, 4)
+    assert screen.getvalue().rstrip().endswith("left; ± 25.0% (25.0% at most) over its rounds")
     ended = Summary(first.id, first.configuration, first.to_dict(), {}, "ok", "", "", 9.0, 99.0, None)
     shown.finished(first, asked, ended, again=False)
     assert "launch 1" not in drawn(shown) and "99.0" in drawn(shown) and "over its rounds" not in drawn(shown)
+
+
+def test_repeats_that_the_spread_asks_for_are_in_what_is_left() -> None:
+    planned = planted_sweeps.plan("single", batches=(1, 2), repeats=2, max_repeats=4)
+    trials, estimate = list(planned.trials()), Estimate()
+    shown = Progress(Console(file=io.StringIO()), planned, trials, estimate, quiet=True)
+    before, (trial, how) = shown.remaining_seconds(), trials[0]
+    more = [(replace(trial, repeat=repeat), how) for repeat in (3, 4)]
+    shown.expects(more)
+    assert shown.remaining_seconds() == pytest.approx(before + 2 * estimate(trial, how))
+    assert shown.total == len(trials) + 2
+    for each, _ in [(trial, how), *more]:
+        ended = Summary(each.id, each.configuration, each.to_dict(), {}, "ok", "", "", 9.0, 99.0, None)
+        shown.finished(each, how, ended, again=False)
+    assert shown.waiting[trial.configuration] == 1 and shown.total == len(trials) + 2
 
 
 def drawn(shown: Progress) -> str:

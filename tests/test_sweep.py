@@ -221,6 +221,7 @@ def test_extra_repeats_are_run(plan_for, tmp_path):
     with process.Interruption() as interruption:
         job.run(seen, interruption)
     assert [r.trial["repeat"] for r in seen.ended] == [4, 5, 6]
+    assert [trial.repeat for trial, _ in seen.expected] == [4, 5, 6], "the time left has them"
 
 
 @pytest.mark.parametrize("repeats", [1, 2])

@@ -115,9 +115,15 @@ class Results:
         return bool(source.any())
 
     @property
+    def marks(self) -> list[str]:
+        """What every table, figure and page says of these results in capitals."""
+        by = {"": "", "SIGINT": "BY HAND"}.get(self.study.stopped, f"BY {self.study.stopped}")
+        return ["SYNTHETIC DATA"] * self.synthetic + [f"STOPPED {by}"] * bool(by)
+
+    @property
     def heading(self) -> str:
         """The study's name, as a table's title ends with it."""
-        return f"{self.study.name}, SYNTHETIC DATA" if self.synthetic else self.study.name
+        return ", ".join([self.study.name, *self.marks])
 
     @cached_property
     def dates(self) -> str:

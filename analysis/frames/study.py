@@ -25,6 +25,7 @@ class StudyInfo:
     target_interval: float = 0.02  # half-width of the 95 % interval over the mean
     configurations: tuple[str, ...] | None = None  # of the study as it is now; None: all there are
     sentinel: str | None = None  # the configuration that was repeated through the whole sweep
+    stopped: str = ""  # the signal that ended its last run before its time
 
     @property
     def batch_key(self) -> str:
@@ -70,5 +71,6 @@ def read(results: Path) -> StudyInfo:
         raise NotResults(str(error)) from error
     configurations = None if about.configurations is None else tuple(about.configurations)
     return StudyInfo(
-        about.study, about.scaling, about.baseline, about.machine, about.target_interval, configurations, about.sentinel
-    )
+        about.study, about.scaling, about.baseline, about.machine, about.target_interval, configurations,
+        about.sentinel, about.stopped,
+    )  # fmt: skip

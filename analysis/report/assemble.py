@@ -22,7 +22,7 @@ def report(material: Material) -> Report:
         results.study.machine_text,
         results.dates,
         f"{int(counted.sum())} of {planned} configurations measured, {len(results.runs):,} trials",
-        "SYNTHETIC DATA" if results.synthetic else "",
+        *results.marks,
     )
     sections = tuple(
         material.salvage.or_else(title, partial(module.section, material), partial(_lost, title))

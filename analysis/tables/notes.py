@@ -128,8 +128,8 @@ def _pipelines(results: Results) -> bool:
 @once
 def source(results: Results) -> str:
     """Study, machine, date and data: `cifar10-scaling; 2 cores of Xeon, no GPU; 2026-01-31; SYNTHETIC DATA`."""
-    data = "SYNTHETIC DATA" if results.synthetic else data_names(results)
-    parts = [f"Study {results.study.name}", results.study.machine_text, results.dates, data]
+    data = "" if results.synthetic else data_names(results)
+    parts = [f"Study {results.study.name}", results.study.machine_text, results.dates, data, *results.marks]
     return "; ".join(part for part in parts if part)
 
 

@@ -143,6 +143,10 @@ def _finish(
     quiet: bool,
 ) -> int:  # fmt: skip
     """Analysis, the last lines, the exit code."""
+    if interruption.signal is not None:
+        results_folder.note_end(run.folder, run.plan, interruption.signal.name)
+    elif all(trial.id in run.records for trial, _ in run.plan.trials()):
+        results_folder.note_end(run.folder, run.plan, "")
     rendering.render(run.folder, None if quiet or as_json else console)
     current = {p.trial.configuration for p in (*run.plan.configurations, *run.plan.gates)}  # not before an edit
     records = [r for r in run.records.values() if r.configuration in current and run.wanted(r.trial)]

@@ -39,7 +39,7 @@ def open_results(results: Path, plan: Plan) -> Opened:
         (results / "trials").mkdir(parents=True, exist_ok=True)
         if (results / "study.json").exists():
             before = _checked_manifest(results, plan)
-        now.write(results)
+        now.model_copy(update={"stopped": before.stopped if before else ""}).write(results)
         (results / "study.yaml").write_text(plan.study.document.text, encoding="utf-8")
         _remove_halves(results)
         for aside in (results / "trials").glob(".*.before"):  # a retry that a killed driver did not finish
@@ -50,6 +50,12 @@ def open_results(results: Path, plan: Plan) -> Opened:
     if before is not None:
         opened.edits = edits.changes(before, now, {known.configuration for known in opened.records.values()})
     return opened
+
+
+def note_end(results: Path, plan: Plan, signal: str) -> None:
+    """Have whatever is made of the results say by which signal the study was ended before its time; "": it was not."""
+    with contextlib.suppress(OSError):  # of a full disk others say enough
+        manifest_of(plan).model_copy(update={"stopped": signal}).write(results)
 
 
 def finished(results: Path) -> Opened:

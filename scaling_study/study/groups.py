@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scaling_study.study.schema import Measure
 
 WARM = ("single", "torch_ddp", "torch_fsdp2", "horovod", "mpi_allreduce")  # benchmarks/warm.py asks if as fast
+READ_AHEAD = ("images", "cholect45", "surgical_scenes")  # data whose files are decoded by threads
 ALIKE = (
     "framework", "launcher", "controller", "workers", "hosts", "device", "cores_per_worker", "allocator",
     "fusion_bytes", "cycle_seconds", "machine",
@@ -38,6 +39,8 @@ def why_cold(trial: Trial) -> str:
         return "only ranks that this host has started are stopped while others are measured"
     if trial.find or trial.epochs or trial.trained:
         return "it is no short window of steps"
+    if trial.data in READ_AHEAD or trial.input not in (None, "memory"):
+        return "its batches are read ahead, also between blocks, which would begin with some to spare"
     if trial.compile or trial.oversubscribe:
         return "what it needs of the process or the cores is no others'"
     return ""

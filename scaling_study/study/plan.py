@@ -129,6 +129,8 @@ class Draft:
         for trial, sweep in self.trials:
             if trial.data == "auto" and (source := data.get(model_named(trial.model).data or "")):
                 trial = replace(trial, data=source.name)
+            if sweep.measure.warm and not groups.why_cold(trial):
+                trial = groups.warmed(trial, sweep.measure)
             if trial.configuration not in planned:
                 why_not = unsupported(trial, self.machine, self.cluster)
                 planned[trial.configuration] = Planned(trial, sweep.measure, why_not, seeds_of(trial, sweep))
@@ -179,7 +181,7 @@ def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, fingerprin
     trial = Trial(framework=sweep.framework, window=sweep.window, machine=fingerprint, **given)
     if trial.trained:
         return replace(trial, window=Window(), seed=seeds_of(trial, sweep)[0])
-    return groups.warmed(trial, sweep.measure) if sweep.measure.warm and not groups.why_cold(trial) else trial
+    return trial
 
 
 def seeds_of(trial: Trial, sweep: Sweep) -> tuple[int, ...]:

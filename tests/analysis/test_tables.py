@@ -14,7 +14,7 @@ from rich.console import Console
 
 from analysis import print_tables
 from analysis.frames import results
-from analysis.tables import layout, throughput
+from analysis.tables import layout, notes, throughput
 from scaling_study.records.store import IMPLIED
 
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
@@ -106,6 +106,15 @@ def test_synthetic_data_is_in_every_title(tmp_path: Path) -> None:
     planted, about = default_study()
     real = results.read(plant(tmp_path / "real", planted, **about))
     assert "SYNTHETIC" not in layout.markdown(throughput.throughput(real, "resnet18"))
+
+
+def test_a_study_that_was_stopped_by_hand_says_so_in_every_title_and_on_its_page(tmp_path: Path) -> None:
+    planted, about = default_study()
+    done = results.read(plant(tmp_path, planted, **about, stopped="SIGINT"))
+    for table in (throughput.throughput(done, "resnet18"), throughput.speedup(done, "resnet18")):
+        assert table.title.endswith(", STOPPED BY HAND)")
+    assert notes.source(done).endswith("; cifar10 data; STOPPED BY HAND")
+    assert replace(done, study=replace(done.study, stopped="SIGTERM")).marks == ["STOPPED BY SIGTERM"]
 
 
 def test_speedup_cells_carry_interval_and_efficiency_or_say_why_not(tmp_path: Path) -> None:

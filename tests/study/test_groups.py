@@ -18,7 +18,9 @@ HOROVOD = replace(DDP, framework="horovod", launcher="horovodrun", controller="m
 ONE = replace(DDP, framework="single", workers=1, launcher="python")
 
 
-@pytest.mark.parametrize("trial", [DDP, HOROVOD, ONE, replace(ONE, model="somebodys_own")])
+@pytest.mark.parametrize(
+    "trial", [DDP, HOROVOD, ONE, replace(ONE, model="somebodys_own"), replace(ONE, input="memory")]
+)
 def test_these_may_share(trial: Trial) -> None:
     assert groups.why_cold(trial) == ""
 
@@ -33,6 +35,9 @@ def test_these_may_share(trial: Trial) -> None:
         ({"find": "max_batch"}, "no short window"),
         ({"epochs": 1}, "no short window"),
         ({"train_steps": 5}, "no short window"),
+        ({"input": "torchvision"}, "read ahead"),
+        ({"input": "dali"}, "read ahead"),
+        ({"data": "images"}, "read ahead"),
         ({"compile": True}, "what it needs"),
         ({"oversubscribe": True}, "what it needs"),
     ],
