@@ -37,6 +37,8 @@ def why_cold(trial: Trial) -> str:
         return f"no launch keeps several configurations of {trial.framework} yet"
     if trial.hosts or trial.launcher == "srun":
         return "only ranks that this host has started are stopped while others are measured"
+    if trial.device == "cuda":
+        return "rounds were not tried on a GPU yet, whose memory and profiler all of a process share"
     if trial.find or trial.epochs or trial.trained:
         return "it is no short window of steps"
     if trial.data in READ_AHEAD or trial.input not in (None, "memory"):

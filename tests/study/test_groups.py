@@ -32,6 +32,7 @@ def test_these_may_share(trial: Trial) -> None:
         ({"framework": "hivemind"}, "no launch keeps several configurations of hivemind"),
         ({"hosts": 2}, "only ranks that this host has started"),
         ({"launcher": "srun"}, "only ranks that this host has started"),
+        ({"device": "cuda"}, "not tried on a GPU"),
         ({"find": "max_batch"}, "no short window"),
         ({"epochs": 1}, "no short window"),
         ({"train_steps": 5}, "no short window"),
