@@ -72,7 +72,7 @@ def cut(folder: Path, trial: Trial, rounds: int) -> bool:
 
 def _cut(report: RankReport, rounds: int) -> RankReport:
     blocks = report.blocks[:rounds]
-    seconds = report.step_seconds[: sum(block["steps"] for block in blocks)]
+    seconds = report.step_seconds[: sum(int(block["steps"]) for block in blocks)]
     share = sum(seconds) / report.window_seconds
     samples = len(seconds) * report.samples_per_step
     scaled = {

@@ -113,7 +113,7 @@ class RankReport:
     untimed_rounds_failure: str = ""  # of the first that failed in the warm-up or after the window
     boot_id: str = ""  # of the kernel that it ran on: hosts that share one are namespaces or containers of a machine
     parameters_all: int | None = None  # with those that are not trained; null in older records
-    blocks: list[dict[str, Any]] = field(default_factory=list)  # of step_seconds: {"round", "at", "steps"}
+    blocks: list[dict[str, int | float]] = field(default_factory=list)  # of step_seconds: {"round", "at", "steps"}
     weights: dict[str, Any] = field(default_factory=dict)  # of the file that it began with (workloads/weights.py)
 
     @cached_property

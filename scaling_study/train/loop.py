@@ -162,7 +162,7 @@ class Loop:
         left = self.recipe.steps and (self.recipe.steps - self.progress.steps) * sum(seconds) / len(seconds)
         self.log.progress(
             **self.signs(), of=self.recipe.steps, seconds_left=left, last=(self.progress.rows or [{}])[-1],
-            epoch=self.progress.steps / self.recipe.steps_per_epoch, seconds=self.progress.seconds["train"],
+            epoch=self.progress.epochs(self.recipe.steps_per_epoch), seconds=self.progress.seconds["train"],
         )  # fmt: skip
 
     def note_order(self, ids: torch.Tensor, step: int) -> None:

@@ -32,6 +32,11 @@ class Progress:
         batch of every rank."""
         return self.samples // size or self.steps
 
+    def epochs(self, steps_per_epoch: int) -> float:
+        """So far; of rounds, which may have more samples than others' steps, at the rate that the last row knows."""
+        last = self.rows[-1] if self.rows else {"steps": steps_per_epoch, "epoch": 1.0}
+        return self.steps * float(last["epoch"]) / int(last["steps"])
+
     def step_means(self) -> dict[str, float | None]:
         """Mean seconds of a step since the last row, and of those until the host had its batch; the latter is not known
         of a library's own loop."""

@@ -310,6 +310,16 @@ def test_who_makes_batches_of_images_is_a_key_of_models_that_have_them(
     assert [gate.input for gate in gated] == [None], "the gate is the framework's, whatever makes its batches"
 
 
+@pytest.mark.parametrize(("source", "warm"), [("images", None), ("synthetic", True)])
+def test_files_are_read_ahead_so_these_are_measured_alone_whatever_auto_means(
+    plan_of: Callable[..., Plan], source: str, warm: bool | None
+) -> None:
+    text = "study: a\nmeasure: {warm: true}\nsweeps: [{framework: single, model: iformer_tiny}]\n"
+    made = plan_of(text, data={"images": Data(source, "there is no tree")})
+    assert [(p.trial.data, p.trial.warm) for p in made.configurations] == [(source, warm)]
+    assert any("not in rounds: single: its batches are read ahead" in note for note in made.notes) == (not warm)
+
+
 @pytest.mark.parametrize("framework", ["deepspeed_zero", "fairscale_oss", "hivemind", "lightning_ddp"])
 def test_the_extra_of_a_missing_framework_is_named(
     plan_of: Callable[..., Plan], machine: Callable[..., Machine], framework: str

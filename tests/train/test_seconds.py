@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from scaling_study.train.progress import Intervals, Progress
 
 
@@ -14,3 +16,12 @@ def test_what_our_loop_counted_itself_is_not_counted_twice() -> None:
     intervals.end("evaluate", 14.0)
     intervals.end("save", 14.25)
     assert progress.seconds == {"train": 0.0, "evaluate": 2.5, "save": 0.25, "log": 1.5, "test": 0.0}
+
+
+def test_epochs_of_rounds_go_by_the_samples_that_they_had() -> None:
+    progress = Progress(steps=6)
+    assert progress.epochs(4) == 1.5
+    progress.rows.append({"steps": 4, "epoch": 1.25})
+    assert progress.epochs(4) == pytest.approx(6 * 1.25 / 4)
+    assert Progress(steps=6).batches(16) == 6
+    assert Progress(steps=6, samples=160).batches(16) == 10
