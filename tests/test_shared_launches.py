@@ -61,6 +61,7 @@ def test_each_configuration_has_a_record_of_each_launch(swept: tuple[Plan, Path,
         assert record.launch == f"{record.trial['repeat']}/0-{record.trial['workers'] - 1}-{record.trial['framework']}"
         assert record.total_seconds and record.total_seconds < 60
         assert "--rounds" not in record.command and "resnet8" in record.command
+        assert all(rank.memory["parameters"] and "resident" not in rank.memory for rank in record.ranks)
     assert len({record.id for record in records}) == 6
 
 

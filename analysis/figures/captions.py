@@ -11,17 +11,18 @@ from analysis.frames.results import Results
 from analysis.tables import notes
 
 MEAN, RATIO = "mean", "ratio of means"  # what a point is
+BETWEEN_REPEATS = "between repeats (Student t)"
 
 
 def footnote(
     results: Results, rows: pd.DataFrame, what: str, points: str, method: str, shown: str = "", drawn: str = ""
 ) -> list[str]:
-    """Sentences: `what` is drawn of `rows`, what its `points` are, by which `method` the interval was found, how a
+    """Sentences: `what` is drawn of `rows`, what its `points` are, what the interval is of (`method`), how a
     lone repeat is `shown`, and how that which may not be compared is `drawn`."""
     counts = results.configurations.n
     lines = [what]
     if (counts > 0).any():
-        bars = f"; bars: 95 % interval between repeats ({method})" if (counts >= 3).any() else ""
+        bars = f"; bars: 95 % interval {method}" if (counts >= 3).any() else ""
         lines.append(f"Points: {points} of {results.repeats}{bars}.")
     if counts.between(1, 2).any():
         lines.append("With fewer than 3 repeats no interval is claimed" + (f"; {shown}." if shown else "."))

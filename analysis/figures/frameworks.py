@@ -48,7 +48,7 @@ def draw(results: Results) -> Figure | None:
         what += f" The first {MOST_ROWS} of up to {most} rows of a model; tables/ has all."
     shown = data[data.model.isin(panels)]
     hollow = "Hollow and grey: not comparable."
-    footnote = captions.footnote(results, shown, what, MEAN, "Student t", drawn=hollow)
+    footnote = captions.footnote(results, shown, what, MEAN, captions.BETWEEN_REPEATS, drawn=hollow)
     title = f"Throughput by framework: {results.study.name}"
     sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, footnote)
     workers = sorted(int(count) for count in data.workers.unique())

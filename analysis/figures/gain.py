@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from analysis.figures import captions, marks, style
 from analysis.figures.captions import RATIO
-from analysis.frames import comparability, outcomes, series
+from analysis.frames import comparability, launches, outcomes, series
 from analysis.frames.results import Results
 from analysis.frames.rows import as_rows
 from analysis.frames.study import workers_text
@@ -55,7 +55,12 @@ def draw(results: Results) -> Figure | None:
     if most > MOST_ROWS:
         what += f" The first {MOST_ROWS} of up to {most} pairs of a model; tables/ has all."
     ours = results.configurations[results.configurations.configuration.isin([*pairs.configuration, *pairs.reference])]
-    footnote = captions.footnote(results, ours, what, RATIO, "Welch", drawn="Grey text: not comparable.")
+    by_id = {row["configuration"]: row for row in results.rows}
+    sure = pairs[pairs.gain_low.notna()]
+    both = [(by_id[a], by_id[b]) for a, b in zip(sure.configuration, sure.reference, strict=True)]
+    footnote = captions.footnote(
+        results, ours, what, RATIO, launches.interval_of(both), drawn="Grey text: not comparable."
+    )
     title = f"Gain of {_precisions(pairs)} over fp32 allreduce: {results.study.name}"
     sheet = style.sheet(-(-len(models) // columns), columns, layout, title, footnote)
     low, high = _limits(pairs)

@@ -18,6 +18,7 @@ from analysis.figures.marks import EndLabel, Failure
 from analysis.frames import outcomes
 from analysis.frames.baseline import is_pipeline
 from analysis.frames.results import Results
+from analysis.tables import notes
 
 MANY = 6  # columns of panels beyond which precisions share them, and four stand side by side instead of three
 MOST_PANELS = 16  # of each kind; a study that varies more shows its first ones here and all in its tables
@@ -65,7 +66,10 @@ def draw(results: Results, model: str) -> Figure | None:
     if len(panels) > len(columns):
         what += f" The first {len(columns)} of {len(panels)} combinations; tables/ has all."
     title = f"Speed-up and efficiency of {model}: {results.study.name}"
-    footnote = captions.footnote(results, everything, what, RATIO, "Welch", drawn="Not shown: what is not comparable.")
+    intervals = notes.interval_of_speedups(results)
+    footnote = captions.footnote(
+        results, everything, what, RATIO, intervals, drawn="Not shown: what is not comparable."
+    )
     deep = -(-len(columns) // across)
     sheet = style.sheet(2 * deep, across, layout, title, footnote)
     for index, column in enumerate(columns):

@@ -77,7 +77,7 @@ def draw(results: Results) -> Figure:
     if len(arranged) > len(panels):
         what = f"The first {len(panels)} of {len(arranged)} panels; tables/ has all. {what}".rstrip()
     footnote = captions.footnote(
-        results, results.configurations, what, MEAN, "Student t", "dashes show the single repeats",
+        results, results.configurations, what, MEAN, captions.BETWEEN_REPEATS, "dashes show the single repeats",
         "Hollow and grey: not comparable.",
     )  # fmt: skip
     title = f"Throughput by batch size: {results.study.name}"

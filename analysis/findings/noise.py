@@ -27,6 +27,7 @@ from analysis.findings.evidence import Evidence
 from analysis.findings.finding import DOUBT, NOTE, Finding
 from analysis.frames import launches
 from analysis.frames.results import Results
+from scaling_study.stats.launches import together
 
 FALSE_ALARMS = 0.02  # of studies without drift; the test is exact, so at most so many
 FEWEST = 3  # degrees of freedom; below, a spread says nothing
@@ -34,7 +35,7 @@ BLOCK = 4  # runs of a block, at least: neighbours in time correlate, blocks of 
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 10  # below, no order of them is rarer than FALSE_ALARMS: 2 / 4! = 0.08
 MOST_EXACT = 7  # blocks, of which all orders are counted; beyond, DRAWS of them are drawn, from a fixed seed
 DRAWS = 20_000
-COLUMNS = ("configuration", "repeat", "at", "hours", "place", "relative", "sentinel")
+COLUMNS = ("configuration", "repeat", "launch", "at", "hours", "place", "relative", "sentinel")
 Values = NDArray[np.float64]
 
 
@@ -111,6 +112,7 @@ def table(results: Results) -> pd.DataFrame:
         {
             "configuration": ours.configuration.astype(object),
             "repeat": ours["repeat"],
+            "launch": [together(str(launch or "")) for launch in ours.launch.fillna("")],
             "at": at,
             "logs": np.log(ours.samples_per_second.to_numpy(float)),
         }
@@ -147,8 +149,8 @@ def floor(runs: pd.DataFrame) -> Floor | None:
 
 def drift(runs: pd.DataFrame) -> Drift | None:
     """Over all configurations of `runs` (COLUMNS, in the order of time); None for fewer than FEWEST_BLOCKS blocks."""
-    block = blocks(len(runs))
-    if len(runs) < FEWEST_BLOCKS * BLOCK:
+    block = blocks(list(runs.launch))
+    if not len(block) or block[-1] + 1 < FEWEST_BLOCKS:
         return None
     indices = runs.groupby("configuration", sort=False).indices.values()
     relative, place = runs.relative.to_numpy(float), runs.place.to_numpy(float)
@@ -158,10 +160,13 @@ def drift(runs: pd.DataFrame) -> Drift | None:
     return Drift(total, p, len(runs), len(series), int(block[-1]) + 1, float(runs.hours.max()))
 
 
-def blocks(count: int) -> NDArray[np.intp]:
-    """(count,) of each run, in the order of time, the number of its block, from 0: as many as there may be."""
-    number = min(MOST_BLOCKS, count // BLOCK)
-    return np.arange(count) * number // max(1, count)
+def blocks(shared: Sequence[str]) -> NDArray[np.intp]:
+    """(n,) of each run, in the order of time, the number of its block, from 0: as many as there may be. Those that
+    `shared` a launch, by its name, are of one block: what came over it is in all of them."""
+    count, firsts = len(shared), dict[str, int]()
+    number = np.arange(count) * min(MOST_BLOCKS, count // BLOCK) // max(1, count)
+    whole = [number[firsts.setdefault(name, at) if name else at] for at, name in enumerate(shared)]
+    return np.unique(np.array(whole, dtype=np.intp), return_inverse=True)[1].astype(np.intp)
 
 
 def trend(series: Sequence[Values], blocks: Sequence[NDArray[np.intp]]) -> float:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from analysis.frames.baseline import known, values_of
 from scaling_study.stats import launches
@@ -65,6 +65,52 @@ def spread_of(row: Row) -> LaunchSpread | None:
 
 def ratio(a: Row, b: Row, confidence: float = 0.95) -> Interval | None:
     """The throughput of one over that of another, of the launches that they shared; None where these say nothing."""
+    if (seen := _log_ratio(a, b)) is None:
+        return None
+    half = student_t(confidence, seen.freedom) * seen.error
+    mean, low, high = (math.exp(seen.mean + by) for by in (0.0, -half, half))
+    return Interval(mean, low, high, seen.launches, seen.freedom + 1)
+
+
+def share_of_processes(a: Row, b: Row) -> float:
+    """How wide the interval of a ratio is that the same processes measured, over that of two with processes of their
+    own which differ as much; 1 where nothing is known."""
+    spread, other = spread_of(a), spread_of(b)
+    if spread is None or other is None:
+        return 1.0
+    same, apart = (launches.of_ratio(spread, other, together)[0] for together in (True, False))
+    return min(1.0, math.sqrt(same / apart)) if same and apart else 1.0
+
+
+def p_value(a: Row, b: Row) -> float | None:
+    """How likely a ratio as far from 1 is by chance; None where no launches say it. With no error at all: 0, or 1."""
+    from scipy.special import stdtr
+
+    if (seen := _log_ratio(a, b)) is None:
+        return None
+    if not seen.error:
+        return float(not seen.mean)
+    return float(2 * stdtr(seen.freedom, -abs(seen.mean) / seen.error))
+
+
+def interval_of(pairs: Iterable[tuple[Row, Row]]) -> str:
+    """In words, what the intervals of these ratios are of."""
+    shared = [_log_ratio(a, b) is not None for a, b in pairs]
+    if not any(shared):
+        return "between repeats, Welch"
+    return "within launches that both shared" + ("" if all(shared) else ", else between repeats, Welch")
+
+
+class LogRatio(NamedTuple):
+    """Of the launches that two configurations shared: the mean of its logarithm, and the standard error of that."""
+
+    mean: float
+    error: float
+    freedom: float
+    launches: int
+
+
+def _log_ratio(a: Row, b: Row) -> LogRatio | None:
     ours, theirs, spread, other = logs(a), logs(b), spread_of(a), spread_of(b)
     shared = [name for name in ours if name in theirs]
     if len(shared) < FEWEST_REPEATS or spread is None or other is None:
@@ -73,5 +119,4 @@ def ratio(a: Row, b: Row, confidence: float = 0.95) -> Interval | None:
     if not freedom:
         return None
     mean = sum(ours[name] - theirs[name] for name in shared) / len(shared)
-    half = student_t(confidence, freedom) * math.sqrt(variance / len(shared))
-    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half), len(shared), freedom + 1)
+    return LogRatio(mean, math.sqrt(variance / len(shared)), freedom, len(shared))

@@ -69,6 +69,9 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
         raise ValueError("a step took less than no time")
     steps = np.asarray(slowest.step_seconds, dtype=np.float64)
     tokens = over(sum, (rank.tokens_seen for rank in ranks))
+    memory: list[dict[str, int]] = [rank.memory for rank in ranks]
+    if record.trial.get("warm"):  # its process holds what others need too
+        memory = [{kind: size for kind, size in kinds.items() if kind != "resident"} for kinds in memory]
     sent = [kinds for rank in ranks if (kinds := communication(rank)) is not None]
     columns = {
         "busy_elsewhere_cores": store.busy_elsewhere_cores(ranks),
@@ -95,7 +98,7 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
         "overlap": over(_mean, (rank.overlap for rank in ranks)),
         "peak_memory_bytes": over(max, (rank.peak_memory_bytes for rank in ranks)),
         **{
-            name: over(max, [rank.memory.get(kind) for rank in ranks])
+            name: over(max, [kinds.get(kind) for kinds in memory])
             for kind, name in zip(MEMORY, MEMORY_COLUMNS, strict=True)
         },
         "gpu_utilization_percent": over(_mean, (rank.gpu_utilization_percent for rank in ranks)),

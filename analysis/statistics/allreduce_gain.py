@@ -88,7 +88,9 @@ def _call_changes(
     tested = [at for at, pair in enumerate(pairs) if pair["verdict"] == NOT_RESOLVED]
     if not tested:
         return
-    p_values = Uncertainty.of_rows(measured, over_baselines=False).p_values([compared[at] for at in tested])
+    of_all = Uncertainty.of_rows(measured, over_baselines=False).p_values([compared[at] for at in tested])
+    shared = [launches.p_value(*compared[at]) for at in tested]  # by the same processes, what comes over these cancels
+    p_values = [p if within is None else within for p, within in zip(of_all, shared, strict=True)]
     for at, p in zip(tested, holm(p_values), strict=True):
         if p <= FALSE_ALARMS:
             pairs[at]["verdict"] = FASTER if pairs[at]["gain"] > 1 else SLOWER

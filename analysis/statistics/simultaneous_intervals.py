@@ -3,6 +3,7 @@ many differences are more than chance."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -81,7 +82,20 @@ class Uncertainty:
     def half_widths(self, rows: Sequence[Row], confidence: float) -> Values:
         """(q, q) of the logarithm of each one's value over each other's; 0 against itself. All must be known."""
         places = np.array([[self.place[name] for name in self._whose(row)] for row in rows]).T
-        return np.stack([self._against(own, places, confidence) for own in places.T])
+        return self._closer(rows) * np.stack([self._against(own, places, confidence) for own in places.T])
+
+    def _closer(self, rows: Sequence[Row]) -> Values:
+        """(q, q) by how much narrower two are held against each other whose launches were all of the same processes:
+        their start falls on both alike. Where speed-ups are compared, of one baseline."""
+        alike: dict[tuple[object, ...], list[int]] = {}
+        for at, row in enumerate(rows):
+            if own := launches.names(row):
+                alike.setdefault((*own, self.over_baselines and row["baseline"]), []).append(at)
+        factors = np.ones((len(rows), len(rows)))
+        for members in alike.values():
+            for at, other in itertools.combinations(members, 2):
+                factors[at, other] = factors[other, at] = launches.share_of_processes(rows[at], rows[other])
+        return factors
 
     def p_values(self, pairs: Sequence[tuple[Row, Row]]) -> Values:
         """(k,) how likely ratios of throughput as far from 1 as these are by chance. All must be known, k >= 1."""

@@ -76,7 +76,8 @@ def levels_text(levels: Levels) -> str:
 def drift_text(moved: Drift | None) -> str:
     """The trend in a sentence, or that none can be known."""
     if moved is None:
-        return f"Drift: not known, too few repeats (fewer than {noise.FEWEST_BLOCKS * noise.BLOCK} runs)."
+        few = f"fewer than {noise.FEWEST_BLOCKS * noise.BLOCK} runs, or {noise.FEWEST_BLOCKS} launches that they shared"
+        return f"Drift: not known, too few repeats ({few})."
     seen = "yes" if moved.found else "not significant"
     test = (
         f"p = {moved.p:.2g}, Kendall's test within {moved.configurations} configurations, {moved.blocks} blocks of time"

@@ -101,21 +101,19 @@ def legend_of_speedup(results: Results) -> list[str]:
     """How every speed-up table of the study is to be read."""
     pipelines = ", a pipeline's the same global_batch," if _pipelines(results) else ""
     return [
-        f"Speed-up [95 % interval {_of_what(results)}], and efficiency: speed-up over (workers / workers of the "
-        "baseline). The baseline has the "
+        f"Speed-up [95 % interval {interval_of_speedups(results)}], and efficiency: speed-up over (workers / workers "
+        "of the baseline). The baseline has the "
         f"same {results.study.batch_key} ({results.study.scaling} scaling){pipelines} and is otherwise the same.",
         source(results),
     ]
 
 
 @once
-def _of_what(results: Results) -> str:
+def interval_of_speedups(results: Results) -> str:
+    """In words, what they are of."""
     by_id = {row["configuration"]: row for row in results.rows}
     pairs = [(row, by_id[row["baseline"] or ""]) for row in results.rows if row["speedup_low"] == row["speedup_low"]]
-    shared = [launches.ratio(row, base) is not None for row, base in pairs if row is not base]
-    if not any(shared):
-        return "between repeats, Welch"
-    return "within launches that both shared" + ("" if all(shared) else ", else between repeats, Welch")
+    return launches.interval_of((row, base) for row, base in pairs if row is not base)
 
 
 @once

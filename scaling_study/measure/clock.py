@@ -211,7 +211,7 @@ class Measurement:
         trace(self.step, workload, ranks)
         transport = traffic.carrier(sum(wire.bytes.values()))
         about = described(training, trial, ranks)
-        seen = Inspected(about, phases, transport, arrivals.gradients, observed, self.memory.by_kind())
+        seen = Inspected(about, phases, transport, arrivals.gradients, observed, self.memory.by_kind(not trial.warm))
         if trial.find is None:  # after all else; the ranks leave their last step together, so all do it at once
             tf32 = may_round_to_tf32(workload.model, trial.precision, ranks.device)
             seen = replace(seen, tf32=tf32, peak=measure_peak(ranks.device, trial.precision, tf32))

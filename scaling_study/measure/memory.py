@@ -84,8 +84,9 @@ class Memory:
         held = (self.held() if self.held else {}).get("parameters", ())
         return _addresses(self.model.parameters(), () if isinstance(held, int) else held)
 
-    def by_kind(self) -> dict[str, int]:
-        """Bytes: parameters, gradients, optimizer (its state), buffers, activations; resident (growth since import).
+    def by_kind(self, alone: bool = True) -> dict[str, int]:
+        """Bytes: parameters, gradients, optimizer (its state), buffers, activations; resident (growth since import) of
+        a process that it has `alone`.
 
         Of sharded weights `parameters` is what this worker holds, `gathered` the most that it held beside that.
         `buckets` are what gradients are copied into to be reduced: a framework that has some says so in `held`, and
@@ -107,9 +108,9 @@ class Memory:
         weights = by_kind["parameters"]
         trained = [] if isinstance(weights, int) else [p for p in weights if p.requires_grad]
         sizes["gradients"] = sizes["gradients"] or _bytes(trained)
-        resident = max(0, psutil.Process().memory_info().rss - AT_IMPORT)
+        resident = {"resident": max(0, psutil.Process().memory_info().rss - AT_IMPORT)} if alone else {}
         gathered = {"gathered": self.gathered} if self.gathered else {}
-        return {**sizes, **gathered, "activations": self.activations, "resident": resident}
+        return {**sizes, **gathered, "activations": self.activations, **resident}
 
     def peak_bytes(self) -> int:
         """The allocator's peak in the window, of the device that needed most; on a CPU the tensors of all kinds."""

@@ -133,10 +133,22 @@ def test_a_level_machine_does_not_drift(tmp_path: Path) -> None:
 
 def test_blocks_are_of_alike_size_and_in_order() -> None:
     for count in (20, 23, 24, 48, 400):
-        made = noise.blocks(count)
+        made = noise.blocks([""] * count)
         sizes = np.bincount(made)
         assert (np.diff(made) >= 0).all() and sizes.min() >= noise.BLOCK and sizes.max() - sizes.min() <= 1
         assert noise.FEWEST_BLOCKS <= len(sizes) <= noise.MOST_BLOCKS
+
+
+def test_runs_that_shared_a_launch_are_of_one_block(tmp_path: Path) -> None:
+    """What came over a launch is in all of its runs: three launches are three points, however many runs they have."""
+    assert noise.blocks(["1/0"] * 16 + ["2/0"] * 16 + ["3/0"] * 16).tolist() == [0] * 16 + [1] * 16 + [2] * 16
+    assert noise.blocks(["1/0"] * 8 + [""] * 8).tolist() == [0] * 8 + [1] * 4 + [2] * 4
+    for launches, known in ((3, False), (6, True)):
+        drift = tuple(0.05 * launch for launch in range(launches))
+        batches = [Planted(batch_per_worker=8 * batch, repeats=launches, drift=drift) for batch in range(1, 17)]
+        moved = noise.drift(noise.table(results.read(plant(tmp_path / str(launches), batches))))
+        assert (moved is not None) == known
+    assert moved and moved.found and moved.blocks == 6
 
 
 def test_the_p_value_is_that_of_counting_all_orders_of_the_blocks() -> None:
@@ -156,7 +168,7 @@ def test_the_p_value_is_that_of_counting_all_orders_of_the_blocks() -> None:
 
 def series_of(speeds: np.ndarray[Any, Any], order: Sequence[int]) -> float:
     """The p-value for runs of the configurations `order`, with these logs of speed."""
-    names, block = np.array(order), noise.blocks(len(order))
+    names, block = np.array(order), noise.blocks([""] * len(order))
     whose = [np.flatnonzero(names == one) for one in dict.fromkeys(order)]
     return noise.trend([speeds[at] for at in whose], [block[at] for at in whose])
 
@@ -238,7 +250,7 @@ def test_the_table_of_findings_has_the_machine_under_it(tmp_path: Path) -> None:
     (sound,) = listing.listing(swept(tmp_path / "few", repeats=1))
     assert (
         "Noise floor: not known, too few repeats." in sound.notes
-        and "Drift: not known, too few repeats (fewer than 20 runs)." in sound.notes
+        and "Drift: not known, too few repeats (fewer than 20 runs, or 5 launches that they shared)." in sound.notes
     )
 
 

@@ -45,6 +45,13 @@ def test_results_csv_has_bytes_by_kind(tmp_path: Path) -> None:
     assert row.peak_memory_bytes == 3 * WHOLE + 38_560 + 456_000 * 32
 
 
+def test_what_a_process_of_several_configurations_holds_is_none_of_theirs(tmp_path: Path) -> None:
+    """As records of a first version in rounds have it."""
+    row = read(tmp_path, [replace(DDP, drift=(0.0, 0.0, 0.0))]).trials.iloc[0]
+    assert row.warm and row.parameters_bytes == WHOLE
+    assert pd.isna(row.resident_bytes)
+
+
 def test_sharding_saves_what_the_paper_says(tmp_path: Path) -> None:
     made = memory.table(read(tmp_path, [DDP, FSDP, *ZERO]).configurations)
     saved = {stage: (row.saved, row.theory) for stage, row in by_stage(made).items()}

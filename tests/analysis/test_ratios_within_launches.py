@@ -18,6 +18,7 @@ from analysis.frames import launches, results
 from analysis.frames.configurations import KEYS, over
 from analysis.frames.results import Results
 from analysis.statistics import allreduce_gain, ranking
+from analysis.statistics.simultaneous_intervals import Uncertainty
 from analysis.tables import notes
 from scaling_study.records import store
 from scaling_study.stats.intervals import ratio
@@ -68,6 +69,30 @@ def test_the_ratio_is_that_of_each_launch(study: Results) -> None:
 
 def test_whose_gain_is_decided_in_spite_of_the_drift(study: Results) -> None:
     assert set(allreduce_gain.gains(study).verdict) == {"slower"}
+
+
+def test_the_start_of_their_processes_falls_on_both_alike(study: Results) -> None:
+    both = [{**row(study, batch_per_worker=64, allreduce=wire), "processes_spread": 0.05} for wire in ("fp16", "fp32")]
+    own = sum(each["launch_spread"] ** 2 for each in both)
+    share = launches.share_of_processes(*both)
+    assert share == pytest.approx(math.sqrt(own / (2 * 0.05**2 + own * 3 / 4)))
+    apart = [{**each, "repeat_launches": each["repeat_launches"].replace("horovod", name)}
+             for each, name in zip(both, "ab", strict=True)]  # fmt: skip
+    ours, theirs = (
+        Uncertainty.of_rows(rows, over_baselines=False).half_widths(rows, 0.95)[0, 1]  # type: ignore[arg-type]
+        for rows in (both, apart)
+    )
+    assert ours == pytest.approx(theirs * share)
+    wide, narrow = launches.p_value(*apart), launches.p_value(*both)
+    assert wide and narrow and narrow < wide
+
+
+def test_words_say_what_intervals_are_of(study: Results) -> None:
+    half, full = (row(study, batch_per_worker=64, allreduce=wire) for wire in ("fp16", "fp32"))
+    alone = {**half, "repeat_launches": ""}
+    assert launches.interval_of([(half, full)]) == "within launches that both shared"
+    assert launches.interval_of([(half, full), (alone, full)]).endswith(", else between repeats, Welch")
+    assert launches.interval_of([(alone, full)]) == "between repeats, Welch" and launches.p_value(alone, full) is None
 
 
 @pytest.mark.parametrize("launch", ["", "1/0;2/0-0-x", "../../etc", "gates-1"])
