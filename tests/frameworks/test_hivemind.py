@@ -113,7 +113,7 @@ def test_peers_that_a_person_starts_by_hand_find_each_other(tmp_path_factory: py
         for rank in ("0", "1")
     ]
     try:
-        said = [peer.communicate(timeout=120)[0] for peer in peers]
+        said = [peer.communicate(timeout=600)[0] for peer in peers]
     finally:
         for peer in peers:
             peer.kill()
