@@ -122,8 +122,8 @@ class Run:
                     yield trial, planned
         yield from after
         totals = self.totals()
-        rounds = ((n, p) for n in range(1, max(totals.values(), default=0) + 1) for p in self.plan.shuffled(n))
-        more = [(p.at(n), p) for n, p in rounds if p.measure.repeats < n <= totals[p.trial.configuration]]
+        repeats = ((n, p) for n in range(1, max(totals.values(), default=0) + 1) for p in self.plan.shuffled(n))
+        more = [(p.at(n), p) for n, p in repeats if p.measure.repeats < n <= totals[p.trial.configuration]]
         expects(more)
         yield from more
 

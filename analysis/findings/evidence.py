@@ -15,15 +15,8 @@ from analysis.frames.rows import as_rows
 
 RUN_COLUMNS = (
     *("trial", "configuration", "model", "find", "repeat", "status", "started_at", "launch"),
-    *(
-        "samples_per_second",
-        "samples_seen",
-        "steps",
-        "step_trend",
-        "global_batch",
-        "busy_elsewhere_cores",
-        "achieved_over_target",
-    ),
+    *("samples_per_second", "samples_seen", "steps", "step_trend"),
+    *("global_batch", "busy_elsewhere_cores", "achieved_over_target"),
 )
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)

@@ -48,9 +48,8 @@ class Levels:
     def cheapest_rounds(self) -> int:
         """How many rounds a launch should have for a ratio between two sets of processes to cost least: more of them
         narrow only what rounds do (Kalibera and Jones, ISMM 2013, section 5). 0 where that is not known."""
-        among_others = (
-            self.alone**2 * (1 - 1 / self.members) if self.members > 1 else 0.0
-        )  # the processes' has the rest
+        # The processes' own variance has the rest of it.
+        among_others = self.alone**2 * (1 - 1 / self.members) if self.members > 1 else 0.0
         of_launches = self.processes**2 + among_others - self.rounds**2 / self.rounds_a_launch
         if not (self.start_seconds > 0 and self.round_seconds > 0 and of_launches > 0 and self.rounds > 0):
             return 0
