@@ -50,9 +50,10 @@ def test_two_networks_are_strangers(may_make_hosts: None, tmp_path: Path) -> Non
 def test_hosts_go_with_a_test_that_is_killed(may_make_hosts: None, tmp_path: Path) -> None:
     program = (
         f"import sys, time; sys.path.insert(0, {str(Path(__file__).parent)!r}); from pathlib import Path\n"
-        f"from network import Network\n"
+        f"from network import Network; from over_hosts import until\n"
         f"with Network(2, Path({str(tmp_path)!r})) as network:\n"
-        "    sleeping = network['h2'].start('sleep', '600')\n"
+        "    nsenter = network['h2'].start('sleep', '600')\n"
+        "    until(lambda: network['h2'].processes())  # nsenter enters first, and then starts it\n"
         "    print(*[host.pid for host in network], network['h2'].processes()[0].pid, flush=True)\n"
         "    time.sleep(600)\n"
     )
