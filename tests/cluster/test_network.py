@@ -53,7 +53,7 @@ def test_hosts_go_with_a_test_that_is_killed(may_make_hosts: None, tmp_path: Pat
         f"from network import Network; from over_hosts import until\n"
         f"with Network(2, Path({str(tmp_path)!r})) as network:\n"
         "    nsenter = network['h2'].start('sleep', '600')\n"
-        "    until(lambda: network['h2'].processes())  # nsenter enters first, and then starts it\n"
+        "    until(network['h2'].processes, 5.0)  # nsenter enters first, and then starts it\n"
         "    print(*[host.pid for host in network], network['h2'].processes()[0].pid, flush=True)\n"
         "    time.sleep(600)\n"
     )
