@@ -27,7 +27,8 @@ class Window:
         """How many steps warm up where the fastest so far takes `fastest` seconds.
 
         As many as asked for, at least three after the first (DDP makes its buckets anew in the second), or one where
-        a step takes more than LONG_STEP; none where none was asked for.
+        a step takes more than LONG_STEP; in rounds none then, as those that are looked at come before the first block.
+        None at all where none was asked for.
         """
-        after_first = 1 if fastest > LONG_STEP else 3
+        after_first = 3 if fastest <= LONG_STEP else 0 if self.rounds else 1
         return max(self.warmup_steps, 1 + after_first) if self.warmup_steps else 0

@@ -4,10 +4,9 @@
               0         g g      g g g          g g g        g g         g g     g     [[bytes, seconds], ...]
 
 A data-parallel framework can send a gradient from this moment on, and what the rest of backward does not hide is
-exposed communication (analysis/prediction). One step after the instrumented window is watched, so nothing that is
-timed, counted or averaged anywhere is touched by it. Of a step that accumulates, the last backward is what counts: only
-its gradients travel. Where gradients are not left in plain parameters' `.grad`, or several of a parameter's copies
-make them, there is nothing to watch, and the list stays empty.
+exposed communication (analysis/prediction). One step that is not timed is watched (inspected.py). Of a step that
+accumulates, the last backward is what counts: only its gradients travel. Where gradients are not left in plain
+parameters' `.grad`, or several of a parameter's copies make them, there is nothing to watch, and the list stays empty.
 """
 
 from __future__ import annotations

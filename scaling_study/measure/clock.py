@@ -6,32 +6,26 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from scaling_study.measure import collector
-from scaling_study.measure.arrivals import Arrivals, watchable
-from scaling_study.measure.carrier import Traffic
 from scaling_study.measure.console import Console
-from scaling_study.measure.described import described, with_backend
+from scaling_study.measure.described import with_backend
 from scaling_study.measure.epochs import Epochs
+from scaling_study.measure.inspected import Inspected, inspect
 from scaling_study.measure.memory import Memory
-from scaling_study.measure.overlap import Observed, observe
 from scaling_study.measure.parity_recorder import ParityRecorder
-from scaling_study.measure.peak import Peak, may_round_to_tf32, measure_peak
-from scaling_study.measure.phases import Phase, now
+from scaling_study.measure.peak import Peak
+from scaling_study.measure.phases import now
 from scaling_study.measure.power import PowerMeter
 from scaling_study.measure.quiet import QuietMeter
 from scaling_study.measure.skipped import SkippedSteps
 from scaling_study.measure.stopwatch import Stopwatch
-from scaling_study.measure.timeline import Timeline
-from scaling_study.measure.tracing import trace
 from scaling_study.measure.training import Loss, Step, Training
 from scaling_study.measure.window import next_block
-from scaling_study.measure.wire import Wire
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
@@ -57,20 +51,6 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
         store.write_rank(Path(record), report)
     measurement.console.result(report)
     return report
-
-
-@dataclass(frozen=True)
-class Inspected:
-    """What is seen of steps that are not timed, since seeing it takes time."""
-
-    about: dict[str, Any]  # the rank (described.py)
-    phases: store.Phases
-    transport: str
-    gradients: list[list[float]]
-    observed: Observed
-    memory: dict[str, int]
-    tf32: bool | None = None
-    peak: Peak | None = None
 
 
 class Measurement:
@@ -192,31 +172,11 @@ class Measurement:
         return max(self.window.min_steps, seconds / min(self.warmup_seconds, default=math.inf))
 
     def inspect(self) -> Inspected:
-        """Steps in which phases, bytes, memory and overlap are looked at; then the device's own peaks."""
-        training, trial, ranks, workload = self.training, self.trial, self.ranks, self.workload
-        wire, traffic = training.wire, Traffic()
-        self.memory.note_setup()
-        counted_step(self.step, workload, self.memory, wire, traffic)  # by now frameworks gather and reduce as always
-        if training.timeline:
-            training.timeline.begin(ranks.agree)
-        instrumented = max(1, min(10, (len(self.step_seconds) or int(ranks.agree(self._steps_to_come()))) // 4))
-        phases = instrument(self.step, workload, training.phase, instrumented, ranks.devices, training.timeline)
-        arrivals = Arrivals(ranks.device)
-        if watchable(trial):
-            with arrivals.watching(workload.model.parameters(), training.phase):
-                self.step(next(workload.batches))
-        observed = Observed(None, None)
-        if ranks.world_size > 1 and trial.find is None:
-            observed = observe(lambda: self.step(next(workload.batches)), wire, ranks.device)
-        trace(self.step, workload, ranks)
-        transport = traffic.carrier(sum(wire.bytes.values()))
-        about = described(training, trial, ranks)
-        seen = Inspected(about, phases, transport, arrivals.gradients, observed, self.memory.by_kind(not trial.warm))
-        if trial.find is None:  # after all else; the ranks leave their last step together, so all do it at once
-            tf32 = may_round_to_tf32(workload.model, trial.precision, ranks.device)
-            seen = replace(seen, tf32=tf32, peak=measure_peak(ranks.device, trial.precision, tf32))
-        self.inspected = seen
-        return seen
+        """Look at some more steps, which are not timed (inspected.py)."""
+        steps = len(self.step_seconds) or int(self.ranks.agree(self._steps_to_come()))
+        fastest = self.ranks.agree(min([*self.warmup_seconds, *self.step_seconds], default=math.inf))
+        self.inspected = inspect(self.training, self.trial, self.ranks, self.step, self.memory, steps, fastest)
+        return self.inspected
 
     def report(self) -> RankReport:
         """What this rank has measured so far."""
@@ -255,29 +215,6 @@ def still_warming(seconds: Sequence[float], trial: Trial, ranks: Ranks) -> bool:
     if trial.find is not None or not seconds:
         return False
     return bool(ranks.agree(len(seconds) < trial.window.warmup(min(seconds))))
-
-
-def counted_step(step: Step, workload: Workload, memory: Memory, wire: Wire, traffic: Traffic) -> Loss:
-    """One step in which bytes given to collectives, sent by the host, and of memory are counted. Returns its loss."""
-    with memory.watching(), wire, traffic:
-        return step(next(workload.batches))
-
-
-def instrument(
-    step: Step, workload: Workload, phase: Phase, steps: int, devices: Sequence[torch.device], timeline: Timeline | None
-) -> store.Phases:
-    """`steps` more steps with every phase timed."""
-    phase.on = True
-    start = now(*devices)
-    for index in range(steps):
-        if timeline:
-            timeline.step = index
-        with phase("data"):
-            batch = next(workload.batches)
-        step(batch)
-    seconds = now(*devices) - start
-    phase.on = False
-    return phase.means(steps, seconds)
 
 
 def whole_epochs(trial: Trial, workload: Workload, devices: Sequence[torch.device]) -> Epochs | None:

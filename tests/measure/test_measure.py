@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from scaling_study.measure import Phase, Training, Wire, clock, ddp_buckets, measure
+from scaling_study.measure import Phase, Training, Wire, ddp_buckets, inspected, measure
 from scaling_study.measure.console import Console
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.peak import Peak
@@ -38,7 +38,7 @@ PEAK = Peak(5e9, 2e9)
 @pytest.fixture(autouse=True)
 def quick_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the device could do at most takes longer to measure than a toy; test_peak.py does."""
-    monkeypatch.setattr(clock, "measure_peak", lambda device, precision, tf32: PEAK)
+    monkeypatch.setattr(inspected, "measure_peak", lambda device, precision, tf32: PEAK)
 
 
 def fed(batches: Iterator[Batch]) -> Feed:
@@ -108,6 +108,16 @@ def test_warm_up_timed_and_instrumented_steps_are_kept_apart(capsys):
     assert Peak(report.peak_flops_per_second, report.peak_bytes_per_second) == PEAK
 
 
+def test_where_steps_are_long_one_shows_phases_bytes_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspected, "LONG_STEP", 0.0)
+    report, calls = run(Window(warmup_steps=4, min_steps=4, max_steps=4, min_seconds=0))
+    assert calls == [False] * 8 + [True]
+    assert report.phases.steps == 1 and report.phases.forward_seconds > 0
+    assert report.gradients and report.memory["activations"] > 0
+    _, calls = run(Window(warmup_steps=4, min_steps=8, max_steps=8, min_seconds=0))
+    assert calls == [False] * 13 + [True] * 3, "phases of more than one are not of the counted one"
+
+
 def test_three_steps_warm_up_after_the_first_unless_nothing_is_timed():
     asked = Window(warmup_steps=1, min_steps=2, max_steps=2, min_seconds=0)
     assert len(run(asked)[0].warmup_seconds) == 4
@@ -152,7 +162,7 @@ def test_without_warm_up_nothing_is_lost():
 
 def test_every_rank_runs_as_many_steps_as_rank_0_says():
     """Rank 1 would stop by its own clock after min_steps; rank 0 warms up no longer, and said 3 and 2 more."""
-    said = iter([0, 3, 2, 0])
+    said = iter([0, 3, 2, 0, 0.1])  # the last: seconds of its fastest step
     ranks = Ranks(rank=1, world_size=2, agree=lambda mine: float(next(said)))
     report, _ = run(Window(warmup_steps=1, min_steps=50, min_seconds=0), ranks=ranks)
     assert len(report.step_seconds) == 5

@@ -58,6 +58,11 @@ def test_steps_of_warm_up(asked: int, fastest: float, steps: int) -> None:
     assert Window(warmup_steps=asked).warmup(fastest) == steps
 
 
+def test_in_rounds_long_steps_are_warmed_up_by_those_that_are_looked_at() -> None:
+    assert [Window(warmup_steps=asked, rounds=3).warmup(2.1) for asked in (0, 1, 3)] == [0, 1, 3]
+    assert Window(warmup_steps=1, rounds=3).warmup(2.0) == 4
+
+
 @pytest.mark.parametrize(("steps", "seconds"), [(-1, 0.0), (1, -0.1), (1, math.nan), (1, math.inf)])
 def test_what_was_timed_must_make_sense(steps: int, seconds: float) -> None:
     with pytest.raises(ValueError, match="cannot be"):

@@ -1,0 +1,106 @@
+"""What is seen of steps that are not timed, since seeing it takes time.                                 [torch]
+
+    counted      bytes given to collectives, sent by the host, and of memory        one step
+    phases       each timed between two waits for the device                        up to ten, a fourth of the timed
+    arrivals     when each gradient is there                                        one step
+    overlap      of communication and computing, under torch's profiler             one step
+
+Where a step takes seconds, the first three are of one and the same: what looking takes is nothing beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from scaling_study.measure.arrivals import Arrivals, watchable
+from scaling_study.measure.carrier import Traffic
+from scaling_study.measure.described import described
+from scaling_study.measure.memory import Memory
+from scaling_study.measure.overlap import Observed, observe
+from scaling_study.measure.peak import Peak, may_round_to_tf32, measure_peak
+from scaling_study.measure.phases import Phase, now
+from scaling_study.measure.timeline import Timeline
+from scaling_study.measure.tracing import trace
+from scaling_study.measure.training import Step, Training
+from scaling_study.ranks import Ranks
+from scaling_study.records import store
+from scaling_study.trial import Trial
+from scaling_study.window import LONG_STEP
+from scaling_study.workloads import Workload
+
+MOST_STEPS = 10  # whose phases are timed
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """What was seen."""
+
+    about: dict[str, Any]  # the rank (described.py)
+    phases: store.Phases
+    transport: str
+    gradients: list[list[float]]
+    observed: Observed
+    memory: dict[str, int]
+    tf32: bool | None = None
+    peak: Peak | None = None
+
+
+def inspect(
+    training: Training, trial: Trial, ranks: Ranks, step: Step, memory: Memory, timed_steps: int, fastest: float
+) -> Inspected:
+    """Look at more steps of a training, and then at the device's own peaks. All ranks call it alike.
+
+    `timed_steps`: how many there are, before or after. `fastest`: the shortest so far, seconds.
+    """
+    workload, wire, traffic, arrivals = training.workload, training.wire, Traffic(), Arrivals(ranks.device)
+    watched = list(workload.model.parameters()) if watchable(trial) else []
+    steps = max(1, min(MOST_STEPS, timed_steps // 4))
+    phased = functools.partial(instrument, step, workload, training.phase, steps, ranks.devices, training.timeline)
+    memory.note_setup()
+    at_once = steps == 1 and fastest > LONG_STEP
+    if not at_once:
+        with memory.watching(), wire, traffic:  # by now frameworks gather and reduce as always
+            step(next(workload.batches))
+    if training.timeline:
+        training.timeline.begin(ranks.agree)
+    if at_once:
+        with arrivals.watching(watched, training.phase), memory.watching(), wire, traffic:
+            phases = phased()
+    else:
+        phases = phased()
+    if watched and not at_once:
+        with arrivals.watching(watched, training.phase):
+            step(next(workload.batches))
+    observed = Observed(None, None)
+    if ranks.world_size > 1 and trial.find is None:
+        observed = observe(lambda: step(next(workload.batches)), wire, ranks.device)
+    trace(step, workload, ranks)
+    transport = traffic.carrier(sum(wire.bytes.values()))
+    about = described(training, trial, ranks)
+    seen = Inspected(about, phases, transport, arrivals.gradients, observed, memory.by_kind(not trial.warm))
+    if trial.find is None:  # after all else; the ranks leave their last step together, so all do it at once
+        tf32 = may_round_to_tf32(workload.model, trial.precision, ranks.device)
+        seen = replace(seen, tf32=tf32, peak=measure_peak(ranks.device, trial.precision, tf32))
+    return seen
+
+
+def instrument(
+    step: Step, workload: Workload, phase: Phase, steps: int, devices: Sequence[torch.device], timeline: Timeline | None
+) -> store.Phases:
+    """`steps` more steps with every phase timed."""
+    phase.on = True
+    start = now(*devices)
+    for index in range(steps):
+        if timeline:
+            timeline.step = index
+        with phase("data"):
+            batch = next(workload.batches)
+        step(batch)
+    seconds = now(*devices) - start
+    phase.on = False
+    return phase.means(steps, seconds)
