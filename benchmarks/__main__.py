@@ -25,7 +25,7 @@ from scaling_study.stats.intervals import Interval
 NAMES = (
     *("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "pipelines", "prediction"),
     *("large_report", "training_overhead", "links", "decentralized", "leaving_peers", "study_cost"),
-    *("trajectories", "surgical_frames", "warm"),
+    *("trajectories", "surgical_frames", "warm", "default_study"),
 )
 INTERRUPTED = 130
 
@@ -44,7 +44,9 @@ def main(argv: list[str] | None = None) -> int:
         "--models", default="resnet18", help="for horovod_synthetic: resnet18,resnet50 (default: resnet18)"
     )
     parser.add_argument(
-        "--fresh", action="store_true", help="study_cost, decentralized, warm: begin anew instead of going on"
+        "--fresh",
+        action="store_true",
+        help="study_cost, decentralized, warm, default_study: begin anew instead of going on",
     )
     parser.add_argument(
         "--held-out", type=Path, action="append", default=[], metavar="RESULTS",

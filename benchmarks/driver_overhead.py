@@ -60,7 +60,7 @@ class Quiet(Unwatched):
 
 
 def run(options: Options) -> list[Finding]:
-    new, finished, pairs = (1, 7, options.pairs(10)) if options.quick else (2, 334, options.pairs(10))
+    new, finished, pairs = (1, 7, options.pairs(10)) if options.quick else (2, 334, options.pairs(30))
     environment = {"SLEEP_SECONDS": "0.05"} if options.quick else {}
     start = [start_seconds() for _ in range(1 if options.quick else 5)]
     with (

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.options import Unavailable
 from scaling_study.frameworks import FRAMEWORKS
@@ -14,6 +15,7 @@ from scaling_study.launch.launchers import LAUNCHERS, USUAL_PORT, Command
 from scaling_study.machine import installed
 from scaling_study.processes import process
 from scaling_study.records import outcome
+from scaling_study.records.store import load
 from scaling_study.trial import Trial
 
 
@@ -22,6 +24,17 @@ def horovodrun(
 ) -> float:
     """Run `python <program>` with so many ranks to its end; its seconds, launch to exit. Raises Unavailable."""
     return launched("horovod", program, workers, timeout_seconds, env)
+
+
+def results_of(launches: int, framework: str, program: Sequence[str]) -> list[dict[str, Any]]:
+    """What `python <program> --out FILE` leaves in its file, of each of so many launches, one after the other."""
+    with tempfile.TemporaryDirectory(prefix="launches-") as made:
+        out, results = Path(made) / "out.json", []
+        for _ in range(launches):
+            launched(framework, [*program, "--out", str(out)])
+            results.append(load(out))
+            out.unlink()
+    return results
 
 
 def launched(

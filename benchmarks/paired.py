@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from scaling_study.stats.intervals import TOO_FEW, Interval, between_repeats
@@ -80,6 +80,19 @@ def ratio(pairs: Pairs) -> Interval:
     logs = between_repeats([math.log(a / b) for a, b in pairs])
     low, high = (None if side is None else math.exp(side) for side in (logs.low, logs.high))
     return Interval(math.exp(logs.mean), low, high, logs.n, logs.effective_n, logs.verdict)
+
+
+def of_launches(launches: Sequence[Pairs]) -> list[tuple[float, float]]:
+    """Each launch's pairs as one, of their geometric means.
+
+    Which memory its processes were given is a launch's own, and stays: the pairs of one launch agree better with each
+    other than with another's. So intervals are over launches, of which each brings one pair.
+    """
+    return [(_mean_of(pairs, 0), _mean_of(pairs, 1)) for pairs in launches]
+
+
+def _mean_of(pairs: Pairs, side: int) -> float:
+    return math.exp(mean(math.log(pair[side]) for pair in pairs))
 
 
 def difference(pairs: Pairs, plus: float = 0.0) -> Interval:

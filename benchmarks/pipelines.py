@@ -4,7 +4,8 @@ Claimed: 1. the step of pipeline/torch_pipeline.py (1F1B, two stages) is no slow
 hand with isend and recv: their throughputs' ratio is not below 0.97. 2. on two cores, one for each worker, it trains
 the deep language model faster than one single-threaded process: the ratio is above 1, of at most 2 x (1 - bubble).
 
-Measured: both sides live in one job, on the same cores, and blocks of steps alternate. While the one process computes,
+Measured: both sides live in one job, on the same cores, and blocks of steps alternate; a launch's ratio is that of its
+geometric means, and the interval is over launches. While the one process computes,
 the other worker waits.
 
 Not shown: more stages, GPUs, other schedules. The bound counts the bubble alone: micro-batches that compute slower than
@@ -13,36 +14,32 @@ the whole batch, and two cores that share a memory, are what a study's table cal
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 from benchmarks import jobs
 from benchmarks.options import Options
-from benchmarks.paired import Bar, Finding, ratio
-from scaling_study.records.store import load
+from benchmarks.paired import Bar, Finding, of_launches, ratio
 
 MICRO_BATCHES = (4, 10)
+LAUNCHES, BLOCKS, STEPS = 12, 5, 3
 
 
 def run(options: Options) -> list[Finding]:
     model = "transformer_lm" if options.quick else "transformer_lm_deep"
     findings = [
-        measured(f"1F1B script over a hand-written loop, {model}, m = 4", "loop", model, 4, options, 20, Bar(low=0.97))
+        measured(f"1F1B script over a hand-written loop, {model}, m = 4", "loop", model, 4, options, Bar(low=0.97))
     ]
     for parts in MICRO_BATCHES[:1] if options.quick else MICRO_BATCHES:
         bound = 2 * (1 - 1 / (parts + 1))
         claim = f"two pipelined workers over one process, {model}, m = {parts}; at most {bound:.2f}"
-        findings.append(measured(claim, "single", model, parts, options, 12, Bar(low=1.0)))
+        findings.append(measured(claim, "single", model, parts, options, Bar(low=1.0)))
     return findings
 
 
-def measured(claim: str, against: str, model: str, parts: int, options: Options, pairs: int, bar: Bar) -> Finding:
-    with tempfile.TemporaryDirectory(prefix="pipeline-") as made:
-        out = Path(made) / "out.json"
-        steps = "1" if options.quick else "3"
-        program = ["-m", "benchmarks.pipeline_step", "--against", against, "--model", model, "--steps", steps]
-        program += ["--micro-batches", str(parts), "--pairs", str(options.pairs(pairs)), "--out", str(out)]
-        jobs.launched("torch_pipeline", program)
-        evidence = {**load(out), "steps_a_block": int(steps), "micro_batches": parts}
+def measured(claim: str, against: str, model: str, parts: int, options: Options, bar: Bar) -> Finding:
+    blocks, steps = (1, 1) if options.quick else (BLOCKS, STEPS)
+    program = ["-m", "benchmarks.pipeline_step", "--against", against, "--model", model, "--steps", str(steps)]
+    program += ["--micro-batches", str(parts), "--pairs", str(blocks)]
+    results = jobs.results_of(options.pairs(LAUNCHES), "torch_pipeline", program)
+    taken = [launch["samples_per_second"] for launch in results]
+    evidence = {**results[0], "samples_per_second": taken, "steps_a_block": steps, "micro_batches": parts}
     print(f"  {claim}: done", flush=True)
-    return Finding(claim, ratio(evidence["samples_per_second"]), bar, evidence=evidence)
+    return Finding(claim, ratio(of_launches(taken)), bar, evidence=evidence)

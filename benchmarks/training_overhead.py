@@ -5,7 +5,8 @@ often as the training itself chose to; (2) the training loop's steps, with these
 the clock's of the same configuration.
 
 Measured: resnet8, batch of 64 a worker, one process that accumulates two micro-batches and two workers with DDP. Both
-sides live in the same processes (training_blocks.py) and take turns, about 15 steps a block. For (1) one training reads
+sides live in the same processes (training_blocks.py) and take turns, about 15 steps a block; a launch's ratio is that
+of its geometric means, and the interval is over launches. For (1) one training reads
 in the one block and not in the other; for (2) a second model is stepped as the clock does. Seconds are those of the
 steps, which is what a training's throughput and its seconds to a target are made of.
 
@@ -15,35 +16,31 @@ which every record has apart; GPUs; models whose steps are so short that hardly 
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 from benchmarks import jobs
 from benchmarks.options import Options
-from benchmarks.paired import Bar, Finding, ratio
-from scaling_study.records.store import load
+from benchmarks.paired import Bar, Finding, of_launches, ratio
 
 CONFIGURATIONS = {"single": "one process, two micro-batches", "torch_ddp": "two workers with DDP"}
+LAUNCHES, BLOCKS, STEPS = 16, 10, 15
 
 
 def run(options: Options) -> list[Finding]:
     findings = []
+    blocks, steps = (2, 2) if options.quick else (BLOCKS, STEPS)
     for framework, title in list(CONFIGURATIONS.items())[: 1 if options.quick else None]:
-        with tempfile.TemporaryDirectory(prefix="training-") as made:
-            out = Path(made) / "out.json"
-            flags = ["--framework", framework, "--steps", "2" if options.quick else "15", "--out", str(out)]
-            pairs = ["--pairs", str(options.pairs(30))]
-            jobs.launched(framework, ["-m", "benchmarks.training_blocks", *flags, *pairs])
-            evidence = load(out)
-        steps = {"steps_a_block": evidence["steps"], "every": evidence["every"]}
+        program = ["-m", "benchmarks.training_blocks", "--framework", framework]
+        program += ["--steps", str(steps), "--pairs", str(blocks)]
+        results = jobs.results_of(options.pairs(LAUNCHES), framework, program)
+        facts = {"steps_a_block": results[0]["steps"], "every": [launch["every"] for launch in results]}
+        reading, loop = ([launch[side] for launch in results] for side in ("reading", "loop"))
         findings += [
             Finding(
                 f"seconds of a training's steps with reading gradients over without, {title}",
-                ratio(evidence["reading"]), Bar(high=1.01), evidence={"seconds": evidence["reading"], **steps},
+                ratio(of_launches(reading)), Bar(high=1.01), evidence={"seconds": reading, **facts},
             ),
             Finding(
                 f"a training's steps over the clock's, {title}",
-                ratio(evidence["loop"]), Bar(low=0.98), evidence={"samples_per_second": evidence["loop"], **steps},
+                ratio(of_launches(loop)), Bar(low=0.98), evidence={"samples_per_second": loop, **facts},
             ),
         ]  # fmt: skip
         print(f"  {title}: done", flush=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gains, horovod_example, paired, publish, study_cost
+from benchmarks import default_study, gains, horovod_example, paired, publish, study_cost
 from benchmarks.__main__ import NAMES, main
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import MET, MISSED, NO_BAR, NO_CLAIM, NOT_RESOLVED, Bar, Finding
@@ -76,6 +76,31 @@ def test_a_planted_ratio_is_found_as_often_as_claimed():
     covered = sum(f.low <= 1.05 <= f.high for f in found) / len(found)
     assert 0.93 <= covered <= 0.97
     assert sum(f.mean for f in found) / len(found) == pytest.approx(1.05, abs=0.001)
+
+
+def test_launches_count_and_not_the_pairs_of_one() -> None:
+    """Pairs that agree within launches, which do not agree with each other."""
+    launches = [[(effect * by, by) for by in (100.0, 90.0, 110.0)] for effect in (1.1, 0.9) * 6]
+    whole = paired.ratio(paired.of_launches(launches))
+    assert whole.n == 12 and whole.low and whole.high and whole.low < 0.95 and whole.high > 1.05
+    assert paired.of_launches([[(1.0, 2.0), (4.0, 8.0)]]) == [(pytest.approx(2.0), pytest.approx(4.0))]
+
+
+def test_what_a_short_run_says_is_held_against_a_long_one() -> None:
+    """Of three configurations: one speed-up is where it was said; two pairs differ, one is decided, and wrongly."""
+
+    def row(name: str, rates: tuple[float, ...], low: float, high: float, speedup: float) -> dict[str, object]:
+        keys = {"model": "resnet8", "n": 3, "planned": 3, "baseline": "one", "repeat_launches": ""}
+        bounds = {"speedup": speedup, "speedup_low": low, "speedup_high": high}
+        return {**keys, **bounds, "configuration": name, "repeat_values": ";".join(map(str, rates))}
+
+    said = [
+        row("one", (10.0, 10.1, 9.9), 1.0, 1.0, 1.0), row("two", (12.0, 12.1, 11.9), 1.18, 1.22, 1.2),
+        row("three", (5.0, 20.0, 10.0), 0.4, 2.0, 1.0),
+    ]  # fmt: skip
+    truth = [row("one", (10.0,) * 3, 1, 1, 1.0), row("two", (8.0,) * 3, 0, 0, 0.8), row("three", (8.0,) * 3, 0, 0, 0.8)]
+    inside, decided, wrong = (finding.figure.mean for finding in default_study._agreement(said, truth))
+    assert (inside, decided, wrong) == (0.5, 0.5, 0.5)
 
 
 def test_a_drifting_machine_gives_no_false_ratio():
@@ -209,5 +234,5 @@ def test_every_benchmark_runs_in_its_smallest_form(name, tmp_path):
     absent = {f"not run: {DALI[0]} is not installed"} if without_dali else set()
     assert {f["verdict"] for f in saved["findings"]} == {NO_CLAIM} | absent
     run = [f for f in saved["findings"] if f["verdict"] == NO_CLAIM]
-    assert all(f["figure"]["mean"] > 0 or name in ("driver_overhead", "leaving_peers") for f in run)
+    assert all(f["figure"]["mean"] > 0 or name in ("driver_overhead", "leaving_peers", "default_study") for f in run)
     assert name in (tmp_path / "README.md").read_text()

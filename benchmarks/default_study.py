@@ -1,0 +1,139 @@
+"""The default study takes five minutes, and says what half an hour of the same would have said.
+
+Claimed of sweeps.yaml, as it is: (1) `run_sweep.py sweeps.yaml` takes at most 300 s, (2) at least 30 % of them inside
+timed steps; (3) half of its speed-ups' 95 % intervals, and of those of fp16 over fp32, are at most 4 % wide to each
+side, and none more than 8 %; (4) of a long run's speed-ups at least 10 of 12 lie in the short one's intervals; (5) of
+its pairs that differ by more than 10 %, the short run decides at least 80 %, and (6) none the wrong way.
+
+Measured: the study once, and once more with 20 launches instead of 3. What the long run says is taken for the truth,
+though it has an interval too. A pair, of one model, is decided where its ratio's 95 % interval does not hold 1; by
+chance one in twenty equal ones would be. Seconds are those of the whole command, tables and figures included, with the
+data there.
+
+Not shown: another machine; launches of another day. Interrupted, it goes on where it was, and then has no seconds of
+the first run (`--fresh`: begin anew).
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import yaml
+
+from analysis.frames import configurations, results
+from benchmarks import over_links
+from benchmarks.options import Options
+from benchmarks.paired import MET, MISSED, Bar, Finding
+from scaling_study.records import store
+from scaling_study.settings import CACHE, CHECKOUT
+from scaling_study.stats.intervals import Interval
+
+KEPT = CACHE / "benchmarks" / "default_study"
+LONG = 20  # launches
+DIFFERENT = 0.10  # what a pair differs by, for the short run to be asked about it
+Row = Mapping[Any, Any]
+
+
+def run(options: Options) -> list[Finding]:
+    with tempfile.TemporaryDirectory(prefix="default-") as made:
+        work = Path(made) if options.quick else KEPT
+        if options.fresh and not options.quick:
+            shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True, exist_ok=True)
+        short = study("short", options.quick)
+        new, start = not (work / "short").exists(), time.monotonic()
+        folder = over_links.swept(short, work)
+        seconds = time.monotonic() - start if new else None
+        said = truth = results.read(folder)
+        if not options.quick:
+            many = {"repeats": LONG, "max_repeats": LONG}
+            truth = results.read(over_links.swept({**short, "study": "long", "measure": short["measure"] | many}, work))
+        timed = sum(max(rank.window_seconds for rank in r.ranks) for r in store.read_study(folder) if r.ranks)
+    findings = [*_widths(said.rows), *_agreement(said.rows, truth.rows)]
+    if seconds is not None:
+        findings = [
+            _finding("seconds of run_sweep.py sweeps.yaml", seconds, Bar(high=300.0), "s"),
+            _finding("of them inside timed steps", timed / seconds, Bar(low=0.3), "%"),
+            *findings,
+        ]
+    return [replace(finding, verdict="") for finding in findings] if options.quick else findings
+
+
+def study(name: str, quick: bool) -> dict[str, Any]:
+    """The default study's content, under another name; in the quick form one model, one batch and fewer rounds."""
+    asked: dict[str, Any] = yaml.safe_load((CHECKOUT / "sweeps.yaml").read_text(encoding="utf-8"))
+    asked["study"] = name
+    if quick:
+        asked["measure"] |= {"rounds": 2, "block_seconds": 0.05, "min_seconds": 0}
+        asked["parity"] = False
+        for sweep in asked["sweeps"]:
+            sweep["matrix"] |= {"model": ["resnet8"], "batch_per_worker": [32]}
+    return asked
+
+
+def _widths(rows: list[dict[Any, Any]]) -> Iterator[Finding]:
+    """Half-widths of speed-ups and of gains of fp16, each in the median and the widest."""
+    ratios = {
+        "speed-ups": [configurations.over(a, b) for a, b in _with_baselines(rows)],
+        "fp16 over fp32": [configurations.over(a, b) for a, b in _of_wires(rows)],
+    }
+    for what, intervals in ratios.items():
+        widths = [(i.high - i.low) / 2 / i.mean for i in intervals if i.low is not None and i.high is not None]
+        if widths:
+            yield _finding(f"half-width of {what}, median of {len(widths)}", median(widths), Bar(high=0.04), "%")
+            yield _finding(f"half-width of {what}, the widest", max(widths), Bar(high=0.08), "%")
+
+
+def _agreement(said: list[dict[Any, Any]], truth: list[dict[Any, Any]]) -> Iterator[Finding]:
+    """How the short run's intervals and verdicts compare with the long run's values."""
+    by_name = {row["configuration"]: row for row in truth}
+    speedups = [
+        (row["speedup_low"] <= by_name[row["configuration"]]["speedup"] <= row["speedup_high"])
+        for row in said
+        if row["baseline"] != row["configuration"] and row["speedup_low"] == row["speedup_low"]
+    ]
+    evidence: list[list[Any]] = []
+    for a, b in itertools.combinations([row for row in said if row["n"] and row["configuration"] in by_name], 2):
+        real = configurations.over(by_name[a["configuration"]], by_name[b["configuration"]]).mean
+        seen = configurations.over(a, b)
+        if a["model"] == b["model"] and abs(real - 1) > DIFFERENT and seen.low is not None and seen.high is not None:
+            evidence.append([a["configuration"], b["configuration"], real, seen.low, seen.high])
+    decided = [pair for pair in evidence if not pair[3] <= 1 <= pair[4]]
+    wrong = [pair for pair in decided if (pair[2] > 1) != (pair[3] > 1)]
+    if speedups:
+        share = sum(speedups) / len(speedups)
+        yield _finding(f"of {len(speedups)} speed-ups of the long run, in the intervals", share, Bar(low=10 / 12), "%")
+    if evidence:
+        title = f"of {len(evidence)} pairs that differ by more than {DIFFERENT:.0%}"
+        yield _finding(f"{title}, decided", len(decided) / len(evidence), Bar(low=0.8), "%", pairs=evidence)
+        yield _finding(f"{title}, decided the wrong way", len(wrong) / len(evidence), Bar(high=0.0), "%")
+
+
+def _with_baselines(rows: list[dict[Any, Any]]) -> Iterator[tuple[Row, Row]]:
+    by_name = {row["configuration"]: row for row in rows}
+    for row in rows:
+        if row["n"] and row["baseline"] in by_name and row["baseline"] != row["configuration"]:
+            yield row, by_name[row["baseline"]]
+
+
+def _of_wires(rows: list[dict[Any, Any]]) -> Iterator[tuple[Row, Row]]:
+    """fp16 and fp32 of what is otherwise the same."""
+    same = ("model", "framework", "workers", "batch_per_worker")
+    for row in rows:
+        if row["allreduce"] == "fp16" and row["n"]:
+            wide = [r for r in rows if r["allreduce"] == "fp32" and r["n"] and all(r[k] == row[k] for k in same)]
+            yield from ((row, other) for other in wide)
+
+
+def _finding(claim: str, value: float, bar: Bar, unit: str, **evidence: Any) -> Finding:
+    """One number, without an interval: it is what was counted."""
+    verdict = MET if bar.low <= value <= bar.high else MISSED
+    return Finding(claim, Interval(value, None, None, 1, 1.0), bar, unit, verdict, evidence)
