@@ -2,6 +2,7 @@
 
     supervisor --- ssh --- agent         the trial's ranks on that host, started by any launcher
                   |         |  begin    ends what an earlier sweep left, makes the trial's temporary folder
+                  |         |  signal   stops ranks, or lets them go on (launch/warm_group.py)
                   |         |  end      ends every process that carries the sweep's mark, removes what they left
                   X  EOF,   |
                   or silence|  ends them too, and itself
@@ -29,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scaling_study.processes import leftovers
+from scaling_study.processes import leftovers, process
 
 SILENCE_SECONDS = 8.0  # without a heartbeat, until the connection counts as lost
 ENTRY = (  # what ranks would import is looked up before our own place on the path hides it
@@ -52,6 +53,7 @@ class Agent:
         """The answer to one request."""
         handlers: Mapping[str, Callable[..., Mapping[str, Any]]] = {
             "clock": self.clock, "describe": self.describe, "begin": self.begin, "end": self.end,
+            "signal": self.signal,
         }  # fmt: skip
         return handlers[request["ask"]](**{key: value for key, value in request.items() if key != "ask"})
 
@@ -75,6 +77,11 @@ class Agent:
         leftovers.remove_segments(self.since)
         self.mark = self.temporary = ""
         return {"ended": ended}
+
+    def signal(self, pids: Mapping[str, Sequence[int]], number: int, more_likely: int) -> Mapping[str, Any]:
+        """Signal those of the processes, by host name, that run here (process.signal_trees)."""
+        process.signal_trees(pids.get(socket.gethostname(), ()), number, more_likely)
+        return {}
 
     def describe(self, checkout: str, paths: Sequence[str]) -> Mapping[str, Any]:
         """What this host is, to be compared with the others (inspection.py), and which of the paths it does not see."""

@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import select
+import socket
 import subprocess
 import sys
 import tempfile
@@ -124,6 +125,9 @@ class AgentConnections:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._closing.set()
         if self._heartbeat:
             self._heartbeat.join()
@@ -145,6 +149,11 @@ class AgentConnections:
                 trial.failed_host = trial.failed_host or str(lost)
                 # Its ranks may be alive: a new agent ends them.
                 self._ask_all(hosts, lambda connection: connection.ask(begin) and connection.ask({"ask": "end"}))
+
+    def ask(self, hosts: Sequence[str], request: Mapping[str, Any]) -> None:
+        """Have the agents of these hosts answer a request. Raises ConnectionLost where one does not."""
+        if lost := self._ask_all(hosts, lambda connection: connection.ask(request), reopen=False):
+            raise lost
 
     def _ask_all(
         self, hosts: Sequence[str], ask: Callable[[AgentConnection], object], reopen: bool = True
@@ -215,6 +224,13 @@ def other_hosts(names: Iterable[str]) -> list[str]:
     """Those of the names that are not this host's."""
     own = {address.address for addresses in psutil.net_if_addrs().values() for address in addresses}
     return [name for name in names if agent.address_of(name) not in own]
+
+
+def address_for(host: str) -> str:
+    """This host's address for what comes from that one, by the way that leads there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # nothing is sent
+        probe.connect((host, 9))
+        return str(probe.getsockname()[0])
 
 
 def _environment() -> list[str]:

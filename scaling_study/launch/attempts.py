@@ -22,7 +22,7 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import allocation, connections, exported
 from scaling_study.launch import batch_search, launchers, transient
 from scaling_study.launch.supervisor import SupervisorClient
-from scaling_study.processes import leftovers, ports
+from scaling_study.processes import leftovers, ports, process
 from scaling_study.processes.gpu_memory import GpuMemory
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome, store
@@ -108,16 +108,11 @@ class Attempts:
     def run_once(self, trial: Trial, folder: Path, timeout_seconds: float, number: int = 1) -> Attempt:
         """Run one trial's processes in its folder, and judge what they left. `number`: of the attempt."""
         notes = self._gpus.wait_until_freed(self.supervisor) if trial.device == "cuda" else []
-        port = None
-        hosts = self.cluster.hosts_of(trial)
-        others = connections.other_hosts(host.name for host in hosts)
-        if trial.launcher in (launchers.NEED_PORT_OVER_HOSTS if hosts else launchers.NEED_PORT):
-            port = launchers.preferred_port(trial, number)
-            if not (hosts and hosts[0].name in others):  # a port of another host can only be tried
-                port, note = ports.choose_port(port, launchers.PORTS, self.supervisor)
-                notes += [note] if note else []
+        others = elsewhere(trial, self.cluster)
+        port, note = _port(trial, self.cluster, self.supervisor, number)
+        notes += [note] if note else []
         command = launchers.command(trial, record=folder.resolve(), port=port, cluster=self.cluster)
-        argv = [*_env_prefix(trial, command, bool(hosts)), *command.argv]
+        argv = [*_env_prefix(trial, command, self.cluster), *command.argv]
         started_at = time.time()
         progress = folder / store.PROGRESS if trial.trained else None
         exit = self.supervisor.run(
@@ -218,19 +213,33 @@ def _move_away(folder: Path, archive: Path) -> None:
 
 
 def shared_launch(
-    trial: Trial, program: Sequence[str], supervisor: SupervisorClient, cluster: Cluster
+    trial: Trial, program: Sequence[str], supervisor: SupervisorClient, cluster: Cluster, number: int = 1
 ) -> tuple[list[str], dict[str, str]]:
-    """The command line that starts `program` as ranks on this host, as a trial's are; and its variables."""
-    port = None
-    if trial.launcher in launchers.NEED_PORT:
-        port, _ = ports.choose_port(launchers.preferred_port(trial), launchers.PORTS, supervisor)
+    """The command line that starts `program` as a trial's ranks, and its variables. `number`: of the attempt."""
+    port, _ = _port(trial, cluster, supervisor, number)
     command = launchers.launch(trial, program, port, cluster)
-    return [*_env_prefix(trial, command, over_hosts=False), *command.argv], launch_environment(command)
+    return [*_env_prefix(trial, command, cluster), *command.argv], launch_environment(command)
 
 
-def _env_prefix(trial: Trial, command: launchers.Command, over_hosts: bool) -> list[str]:
+def elsewhere(trial: Trial, cluster: Cluster) -> list[str]:
+    """The hosts of a trial that are not this one."""
+    return connections.other_hosts(host.name for host in cluster.hosts_of(trial))
+
+
+def _port(trial: Trial, cluster: Cluster, stop: process.Stop, number: int) -> tuple[int | None, str]:
+    """A port that is free, for a launcher that needs one; and a note where it is not the usual one."""
+    hosts = cluster.hosts_of(trial)
+    if trial.launcher not in (launchers.NEED_PORT_OVER_HOSTS if hosts else launchers.NEED_PORT):
+        return None, ""
+    port = launchers.preferred_port(trial, number)
+    if hosts and hosts[0].name in elsewhere(trial, cluster):  # a port of another host can only be tried
+        return port, ""
+    return ports.choose_port(port, launchers.PORTS, stop)
+
+
+def _env_prefix(trial: Trial, command: launchers.Command, cluster: Cluster) -> list[str]:
     """The prefix of a command that removes the variables which it must not see."""
-    if over_hosts:
+    if cluster.hosts_of(trial):
         return exported.env_without_private(os.environ, command.env)
     return [] if trial.launcher == "srun" else allocation.env_without_job()
 

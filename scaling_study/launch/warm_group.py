@@ -1,7 +1,7 @@
 """Processes of one launch that measure several configurations in turn, as the driver sees them.
 
     driver --- supervisor --- launcher --- rank 0 ---+     ends them, whatever the driver dies of (supervisor.py)
-      |                          \\-------- rank 1 --+ |
+      |                          \\-------- rank 1 --+ |     (on another host: by its agent there, hosts/agent.py)
       +------ a connection to each rank -------------+-+     "build 0", "block 0", ... (worker/in_rounds.py)
       +------ SIGSTOP, SIGCONT ----------------------+-+     while another group has its turn
 
@@ -25,9 +25,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.hosts.connections import AgentConnections, ConnectionLost, address_for
 from scaling_study.launch import attempts, launchers
 from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes import process
@@ -65,6 +64,7 @@ class Interrupted(Exception):
 class _Rank:
     connection: Connection
     pid: int
+    host: str  # as it calls itself
 
 
 class WarmGroup:
@@ -77,30 +77,31 @@ class WarmGroup:
 
     def __init__(
         self, trials: Sequence[Trial], folder: Path, folders: Sequence[Path], timeout_seconds: float,
-        cluster: Cluster = ALONE, stop: process.Stop | None = None,
+        cluster: Cluster = ALONE, stop: process.Stop | None = None, attempt: int = 1,
     ) -> None:  # fmt: skip
         self.trials, self.folder, self.folders = trials, folder, folders
-        self.timeout_seconds, self.cluster = timeout_seconds, cluster
+        self.timeout_seconds, self.cluster, self._attempt = timeout_seconds, cluster, attempt
         self._stop = [stop.fileno()] if stop else []
         self.ranks: list[_Rank] = []
         self.exit: Exit | None = None
         self.changed: dict[int, set[str]] = {}  # index -> settings of the process that its blocks changed; put back
+        self._others, self._agents = attempts.elsewhere(trials[0], cluster), AgentConnections()
         self._ending = _Ending()
         self._launch: threading.Thread | None = None
 
     def __enter__(self) -> WarmGroup:
         try:
             self._start()
+            self.stop()
         except BaseException:
             self._end(patience=0.0)
             raise
-        self.stop()
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self.resume()
         if kind is None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, GroupFailed):
+                self.resume()
                 for rank in self.ranks:
                     rank.connection.send_bytes(json.dumps({"do": "leave"}).encode())
         self._end(LEAVE_SECONDS if kind is None else 0.0)
@@ -124,10 +125,10 @@ class WarmGroup:
 
     def stop(self) -> None:
         """Keep the ranks, and what they have started, from using any time."""
-        self._signal(signal.SIGSTOP, _own_oom_score())
+        self._signal(signal.SIGSTOP, 0)
 
     def resume(self) -> None:
-        self._signal(signal.SIGCONT, min(1000, _own_oom_score() + MORE_LIKELY))
+        self._signal(signal.SIGCONT, MORE_LIKELY)
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -138,7 +139,7 @@ class WarmGroup:
 
     def _start(self) -> None:
         first, key = self.trials[0], secrets.token_hex(32)
-        with socket.create_server((launchers.LOOPBACK, 0), backlog=first.processes) as server:
+        with self._server() as server:
             self.folder.mkdir(parents=True, exist_ok=True)
             asked = self.folder / "launch.json"
             trials = [
@@ -158,12 +159,22 @@ class WarmGroup:
             self._meet(server, key, first.processes)
         store.write_json(asked, called)  # all have read it
 
+    def _server(self) -> socket.socket:
+        """Where its ranks call, from any of its hosts."""
+        try:
+            address = address_for(self._others[0]) if self._others else launchers.LOOPBACK
+            return socket.create_server((address, 0), backlog=self.trials[0].processes)
+        except OSError as error:  # a name that only ssh knows
+            why = f"{self._others[0]}: no address here by which its ranks could call: {error.strerror}"
+            raise GroupFailed(f"{why}; `warm: false` needs none", self.trials) from error
+
     def _run(self, first: Trial, asked: Path) -> None:
         """The launcher from its start to its end."""
         with SupervisorClient(self.folder, self._ending, alone=False) as supervisor:
             program = [sys.executable, str(CHECKOUT / IN_ROUNDS), str(asked.resolve())]
-            argv, environment = attempts.shared_launch(first, program, supervisor, self.cluster)
-            self.exit = supervisor.run(argv, {**environment, **PATIENT}, self.folder / "log.txt", LONGEST_SECONDS)
+            argv, environment = attempts.shared_launch(first, program, supervisor, self.cluster, self._attempt)
+            own, log = {**environment, **PATIENT}, self.folder / "log.txt"
+            self.exit = supervisor.run(argv, own, log, LONGEST_SECONDS, self._others)
 
     def _meet(self, server: socket.socket, key: str, expected: int) -> None:
         """Wait until every rank has joined its peers and called."""
@@ -179,7 +190,7 @@ class WarmGroup:
             if ready:
                 connection = Connection(server.accept()[0].detach())
                 if told := _greeting(connection, key):
-                    ranks[told["rank"]] = _Rank(connection, told["pid"])
+                    ranks[told["rank"]] = _Rank(connection, told["pid"], told["host"])
                 else:
                     connection.close()
         self.ranks = [ranks[rank] for rank in sorted(ranks)]
@@ -195,10 +206,13 @@ class WarmGroup:
             for rank in self.ranks:
                 rank.connection.send_bytes(message)
             while waiting := {r.connection: at for at, r in enumerate(self.ranks) if at not in answers}:
-                ready = wait([*waiting, *self._stop], max(0.0, deadline - time.monotonic()))
+                left = deadline - time.monotonic()
+                ready = wait([*waiting, *self._stop], min(LOOK_SECONDS, max(0.0, left)))
                 if {*self._stop} & {*ready}:
                     raise Interrupted
-                if not ready:
+                if not ready and not (self._launch and self._launch.is_alive()):  # the host of a rank may be gone
+                    raise GroupFailed(f"{what}: the launch ended", trial)
+                if not ready and left <= 0:
                     raise GroupFailed(f"{what}: not finished after {self.timeout_seconds:.0f} s", trial)
                 for connection in (each for each in ready if isinstance(each, Connection)):
                     answers[waiting[connection]] = answer = json.loads(connection.recv_bytes())
@@ -208,15 +222,17 @@ class WarmGroup:
             raise GroupFailed(f"{what}: a rank ended", trial) from error
         return [answers[at] for at in range(len(self.ranks))]
 
-    def _signal(self, number: signal.Signals, oom_score: int) -> None:
+    def _signal(self, number: signal.Signals, more_likely: int) -> None:
+        pids: dict[str, list[int]] = {}
         for rank in self.ranks:
-            with contextlib.suppress(psutil.Error, ProcessLookupError):
-                process = psutil.Process(rank.pid)
-                for each in (process, *process.children(recursive=True)):
-                    with contextlib.suppress(OSError):
-                        Path(f"/proc/{each.pid}/oom_score_adj").write_text(f"{oom_score}", encoding="ascii")
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(each.pid, number)
+            pids.setdefault(rank.host, []).append(rank.pid)
+        process.signal_trees(pids.get(socket.gethostname(), ()), number, more_likely)
+        if self._others and self.ranks:
+            try:
+                asked = {"ask": "signal", "pids": pids, "number": int(number), "more_likely": more_likely}
+                self._agents.ask(self._others, asked)
+            except ConnectionLost as lost:
+                raise GroupFailed(str(lost), self.trials) from lost
 
     def _end(self, patience: float) -> None:
         """Wait so long for the launch to end by itself; then the supervisor ends it."""
@@ -227,12 +243,8 @@ class WarmGroup:
                 self._launch.join()
         for rank in self.ranks:
             rank.connection.close()
+        self._agents.close()
         self._ending.close()
-
-
-def _own_oom_score() -> int:
-    """The driver's, which its processes inherit."""
-    return int(Path("/proc/self/oom_score_adj").read_text(encoding="ascii"))
 
 
 def _greeting(connection: Connection, key: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -182,6 +182,20 @@ def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent dies. Linux only; elsewhere it changes nothing."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def signal_trees(pids: Iterable[int], number: int, more_likely: int) -> None:
+    """Send a signal to these processes and to all below them; `more_likely` (0 to 1000): to be ended than this one,
+    where the host is out of memory. Those that are gone are left out."""
+    own = int(Path("/proc/self/oom_score_adj").read_text(encoding="ascii"))
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            root = psutil.Process(pid)
+            for each in (root, *root.children(recursive=True)):
+                with contextlib.suppress(OSError):
+                    Path(f"/proc/{each.pid}/oom_score_adj").write_text(f"{min(1000, own + more_likely)}", "ascii")
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each.pid, number)
 
 
 def end_descendants(child: subprocess.Popen[bytes] | None = None, not_ours: Set[int] = frozenset()) -> None:

@@ -51,7 +51,7 @@ def main(launch: Path) -> None:
     try:
         ranks = script["join"](jobs[0][0])
         with Connection(socket.create_connection(tuple(asked["address"])).detach()) as driver:
-            say(driver, key=asked["key"], rank=ranks.rank, pid=os.getpid())
+            say(driver, key=asked["key"], rank=ranks.rank, pid=os.getpid(), host=socket.gethostname())
             Serving(jobs, ranks, script["build"]).until_left(driver)
         ranks.leave()
         leave_torch()
@@ -99,7 +99,7 @@ class Serving:
         measurement.inspect()
         collector.settle()
         fastest = min(measurement.warmup_seconds, default=math.inf)  # unknown where nothing was to warm up
-        return {"step_seconds": fastest, "resident_bytes": resident_bytes()}
+        return {"step_seconds": fastest, "resident_bytes": resident_bytes(), "host": socket.gethostname()}
 
     def block(self, index: int, round: int, steps: int, untimed: bool) -> Mapping[str, Any]:
         """So many timed steps, after a step that is not timed and a barrier. Their seconds, and what they changed."""
@@ -121,7 +121,8 @@ def say(driver: Connection, **what: Any) -> None:
 
 
 def resident_bytes() -> int:
-    return int(psutil.Process().memory_info().rss)
+    """Memory of this process, of what it has in common with others its share."""
+    return int(psutil.Process().memory_full_info().pss)
 
 
 if __name__ == "__main__":
