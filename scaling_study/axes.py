@@ -44,6 +44,7 @@ ONE_HOST_AXES: Axes = {**TRAINING_AXES, "workers": (), "oversubscribe": (True, F
 PARALLEL_AXES: Axes = {**ONE_HOST_AXES, "hosts": ()}
 BUFFERS = ("local", "synced")  # synced: rank 0's are broadcast before every forward, which communicates then
 DDP_AXES: Axes = {"bucket_bytes": (), "buffers": BUFFERS, "tuned_for": ("speed",)}  # what is fastest keeps least too
+FUSION_AXES: Axes = {"fusion_bytes": (), "cycle_seconds": ()}  # of Horovod
 TUNED = ("speed", "memory")
 WRAPS = ("blocks", "none")  # none: one unit, gathered whole (F24)
 WIRES = ("none", "fp32", "fp16", "bf16")
@@ -69,3 +70,4 @@ PIPELINE_AXES: Axes = {
     "stages": (),
     "stage_cut": (),
 }
+SCHEDULE_AXES: Axes = {"micro_batches": (), "virtual_stages": (), "replicas": ()}

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from scaling_study.axes import (
     BUFFERS,
     DDP_AXES,
+    FUSION_AXES,
     NO_FP64,
     ONE_HOST_AXES,
     PARALLEL_AXES,
     PEER_AXES,
     PIPELINE_AXES,
     PROCESS_AXES,
+    SCHEDULE_AXES,
     TRAINING_AXES,
     TUNED,
     WIRES,
@@ -55,6 +57,7 @@ class Framework:
     cuts_model: bool = False  # its workers hold stages of one model, and share one batch
     not_comparable_on_cpu: str = ""  # why its speed there is not to be set beside others'; its parity and memory are
     communicates_in: tuple[str, ...] = ()  # phases, beside `communication`, in which its collectives are under way
+    cold: str = "whether it is as fast in rounds as alone was not measured"  # why it has launches to itself; empty: not
     launcher_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what only trials by a launcher need
     launcher_axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # axis -> the launchers that have it
 
@@ -117,6 +120,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("python",),
         needs=("torch",),
         axes={**TRAINING_AXES, "allreduce": ("none",), "workers": (1,)},
+        cold="",
     ),
     "torch_dp": Framework(
         title="torch DataParallel",
@@ -136,21 +140,17 @@ FRAMEWORKS: Mapping[str, Framework] = {
         needs=("torch",),
         axes={**PARALLEL_AXES, "allreduce": WIRES, **DDP_AXES},
         communicates_in=("backward",),
+        cold="",
     ),
     "horovod": Framework(
         title="Horovod allreduce",
         script="horovod_runs/resnet_cifar10.py",
         launchers=("horovodrun", "mpirun", "srun"),
         needs=("horovod", "torch"),
-        axes={
-            **PARALLEL_AXES,
-            "allreduce": ("none", "fp32", "fp16"),
-            "controller": ("mpi", "gloo"),
-            "fusion_bytes": (),
-            "cycle_seconds": (),
-        },
+        axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16"), "controller": ("mpi", "gloo"), **FUSION_AXES},
         refusals={"allreduce": {"bf16": HOROVOD_HAS_NO_BF16}},
         communicates_in=("backward",),
+        cold="",
     ),
     "mpi_allreduce": Framework(
         title="mpi4py allreduce in fused buffers",
@@ -158,6 +158,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("mpirun", "srun"),
         needs=("mpi4py", "torch"),
         axes={**PARALLEL_AXES, "allreduce": WIRES, "fusion_bytes": ()},
+        cold="",
     ),
     "fairscale_oss": Framework(
         title="FairScale OSS + ShardedDataParallel",
@@ -188,6 +189,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         needs=("torch",),
         axes={**PARALLEL_AXES, "allreduce": WIRES, "zero_stage": (2, 3), "wrap": WRAPS, "tuned_for": TUNED},
         fp64_by_another_path=True,  # of reduce-scatter: torch 2.8's gave twice the gradients, in fp32 alone
+        cold="",
         shards=3,
         communicates_in=("forward", "backward"),
     ),
@@ -233,14 +235,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         script="pipeline/torch_pipeline.py",
         launchers=("torchrun", "srun"),
         needs=("torch",),
-        axes={
-            **PIPELINE_AXES,
-            "allreduce": WIRES,
-            "schedule": tuple(SCHEDULES),
-            "micro_batches": (),
-            "virtual_stages": (),
-            "replicas": (),
-        },
+        axes={**PIPELINE_AXES, "allreduce": WIRES, "schedule": tuple(SCHEDULES), **SCHEDULE_AXES},
         refusals={"memory_format": SENT_BETWEEN_STAGES},
         cuts_model=True,
         communicates_in=("optimizer",),  # the norm of all gradients, where a model is clipped
@@ -277,6 +272,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         refusals={"allreduce": {"bf16": HIVEMIND_HAS_NO_BF16}},
         fp64_by_another_path=True,  # its own is fp32 whatever the weights': a gate in fp64 has it take theirs
         communicates_in=("matchmaking", "averaging"),
+        cold="its peers go on averaging between blocks",
     ),
     "network_probe": Framework(
         title="the network: collectives of torch.distributed, Horovod or mpi4py, size by size",

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.trial import Trial
 
 if TYPE_CHECKING:
     from scaling_study.study.schema import Measure
 
-WARM = ("single", "torch_ddp", "torch_fsdp2", "horovod", "mpi_allreduce")  # benchmarks/warm.py asks if as fast
 READ_AHEAD = ("images", "cholect45", "surgical_scenes")  # data whose files are decoded by threads
 ALIKE = (
     "framework", "launcher", "controller", "workers", "hosts", "device", "cores_per_worker", "allocator",
@@ -33,10 +33,10 @@ def warmed(trial: Trial, measure: Measure) -> Trial:
 
 def why_cold(trial: Trial) -> str:
     """Why a configuration has a launch to itself whatever the study says; empty: it need not."""
-    if trial.framework not in WARM:
-        return f"no launch keeps several configurations of {trial.framework} yet"
-    if trial.hosts or trial.launcher == "srun":
-        return "only ranks that this host has started are stopped while others are measured"
+    if why := FRAMEWORKS[trial.framework].cold:
+        return why
+    if trial.launcher == "srun":
+        return "ranks that srun has started are not stopped while others are measured"
     if trial.device == "cuda":
         return "rounds were not tried on a GPU yet, whose memory and profiler all of a process share"
     if trial.find or trial.epochs or trial.trained:
