@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from scaling_study import provenance
 from scaling_study.hosts import allocation
@@ -33,23 +34,6 @@ from scaling_study.study.plan import Plan, Planned
 from scaling_study.trial import Trial
 
 
-class Display(rounds.Watch, Protocol):
-    """What shows the sweep to a person (progress.py)."""
-
-    def starts(self, trial: Trial, planned: Planned) -> None: ...
-    def expects(self, more: Sequence[tuple[Trial, Planned]]) -> None: ...
-    def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None: ...
-
-
-@dataclass(frozen=True)
-class Room:
-    """A trial's folder, and the space on its disk for a record of so many bytes."""
-
-    folder: Path
-    size: int
-    reserved: reservation.DiskReservation
-
-
 @dataclass
 class Run:
     """One run of a plan into a results folder."""
@@ -63,11 +47,16 @@ class Run:
     prune: bool = True  # skip trials whose smaller batch was out of memory
     records: dict[str, Summary] = field(default_factory=dict)  # of finished trials, by their ids
     edits: list[str] = field(default_factory=list)  # in words: what the study was when it was last run here
-    ran: int = 0
     _limits: Limits = field(default_factory=Limits)
+    _finished: set[str] = field(default_factory=set)  # ids of what this run has run
     _launched: dict[str, Summary] = field(default_factory=dict)  # of a launch, until their turn to be shown comes
     _largest: int = 0  # bytes of a record
     _tried: set[str] = field(default_factory=set)  # ids of gates that had a launch with others
+
+    @property
+    def ran(self) -> int:
+        """How many trials this run has run."""
+        return len(self._finished)
 
     def open(self) -> None:
         """Make or reopen the results folder, and read what is finished. Raises HostError where it does not fit."""
@@ -78,7 +67,7 @@ class Run:
             if not (known.status in self.retry and self.wanted(known.trial)):  # what is run again shows nothing yet
                 self._learn(known)
 
-    def run(self, display: Display, interruption: process.Interruption) -> None:
+    def run(self, display: rounds.Display, interruption: process.Interruption) -> None:
         """Run what is not finished. Returns early when interrupted or after max_trials.
 
         Raises HostError when the results can no longer be written: the running trial then stays unfinished.
@@ -89,22 +78,23 @@ class Run:
                 if known := self.kept(trial):
                     display.finished(trial, planned, known, again=True)
                     continue
-                if trial.id not in self._launched and (supervisor.signal is not None or self.ran == self.max_trials):
+                if trial.id not in self._launched and (supervisor.signal is not None or self._left() <= 0):
                     if not self._launched:  # of a launch that was interrupted, some have records
                         return
                     continue
                 display.starts(trial, planned)
-                if trial.find == "parity" and trial.id not in self._launched:
+                if trial.id not in self._launched and trial.find == "parity":
                     self._launched |= self._gates(trial, attempts)
-                if self.shares(trial, planned) or trial.id in self._launched:
-                    record = self._of_launch(trial, attempts, display)
-                else:
+                elif trial.id not in self._launched and self.shares(trial, planned):
+                    self._launched |= self._launch(trial, attempts, display)
+                record = self._launched.pop(trial.id, None)
+                if record is None and not self.shares(trial, planned):
                     record = self.run_trial(trial, planned, attempts)
                 if record is None:  # interrupted: it stays unfinished, the next run takes it up again
                     continue
                 self.records[trial.id] = record
                 self._learn(record)
-                self.ran += 1
+                self._finished.add(trial.id)
                 display.finished(trial, planned, record, again=False)
 
     def trials(self, expects: Callable[..., object] = list) -> Iterator[tuple[Trial, Planned]]:
@@ -150,7 +140,8 @@ class Run:
         known = self.records.get(trial.id)
         if known and known.implied:
             return known if self.implied(trial) else None
-        return known if known and known.status not in (*self.retry, "cancelled") else None  # which says nothing of it
+        again = known and known.status in (*self.retry, "cancelled") and trial.id not in self._finished
+        return None if again else known
 
     def implied(self, trial: Trial) -> str:
         """Why a trial is not run, if a smaller batch was already out of memory."""
@@ -166,37 +157,44 @@ class Run:
         """Whether a trial is measured in a launch with others, and is to be run at all."""
         return bool(trial.warm) and not planned.unsupported and not self.implied(trial)
 
-    def _of_launch(self, trial: Trial, attempts: Attempts, watch: rounds.Watch) -> Summary | None:
-        """The record of a trial whose launch is run when the first of its trials is due; None if it was interrupted."""
-        if trial.id not in self._launched:
-            self._launched |= self._launch(trial, attempts, watch)
-        return self._launched.pop(trial.id, None)
-
     def _launch(self, first: Trial, attempts: Attempts, watch: rounds.Watch) -> dict[str, Summary]:
-        """Run the same repeat of all configurations that share a launch with this one; their records, by id. Of what
-        was interrupted, all have one or none has."""
-        totals = self.totals()
+        """Run the same repeat of the configurations that share a launch with this one, as many as have room, beside the
+        baseline; their records, by id. Of what was interrupted, all have one or none has."""
+        totals, known = self.totals(), self.records | self._launched
         asked = [p for p in self.plan.configurations if first.repeat <= totals[p.trial.configuration]]
-        pairs = [(planned.at(first.repeat), planned) for planned in asked]
-        due = [(t, p) for t, p in pairs if self.shares(t, p) and self.wanted(t.to_dict()) and not self.kept(t)]
-        if self.max_trials is not None:
-            due = sorted(due, key=lambda pair: pair[0] != first)[: self.max_trials - self.ran]
+        pairs = [(t, p) for p in asked if self.wanted((t := p.at(first.repeat)).to_dict())]
+        new = [(t, p) for t, p in pairs if self.shares(t, p) and t.id not in self._launched and not self.kept(t)]
+        due = sorted(new, key=lambda pair: pair[0] != first)
+        against, again = {trial.configuration for trial in self.plan.baseline}, list[tuple[Trial, Planned]]()
+        if self.max_trials is None:
+            held = [(trial, planned) for trial, planned in pairs if trial.configuration in against]
+            again = shared_launch.again([trial for trial, _ in due], held, known, self.plan.study.scaling)
+        else:
+            due = due[: int(self._left())]
+        due = sorted(due + again, key=lambda pair: (pair[0] != first, pair[0].configuration not in against))
         with contextlib.ExitStack() as open_rooms:
             rooms = {trial.id: open_rooms.enter_context(self._room(trial)) for trial, _ in due}
             begun = {trial.id: self._begin(trial, planned, rooms[trial.id].folder, False) for trial, planned in due}
-            own = launch_folders.next_folder(self.folder, self.records.values())
+            own = launch_folders.next_folder(self.folder, known.values())
             launch_folders.begin(own, begun.values())
             done = shared_launch.measured(
                 {trial: planned.measure for trial, planned in due}, {name: room.folder for name, room in rooms.items()},
-                own, self.plan.machine.memory_bytes, attempts, watch,
+                own, self.plan.machine.memory_bytes, attempts, watch, against,
             )  # fmt: skip
-            found = dict[str, Summary]()
+            found, extra = dict[str, Summary](), {trial.id for trial, _ in again}
             for name, attempt in sorted(done.items(), key=lambda item: item[1].outcome.status == "failed"):
+                if name in extra and attempt.outcome.status != "ok":
+                    continue  # nobody asked for it
                 if attempt.outcome.status == "failed":
                     unwritable.raise_if_unwritable(self.folder, rooms[name].size, attempt.outcome.rank_errors)
                 found[name] = self._finish(rooms[name], attempt.completed(begun[name]))
             launch_folders.end(own)
+            self.records |= {name: found.pop(name) for name in extra & found.keys()}
             return found
+
+    def _left(self) -> float:
+        """How many trials more may be run now."""
+        return math.inf if self.max_trials is None else self.max_trials - self.ran - len(self._launched)
 
     def _gates(self, first: Trial, attempts: Attempts) -> dict[str, Summary]:
         """Run all gates that one launch can run in turn with this one, and judge them in one process; their records, by
@@ -228,17 +226,17 @@ class Run:
             }
 
     @contextlib.contextmanager
-    def _room(self, trial: Trial) -> Iterator[Room]:
+    def _room(self, trial: Trial) -> Iterator[reservation.Room]:
         """A trial's folder, and space for its record. Raises HostError for a failure of the results folder."""
         folder, size = self.folder / "trials" / trial.id, reservation.bytes_for(self._largest)
         keep = records.OF_A_TRAINING if trial.trained and not self.reset else ()
         try:
             with results.cleared(folder, keep), reservation.reserved(folder / "record.json", size) as reserved:
-                yield Room(folder, size, reserved)
+                yield reservation.Room(folder, size, reserved)
         except OSError as error:
             raise unwritable.write_error(self.folder, size, error) from error
 
-    def _finish(self, room: Room, record: Record) -> Summary:
+    def _finish(self, room: reservation.Room, record: Record) -> Summary:
         """From here on the trial is finished."""
         data = records.encoded(dataclasses.asdict(record))
         room.reserved.fill(data)
@@ -254,7 +252,7 @@ class Run:
             records.write_json(folder / "begun.json", dataclasses.asdict(record))
         return record
 
-    def _outcome(self, trial: Trial, planned: Planned, room: Room, attempts: Attempts) -> Record | None:
+    def _outcome(self, trial: Trial, planned: Planned, room: reservation.Room, attempts: Attempts) -> Record | None:
         """What is to be recorded of a trial, run now if it can be and need be; None if it was interrupted.
 
         Raises HostError for a failure of the results folder.

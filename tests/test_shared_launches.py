@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 import signal
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import psutil
 import pytest
 from planted_sweeps import MACHINE, Seen, run
 
+from scaling_study.launch import shared_launch
 from scaling_study.processes import process
 from scaling_study.records import store
 from scaling_study.study import gates, groups
@@ -58,7 +61,7 @@ def test_each_configuration_has_a_record_of_each_launch(swept: tuple[Plan, Path,
         assert [block["round"] for block in record.ranks[0].blocks] == [0, 1]
         assert sum(block["steps"] for block in record.ranks[0].blocks) == len(record.ranks[0].step_seconds) >= 4
         assert record.launch_seconds is None and not record.notes
-        assert record.launch == f"{record.trial['repeat']}/0-{record.trial['workers'] - 1}-{record.trial['framework']}"
+        assert re.fullmatch(rf"{record.trial['repeat']}/0-[01]-{record.trial['framework']}", record.launch)
         assert record.total_seconds and record.total_seconds < 60
         assert "--rounds" not in record.command and "resnet8" in record.command
         assert all(rank.memory["parameters"] and "resident" not in rank.memory for rank in record.ranks)
@@ -75,7 +78,8 @@ def test_configurations_of_one_launch_alternate(swept: tuple[Plan, Path, Seen]) 
 def test_launches_leave_their_logs_and_no_key(swept: tuple[Plan, Path, Seen]) -> None:
     _, folder, _ = swept
     launches = sorted(path.relative_to(folder / "launches") for path in folder.glob("launches/*/*"))
-    assert [str(path) for path in launches] == ["1/0-0-single", "1/0-1-torch_ddp", "2/0-0-single", "2/0-1-torch_ddp"]
+    assert [str(path)[:6] for path in launches] == ["1/0-0-", "1/0-1-", "2/0-0-", "2/0-1-"]
+    assert [path.name[4:] for path in launches].count("torch_ddp") == 2
     for path in launches:
         assert (folder / "launches" / path / "log.txt").exists()
         assert set(store.load(folder / "launches" / path / "launch.json")) == {"script", "trials"}
@@ -99,8 +103,8 @@ def test_one_that_fails_says_why_alone_and_costs_the_others_nothing(
     assert failed.status == "failed" and failed.reason.startswith("rank 0: ")
     assert [record.status for record in ended.values()] == ["ok", "ok"]
     assert [trial.framework for trial in seen.built].count("torch_ddp") == 1, "another group stays alive"
-    groups = sorted(path.name for path in (tmp_path / "results" / "launches" / "1").iterdir())
-    assert groups == ["0-0-torch_ddp", "0-1-single", "0-2-single"]
+    groups = sorted(path.name[4:] for path in (tmp_path / "results" / "launches" / "1").iterdir())
+    assert groups == ["single", "single", "torch_ddp"]
 
 
 class Interrupting(Seen):
@@ -136,6 +140,26 @@ def test_an_interruption_ends_all_launches_and_keeps_what_has_rounds_enough(roun
     with process.Interruption() as interruption:
         Run(plan, tmp_path, records=dict(job.records)).run(again, interruption)
     assert len(again.kept) == len(records)
+
+
+def test_what_has_no_room_has_a_launch_of_its_own_beside_the_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_launch._Launch, "_room", lambda self, built: math.inf if len(built) < 2 else 0.0)
+    others = [DDP, dataclasses.replace(DDP, framework="torch_fsdp2", launcher="torchrun")]
+    plan = plan_of(*others, SINGLE)
+    plan = dataclasses.replace(plan, study=dataclasses.replace(plan.study, baseline={"framework": "single"}))
+    seen, _ = run(plan, tmp_path)
+    assert [record.status for record in seen.ended] == ["ok"] * 3, "whoever watches hears of what was planned"
+    records = list(store.read_study(tmp_path))
+    launches = [{r.trial["framework"] for r in records if r.launch.startswith(f"{n}/")} for n in (1, 2)]
+    assert sorted(map(sorted, launches)) == [["single", "torch_ddp"], ["single", "torch_fsdp2"]]
+    assert sorted(r.trial["repeat"] for r in records if r.trial["framework"] == "single") == [1, 2]
+    again, _ = run(plan, tmp_path)
+    assert again.started == [] and len(again.kept) == 3
+    narrow, _ = run(plan, tmp_path, retry=frozenset({"ok"}), where={"framework": "torch_ddp"})
+    assert narrow.started == [r.id for r in seen.ended if r.trial["framework"] == "torch_ddp"]
+    assert len(list(store.read_study(tmp_path))) == 4, "whoever narrows a study gets what was asked for alone"
 
 
 def test_no_more_are_launched_than_were_asked_for(tmp_path: Path) -> None:

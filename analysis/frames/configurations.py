@@ -96,14 +96,14 @@ def over(a: Mapping[Any, Any], b: Mapping[Any, Any], confidence: float = 0.95) -
 
 def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, Any]:
     """One row from the trials of one configuration, which agree in every key but the repeat."""
-    group = sorted(group, key=lambda t: int(t["repeat"]))  # ids put r10 before r2
+    # Those that were planned first, as what comes after them is there for their spread; ids put r10 before r2.
+    group = sorted(group, key=lambda t: (not _planned(t), int(t["repeat"])))
     good, bad = ([t for t in group if (t["status"] == "ok") is ok] for ok in (True, False))
     bad.sort(key=lambda t: outcomes.implied(_outcome(t)))  # what was measured speaks first
     failed = [outcomes.word(_outcome(t)) for t in bad]
     counts = {name: failed.count(name) for name in (*STATUSES, outcomes.IMPLIED)}
     speeds = [float(t["samples_per_second"]) for t in good]
-    planned = max((int(t["planned_repeats"]) for t in group if baseline.known(t["planned_repeats"])), default=None)
-    first = sum(planned is None or int(t["repeat"]) <= planned for t in good)  # more were added because of their spread
+    first = sum(map(_planned, good))
     shared = [t["launch"] for t in good if baseline.known(t["launch"]) and "/" in t["launch"]]
     row = keys | {
         "status": "ok" if good else bad[0]["status"],
@@ -127,6 +127,11 @@ def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: Stu
         row |= {"samples_per_second": interval.mean, "interval_low": interval.low, "interval_high": interval.high}
         row |= {"relative_half_width": interval.relative_half_width, "repeats_needed": needed}
     return row
+
+
+def _planned(trial: Mapping[Any, Any]) -> bool:
+    """Whether it was to be run before the spread of any was known."""
+    return not baseline.known(trial["planned_repeats"]) or int(trial["repeat"]) <= int(trial["planned_repeats"])
 
 
 def _different(texts: Iterable[Any]) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from analysis.findings import all_findings, noise
 from analysis.findings.finding import count
 from analysis.findings.noise import Drift, Floor
 from analysis.frames.results import Results
 from analysis.statistics import noise_levels
-from analysis.statistics.noise_levels import Levels
+from analysis.statistics.noise_levels import Canary, Levels
 from analysis.tables import notes
 from analysis.tables.layout import Listing
 from analysis.text.number_formats import two_figure_percentage
@@ -33,8 +35,9 @@ def machine(results: Results) -> list[str]:
     runs = noise.table(results)
     least = noise.floor(runs)
     floor = [floor_text(least)] if least is not None else ["Noise floor: not known, too few repeats."]
-    levels = noise_levels.levels(results)
-    return [*floor, drift_text(noise.drift(runs)), *([levels_text(levels)] if levels else [])]
+    levels, canary = noise_levels.levels(results), noise_levels.canary(results)
+    of_rounds = [*([levels_text(levels)] if levels else []), *([canary_text(canary, results)] if canary else [])]
+    return [*floor, drift_text(noise.drift(runs)), *of_rounds]
 
 
 def floor_text(least: Floor) -> str:
@@ -70,6 +73,22 @@ def levels_text(levels: Levels) -> str:
     return (
         f"Levels of noise (one standard deviation, {levels.launches} launches in rounds): {each}; what came over all "
         f"at once, ±{two_figure_percentage(levels.together)} %, cancels in ratios.{largest}{cheapest * bool(best)}"
+    )
+
+
+def canary_text(canary: Canary, results: Results) -> str:
+    """`Canary (resnet8, single, batch 32): from the first block of a launch to its last, throughput changed by ...`"""
+    rows = [row for row in results.rows if row["configuration"] in canary.configurations]
+    names = "; ".join(f"{row['model']}, {row['series']}, batch {row['batch']}" for row in rows)
+    changes = ", ".join(f"{two_figure_percentage(math.expm1(by), '+')} %" for by in canary.changes.values())
+    noise = f" (noise ±{two_figure_percentage(canary.noise)} %)" if canary.freedom else ""
+    changed = (
+        f" In {', '.join(canary.changed)} that is more than noise: the machine changed meanwhile, or what these "
+        "processes had left behind slowed them."
+    )
+    return (
+        f"Canary ({names}): from the first block of a launch to its last, throughput changed by {changes}{noise}."
+        f"{changed * bool(canary.changed)}"
     )
 
 

@@ -1,7 +1,7 @@
 """The folders of launches that trials share: how they are numbered, and what is kept of one whose driver died.
 
     launches/3/begun/<trial>.json    a trial's record without an outcome, until the launch is over
-    launches/3/0-1-horovod/          the second group of its first batch (warm_group.py)
+    launches/3/0-1-horovod/          its second set of processes (warm_group.py)
     launches/gates-2/                gates that were run in turn
 
 A rank's report is in the trial's folder from its first block on (worker/in_rounds.py). So whatever ended the driver,
@@ -102,7 +102,7 @@ def kept(results: Path) -> dict[str, Summary]:
 
 
 def _of_launch(results: Path, launch: Path) -> Iterator[Record]:
-    """Of each batch of groups that were alive together: its trials, cut to the rounds that all of them had."""
+    """Of all that were alive together: its trials, cut to the rounds that all of them had."""
     begun = {}
     for path in (launch / BEGUN).glob("*.json"):
         with contextlib.suppress(store.UnreadableRecord, TypeError, KeyError):  # those are run again

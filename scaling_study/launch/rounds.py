@@ -12,14 +12,19 @@ from __future__ import annotations
 import contextlib
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from scaling_study.launch.launch_folders import FEWEST_ROUNDS
 from scaling_study.launch.warm_group import GroupFailed
 from scaling_study.trial import Trial, Window
+
+if TYPE_CHECKING:
+    from scaling_study.records.summary import Summary
+    from scaling_study.study.plan import Planned
 
 SLACK = 1e-9  # of a step, that dividing seconds leaves over
 
@@ -42,8 +47,16 @@ class Watch(Protocol):
     def block_timed(self, trial: Trial, step_seconds: float) -> None: ...
 
 
+class Display(Watch, Protocol):
+    """What shows a sweep to a person (progress.py)."""
+
+    def starts(self, trial: Trial, planned: Planned) -> None: ...
+    def expects(self, more: Sequence[tuple[Trial, Planned]]) -> None: ...
+    def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None: ...
+
+
 class Unwatched:
-    """Nobody is, nor of what is to come (sweep.Display)."""
+    """Nobody is, nor of what is to come."""
 
     def expects(self, more: Sequence[object]) -> None: ...
     def building(self, trial: Trial) -> None: ...
@@ -60,7 +73,7 @@ class Built(Generic[AGroup]):
 
     group: AGroup
     step_seconds: list[float]  # of each configuration's fastest step so far
-    resident_bytes: int  # of all its processes
+    resident_bytes: int  # of all its processes on the host that has most of them
     blocks: list[int] = field(default_factory=list)  # of each configuration, that are timed
     failure: GroupFailed | None = None  # for which it takes no part any more
     ending: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # of its processes
@@ -75,7 +88,10 @@ class Built(Generic[AGroup]):
                     break
                 watch.building(trial)
                 answers.append(group.build(index))
-                resident = sum(rank["resident_bytes"] for rank in answers[-1])
+                by_host = Counter[str]()
+                for rank in answers[-1]:
+                    by_host[rank.get("host", "")] += rank["resident_bytes"]
+                resident = max(by_host.values())
         step_seconds = [max(rank["step_seconds"] for rank in ranks) for ranks in answers]
         return cls(group, step_seconds, resident, blocks=[0] * len(answers))
 
@@ -103,28 +119,37 @@ class Built(Generic[AGroup]):
 Restart = Callable[[Sequence[Trial], GroupFailed], Built[AGroup] | None]
 
 
-def run(built: list[Built[AGroup]], seed: str, watch: Watch, restart: Restart[AGroup]) -> None:
+def run(
+    built: list[Built[AGroup]], seed: str, watch: Watch, restart: Restart[AGroup], baseline: Collection[str] = ()
+) -> None:
     """Run the rounds that the trials' windows ask for.
+
+    The canary, of the `baseline`'s configurations the one with the shortest steps (of all, where none of them is
+    there), is first in the first round and last in the last: it shows what changes over a launch.
 
     A group that fails takes no part any more. In its first rounds, which are too few to be kept, `restart` puts another
     in its place, without the configuration that failed; then rounds begin anew, for all: what is compared has the same.
     """
-    while not _all_rounds(built, seed, watch, restart):
+    while not _all_rounds(built, seed, watch, restart, baseline):
         for each in built:
             each.blocks = [0] * len(each.blocks)
 
 
-def _all_rounds(built: list[Built[AGroup]], seed: str, watch: Watch, restart: Restart[AGroup]) -> bool:
+def _all_rounds(
+    built: list[Built[AGroup]], seed: str, watch: Watch, restart: Restart[AGroup], baseline: Collection[str]
+) -> bool:
     """Whether all were run: not where they are to begin anew."""
     launch = built[0].trials[0].repeat
     windows = {(at, i): trial.window for at, each in enumerate(built) for i, trial in enumerate(each.trials)}
     count = max(window.rounds or 0 for window in windows.values())
+    canary = _canary(built, baseline)
     for round in range(count):
         order = [at for at, w in windows.items() if round < (w.rounds or 0) and not built[at[0]].failure]
         if not order:
             break
         watch.round_begins(launch, round + 1, count)
         random.Random(f"{seed}/{round}").shuffle(order)
+        order.sort(key=lambda at: (at == canary) * ((round == count - 1) - (round == 0)))
         for at, index in order:
             each = built[at]
             if each.failure:
@@ -137,6 +162,14 @@ def _all_rounds(built: list[Built[AGroup]], seed: str, watch: Watch, restart: Re
                     built[at] = another
                     return False
     return True
+
+
+def _canary(built: Sequence[Built[AGroup]], baseline: Collection[str]) -> tuple[int, int]:
+    """Its group and its place there."""
+    seconds = {(at, i): each.step_seconds[i] for at, each in enumerate(built) for i in range(len(each.trials))
+               if not each.failure}  # fmt: skip
+    of_baseline = [(at, i) for at, i in seconds if built[at].trials[i].configuration in baseline]
+    return min(of_baseline or seconds, key=lambda at: seconds[at])
 
 
 def steps_in_block(window: Window, step_seconds: float) -> int:

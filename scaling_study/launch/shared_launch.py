@@ -1,6 +1,6 @@
-"""One launch of all groups of a study: as many alive together as have room, in rounds; and what came of each.
+"""One launch of the groups of a study, as many as have room, alive together in rounds; and what came of each.
 
-    build every group | rounds | ... what failed is run alone | the groups that had no room, likewise
+    build every group | rounds | ... what failed is run alone          the groups that had no room: another launch
 
 What ends early is a launch of the whole rounds that it had. A group that others went on without is held against none of
 them, as they have other rounds: its launch has a name of its own, `3/0.4-1-horovod` in place of `3/0-1-horovod`.
@@ -9,40 +9,69 @@ them, as they have other rounds: its launch has a name of its own, `3/0.4-1-horo
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from scaling_study.launch import launch_folders
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.launch import launch_folders, rounds
 from scaling_study.launch.attempts import Attempt, Attempts
-from scaling_study.launch.rounds import Built, Watch, run
+from scaling_study.launch.rounds import Built, Watch
 from scaling_study.launch.warm_group import GroupFailed, Interrupted, WarmGroup
 from scaling_study.processes import process
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome
 from scaling_study.records.outcome import Outcome
+from scaling_study.records.summary import Summary
 from scaling_study.study import groups
+from scaling_study.study.plan import Planned
 from scaling_study.study.schema import Measure
 from scaling_study.trial import Trial
 
 MOST_MEMORY = 0.6  # of the machine's, or of what a container may use, that groups may have together
 
 
+def again(
+    due: Sequence[Trial], baseline: Iterable[tuple[Trial, Planned]], known: Mapping[str, Summary], scaling: str
+) -> list[tuple[Trial, Planned]]:
+    """Of the baseline, what these are held against and what another launch has measured: once more, beside them.
+
+    Under repeats that no study asks for, so that each stays the only one of its number.
+    """
+    found = []
+    for trial, planned in baseline:
+        measured = trial.id in known and known[trial.id].status == "ok" and trial not in due
+        if trial.warm and measured and any(_alike(trial, other, scaling) for other in due):
+            repeats = [r.trial["repeat"] for r in known.values() if r.configuration == trial.configuration]
+            number = max(planned.measure.max_repeats, *repeats) + 1
+            measure = planned.measure.model_copy(update={"repeats": number})  # planned, whatever spread there is
+            found.append((planned.at(number), replace(planned, measure=measure)))
+    return found
+
+
+def _alike(trial: Trial, other: Trial, scaling: str) -> bool:
+    """Whether two are held against each other: one model, and one batch, a worker's or all workers'."""
+    whole = scaling == "strong" or FRAMEWORKS[other.framework].cuts_model
+    batch = "global_batch" if whole else "batch_per_worker"
+    return trial.model == other.model and getattr(trial, batch) == getattr(other, batch)
+
+
 def measured(
     due: Mapping[Trial, Measure], places: Mapping[str, Path], folder: Path, memory_bytes: int, attempts: Attempts,
-    watch: Watch,
+    watch: Watch, baseline: Collection[str] = (),
 ) -> dict[str, Attempt]:  # fmt: skip
-    """What came of warm configurations, by id, each in its place; where the sweep is to end, of those that have enough
-    rounds to be kept.
+    """What came of warm configurations, by id, each in its place: of those that had room in memory, which the first
+    always has; where the sweep is to end, of those that have enough rounds to be kept.
 
     One that fails in a launch is run alone, where it says by itself what is wrong; the others are measured without it.
-    `folder`: for what the launches leave.
+    `folder`: for what the launch leaves. `baseline`: the configurations of which one is its canary.
     """
-    launch = _Launch(due, places, folder, memory_bytes, attempts, watch)
-    done = launch.of(list(due))
+    launch = _Launch(due, places, folder, memory_bytes, attempts, watch, baseline)
+    done = launch.run()
     for trial, failure in () if launch.interrupted else launch.failed.items():
         (place := places[trial.id] / "alone").mkdir()
         attempt = attempts.run_with_retries(trial, place, due[trial])
@@ -65,53 +94,47 @@ class _Launch:
     memory_bytes: int
     attempts: Attempts
     watch: Watch
+    baseline: Collection[str]
     failed: dict[Trial, str] = field(default_factory=dict)
     had: dict[Trial, Attempt] = field(default_factory=dict)  # of these, what is theirs if it was not their fault
     interrupted: bool = False
-    batch: int = 0
-    started: int = 0  # groups of the batch, of which each has a folder
+    started: int = 0  # groups, of which each has a folder
 
-    def of(self, trials: Sequence[Trial]) -> dict[str, Attempt]:
-        """One launch of every group: as many alive together as have room in memory, then the others."""
+    def run(self) -> dict[str, Attempt]:
+        """Build as many groups as have room in memory, and run their rounds."""
+        built: list[Built[WarmGroup]] = []
+        started_at, start = time.time(), time.monotonic()
+        try:
+            with contextlib.ExitStack() as alive:
+                self._build(built, alive)
+                if built:
+                    restart = functools.partial(self._restarted, alive)
+                    rounds.run(built, self.folder.name, self.watch, restart, self.baseline)
+        except Interrupted:
+            self.interrupted = True
+        share = (time.monotonic() - start) / max(1, sum(len(each.trials) for each in built))
+        whole = min((n for each in built if not each.failure for n in each.blocks), default=0)
         results: dict[str, Attempt] = {}
-        waiting = groups.groups(trials)
-        while waiting and not self.interrupted:
-            built: list[Built[WarmGroup]] = []
-            started_at, start = time.time(), time.monotonic()
-            try:
-                with contextlib.ExitStack() as alive:
-                    waiting = self._build(waiting, built, alive)
-                    if built:
-                        run(built, self.folder.name, self.watch, lambda left, why: self._restarted(left, why, alive))
-            except Interrupted:
-                self.interrupted = True
-            share = (time.monotonic() - start) / max(1, sum(len(each.trials) for each in built))
-            whole = min((n for each in built if not each.failure for n in each.blocks), default=0)
-            for each in built:
-                results |= self._attempts(each, started_at, share, whole if self.interrupted else None)
-            self.batch += 1
+        for each in built:
+            results |= self._attempts(each, started_at, share, whole if self.interrupted else None)
         return results
 
-    def _build(
-        self, waiting: list[list[Trial]], built: list[Built[WarmGroup]], alive: contextlib.ExitStack
-    ) -> list[list[Trial]]:
-        """Start as many groups as have room, into `built`; what is left for another batch.
+    def _build(self, built: list[Built[WarmGroup]], alive: contextlib.ExitStack) -> None:
+        """Start groups, into `built`, until one has no room.
 
         A group is together with what it is compared with most, so it is parted only where it has no room alone.
         """
-        while waiting and (room := self._room(built)) > 0:
-            ready = self._built(waiting[0], room, alive)
-            tried = {*(ready.trials if ready else ()), *self.failed}
-            left = [trial for trial in waiting[0] if trial not in tried]
-            if ready and left and built:
-                ready.ending.close()
-                return [[trial for trial in waiting[0] if trial not in self.failed], *waiting[1:]]
-            built += [ready] if ready else []
-            waiting = [*([left] if left else []), *waiting[1:]]
-        return waiting
+        for group in groups.groups(self.due):
+            if (room := self._room(built)) <= 0:
+                return
+            if not (ready := self._built(group, room, alive)):
+                continue
+            if built and {*group} - {*ready.trials, *self.failed}:
+                return ready.ending.close()
+            built.append(ready)
 
     def _restarted(
-        self, trials: Sequence[Trial], failed: GroupFailed, alive: contextlib.ExitStack
+        self, alive: contextlib.ExitStack, trials: Sequence[Trial], failed: GroupFailed
     ) -> Built[WarmGroup] | None:
         """What goes on in place of a group that failed."""
         self._fail(failed)
@@ -131,15 +154,15 @@ class _Launch:
 
     def _built(self, trials: Sequence[Trial], room: float, alive: contextlib.ExitStack) -> Built[WarmGroup] | None:
         """One group, started and built, which stays alive with the others; without those that cannot be built."""
-        retries = max((self.due[trial].retries for trial in trials), default=0)
+        retries, attempt = max((self.due[trial].retries for trial in trials), default=0), 1
         while trials:
             own = [self.places[trial.id] for trial in trials]
             for place in own:
                 shutil.rmtree(place / "ranks", ignore_errors=True)  # of a launch that failed
             group = WarmGroup(
-                trials, self.folder / f"{self.batch}-{self.started}-{trials[0].framework}", own,
+                trials, self.folder / f"0-{self.started}-{trials[0].framework}", own,
                 max(self.due[trial].timeout_seconds for trial in trials), self.attempts.cluster,
-                self.attempts.supervisor,
+                self.attempts.supervisor, attempt,
             )  # fmt: skip
             self.started += 1
             try:
@@ -148,8 +171,8 @@ class _Launch:
                     built.ending = alive.enter_context(ending.pop_all())
                     return built
             except GroupFailed as failed:
-                if not group.ranks and retries:  # a port was taken, or the like: nothing of them was tried
-                    retries -= 1
+                if not group.ranks and attempt <= retries:  # a port was taken, or the like: nothing of them was tried
+                    attempt += 1
                     continue
                 self._fail(failed)
                 trials = [trial for trial in trials if trial not in self.failed]

@@ -14,10 +14,20 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 LEAST_BYTES = 1 << 20  # of a record: 40,000 steps; `bytes_for` asks for more where records are larger
 FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Room:
+    """A trial's folder, and the space on its disk for a record of so many bytes."""
+
+    folder: Path
+    size: int
+    reserved: DiskReservation
 
 
 def bytes_for(largest_record: int) -> int:

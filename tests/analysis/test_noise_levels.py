@@ -102,6 +102,36 @@ def test_what_a_launch_and_a_round_cost_says_how_many_rounds_are_cheapest(study:
     assert levels.cheapest_rounds == 0
 
 
+LATER = {"single": 0.0, "horovod": 0.25, "torch_ddp": 0.5}  # begins its blocks so much after the round
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_the_canary_is_first_and_last_and_what_changed_over_a_launch_shows_on_it(changed: bool, tmp_path: Path) -> None:
+    planted = [Planted(name, workers=1 + (name != "single"), drift=(0.0,) * 3) for name in LATER]
+    plant(tmp_path, planted, baseline=None)
+    for record in list(store.read_study(tmp_path)):
+        trial = next(one for one in planted if one.trial().configuration == record.configuration).trial()
+        last, slower = trial.framework == "single", changed and record.trial["repeat"] == 2
+        starts = [1 + at + LATER[trial.framework] + (at == 3 and last) for at in range(4)]
+        seconds = [0.1, 0.102, 0.099, 0.2 if slower else 0.101]
+        seen = [{"round": at, "at": start, "steps": 1} for at, start in enumerate(starts)]
+        ranks = [replace(rank_report(trial, rank, seconds), blocks=seen) for rank in range(trial.workers)]
+        store.write_record(tmp_path / "trials" / record.id, replace(record, ranks=ranks))
+    study = results.read(tmp_path)
+    canary = noise_levels.canary(study)
+    assert canary and [name.partition("-")[0] for name in canary.configurations] == ["single"]
+    assert canary.changes["1/0"] == pytest.approx(-math.log(1.01))
+    assert canary.noise == pytest.approx(math.log(102 / 99)) and canary.freedom == 3
+    assert canary.changed == (["2/0"] if changed else [])
+    text = findings.machine(study)[-1]
+    assert "launch to its last, throughput changed by -0.99 %, " in text and "(noise ±3 %)" in text
+    assert ("In 2/0 that is more than noise" in text) == changed
+
+
+def test_a_study_without_a_canary_says_nothing_of_it(study: results.Results) -> None:
+    assert noise_levels.canary(study) is None
+
+
 def test_a_study_of_launches_of_their_own_has_no_levels(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, [Planted()]))
     assert noise_levels.levels(read) is None and len(findings.machine(read)) == 2

@@ -125,6 +125,18 @@ def test_the_order_is_drawn_anew_and_is_the_same_for_a_seed(log: list[tuple[Any,
     assert told("a seed") == log != told("another")
 
 
+@pytest.mark.parametrize(("baseline", "canary"), [((), ("torch_ddp", 0)), (("single",), ("single", 0))])
+def test_the_canary_is_first_and_last(baseline: tuple[str, ...], canary: tuple[str, int]) -> None:
+    """The one with the shortest steps, of the baseline's where some of these are there."""
+    log: list[tuple[Any, ...]] = []
+    built = [Built.of(group, rounds.Unwatched()) for group in two(log)]
+    names = {trial.configuration for each in built for trial in each.trials if trial.framework in baseline}
+    rounds.run(built, "a seed", rounds.Unwatched(), never, names)
+    blocks = [call[1:3] for call in log if call[0] == "block"]
+    assert blocks[0] == blocks[-1] == canary and len(blocks) == 32
+    assert len({at % 4 for at, who in enumerate(blocks) if who == canary}) > 1, "between them, its turn is drawn"
+
+
 def test_blocks_last_as_long_as_was_asked(log: list[tuple[Any, ...]]) -> None:
     steps = {call[1:3]: call[4] for call in log if call[0] == "block"}
     assert steps == {("single", 0): 5, ("single", 1): 1, ("torch_ddp", 0): 10, ("torch_ddp", 1): 2}

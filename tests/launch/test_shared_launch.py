@@ -1,0 +1,40 @@
+"""What a launch measures beside what is due. That launches are run: tests/test_shared_launches.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from scaling_study.launch import shared_launch
+from scaling_study.records.summary import Summary
+from scaling_study.study import groups
+from scaling_study.study.plan import Planned
+from scaling_study.study.schema import Measure
+from scaling_study.trial import Trial
+
+ONE = Trial(framework="single", launcher="python", device="cpu", cores_per_worker=1, machine="here")
+DDP = replace(ONE, framework="torch_ddp", workers=2, launcher="torchrun")
+
+
+def known(trial: Trial, status: str = "ok") -> dict[str, Any]:
+    keys = (trial.id, trial.configuration, trial.to_dict(), {}, status, "", "", 1.0, 1.0, None, "1/0-0-single")
+    return {trial.id: Summary(*keys)}
+
+
+def test_the_baseline_is_measured_again_beside_what_other_launches_left() -> None:
+    """Under a repeat that nobody asks for, each time another."""
+    one, other = (groups.warmed(replace(ONE, batch_per_worker=batch), Measure(warm=True)) for batch in (32, 64))
+    due = [groups.warmed(replace(DDP, batch_per_worker=32), Measure(warm=True))]
+    planned = Planned(one, Measure(warm=True, repeats=3, max_repeats=5))
+    baseline = [(one, planned), (other, Planned(other, planned.measure))]
+    assert shared_launch.again(due, baseline, {}, "weak") == [], "it is to be measured in this launch"
+    assert shared_launch.again(due, baseline, known(one, "failed"), "weak") == [], "nothing is held against it"
+    before = known(one) | known(other)
+    [(again, as_planned)] = shared_launch.again(due, baseline, before, "weak")
+    assert again == replace(one, repeat=6) and as_planned.measure.repeats == 6, "not because of what any other showed"
+    [(again, _)] = shared_launch.again(due, baseline, before | known(again), "weak")
+    assert again.repeat == 7
+    assert shared_launch.again([*due, one], baseline, before, "weak") == [], "it is run again by itself"
+    assert shared_launch.again([replace(due[0], model="resnet50")], baseline, before, "weak") == []
+    [(again, _)] = shared_launch.again(due, baseline, before, "strong")
+    assert again == replace(other, repeat=6), "of the same global batch"
