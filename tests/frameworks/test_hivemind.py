@@ -30,6 +30,7 @@ from scaling_study.trial import Trial, Window
 pytestmark = pytest.mark.skipif(not installed("hivemind"), reason="hivemind is not installed")
 GRADIENTS = 78_042 * 4  # bytes of resnet8's
 TARGET, BATCH = 256, 32
+BUSY = "Shared memory manager connection has timed out"  # of torch, on a machine that does much else
 SHORT = Window(1, 2, 0.0, None, 2)
 READS_8_BITS_AS_PUBLISHED = """
 import runpy, sys
@@ -98,18 +99,28 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Outcome, P
 
 @pytest.mark.slow
 def test_peers_that_a_person_starts_by_hand_find_each_other(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("hand")  # short enough for sockets
+    for _ in range(3):
+        codes, said, folder = by_hand(tmp_path_factory.mktemp("hand"))  # short enough for sockets
+        if not any(BUSY in text for text in said):
+            break
+    assert codes == [0, 0], said
+    assert "Total images/sec on 2 worker(s)" in said[0]
+    assert not left(folder)
+
+
+def by_hand(folder: Path) -> tuple[list[int], list[str], Path]:
+    """Exit codes of two peers, what they printed, and where their temporary files were."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    by_hand = [
+    words = [
         *(sys.executable, "decentralized/hivemind_peers.py", "--model", "resnet8", "--data", "synthetic", "--device"),
         *("cpu", "--cores-per-worker", "1", "--target-batch-size", str(TARGET), "--matchmaking-seconds", "1.5"),
         *("--steps", "2", "--dist-url", f"tcp://127.0.0.1:{port}", "--world-size", "2", "--rank"),
     ]
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(folder)}
     peers = [
-        subprocess.Popen([*by_hand, rank], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        subprocess.Popen([*words, rank], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for rank in ("0", "1")
     ]
     try:
@@ -117,9 +128,7 @@ def test_peers_that_a_person_starts_by_hand_find_each_other(tmp_path_factory: py
     finally:
         for peer in peers:
             peer.kill()
-    assert [peer.returncode for peer in peers] == [0, 0], said
-    assert "Total images/sec on 2 worker(s)" in said[0]
-    assert not left(folder)
+    return [peer.returncode for peer in peers], said, folder
 
 
 @pytest.mark.slow
