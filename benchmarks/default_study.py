@@ -68,14 +68,13 @@ def run(options: Options) -> list[Finding]:
 
 
 def study(name: str, quick: bool) -> dict[str, Any]:
-    """The default study's content, under another name; in the quick form one model, one batch and fewer rounds."""
+    """The default study's content, under another name; in the quick form one launch of two configurations."""
     asked: dict[str, Any] = yaml.safe_load((CHECKOUT / "sweeps.yaml").read_text(encoding="utf-8"))
     asked["study"] = name
     if quick:
-        asked["measure"] |= {"rounds": 2, "block_seconds": 0.05, "min_seconds": 0}
-        asked["parity"] = False
-        for sweep in asked["sweeps"]:
-            sweep["matrix"] |= {"model": ["resnet8"], "batch_per_worker": [32]}
+        asked["measure"] |= {"rounds": 2, "block_seconds": 0.05, "min_seconds": 0, "repeats": 1, "max_repeats": 1}
+        asked |= {"parity": False, "sweeps": [sweep for sweep in asked["sweeps"] if sweep["framework"] == "single"]}
+        asked["sweeps"][0]["matrix"]["model"] = ["resnet8"]
     return asked
 
 

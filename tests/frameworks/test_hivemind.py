@@ -103,7 +103,7 @@ def test_peers_that_a_person_starts_by_hand_find_each_other(tmp_path_factory: py
         codes, said, folder = by_hand(tmp_path_factory.mktemp("hand"))  # short enough for sockets
         if not any(BUSY in text for text in said):
             break
-    assert codes == [0, 0], said
+    assert codes == [0, 0], "\n--- the other:\n".join(text[-3000:] for text in said)
     assert "Total images/sec on 2 worker(s)" in said[0]
     assert not left(folder)
 
