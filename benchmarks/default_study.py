@@ -20,15 +20,16 @@ import itertools
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import yaml
 
 from analysis.frames import configurations, results
+from analysis.frames.baseline import known
+from analysis.statistics import allreduce_gain
 from benchmarks import over_links
 from benchmarks.options import Options
 from benchmarks.paired import MET, MISSED, Bar, Finding
@@ -57,7 +58,7 @@ def run(options: Options) -> list[Finding]:
             many = {"repeats": LONG, "max_repeats": LONG}
             truth = results.read(over_links.swept({**short, "study": "long", "measure": short["measure"] | many}, work))
         timed = sum(max(rank.window_seconds for rank in r.ranks) for r in store.read_study(folder) if r.ranks)
-    findings = [*_widths(said.rows), *_agreement(said.rows, truth.rows)]
+    findings = [*_widths(said), *_agreement(said.rows, truth.rows)]
     if seconds is not None:
         findings = [
             _finding("seconds of run_sweep.py sweeps.yaml", seconds, Bar(high=300.0), "s"),
@@ -78,58 +79,41 @@ def study(name: str, quick: bool) -> dict[str, Any]:
     return asked
 
 
-def _widths(rows: list[dict[Any, Any]]) -> Iterator[Finding]:
+def _widths(said: results.Results) -> Iterator[Finding]:
     """Half-widths of speed-ups and of gains of fp16, each in the median and the widest."""
-    ratios = {
-        "speed-ups": [configurations.over(a, b) for a, b in _with_baselines(rows)],
-        "fp16 over fp32": [configurations.over(a, b) for a, b in _of_wires(rows)],
-    }
-    for what, intervals in ratios.items():
-        widths = [(i.high - i.low) / 2 / i.mean for i in intervals if i.low is not None and i.high is not None]
-        if widths:
-            yield _finding(f"half-width of {what}, median of {len(widths)}", median(widths), Bar(high=0.04), "%")
-            yield _finding(f"half-width of {what}, the widest", max(widths), Bar(high=0.08), "%")
+    rows, gains = said.configurations, allreduce_gain.gains(said)
+    held = rows[rows.baseline != rows.configuration]
+    for what, mean, low, high in (
+        ("speed-ups", held.speedup, held.speedup_low, held.speedup_high),
+        ("gains of fp16", gains.gain, gains.gain_low, gains.gain_high),
+    ):
+        widths = ((high - low) / 2 / mean).dropna()
+        if len(widths):
+            yield _finding(f"half-width of {what}, median of {len(widths)}", widths.median(), Bar(high=0.04), "%")
+            yield _finding(f"half-width of {what}, the widest", widths.max(), Bar(high=0.08), "%")
 
 
-def _agreement(said: list[dict[Any, Any]], truth: list[dict[Any, Any]]) -> Iterator[Finding]:
+def _agreement(said: Sequence[Row], truth: Sequence[Row]) -> Iterator[Finding]:
     """How the short run's intervals and verdicts compare with the long run's values."""
-    by_name = {row["configuration"]: row for row in truth}
-    speedups = [
-        (row["speedup_low"] <= by_name[row["configuration"]]["speedup"] <= row["speedup_high"])
-        for row in said
-        if row["baseline"] != row["configuration"] and row["speedup_low"] == row["speedup_low"]
-    ]
-    evidence: list[list[Any]] = []
-    for a, b in itertools.combinations([row for row in said if row["n"] and row["configuration"] in by_name], 2):
+    by_name = {row["configuration"]: row for row in truth if row["n"]}
+    both = [row for row in said if row["n"] and row["configuration"] in by_name]
+    held = [row for row in both if row["baseline"] != row["configuration"] and known(row["speedup_low"])]
+    inside = [row["speedup_low"] <= by_name[row["configuration"]]["speedup"] <= row["speedup_high"] for row in held]
+    pairs: list[list[Any]] = []
+    for a, b in itertools.combinations(both, 2):
         real = configurations.over(by_name[a["configuration"]], by_name[b["configuration"]]).mean
         seen = configurations.over(a, b)
         if a["model"] == b["model"] and abs(real - 1) > DIFFERENT and seen.low is not None and seen.high is not None:
-            evidence.append([a["configuration"], b["configuration"], real, seen.low, seen.high])
-    decided = [pair for pair in evidence if not pair[3] <= 1 <= pair[4]]
+            pairs.append([a["configuration"], b["configuration"], real, seen.low, seen.high])
+    decided = [pair for pair in pairs if not pair[3] <= 1 <= pair[4]]
     wrong = [pair for pair in decided if (pair[2] > 1) != (pair[3] > 1)]
-    if speedups:
-        share = sum(speedups) / len(speedups)
-        yield _finding(f"of {len(speedups)} speed-ups of the long run, in the intervals", share, Bar(low=10 / 12), "%")
-    if evidence:
-        title = f"of {len(evidence)} pairs that differ by more than {DIFFERENT:.0%}"
-        yield _finding(f"{title}, decided", len(decided) / len(evidence), Bar(low=0.8), "%", pairs=evidence)
-        yield _finding(f"{title}, decided the wrong way", len(wrong) / len(evidence), Bar(high=0.0), "%")
-
-
-def _with_baselines(rows: list[dict[Any, Any]]) -> Iterator[tuple[Row, Row]]:
-    by_name = {row["configuration"]: row for row in rows}
-    for row in rows:
-        if row["n"] and row["baseline"] in by_name and row["baseline"] != row["configuration"]:
-            yield row, by_name[row["baseline"]]
-
-
-def _of_wires(rows: list[dict[Any, Any]]) -> Iterator[tuple[Row, Row]]:
-    """fp16 and fp32 of what is otherwise the same."""
-    same = ("model", "framework", "workers", "batch_per_worker")
-    for row in rows:
-        if row["allreduce"] == "fp16" and row["n"]:
-            wide = [r for r in rows if r["allreduce"] == "fp32" and r["n"] and all(r[k] == row[k] for k in same)]
-            yield from ((row, other) for other in wide)
+    if inside:
+        title = f"of {len(inside)} speed-ups of the long run, in the intervals"
+        yield _finding(title, sum(inside) / len(inside), Bar(low=10 / 12), "%")
+    if pairs:
+        title = f"of {len(pairs)} pairs that differ by more than {DIFFERENT:.0%}"
+        yield _finding(f"{title}, decided", len(decided) / len(pairs), Bar(low=0.8), "%", pairs=pairs)
+        yield _finding(f"{title}, decided the wrong way", len(wrong) / len(pairs), Bar(high=0.0), "%")
 
 
 def _finding(claim: str, value: float, bar: Bar, unit: str, **evidence: Any) -> Finding:

@@ -5,8 +5,7 @@ hand with isend and recv: their throughputs' ratio is not below 0.97. 2. on two 
 the deep language model faster than one single-threaded process: the ratio is above 1, of at most 2 x (1 - bubble).
 
 Measured: both sides live in one job, on the same cores, and blocks of steps alternate; a launch's ratio is that of its
-geometric means, and the interval is over launches. While the one process computes,
-the other worker waits.
+geometric means, and the interval is over launches. While the one process computes, the other worker waits.
 
 Not shown: more stages, GPUs, other schedules. The bound counts the bubble alone: micro-batches that compute slower than
 the whole batch, and two cores that share a memory, are what a study's table calls computing.

@@ -166,8 +166,8 @@ def _all_rounds(
 
 def _canary(built: Sequence[Built[AGroup]], baseline: Collection[str]) -> tuple[int, int]:
     """Its group and its place there."""
-    seconds = {(at, i): each.step_seconds[i] for at, each in enumerate(built) for i in range(len(each.trials))
-               if not each.failure}  # fmt: skip
+    alive = [(at, each) for at, each in enumerate(built) if not each.failure]
+    seconds = {(at, i): each.step_seconds[i] for at, each in alive for i in range(len(each.trials))}
     of_baseline = [(at, i) for at, i in seconds if built[at].trials[i].configuration in baseline]
     return min(of_baseline or seconds, key=lambda at: seconds[at])
 

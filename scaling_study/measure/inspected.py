@@ -5,7 +5,8 @@
     arrivals     when each gradient is there                                        one step
     overlap      of communication and computing, under torch's profiler             one step
 
-Where a step takes seconds, the first three are of one and the same: what looking takes is nothing beside it.
+Where a step takes seconds, phases and arrivals are of one and the same: a look at the clock for each gradient is
+nothing beside it. What counts is not: it has a step of its own.
 """
 
 from __future__ import annotations
@@ -62,20 +63,18 @@ def inspect(
     steps = max(1, min(MOST_STEPS, timed_steps // 4))
     phased = functools.partial(instrument, step, workload, training.phase, steps, ranks.devices, training.timeline)
     memory.note_setup()
-    at_once = steps == 1 and fastest > LONG_STEP
-    if not at_once:
-        with memory.watching(), wire, traffic:  # by now frameworks gather and reduce as always
-            step(next(workload.batches))
+    with memory.watching(), wire, traffic:  # by now frameworks gather and reduce as always
+        step(next(workload.batches))
     if training.timeline:
         training.timeline.begin(ranks.agree)
-    if at_once:
-        with arrivals.watching(watched, training.phase), memory.watching(), wire, traffic:
+    if steps == 1 and fastest > LONG_STEP:
+        with arrivals.watching(watched, training.phase):
             phases = phased()
     else:
         phases = phased()
-    if watched and not at_once:
-        with arrivals.watching(watched, training.phase):
-            step(next(workload.batches))
+        if watched:
+            with arrivals.watching(watched, training.phase):
+                step(next(workload.batches))
     observed = Observed(None, None)
     if ranks.world_size > 1 and trial.find is None:
         observed = observe(lambda: step(next(workload.batches)), wire, ranks.device)

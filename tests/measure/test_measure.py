@@ -108,14 +108,14 @@ def test_warm_up_timed_and_instrumented_steps_are_kept_apart(capsys):
     assert Peak(report.peak_flops_per_second, report.peak_bytes_per_second) == PEAK
 
 
-def test_where_steps_are_long_one_shows_phases_bytes_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_steps_are_long_one_shows_phases_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspected, "LONG_STEP", 0.0)
     report, calls = run(Window(warmup_steps=4, min_steps=4, max_steps=4, min_seconds=0))
-    assert calls == [False] * 8 + [True]
+    assert calls == [False] * 9 + [True], "bytes have a step of their own"
     assert report.phases.steps == 1 and report.phases.forward_seconds > 0
     assert report.gradients and report.memory["activations"] > 0
     _, calls = run(Window(warmup_steps=4, min_steps=8, max_steps=8, min_seconds=0))
-    assert calls == [False] * 13 + [True] * 3, "phases of more than one are not of the counted one"
+    assert calls == [False] * 13 + [True] * 3, "phases of more than one are not those of the gradients"
 
 
 def test_three_steps_warm_up_after_the_first_unless_nothing_is_timed():
