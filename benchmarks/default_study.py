@@ -3,7 +3,8 @@
 Claimed of sweeps.yaml, as it is: (1) `run_sweep.py sweeps.yaml` takes at most 300 s, (2) at least 30 % of them inside
 timed steps; (3) half of its speed-ups' 95 % intervals, and of those of fp16 over fp32, are at most 4 % wide to each
 side, and none more than 8 %; (4) of a long run's speed-ups at least 10 of 12 lie in the short one's intervals; (5) of
-its pairs that differ by more than 10 %, the short run decides at least 80 %, and (6) none the wrong way.
+its pairs that differ by more than 10 %, the short run decides at least 80 %, and (6) none the wrong way; (7) of none of
+its configurations it is said that it left something behind in its processes.
 
 Measured: the study once, and once more with 20 launches instead of 3. What the long run says is taken for the truth,
 though it has an interval too. A pair, of one model, is decided where its ratio's 95 % interval does not hold 1; by
@@ -33,6 +34,7 @@ from analysis.statistics import allreduce_gain
 from benchmarks import over_links
 from benchmarks.options import Options
 from benchmarks.paired import MET, MISSED, Bar, Finding
+from benchmarks.warm import leaks
 from scaling_study.records import store
 from scaling_study.settings import CACHE, CHECKOUT
 from scaling_study.stats.intervals import Interval
@@ -57,8 +59,11 @@ def run(options: Options) -> list[Finding]:
         if not options.quick:
             many = {"repeats": LONG, "max_repeats": LONG}
             truth = results.read(over_links.swept({**short, "study": "long", "measure": short["measure"] | many}, work))
-        timed = sum(max(rank.window_seconds for rank in r.ranks) for r in store.read_study(folder) if r.ranks)
-    findings = [*_widths(said), *_agreement(said.rows, truth.rows)]
+        records = list(store.read_study(folder))
+        timed = sum(max(rank.window_seconds for rank in r.ranks) for r in records if r.ranks)
+        if not options.quick:
+            records += store.read_study(work / "long")
+    findings = [*_widths(said), *_agreement(said.rows, truth.rows), leaks(records)]
     if seconds is not None:
         findings = [
             _finding("seconds of run_sweep.py sweeps.yaml", seconds, Bar(high=300.0), "s"),

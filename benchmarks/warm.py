@@ -1,7 +1,8 @@
 """A configuration that waits among others, warm, is as fast as one that has a launch to itself, cold.
 
-Claimed, for every framework that one launch can keep several configurations of: images/s of a warm launch over those of
-a cold one lie within 0.95 to 1.05, on resnet8 and on resnet18.
+Claimed, for every framework that one launch can keep several configurations of: (1) images/s of a warm launch over those
+of a cold one lie within 0.95 to 1.05, on resnet8 and on resnet18; (2) of no such configuration, as these leave nothing
+behind, it is said that it did.
 
 Measured: the same study in rounds (`measure: {warm: true}`) and trial by trial, a repeat of the one, a repeat of the
 other, in turn. In rounds the processes of all frameworks are alive; half a second of one configuration's steps is
@@ -12,17 +13,21 @@ Not shown: GPUs, several hosts, larger models. Interrupted, it goes on where it 
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks import over_links
 from benchmarks.options import Options
-from benchmarks.paired import Bar, Finding, ratio
+from benchmarks.paired import MET, MISSED, Bar, Finding, ratio
 from scaling_study.records import store, summary
+from scaling_study.records.store import Record
 from scaling_study.settings import CACHE
+from scaling_study.stats.intervals import Interval
 
 KEPT = CACHE / "benchmarks" / "warm"
 BAR = Bar(0.95, 1.05)
@@ -37,6 +42,7 @@ SWEEPS: tuple[Mapping[str, Any], ...] = (
     {"framework": "horovod", "workers": 2, "controller": "mpi"},
     {"framework": "horovod", "workers": 2, "controller": "gloo"},
 )
+LEAK = re.compile("its steps change|leaves behind")  # left_behind.py, shared_launch.py
 NAMED_BY = ("framework", "controller", "model")
 
 
@@ -52,12 +58,14 @@ def run(options: Options) -> list[Finding]:
                 over_links.swept(study(warm, number, options.quick), work)
             print(f"  repeat {number}: done", flush=True)
         warm_rates, cold_rates = (rates(work / str(study(warm, 1, False)["study"])) for warm in (True, False))
+        records = list(store.read_study(work / str(study(True, 1, False)["study"])))
     findings = []
     for name in sorted(warm_rates.keys() & cold_rates.keys()):
         taken = [(warm_rates[name][number], cold_rates[name][number]) for number in range(1, pairs + 1)]
         evidence = {"images_per_second": taken}
         findings.append(Finding(f"{name}: images/s, warm over cold", ratio(taken), BAR, evidence=evidence))
-    return findings
+    no_leaks = leaks(records)
+    return [*findings, replace(no_leaks, verdict="") if options.quick else no_leaks]
 
 
 def study(warm: bool, repeats: int, quick: bool) -> dict[str, Any]:
@@ -66,6 +74,16 @@ def study(warm: bool, repeats: int, quick: bool) -> dict[str, Any]:
     each = [{**sweep, "data": "synthetic", "matrix": {"model": list(models)}} for sweep in sweeps]
     asked = {"warm": warm, "rounds": ROUNDS, "block_seconds": BLOCK_SECONDS, "repeats": repeats, "max_repeats": repeats}
     return {"study": "warm" if warm else "cold", "parity": False, "measure": {**WINDOW, **asked}, "sweeps": each}
+
+
+def leaks(records: Sequence[Record]) -> Finding:
+    """Of how many starts of processes that configurations shared, in how many one was said to leave something."""
+    shared = {record.launch or record.id for record in records if record.trial.get("warm")}
+    said = {record.launch or record.id for record in records if LEAK.search(f"{record.notes} {record.reason}")}
+    leaking = Interval(float(len(said)), None, None, len(shared), 1.0)
+    evidence = {"processes_started": len(shared), "said_of": sorted(said)}
+    claim = f"of {len(shared)} groups that were started, those with a leak that is none"
+    return Finding(claim, leaking, Bar(high=0.0), verdict=MISSED if said else MET, evidence=evidence)
 
 
 def rates(results: Path) -> dict[str, dict[int, float]]:

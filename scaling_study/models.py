@@ -17,7 +17,7 @@ from typing import Any
 
 from scaling_study.targets import TRIPLETS
 
-ENTRY_POINTS = "scaling_study.workloads"
+ENTRY_POINTS, ALONE = "scaling_study.workloads", "scaling_study.alone"  # the second: names of the first, measured cold
 IMAGE_KEYS, TEXT_KEYS = ("image_size", "memory_format"), ("sequence_length", "padding")
 INPUT_KEYS = ("input", "damaged_images")  # of models whose images others can read too; files may be damaged
 OWN_KEYS = ("dropout", "freeze", "part_learning_rates")  # of models, not of what they are trained on
@@ -44,6 +44,7 @@ class Model:
     imagenet: str = ""  # the distribution by which it knows `weights: imagenet`; empty: it knows none
     imagenet_extra: str = ""  # of setup.cfg, that installs it
     uncut: str = ""  # why no pipeline can train it; empty: it can be cut into stages
+    cold: str = ""  # why it has launches to itself; empty: it may be measured in rounds
 
 
 # Where one rounding decides nothing: no BatchNorm, and no max-pool that would pick another pixel.
@@ -122,8 +123,10 @@ NOT_CUT = "of timm's models only vision transformers (timm:vit_...) can be cut i
 
 def installed() -> dict[str, Model]:
     """The models of installed packages, by name. A name that is ours stays ours."""
-    points = metadata.entry_points(group=ENTRY_POINTS)
-    return {p.name: Model(p.value, None, keys=IMAGE_KEYS + TEXT_KEYS) for p in points if p.name not in OURS}
+    points, alone = metadata.entry_points(group=ENTRY_POINTS), metadata.entry_points(group=ALONE).names
+    cold = {name: f"its package says so (an entry point of {ALONE})" for name in alone}
+    keys = IMAGE_KEYS + TEXT_KEYS
+    return {p.name: Model(p.value, None, keys=keys, cold=cold.get(p.name, "")) for p in points if p.name not in OURS}
 
 
 class Models(dict[str, Model]):

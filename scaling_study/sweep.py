@@ -188,6 +188,8 @@ class Run:
                 if attempt.outcome.status == "failed":
                     unwritable.raise_if_unwritable(self.folder, rooms[name].size, attempt.outcome.rank_errors)
                 found[name] = self._finish(rooms[name], attempt.completed(begun[name]))
+                if attempt.alone:
+                    self.records |= launch_folders.kept_alone(begun[name], rooms[name].folder, attempt.alone)
             launch_folders.end(own)
             self.records |= {name: found.pop(name) for name in extra & found.keys()}
             return found

@@ -248,7 +248,7 @@ def test_set_up_again_takes_no_time() -> None:
         ended = set_up(venv)
         took.append(time.monotonic() - began)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
-    assert min(took) < 2
+    assert min(took) < 20, "made anew it takes minutes"
 
 
 def test_a_failing_command_names_its_log_and_what_went_wrong(tmp_path: Path) -> None:

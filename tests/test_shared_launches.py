@@ -62,7 +62,7 @@ def test_each_configuration_has_a_record_of_each_launch(swept: tuple[Plan, Path,
         assert sum(block["steps"] for block in record.ranks[0].blocks) == len(record.ranks[0].step_seconds) >= 4
         assert record.launch_seconds is None and not record.notes
         assert re.fullmatch(rf"{record.trial['repeat']}/0-[01]-{record.trial['framework']}", record.launch)
-        assert record.total_seconds and record.total_seconds < 60
+        assert record.total_seconds and record.total_seconds < 600
         assert "--rounds" not in record.command and "resnet8" in record.command
         assert all(rank.memory["parameters"] and "resident" not in rank.memory for rank in record.ranks)
     assert len({record.id for record in records}) == 6
@@ -185,6 +185,6 @@ def test_gates_that_one_launch_can_run_share_it_and_one_that_fails_is_run_alone(
     assert [path.name for path in (tmp_path / "results" / "launches").iterdir()] == ["gates-1"], "one launch for all"
     others = [record for record in ended.values() if record.trial["data"] != "cifar10"]
     assert {(record.status, record.launch, record.parity) for record in others} == {("ok", "gates-1", "passed")}
-    assert all(record.launch_seconds is None and 0 < (record.total_seconds or 0) < 60 for record in others)
+    assert all(record.launch_seconds is None and 0 < (record.total_seconds or 0) < 600 for record in others)
     again, _ = run(dataclasses.replace(empty, configurations=(), gates=asked), tmp_path / "results")
     assert again.started == []

@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from scaling_study.launch.attempts import Attempt
 from scaling_study.launch.warm_group import BLOCKS
 from scaling_study.processes.leftovers import LAUNCHES
 from scaling_study.processes.process import Exit
@@ -24,9 +25,12 @@ from scaling_study.records import outcome, store, summary, unwritable
 from scaling_study.records.reservation import DiskReservation
 from scaling_study.records.store import RankReport, Record
 from scaling_study.records.summary import Summary
+from scaling_study.stats.launches import together
+from scaling_study.study import groups
 from scaling_study.trial import Trial
 
 BEGUN, SHARED = "begun", "shared"
+NOT_OURS = (KeyError, TypeError, ValueError, ArithmeticError)  # what reports that no rank of ours left may raise
 FEWEST_ROUNDS = 2  # that are a launch by themselves, where it ends early: one block says nothing of its own spread
 
 
@@ -58,10 +62,17 @@ def take_back(launch: Path, trial: Trial, folder: Path) -> None:
         (folder / "ranks").rename(folder / SHARED / "ranks")
 
 
+def set_apart(launch: Path, trial: Trial, name: str) -> None:
+    """Its processes have ended before others: its rounds, which are fewer, are a launch of this name."""
+    path = launch / BEGUN / f"{trial.id}.json"
+    with contextlib.suppress(store.UnreadableRecord):
+        store.write_json(path, dataclasses.asdict(dataclasses.replace(store.read_record(path), launch=name)))
+
+
 def cut(folder: Path, trial: Trial, rounds: int) -> bool:
     """Cut the reports of all ranks to so many rounds; whether these are enough, and there. Ranks that are stopped in
     the middle of a block do not leave it at the same point."""
-    with contextlib.suppress(store.UnreadableRecord):
+    with contextlib.suppress(store.UnreadableRecord, *NOT_OURS):
         reports = store.read_ranks(folder, trial.processes)
         if FEWEST_ROUNDS <= rounds <= min(len(report.blocks) for report in reports):
             for report in reports:
@@ -83,6 +94,23 @@ def _cut(report: RankReport, rounds: int) -> RankReport:
     return dataclasses.replace(
         report, blocks=blocks, step_seconds=seconds, samples_seen=samples, tokens_seen=tokens, **scaled
     )
+
+
+def kept_alone(begun: Record, folder: Path, attempt: Attempt) -> dict[str, Summary]:
+    """What a configuration was by itself that cannot be measured with others, by id: of one that is not warm. `folder`:
+    of the warm trial, whose record's beginning is `begun`."""
+    trial = groups.cooled(Trial.from_dict({**begun.trial, "window": begun.window}))
+    place = folder.parent / trial.id
+    if (place / "record.json").exists():  # somebody has asked for it
+        return {}
+    shutil.copytree(folder / "alone", place, dirs_exist_ok=True)
+    asked = {**trial.to_dict(), "window": dataclasses.asdict(trial.window)}
+    store.write_json(place / "trial.json", asked)
+    shutil.copy(folder / "command.txt", place)
+    named = dataclasses.replace(begun, id=trial.id, configuration=trial.configuration, trial=trial.to_dict())
+    record = attempt.completed(dataclasses.replace(named, window=asked["window"]))
+    store.write_record(place, record)
+    return {trial.id: summary.summarize(record)}
 
 
 def kept(results: Path) -> dict[str, Summary]:
@@ -110,23 +138,23 @@ def _of_launch(results: Path, launch: Path) -> Iterator[Record]:
             trial = Trial.from_dict({**record.trial, "window": record.window})
             if record.id == trial.id and not (results / "trials" / trial.id / "record.json").exists():
                 begun[trial.id] = record, trial
-    batches: dict[str, dict[str, str]] = {}  # batch -> trial -> its group, the last that was started
+    names: dict[str, str] = {}  # trial -> its launch: its own, or its group's, the last that was started
     for blocks in sorted(launch.glob(f"*/{BLOCKS}"), key=lambda path: path.stat().st_mtime):
-        group = blocks.parent.name
         for line in blocks.read_text(encoding="utf-8").splitlines():
             with contextlib.suppress(ValueError, KeyError, TypeError):
-                batches.setdefault(group.partition("-")[0], {})[str(json.loads(line)["trial"])] = group
-    for groups in batches.values():
-        there = {id: (*begun[id], group) for id, group in groups.items() if id in begun}
-        whole = min((_rounds(results / "trials" / id, trial) for id, (_, trial, _) in there.items()), default=0)
-        for id, (record, trial, group) in there.items():
+                record, _ = begun[id := str(json.loads(line)["trial"])]
+                names[id] = record.launch or f"{launch.name}/{blocks.parent.name}"
+    for batch in dict.fromkeys(map(together, names.values())):
+        there = {id: (*begun[id], name) for id, name in names.items() if together(name) == batch}
+        whole = min(_rounds(results / "trials" / id, trial) for id, (_, trial, _) in there.items())
+        for id, (record, trial, name) in there.items():
             folder, asked = results / "trials" / id, trial.window.rounds or 0
             if not cut(folder, trial, min(whole, asked)):
                 continue
             if (done := outcome.judge(trial, folder, Exit(0, 0.0))).status == "ok":
                 note = f"its launch ended after {whole} of {asked} rounds: its driver was killed"
                 yield dataclasses.replace(
-                    record, status="ok", reason="", ranks=list(done.ranks), launch=f"{launch.name}/{group}",
+                    record, status="ok", reason="", ranks=list(done.ranks), launch=name,
                     notes=[note] if whole < asked else [],
                 )  # fmt: skip
 

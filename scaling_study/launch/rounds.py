@@ -116,27 +116,29 @@ class Built(Generic[AGroup]):
         self.ending.__exit__(type(failed), failed, failed.__traceback__)
 
 
-Restart = Callable[[Sequence[Trial], GroupFailed], Built[AGroup] | None]
+AfterFailure = Callable[[Built[AGroup], bool], Built[AGroup] | None]  # of a group; whether rounds are to begin anew
 
 
 def run(
-    built: list[Built[AGroup]], seed: str, watch: Watch, restart: Restart[AGroup], baseline: Collection[str] = ()
-) -> None:
+    built: list[Built[AGroup]], seed: str, watch: Watch, after_failure: AfterFailure[AGroup],
+    baseline: Collection[str] = (),
+) -> None:  # fmt: skip
     """Run the rounds that the trials' windows ask for.
 
     The canary, of the `baseline`'s configurations the one with the shortest steps (of all, where none of them is
     there), is first in the first round and last in the last: it shows what changes over a launch.
 
-    A group that fails takes no part any more. In its first rounds, which are too few to be kept, `restart` puts another
-    in its place, without the configuration that failed; then rounds begin anew, for all: what is compared has the same.
+    A group that fails takes no part any more, which `after_failure` is told. In its first rounds, which are too few to
+    be kept, that puts another in its place, without the configuration that failed; then rounds begin anew, for all:
+    what is compared has the same.
     """
-    while not _all_rounds(built, seed, watch, restart, baseline):
+    while not _all_rounds(built, seed, watch, after_failure, baseline):
         for each in built:
             each.blocks = [0] * len(each.blocks)
 
 
 def _all_rounds(
-    built: list[Built[AGroup]], seed: str, watch: Watch, restart: Restart[AGroup], baseline: Collection[str]
+    built: list[Built[AGroup]], seed: str, watch: Watch, after_failure: AfterFailure[AGroup], baseline: Collection[str]
 ) -> bool:
     """Whether all were run: not where they are to begin anew."""
     launch = built[0].trials[0].repeat
@@ -158,7 +160,7 @@ def _all_rounds(
                 watch.block_timed(each.trials[index], each.run_block(index, round))
             except GroupFailed as failed:
                 each.end(failed)
-                if round < FEWEST_ROUNDS and (another := restart(each.trials, failed)):
+                if another := after_failure(each, round < FEWEST_ROUNDS):
                     built[at] = another
                     return False
     return True

@@ -67,7 +67,8 @@ def measured(
     """What came of warm configurations, by id, each in its place: of those that had room in memory, which the first
     always has; where the sweep is to end, of those that have enough rounds to be kept.
 
-    One that fails in a launch is run alone, where it says by itself what is wrong; the others are measured without it.
+    One that fails in a launch is run alone, where it says by itself what is wrong, or is measured after all, as one that
+    is not warm; the others are measured without it.
     `folder`: for what the launch leaves. `baseline`: the configurations of which one is its canary.
     """
     launch = _Launch(due, places, folder, memory_bytes, attempts, watch, baseline)
@@ -79,7 +80,8 @@ def measured(
             break
         if attempt.outcome.status == "ok":  # it may not be to blame, but was not measured as asked for
             failed = Outcome("failed", f"in a launch with others: {failure}")
-            attempt = launch.had.get(trial) or replace(attempt, outcome=failed)
+            notes = (*attempt.notes, f"measured alone: {groups.cooled(trial).id}")
+            attempt = launch.had.get(trial) or replace(attempt, outcome=failed, notes=notes, alone=attempt)
         done[trial.id] = attempt
     return done
 
@@ -108,8 +110,8 @@ class _Launch:
             with contextlib.ExitStack() as alive:
                 self._build(built, alive)
                 if built:
-                    restart = functools.partial(self._restarted, alive)
-                    rounds.run(built, self.folder.name, self.watch, restart, self.baseline)
+                    after_failure = functools.partial(self._after_failure, alive)
+                    rounds.run(built, self.folder.name, self.watch, after_failure, self.baseline)
         except Interrupted:
             self.interrupted = True
         share = (time.monotonic() - start) / max(1, sum(len(each.trials) for each in built))
@@ -133,12 +135,19 @@ class _Launch:
                 return ready.ending.close()
             built.append(ready)
 
-    def _restarted(
-        self, alive: contextlib.ExitStack, trials: Sequence[Trial], failed: GroupFailed
+    def _after_failure(
+        self, alive: contextlib.ExitStack, ended: Built[WarmGroup], begin_anew: bool
     ) -> Built[WarmGroup] | None:
-        """What goes on in place of a group that failed."""
-        self._fail(failed)
-        return self._built([trial for trial in trials if trial not in self.failed], math.inf, alive)
+        """What takes the place of a group that failed, where rounds are to begin anew. All of it is on the disk before
+        others go on: whoever takes over from a driver that dies knows who failed, and whose rounds are fewer."""
+        assert ended.failure
+        self._fail(ended.failure)
+        others = [trial for trial in ended.trials if trial not in self.failed]
+        if begin_anew:
+            return self._built(others, math.inf, alive)
+        for trial in others:
+            launch_folders.set_apart(self.folder, trial, _name(ended))
+        return None
 
     def _fail(self, failed: GroupFailed) -> None:
         """These are to be run alone. What they had measured is no launch of theirs, whoever asks."""
@@ -187,12 +196,8 @@ class _Launch:
         why = str(built.failure or ("the study was stopped" if whole is not None else ""))
         if built.failure:
             whole = min(built.blocks) if whole is None else min(whole, *built.blocks)
-            self._fail(built.failure)
         ended = (None if why else group.exit) or Exit(None, 0.0)
         exit = Exit(ended.code, share_seconds, lost=ended.lost)
-        launch = f"{group.folder.parent.name}/{group.folder.name}"
-        if built.failure:  # others went on: it is held against none of them
-            launch = launch.replace("-", f".{whole}-", 1)
         for index, trial in enumerate(built.trials):
             place = self.places[trial.id] / ("shared" if trial in self.failed else "")
             asked = trial.window.rounds or 0
@@ -205,9 +210,16 @@ class _Launch:
             notes = [f"its steps change, for the whole process: {', '.join(changed)} (put back)"] if changed else []
             if whole is not None and whole < asked:
                 notes.append(f"its launch ended after {whole} of {asked} rounds: {why}")
-            attempt = Attempt(exit, result, started_at, notes=tuple(notes), launch=launch)
+            attempt = Attempt(exit, result, started_at, notes=tuple(notes), launch=_name(built))
             if trial not in self.failed:
                 found[trial.id] = attempt
             elif not (built.failure and built.failure.said):
                 self.had[trial] = attempt
         return found
+
+
+def _name(built: Built[WarmGroup]) -> str:
+    """Of its launch; of one that others went on without: of its own."""
+    folder = built.group.folder
+    apart = f".{min(built.blocks)}-" if built.failure else "-"
+    return f"{folder.parent.name}/{folder.name.replace('-', apart, 1)}"

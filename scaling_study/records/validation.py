@@ -108,6 +108,17 @@ def _of_rounds(report: RankReport) -> Iterator[str]:
         yield f"rank {report.rank}: a round beside the timed ones failed: {report.untimed_rounds_failure}"
 
 
+def _of_blocks(report: RankReport) -> Iterator[str]:
+    """Blocks of a launch in rounds that are not those of its steps."""
+    counts = [block.get("steps") for block in report.blocks]
+    if not all(type(count) is int and count > 0 for count in counts):
+        yield f"rank {report.rank} reports blocks of {counts} steps"
+    elif sum(counts) != len(report.step_seconds):
+        yield f"rank {report.rank} reports {len(report.step_seconds)} steps in blocks of {counts}"
+    if not all(type(block.get("round")) is int for block in report.blocks):
+        yield f"rank {report.rank} reports a block of no round"
+
+
 def _with_itself(report: RankReport) -> Iterator[str]:
     """What no rank can have measured, however fast or slow it is."""
     who, steps = f"rank {report.rank} reports", len(report.step_seconds)
@@ -115,6 +126,8 @@ def _with_itself(report: RankReport) -> Iterator[str]:
         yield f"{who} step times that are not positive numbers"
     if not math.isfinite(sum(report.step_seconds)):
         yield f"{who} step times whose sum is no number"
+    if report.blocks:
+        yield from _of_blocks(report)
     if report.rounds:
         yield from _of_rounds(report)
     elif report.samples_seen != steps * report.samples_per_step:

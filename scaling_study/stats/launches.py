@@ -26,7 +26,8 @@ from numpy.typing import ArrayLike, NDArray
 from scaling_study.stats.intervals import student_t, welch_satterthwaite
 from scaling_study.stats.spread import believed
 
-LAUNCH_NAME = re.compile(r"[0-9]{1,9}/[0-9]{1,9}-[0-9]{1,9}-\w{1,60}|gates-[0-9]{1,9}")  # number/0-processes
+# number/0-processes, of one that ended before others number/0.rounds-processes
+LAUNCH_NAME = re.compile(r"[0-9]{1,9}/[0-9]{1,9}(?:\.[0-9]{1,9})?-[0-9]{1,9}-\w{1,60}|gates-[0-9]{1,9}")
 Values = NDArray[np.float64]
 TURNS = 100  # of fitting rows and columns by turns; where nothing is missing, one is enough
 FITTED = 1e-12

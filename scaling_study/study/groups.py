@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.models import MODELS
 from scaling_study.trial import Trial
 
 if TYPE_CHECKING:
@@ -31,9 +32,16 @@ def warmed(trial: Trial, measure: Measure) -> Trial:
     return replace(trial, warm=True, window=window)
 
 
+def cooled(trial: Trial) -> Trial:
+    """The configuration as it is measured by itself."""
+    return replace(trial, warm=None, window=replace(trial.window, rounds=None, block_seconds=None))
+
+
 def why_cold(trial: Trial) -> str:
     """Why a configuration has a launch to itself whatever the study says; empty: it need not."""
     if why := FRAMEWORKS[trial.framework].cold:
+        return why
+    if trial.model in MODELS and (why := MODELS[trial.model].cold):
         return why
     if trial.launcher == "srun":
         return "ranks that srun has started are not stopped while others are measured"

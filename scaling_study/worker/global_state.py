@@ -24,6 +24,36 @@ def _of(owner: Any, name: str) -> Setting:
     return lambda: getattr(owner, name), lambda value: setattr(owner, name, value)
 
 
+# Of which format fp32 is multiplied in, for all and by backend and kind; torch before 2.9 has only the older settings.
+FORMATS = [
+    ("generic", "all"),
+    *((backend, kind) for backend in ("cuda", "mkldnn") for kind in ("all", "matmul", "conv", "rnn")),
+]
+
+
+def _formats_of_fp32() -> tuple[str | None, bool | None, list[str]]:
+    """By torch's older settings and by its newer ones. The older are None where it refuses to say, as the newer
+    contradict them."""
+    older: list[Any] = []
+    for read in (torch.get_float32_matmul_precision, lambda: torch.backends.cudnn.allow_tf32):
+        try:
+            older.append(read())
+        except RuntimeError:
+            older.append(None)
+    newer = getattr(torch._C, "_get_fp32_precision_getter", None)
+    return older[0], older[1], [newer(*each) for each in FORMATS] if newer else []
+
+
+def _set_formats_of_fp32(formats: tuple[str | None, bool | None, list[str]]) -> None:
+    matmul, cudnn, newer = formats
+    if matmul is not None:
+        torch.set_float32_matmul_precision(matmul)
+    if cudnn is not None:
+        torch.backends.cudnn.allow_tf32 = cudnn
+    for each, format in zip(FORMATS, newer, strict=False):
+        torch._C._set_fp32_precision_setter(*each, format)
+
+
 def _unless_cpu(device: torch.device) -> torch.device | None:
     """None is the CPU too, without a mode of torch that looks at every call."""
     return None if device.type == "cpu" else device
@@ -47,8 +77,7 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "autocast on a GPU": (lambda: torch.is_autocast_enabled("cuda"), lambda on: torch.set_autocast_enabled("cuda", on)),
     "deterministic algorithms": (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-    "TF32 of matrix products": _of(torch.backends.cuda.matmul, "allow_tf32"),
-    "TF32 of cuDNN": _of(torch.backends.cudnn, "allow_tf32"),
+    "formats of fp32": (_formats_of_fp32, _set_formats_of_fp32),
     "cuDNN": _of(torch.backends.cudnn, "enabled"),
     "cuDNN's trials": _of(torch.backends.cudnn, "benchmark"),
     "cuDNN's determinism": _of(torch.backends.cudnn, "deterministic"),

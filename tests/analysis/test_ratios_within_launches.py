@@ -129,6 +129,19 @@ def test_one_that_was_measured_elsewhere_takes_no_pairing_from_the_others(study:
     assert launches.common(rows) == launches.common(rows[:1]) == launches.common([]) == []
 
 
+def test_a_launch_that_ended_early_is_one_by_itself(tmp_path: Path) -> None:
+    """It is paired with nothing, and takes no pairing from the launches that both shared."""
+    folder = plant(tmp_path / "planted", STUDY, baseline={"framework": "single", "workers": 1})
+    for record in store.read_study(folder):
+        if record.launch.startswith("2/0-0-horovod"):
+            early = record.launch.replace("2/0-", "2/0.4-")
+            store.write_record(folder / "trials" / record.id, replace(record, launch=early))
+    rows = results.read(folder).rows
+    early = [each for each in rows if "2/0.4-" in each["repeat_launches"]]
+    assert early and all(each["n"] == 3 and len(launches.names(each)) == 3 for each in early)
+    assert any(each["repeat_launches"].startswith("1/0-") for each in rows)
+
+
 def test_a_study_of_one_configuration_has_its_throughput(tmp_path: Path) -> None:
     (only,) = read(tmp_path / "one", [SINGLE]).rows
     assert only["n"] == 3 and only["launch_freedom"] == 0

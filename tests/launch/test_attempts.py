@@ -107,7 +107,7 @@ def test_a_port_that_stays_taken_fails_with_its_kind_after_the_retries(
 def test_who_asks_the_sweep_to_end_is_not_kept_waiting(
     running: Callable[..., Attempt], held: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transient, "BACK_OFF_SECONDS", (60.0,))
+    monkeypatch.setattr(transient, "BACK_OFF_SECONDS", (600.0,))
 
     def soon() -> None:
         while not (tmp_path / "trial" / "ranks" / "error-0.json").exists():
@@ -118,7 +118,7 @@ def test_who_asks_the_sweep_to_end_is_not_kept_waiting(
     threading.Thread(target=soon).start()
     start = time.monotonic()
     attempt = running("listen")
-    assert attempt.outcome.status == "cancelled" and time.monotonic() - start < 30
+    assert attempt.outcome.status == "cancelled" and time.monotonic() - start < 300
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def two(log: list[tuple[Any, ...]]) -> tuple[Told, Told]:
     return groups
 
 
-def never(trials: Sequence[Trial], failed: GroupFailed) -> None:
+def never(ended: Built[Told], begin_anew: bool) -> None:
     raise AssertionError(failed)
 
 
@@ -178,29 +178,33 @@ class Failing(Told):
         return super().block(index, round, steps, untimed)
 
 
-def with_a_failure(in_round: int) -> tuple[list[Built[Told]], list[tuple[Any, ...]], list[Sequence[Trial]]]:
-    """Two groups, of which one fails in this round; another without what failed takes its place where asked for."""
+def with_a_failure(in_round: int) -> tuple[list[Built[Told]], list[tuple[Any, ...]], list[tuple[bool, int]]]:
+    """Two groups, of which one fails in this round; another without what failed takes its place where asked for. And
+    what was told of each failure: whether rounds begin anew, and of how many configurations."""
     log: list[tuple[Any, ...]] = []
     single, failing = Told("single", log), Failing(in_round, log)
     single.others, failing.others = (failing,), (single,)
-    restarts: list[Sequence[Trial]] = []
+    told: list[tuple[bool, int]] = []
 
-    def restart(trials: Sequence[Trial], failed: GroupFailed) -> Built[Told]:
-        restarts.append(trials)
+    def after_failure(ended: Built[Told], begin_anew: bool) -> Built[Told] | None:
+        assert ended.failure
+        told.append((begin_anew, len(ended.trials)))
+        if not begin_anew:
+            return None
         another = Told("torch_ddp", log)
         another.trials, another.others, single.others = another.trials[:1], (single,), (another,)
         return Built.of(another, rounds.Unwatched())
 
     built: list[Built[Told]] = [Built.of(single, rounds.Unwatched()), Built.of(failing, rounds.Unwatched())]
     built[1].ending.callback(log.append, ("ended",))
-    rounds.run(built, "a seed", rounds.Unwatched(), restart)
-    return built, log, restarts
+    rounds.run(built, "a seed", rounds.Unwatched(), after_failure)
+    return built, log, told
 
 
 @pytest.mark.parametrize("in_round", [2, 5, 7])
 def test_a_failure_ends_its_own_group_which_keeps_its_rounds(in_round: int) -> None:
-    built, log, restarts = with_a_failure(in_round)
-    assert restarts == [] and str(built[1].failure) == "a rank ended"
+    built, log, told = with_a_failure(in_round)
+    assert told == [(False, 2)] and str(built[1].failure) == "a rank ended"
     assert built[0].blocks == [8, 8] and built[0].failure is None
     assert built[1].blocks[1] == in_round and built[1].blocks[0] in (in_round, in_round + 1)
     after = log[log.index(("ended",)) :]
@@ -210,8 +214,8 @@ def test_a_failure_ends_its_own_group_which_keeps_its_rounds(in_round: int) -> N
 @pytest.mark.parametrize("in_round", [0, 1])
 def test_a_failure_in_the_first_rounds_begins_them_anew_for_all(in_round: int) -> None:
     """So that what is compared was measured in the same rounds; no other group is started again."""
-    built, log, [trials] = with_a_failure(in_round)
-    assert len(trials) == 2
+    built, log, told = with_a_failure(in_round)
+    assert told == [(True, 2)]
     assert built[0].blocks == [8, 8] and built[1].blocks == [8] and built[1].failure is None
     after = [call for call in log[log.index(("ended",)) :] if call[0] == "block"]
     assert Counter(call[3] for call in after) == dict.fromkeys(range(8), 3)

@@ -237,7 +237,7 @@ def test_a_stopped_rank_dies_with_its_driver_or_is_found_by_the_next(supervised:
             supervisor.kill()
             assert rank.status() == psutil.STATUS_STOPPED
             assert leftovers.clean(tmp_path)
-        rank.wait(20)
+        rank.wait(60)
     finally:
         driver.kill()
         driver.wait()

@@ -40,7 +40,7 @@ def test_every_trained_parameter_comes_once_the_last_layer_first():
     gradients = watched(model).gradients
     assert [size for size, _ in gradients] == [20 * 5 * 4, 10 * 20 * 4]
     seconds = [0.0, *(seconds for _, seconds in gradients)]
-    assert all(a < b for a, b in itertools.pairwise(seconds)) and seconds[-1] < 1
+    assert all(a < b for a, b in itertools.pairwise(seconds))
 
 
 def test_of_micro_batches_the_last_counts():

@@ -90,7 +90,7 @@ def test_only_gpus_that_trials_see_are_waited_for(used: Callable[..., None], mon
 
 
 def test_who_asks_the_sweep_to_end_does_not_wait(used: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_memory, "WAIT_SECONDS", 30.0)
+    monkeypatch.setattr(gpu_memory, "WAIT_SECONDS", 600.0)
     used(0)
     memory, stop = GpuMemory(), Stop()
     memory.wait_until_freed(stop)
@@ -98,7 +98,7 @@ def test_who_asks_the_sweep_to_end_does_not_wait(used: Callable[..., None], monk
     stop.ask()
     start = time.monotonic()
     memory.wait_until_freed(stop)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 60
 
 
 def test_without_nvml_there_is_nothing_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,11 +54,12 @@ def test_a_connection_that_lingers_does_not_hold_its_port(taken: socket.socket) 
     assert ports.is_free(port)
 
 
-def test_a_port_that_is_free_is_taken_without_waiting() -> None:
+def test_a_port_that_is_free_is_taken_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "WAIT_SECONDS", 600.0)
     port = next(port for port in AMONG if ports.is_free(port))
     start = time.monotonic()
     assert ports.choose_port(port, AMONG, Never()) == (port, "")
-    assert time.monotonic() - start < ports.WAIT_SECONDS / 2
+    assert time.monotonic() - start < 60
 
 
 def test_a_port_that_stays_taken_is_left_to_its_holder_who_is_named(
@@ -82,10 +83,10 @@ def test_a_port_that_is_given_back_meanwhile_is_taken(taken: socket.socket) -> N
 def test_who_asks_the_sweep_to_end_does_not_wait_for_a_port(
     taken: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ports, "WAIT_SECONDS", 30.0)
+    monkeypatch.setattr(ports, "WAIT_SECONDS", 600.0)
     start = time.monotonic()
     ports.choose_port(taken.getsockname()[1], AMONG, Never(asked=True))
-    assert time.monotonic() - start < 10.0
+    assert time.monotonic() - start < 60
 
 
 def test_the_search_goes_round() -> None:

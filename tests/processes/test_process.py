@@ -70,7 +70,8 @@ def test_what_cannot_be_started_says_why(tmp_path):
 
 
 def test_the_end_is_noticed_at_once(run):
-    assert min(run("pass")[0].seconds for _ in range(3)) < 1.0
+    """And not at its time-out."""
+    assert run("pass", timeout=600.0)[0].seconds < 60
 
 
 @pytest.mark.slow
@@ -80,7 +81,7 @@ def test_time_out_ends_the_whole_tree_across_sessions(run, grandchild):
     ended, log = run(SPAWN_IN_A_SESSION_OF_ITS_OWN.format(grandchild=grandchild, then=SLEEP), timeout=3.0)
     assert ended.timed_out and ended.code != 0
     assert not alive(int(log))
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60
 
 
 @pytest.mark.slow

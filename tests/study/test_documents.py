@@ -196,9 +196,9 @@ LAUGHING_KEYS = "a0: &a0 {x: 1, y: 2}\n" + "".join(
          "100000 maps", "dashes", "question marks", "never closed"],
 )  # fmt: skip
 def test_bombs_are_refused_fast(complaint: Callable[[str], str], text: str, said: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     assert complaint(text).endswith(said)
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_a_big_file_is_refused_unread(study_file: Callable[[bytes], Path]) -> None:

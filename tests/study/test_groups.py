@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import metadata
 from typing import Any
 
 import pytest
 
+from scaling_study import models
 from scaling_study.study import groups
 from scaling_study.study.schema import Measure
 from scaling_study.trial import Trial
@@ -45,6 +47,17 @@ def test_these_may_share(trial: Trial) -> None:
 )
 def test_these_have_a_launch_to_themselves(change: dict[str, Any], why: str) -> None:
     assert why in groups.why_cold(replace(DDP, **change))
+
+
+def test_a_package_may_say_that_its_model_is_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [metadata.EntryPoint("theirs", "theirs:load", models.ENTRY_POINTS)]
+    points += [metadata.EntryPoint(name, "theirs:load", models.ALONE) for name in ("theirs", "resnet8")]
+    monkeypatch.setattr(metadata, "entry_points", metadata.EntryPoints(points).select)
+    found = models.installed()
+    assert set(found) == {"theirs"} and models.MODELS["resnet8"].cold == "", "what is ours stays so"
+    monkeypatch.setattr(groups, "MODELS", found)
+    assert groups.why_cold(replace(DDP, model="theirs")) == "its package says so (an entry point of scaling_study.alone)"
+    assert groups.why_cold(replace(DDP, model="another")) == ""
 
 
 def test_what_is_measured_in_rounds_is_another_configuration_and_the_same_command() -> None:

@@ -405,19 +405,19 @@ def test_wrong_overrides_are_said_with_their_own_line_even_when_they_are_not_ask
 
 def test_too_many_combinations_are_refused_before_they_are_made(problems_of: Callable[[str], list[str]]) -> None:
     values = list(range(1, 1001))
-    start = time.monotonic()
+    start = time.process_time()
     assert problems_of(
         sweep("single", f"matrix: {{batch_per_worker: {values}, seed: {values}, image_size: [8, 9]}}")
     ) == ["study.yaml:4: 2,000,000 combinations; the limit is 50,000"]
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_many_sweeps_that_are_too_many_together_are_refused_as_fast(problems_of: Callable[[str], list[str]]) -> None:
     values = list(range(1, 301))
     one = f"  - framework: single\n    matrix: {{batch_per_worker: {values}, seed: {values}}}\n"
-    start = time.monotonic()
+    start = time.process_time()
     assert problems_of("study: a\nsweeps:\n" + one * 3) == ["study.yaml:4: 270,000 combinations; the limit is 50,000"]
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 words = st.sampled_from(

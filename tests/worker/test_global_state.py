@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +37,33 @@ def test_what_a_block_changes_is_named_and_taken_back(name: str) -> None:
     assert name in left and set(left) <= {name, "environment"}  # torch sets a variable where algorithms are to be exact
     state.restore()
     assert state.leave() == []
+
+
+def newer(backend: str, format: str) -> Callable[[], None]:
+    return lambda: setattr(getattr(torch.backends, backend).matmul, "fp32_precision", format)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda: setattr(torch.backends.cudnn, "allow_tf32", False), id="cuDNN"),
+        pytest.param(lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True), id="matmul"),
+        pytest.param(lambda: torch.set_float32_matmul_precision("high"), id="high"),
+        *(pytest.param(newer(*each), id=" ".join(each)) for each in (("cuda", "tf32"), ("mkldnn", "bf16"))),
+    ],
+)
+def test_every_way_to_another_format_of_fp32_is_taken_back(change: Callable[[], None]) -> None:
+    """By torch's newer settings too, after which it refuses to read the older ones."""
+    if not hasattr(torch.backends.mkldnn, "matmul"):
+        pytest.skip("this torch has the older settings only")
+    state = GlobalState()
+    change()
+    mixed = GlobalState()  # of one that set it while it was built
+    assert state.leave() == ["formats of fp32"]
+    state.restore()
+    assert state.leave() == [] and torch.get_float32_matmul_precision() == "highest"
+    mixed.restore()
+    assert mixed.leave() == [] and state.leave() == ["formats of fp32"]
 
 
 def test_a_variable_that_was_removed_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
