@@ -89,6 +89,7 @@ SCHEDULES: Mapping[str, str] = {
     "dualpipev": "two",
 }
 
+ONE_AUTOCAST = "DeepSpeed 0.19.8 has one setting of autocast for all engines of a process, its last one's"
 DATA_PARALLEL_CANNOT_COMPILE = "every replica of DataParallel would run what was compiled for the first GPU's weights"
 HOROVOD_HAS_NO_BF16 = "Horovod 0.28.1 cannot reduce bf16 (Tensor type torch.BFloat16Tensor is not supported)"
 HIVEMIND_HAS_NO_BF16 = "Hivemind 1.1.12 compresses gradients to fp16 or to 8 bits, not to bf16"
@@ -209,6 +210,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
         parity_precision="fp32",
         shards=2,
         communicates_in=("backward", "optimizer"),  # and in forward at stage 3
+        cold=ONE_AUTOCAST,
     ),
     "lightning_ddp": Framework(
         title="Lightning DDP",
@@ -290,6 +292,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
             **dict.fromkeys(("min_bytes", "max_bytes", "size_factor"), ()),
         },
         launcher_axes={"controller": ("horovodrun",), "cycle_seconds": ("horovodrun",)},
+        cold="its calls are timed one after the other, without steps",
         refusals={"workers": {"1": ONE_RANK_HAS_NO_NETWORK}},
     ),
 }

@@ -142,10 +142,11 @@ def test_an_interruption_ends_all_launches_and_keeps_what_has_rounds_enough(roun
     assert len(again.kept) == len(records)
 
 
+@pytest.mark.parametrize("room_bytes", [0.0, 1.0], ids=["not to be tried", "less than it takes"])
 def test_what_has_no_room_has_a_launch_of_its_own_beside_the_baseline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    room_bytes: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_launch._Launch, "_room", lambda self, built: math.inf if len(built) < 2 else 0.0)
+    monkeypatch.setattr(shared_launch._Launch, "_room", lambda self, built: math.inf if len(built) < 2 else room_bytes)
     others = [DDP, dataclasses.replace(DDP, framework="torch_fsdp2", launcher="torchrun")]
     plan = plan_of(*others, SINGLE)
     plan = dataclasses.replace(plan, study=dataclasses.replace(plan.study, baseline={"framework": "single"}))

@@ -131,7 +131,7 @@ class _Launch:
                 return
             if not (ready := self._built(group, room, alive)):
                 continue
-            if built and {*group} - {*ready.trials, *self.failed}:
+            if built and (ready.resident_bytes > room or {*group} - {*ready.trials, *self.failed}):
                 return ready.ending.close()
             built.append(ready)
 
