@@ -101,7 +101,7 @@ def print_after(
     for (status, reason), group in _grouped(mine).items():
         if status != "unsupported":  # the tables list those, with their reasons
             more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
-            log = f"its log: {_log(job.folder / 'trials' / group[0].id)}"
+            log = f"its log: {_log(job.folder, group[0])}"
             where = "not run; --no-prune runs it" if group[0].implied else log
             console.print(
                 f"[bold]{status}[/]: {escape(group[0].id)}{more}: {escape(reason)}; {escape(where)}", soft_wrap=True
@@ -121,8 +121,11 @@ def row(record: Summary) -> dict[str, Any]:
     return {**record.trial, **outcome, "samples_per_second": record.samples_per_second}
 
 
-def _log(trial: Path) -> Path:
-    """Its last launch's: in rounds of the one that it had to itself."""
+def _log(results: Path, record: Summary) -> Path:
+    """Of the launch in which it failed: with others, by itself after that, or its only one."""
+    if (shared := results / "launches" / record.launch / "log.txt").exists() and record.launch:
+        return shared
+    trial = results / "trials" / record.id
     return alone if (alone := trial / "alone" / "log.txt").exists() else trial / "log.txt"
 
 

@@ -98,7 +98,7 @@ class Run:
                 display.finished(trial, planned, record, again=False)
 
     def trials(self, expects: Callable[..., object] = list) -> Iterator[tuple[Trial, Planned]]:
-        """The planned rounds, then as many more as the spread of the planned ones asks for; `expects` is told of these.
+        """The planned rounds, what is well only alone, as many more as their spread asks for: `expects` is told of these.
 
         What was implied comes after what it may rest on, which may be run again and be ok.
         """
@@ -111,6 +111,9 @@ class Run:
                 else:
                     yield trial, planned
         yield from after
+        alone = [pair for pair in shared_launch.alone(self.plan.trials(), self.records) if self.wanted(pair[0].to_dict())]
+        expects(alone)
+        yield from alone
         totals = self.totals()
         repeats = ((n, p) for n in range(1, max(totals.values(), default=0) + 1) for p in self.plan.shuffled(n))
         more = [(p.at(n), p) for n, p in repeats if p.measure.repeats < n <= totals[p.trial.configuration]]
@@ -188,8 +191,6 @@ class Run:
                 if attempt.outcome.status == "failed":
                     unwritable.raise_if_unwritable(self.folder, rooms[name].size, attempt.outcome.rank_errors)
                 found[name] = self._finish(rooms[name], attempt.completed(begun[name]))
-                if attempt.alone:
-                    self.records |= launch_folders.kept_alone(begun[name], rooms[name].folder, attempt.alone)
             launch_folders.end(own)
             self.records |= {name: found.pop(name) for name in extra & found.keys()}
             return found

@@ -153,7 +153,11 @@ def test_what_it_leaves_behind_is_its_own_fault_and_no_others(site: Path, tmp_pa
     records = {record.trial["batch_per_worker"]: record for record in every if record.trial["warm"]}
     assert sorted(records) == list(range(1, HOOKED + 1)), done.stderr
     hooked = records.pop(HOOKED)
-    assert (hooked.status, hooked.notes) == ("failed", [f"measured alone: {alone.id}"])
+    assert hooked.status == "failed" and (tmp_path / "results/mine/launches" / hooked.launch / "log.txt").exists()
+    assert f"its log: {tmp_path / 'results/mine/launches' / hooked.launch / 'log.txt'}" in done.stdout
+    with (tmp_path / "results/mine/configurations.csv").open(encoding="utf-8", newline="") as stream:
+        rows = {row["configuration"]: row for row in csv.DictReader(stream)}
+    assert rows[alone.configuration]["n"] == "1" and rows[hooked.configuration]["n"] == "0"
     assert (alone.status, alone.trial["batch_per_worker"], alone.launch) == ("ok", HOOKED, "")
     assert "leaves behind in its process: hooks on every module" in hooked.reason + hooked.error
     assert {record.status for record in records.values()} == {"ok"}, [record.error for record in records.values()]

@@ -24,6 +24,7 @@ class StudyInfo:
     machine: Mapping[str, Any] = field(default_factory=dict)  # cores, cpu, gpus, memory_bytes, fingerprint
     target_interval: float = 0.02  # half-width of the 95 % interval over the mean
     configurations: tuple[str, ...] | None = None  # of the study as it is now; None: all there are
+    alone: tuple[str, ...] = ()  # the same, not warm, of which there are records where those failed among others
     sentinel: str | None = None  # the configuration that was repeated through the whole sweep
     stopped: str = ""  # the signal that ended its last run before its time
 
@@ -72,5 +73,5 @@ def read(results: Path) -> StudyInfo:
     configurations = None if about.configurations is None else tuple(about.configurations)
     return StudyInfo(
         about.study, about.scaling, about.baseline, about.machine, about.target_interval, configurations,
-        about.sentinel, about.stopped,
+        tuple(about.alone), about.sentinel, about.stopped,
     )  # fmt: skip

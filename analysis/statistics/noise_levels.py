@@ -101,7 +101,7 @@ def canary(results: Results) -> Canary | None:
 def levels(results: Results) -> Levels | None:
     """Of a study; None where fewer than two launches were shared."""
     blocks, shared = results.details.blocks, [row for row in results.rows if launches.names(row)]
-    count = len({name for row in shared for name in launches.logs(row)})
+    count = len({name.partition(".")[0] for row in shared for name in launches.logs(row)})  # 3/0.4 is of launch 3 too
     if blocks.empty or count < 2:
         return None
     known = [spread for row in shared if (spread := launches.spread_of(row)) is not None]

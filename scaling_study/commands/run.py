@@ -149,6 +149,7 @@ def _finish(
         results_folder.note_end(run.folder, run.plan, "")
     rendering.render(run.folder, None if quiet or as_json else console)
     current = {p.trial.configuration for p in (*run.plan.configurations, *run.plan.gates)}  # not before an edit
+    current |= {*run.plan.alone}
     records = [r for r in run.records.values() if r.configuration in current and run.wanted(r.trial)]
     if as_json:
         rows = [report.row(record) for record in records]

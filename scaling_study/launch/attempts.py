@@ -50,7 +50,6 @@ class Attempt:
     notes: tuple[str, ...] = ()  # what happened before the measurement
     search_result: Mapping[str, Any] = field(default_factory=dict)  # of find: max_batch
     launch: str = ""  # that it shared with other configurations, so that no time to its first step is its own
-    alone: Attempt | None = None  # of one that failed with others: its run by itself, where that is well
 
     @property
     def launch_seconds(self) -> float | None:

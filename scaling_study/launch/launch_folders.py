@@ -17,7 +17,6 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from scaling_study.launch.attempts import Attempt
 from scaling_study.launch.warm_group import BLOCKS
 from scaling_study.processes.leftovers import LAUNCHES
 from scaling_study.processes.process import Exit
@@ -26,7 +25,6 @@ from scaling_study.records.reservation import DiskReservation
 from scaling_study.records.store import RankReport, Record
 from scaling_study.records.summary import Summary
 from scaling_study.stats.launches import together
-from scaling_study.study import groups
 from scaling_study.trial import Trial
 
 BEGUN, SHARED = "begun", "shared"
@@ -62,11 +60,12 @@ def take_back(launch: Path, trial: Trial, folder: Path) -> None:
         (folder / "ranks").rename(folder / SHARED / "ranks")
 
 
-def set_apart(launch: Path, trial: Trial, name: str) -> None:
+def set_apart(launch: Path, trial: Trial, name: str, note: str) -> None:
     """Its processes have ended before others: its rounds, which are fewer, are a launch of this name."""
     path = launch / BEGUN / f"{trial.id}.json"
     with contextlib.suppress(store.UnreadableRecord):
-        store.write_json(path, dataclasses.asdict(dataclasses.replace(store.read_record(path), launch=name)))
+        record = dataclasses.replace(store.read_record(path), launch=name, notes=[note])
+        store.write_json(path, dataclasses.asdict(record))
 
 
 def cut(folder: Path, trial: Trial, rounds: int) -> bool:
@@ -94,23 +93,6 @@ def _cut(report: RankReport, rounds: int) -> RankReport:
     return dataclasses.replace(
         report, blocks=blocks, step_seconds=seconds, samples_seen=samples, tokens_seen=tokens, **scaled
     )
-
-
-def kept_alone(begun: Record, folder: Path, attempt: Attempt) -> dict[str, Summary]:
-    """What a configuration was by itself that cannot be measured with others, by id: of one that is not warm. `folder`:
-    of the warm trial, whose record's beginning is `begun`."""
-    trial = groups.cooled(Trial.from_dict({**begun.trial, "window": begun.window}))
-    place = folder.parent / trial.id
-    if (place / "record.json").exists():  # somebody has asked for it
-        return {}
-    shutil.copytree(folder / "alone", place, dirs_exist_ok=True)
-    asked = {**trial.to_dict(), "window": dataclasses.asdict(trial.window)}
-    store.write_json(place / "trial.json", asked)
-    shutil.copy(folder / "command.txt", place)
-    named = dataclasses.replace(begun, id=trial.id, configuration=trial.configuration, trial=trial.to_dict())
-    record = attempt.completed(dataclasses.replace(named, window=asked["window"]))
-    store.write_record(place, record)
-    return {trial.id: summary.summarize(record)}
 
 
 def kept(results: Path) -> dict[str, Summary]:
@@ -146,7 +128,8 @@ def _of_launch(results: Path, launch: Path) -> Iterator[Record]:
                 names[id] = record.launch or f"{launch.name}/{blocks.parent.name}"
     for batch in dict.fromkeys(map(together, names.values())):
         there = {id: (*begun[id], name) for id, name in names.items() if together(name) == batch}
-        whole = min(_rounds(results / "trials" / id, trial) for id, (_, trial, _) in there.items())
+        rounds = (_rounds(results / "trials" / id, trial) for id, (_, trial, _) in there.items())
+        whole = int(apart) if (apart := batch.partition(".")[2]) else min(rounds)
         for id, (record, trial, name) in there.items():
             folder, asked = results / "trials" / id, trial.window.rounds or 0
             if not cut(folder, trial, min(whole, asked)):
@@ -155,7 +138,7 @@ def _of_launch(results: Path, launch: Path) -> Iterator[Record]:
                 note = f"its launch ended after {whole} of {asked} rounds: its driver was killed"
                 yield dataclasses.replace(
                     record, status="ok", reason="", ranks=list(done.ranks), launch=name,
-                    notes=[note] if whole < asked else [],
+                    notes=record.notes or ([note] if whole < asked else []),
                 )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from scaling_study.study.plan import Planned
 from scaling_study.study.schema import Measure
 from scaling_study.trial import Trial
 
+AMONG_OTHERS = "in a launch with others: "  # begins the reason of what is well by itself
 MOST_MEMORY = 0.6  # of the machine's, or of what a container may use, that groups may have together
 
 
@@ -53,6 +54,16 @@ def again(
     return found
 
 
+def alone(trials: Iterable[tuple[Trial, Planned]], known: Mapping[str, Summary]) -> list[tuple[Trial, Planned]]:
+    """Of these, what failed among others and was well by itself: once more, not warm, as what is measured alone."""
+    found = []
+    for trial, planned in trials:
+        record = known.get(trial.id)
+        if record and record.status == "failed" and record.reason.startswith(AMONG_OTHERS):
+            found.append((groups.cooled(trial), replace(planned, trial=groups.cooled(planned.trial))))
+    return found
+
+
 def _alike(trial: Trial, other: Trial, scaling: str) -> bool:
     """Whether two are held against each other: one model, and one batch, a worker's or all workers'."""
     whole = scaling == "strong" or FRAMEWORKS[other.framework].cuts_model
@@ -67,8 +78,7 @@ def measured(
     """What came of warm configurations, by id, each in its place: of those that had room in memory, which the first
     always has; where the sweep is to end, of those that have enough rounds to be kept.
 
-    One that fails in a launch is run alone, where it says by itself what is wrong, or is measured after all, as one that
-    is not warm; the others are measured without it.
+    One that fails in a launch is run alone, where it says by itself what is wrong; the others are measured without it.
     `folder`: for what the launch leaves. `baseline`: the configurations of which one is its canary.
     """
     launch = _Launch(due, places, folder, memory_bytes, attempts, watch, baseline)
@@ -79,9 +89,9 @@ def measured(
         if attempt.outcome.status == "cancelled":
             break
         if attempt.outcome.status == "ok":  # it may not be to blame, but was not measured as asked for
-            failed = Outcome("failed", f"in a launch with others: {failure}")
-            notes = (*attempt.notes, f"measured alone: {groups.cooled(trial).id}")
-            attempt = launch.had.get(trial) or replace(attempt, outcome=failed, notes=notes, alone=attempt)
+            why, name = failure
+            attempt = replace(attempt, outcome=Outcome("failed", f"{AMONG_OTHERS}{why}"), launch=name)
+            attempt = launch.had.get(trial) or attempt
         done[trial.id] = attempt
     return done
 
@@ -97,7 +107,7 @@ class _Launch:
     attempts: Attempts
     watch: Watch
     baseline: Collection[str]
-    failed: dict[Trial, str] = field(default_factory=dict)
+    failed: dict[Trial, tuple[str, str]] = field(default_factory=dict)  # why, and the name of its launch
     had: dict[Trial, Attempt] = field(default_factory=dict)  # of these, what is theirs if it was not their fault
     interrupted: bool = False
     started: int = 0  # groups, of which each has a folder
@@ -141,17 +151,17 @@ class _Launch:
         """What takes the place of a group that failed, where rounds are to begin anew. All of it is on the disk before
         others go on: whoever takes over from a driver that dies knows who failed, and whose rounds are fewer."""
         assert ended.failure
-        self._fail(ended.failure)
+        self._fail(ended.failure, ended.group)
         others = [trial for trial in ended.trials if trial not in self.failed]
         if begin_anew:
             return self._built(others, math.inf, alive)
         for trial in others:
-            launch_folders.set_apart(self.folder, trial, _name(ended))
+            launch_folders.set_apart(self.folder, trial, _name(ended), _short_of(ended, trial, min(ended.blocks)))
         return None
 
-    def _fail(self, failed: GroupFailed) -> None:
+    def _fail(self, failed: GroupFailed, group: WarmGroup) -> None:
         """These are to be run alone. What they had measured is no launch of theirs, whoever asks."""
-        self.failed |= dict.fromkeys(failed.trials, str(failed))
+        self.failed |= dict.fromkeys(failed.trials, (str(failed), f"{self.folder.name}/{group.folder.name}"))
         for trial in failed.trials:
             launch_folders.take_back(self.folder, trial, self.places[trial.id])
 
@@ -183,7 +193,7 @@ class _Launch:
                 if not group.ranks and attempt <= retries:  # a port was taken, or the like: nothing of them was tried
                     attempt += 1
                     continue
-                self._fail(failed)
+                self._fail(failed, group)
                 trials = [trial for trial in trials if trial not in self.failed]
         return None
 
@@ -193,29 +203,35 @@ class _Launch:
         """What came of its configurations, by id, each with its share of the launch's time. `whole`: rounds that all
         had before the study was stopped; nothing is kept of fewer than FEWEST_ROUNDS."""
         group, found = built.group, dict[str, Attempt]()
-        why = str(built.failure or ("the study was stopped" if whole is not None else ""))
+        early = bool(built.failure) or whole is not None
         if built.failure:
             whole = min(built.blocks) if whole is None else min(whole, *built.blocks)
-        ended = (None if why else group.exit) or Exit(None, 0.0)
+        ended = (None if early else group.exit) or Exit(None, 0.0)
         exit = Exit(ended.code, share_seconds, lost=ended.lost)
         for index, trial in enumerate(built.trials):
             place = self.places[trial.id] / ("shared" if trial in self.failed else "")
             asked = trial.window.rounds or 0
             if whole is not None and whole < asked and not launch_folders.cut(place, trial, whole):
                 continue
-            result = outcome.judge(trial, place, Exit(0, share_seconds) if why else exit)  # its reports are what counts
-            if why and result.status != "ok":
+            result = outcome.judge(trial, place, Exit(0, share_seconds) if early else exit)  # its reports are what counts
+            if early and result.status != "ok":
                 continue
             changed = sorted(group.changed.get(index, ()))
             notes = [f"its steps change, for the whole process: {', '.join(changed)} (put back)"] if changed else []
             if whole is not None and whole < asked:
-                notes.append(f"its launch ended after {whole} of {asked} rounds: {why}")
+                notes.append(_short_of(built, trial, whole))
             attempt = Attempt(exit, result, started_at, notes=tuple(notes), launch=_name(built))
             if trial not in self.failed:
                 found[trial.id] = attempt
             elif not (built.failure and built.failure.said):
                 self.had[trial] = attempt
         return found
+
+
+def _short_of(built: Built[WarmGroup], trial: Trial, whole: int) -> str:
+    """For the record of one whose launch ended early."""
+    why = built.failure or "the study was stopped"
+    return f"its launch ended after {whole} of {trial.window.rounds} rounds: {why}"
 
 
 def _name(built: Built[WarmGroup]) -> str:

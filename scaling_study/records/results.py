@@ -83,6 +83,7 @@ def manifest_of(plan: Plan) -> Manifest:
         "target_interval": plan.study.measure.target_interval,
         "measure": _measures(plan),
         "configurations": [planned.trial.configuration for planned in plan.configurations],
+        "alone": plan.alone,
     })  # fmt: skip
 
 

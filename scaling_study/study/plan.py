@@ -67,6 +67,11 @@ class Plan:
         """The configurations against which others are held; none where the study has no baseline."""
         return _matching(self.study, "baseline", [planned.trial for planned in self.configurations])
 
+    @property
+    def alone(self) -> list[str]:
+        """The configurations that are measured in place of warm ones which fail among others."""
+        return [groups.cooled(planned.trial).configuration for planned in self.configurations if planned.trial.warm]
+
     def trials(self) -> Iterator[tuple[Trial, Planned]]:
         """Every trial that is certain to run, in order: gates first. What cannot run here appears once."""
         yield from ((gate.trial, gate) for gate in self.gates)

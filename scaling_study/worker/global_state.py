@@ -24,33 +24,31 @@ def _of(owner: Any, name: str) -> Setting:
     return lambda: getattr(owner, name), lambda value: setattr(owner, name, value)
 
 
-# Of which format fp32 is multiplied in, for all and by backend and kind; torch before 2.9 has only the older settings.
+# Of which format fp32 is multiplied in, for all and by backend and kind. torch before 2.9 has only the older settings.
 FORMATS = [
     ("generic", "all"),
     *((backend, kind) for backend in ("cuda", "mkldnn") for kind in ("all", "matmul", "conv", "rnn")),
 ]
+HAS_FORMATS = hasattr(torch._C, "_get_fp32_precision_getter")
 
 
-def _formats_of_fp32() -> tuple[str | None, bool | None, list[str]]:
-    """By torch's older settings and by its newer ones. The older are None where it refuses to say, as the newer
-    contradict them."""
-    older: list[Any] = []
-    for read in (torch.get_float32_matmul_precision, lambda: torch.backends.cudnn.allow_tf32):
-        try:
-            older.append(read())
-        except RuntimeError:
-            older.append(None)
-    newer = getattr(torch._C, "_get_fp32_precision_getter", None)
-    return older[0], older[1], [newer(*each) for each in FORMATS] if newer else []
+def _formats_of_fp32() -> list[str]:
+    if not HAS_FORMATS:
+        return [torch.get_float32_matmul_precision(), str(torch.backends.cudnn.allow_tf32)]
+    return [torch._C._get_fp32_precision_getter(*each) for each in FORMATS]
 
 
-def _set_formats_of_fp32(formats: tuple[str | None, bool | None, list[str]]) -> None:
-    matmul, cudnn, newer = formats
-    if matmul is not None:
-        torch.set_float32_matmul_precision(matmul)
-    if cudnn is not None:
-        torch.backends.cudnn.allow_tf32 = cudnn
-    for each, format in zip(FORMATS, newer, strict=False):
+def _set_formats_of_fp32(formats: list[str]) -> None:
+    """By the newer settings, which count; the older are made to agree, as torch refuses to read those that do not."""
+    if not HAS_FORMATS:
+        torch.set_float32_matmul_precision(formats[0])
+        torch.backends.cudnn.allow_tf32 = formats[1] == "True"
+        return
+    by = dict(zip(FORMATS, formats, strict=True))
+    matmul = {by["cuda", "matmul"], by["mkldnn", "matmul"]}
+    torch.set_float32_matmul_precision("medium" if "bf16" in matmul else "high" if "tf32" in matmul else "highest")
+    torch.backends.cudnn.allow_tf32 = by["cuda", "conv"] == "tf32"
+    for each, format in by.items():
         torch._C._set_fp32_precision_setter(*each, format)
 
 

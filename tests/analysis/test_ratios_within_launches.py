@@ -137,9 +137,12 @@ def test_a_launch_that_ended_early_is_one_by_itself(tmp_path: Path) -> None:
             early = record.launch.replace("2/0-", "2/0.4-")
             store.write_record(folder / "trials" / record.id, replace(record, launch=early))
     rows = results.read(folder).rows
-    early = [each for each in rows if "2/0.4-" in each["repeat_launches"]]
-    assert early and all(each["n"] == 3 and len(launches.names(each)) == 3 for each in early)
-    assert any(each["repeat_launches"].startswith("1/0-") for each in rows)
+    early = [dict(each) for each in rows if "2/0.4-" in each["repeat_launches"]]
+    whole = [dict(each) for each in rows if "2/0.4-" not in each["repeat_launches"]]
+    assert early and len(whole) > 1 and all(each["n"] == 3 for each in (*early, *whole))
+    assert launches.ratio(early[0], early[1]) is not None, "those that ended together are paired in all three"
+    assert launches.ratio(whole[0], whole[1]) is not None
+    assert launches.ratio(early[0], whole[0]) is None, "two launches are too few"
 
 
 def test_a_study_of_one_configuration_has_its_throughput(tmp_path: Path) -> None:

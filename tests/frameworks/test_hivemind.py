@@ -289,7 +289,6 @@ def test_a_peer_that_was_behind_has_failed_its_round(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_weights_that_are_not_the_same_are_seen() -> None:
-
     from torch.distributed import TCPStore
 
     from scaling_study.worker.with_hivemind import Board
@@ -342,7 +341,7 @@ def test_an_update_that_waits_for_weights_is_no_updating(monkeypatch: pytest.Mon
         weights: Any = unstarted.__new__(unstarted)
         weights.phase, weights.rounds = Phase(torch.device("cpu")), Rounds(2)
         weights.phase.on = True
-        executor.submit(averaged.wait)
+        executor.submit(averaged.wait, 60)
         weights.step(optimizer_step=True)
     blocked = weights.rounds.current.weights_blocked_seconds
     assert weights.phase.seconds["averaging"] == blocked > 0.25 > weights.phase.seconds["optimizer"]

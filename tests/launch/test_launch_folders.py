@@ -82,22 +82,23 @@ def test_what_ended_before_the_others_has_rounds_of_its_own(
     """A driver that is killed later takes nothing from those that went on."""
     other = dataclasses.replace(TRIAL, batch_per_worker=8)
     left(tmp_path, TRIAL, rank_report(), 6)
-    left(tmp_path, other, rank_report(), 3, "0-1-single")
+    left(tmp_path, other, rank_report(), 4, "0-1-single")  # its turn in the fourth had come
     [report] = store.read_ranks(tmp_path / "trials" / other.id, 1)
     report = dataclasses.replace(report, samples_per_step=8, samples_seen=8 * len(report.step_seconds))
     store.write_rank(tmp_path / "trials" / other.id, report)
-    launch_folders.set_apart(tmp_path / "launches" / "3", other, "3/0.3-1-single")
+    launch_folders.set_apart(tmp_path / "launches" / "3", other, "3/0.3-1-single", "ended early: a rank ended")
     assert len(launch_folders.kept(tmp_path)) == 2
     records = {record.launch: record for record in store.read_study(tmp_path)}
     blocks = {launch: len(record.ranks[0].blocks) for launch, record in records.items()}
     assert blocks == {"3/0-0-single": 6, "3/0.3-1-single": 3}
+    assert records["3/0.3-1-single"].notes == ["ended early: a rank ended"]
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"blocks": [{"round": round, "at": 1.0} for round in range(4)]},
-        {"blocks": [{"round": round, "at": 1.0, "steps": "2"} for round in range(4)]},
+        {"blocks": [{"round": round, "at": 1.0, "steps": 2.5} for round in range(4)]},
         {"blocks": [{"at": 1.0, "steps": 2} for _ in range(4)]},
         {"step_seconds": []},
         {"tokens_seen": 8, "samples_seen": 0},
@@ -110,9 +111,9 @@ def test_reports_that_no_rank_of_ours_left_are_run_again(
     left(tmp_path, TRIAL, rank_report(), 4)
     folder = tmp_path / "trials" / TRIAL.id
     store.write_rank(folder, dataclasses.replace(store.read_ranks(folder, 1)[0], **changes))
-    other = dataclasses.replace(TRIAL, batch_per_worker=8)
-    left(tmp_path, other, rank_report(), 3, "0-1-single")  # so that both are cut
-    assert launch_folders.kept(tmp_path) == {}
+    pair = dataclasses.replace(TRIAL, seed=2)
+    left(tmp_path, pair, rank_report(), 3, "0-1-single")  # so that both are cut
+    assert set(launch_folders.kept(tmp_path)) == {pair.id}
 
 
 def test_ranks_that_were_stopped_in_a_block_are_cut_to_what_both_have(

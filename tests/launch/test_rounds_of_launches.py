@@ -69,7 +69,7 @@ def two(log: list[tuple[Any, ...]]) -> tuple[Told, Told]:
 
 
 def never(ended: Built[Told], begin_anew: bool) -> None:
-    raise AssertionError(failed)
+    raise AssertionError(ended)
 
 
 def told(seed: str) -> list[tuple[Any, ...]]:

@@ -57,7 +57,8 @@ def test_a_package_may_say_that_its_model_is_measured_alone(monkeypatch: pytest.
     found = models.installed()
     assert set(found) == {"theirs"} and models.MODELS["resnet8"].cold == "", "what is ours stays so"
     monkeypatch.setattr(groups, "MODELS", found)
-    assert groups.why_cold(replace(DDP, model="theirs")) == "its package says so (an entry point of scaling_study.alone)"
+    why = "its package says so (an entry point of scaling_study.alone)"
+    assert groups.why_cold(replace(DDP, model="theirs")) == why
     assert groups.why_cold(replace(DDP, model="another")) == ""
 
 

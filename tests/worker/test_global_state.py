@@ -58,12 +58,14 @@ def test_every_way_to_another_format_of_fp32_is_taken_back(change: Callable[[], 
         pytest.skip("this torch has the older settings only")
     state = GlobalState()
     change()
-    mixed = GlobalState()  # of one that set it while it was built
+    theirs = GlobalState()  # of one that set it while it was built
     assert state.leave() == ["formats of fp32"]
-    state.restore()
-    assert state.leave() == [] and torch.get_float32_matmul_precision() == "highest"
-    mixed.restore()
-    assert mixed.leave() == [] and state.leave() == ["formats of fp32"]
+    for other in ("highest", "high", "medium"):
+        state.restore()
+        assert state.leave() == [] and torch.get_float32_matmul_precision() == "highest"
+        torch.set_float32_matmul_precision(other)
+        theirs.restore()
+        assert theirs.leave() == [] and state.leave() == ["formats of fp32"]
 
 
 def test_a_variable_that_was_removed_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
