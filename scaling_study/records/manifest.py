@@ -36,8 +36,8 @@ class Manifest(BaseModel):
     target_interval: float = TARGET_INTERVAL  # half-width of the 95 % interval over the mean
     measure: dict[str, list[Any]] | None = None  # each key with its values, several where sweeps have their own
     configurations: list[str] | None = None  # of the study as it is now: records of others stay, and share no table
-    alone: list[str] = Field(default_factory=list)  # not warm, measured where those that are fail among others
     stopped: str = ""  # the signal that ended its last run before its time: SIGINT
+    alone: list[str] = Field(default_factory=list)  # not warm, measured where those that are fail among others
 
     @field_validator("baseline")
     @classmethod

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from scaling_study.launch import shared_launch
 from scaling_study.records.summary import Summary
 from scaling_study.study import groups
@@ -38,3 +40,21 @@ def test_the_baseline_is_measured_again_beside_what_other_launches_left() -> Non
     assert shared_launch.again([replace(due[0], model="resnet50")], baseline, before, "weak") == []
     [(again, _)] = shared_launch.again(due, baseline, before, "strong")
     assert again == replace(other, repeat=6), "of the same global batch"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "measured"),
+    [
+        ("failed", f"{shared_launch.AMONG_OTHERS}rank 0: LeftBehind: hooks", True),
+        ("failed", "rank 0: ValueError: a bug", False),  # by itself too
+        ("oom", "", False),
+        ("ok", "", False),
+    ],
+)
+def test_what_is_well_by_itself_only_is_measured_so(status: str, reason: str, measured: bool) -> None:
+    warm = groups.warmed(ONE, Measure(warm=True))
+    planned = Planned(warm, Measure(warm=True))
+    record = replace(known(warm, status)[warm.id], reason=reason)
+    found = shared_launch.alone([(warm, planned)], {warm.id: record})
+    assert [(trial, each.trial) for trial, each in found] == ([(ONE, ONE)] if measured else [])
+    assert shared_launch.alone([(warm, planned)], {}) == []
