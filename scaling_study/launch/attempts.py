@@ -87,6 +87,7 @@ class Attempts:
 
     def __init__(self, supervisor: SupervisorClient, cluster: Cluster = ALONE) -> None:
         self.supervisor, self._gpus = supervisor, GpuMemory()
+        self.group_bytes: dict[frozenset[str], int] = {}  # of configurations that share processes: what these take
         self.cluster = replace(cluster, exports=(*cluster.exports, leftovers.MARK, "TMPDIR"))
 
     def run_with_retries(self, trial: Trial, folder: Path, measure: Measure) -> Attempt:

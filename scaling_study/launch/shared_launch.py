@@ -134,13 +134,18 @@ class _Launch:
     def _build(self, built: list[Built[WarmGroup]], alive: contextlib.ExitStack) -> None:
         """Start groups, into `built`, until one has no room.
 
-        A group is together with what it is compared with most, so it is parted only where it has no room alone.
+        A group is together with what it is compared with most, so it is parted only where it has no room alone. Large
+        batches are built first, whose freed memory the small ones use again. The first of all must be measured.
         """
+        first = next(iter(self.due))
         for group in groups.groups(self.due):
-            if (room := self._room(built)) <= 0:
+            known, whole = self.attempts.group_bytes, frozenset(trial.configuration for trial in group)
+            if (room := self._room(built)) <= 0 or (built and known.get(whole, 0) > room):
                 return
-            if not (ready := self._built(group, room, alive)):
+            order = sorted(group, key=lambda trial: (trial != first, -trial.global_batch))
+            if not (ready := self._built(order, room, alive)):
                 continue
+            known[whole] = ready.resident_bytes  # or more, where a part was built
             if built and (ready.resident_bytes > room or {*group} - {*ready.trials, *self.failed}):
                 return ready.ending.close()
             built.append(ready)

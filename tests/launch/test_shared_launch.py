@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from scaling_study.launch import shared_launch
+from scaling_study.launch.rounds import Unwatched
 from scaling_study.records.summary import Summary
 from scaling_study.study import groups
 from scaling_study.study.plan import Planned
@@ -58,3 +64,26 @@ def test_what_is_well_by_itself_only_is_measured_so(status: str, reason: str, me
     found = shared_launch.alone([(warm, planned)], {warm.id: record})
     assert [(trial, each.trial) for trial, each in found] == ([(ONE, ONE)] if measured else [])
     assert shared_launch.alone([(warm, planned)], {}) == []
+
+
+def test_large_batches_are_built_first_and_what_has_no_room_is_known_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[int]] = []
+
+    def built(self: object, order: Sequence[Trial], room: float, alive: object) -> Any:
+        started.append([trial.batch_per_worker for trial in order])
+        return SimpleNamespace(trials=order, resident_bytes=5, ending=contextlib.ExitStack())
+
+    monkeypatch.setattr(shared_launch._Launch, "_built", built)
+    monkeypatch.setattr(shared_launch._Launch, "_room", lambda self, built: 3.0 if built else math.inf)
+    trials = [replace(each, warm=True, batch_per_worker=batch) for each in (ONE, DDP) for batch in (16, 8, 64, 32)]
+    attempts: Any = SimpleNamespace(group_bytes={})
+    for times, expected in (1, [[16, 64, 32, 8], [64, 32, 16, 8]]), (2, [[16, 64, 32, 8]]):
+        alive, groups_alive = contextlib.ExitStack(), list[Any]()
+        due = dict.fromkeys(trials, Measure(warm=True))
+        launch = shared_launch._Launch(due, {}, tmp_path, 0, attempts, Unwatched(), ())
+        launch._build(groups_alive, alive)
+        assert started == expected, f"launch {times}; the first, which is waited for, before all others"
+        assert len(groups_alive) == 1
+        started.clear()
