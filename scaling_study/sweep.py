@@ -98,21 +98,19 @@ class Run:
                 display.finished(trial, planned, record, again=False)
 
     def trials(self, expects: Callable[..., object] = list) -> Iterator[tuple[Trial, Planned]]:
-        """The planned rounds, what is well only alone, as many more as their spread asks for: `expects` is told of these.
+        """The planned rounds, what is well only alone, as many more as spreads ask for; `expects` is told of these two.
 
         What was implied comes after what it may rest on, which may be run again and be ok.
         """
-        after = []
-        for trial, planned in self.plan.trials():
-            if self.wanted(trial.to_dict()):
-                known = self.records.get(trial.id)
-                if known and known.implied:
-                    after.append((trial, planned))
-                else:
-                    yield trial, planned
+        after, planned_trials = [], [pair for pair in self.plan.trials() if self.wanted(pair[0].to_dict())]
+        for trial, planned in planned_trials:
+            known = self.records.get(trial.id)
+            if known and known.implied:
+                after.append((trial, planned))
+            else:
+                yield trial, planned
         yield from after
-        alone = [pair for pair in shared_launch.alone(self.plan.trials(), self.records) if self.wanted(pair[0].to_dict())]
-        expects(alone)
+        expects(alone := shared_launch.alone(planned_trials, self.records))
         yield from alone
         totals = self.totals()
         repeats = ((n, p) for n in range(1, max(totals.values(), default=0) + 1) for p in self.plan.shuffled(n))

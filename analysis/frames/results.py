@@ -171,7 +171,8 @@ def _read(folder: Path, processes: int, collector: trials.Collector | None) -> R
         str(warning.message) for warning in caught if issubclass(warning.category, trials.SkippedRecord)
     )
     runs = rows[rows["find"].isna() & ~probes_of(rows)]  # the others looked for something else: they are in results.csv
-    current = runs if about.configurations is None else runs[runs.configuration.isin([*about.configurations, *about.alone])]
+    known = None if about.configurations is None else [*about.configurations, *about.alone]
+    current = runs if known is None else runs[runs.configuration.isin(known)]
     older = runs.configuration.nunique() - current.configuration.nunique()
     shown = series.add(configurations.summarise(current, about), about)
     return Results(about, rows, shown, older, beside, tuple(skipped), shown_maps)

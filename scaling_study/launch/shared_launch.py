@@ -218,7 +218,8 @@ class _Launch:
             asked = trial.window.rounds or 0
             if whole is not None and whole < asked and not launch_folders.cut(place, trial, whole):
                 continue
-            result = outcome.judge(trial, place, Exit(0, share_seconds) if early else exit)  # its reports are what counts
+            # Where it ended early its reports are what counts.
+            result = outcome.judge(trial, place, Exit(0, share_seconds) if early else exit)
             if early and result.status != "ok":
                 continue
             changed = sorted(group.changed.get(index, ()))

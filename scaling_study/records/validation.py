@@ -110,7 +110,7 @@ def _of_rounds(report: RankReport) -> Iterator[str]:
 
 def _of_blocks(report: RankReport) -> Iterator[str]:
     """Blocks of a launch in rounds that are not those of its steps."""
-    counts = [block.get("steps") for block in report.blocks]
+    counts = [block.get("steps", 0) for block in report.blocks]
     if not all(type(count) is int and count > 0 for count in counts):
         yield f"rank {report.rank} reports blocks of {counts} steps"
     elif sum(counts) != len(report.step_seconds):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -227,5 +227,5 @@ def test_a_failure_in_the_first_rounds_begins_them_anew_for_all(in_round: int) -
 def test_where_no_group_is_left_there_are_no_more_rounds() -> None:
     log: list[tuple[Any, ...]] = []
     failing = Failing(3, log)
-    rounds.run([Built.of(failing, rounds.Unwatched())], "a seed", Watching(log), never)
+    rounds.run([Built.of(failing, rounds.Unwatched())], "a seed", Watching(log), lambda ended, begin_anew: None)
     assert [call[2] for call in log if call[0] == "round"] == [1, 2, 3, 4]

@@ -56,6 +56,8 @@ def test_every_way_to_another_format_of_fp32_is_taken_back(change: Callable[[], 
     """By torch's newer settings too, after which it refuses to read the older ones."""
     if not hasattr(torch.backends.mkldnn, "matmul"):
         pytest.skip("this torch has the older settings only")
+    torch.set_float32_matmul_precision("highest")  # whatever another test of this process has left
+    torch.backends.cudnn.allow_tf32 = True
     state = GlobalState()
     change()
     theirs = GlobalState()  # of one that set it while it was built
