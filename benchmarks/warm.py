@@ -78,7 +78,7 @@ def study(warm: bool, repeats: int, quick: bool) -> dict[str, Any]:
 
 def leaks(records: Sequence[Record]) -> Finding:
     """Of how many starts of processes that configurations shared, in how many one was said to leave something."""
-    warm = [record for record in records if record.launch]
+    warm = [record for record in records if record.launch and record.trial.get("warm")]
     shared = {(record.study, record.launch) for record in warm}
     said = {(r.study, r.launch) for r in warm if LEAK.search(f"{r.notes} {r.reason} {r.error}")}
     leaking = Interval(float(len(said)), None, None, len(shared), 1.0)

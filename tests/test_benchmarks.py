@@ -204,6 +204,9 @@ def test_jobs_that_yield_take_turns_with_jobs_that_spin(monkeypatch):
     assert "".join(jobs) == "1001" and found.figure.mean == pytest.approx(1.5)
 
 
+COUNTING = ("driver_overhead", "leaving_peers", "warm", "default_study")  # what may well be 0
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_starts")
 @pytest.mark.parametrize(
@@ -234,5 +237,5 @@ def test_every_benchmark_runs_in_its_smallest_form(name, tmp_path):
     absent = {f"not run: {DALI[0]} is not installed"} if without_dali else set()
     assert {f["verdict"] for f in saved["findings"]} == {NO_CLAIM} | absent
     run = [f for f in saved["findings"] if f["verdict"] == NO_CLAIM]
-    assert all(f["figure"]["mean"] > 0 or name in ("driver_overhead", "leaving_peers", "default_study") for f in run)
+    assert all(f["figure"]["mean"] > 0 or name in COUNTING for f in run)
     assert name in (tmp_path / "README.md").read_text()
