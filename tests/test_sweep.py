@@ -257,6 +257,21 @@ def test_a_retry_during_which_the_driver_is_killed_loses_nothing(plan_for, tmp_p
     assert not list((tmp_path / "trials").glob(".*"))
 
 
+@pytest.mark.parametrize(
+    "written",
+    [".study.json.a1_b2c3d", "tables/.speed.csv.a1_b2c3d", "trials/a/ranks/.rank-0.json.a1_b2c3d",
+     "launches/2/.launch.json.a1_b2c3d", "launches/2/begun/.a.json.a1_b2c3d",
+     "launches/2/0-0-torch_ddp/ranks/.error-0.json.a1_b2c3d"],
+)  # fmt: skip
+def test_what_was_being_written_when_a_driver_or_a_rank_was_killed_is_removed(plan_for, tmp_path, written):
+    half, near = tmp_path / written, tmp_path / written.replace(".json.", ".text.").replace(".csv.", ".text.")
+    half.parent.mkdir(parents=True, exist_ok=True)
+    half.touch()
+    near.touch()
+    results.open_results(tmp_path, plan_for("take_a_second"))
+    assert not half.exists() and near.exists()  # what somebody else calls nearly so stays
+
+
 def test_another_study_or_machine_is_refused_with_the_difference(plan_for, tmp_path):
     plan = plan_for("take_a_second")
     results.open_results(tmp_path, plan)

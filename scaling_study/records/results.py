@@ -21,6 +21,8 @@ from scaling_study.records.summary import Summary
 from scaling_study.study.plan import Plan
 
 HALF_WRITTEN = re.compile(r"\..+\.(json|csv|md|png|svg|html)\.[a-z0-9_]{8}")  # as tempfile.mkstemp names it
+WRITTEN_TO = ("", "tables/", "figures/", "trials/*/", "trials/*/ranks/", "launches/*/", "launches/*/*/",
+              "launches/*/*/ranks/")  # fmt: skip
 
 
 @dataclass
@@ -141,9 +143,9 @@ def set_aside(folder: Path, keep: Sequence[str] = ()) -> Path | None:
 
 
 def _remove_halves(results: Path) -> None:
-    """Remove what was being written, beside its place, when a driver or the machine died."""
-    for folder in (results, results / "tables", results / "figures"):
-        for path in folder.glob(".*.????????"):
+    """Remove what was being written, beside its place, when a driver, a rank or the machine died."""
+    for folder in WRITTEN_TO:
+        for path in results.glob(f"{folder}.*.????????"):
             if HALF_WRITTEN.fullmatch(path.name):
                 path.unlink(missing_ok=True)
 
