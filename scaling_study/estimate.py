@@ -36,7 +36,7 @@ EPOCH_SAMPLES = {
 TREE_SIDE, DECODE_SECONDS = 224, 0.003  # of an image of a tree: pixels, unless the trial says other; one core's
 FRAME_HEIGHT, FRAME_SECONDS = 256, 0.3  # of a Tripnet with ResNet-18; by the number of pixels
 GATE_SECONDS = 5.0  # ten steps in fp64, and the reference
-SHARE_SECONDS = 3.0  # of a configuration in a launch that several share: starting it, and what is looked at at its end
+SHARE_SECONDS = 3.0  # of a configuration in a launch that several share: starting it, and the device's own peaks
 INSTRUMENTED = 1.25  # the instrumented window adds up to a quarter of the timed one
 
 
@@ -80,10 +80,11 @@ class Estimate:
         if trial.epochs:
             steps = min(samples / trial.global_batch, window.max_steps or math.inf)
             timed = (trial.epochs + (trial.warmup_epochs or 0)) * steps * step
-        if trial.warm:  # before each block there is a step that is not timed
-            blocks = window.rounds * (max(window.block_seconds, step) + step)
-            warmup = Window(window.warmup_steps).warmup(step) * step
-            return SHARE_SECONDS + warmup + max(blocks, window.min_steps * step, window.min_seconds)
+        if trial.warm:  # before each block there is a step that is not timed, unless steps are long
+            shared, looked_at = Window(window.warmup_steps, rounds=window.rounds, block_seconds=window.block_seconds), 2
+            untimed = shared.warmup(step) + looked_at + (0 if shared.is_long(step) else window.rounds)
+            blocks = max(window.rounds * max(window.block_seconds, step), window.min_steps * step, window.min_seconds)
+            return SHARE_SECONDS + untimed * step + blocks
         return min(
             LAUNCH_SECONDS.get(trial.launcher, 10.0)
             + Window(window.warmup_steps).warmup(step) * step

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from scaling_study.flags import key
 
 OF_ROUNDS = ("rounds", "block_seconds")
-LONG_STEP = 2.0  # seconds: three more steps of warm-up would cost more than they bring
+LONG_STEP = 2.0  # seconds: more steps that are not timed would cost more than they bring
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,12 @@ class Window:
         """How many steps warm up where the fastest so far takes `fastest` seconds.
 
         As many as asked for, at least three after the first (DDP makes its buckets anew in the second), or one where
-        a step takes more than LONG_STEP; in rounds none then, as those that are looked at come before the first block.
-        None at all where none was asked for.
+        steps are long; in rounds none then, as those that are looked at come before the first block. None at all where
+        none was asked for.
         """
-        after_first = 3 if fastest <= LONG_STEP else 0 if self.rounds else 1
+        after_first = 3 if not self.is_long(fastest) else 0 if self.rounds else 1
         return max(self.warmup_steps, 1 + after_first) if self.warmup_steps else 0
+
+    def is_long(self, step_seconds: float) -> bool:
+        """Whether a step takes so long that few are spent on anything but timing: in rounds, longer than a block."""
+        return step_seconds > min(LONG_STEP, self.block_seconds or math.inf)

@@ -103,8 +103,7 @@ class Built(Generic[AGroup]):
         """Time one block; the mean seconds of its slowest rank's steps."""
         window, expected = self.trials[index].window, self.step_seconds[index]
         with self.group.turn():
-            # The first step after a pause finds cold caches; one that is longer than a block is not spent on it.
-            untimed = round == 0 or expected < (window.block_seconds or 0.0)
+            untimed = not window.is_long(expected)  # the first step after a pause finds cold caches
             taken = self.group.block(index, round, steps_in_block(window, expected), untimed)
         self.step_seconds[index] = max(sum(seconds) / len(seconds) for seconds in taken)
         self.blocks[index] += 1

@@ -175,7 +175,8 @@ class Measurement:
         """Look at some more steps, which are not timed (inspected.py)."""
         steps = len(self.step_seconds) or int(self.ranks.agree(self._steps_to_come()))
         fastest = self.ranks.agree(min([*self.warmup_seconds, *self.step_seconds], default=math.inf))
-        self.inspected = inspect(self.training, self.trial, self.ranks, self.step, self.memory, steps, fastest)
+        is_long = self.window.is_long(fastest)
+        self.inspected = inspect(self.training, self.trial, self.ranks, self.step, self.memory, steps, is_long)
         return self.inspected
 
     def report(self) -> RankReport:

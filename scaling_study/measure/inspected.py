@@ -5,8 +5,8 @@
     arrivals     when each gradient is there                                        one step
     overlap      of communication and computing, under torch's profiler             one step
 
-Where a step takes seconds, phases and arrivals are of one and the same: a look at the clock for each gradient is
-nothing beside it. What counts is not: it has a step of its own.
+Of long steps two show it all: in one what counts is under the profiler too, in the other phases are timed while
+gradients arrive. What these take of a step is nothing beside seconds of it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from scaling_study.measure.training import Step, Training
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.trial import Trial
-from scaling_study.window import LONG_STEP
 from scaling_study.workloads import Workload
 
 MOST_STEPS = 10  # whose phases are timed
@@ -52,22 +51,30 @@ class Inspected:
 
 
 def inspect(
-    training: Training, trial: Trial, ranks: Ranks, step: Step, memory: Memory, timed_steps: int, fastest: float
+    training: Training, trial: Trial, ranks: Ranks, step: Step, memory: Memory, timed_steps: int, is_long: bool
 ) -> Inspected:
     """Look at more steps of a training, and then at the device's own peaks. All ranks call it alike.
 
-    `timed_steps`: how many there are, before or after. `fastest`: the shortest so far, seconds.
+    `timed_steps`: how many there are, before or after. `is_long`: whether a step is (window.py).
     """
     workload, wire, traffic, arrivals = training.workload, training.wire, Traffic(), Arrivals(ranks.device)
     watched = list(workload.model.parameters()) if watchable(trial) else []
     steps = max(1, min(MOST_STEPS, timed_steps // 4))
     phased = functools.partial(instrument, step, workload, training.phase, steps, ranks.devices, training.timeline)
+    overlaps, observed = ranks.world_size > 1 and trial.find is None, Observed(None, None)
     memory.note_setup()
-    with memory.watching(), wire, traffic:  # by now frameworks gather and reduce as always
-        step(next(workload.batches))
+
+    def counted() -> None:  # by now frameworks gather and reduce as always
+        with memory.watching(), wire, traffic:
+            step(next(workload.batches))
+
+    if overlaps and is_long:
+        observed = observe(counted, wire, ranks.device)
+    else:
+        counted()
     if training.timeline:
         training.timeline.begin(ranks.agree)
-    if steps == 1 and fastest > LONG_STEP:
+    if steps == 1 and is_long:
         with arrivals.watching(watched, training.phase):
             phases = phased()
     else:
@@ -75,8 +82,7 @@ def inspect(
         if watched:
             with arrivals.watching(watched, training.phase):
                 step(next(workload.batches))
-    observed = Observed(None, None)
-    if ranks.world_size > 1 and trial.find is None:
+    if overlaps and not is_long:
         observed = observe(lambda: step(next(workload.batches)), wire, ranks.device)
     trace(step, workload, ranks)
     transport = traffic.carrier(sum(wire.bytes.values()))

@@ -96,7 +96,7 @@ class Wire:
         setattr(owner, name, function)
 
     def _restore(self) -> None:
-        for owner, name, original in self._originals:
+        for owner, name, original in reversed(self._originals):  # one may have been replaced twice
             setattr(owner, name, original)
         self._originals.clear()
 

@@ -20,6 +20,7 @@ import pytest
 from scaling_study.launch import warm_group
 from scaling_study.launch.warm_group import GroupFailed, WarmGroup
 from scaling_study.machine import installed
+from scaling_study.measure import arrivals
 from scaling_study.processes import leftovers
 from scaling_study.records import store, validation
 from scaling_study.records.store import RankReport
@@ -74,8 +75,10 @@ def group_of(*trials: Trial, folder: Path, timeout_seconds: float = 120.0) -> Wa
 
 
 def ran(trial: Trial, folder: Path) -> Ran:
-    """Two batch sizes of a trial in two rounds, stopped for a moment after each."""
-    trials = [trial, replace(trial, batch_per_worker=2 * trial.batch_per_worker)]
+    """Two batch sizes of a trial in two rounds, stopped for a moment after each. The steps of the second are longer
+    than its blocks."""
+    shorter = replace(trial.window, rounds=ROUNDS, block_seconds=1e-6)
+    trials = [trial, replace(trial, batch_per_worker=2 * trial.batch_per_worker, window=shorter)]
     told: dict[int, list[list[list[float]]]] = {0: [], 1: []}
     used, states, scores = [], set(), set[tuple[str, str]]()
     with group_of(*trials, folder=folder) as group:
@@ -152,7 +155,9 @@ def test_every_launcher_keeps_its_ranks(name: str, tmp_path: Path) -> None:
     assert result.states == {psutil.STATUS_STOPPED}
     for index, reports in enumerate(result.reports):
         assert [report.rank for report in reports] == [0, 1]
-        assert all(report.allreduce_bytes for report in reports)
+        assert all(report.allreduce_bytes == result.reports[0][0].allreduce_bytes for report in reports), "two ways"
+        assert all(0 <= (report.overlap or 0.0) <= 1 and report.memory["activations"] for report in reports)
+        assert [bool(report.gradients) for report in reports] == [arrivals.watchable(result.group.trials[index])] * 2
         assert not validation.first_problem(result.group.trials[index], tuple(reports))
 
 

@@ -109,7 +109,7 @@ def test_warm_up_timed_and_instrumented_steps_are_kept_apart(capsys):
 
 
 def test_where_steps_are_long_one_shows_phases_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspected, "LONG_STEP", 0.0)
+    monkeypatch.setattr("scaling_study.window.LONG_STEP", 0.0)
     report, calls = run(Window(warmup_steps=4, min_steps=4, max_steps=4, min_seconds=0))
     assert calls == [False] * 9 + [True], "bytes have a step of their own"
     assert report.phases.steps == 1 and report.phases.forward_seconds > 0

@@ -95,3 +95,19 @@ def test_a_step_is_observed_through_the_functions_that_a_library_names(
     assert library.start is start, "put back"
     assert observed.nccl_kernels is None
     assert observed.overlap is not None and least <= observed.overlap <= most
+
+
+def test_what_is_counted_may_be_observed_in_the_same_step() -> None:
+    """Each puts its own function in place of the library's."""
+    wire, sent = Wire(), torch.ones(10)
+    library = SimpleNamespace(reduce=lambda tensor: time.sleep(0.01))
+    wire.watch(library, "reduce", "allreduce")
+    original = library.reduce
+
+    def step() -> None:
+        with wire:
+            library.reduce(sent)
+
+    assert overlap.observe(step, wire, torch.device("cpu")).overlap is not None
+    assert wire.bytes == {"allreduce": 40}
+    assert library.reduce is original, "put back"

@@ -63,6 +63,12 @@ def test_in_rounds_long_steps_are_warmed_up_by_those_that_are_looked_at() -> Non
     assert Window(warmup_steps=1, rounds=3).warmup(2.0) == 4
 
 
+@pytest.mark.parametrize(("block_seconds", "longest"), [(None, 2.0), (0.5, 0.5), (2.0, 2.0), (30.0, 2.0)])
+def test_a_long_step_is_longer_than_a_block_or_two_seconds(block_seconds: float | None, longest: float) -> None:
+    window = Window(block_seconds=block_seconds)
+    assert [window.is_long(seconds) for seconds in (longest, longest * 1.01)] == [False, True]
+
+
 @pytest.mark.parametrize(("steps", "seconds"), [(-1, 0.0), (1, -0.1), (1, math.nan), (1, math.inf)])
 def test_what_was_timed_must_make_sense(steps: int, seconds: float) -> None:
     with pytest.raises(ValueError, match="cannot be"):
