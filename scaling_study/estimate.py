@@ -80,11 +80,15 @@ class Estimate:
         if trial.epochs:
             steps = min(samples / trial.global_batch, window.max_steps or math.inf)
             timed = (trial.epochs + (trial.warmup_epochs or 0)) * steps * step
-        if trial.warm:  # before each block there is a step that is not timed, unless steps are long
-            shared, looked_at = Window(window.warmup_steps, rounds=window.rounds, block_seconds=window.block_seconds), 2
-            untimed = shared.warmup(step) + looked_at + (0 if shared.is_long(step) else window.rounds)
-            blocks = max(window.rounds * max(window.block_seconds, step), window.min_steps * step, window.min_seconds)
-            return SHARE_SECONDS + untimed * step + blocks
+        if trial.warm:  # on a CPU, so a step's seconds are known
+            shared = Window(
+                window.warmup_steps, window.min_steps, window.min_seconds, rounds=window.rounds,
+                block_seconds=window.block_seconds,
+            )  # fmt: skip
+            long, steps = shared.is_long(step), window.rounds * shared.steps_in_block(step)
+            steps += max(1, min(10, steps // 4)) + (1 if long else 3)  # of phases; of bytes, overlap, gradients
+            steps += shared.warmup(step) + (0 if long else window.rounds)  # before each block one that is not timed
+            return SHARE_SECONDS + steps * step
         return min(
             LAUNCH_SECONDS.get(trial.launcher, 10.0)
             + Window(window.warmup_steps).warmup(step) * step

@@ -9,6 +9,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 from types import TracebackType
@@ -80,6 +81,10 @@ class Progress:
         self.running, self.launch = trial, f"launch {trial.repeat}: building {describe(trial)}"
         self._redraw()
 
+    def alone(self, trial: Trial) -> None:
+        self.running, self.launch = trial, f"launch {trial.repeat}: by itself, as it failed there: {describe(trial)}"
+        self._redraw()
+
     def round_begins(self, launch: int, round: int, of: int) -> None:
         self.launch = f"launch {launch}: round {round} of {of}"
         if round == 1:
@@ -102,6 +107,9 @@ class Progress:
         self.pending |= {trial.id for trial, _ in new}
         self.waiting.update(trial.configuration for trial, _ in new)
         for trial, planned in new:
+            if trial.configuration not in self.place:
+                self.place[trial.configuration] = len(self.order)
+                self.order.append(replace(trial, repeat=1))
             self.left_seconds += self.seconds.setdefault(trial.configuration, self.estimate(trial, planned))
         self.total += len(new)
 

@@ -122,10 +122,11 @@ def row(record: Summary) -> dict[str, Any]:
 
 
 def _log(results: Path, record: Summary) -> Path:
-    """Of the launch in which it failed: with others, by itself after that, or its only one."""
-    if (shared := results / "launches" / record.launch / "log.txt").exists() and record.launch:
-        return shared
+    """Of its own processes (a gate's too, which shared its launch), of the launch with others in which it failed, or by
+    itself after that."""
     trial = results / "trials" / record.id
+    if (shared := results / "launches" / record.launch / "log.txt").exists() and record.launch:
+        return own if (own := trial / "log.txt").exists() else shared
     return alone if (alone := trial / "alone" / "log.txt").exists() else trial / "log.txt"
 
 

@@ -24,7 +24,7 @@ from scaling_study.launch import launch_folders, launchers, rounds, second_stage
 from scaling_study.launch.attempts import Attempts
 from scaling_study.launch.pruning import Limits
 from scaling_study.launch.supervisor import SupervisorClient
-from scaling_study.processes import process
+from scaling_study.processes import leftovers, process
 from scaling_study.records import reservation, results, summary, unwritable
 from scaling_study.records import store as records
 from scaling_study.records.store import Record
@@ -60,6 +60,7 @@ class Run:
 
     def open(self) -> None:
         """Make or reopen the results folder, and read what is finished. Raises HostError where it does not fit."""
+        leftovers.clean(self.folder)  # or ranks whose driver was killed would go on writing
         opened = results.open_results(self.folder, self.plan)
         self.records, self.edits, self._largest = opened.records, opened.edits, opened.largest
         self.records |= launch_folders.kept(self.folder)
@@ -126,11 +127,12 @@ class Run:
         """How many repeats would bring configurations that have their planned ones to this target; none of others."""
         return second_stage.wanted(*self._measured(), target)
 
-    def _measured(self) -> tuple[Sequence[Planned], second_stage.Known, list[str]]:
+    def _measured(self) -> tuple[Sequence[Planned], second_stage.Known, second_stage.Against]:
         def known(planned: Planned, repeat: int) -> Summary | None:
             return self.records.get(planned.at(repeat).id) if self.wanted(planned.trial.to_dict()) else None
 
-        return self.plan.configurations, known, [trial.configuration for trial in self.plan.baseline]
+        baseline = [trial.configuration for trial in self.plan.baseline]
+        return self.plan.configurations, known, second_stage.Against(baseline, self.plan.study.scaling)
 
     def wanted(self, keys: Mapping[str, Any]) -> bool:
         """Whether a trial with these keys matches --where."""

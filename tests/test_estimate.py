@@ -54,11 +54,11 @@ def test_whole_epochs_take_as_long_as_their_samples() -> None:
 
 def test_rounds_take_their_blocks_and_a_step_before_each() -> None:
     measure = Measure(warm=True, rounds=10, block_seconds=0.5, warmup_steps=4, min_steps=10, min_seconds=1.0)
-    assert estimate(measure=measure, warm=True) == pytest.approx(SHARE_SECONDS + 6 * STEP + 10 * (0.5 + STEP))
+    assert estimate(measure=measure, warm=True) == pytest.approx(SHARE_SECONDS + (4 + 8 + 10) * STEP + 10 * 0.5)
     longer = measure.model_copy(update={"min_seconds": 60.0, "max_seconds": 60.0})
-    assert estimate(measure=longer, warm=True) == pytest.approx(SHARE_SECONDS + 16 * STEP + 60.0)
+    assert estimate(measure=longer, warm=True) == pytest.approx(SHARE_SECONDS + (4 + 13 + 10) * STEP + 60.0)
     short = measure.model_copy(update={"block_seconds": STEP / 2, "warmup_steps": 1})
-    assert estimate(measure=short, warm=True) == pytest.approx(SHARE_SECONDS + 3 * STEP + 10 * STEP), "none before each"
+    assert estimate(measure=short, warm=True) == pytest.approx(SHARE_SECONDS + (1 + 3 + 10) * STEP), "none before each"
 
 
 def test_a_training_on_a_tree_takes_as_long_as_its_images_and_their_pixels() -> None:

@@ -100,6 +100,19 @@ def test_repeats_that_the_spread_asks_for_are_in_what_is_left() -> None:
     assert shown.waiting[trial.configuration] == 1 and shown.total == len(trials) + 2
 
 
+def test_what_is_measured_alone_after_all_has_a_row_of_its_own() -> None:
+    planned = planted_sweeps.plan("single", batches=(1, 2), repeats=1)
+    trials = list(planned.trials())
+    shown = Progress(Console(file=io.StringIO()), planned, trials, Estimate(), quiet=True)
+    (trial, how), rows = trials[0], drawn(shown).count("single")
+    shown.alone(trial)
+    assert f"launch 1: by itself, as it failed there: {describe(trial)}" in drawn(shown)
+    cold = replace(trial, batch_per_worker=77)
+    shown.expects([(cold, how)])
+    shown.starts(cold, how)
+    assert drawn(shown).count("single") >= rows + 1 and " 77 " in drawn(shown)
+
+
 def drawn(shown: Progress) -> str:
     """What a terminal would show now."""
     screen = io.StringIO()

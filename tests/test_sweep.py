@@ -260,14 +260,18 @@ def test_a_retry_during_which_the_driver_is_killed_loses_nothing(plan_for, tmp_p
 @pytest.mark.parametrize(
     "written",
     [".study.json.a1_b2c3d", "tables/.speed.csv.a1_b2c3d", "trials/a/ranks/.rank-0.json.a1_b2c3d",
-     "launches/2/.launch.json.a1_b2c3d", "launches/2/begun/.a.json.a1_b2c3d",
-     "launches/2/0-0-torch_ddp/ranks/.error-0.json.a1_b2c3d"],
+     "trials/a/alone/ranks/.rank-0.json.a1_b2c3d", "launches/2/.launch.json.a1_b2c3d",
+     "launches/2/begun/.a.json.a1_b2c3d", "launches/2/0-0-torch_ddp/ranks/.error-0.json.a1_b2c3d"],
 )  # fmt: skip
 def test_what_was_being_written_when_a_driver_or_a_rank_was_killed_is_removed(plan_for, tmp_path, written):
     half, near = tmp_path / written, tmp_path / written.replace(".json.", ".text.").replace(".csv.", ".text.")
     half.parent.mkdir(parents=True, exist_ok=True)
     half.touch()
     near.touch()
+    if written.startswith("trials"):
+        results.open_results(tmp_path, plan_for("take_a_second"))
+        assert half.exists(), "of one that is not finished: a job of its own may write it now"
+        (tmp_path / "trials" / "a" / "record.json").touch()
     results.open_results(tmp_path, plan_for("take_a_second"))
     assert not half.exists() and near.exists()  # what somebody else calls nearly so stays
 

@@ -80,6 +80,12 @@ def cut(folder: Path, trial: Trial, rounds: int) -> bool:
     return False
 
 
+def whole_rounds(had: Iterable[tuple[int, Trial]]) -> int:
+    """Rounds that all of these have had, of which those that were to have fewer may be done."""
+    blocks = [(count, count >= (trial.window.rounds or 0)) for count, trial in had]
+    return min((count for count, done in blocks if not done), default=max((count for count, _ in blocks), default=0))
+
+
 def _cut(report: RankReport, rounds: int) -> RankReport:
     blocks = report.blocks[:rounds]
     seconds = report.step_seconds[: sum(int(block["steps"]) for block in blocks)]
@@ -90,6 +96,9 @@ def _cut(report: RankReport, rounds: int) -> RankReport:
         if (value := getattr(report, name)) is not None
     }  # fmt: skip
     tokens = report.tokens_seen and round(report.tokens_seen * samples / report.samples_seen)
+    if len(seconds) < len(report.step_seconds):  # the loss was of a step that is gone; so may skipped ones have been
+        skipped = None if report.skipped_steps else report.skipped_steps
+        report = dataclasses.replace(report, loss_last=None, skipped_steps=skipped)
     return dataclasses.replace(
         report, blocks=blocks, step_seconds=seconds, samples_seen=samples, tokens_seen=tokens, **scaled
     )
@@ -128,8 +137,8 @@ def _of_launch(results: Path, launch: Path) -> Iterator[Record]:
                 names[id] = record.launch or f"{launch.name}/{blocks.parent.name}"
     for batch in dict.fromkeys(map(together, names.values())):
         there = {id: (*begun[id], name) for id, name in names.items() if together(name) == batch}
-        rounds = (_rounds(results / "trials" / id, trial) for id, (_, trial, _) in there.items())
-        whole = int(apart) if (apart := batch.partition(".")[2]) else min(rounds)
+        had = ((_rounds(results / "trials" / id, trial), trial) for id, (_, trial, _) in there.items())
+        whole = int(apart) if (apart := batch.partition(".")[2]) else whole_rounds(had)
         for id, (record, trial, name) in there.items():
             folder, asked = results / "trials" / id, trial.window.rounds or 0
             if not cut(folder, trial, min(whole, asked)):

@@ -18,15 +18,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from scaling_study.launch.launch_folders import FEWEST_ROUNDS
+from scaling_study.launch.launch_folders import FEWEST_ROUNDS, whole_rounds
 from scaling_study.launch.warm_group import GroupFailed
-from scaling_study.trial import Trial, Window
+from scaling_study.trial import Trial
 
 if TYPE_CHECKING:
     from scaling_study.records.summary import Summary
     from scaling_study.study.plan import Planned
-
-SLACK = 1e-9  # of a step, that dividing seconds leaves over
 
 
 class Group(Protocol):
@@ -43,6 +41,7 @@ class Watch(Protocol):
     """Who is told how far a launch is (progress.py)."""
 
     def building(self, trial: Trial) -> None: ...
+    def alone(self, trial: Trial) -> None: ...
     def round_begins(self, launch: int, round: int, of: int) -> None: ...
     def block_timed(self, trial: Trial, step_seconds: float) -> None: ...
 
@@ -60,6 +59,7 @@ class Unwatched:
 
     def expects(self, more: Sequence[object]) -> None: ...
     def building(self, trial: Trial) -> None: ...
+    def alone(self, trial: Trial) -> None: ...
     def round_begins(self, launch: int, round: int, of: int) -> None: ...
     def block_timed(self, trial: Trial, step_seconds: float) -> None: ...
 
@@ -72,11 +72,15 @@ class Built(Generic[AGroup]):
     """A group whose first so many configurations are ready: all, or those that have room in memory."""
 
     group: AGroup
-    step_seconds: list[float]  # of each configuration's fastest step so far
+    step_seconds: list[float]  # of each configuration: its fastest step, later the mean of its last block
     resident_bytes: int  # of all its processes on the host that has most of them
     blocks: list[int] = field(default_factory=list)  # of each configuration, that are timed
     failure: GroupFailed | None = None  # for which it takes no part any more
     ending: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # of its processes
+
+    def __post_init__(self) -> None:
+        # Decided once: of steps about as long as a block, some would have one before them that is not timed.
+        self.long = [t.window.is_long(seconds) for t, seconds in zip(self.trials, self.step_seconds, strict=True)]
 
     @classmethod
     def of(cls, group: AGroup, watch: Watch, room_bytes: float = math.inf) -> Built[AGroup]:
@@ -99,12 +103,17 @@ class Built(Generic[AGroup]):
     def trials(self) -> Sequence[Trial]:
         return self.group.trials[: len(self.blocks)]
 
+    @property
+    def whole(self) -> int:
+        """Rounds that all of its configurations have had."""
+        return whole_rounds(zip(self.blocks, self.trials, strict=True))
+
     def run_block(self, index: int, round: int) -> float:
         """Time one block; the mean seconds of its slowest rank's steps."""
         window, expected = self.trials[index].window, self.step_seconds[index]
         with self.group.turn():
-            untimed = not window.is_long(expected)  # the first step after a pause finds cold caches
-            taken = self.group.block(index, round, steps_in_block(window, expected), untimed)
+            untimed = not self.long[index]  # the first step after a pause finds cold caches
+            taken = self.group.block(index, round, window.steps_in_block(expected), untimed)
         self.step_seconds[index] = max(sum(seconds) / len(seconds) for seconds in taken)
         self.blocks[index] += 1
         return self.step_seconds[index]
@@ -171,10 +180,3 @@ def _canary(built: Sequence[Built[AGroup]], baseline: Collection[str]) -> tuple[
     seconds = {(at, i): each.step_seconds[i] for at, each in alive for i in range(len(each.trials))}
     of_baseline = [(at, i) for at, i in seconds if built[at].trials[i].configuration in baseline]
     return min(of_baseline or seconds, key=lambda at: seconds[at])
-
-
-def steps_in_block(window: Window, step_seconds: float) -> int:
-    """How many steps come nearest to a block's length; never so few that all rounds have less than their minima."""
-    rounds, seconds = window.rounds or 1, window.block_seconds or 0.0
-    fewest = max(window.min_seconds / step_seconds, window.min_steps) / rounds
-    return max(1, round(seconds / step_seconds), math.ceil(fewest - SLACK))

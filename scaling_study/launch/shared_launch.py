@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import shutil
 import time
@@ -17,7 +18,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.launch import launch_folders, rounds
 from scaling_study.launch.attempts import Attempt, Attempts
 from scaling_study.launch.rounds import Built, Watch
@@ -46,7 +46,7 @@ def again(
     found = []
     for trial, planned in baseline:
         measured = trial.id in known and known[trial.id].status == "ok" and trial not in due
-        if trial.warm and measured and any(_alike(trial, other, scaling) for other in due):
+        if trial.warm and measured and any(groups.comparable(trial, other, scaling) for other in due):
             repeats = [r.trial["repeat"] for r in known.values() if r.configuration == trial.configuration]
             number = max(planned.measure.max_repeats, *repeats) + 1
             measure = planned.measure.model_copy(update={"repeats": number})  # planned, whatever spread there is
@@ -64,13 +64,6 @@ def alone(trials: Iterable[tuple[Trial, Planned]], known: Mapping[str, Summary])
     return found
 
 
-def _alike(trial: Trial, other: Trial, scaling: str) -> bool:
-    """Whether two are held against each other: one model, and one batch, a worker's or all workers'."""
-    whole = scaling == "strong" or FRAMEWORKS[other.framework].cuts_model
-    batch = "global_batch" if whole else "batch_per_worker"
-    return trial.model == other.model and getattr(trial, batch) == getattr(other, batch)
-
-
 def measured(
     due: Mapping[Trial, Measure], places: Mapping[str, Path], folder: Path, memory_bytes: int, attempts: Attempts,
     watch: Watch, baseline: Collection[str] = (),
@@ -84,6 +77,7 @@ def measured(
     launch = _Launch(due, places, folder, memory_bytes, attempts, watch, baseline)
     done = launch.run()
     for trial, failure in () if launch.interrupted else launch.failed.items():
+        watch.alone(trial)
         (place := places[trial.id] / "alone").mkdir()
         attempt = attempts.run_with_retries(trial, place, due[trial])
         if attempt.outcome.status == "cancelled":
@@ -125,7 +119,8 @@ class _Launch:
         except Interrupted:
             self.interrupted = True
         share = (time.monotonic() - start) / max(1, sum(len(each.trials) for each in built))
-        whole = min((n for each in built if not each.failure for n in each.blocks), default=0)
+        had = (zip(each.blocks, each.trials, strict=True) for each in built if not each.failure)
+        whole = launch_folders.whole_rounds(itertools.chain.from_iterable(had))
         results: dict[str, Attempt] = {}
         for each in built:
             results |= self._attempts(each, started_at, share, whole if self.interrupted else None)
@@ -161,7 +156,7 @@ class _Launch:
         if begin_anew:
             return self._built(others, math.inf, alive)
         for trial in others:
-            launch_folders.set_apart(self.folder, trial, _name(ended), _short_of(ended, trial, min(ended.blocks)))
+            launch_folders.set_apart(self.folder, trial, _name(ended), _short_of(ended, trial, ended.whole))
         return None
 
     def _fail(self, failed: GroupFailed, group: WarmGroup) -> None:
@@ -210,9 +205,8 @@ class _Launch:
         group, found = built.group, dict[str, Attempt]()
         early = bool(built.failure) or whole is not None
         if built.failure:
-            whole = min(built.blocks) if whole is None else min(whole, *built.blocks)
-        ended = (None if early else group.exit) or Exit(None, 0.0)
-        exit = Exit(ended.code, share_seconds, lost=ended.lost)
+            whole = built.whole if whole is None else min(whole, built.whole)
+        exit = replace(group.exit or Exit(None, 0.0), seconds=share_seconds)
         for index, trial in enumerate(built.trials):
             place = self.places[trial.id] / ("shared" if trial in self.failed else "")
             asked = trial.window.rounds or 0
@@ -243,5 +237,5 @@ def _short_of(built: Built[WarmGroup], trial: Trial, whole: int) -> str:
 def _name(built: Built[WarmGroup]) -> str:
     """Of its launch; of one that others went on without: of its own."""
     folder = built.group.folder
-    apart = f".{min(built.blocks)}-" if built.failure else "-"
+    apart = f".{built.whole}-" if built.failure else "-"
     return f"{folder.parent.name}/{folder.name.replace('-', apart, 1)}"

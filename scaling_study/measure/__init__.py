@@ -1,10 +1,9 @@
 """The shared clock: every framework is measured here, in the same way.                                 [torch]
 
-warm-up               | timed window                        | instrumented window
-S s s s s             | s s s s s s s s | s s s s s | s ... | S S S
-seconds apart; in the | blocks of steps; between two blocks | every phase timed, which
-first, bytes and      | rank 0 decides whether to go on     | disturbs what it measures
-memory are counted    |                                     |
+warm-up       | timed window                        | instrumented window; in rounds before the timed one
+S s s s s     | s s s s s s s s | s s s s s | s ... | S S S S S
+seconds apart | blocks of steps; between two blocks | every phase timed, bytes and memory counted,
+              | rank 0 decides whether to go on     | which disturbs what it measures
 """
 
 from scaling_study.measure.clock import measure

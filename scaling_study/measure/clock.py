@@ -1,4 +1,4 @@
-"""Warm-up, timed window, instrumented window: one order of events for every framework.                 [torch]"""
+"""Warm-up, timed window, instrumented window: in one order for every framework.                        [torch]"""
 
 from __future__ import annotations
 
@@ -166,15 +166,10 @@ class Measurement:
         self.samples, self.tokens, self.skipped_steps = 0, 0, None
         self.meter, self.quiet = PowerMeter(self.meter.gpus, self.ranks.local_rank), QuietMeter()
 
-    def _steps_to_come(self) -> float:
-        """Of a launch that has others' blocks between this one's, by its fastest step so far."""
-        seconds = (self.window.rounds or 0) * (self.window.block_seconds or 0.0)
-        return max(self.window.min_steps, seconds / min(self.warmup_seconds, default=math.inf))
-
     def inspect(self) -> Inspected:
         """Look at some more steps, which are not timed (inspected.py)."""
-        steps = len(self.step_seconds) or int(self.ranks.agree(self._steps_to_come()))
         fastest = self.ranks.agree(min([*self.warmup_seconds, *self.step_seconds], default=math.inf))
+        steps = len(self.step_seconds) or (self.window.rounds or 0) * self.window.steps_in_block(fastest)  # to come
         is_long = self.window.is_long(fastest)
         self.inspected = inspect(self.training, self.trial, self.ranks, self.step, self.memory, steps, is_long)
         return self.inspected

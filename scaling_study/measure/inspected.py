@@ -1,16 +1,17 @@
 """What is seen of steps that are not timed, since seeing it takes time.                                 [torch]
 
-    counted      bytes given to collectives, sent by the host, and of memory        one step
     phases       each timed between two waits for the device                        up to ten, a fourth of the timed
     arrivals     when each gradient is there                                        one step
+    counted      bytes given to collectives, sent by the host, and of memory        one step
     overlap      of communication and computing, under torch's profiler             one step
 
-Of long steps two show it all: in one what counts is under the profiler too, in the other phases are timed while
-gradients arrive. What these take of a step is nothing beside seconds of it.
+A long step is counted under the profiler, and where few are timed, phases are timed while gradients arrive: then two
+steps show it all. What watching takes is nothing beside seconds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -60,38 +61,39 @@ def inspect(
     workload, wire, traffic, arrivals = training.workload, training.wire, Traffic(), Arrivals(ranks.device)
     watched = list(workload.model.parameters()) if watchable(trial) else []
     steps = max(1, min(MOST_STEPS, timed_steps // 4))
-    phased = functools.partial(instrument, step, workload, training.phase, steps, ranks.devices, training.timeline)
-    overlaps, observed = ranks.world_size > 1 and trial.find is None, Observed(None, None)
+    overlaps, together = ranks.world_size > 1 and trial.find is None, is_long and steps == 1
     memory.note_setup()
+    if training.timeline:
+        training.timeline.begin(ranks.agree)
+    with arrivals.watching(watched, training.phase) if together else contextlib.nullcontext():
+        phases = instrument(step, workload, training.phase, steps, ranks.devices, training.timeline)
+    if watched and not together:
+        with arrivals.watching(watched, training.phase):
+            step(next(workload.batches))
 
     def counted() -> None:  # by now frameworks gather and reduce as always
         with memory.watching(), wire, traffic:
             step(next(workload.batches))
 
-    if overlaps and is_long:
-        observed = observe(counted, wire, ranks.device)
-    else:
+    if not (overlaps and is_long):
         counted()
-    if training.timeline:
-        training.timeline.begin(ranks.agree)
-    if steps == 1 and is_long:
-        with arrivals.watching(watched, training.phase):
-            phases = phased()
-    else:
-        phases = phased()
-        if watched:
-            with arrivals.watching(watched, training.phase):
-                step(next(workload.batches))
-    if overlaps and not is_long:
-        observed = observe(lambda: step(next(workload.batches)), wire, ranks.device)
+    observed = Observed(None, None)
+    if overlaps:
+        observed = observe(counted if is_long else lambda: step(next(workload.batches)), wire, ranks.device)
     trace(step, workload, ranks)
     transport = traffic.carrier(sum(wire.bytes.values()))
     about = described(training, trial, ranks)
     seen = Inspected(about, phases, transport, arrivals.gradients, observed, memory.by_kind(not trial.warm))
     if trial.find is None:  # after all else; the ranks leave their last step together, so all do it at once
         tf32 = may_round_to_tf32(workload.model, trial.precision, ranks.device)
-        seen = replace(seen, tf32=tf32, peak=measure_peak(ranks.device, trial.precision, tf32))
+        seen = replace(seen, tf32=tf32, peak=peak_of(ranks.device, trial.precision, tf32))
     return seen
+
+
+@functools.cache
+def peak_of(device: torch.device, precision: str, tf32: bool) -> Peak:
+    """Measured once a process: all that is measured in it has the same."""
+    return measure_peak(device, precision, tf32)
 
 
 def instrument(

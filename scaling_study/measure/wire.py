@@ -1,7 +1,7 @@
 """Bytes handed to collectives, counted at the call.                                                    [torch]
 
 Collectives of torch.distributed are operators of torch's dispatcher, whoever calls them: DDP's reducer in C++,
-FSDP, DeepSpeed, FairScale. During one step after the timed window, and only then, they pass through here on their way.
+FSDP, DeepSpeed, FairScale. During one step that is not timed, and only then, they pass through here on their way.
 A library with collectives of its own names the function through which it hands over tensors:
 
     wire.watch(horovod.torch.optimizer, "allreduce_async_", "allreduce")

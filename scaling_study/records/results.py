@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import re
 import shutil
@@ -20,9 +21,8 @@ from scaling_study.records.manifest import Manifest
 from scaling_study.records.summary import Summary
 from scaling_study.study.plan import Plan
 
-HALF_WRITTEN = re.compile(r"\..+\.(json|csv|md|png|svg|html)\.[a-z0-9_]{8}")  # as tempfile.mkstemp names it
-WRITTEN_TO = ("", "tables/", "figures/", "trials/*/", "trials/*/ranks/", "launches/*/", "launches/*/*/",
-              "launches/*/*/ranks/")  # fmt: skip
+HALF_WRITTEN = re.compile(r"\..+\.(json|csv|md|npz|png|svg|html)\.[a-z0-9_]{8}")  # as tempfile.mkstemp names it
+HALF = ".*.????????"  # what may be one
 
 
 @dataclass
@@ -143,11 +143,15 @@ def set_aside(folder: Path, keep: Sequence[str] = ()) -> Path | None:
 
 
 def _remove_halves(results: Path) -> None:
-    """Remove what was being written, beside its place, when a driver, a rank or the machine died."""
-    for folder in WRITTEN_TO:
-        for path in results.glob(f"{folder}.*.????????"):
-            if HALF_WRITTEN.fullmatch(path.name):
-                path.unlink(missing_ok=True)
+    """Remove what was being written, beside its place, when a driver, a rank or the machine died.
+
+    A trial that is not finished may be a job's, which writes there now; whoever runs it again begins with nothing.
+    """
+    finished = (path.parent for path in results.glob("trials/*/record.json"))
+    everywhere = itertools.chain((results / "launches").rglob(HALF), *(folder.rglob(HALF) for folder in finished))
+    for path in itertools.chain(*(results.glob(f"{place}{HALF}") for place in ("", "tables/", "figures/")), everywhere):
+        if HALF_WRITTEN.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 def aside_of(folder: Path) -> Path:

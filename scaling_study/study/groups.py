@@ -68,3 +68,10 @@ def groups(trials: Iterable[Trial]) -> list[list[Trial]]:
 def processes(trial: Trial) -> tuple[object, ...]:
     """What is the same for all that one set of processes measures."""
     return tuple(getattr(trial, key) for key in ALIKE)
+
+
+def comparable(trial: Trial, other: Trial, scaling: str) -> bool:
+    """Whether two are held against each other: one model, and one batch, a worker's or all workers'."""
+    whole = scaling == "strong" or FRAMEWORKS[other.framework].cuts_model
+    batch = "global_batch" if whole else "batch_per_worker"
+    return trial.model == other.model and getattr(trial, batch) == getattr(other, batch)

@@ -3,7 +3,7 @@
     torchrun --standalone --nproc-per-node 2 scaling_study/worker/in_rounds.py LAUNCH.json      (launch/warm_group.py)
 
     driver --- "build 0" ---> every rank   builds it by its script's own `build`, warms it up; phases, bytes, memory
-           --- "block 0" ---> every rank   a step that is not timed, a barrier, so many steps that are timed; then its
+           --- "block 0" ---> every rank   a step that is not timed (no long one), a barrier, timed steps; then its
                                            report of all blocks so far goes into the trial's folder
            --- "leave" -----> every rank   leaves its peers and ends
 
@@ -102,7 +102,8 @@ class Serving:
         return {"step_seconds": fastest, "resident_bytes": resident_bytes(), "host": socket.gethostname()}
 
     def block(self, index: int, round: int, steps: int, untimed: bool) -> Mapping[str, Any]:
-        """So many timed steps, after a step that is not timed and a barrier. Their seconds, and what they changed."""
+        """So many timed steps after a barrier and, if that is asked for, an `untimed` one. Their seconds, and what they
+        changed."""
         measurement, before = self.measurements[index], Traces()
         if round == 0:
             measurement.forget()  # what was timed before rounds began anew

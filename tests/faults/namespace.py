@@ -11,6 +11,7 @@ sweep of the suite runs in one with a /dev/shm of its own, or segments of others
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import tempfile
@@ -93,3 +94,16 @@ def own(*paths: Path) -> None:
     """Give these to that other user."""
     for path in paths:
         os.chown(path, NOBODY, NOBODY)
+
+
+def fill(folder: Path) -> Path:
+    """Write until there is no room left."""
+    ballast = folder / "ballast"
+    with ballast.open("wb", buffering=0) as stream:
+        for size in (1 << 20, 4096):
+            try:
+                while True:
+                    stream.write(bytes(size))
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+    return ballast

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -13,7 +12,7 @@ import faulted_studies as studies
 import pytest
 from injection import Injection, injection
 from ledger import Ledger
-from namespace import AS_NOBODY, Namespace, own
+from namespace import AS_NOBODY, Namespace, fill, own
 from sweeping import Sweep
 
 pytestmark = pytest.mark.faults(form="long")
@@ -23,19 +22,6 @@ def one_finished(sweep: Sweep) -> None:
     """One trial of the sweep's has been run before anything is wrong."""
     assert sweep.run("--max-trials", "1").code == 0
     assert len(sweep.finished()) == 1
-
-
-def fill(folder: Path) -> Path:
-    """Write until there is no room left."""
-    ballast = folder / "ballast"
-    with ballast.open("wb", buffering=0) as stream:
-        for size in (1 << 20, 4096):
-            try:
-                while True:
-                    stream.write(bytes(size))
-            except OSError as error:
-                assert error.errno == errno.ENOSPC
-    return ballast
 
 
 def test_a_full_disk_costs_at_most_the_running_trial(

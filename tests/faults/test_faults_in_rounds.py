@@ -6,6 +6,7 @@ own group; the one configuration that had its turn is run alone, and what the ot
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import signal
@@ -14,11 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import faulted_studies as studies
+import psutil
 import pytest
 import survivors
 from forms import SEED, TIMES
 from injection import Injection, injection
 from ledger import Ledger
+from namespace import Namespace, fill
 from sweeping import Driver, Sweep
 
 from scaling_study.records.store import Record
@@ -26,6 +29,8 @@ from scaling_study.settings import CHECKOUT
 
 ROUNDS, CONFIGURATIONS = 8, 3
 LATER = "in rounds"  # after a fault's name in the table
+HANGS = "a rank that hangs (SIGSTOP)"
+GARBAGE = ("", "{", "[]", "null", '{"rank": 0}', "\0" * 100)
 
 
 def latest(sweep: Sweep) -> Path | None:
@@ -106,23 +111,27 @@ def test_a_launch_whose_driver_ends_keeps_its_rounds(
         hit.goes_on(CONFIGURATIONS * repeats)
 
 
-OTHERS = [pytest.param(what, marks=pytest.mark.faults(form="long")) for what in ("launcher", "supervisor")]
+LONG = pytest.mark.faults(form="long")
+OTHERS = [pytest.param(what, marks=LONG) for what in ("launcher", "supervisor", HANGS)]
 
 
 @pytest.mark.parametrize("what", ["rank", *OTHERS])
 def test_what_dies_in_rounds_ends_its_own_group(what: str, sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
     chance = random.Random(f"{SEED}/{what}")
     repeats = TIMES + 1
-    sweep = sweep_of(studies.in_rounds(ROUNDS, repeats), checkout=CHECKOUT)
+    sweep = sweep_of(studies.in_rounds(ROUNDS, repeats, timeout=60 if what == HANGS else 120), checkout=CHECKOUT)
     driver, before = sweep.start(), None
     for _ in range(TIMES):
         before = until_round(sweep, driver, chance.randint(2, ROUNDS - 3), before)
-        with injection(ledger, sweep, f"kill -9 of a {what}, {LATER}") as hit:
+        with injection(ledger, sweep, f"{what if what == HANGS else f'kill -9 of a {what}'}, {LATER}") as hit:
             ranks = survivors.ranks(sweep.processes(), "in_rounds.py")  # of torchrun
             launcher = ranks[0].parent()
-            victim = {"rank": ranks[1], "launcher": launcher, "supervisor": launcher.parent()}[what]
+            victim = {"launcher": launcher, "supervisor": launcher.parent()}.get(what, ranks[1])
             trials = set(blocks(before))
-            victim.kill()
+            if what == HANGS:
+                hit.expect(hung(sweep, victim), "it was not ended at its time-out")
+            else:
+                victim.kill()
             hit.all_gone([victim, *ranks])
             hit.expect(finish(sweep, trials), f"its trials have no records: {driver.said()[-300:]}")
             hit.kept()
@@ -130,6 +139,79 @@ def test_what_dies_in_rounds_ends_its_own_group(what: str, sweep_of: Callable[..
     with injection(ledger, sweep, f"what follows a {what}, {LATER}") as hit:
         hit.expect(driver.wait(300) == 0, f"exit code {driver.code}")
         hit.goes_on(CONFIGURATIONS * repeats)
+
+
+def hung(sweep: Sweep, rank: psutil.Process) -> bool:
+    """Stop a rank whenever its driver has it go on, until its group is ended. Whether that was in time."""
+
+    def ended() -> bool:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            rank.suspend()
+        return not survivors.living(rank)
+
+    return sweep.until(ended, 120)
+
+
+@LONG
+def test_garbage_for_a_report_is_a_failure_of_one_configuration(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
+    """Written over a rank's report whenever that is there."""
+    chance, repeats = random.Random(f"{SEED}/garbage"), TIMES + 1
+    sweep = sweep_of(studies.in_rounds(ROUNDS, repeats), checkout=CHECKOUT)
+    driver, before, failed = sweep.start(), None, set[str]()
+    for _ in range(TIMES):
+        before = until_round(sweep, driver, 1, before)
+        with injection(ledger, sweep, f"a report that is garbage, {LATER}") as hit:
+            trials = set(blocks(before))
+            victim, garbage = chance.choice(sorted(trials)), chance.choice(GARBAGE)
+            failed.add(victim)
+            report = sweep.results / "trials" / victim / "ranks" / "rank-0.json"
+            hit.expect(spoilt(sweep, report, garbage, trials), f"its trials have no records: {driver.said()[-300:]}")
+            hit.kept()
+            for record in (record for record in sweep.outcomes().values() if record.id in trials):
+                told = f"{record.id}: {record.status} {record.reason}, {len(record.ranks)} ranks, {garbage!r}"
+                hit.expect(record.status == ("failed" if record.id == victim else "ok"), told)
+                hit.expect(record.id != victim or report.name in record.reason, told)
+    with injection(ledger, sweep, f"what follows garbage, {LATER}") as hit:
+        hit.expect(driver.wait(300) == 1, f"exit code {driver.code}")
+        hit.runs_again("failed")
+        hit.goes_on(CONFIGURATIONS * repeats, "--retry", "failed")
+
+
+def spoilt(sweep: Sweep, report: Path, garbage: str, trials: set[str]) -> bool:
+    """Keep a report spoilt until all of these trials have records."""
+
+    def over() -> bool:
+        with contextlib.suppress(OSError):  # set aside, or being renamed
+            if report.read_text() != garbage:
+                report.write_text(garbage)
+        return trials <= set(sweep.finished())
+
+    return sweep.until(over, 120)
+
+
+@LONG
+def test_a_full_disk_costs_at_most_the_running_launch(
+    sweep_of: Callable[..., Sweep], ledger: Ledger, namespace: Namespace
+) -> None:
+    sweep = sweep_of(studies.in_rounds(ROUNDS, 2), checkout=CHECKOUT, namespace=namespace)
+    sweep.into.mkdir()
+    namespace.memory_disk(sweep.into, "24m")
+    driver = sweep.start()
+    first = until_round(sweep, driver, 1, None)
+    until_round(sweep, driver, 3, first)
+    with injection(ledger, sweep, f"disk full, {LATER}", "environment") as hit:
+        ballast = fill(sweep.seen(sweep.into))
+        hit.expect(driver.wait(180) == 1, f"exit code {driver.code} instead of 1")
+        hit.all_gone()
+        hit.kept()
+        hit.said(driver, "no space left on the disk", "trials are kept: free disk space, then the same command resumes")
+        hit.expect(all(each.status == "ok" for each in sweep.outcomes().values()), "a failure was recorded")
+        again = sweep.run()
+        hit.expect(again.code == 1, f"still full, but exit code {again.code}")
+        hit.said(again, "no space left on the disk", "free disk space")
+        hit.kept()
+        ballast.unlink()
+        hit.goes_on(2 * CONFIGURATIONS)
 
 
 def finish(sweep: Sweep, trials: set[str]) -> bool:

@@ -126,7 +126,9 @@ def test_ranks_that_were_stopped_in_a_block_are_cut_to_what_both_have(
         store.write_rank(tmp_path, report)
     assert not launch_folders.cut(tmp_path, pair, 5) and not launch_folders.cut(tmp_path, pair, 1)
     assert launch_folders.cut(tmp_path, pair, 4)
-    assert [len(report.step_seconds) for report in store.read_ranks(tmp_path, 2)] == [4, 4]
+    cut, whole = store.read_ranks(tmp_path, 2)
+    assert [len(report.step_seconds) for report in (cut, whole)] == [4, 4]
+    assert cut.loss_last is None and whole.loss_last is not None, "of a step that is gone, and of one that is there"
 
 
 def test_what_failed_is_no_launch_of_its_own(tmp_path: Path, rank_report: Callable[..., RankReport]) -> None:

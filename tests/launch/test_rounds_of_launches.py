@@ -3,16 +3,16 @@ what is asked."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from scaling_study.launch import rounds
+from scaling_study.launch.launch_folders import whole_rounds
 from scaling_study.launch.rounds import Built
 from scaling_study.launch.warm_group import GroupFailed
 from scaling_study.trial import Trial, Window
@@ -31,12 +31,14 @@ class Told:
     def build(self, index: int) -> list[dict[str, float]]:
         assert self.running
         self.log.append(("build", self.name, index))
-        return [{"step_seconds": STEP_SECONDS[self.name][index], "resident_bytes": 100}] * 2
+        slowest = STEP_SECONDS[self.name][index]
+        return [{"step_seconds": seconds, "resident_bytes": 100} for seconds in (slowest / 2, slowest)]
 
     def block(self, index: int, round: int, steps: int, untimed: bool) -> list[list[float]]:
         assert self.running
         self.log.append(("block", self.name, index, round, steps, untimed))
-        return [[STEP_SECONDS[self.name][index]] * steps] * 2
+        slowest = STEP_SECONDS[self.name][index]
+        return [[seconds] * steps for seconds in (slowest / 2, slowest)]
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -54,6 +56,9 @@ class Watching:
 
     def building(self, trial: Trial) -> None:
         self.log.append(("building", trial.framework, trial.batch_per_worker - 1))
+
+    def alone(self, trial: Trial) -> None:
+        self.log.append(("alone", trial.framework))
 
     def round_begins(self, launch: int, round: int, of: int) -> None:
         self.log.append(("round", launch, round, of))
@@ -147,15 +152,30 @@ def test_no_step_that_is_longer_than_a_block_is_left_out(log: list[tuple[Any, ..
     assert untimed["single", 0] and not untimed["single", 1]
 
 
-@pytest.mark.parametrize(("step_seconds", "steps"), [(math.inf, 1), (0.5, 1), (0.3, 2), (4.0, 1), (1e-4, 5000)])
-def test_steps_in_a_block(step_seconds: float, steps: int) -> None:
-    assert rounds.steps_in_block(WINDOW, step_seconds) == steps
+def test_a_block_is_as_long_as_the_one_before_it_says() -> None:
+    """Its steps become slower; what was decided of them stays."""
+    log: list[tuple[Any, ...]] = []
+    built = Built.of(Slower("torch_ddp", log), rounds.Unwatched())
+    rounds.run([built], "a seed", rounds.Unwatched(), never)
+    blocks = [call[4:] for call in log if call[:3] == ("block", "torch_ddp", 1)]
+    assert blocks[:3] == [(2, True), (1, True), (1, True)] and not built.trials[1].window.is_long(0.2)
+    assert built.trials[1].window.is_long(built.step_seconds[1])
 
 
-def test_all_rounds_together_reach_the_minima() -> None:
-    assert rounds.steps_in_block(Window(min_steps=20, min_seconds=0.0, rounds=8, block_seconds=0.5), 1.0) == 3
-    assert rounds.steps_in_block(Window(min_steps=1, min_seconds=16.0, rounds=8, block_seconds=0.5), 0.1) == 20
-    assert rounds.steps_in_block(Window(min_steps=1, min_seconds=4.0, rounds=8, block_seconds=0.5), 0.35) == 2, "2.8 s"
+def test_what_has_fewer_rounds_to_go_through_does_not_cut_the_others() -> None:
+    """Of a launch that ended after six of eight."""
+    few, many = (Trial(window=replace(WINDOW, rounds=rounds)) for rounds in (2, 8))
+    assert whole_rounds([(2, few), (6, many), (7, many)]) == 6
+    assert whole_rounds([(1, few), (6, many)]) == 1, "it had not all"
+    assert whole_rounds([(2, few), (8, many)]) == 8
+    assert whole_rounds([]) == 0
+
+
+class Slower(Told):
+    """One whose steps take three times as long once they are timed."""
+
+    def block(self, index: int, round: int, steps: int, untimed: bool) -> list[list[float]]:
+        return [[3 * each for each in seconds] for seconds in super().block(index, round, steps, untimed)]
 
 
 @dataclass
@@ -219,7 +239,7 @@ def test_a_failure_in_the_first_rounds_begins_them_anew_for_all(in_round: int) -
     after = [call for call in log[log.index(("ended",)) :] if call[0] == "block"]
     assert Counter(call[3] for call in after) == dict.fromkeys(range(8), 3)
     first = next(call for call in after if call[1] == "torch_ddp")
-    assert first[3] == 0 and first[5], "the first block of new processes begins with a step that is not timed"
+    assert first[3] == 0
     assert [call[0] for call in log].count("build") == 2 + 2 + 1
 
 

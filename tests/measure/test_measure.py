@@ -38,7 +38,7 @@ PEAK = Peak(5e9, 2e9)
 @pytest.fixture(autouse=True)
 def quick_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the device could do at most takes longer to measure than a toy; test_peak.py does."""
-    monkeypatch.setattr(inspected, "measure_peak", lambda device, precision, tf32: PEAK)
+    monkeypatch.setattr(inspected, "peak_of", lambda device, precision, tf32: PEAK)
 
 
 def fed(batches: Iterator[Batch]) -> Feed:
@@ -102,7 +102,7 @@ def test_warm_up_timed_and_instrumented_steps_are_kept_apart(capsys):
     assert len(report.warmup_seconds) == 6
     assert len(report.step_seconds) == 20
     assert report.phases.steps == 5  # a quarter of the timed ones
-    assert calls == [False] * (26 + 1) + [True] * 5 + [True]  # the last one: when gradients arrive
+    assert calls == [False] * 26 + [True] * (5 + 1) + [False]  # phases; when gradients arrive; what is counted
     assert report.samples_seen == 20 * 4
     assert report.loss_last < report.loss_first
     assert Peak(report.peak_flops_per_second, report.peak_bytes_per_second) == PEAK
@@ -111,11 +111,11 @@ def test_warm_up_timed_and_instrumented_steps_are_kept_apart(capsys):
 def test_where_steps_are_long_one_shows_phases_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scaling_study.window.LONG_STEP", 0.0)
     report, calls = run(Window(warmup_steps=4, min_steps=4, max_steps=4, min_seconds=0))
-    assert calls == [False] * 9 + [True], "bytes have a step of their own"
+    assert calls == [False] * 8 + [True, False], "bytes have a step of their own"
     assert report.phases.steps == 1 and report.phases.forward_seconds > 0
     assert report.gradients and report.memory["activations"] > 0
     _, calls = run(Window(warmup_steps=4, min_steps=8, max_steps=8, min_seconds=0))
-    assert calls == [False] * 13 + [True] * 3, "phases of more than one are not those of the gradients"
+    assert calls == [False] * 12 + [True] * 3 + [False], "phases of more than one are not those of the gradients"
 
 
 def test_three_steps_warm_up_after_the_first_unless_nothing_is_timed():

@@ -13,6 +13,7 @@ from scaling_study.measure.window import next_block
 from scaling_study.trial import Window
 
 WINDOW = Window(min_steps=10, min_seconds=2.0, max_seconds=30.0)
+IN_ROUNDS = Window(min_steps=1, min_seconds=0.0, rounds=8, block_seconds=0.5)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,24 @@ def test_in_rounds_long_steps_are_warmed_up_by_those_that_are_looked_at() -> Non
 def test_a_long_step_is_longer_than_a_block_or_two_seconds(block_seconds: float | None, longest: float) -> None:
     window = Window(block_seconds=block_seconds)
     assert [window.is_long(seconds) for seconds in (longest, longest * 1.01)] == [False, True]
+
+
+@pytest.mark.parametrize("window", [Window(), Window(block_seconds=0.5)])
+def test_a_step_of_which_nothing_is_known_is_not_long(window: Window) -> None:
+    assert not window.is_long(math.inf)
+
+
+@pytest.mark.parametrize(("step_seconds", "steps"), [(math.inf, 1), (0.5, 1), (0.3, 2), (4.0, 1), (1e-4, 5000)])
+def test_steps_in_a_block(step_seconds: float, steps: int) -> None:
+    assert IN_ROUNDS.steps_in_block(step_seconds) == steps
+
+
+@pytest.mark.parametrize(
+    ("changes", "step_seconds", "steps"),
+    [({"min_steps": 20}, 1.0, 3), ({"min_seconds": 16.0}, 0.1, 20), ({"min_seconds": 4.0}, 0.35, 2)],
+)
+def test_all_rounds_together_reach_the_minima(changes: dict[str, float], step_seconds: float, steps: int) -> None:
+    assert replace(IN_ROUNDS, **changes).steps_in_block(step_seconds) == steps
 
 
 @pytest.mark.parametrize(("steps", "seconds"), [(-1, 0.0), (1, -0.1), (1, math.nan), (1, math.inf)])
