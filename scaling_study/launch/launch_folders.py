@@ -144,7 +144,7 @@ def _of_launch(results: Path, launch: Path) -> Iterator[Record]:
             if not cut(folder, trial, min(whole, asked)):
                 continue
             if (done := outcome.judge(trial, folder, Exit(0, 0.0))).status == "ok":
-                note = f"its launch ended after {whole} of {asked} rounds: its driver was killed"
+                note = f"its launch ended after {whole} of {asked} rounds: its driver ended"
                 yield dataclasses.replace(
                     record, status="ok", reason="", ranks=list(done.ranks), launch=name,
                     notes=record.notes or ([note] if whole < asked else []),

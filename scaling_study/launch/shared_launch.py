@@ -206,7 +206,7 @@ class _Launch:
         early = bool(built.failure) or whole is not None
         if built.failure:
             whole = built.whole if whole is None else min(whole, built.whole)
-        exit = replace(group.exit or Exit(None, 0.0), seconds=share_seconds)
+        exit = replace((None if early else group.exit) or Exit(None, 0.0), seconds=share_seconds)
         for index, trial in enumerate(built.trials):
             place = self.places[trial.id] / ("shared" if trial in self.failed else "")
             asked = trial.window.rounds or 0

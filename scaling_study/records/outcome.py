@@ -78,7 +78,8 @@ def _failure(folder: Path, exit: Exit, first: dict[str, Any] | None, unreadable:
         return Outcome("failed", f"watch: the supervisor of trials {exit.lost}", tail(folder / "log.txt"))
     log = tail(folder / "log.txt")
     if not missing:  # it is there, and not to be believed
-        return Outcome("failed", _clause(broken.replace(f"{folder}{os.sep}", "")), f"{broken}\n{log}")
+        why = broken.replace(f"{folder}{os.sep}", "").removeprefix(f"{folder}: ")
+        return Outcome("failed", _clause(why), f"{broken}\n{log}")
     if exit.code == 0:
         return Outcome("failed", "exited with 0 but left no whole report", f"{broken}\n{log}")
     how = f"signal {-exit.code}" if exit.code and exit.code < 0 else f"exit code {exit.code}"

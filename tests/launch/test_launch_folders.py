@@ -52,7 +52,7 @@ def test_a_launch_whose_driver_was_killed_is_one_of_fewer_rounds(
     assert [record.id for record in records] == list(found)
     for record in records:
         assert (record.status, record.launch) == ("ok", "3/0-0-single")
-        assert record.notes == [f"its launch ended after {rounds} of 8 rounds: its driver was killed"]
+        assert record.notes == [f"its launch ended after {rounds} of 8 rounds: its driver ended"]
     assert not (tmp_path / "launches" / "3" / "begun").exists() and launch_folders.kept(tmp_path) == {}
 
 
