@@ -426,3 +426,22 @@ def test_how_a_study_was_edited_is_known_before_it_runs(plan_for, tmp_path):
         "1 configuration is new since the last run.",
         "1 configuration is no longer in the study: the records of 1 of them are kept, but appear in no table.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("logs", "named"),
+    [
+        (["trials/a/log.txt"], "trials/a/log.txt"),
+        (["trials/a/log.txt", "launches/gates-2/log.txt"], "trials/a/log.txt"),  # a gate's own, which shared its launch
+        (["trials/a/alone/log.txt", "launches/gates-2/log.txt"], "launches/gates-2/log.txt"),  # well by itself
+        (["trials/a/alone/log.txt"], "trials/a/alone/log.txt"),
+    ],
+)
+def test_the_log_that_is_named_is_of_the_processes_that_failed(tmp_path, logs, named):
+    for log in logs:
+        (tmp_path / log).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / log).touch()
+    assert (
+        report._log(tmp_path, summary.Summary("a", "a", {}, {}, "failed", "", "", 1.0, 1.0, None, "gates-2"))
+        == tmp_path / named
+    )

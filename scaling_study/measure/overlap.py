@@ -1,4 +1,4 @@
-"""Does communication overlap computing here? One step that is not timed, under torch's profiler.   [torch]
+"""Does communication overlap computing here? One step that is not timed, under torch's profiler.          [torch]
 
     collectives       |------ in flight ------|    |---|      from the call until it is complete
     computing      |--------|        |-------------|          on a CPU operators of torch, on a GPU kernels

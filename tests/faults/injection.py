@@ -87,6 +87,17 @@ class Injection:
         hidden = [path for path in self.sweep.results.rglob(".*") if path.is_file() and path.name != ".driver"]
         self.row.leftovers += [str(path) for path in (*hidden, *self.sweep.results.glob("trials/.*"))]
 
+    def ended_by_a_full_disk(self, driver: Driver) -> None:
+        """The driver says so and ends; nothing finished was lost, and no failure is recorded that is the disk's."""
+        self.expect(driver.wait(180) == 1, f"exit code {driver.code} instead of 1")
+        self.all_gone()
+        self.kept()
+        self.said(
+            driver, "no space left on the disk", "trials are kept: free disk space, then the same command resumes"
+        )
+        statuses = {record.status for record in self.sweep.outcomes().values()}
+        self.expect(statuses == {"ok"}, f"a failure was recorded that is none: {statuses}")
+
     def goes_on(self, trials: int, *options: str, statuses: Sequence[str] = ("ok",)) -> None:
         """The same command again ends with exit code 0 and so many trials, each right; it believes no half record."""
         driver = self.sweep.run(*options)

@@ -34,11 +34,7 @@ def test_a_full_disk_costs_at_most_the_running_trial(
     assert sweep.until(lambda: len(sweep.finished()) == 2 and len(sweep.starts()) == 3, driver=driver), driver.said()
     with injection(ledger, sweep, "disk full", "environment") as hit:
         ballast = fill(sweep.seen(sweep.into))
-        hit.expect(driver.wait(120) == 1, f"exit code {driver.code} instead of 1")
-        hit.all_gone()
-        hit.kept()
-        hit.said(driver, "no space left on the disk", "trials are kept: free disk space, then the same command resumes")
-        hit.expect(all(one.status == "ok" for one in sweep.outcomes().values()), "a failure was recorded that is none")
+        hit.ended_by_a_full_disk(driver)
         again = sweep.run()
         hit.expect(again.code == 1, f"still full, but exit code {again.code}")
         hit.said(again, "no space left on the disk", "free disk space")

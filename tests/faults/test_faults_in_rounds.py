@@ -201,11 +201,7 @@ def test_a_full_disk_costs_at_most_the_running_launch(
     launch = until_round(sweep, driver, 3, first)
     with injection(ledger, sweep, f"disk full, {LATER}", "environment") as hit:
         ballast = fill(sweep.seen(sweep.into))
-        hit.expect(driver.wait(180) == 1, f"exit code {driver.code} instead of 1")
-        hit.all_gone()
-        hit.kept()
-        hit.said(driver, "no space left on the disk", "trials are kept: free disk space, then the same command resumes")
-        hit.expect(all(each.status == "ok" for each in sweep.outcomes().values()), "a failure was recorded")
+        hit.ended_by_a_full_disk(driver)
         ballast.unlink()
         hit.goes_on(2 * CONFIGURATIONS)
         second = [record for record in sweep.outcomes().values() if record.launch.startswith(f"{launch.name}/")]

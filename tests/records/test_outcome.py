@@ -273,6 +273,14 @@ def test_a_silent_death_is_a_failure_with_the_end_of_the_log(tmp_path: Path, cod
     assert judge(TWO, tmp_path, Exit(code, 3.0)) == Outcome("failed", reason, "first\nlast words")
 
 
+@pytest.mark.parametrize("garbage", ["{", '{"rank": 0}'])
+def test_a_report_that_is_garbage_is_named_without_the_folders_of_this_machine(tmp_path: Path, garbage: str) -> None:
+    (tmp_path / "ranks").mkdir()
+    (tmp_path / "ranks" / "rank-0.json").write_text(garbage)
+    outcome = judge(Trial(), tmp_path, CLEAN)
+    assert outcome.status == "failed" and "rank" in outcome.reason and str(tmp_path) not in outcome.reason
+
+
 @pytest.mark.parametrize(
     "garbage",
     ["", "{", "[]", "null", "{}", '{"at": 1.0}', '{"rank": 1, "at": NaN, "type": "", "message": "", "traceback": ""}',
