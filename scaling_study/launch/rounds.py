@@ -134,7 +134,7 @@ def run(
     """Run the rounds that the trials' windows ask for.
 
     The canary, of the `baseline`'s configurations the one with the shortest steps (of all, where none of them is
-    there), is first in the first round and last in the last: it shows what changes over a launch.
+    there), is first in the first round and last in its last: it shows what changes over a launch.
 
     A group that fails takes no part any more, which `after_failure` is told. In its first rounds, which are too few to
     be kept, that puts another in its place, without the configuration that failed; then rounds begin anew, for all:
@@ -149,7 +149,7 @@ def _all_rounds(
     built: list[Built[AGroup]], seed: str, watch: Watch, after_failure: AfterFailure[AGroup], baseline: Collection[str]
 ) -> bool:
     """Whether all were run: not where they are to begin anew."""
-    launch = built[0].trials[0].repeat
+    launch = min(trial.repeat for each in built for trial in each.trials)  # the baseline's further ones are beyond
     windows = {(at, i): trial.window for at, each in enumerate(built) for i, trial in enumerate(each.trials)}
     count = max(window.rounds or 0 for window in windows.values())
     canary = _canary(built, baseline)
@@ -159,7 +159,8 @@ def _all_rounds(
             break
         watch.round_begins(launch, round + 1, count)
         random.Random(f"{seed}/{round}").shuffle(order)
-        order.sort(key=lambda at: (at == canary) * ((round == count - 1) - (round == 0)))
+        if round in (0, (windows[canary].rounds or 0) - 1):
+            order.sort(key=lambda at: (at == canary) * (1 if round else -1))
         for at, index in order:
             each = built[at]
             if each.failure:

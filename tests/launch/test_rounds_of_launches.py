@@ -142,6 +142,28 @@ def test_the_canary_is_first_and_last(baseline: tuple[str, ...], canary: tuple[s
     assert len({at % 4 for at, who in enumerate(blocks) if who == canary}) > 1, "between them, its turn is drawn"
 
 
+@pytest.mark.parametrize(("rounds_of_canary", "others"), [(1, 1), (3, 8), (8, 3)])
+def test_a_canary_with_other_rounds_is_last_in_its_own(rounds_of_canary: int, others: int) -> None:
+    log: list[tuple[Any, ...]] = []
+    groups = two(log)
+    for group, count in zip(groups, (others, rounds_of_canary), strict=True):
+        group.trials = [replace(trial, window=replace(WINDOW, rounds=count)) for trial in group.trials]
+    rounds.run([Built.of(group, rounds.Unwatched()) for group in groups], "a seed", rounds.Unwatched(), never)
+    orders = {round: [call[1:3] for call in log if call[0] == "block" and call[3] == round] for round in range(8)}
+    assert orders[0][0] == ("torch_ddp", 0) and len(orders[0]) == 4
+    assert rounds_of_canary == 1 or orders[rounds_of_canary - 1][-1] == ("torch_ddp", 0)
+
+
+def test_the_launch_is_called_by_what_is_due_in_it() -> None:
+    """And not by what is measured once more beside it, under a repeat that nobody asked for."""
+    log: list[tuple[Any, ...]] = []
+    groups = two(log)
+    for group, repeat in zip(groups, (7, 2), strict=True):
+        group.trials = [replace(trial, repeat=repeat) for trial in group.trials]
+    rounds.run([Built.of(group, rounds.Unwatched()) for group in groups], "a seed", Watching(log), never)
+    assert {call[1] for call in log if call[0] == "round"} == {2}
+
+
 def test_blocks_last_as_long_as_was_asked(log: list[tuple[Any, ...]]) -> None:
     steps = {call[1:3]: call[4] for call in log if call[0] == "block"}
     assert steps == {("single", 0): 5, ("single", 1): 1, ("torch_ddp", 0): 10, ("torch_ddp", 1): 2}
