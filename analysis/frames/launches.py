@@ -72,6 +72,14 @@ def ratio(a: Row, b: Row, confidence: float = 0.95) -> Interval | None:
     return Interval(mean, low, high, seen.launches, seen.freedom + 1)
 
 
+def needed(a: Row, b: Row, target: float) -> int | None:
+    """How many launches would bring the interval of that ratio to +-`target`; None where nothing is known of it."""
+    spread, other = spread_of(a), spread_of(b)
+    if spread is None or other is None:
+        return None
+    return launches.needed(*launches.of_ratio(spread, other, _together(a, b)), target) or None
+
+
 def share_of_processes(a: Row, b: Row) -> float:
     """How wide the interval of a ratio is that the same processes measured, over that of two with processes of their
     own which differ as much; 1 where nothing is known."""
@@ -115,8 +123,13 @@ def _log_ratio(a: Row, b: Row) -> LogRatio | None:
     shared = [name for name in ours if name in theirs]
     if len(shared) < FEWEST_REPEATS or spread is None or other is None:
         return None
-    variance, freedom = launches.of_ratio(spread, other, together=bool({*names(a)} & {*names(b)}))
+    variance, freedom = launches.of_ratio(spread, other, _together(a, b))
     if not freedom:
         return None
     mean = sum(ours[name] - theirs[name] for name in shared) / len(shared)
     return LogRatio(mean, math.sqrt(variance / len(shared)), freedom, len(shared))
+
+
+def _together(a: Row, b: Row) -> bool:
+    """Whether the same processes measured both."""
+    return bool({*names(a)} & {*names(b)})

@@ -6,15 +6,18 @@ Each with its interval and with what is tied with it; or with the reason why the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from statistics import median
 from typing import Any
 
 import pandas as pd
 
 from analysis import to_target
 from analysis.frames.baseline import known
+from analysis.frames.precision import said_of, widths
 from analysis.frames.results import Results, unit
 from analysis.frames.rows import as_rows
 from analysis.report.content import Card
@@ -185,17 +188,17 @@ def _holds(compared: Comparison, top: Row | None) -> bool:
 
 def precision(results: Results) -> str:
     """What the intervals are too wide for; empty where every one reaches the study's target."""
-    rows, target = results.configurations[results.configurations.n > 0], results.study.target_interval
-    half = rows.relative_half_width
-    claims_none = int(half.isna().sum())
-    if claims_none == len(rows):
+    asked, target = widths(results), results.study.target_interval
+    claimed = [width.half for width in asked if not math.isnan(width.half)]
+    if not claimed:
         return "No interval is claimed: every configuration has fewer than 3 repeats."
-    wide = int((half > target).sum())
+    wide = sum(half > target for half in claimed)
     if not wide:
         return ""
     return (
-        f"But {wide} of {len(rows)} intervals are wider than the target of ±{100 * target:.2g} % (median "
-        f"±{100 * half.median():.2g} %, widest ±{100 * half.max():.2g} %): smaller differences are not resolved."
+        f"But {wide} of {len(asked)} intervals{said_of(asked)} are wider than the target of "
+        f"±{100 * target:.2g} % (median ±{100 * median(claimed):.2g} %, widest ±{100 * max(claimed):.2g} %): smaller "
+        "differences are not resolved."
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.frames import comparability, launches
+from analysis.frames import comparability, launches, precision
 from analysis.frames.baseline import is_pipeline
 from analysis.frames.cache import once
 from analysis.frames.results import Results, unit
@@ -142,20 +142,22 @@ def _sure(ours: pd.DataFrame, results: Results) -> list[str]:
     """The widest interval against the target, with what the target would cost; and runs too short for their own."""
     lines = []
     target = results.study.target_interval
-    wide = ours[ours.relative_half_width > target]
-    if len(wide):
-        worst = wide.sort_values("relative_half_width").iloc[-1]
-        needs = (
-            "" if pd.isna(worst.repeats_needed) else f"; to reach it, this would need {worst.repeats_needed} repeats"
-        )
+    shown = set(ours.configuration)
+    widths = [width for width in precision.widths(results) if width.row["configuration"] in shown]
+    if wide := [width for width in widths if width.half > target]:
+        worst = max(wide, key=lambda width: width.half)
+        what = "launches" if worst.of_ratio else "repeats"
+        needs = f"; to reach it, this would need {worst.repeats_needed} {what}" if worst.repeats_needed else ""
+        name = ours.set_index("configuration").loc[worst.row["configuration"]]
         lines.append(
-            f"{len(wide)} of {len(ours[ours.n > 0])} intervals are wider than the target of ±{100 * target:.2g} %. "
-            f"Widest: ±{100 * worst.relative_half_width:.1f} % ({worst.series}, batch {worst.batch}){needs}."
+            f"{len(wide)} of {len(widths)} intervals{precision.said_of(widths)} are wider than the target of "
+            f"±{100 * target:.2g} %. Widest: ±{100 * worst.half:.1f} % ({name.series}, batch {name.batch}){needs}."
         )
-    if short := int(ours.too_short.sum()):
+    by_itself = ours[ours.repeat_launches.fillna("") == ""]  # blocks of a shared launch are no series of steps
+    if short := int(by_itself.too_short.sum()):
         lines.append(
-            f"{short} of {int(ours.n.sum())} runs are too short for a reliable interval within the run (results.csv); "
-            "the intervals above are between repeats and do not use it."
+            f"{short} of {int(by_itself.n.sum())} runs are too short for a reliable interval within the run "
+            "(results.csv); the intervals above are between repeats and do not use it."
         )
     return lines
 
