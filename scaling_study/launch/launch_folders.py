@@ -80,6 +80,11 @@ def cut(folder: Path, trial: Trial, rounds: int) -> bool:
     return False
 
 
+def short_of(trial: Trial, whole: int, why: object) -> str:
+    """A note for one whose launch ended early."""
+    return f"its launch ended after {whole} of {trial.window.rounds} rounds: {why}"
+
+
 def whole_rounds(had: Iterable[tuple[int, Trial]]) -> int:
     """Rounds that all of these have had, of which those that were to have fewer may be done."""
     blocks = [(count, count >= (trial.window.rounds or 0)) for count, trial in had]
@@ -144,7 +149,7 @@ def _of_launch(results: Path, launch: Path) -> Iterator[Record]:
             if not cut(folder, trial, min(whole, asked)):
                 continue
             if (done := outcome.judge(trial, folder, Exit(0, 0.0))).status == "ok":
-                note = f"its launch ended after {whole} of {asked} rounds: its driver ended"
+                note = short_of(trial, whole, "its driver ended")
                 yield dataclasses.replace(
                     record, status="ok", reason="", ranks=list(done.ranks), launch=name,
                     notes=record.notes or ([note] if whole < asked else []),

@@ -156,7 +156,8 @@ class _Launch:
         if begin_anew:
             return self._built(others, math.inf, alive)
         for trial in others:
-            launch_folders.set_apart(self.folder, trial, _name(ended), _short_of(ended, trial, ended.whole))
+            note = launch_folders.short_of(trial, ended.whole, ended.failure)
+            launch_folders.set_apart(self.folder, trial, _name(ended), note)
         return None
 
     def _fail(self, failed: GroupFailed, group: WarmGroup) -> None:
@@ -219,19 +220,13 @@ class _Launch:
             changed = sorted(group.changed.get(index, ()))
             notes = [f"its steps change, for the whole process: {', '.join(changed)} (put back)"] if changed else []
             if whole is not None and whole < asked:
-                notes.append(_short_of(built, trial, whole))
+                notes.append(launch_folders.short_of(trial, whole, built.failure or "the study was stopped"))
             attempt = Attempt(exit, result, started_at, notes=tuple(notes), launch=_name(built))
             if trial not in self.failed:
                 found[trial.id] = attempt
             elif not (built.failure and built.failure.said):
                 self.had[trial] = attempt
         return found
-
-
-def _short_of(built: Built[WarmGroup], trial: Trial, whole: int) -> str:
-    """For the record of one whose launch ended early."""
-    why = built.failure or "the study was stopped"
-    return f"its launch ended after {whole} of {trial.window.rounds} rounds: {why}"
 
 
 def _name(built: Built[WarmGroup]) -> str:

@@ -26,14 +26,14 @@ from typing import Any
 
 import psutil
 
-from scaling_study.measure import allocator, collector
+from scaling_study.measure import collector
 from scaling_study.measure.clock import Measurement
-from scaling_study.ranks import Ranks, as_launched, leave_torch
+from scaling_study.ranks import Ranks, as_launched
 from scaling_study.records import store
 from scaling_study.trial import Trial
 from scaling_study.worker.global_state import GlobalState
 from scaling_study.worker.left_behind import Traces, Watch
-from scaling_study.worker.script import write_error
+from scaling_study.worker.script import joined, write_error
 
 Job = tuple[Trial, Path]  # a configuration, and the folder of its trial
 
@@ -43,24 +43,14 @@ def main(launch: Path) -> None:
     [{"trial": trial.json's content, "folder": path}]}`."""
     asked = json.loads(launch.read_text(encoding="utf-8"))
     jobs = [(Trial.from_dict(each["trial"]), Path(each["folder"])) for each in asked["trials"]]
-    if jobs[0][0].allocator == "fixed":
-        allocator.fix_thresholds()
     sys.path.insert(0, str(Path(asked["script"]).parent))
     script = runpy.run_path(asked["script"], run_name="script")
-    ranks: Ranks | None = None
-    try:
-        ranks = script["join"](jobs[0][0])
-        with Connection(socket.create_connection(tuple(asked["address"])).detach()) as driver:
-            say(driver, key=asked["key"], rank=ranks.rank, pid=os.getpid(), host=socket.gethostname())
-            Serving(jobs, ranks, script["build"]).until_left(driver)
-        ranks.leave()
-        leave_torch()
-    except BaseException as error:
-        if not getattr(error, "written", False):
-            write_error(launch.parent, error)
-        if ranks:
-            ranks.abandon()
-        raise
+    with (
+        joined(script["join"], jobs[0][0], launch.parent) as ranks,
+        Connection(socket.create_connection(tuple(asked["address"])).detach()) as driver,
+    ):
+        say(driver, key=asked["key"], rank=ranks.rank, pid=os.getpid(), host=socket.gethostname())
+        Serving(jobs, ranks, script["build"]).until_left(driver)
 
 
 class Serving:

@@ -1,10 +1,10 @@
 """Several trials in one launch: each rank imports torch once and forks a process for every trial.         [torch]
 
-    torchrun --standalone --nproc-per-node 2 scaling_study/worker/in_turn.py TRIALS.json      (doctor.py)
+    torchrun --standalone --nproc-per-node 2 scaling_study/worker/in_turn.py TRIALS.json      (launch/attempts.py)
 
 A trial's script runs as it is, as __main__ of a process of its own, and joins with what the launcher told this rank.
 Nothing of one trial is left for the next. A trial whose ranks do not all end well says nothing here about the
-framework: the doctor starts it again by itself.
+framework: whoever asked, the doctor or a sweep for its gates, starts it again by itself.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -46,6 +47,15 @@ def run(
         argv, joining = rendezvous.taken(argv, os.environ)
     os.environ.update(joining)
     trial, record = Trial.from_argv(framework, argv)
+    with joined(join, trial, Path(record) if record else None) as ranks:
+        trial = as_launched(trial, ranks)
+        (train if trial.trained else measure)(build(trial, ranks), trial, ranks, record)
+
+
+@contextmanager
+def joined(join: Callable[[Trial], Ranks], trial: Trial, record: Path | None) -> Iterator[Ranks]:
+    """This process among its peers, which it leaves at the end. What fails in here is written into `record`, unless
+    that was done before."""
     ranks: Ranks | None = None
     try:
         if why := too_old(trial, {"torch": torch.__version__}):
@@ -53,13 +63,12 @@ def run(
         if trial.allocator == "fixed":
             allocator.fix_thresholds()
         ranks = join(trial)
-        trial = as_launched(trial, ranks)
-        (train if trial.trained else measure)(build(trial, ranks), trial, ranks, record)
+        yield ranks
         ranks.leave()
         leave_torch()
     except (Exception, SystemExit) as error:
-        if record:
-            write_error(Path(record), error)
+        if record and not getattr(error, "written", False):
+            write_error(record, error)
         if ranks:
             ranks.abandon()
         raise

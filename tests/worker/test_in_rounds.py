@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +33,12 @@ def serving(steps: list[Any], monkeypatch: pytest.MonkeyPatch) -> Serving:
         forget=lambda: steps.append("forget"), step=lambda batch: steps.append("untimed"), timed_block=timed_block,
         workload=SimpleNamespace(batches=iter(range(100))), report=lambda: "a report",
     )  # fmt: skip
-    rank = Serving([(Trial(), Path("a trial"))], Ranks(), lambda trial, ranks: None)
+
+    def total(numbers: Sequence[float]) -> list[float]:
+        steps.append("barrier")
+        return list(numbers)
+
+    rank = Serving([(Trial(), Path("a trial"))], Ranks(total=total), lambda trial, ranks: None)
     rank.measurements[0] = measurement  # type: ignore[assignment]
     rank.watches[0] = SimpleNamespace(check_block=lambda before: None)  # type: ignore[assignment]
     rank.states[0] = SimpleNamespace(leave=lambda: ["threads of torch"])  # type: ignore[assignment]
@@ -45,11 +51,12 @@ def test_a_step_is_left_out_before_a_block_only_where_asked_for(
     untimed: bool, before: list[str], serving: Serving, steps: list[Any]
 ) -> None:
     answer = serving.block(0, round=3, steps=2, untimed=untimed)
-    assert steps == [*before, (3, 2), ("a trial", "a report")], "its report is on the disk before it answers"
+    assert steps == [*before, "barrier", (3, 2), ("a trial", "a report")], "its report is on the disk before it answers"
     assert answer == {"step_seconds": [0.1, 0.1], "changed": ["threads of torch"]}
 
 
 def test_rounds_that_begin_anew_forget_what_was_timed_before(serving: Serving, steps: list[Any]) -> None:
     for round in (0, 1, 0):
         serving.block(0, round=round, steps=1, untimed=False)
-    assert [each for each in steps if each != ("a trial", "a report")] == ["forget", (0, 1), (1, 1), "forget", (0, 1)]
+    timed = [each for each in steps if each not in ("barrier", ("a trial", "a report"))]
+    assert timed == ["forget", (0, 1), (1, 1), "forget", (0, 1)]
