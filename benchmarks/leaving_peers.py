@@ -45,7 +45,7 @@ from scaling_study.stats.intervals import between_repeats
 TIMEOUTS, EXPIRATIONS = (5.0, 15.0, 30.0, 60.0), (15.0, 60.0)
 QUICK = ((3.0,), (6.0,))
 TARGET, MATCHMAKING_SECONDS = 512, 1.5
-BEFORE, ALONE, TOGETHER = 5, 6, 4  # rounds of two peers, of one that has its pace again, and of two again
+ROUNDS, QUICK_ROUNDS = (5, 6, 4), (2, 3, 2)  # of two peers, of one that has its pace again, and of two again
 SLOW = 1.5  # times the usual round: what is longer has lost something
 DEADLINE_SECONDS = 300.0  # beyond what is waited for
 START_SECONDS = 120.0
@@ -81,7 +81,8 @@ def run(options: Options) -> list[Finding]:
     timeouts, expirations = QUICK if options.quick else (TIMEOUTS, EXPIRATIONS)
     for expiration in expirations:
         for timeout in timeouts:
-            runs = [one(timeout, expiration) for _ in range(options.pairs(3))]
+            counts = QUICK_ROUNDS if options.quick else ROUNDS
+            runs = [one(timeout, expiration, counts) for _ in range(options.pairs(3))]
             findings += found(timeout, expiration, runs)
             print(
                 f"  averaging timeout {timeout:g} s, expiration {expiration:g} s: {runs[-1].killed_seconds:.0f} s lost"
@@ -107,8 +108,10 @@ def found(timeout: float, expiration: float, runs: Sequence[Lost]) -> Iterator[F
         yield Finding(f"{claim}; {chosen}", between_repeats(values), unit=unit, evidence=kept)
 
 
-def one(timeout: float, expiration: float) -> Lost:
-    """One run. Raises Unavailable where a peer ends by itself, or nothing happens for too long."""
+def one(timeout: float, expiration: float, counts: tuple[int, int, int]) -> Lost:
+    """One run, with so many rounds (ROUNDS). Raises Unavailable where a peer ends by itself, or nothing happens for too
+    long."""
+    before_kill, by_itself, in_the_end = counts
     settings = ["--target", str(TARGET), "--matchmaking", str(MATCHMAKING_SECONDS)]
     settings += ["--averaging-timeout", str(timeout), "--expiration", str(expiration)]
     with tempfile.TemporaryDirectory(prefix="leaving-") as made, contextlib.ExitStack() as until_over:
@@ -116,15 +119,15 @@ def one(timeout: float, expiration: float) -> Lost:
         first = peers.start("a", core=0)
         peers.until("the first peer's address", lambda: (peers.folder / "addresses").exists(), START_SECONDS)
         second = peers.start("b", core=1)
-        peers.until("rounds of two", lambda: together(peers.rounds("a")) >= BEFORE, START_SECONDS)
+        peers.until("rounds of two", lambda: together(peers.rounds("a")) >= before_kill, START_SECONDS)
         killed_at = time.time()
         end_all([second])
         patience = expiration + timeout + DEADLINE_SECONDS
-        peers.until("rounds of one", lambda: alone(since(peers.rounds("a"), killed_at)) >= ALONE, patience)
-        usual = median(each.seconds for each in peers.rounds("a")[-ALONE + 1 :])
+        peers.until("rounds of one", lambda: alone(since(peers.rounds("a"), killed_at)) >= by_itself, patience)
+        usual = median(each.seconds for each in peers.rounds("a")[1 - by_itself :])
         joined_at = time.time()
         third = peers.start("c", core=1, late=True)
-        peers.until("rounds of two again", lambda: together(peers.rounds("c")) >= TOGETHER, patience)
+        peers.until("rounds of two again", lambda: together(peers.rounds("c")) >= in_the_end, patience)
         last = max(each["epoch"] for each in peers.said("a")) + 2
         store.write_json(peers.folder / "stop", last)
         peers.until("weights", lambda: all((peers.folder / f"{n}.pt").exists() for n in "ac"), patience)

@@ -73,7 +73,8 @@ def study(warm: bool, repeats: int, quick: bool) -> dict[str, Any]:
     sweeps, models = (SWEEPS[:1], MODELS[:1]) if quick else (SWEEPS, MODELS)
     each = [{**sweep, "data": "synthetic", "matrix": {"model": list(models)}} for sweep in sweeps]
     asked = {"warm": warm, "rounds": ROUNDS, "block_seconds": BLOCK_SECONDS, "repeats": repeats, "max_repeats": repeats}
-    return {"study": "warm" if warm else "cold", "parity": False, "measure": {**WINDOW, **asked}, "sweeps": each}
+    measure = {**WINDOW, **asked} | ({"min_seconds": 0.5, "block_seconds": 0.1} if quick else {})
+    return {"study": "warm" if warm else "cold", "parity": False, "measure": measure, "sweeps": each}
 
 
 def leaks(records: Sequence[Record]) -> Finding:
