@@ -21,7 +21,7 @@ from scaling_study.study.plan import Plan
 STUDY = """
 study: small
 parity: false
-measure: {warmup_steps: 1, min_steps: 3, min_seconds: 0, max_steps: 3, repeats: 2, max_repeats: 2}
+measure: {warm: true, warmup_steps: 1, min_steps: 3, min_seconds: 0, max_steps: 3, repeats: 2, max_repeats: 2}
 sweeps:
   - framework: single
     data: synthetic
@@ -92,6 +92,7 @@ def test_one_process_leaves_a_trace_and_no_record(tmp_path: Path) -> None:
     (trace,) = folder.glob("torch-rank-*.json.gz")
     assert {"step 0", "step 1", "step 2"} <= names_in(trace)
     assert any("conv" in name for name in names_in(trace)), "the operators of a step"
+    assert not (results / "launches").exists(), "what is measured in rounds has a launch to itself here"
     assert not list((results / "trials").glob("*/record.json")), "steps that were watched are no result"
     assert str(trace.name) in done.stdout and "ui.perfetto.dev" in done.stdout
     again, _ = profiled(tmp_path, STUDY, asked)

@@ -8,6 +8,7 @@ import re
 import signal
 from pathlib import Path
 
+import forked
 import psutil
 import pytest
 from planted_sweeps import MACHINE, Seen, run
@@ -48,7 +49,8 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path, Seen]:
     """Two repeats of three configurations in two groups."""
     plan = plan_of(SINGLE, dataclasses.replace(SINGLE, batch_per_worker=8), DDP, repeats=2)
     folder = tmp_path_factory.mktemp("swept")
-    seen, _ = run(plan, folder)
+    with forked.starts():
+        seen, _ = run(plan, folder)
     return plan, folder, seen
 
 
@@ -92,6 +94,7 @@ def test_a_second_run_runs_nothing_again(swept: tuple[Plan, Path, Seen]) -> None
     assert again.started == [] and sorted(again.kept) == sorted(record.id for record in first.ended)
 
 
+@pytest.mark.usefixtures("forked_starts")
 def test_one_that_fails_says_why_alone_and_costs_the_others_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +145,7 @@ def test_an_interruption_ends_all_launches_and_keeps_what_has_rounds_enough(roun
     assert len(again.kept) == len(records)
 
 
+@pytest.mark.usefixtures("forked_starts")
 @pytest.mark.parametrize("room_bytes", [0.0, 1.0], ids=["not to be tried", "less than it takes"])
 def test_what_has_no_room_has_a_launch_of_its_own_beside_the_baseline(
     room_bytes: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -163,12 +167,14 @@ def test_what_has_no_room_has_a_launch_of_its_own_beside_the_baseline(
     assert len(list(store.read_study(tmp_path))) == 4, "whoever narrows a study gets what was asked for alone"
 
 
+@pytest.mark.usefixtures("forked_starts")
 def test_no_more_are_launched_than_were_asked_for(tmp_path: Path) -> None:
     plan = plan_of(SINGLE, dataclasses.replace(SINGLE, batch_per_worker=8))
     seen, _ = run(plan, tmp_path, max_trials=1)
     assert len(seen.ended) == len(list(store.read_study(tmp_path))) == 1
 
 
+@pytest.mark.usefixtures("forked_starts")
 def test_gates_that_one_launch_can_run_share_it_and_one_that_fails_is_run_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

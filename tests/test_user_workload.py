@@ -7,10 +7,12 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import forked
+import planted_failures as failures
 import pytest
 import torch
 from planted_leaks import LEAKS
@@ -132,18 +134,24 @@ if trial.batch_per_worker == {HOOKED}:
         chosen ="""
 
 
-def test_what_it_leaves_behind_is_its_own_fault_and_no_others(site: Path, tmp_path: Path) -> None:
-    """Of nineteen configurations in one process, seventeen change a setting for all, each another one, and one leaves a
-    hook that every model of its process would run, so that it is measured alone."""
-    leaking = shutil.copytree(site, tmp_path / "site")
-    module, changes = leaking / "sine_mlp.py", {
-        "chosen =": HOOK.strip(),
-        "import torch\n": "import planted_leaks\nimport torch\n",
-        "torch.optim.SGD(parameters, lr=rate)": "planted_leaks.Leaking(parameters, rate, trial.batch_per_worker)",
+def changed(site: Path, tmp_path: Path, optimizer: str, further: Mapping[str, str] = MappingProxyType({})) -> Path:
+    """A folder with the package, whose optimiser is one of tests/."""
+    folder = shutil.copytree(site, tmp_path / "site")
+    module, changes = folder / "sine_mlp.py", {
+        "import torch\n": f"import {optimizer.partition('.')[0]}\nimport torch\n",
+        "torch.optim.SGD(parameters, lr=rate)": f"{optimizer}(parameters, rate, trial.batch_per_worker)",
+        **further,
     }  # fmt: skip
     for before, after in changes.items():
         assert before in module.read_text()
         module.write_text(module.read_text().replace(before, after, 1))
+    return folder
+
+
+def test_what_it_leaves_behind_is_its_own_fault_and_no_others(site: Path, tmp_path: Path) -> None:
+    """Of nineteen configurations in one process, seventeen change a setting for all, each another one, and one leaves a
+    hook that every model of its process would run, so that it is measured alone."""
+    leaking = changed(site, tmp_path, "planted_leaks.Leaking", {"chosen =": HOOK.strip()})
     study = tmp_path / "mine.yaml"
     study.write_text(IN_ROUNDS % [HOOKED, *range(1, HOOKED)], encoding="utf-8")
     command = [sys.executable, CHECKOUT / "run_sweep.py", study, "--results", tmp_path / "results", "--quiet"]
@@ -167,6 +175,53 @@ def test_what_it_leaves_behind_is_its_own_fault_and_no_others(site: Path, tmp_pa
             continue  # there are no fewer to change to
         (note,) = records[number].notes
         assert name in note and note.endswith(" (put back)"), "and none was timed with another's: see planted_leaks"
+
+
+FAILING = f"""\
+study: mine
+measure: {{warm: true, rounds: 7, block_seconds: 0.000001, warmup_steps: 1, min_steps: 7, min_seconds: 0, repeats: 1}}
+parity: false
+sweeps:
+  - framework: single
+    model: sine_mlp
+    matrix:
+      batch_per_worker:
+        [{failures.CLEAN}, {failures.OUT_OF_MEMORY_AMONG_OTHERS}, {failures.OUT_OF_MEMORY}, {failures.LATE}]
+  - framework: single
+    model: sine_mlp
+    allocator: system
+    matrix: {{batch_per_worker: [{failures.CLEAN}, {failures.OPENING}]}}
+"""
+
+
+def test_what_fails_in_a_block_is_its_own_fault_and_no_others(site: Path, tmp_path: Path) -> None:
+    """An out-of-memory is one only where a launch of its own repeats it. Whatever else fails among others is measured
+    alone, and these keep the rounds that they had."""
+    failing = changed(site, tmp_path, "planted_failures.Failing")
+    study = tmp_path / "mine.yaml"
+    study.write_text(FAILING, encoding="utf-8")
+    command = [sys.executable, CHECKOUT / "run_sweep.py", study, "--results", tmp_path / "results", "--quiet"]
+    done = forked.launch(command, path=(failing, CHECKOUT / "tests"))
+    every = list(store.read_study(tmp_path / "results" / "mine"))
+    assert len(every) == 6 + 3, done.stderr
+    cold = {record.trial["batch_per_worker"]: record for record in every if not record.trial["warm"]}
+    assert sorted(cold) == [failures.OUT_OF_MEMORY_AMONG_OTHERS, failures.LATE, failures.OPENING]
+    assert {record.status for record in cold.values()} == {"ok"}
+    warm = {(r.trial["allocator"], r.trial["batch_per_worker"]): r for r in every if r.trial["warm"]}
+    among = "in a launch with others: rank 0: "
+    expected = {
+        failures.OUT_OF_MEMORY_AMONG_OTHERS: ("failed", f"{among}MemoryError: {failures.WORDS}"),
+        failures.OUT_OF_MEMORY: ("oom", f"rank 0: {failures.WORDS}"),
+        failures.LATE: ("failed", f"{among}ValueError: {failures.WORDS}"),
+    }
+    assert {n: (warm["fixed", n].status, warm["fixed", n].reason) for n in expected} == expected
+    opening = warm["system", failures.OPENING]
+    assert opening.status == "failed" and "open files, more with each block" in opening.reason + opening.error
+    for allocator, whole, why in (("fixed", failures.LATE_ROUND, failures.WORDS), ("system", 5, "open files")):
+        clean = warm[allocator, failures.CLEAN]
+        assert (clean.status, len(clean.ranks[0].blocks)) == ("ok", whole)
+        [note] = clean.notes
+        assert note.startswith(f"its launch ended after {whole} of 7 rounds: rank 0: ") and why in note
 
 
 def test_without_the_package_its_model_is_unknown():

@@ -36,12 +36,12 @@ def launched(repeats: Mapping[str, int], window: str = "") -> str:
     return _study("launched", f"{{{window}timeout_seconds: 120}}", sweeps)
 
 
-def in_rounds(rounds: int, repeats: int, timeout: float = 120) -> str:
-    """Ranks that train: one process and two by torchrun, three configurations. `timeout`: of a build, a block."""
+def in_rounds(rounds: int, repeats: int, timeout: float = 120, launcher: str = "torchrun") -> str:
+    """Ranks that train: one process and two by a launcher, three configurations. `timeout`: of a build, a block."""
     measure = f"warm: true, rounds: {rounds}, block_seconds: 0.2, min_steps: 1, min_seconds: 0"
     measure = f"{{{measure}, repeats: {repeats}, max_repeats: {repeats}, timeout_seconds: {timeout}}}"
-    ddp = LAUNCHED["torchrun"] % f"{TWO}, matrix: {{batch_per_worker: [4, 8]}}"
-    return _study("rounds", measure, [SINGLE % ", batch_per_worker: 4", ddp])
+    two = LAUNCHED[launcher] % f"{TWO}, matrix: {{batch_per_worker: [4, 8]}}"
+    return _study("rounds", measure, [SINGLE % ", batch_per_worker: 4", two])
 
 
 def told(groups: Sequence[tuple[str, Sequence[int], float]], repeats: int) -> str:

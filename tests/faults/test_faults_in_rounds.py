@@ -73,12 +73,26 @@ def check_rounds(hit: Injection, sweep: Sweep, timed: Counter[str], why: str) ->
             hit.expect(why in " ".join(record.notes), f"{trial}: {record.notes}")
 
 
+ALL_AT_ONCE = "kill -9 of all at once"
 DRIVER_FAULTS = {
     "SIGTERM to the driver": signal.SIGTERM,
+    "SIGHUP to the driver": signal.SIGHUP,
     "kill -9 of the driver": signal.SIGKILL,
     "Ctrl-C": signal.SIGINT,
+    ALL_AT_ONCE: signal.SIGKILL,
 }
-HITS = {name: [name] * TIMES for name in DRIVER_FAULTS} if TIMES > 1 else {"each in turn": list(DRIVER_FAULTS)}
+HITS = {name: [name] * TIMES for name in DRIVER_FAULTS}
+if TIMES == 1:
+    HITS = {"each in turn": [name for name in DRIVER_FAULTS if name != ALL_AT_ONCE], ALL_AT_ONCE: [ALL_AT_ONCE]}
+
+
+def end_all(sweep: Sweep) -> None:
+    """Nobody ends anything, and what lay in memory is gone, as when the machine restarts."""
+    while processes := sweep.processes():
+        survivors.end(processes)
+        survivors.gone(processes, 3.0)
+    for path in sweep.seen(Path("/dev/shm")).iterdir() if sweep.namespace else ():
+        path.unlink()
 
 
 @pytest.mark.parametrize("hits", HITS.values(), ids=HITS)
@@ -87,13 +101,13 @@ def test_a_launch_whose_driver_ends_keeps_its_rounds(
 ) -> None:
     chance = random.Random(f"{SEED}/{hits[0]}")
     repeats = len(hits) + 1
-    sweep = sweep_of(studies.in_rounds(ROUNDS, repeats), checkout=CHECKOUT)
+    sweep = sweep_of(studies.in_rounds(ROUNDS, repeats, launcher="horovodrun --mpi"), checkout=CHECKOUT)
     before = None
     for name in hits:
         driver, number = sweep.start(), DRIVER_FAULTS[name]
         launch = until_round(sweep, driver, chance.randint(2, ROUNDS - 2), before)
         with injection(ledger, sweep, f"{name}, {LATER}") as hit:
-            driver.send(number)
+            end_all(sweep) if name == ALL_AT_ONCE else driver.send(number)
             driver.wait(120)
             hit.all_gone()
             hit.kept()

@@ -29,9 +29,9 @@ QUIET = [(1.0, 1.0002, 0.9999)] * len(ALL)  # beside that
 
 def counts(
     speeds: Sequence[Sequence[float]], baseline: Sequence[Trial] = (SINGLE, HALF), warm: bool = True,
-    measure: Measure = MEASURE,
+    measure: Measure = MEASURE, target: float | None = None,
 ) -> list[int]:  # fmt: skip
-    """Repeats of each of ALL, in all."""
+    """Repeats of each of ALL, in all; with a `target`, those that would bring them there."""
     planned = [Planned(groups.warmed(trial, measure) if warm else trial, measure) for trial in ALL]
     place = {each.trial.configuration: at for at, each in enumerate(planned)}
 
@@ -44,7 +44,10 @@ def counts(
 
     names = {trial: each.trial.configuration for trial, each in zip(ALL, planned, strict=True)}
     against = second_stage.Against([names[trial] for trial in baseline])
-    found = second_stage.totals(planned, known, against)
+    if target is None:
+        found = second_stage.totals(planned, known, against)
+    else:
+        found = second_stage.wanted(planned, known, against, target)
     return [found[names[trial]] for trial in ALL]
 
 
@@ -67,6 +70,14 @@ def test_a_noisy_one_has_more_and_what_it_is_held_against_too() -> None:
     found = counts(noisy)
     assert found[4] > 3 and found[1] == found[4]
     assert all(count <= 4 for count in counts(noisy, measure=MEASURE.model_copy(update={"max_repeats": 4})))
+
+
+def test_what_narrower_intervals_would_cost_is_known_beyond_max_repeats() -> None:
+    """As --dry-run says it, of ratios, which a drift leaves alone."""
+    unlike = [(1.0, 1.003, 0.996), (1.0, 1.01, 0.99), (1.0, 0.995, 1.004), (1.0, 0.99, 1.02), (1.0, 1.02, 0.99)]
+    narrow, wide = (counts(unlike, target=target) for target in (0.001, 0.05))
+    assert min(narrow) > 50 and max(wide) < 10 and max(narrow) > 20 * max(wide)
+    assert max(wide) < min(counts(unlike, warm=False, target=0.05)), "alone the drift counts"
 
 
 def test_only_what_has_its_batch_is_held_against_the_baseline() -> None:

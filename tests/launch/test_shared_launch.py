@@ -14,6 +14,8 @@ import pytest
 
 from scaling_study.launch import shared_launch
 from scaling_study.launch.rounds import Unwatched
+from scaling_study.launch.warm_group import GroupFailed
+from scaling_study.processes import process
 from scaling_study.records.summary import Summary
 from scaling_study.study import groups
 from scaling_study.study.plan import Planned
@@ -64,6 +66,59 @@ def test_what_is_well_by_itself_only_is_measured_so(status: str, reason: str, me
     found = shared_launch.alone([(warm, planned)], {warm.id: record})
     assert [(trial, each.trial) for trial, each in found] == ([(ONE, ONE)] if measured else [])
     assert shared_launch.alone([(warm, planned)], {}) == []
+
+
+@pytest.mark.parametrize(("limit_bytes", "room_bytes"), [(5000, 600 - 150), (500, 300 - 150)])
+def test_groups_have_three_fifths_of_the_memory_together(
+    limit_bytes: int, room_bytes: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the machine's, or of what a container may use."""
+    monkeypatch.setattr(process, "memory_limit_bytes", lambda: limit_bytes)
+    launch = shared_launch._Launch({}, {}, tmp_path, 1000, SimpleNamespace(), Unwatched(), ())  # type: ignore[arg-type]
+    alive: list[Any] = [SimpleNamespace(resident_bytes=size) for size in (100, 50)]
+    assert launch._room(alive) == pytest.approx(room_bytes)
+
+
+class Unready:
+    """A group whose ranks join only at its last attempt."""
+
+    def __init__(self, attempts: list[int], last: int, joins: bool) -> None:
+        self.attempts, self.last, self.joins, self.ranks = attempts, last, joins, list[int]()
+
+    def __call__(self, trials: Sequence[Trial], folder: Path, *rest: Any) -> Any:
+        attempt = rest[-1]
+        self.attempts.append(attempt)
+        assert folder.name == f"0-{len(self.attempts) - 1}-single", "each has a folder of its own"
+        self.folder, self.trials = folder, trials
+        return self if attempt < self.last else contextlib.nullcontext("the group")
+
+    def __enter__(self) -> None:
+        self.ranks = [0] if self.joins else []
+        raise GroupFailed("the launch ended before its ranks had joined", self.trials)
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("joins", "retries", "attempts", "is_built"),
+    [(False, 2, [1, 2], True), (False, 0, [1], False), (True, 2, [1], False)],
+)
+def test_a_group_that_could_not_be_started_is_tried_again(
+    joins: bool, retries: int, attempts: list[int], is_built: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As often as the study says, and only where no rank had joined: nothing of its configurations was tried."""
+    tried: list[int] = []
+    monkeypatch.setattr(shared_launch, "WarmGroup", Unready(tried, 2, joins))
+    monkeypatch.setattr(shared_launch.Built, "of", lambda group, watch, room: SimpleNamespace(group=group))
+    monkeypatch.setattr(shared_launch.launch_folders, "take_back", lambda *_: None)
+    due = {replace(ONE, warm=True): Measure(warm=True, retries=retries)}
+    places = {trial.id: tmp_path / trial.id for trial in due}
+    running: Any = SimpleNamespace(cluster=None, supervisor=None)
+    launch = shared_launch._Launch(due, places, tmp_path, 0, running, Unwatched(), ())
+    with contextlib.ExitStack() as alive:
+        built = launch._built(list(due), math.inf, alive)
+    assert tried == attempts and bool(built) == is_built
+    assert list(launch.failed) == ([] if is_built else list(due)), "what is not built is run alone"
 
 
 def test_large_batches_are_built_first_and_what_has_no_room_is_known_the_next_time(

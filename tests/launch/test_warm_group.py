@@ -63,6 +63,7 @@ class Ran:
     reports: list[list[RankReport]]  # configuration, rank
     stopped_cpu_seconds: list[float]  # that each rank used while it was stopped
     states: set[str]  # of the ranks, while stopped
+    launcher_states: set[str]  # meanwhile, of whoever started them: the supervisor where there is no launcher
     oom_scores: set[tuple[str, str]]  # of each while it ran, and was stopped
     group: WarmGroup
 
@@ -80,7 +81,7 @@ def ran(trial: Trial, folder: Path) -> Ran:
     shorter = replace(trial.window, rounds=ROUNDS, block_seconds=1e-6)
     trials = [trial, replace(trial, batch_per_worker=2 * trial.batch_per_worker, window=shorter)]
     told: dict[int, list[list[list[float]]]] = {0: [], 1: []}
-    used, states, scores = [], set(), set[tuple[str, str]]()
+    used, states, launchers, scores = [], set(), set(), set[tuple[str, str]]()
     with group_of(*trials, folder=folder) as group:
         with group.turn():
             for index in told:
@@ -95,8 +96,10 @@ def ran(trial: Trial, folder: Path) -> Ran:
                 time.sleep(0.1)
                 used += [sum(process.cpu_times()[:2]) - then for process, then in zip(processes, before, strict=True)]
                 states |= {process.status() for process in processes}
+                launchers |= {process.parent().status() for process in processes}
                 scores |= set(zip(running, (oom_score(process.pid) for process in processes), strict=True))
-    return Ran(told, [store.read_ranks(each, trial.workers) for each in group.folders], used, states, scores, group)
+    reports = [store.read_ranks(each, trial.workers) for each in group.folders]
+    return Ran(told, reports, used, states, launchers, scores, group)
 
 
 def oom_score(pid: int) -> str:
@@ -132,7 +135,7 @@ def test_every_block_is_on_the_disk(alone: Ran) -> None:
 
 def test_a_rank_that_waits_uses_no_time(alone: Ran) -> None:
     assert set(alone.stopped_cpu_seconds) == {0.0}
-    assert alone.states == {psutil.STATUS_STOPPED}
+    assert alone.states == {psutil.STATUS_STOPPED} and psutil.STATUS_STOPPED not in alone.launcher_states
 
 
 def test_whoever_runs_is_killed_first_where_memory_ends(alone: Ran) -> None:
@@ -152,7 +155,7 @@ def test_every_launcher_keeps_its_ranks(name: str, tmp_path: Path) -> None:
         pytest.skip(f"{needs} is not installed")
     result = ran(LAUNCHERS[name], tmp_path)
     assert result.group.exit and result.group.exit.code == 0
-    assert result.states == {psutil.STATUS_STOPPED}
+    assert result.states == {psutil.STATUS_STOPPED} and psutil.STATUS_STOPPED not in result.launcher_states
     for index, reports in enumerate(result.reports):
         assert [report.rank for report in reports] == [0, 1]
         counted = {report.allreduce_bytes for report in (*reports, result.reports[0][0])}
@@ -188,11 +191,17 @@ def test_a_group_whose_supervisor_is_killed_ends_alone(tmp_path: Path) -> None:
 
 
 def test_a_block_that_hangs_is_given_up(tmp_path: Path) -> None:
-    with pytest.raises(GroupFailed, match="block: not finished after 1 s"), group_of(SMALL, folder=tmp_path) as group:
+    with pytest.raises(GroupFailed, match="block: not finished after 3 s"), group_of(SMALL, folder=tmp_path) as group:
         group.resume()
         group.build(0)
-        pid, group.timeout_seconds = group.ranks[0].pid, 1.0
-        group.block(0, 0, 100_000, untimed=False)
+        pid, group.timeout_seconds = group.ranks[0].pid, 3.0
+        group.stop()
+        time.sleep(3.5)  # what counts is the time that it runs
+        with group.turn():
+            timed = group.block(0, 0, 1, untimed=False)
+        group.resume()
+        group.block(0, 1, 100_000, untimed=False)
+    assert len(timed[0]) == 1, "while it was stopped no time ran out"
     assert not psutil.pid_exists(pid)
 
 

@@ -44,6 +44,7 @@ def test_these_may_share(trial: Trial) -> None:
         ({"data": "images"}, "read ahead"),
         ({"compile": True}, "what it needs"),
         ({"oversubscribe": True}, "what it needs"),
+        ({"framework": "network_probe"}, "without steps"),
     ],
 )
 def test_these_have_a_launch_to_themselves(change: dict[str, Any], why: str) -> None:
@@ -70,11 +71,27 @@ def test_what_is_measured_in_rounds_is_another_configuration_and_the_same_comman
     assert Trial.from_dict({**warm.to_dict(), "window": vars(warm.window)}) == warm
 
 
-def test_those_that_share_a_launch_differ_in_what_a_build_decides() -> None:
-    def warm(trial: Trial, **keys: Any) -> Trial:
-        return groups.warmed(replace(trial, **keys), Measure(warm=True))
+def warm(trial: Trial, **keys: Any) -> Trial:
+    return groups.warmed(replace(trial, **keys), Measure(warm=True))
 
+
+def test_those_that_share_a_launch_differ_in_what_a_build_decides() -> None:
     mine = [warm(DDP), warm(DDP, batch_per_worker=64), warm(DDP, model="resnet8"), warm(DDP, allreduce="fp16")]
-    others = [warm(HOROVOD), warm(HOROVOD, controller="gloo"), warm(HOROVOD, fusion_bytes=1), warm(DDP, workers=1)]
-    found = groups.groups([mine[0], *others, DDP, *mine[1:]])
-    assert found == [mine, *([other] for other in others)]
+    others = [warm(HOROVOD), warm(DDP, workers=1)]
+    assert groups.groups([mine[0], *others, DDP, *mine[1:]]) == [mine, *([other] for other in others)]
+
+
+OF_A_PROCESS: dict[str, Any] = {  # another value of each
+    "framework": "torch_ddp", "launcher": "mpirun", "controller": "gloo", "workers": 4, "hosts": 2, "device": "auto",
+    "cores_per_worker": 2, "allocator": "system", "fusion_bytes": 1, "cycle_seconds": 0.1, "machine": "another",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", groups.ALIKE)
+def test_those_that_do_not_share_a_launch_differ_in_what_a_process_has_one_of(key: str) -> None:
+    one, other = warm(HOROVOD), warm(HOROVOD, **{key: OF_A_PROCESS[key]})
+    assert groups.groups([one, other]) == [[one], [other]]
+
+
+def test_no_such_key_is_forgotten() -> None:
+    assert set(groups.ALIKE) == set(OF_A_PROCESS)
