@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,7 @@ def ran(trial: Trial, folder: Path) -> Ran:
                 with group.turn():
                     told[index].append(group.block(index, round, STEPS, untimed=True))
                     running = [oom_score(process.pid) for process in processes]
+                until_stopped(processes)
                 before = [sum(process.cpu_times()[:2]) for process in processes]
                 time.sleep(0.1)
                 used += [sum(process.cpu_times()[:2]) - then for process, then in zip(processes, before, strict=True)]
@@ -100,6 +101,13 @@ def ran(trial: Trial, folder: Path) -> Ran:
                 scores |= set(zip(running, (oom_score(process.pid) for process in processes), strict=True))
     reports = [store.read_ranks(each, trial.workers) for each in group.folders]
     return Ran(told, reports, used, states, launchers, scores, group)
+
+
+def until_stopped(processes: Sequence[psutil.Process]) -> None:
+    """On a loaded machine one that is to be stopped waits for its turn on a core to do so."""
+    deadline = time.monotonic() + 60
+    while {process.status() for process in processes} != {psutil.STATUS_STOPPED} and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def oom_score(pid: int) -> str:
