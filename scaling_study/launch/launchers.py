@@ -196,6 +196,12 @@ def launch(trial: Trial, program: Sequence[str], port: int | None = None, cluste
 
 
 def alike(trial: Trial) -> object:
-    """Equal for trials that the same launch could run, on this host: its command without the program."""
+    """Equal for trials that the same launch could run, on this host: its command without the program.
+
+    Not of MPI, which serves one process of each rank: for a second one that begins where the first has left, MPI_Init
+    hung or found its socket closed in three of five launches (Open MPI 5).
+    """
+    if trial.launcher == "mpirun" or trial.controller == "mpi":
+        return trial
     command = launch(trial, [], port=1)
     return command.argv, tuple(command.env.items()), trial.device, trial.processes
