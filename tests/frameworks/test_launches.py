@@ -1,7 +1,7 @@
 """Every framework by every launcher of its own, really started: what a rank cannot know unless its launcher told it.
 
-The doctor starts them all, those of a launcher but MPI in one launch, and what it answers is asked of the same trials. What a
-framework counts, keeps and trains is asked of ranks that are forked (tests/forked.py), in the other files here.
+The doctor starts them all, those of a launcher but MPI in one launch, and what it answers is asked of the same trials.
+What a framework counts, keeps and trains is asked of ranks that are forked (tests/forked.py), in the other files here.
 """
 
 from __future__ import annotations
