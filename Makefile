@@ -86,8 +86,8 @@ test-export: setup
 # What the analysis claims of its intervals, its power and its false alarms, simulated in full (docs/uncertainty.md).
 test-statistics: setup
 	$(RUN) STATISTICS=long python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -rP $(ARGS) \
-	    $(addprefix tests/analysis/test_,findings_simulated.py coverage.py detection.py ranking.py ratios_within_launches.py noise_scale.py \
-	    efficiency.py) tests/stats/test_intervals.py tests/stats/test_launch_spreads.py
+	    $(addprefix tests/analysis/test_,findings_simulated.py coverage.py detection.py ranking.py noise_scale.py efficiency.py) \
+	    tests/analysis/test_ratios_within_launches.py $(addprefix tests/stats/test_,intervals.py launch_spreads.py)
 
 lint: setup
 	$(RUN) ruff check .

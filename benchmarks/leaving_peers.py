@@ -79,9 +79,9 @@ def run(options: Options) -> list[Finding]:
         raise Unavailable("two peers need two cores")
     findings = []
     timeouts, expirations = QUICK if options.quick else (TIMEOUTS, EXPIRATIONS)
+    counts = QUICK_ROUNDS if options.quick else ROUNDS
     for expiration in expirations:
         for timeout in timeouts:
-            counts = QUICK_ROUNDS if options.quick else ROUNDS
             runs = [one(timeout, expiration, counts) for _ in range(options.pairs(3))]
             findings += found(timeout, expiration, runs)
             print(

@@ -74,10 +74,7 @@ def ratio(a: Row, b: Row, confidence: float = 0.95) -> Interval | None:
 
 def needed(a: Row, b: Row, target: float) -> int | None:
     """How many launches would bring the interval of that ratio to +-`target`; None where nothing is known of it."""
-    spread, other = spread_of(a), spread_of(b)
-    if spread is None or other is None:
-        return None
-    return launches.needed(*launches.of_ratio(spread, other, _together(a, b)), target) or None
+    return launches.needed(*_variance(a, b), target) or None
 
 
 def share_of_processes(a: Row, b: Row) -> float:
@@ -119,17 +116,19 @@ class LogRatio(NamedTuple):
 
 
 def _log_ratio(a: Row, b: Row) -> LogRatio | None:
-    ours, theirs, spread, other = logs(a), logs(b), spread_of(a), spread_of(b)
+    ours, theirs = logs(a), logs(b)
     shared = [name for name in ours if name in theirs]
-    if len(shared) < FEWEST_REPEATS or spread is None or other is None:
-        return None
-    variance, freedom = launches.of_ratio(spread, other, _together(a, b))
-    if not freedom:
+    variance, freedom = _variance(a, b)
+    if len(shared) < FEWEST_REPEATS or not freedom:
         return None
     mean = sum(ours[name] - theirs[name] for name in shared) / len(shared)
     return LogRatio(mean, math.sqrt(variance / len(shared)), freedom, len(shared))
 
 
-def _together(a: Row, b: Row) -> bool:
-    """Whether the same processes measured both."""
-    return bool({*names(a)} & {*names(b)})
+def _variance(a: Row, b: Row) -> tuple[float, float]:
+    """Of the log ratio of two in one launch, and its degrees of freedom; 0 and 0 where they are unknown."""
+    spread, other = spread_of(a), spread_of(b)
+    if spread is None or other is None:
+        return 0.0, 0.0
+    same_processes = bool({*names(a)} & {*names(b)})
+    return launches.of_ratio(spread, other, together=same_processes)

@@ -12,11 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.quoting import shortened
 from scaling_study.records.store import RankReport
 from scaling_study.trial import Trial
-
-MOST_CHARACTERS = 100  # characters of a list
 
 
 def first_problem(trial: Trial, ranks: Sequence[RankReport]) -> str:
@@ -116,12 +113,11 @@ def _of_blocks(report: RankReport) -> Iterator[str]:
     counts = [block.get("steps", 0) for block in report.blocks]
     rounds = [block.get("round") for block in report.blocks]
     if not all(type(count) is int and count > 0 for count in counts):
-        yield f"rank {report.rank} reports blocks of {shortened(str(counts), MOST_CHARACTERS)} steps"
+        yield f"rank {report.rank} reports blocks of {counts} steps"
     elif sum(counts) != len(report.step_seconds):
-        blocks = shortened(str(counts), MOST_CHARACTERS)
-        yield f"rank {report.rank} reports {len(report.step_seconds)} steps in blocks of {blocks}"
+        yield f"rank {report.rank} reports {len(report.step_seconds)} steps in blocks of {counts}"
     if not all(type(round) is int and round == at for at, round in enumerate(rounds)):
-        yield f"rank {report.rank} reports blocks of rounds {shortened(str(rounds), MOST_CHARACTERS)}"
+        yield f"rank {report.rank} reports blocks of rounds {rounds}"
 
 
 def _with_itself(report: RankReport) -> Iterator[str]:
