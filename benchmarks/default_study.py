@@ -53,7 +53,7 @@ def run(options: Options) -> list[Finding]:
         work.mkdir(parents=True, exist_ok=True)
         short = study("short", options.quick)
         new, start = not (work / "short").exists(), time.monotonic()
-        folder = over_links.swept(short, work)
+        folder = over_links.swept(short, work, words=())
         seconds = time.monotonic() - start if new else None
         said = truth = results.read(folder)
         if not options.quick:

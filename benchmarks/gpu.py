@@ -2,6 +2,7 @@
 
     doctor   every framework by every launcher trains one step                     DIR/doctor.txt
     checks   the tests marked gpu: copies, memory, energy, peaks, clocks            DIR/checks.txt
+    rounds   python -m benchmarks warm: is what is measured in rounds as fast?       DIR/rounds/
     study    studies/one_gpu.yaml: throughput, compiled and not; largest batches    DIR/one-gpu/, as any study's
     page     what works, what does not, the figures                                 DIR/README.md, one-gpu/report.html
 
@@ -33,9 +34,14 @@ STUDY = CHECKOUT / "studies" / "one_gpu.yaml"
 RESULTS = "one-gpu"  # the study's name
 LEAST_SECONDS = 30.0  # for the study, however long the checks took: one trial
 STOP_SECONDS = 60.0  # for a stopped sweep to end its trial and write its tables
+STEPS = ("doctor", "checks", "rounds")
 DOCTOR = (sys.executable, str(CHECKOUT / "run_sweep.py"), "--doctor")
 CHECKS = (sys.executable, "-m", "pytest", "-m", "gpu", "-rA", "-p", "no:cacheprovider", str(CHECKOUT / "tests/gpu"))
-PAGES = ("throughput-*.md", "utilisation.md", "memory-*.md", "frontier.md")
+ROUNDS = (sys.executable, "-m", "benchmarks", "warm")
+PAGES = (
+    "rounds/README.md",
+    *(f"{RESULTS}/tables/{name}" for name in ("throughput-*.md", "utilisation.md", "memory-*.md", "frontier.md")),
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -44,14 +50,18 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder for everything; the same one goes on")
     parser.add_argument("--minutes", type=float, default=20.0, help="stop the study after so long (default: 20)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: all of it at toy size")
-    parser.add_argument("--skip-doctor", action="store_true", help="begin with the checks")
+    parser.add_argument("--pairs", type=int, default=3, help="of launches in rounds and by themselves (default: 3)")
+    parser.add_argument("--skip", action="append", default=[], choices=STEPS, help="leave this step out")
     asked = parser.parse_args(argv)
     if asked.device == "cuda" and not this_machine().gpus:
         parser.error("this machine has no GPU: --device cpu runs the same steps at toy size")
     until = time.monotonic() + 60 * asked.minutes
+    asked.out = asked.out.resolve()  # steps run in the checkout
     asked.out.mkdir(parents=True, exist_ok=True)
-    codes = [] if asked.skip_doctor else [step("doctor", asked.out, DOCTOR)]
-    codes.append(step("checks", asked.out, CHECKS))
+    small = ["--quick"] if asked.device == "cpu" else []
+    rounds = (*ROUNDS, "--pairs", str(asked.pairs), "--results", str(asked.out / "rounds"), *small)
+    steps = {"doctor": DOCTOR, "checks": CHECKS, "rounds": rounds}
+    codes = [step(name, asked.out, command) for name, command in steps.items() if name not in asked.skip]
     codes.append(study(asked.out, asked.device, max(LEAST_SECONDS, until - time.monotonic())))
     (asked.out / "README.md").write_text(page(asked.out, asked.device), encoding="utf-8")
     print(f"Page: {asked.out / 'README.md'}; report: {asked.out / RESULTS / 'report.html'}")
@@ -100,10 +110,12 @@ def page(folder: Path, device: str) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     lines += [f"{about['date']}, commit {about['commit']}; {versions}.", "", "## What works", ""]
     lines += [f"- {name}: {last_line(folder / f'{name}.txt')}" for name in ("doctor", "checks")]
-    failed = [line for name in ("doctor", "checks") for line in failures(folder / f"{name}.txt")]
+    rounds = folder / "rounds.txt"
+    failed = [] if (folder / "rounds.json").exists() or not rounds.exists() else [f"rounds: {last_line(rounds)}"]
+    failed += [line for name in ("doctor", "checks") for line in failures(folder / f"{name}.txt")]
     failed += failed_trials(folder / RESULTS / "results.csv")
     lines += ["", "## What does not", "", *(f"    {line}" for line in failed or ["nothing that was tried"])]
-    tables = [path for pattern in PAGES for path in sorted((folder / RESULTS / "tables").glob(pattern))]
+    tables = [path for pattern in PAGES for path in sorted(folder.glob(pattern))]
     lines += ["", "## Figures", "", f"All of them: [{RESULTS}]({RESULTS}/report.html).", ""]
     return "\n".join([*lines, *("\n" + path.read_text(encoding="utf-8") for path in tables)])
 

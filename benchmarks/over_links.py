@@ -64,11 +64,13 @@ def swept_over(network: Network, rate: str | None, asked: Mapping[str, Any], fol
         host.shape(rate)
     machine = network.shared / "machine.yaml"
     machine.write_text("interface: eth0\n", encoding="utf-8")
-    before, words = network["h1"].into(CHECKOUT), ["--machine", str(machine)]
+    before, words = network["h1"].into(CHECKOUT), ["--machine", str(machine), "--no-report"]
     return swept({**asked, "hosts": ["h1:1", "h2:1"]}, folder, before, words)
 
 
-def swept(asked: Mapping[str, Any], folder: Path, before: Sequence[str] = (), words: Sequence[str] = ()) -> Path:
+def swept(
+    asked: Mapping[str, Any], folder: Path, before: Sequence[str] = (), words: Sequence[str] = ("--no-report",)
+) -> Path:
     """Run a study, going on where its results are; `before`: what starts it on a host. Raises Unavailable."""
     file = folder / f"{asked['study']}.yaml"
     file.write_text(yaml.safe_dump(dict(asked), sort_keys=False), encoding="utf-8")

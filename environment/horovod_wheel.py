@@ -86,6 +86,8 @@ def flags(recipe: Recipe, scratch: Path) -> dict[str, str]:
     """Return the environment variables that Horovod's build reads."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     always = {
+        # Horovod takes them for granted, which headers of GCC before 13 brought with others.
+        "CXXFLAGS": f"{os.environ.get('CXXFLAGS', '')} -include string -include cstdint".strip(),
         "HOROVOD_WITH_PYTORCH": "1",
         "HOROVOD_WITH_GLOO": "1",
         "HOROVOD_WITH_MPI": "1",
@@ -97,20 +99,20 @@ def flags(recipe: Recipe, scratch: Path) -> dict[str, str]:
         always["MPI_HOME"] = str(recipe.venv)
     if recipe.cuda is None:
         return always
-    # torch's wheel carries NCCL, without the unversioned name that a linker looks for.
-    nccl = Path(printed(recipe.venv, "import nvidia.nccl as nccl; print(*nccl.__path__)"))
-    (scratch / "nccl").mkdir()
-    (scratch / "nccl" / "libnccl.so").symlink_to(nccl / "lib" / "libnccl.so.2")
-    return {
-        **always,
+    always |= {
         "HOROVOD_GPU_OPERATIONS": "NCCL",
         "HOROVOD_CUDA_HOME": str(recipe.cuda.home),
         "CUDA_HOME": str(recipe.cuda.home),
-        "HOROVOD_NCCL_INCLUDE": str(nccl / "include"),
-        "HOROVOD_NCCL_LIB": str(scratch / "nccl"),
         "HOROVOD_NCCL_LINK": "SHARED",
         "HOROVOD_BUILD_CUDA_CC_LIST": recipe.cuda.architectures,
     }
+    # torch's wheel carries NCCL, without the unversioned name that a linker looks for; else CMake finds the machine's.
+    nccl = answer(recipe.venv / "bin" / "python", "-c", "import nvidia.nccl as nccl; print(*nccl.__path__)")
+    if not nccl:
+        return always
+    (scratch / "nccl").mkdir()
+    (scratch / "nccl" / "libnccl.so").symlink_to(Path(nccl) / "lib" / "libnccl.so.2")
+    return {**always, "HOROVOD_NCCL_INCLUDE": f"{nccl}/include", "HOROVOD_NCCL_LIB": str(scratch / "nccl")}
 
 
 def printed(venv: Path, code: str) -> str:

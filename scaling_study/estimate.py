@@ -80,7 +80,10 @@ class Estimate:
         if trial.epochs:
             steps = min(samples / trial.global_batch, window.max_steps or math.inf)
             timed = (trial.epochs + (trial.warmup_epochs or 0)) * steps * step
-        if trial.warm:  # on a CPU, so a step's seconds are known
+        if trial.warm and not step:  # of a GPU's it is not known how long they take
+            blocks = (window.rounds or 0) * (window.block_seconds or 0.0)
+            return SHARE_SECONDS + max(timed, blocks) * INSTRUMENTED
+        if trial.warm:
             shared = Window(
                 window.warmup_steps, window.min_steps, window.min_seconds, rounds=window.rounds,
                 block_seconds=window.block_seconds,

@@ -95,7 +95,7 @@ def print_before(console: Console, plan: Plan, wanted: Wanted, job: Run, estimat
 
 def print_after(
     console: Console, job: Run, mine: Sequence[Summary], wanted: Sequence[str], interruption: Interruption, again: str,
-    quiet: bool,
+    quiet: bool, no_report: bool = False,
 ) -> None:  # fmt: skip
     """What went wrong, where everything is, how to go on."""
     for (status, reason), group in _grouped(mine).items():
@@ -112,7 +112,9 @@ def print_after(
         console.print(f"{why}; {len(mine)} finished trials are kept, {len(open_)} remain.")
         console.print(f"To resume: {escape(again)}", soft_wrap=True)
     if not quiet:
-        console.print(escape(f"Tables, figures and records: {job.folder}/"), soft_wrap=True)
+        later = f"Records: {job.folder}/; tables and figures of them: python -m analysis {job.folder}"
+        there = f"Tables, figures and records: {job.folder}/"
+        console.print(escape(later if no_report else there), soft_wrap=True)
 
 
 def row(record: Summary) -> dict[str, Any]:

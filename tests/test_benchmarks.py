@@ -10,11 +10,13 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
-from benchmarks import default_study, gains, horovod_example, paired, publish, study_cost
+from benchmarks import default_study, gains, horovod_example, paired, publish, study_cost, warm
 from benchmarks.__main__ import NAMES, main
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import MET, MISSED, NO_BAR, NO_CLAIM, NOT_RESOLVED, Bar, Finding
@@ -22,7 +24,7 @@ from scaling_study import datasets
 from scaling_study.machine import DALI, Machine, installed
 from scaling_study.settings import CHECKOUT
 from scaling_study.stats.intervals import Interval
-from scaling_study.study import plan, study
+from scaling_study.study import groups, plan, study
 from tests.cluster import network
 from tests.tiny_cifar import tiny_cifar
 
@@ -202,6 +204,23 @@ def test_jobs_that_yield_take_turns_with_jobs_that_spin(monkeypatch):
     monkeypatch.setattr(gains, "job_rate", job_rate)
     found = gains.yielding(Options(asked_pairs=2))
     assert "".join(jobs) == "1001" and found.figure.mean == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_rounds_are_held_against_launches_of_the_same_configurations(
+    gpus: int, machine: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Really in rounds, on a CPU and on a GPU."""
+    here = machine(cores=4, gpus=gpus)
+    monkeypatch.setattr(warm, "this_machine", lambda: here)
+    made = []
+    for in_rounds in (True, False):
+        (tmp_path / "a.yaml").write_text(yaml.safe_dump(warm.study(in_rounds, 3, False)))
+        asked = plan.make(study.load(tmp_path / "a.yaml", False), here)
+        made.append([planned.trial for planned in asked.configurations])
+        assert all(bool(trial.warm) == in_rounds for trial in made[-1])
+    assert [groups.cooled(trial).id for trial in made[0]] == [trial.id for trial in made[1]]
+    assert {trial.device for trial in made[0]} == {"cuda" if gpus else "cpu"} and len(made[0]) == (2 if gpus else 12)
 
 
 COUNTING = ("driver_overhead", "leaving_peers", "warm", "default_study")  # what may well be 0

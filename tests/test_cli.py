@@ -67,6 +67,7 @@ def test_help_is_quick_and_names_the_options(tmp_path):
         "--json",
         "--small",
         "-q",
+        "--no-report",
         "--doctor",
     ):
         assert option in done.stdout
@@ -103,13 +104,14 @@ def test_a_printed_command_works_when_pasted(tiny):
 @pytest.mark.usefixtures("forked_starts")
 def test_a_sweep_in_two_calls_then_the_same_again(tiny):
     (tiny / "tiny.yaml").write_text(TINY.replace("repeats: 2", "repeats: 1"))
-    first = sweep("tiny.yaml", "--json", "--max-trials", "1", cwd=tiny)
+    first = sweep("tiny.yaml", "--json", "--max-trials", "1", "--no-report", cwd=tiny)
     assert first.returncode == 0, first.stdout + first.stderr
     (trial,) = json.loads(first.stdout)["trials"]
     assert trial["status"] == "ok" and trial["samples_per_second"] > 0
+    results = tiny / "results" / "tiny"
+    assert "python -m analysis results/tiny" in first.stderr and not list(results.glob("*/*.png"))
     done = sweep("tiny.yaml", cwd=tiny)
     assert done.returncode == 0, done.stdout + done.stderr
-    results = tiny / "results" / "tiny"
     assert json.loads((results / "study.json").read_text())["stopped"] == ""
     rows = list(csv.DictReader((results / "results.csv").open()))
     assert len(rows) == 2 and {row["status"] for row in rows} == {"ok"}
@@ -118,7 +120,7 @@ def test_a_sweep_in_two_calls_then_the_same_again(tiny):
     assert list((results / "figures").glob("*.png")) and list((results / "tables").glob("*.md"))
     records = sorted(results.glob("trials/*/record.json"))
     times = [path.stat().st_mtime_ns for path in records]
-    again = sweep("tiny.yaml", cwd=tiny)
+    again = sweep("tiny.yaml", "--no-report", cwd=tiny)
     assert again.returncode == 0 and "2 of 2 trials are already finished" in again.stdout
     assert [path.stat().st_mtime_ns for path in records] == times
 

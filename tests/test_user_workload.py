@@ -200,7 +200,8 @@ def test_what_fails_in_a_block_is_its_own_fault_and_no_others(site: Path, tmp_pa
     failing = changed(site, tmp_path, "planted_failures.Failing")
     study = tmp_path / "mine.yaml"
     study.write_text(FAILING, encoding="utf-8")
-    command = [sys.executable, CHECKOUT / "run_sweep.py", study, "--results", tmp_path / "results", "--quiet"]
+    words = ["--results", tmp_path / "results", "--quiet", "--no-report"]
+    command = [sys.executable, CHECKOUT / "run_sweep.py", study, *words]
     done = forked.launch(command, path=(failing, CHECKOUT / "tests"))
     every = list(store.read_study(tmp_path / "results" / "mine"))
     assert len(every) == 6 + 3, done.stderr

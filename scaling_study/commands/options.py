@@ -43,6 +43,7 @@ PrintEnvironment = Annotated[bool, flag("--print-environment", help=PRINT_ENVIRO
 Results = Annotated[Path, option("DIR", "Write results to DIR/<study>; default: results.", OUTPUT)]
 Json = Annotated[bool, flag("--json", help="Print JSON for scripts instead of tables.", group=OUTPUT)]
 Quiet = Annotated[bool, flag("-q", "--quiet", help="Print only errors.", group=OUTPUT)]
+NoReport = Annotated[bool, flag("--no-report", help="Leave tables and figures for later.", group=OUTPUT)]
 # Slurm.
 SUBMIT = "Submit a job with these options of sbatch, e.g. partition=gpu,time=2:00:00."
 SlurmSubmit = Annotated[str | None, option("K=V,…", SUBMIT, SLURM)]

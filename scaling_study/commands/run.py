@@ -49,6 +49,7 @@ def run(
     results: options.Results = Path("results"),
     as_json: options.Json = False,
     quiet: options.Quiet = False,
+    no_report: options.NoReport = False,
     slurm: options.SlurmSubmit = None,
     per_trial: options.PerTrial = False,
     slurm_print: options.SlurmPrint = False,
@@ -96,7 +97,7 @@ def run(
         if dry_run:
             return show_plan(selection, cluster, as_json)
         again = planning.shell_line(planning.words_again(context, NOT_AGAIN), CHECKOUT / "run_sweep.py")
-        return sweep(selection, cluster, again, not no_prune, as_json, quiet, reset)
+        return sweep(selection, cluster, again, not no_prune, as_json, quiet, reset, no_report)
 
     return exit_code(command)
 
@@ -111,7 +112,8 @@ def show_plan(selection: Selection, cluster: Cluster, as_json: bool) -> int:
 
 
 def sweep(
-    selection: Selection, cluster: Cluster, again: str, prune: bool, as_json: bool, quiet: bool, reset: bool = False
+    selection: Selection, cluster: Cluster, again: str, prune: bool, as_json: bool, quiet: bool, reset: bool = False,
+    no_report: bool = False,
 ) -> int:  # fmt: skip
     """Run what is not finished, then analyse; the exit code. `again`: the command line that continues.
 
@@ -135,19 +137,21 @@ def sweep(
             progress.Progress(console, planned, selected, estimate, quiet or as_json, run.folder) as display,
         ):
             run.run(display, interruption)
-        return _finish(console, run, [trial.id for trial, _ in selected], interruption, again, as_json, quiet)
+        ids = [trial.id for trial, _ in selected]
+        return _finish(console, run, ids, interruption, again, as_json, quiet, no_report)
 
 
 def _finish(
     console: Console, run: Run, selected: list[str], interruption: process.Interruption, again: str, as_json: bool,
-    quiet: bool,
+    quiet: bool, no_report: bool,
 ) -> int:  # fmt: skip
     """Analysis, the last lines, the exit code."""
     if interruption.signal is not None:
         results_folder.note_end(run.folder, run.plan, interruption.signal.name)
     elif all(trial.id in run.records for trial, _ in run.plan.trials()):
         results_folder.note_end(run.folder, run.plan, "")
-    rendering.render(run.folder, None if quiet or as_json else console)
+    if not no_report:
+        rendering.render(run.folder, None if quiet or as_json else console)
     current = {p.trial.configuration for p in (*run.plan.configurations, *run.plan.gates)}  # not before an edit
     current |= {*run.plan.alone}
     records = [r for r in run.records.values() if r.configuration in current and run.wanted(r.trial)]
@@ -156,7 +160,7 @@ def _finish(
         gates = [row for row in rows if row["find"] == "parity"]
         trials = [row for row in rows if row not in gates]
         print(json.dumps({"results": str(run.folder), "trials": trials, "gates": gates}))
-    report.print_after(console, run, records, selected, interruption, again, quiet)
+    report.print_after(console, run, records, selected, interruption, again, quiet, no_report)
     if interruption.signal is not None:
         return INTERRUPTED
     return SOME_FAILED if any(r.status not in ("ok", "unsupported") and not r.implied for r in records) else OK

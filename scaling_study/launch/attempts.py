@@ -87,7 +87,7 @@ class Attempts:
 
     def __init__(self, supervisor: SupervisorClient, cluster: Cluster = ALONE) -> None:
         self.supervisor, self._gpus = supervisor, GpuMemory()
-        self.group_bytes: dict[frozenset[str], int] = {}  # of configurations that share processes: what these take
+        self.group_bytes: dict[frozenset[str], float] = {}  # of configurations that share processes: what these take
         self.cluster = replace(cluster, exports=(*cluster.exports, leftovers.MARK, "TMPDIR"))
 
     def run_with_retries(self, trial: Trial, folder: Path, measure: Measure) -> Attempt:
@@ -142,6 +142,7 @@ class Attempts:
         program = [sys.executable, str(CHECKOUT / IN_TURN), str(own / "trials.json")]
         argv, environment = shared_launch(first, program, self.supervisor, self.cluster)
         environment["OMP_NUM_THREADS"] = "1"  # what forks has one thread
+        environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # and has not begun to use a GPU
         most_seconds = timeout_seconds * len(trials)
         started_at = time.time()
         exit = self.supervisor.run(argv, environment, own / "log.txt", most_seconds)

@@ -74,6 +74,7 @@ class Built(Generic[AGroup]):
     group: AGroup
     step_seconds: list[float]  # of each configuration: its fastest step, later the mean of its last block
     resident_bytes: int  # of all its processes on the host that has most of them
+    gpu_share: float  # in use, by whomever, of the memory of that of its GPUs which is fullest; 0 on a CPU
     blocks: list[int] = field(default_factory=list)  # of each configuration, that are timed
     failure: GroupFailed | None = None  # for which it takes no part any more
     ending: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)  # of its processes
@@ -97,7 +98,8 @@ class Built(Generic[AGroup]):
                     by_host[rank.get("host", "")] += rank["resident_bytes"]
                 resident = max(by_host.values())
         step_seconds = [max(rank["step_seconds"] for rank in ranks) for ranks in answers]
-        return cls(group, step_seconds, resident, blocks=[0] * len(answers))
+        gpu_share = max((rank.get("gpu_share", 0.0) for rank in answers[-1]), default=0.0) if answers else 0.0
+        return cls(group, step_seconds, resident, gpu_share, blocks=[0] * len(answers))
 
     @property
     def trials(self) -> Sequence[Trial]:

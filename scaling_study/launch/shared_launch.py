@@ -33,7 +33,7 @@ from scaling_study.study.schema import Measure
 from scaling_study.trial import Trial
 
 AMONG_OTHERS = "in a launch with others: "  # begins the reason of what is well by itself
-MOST_MEMORY = 0.6  # of the machine's, or of what a container may use, that groups may have together
+MOST_MEMORY = 0.6  # of the machine's, of what a container may use, and of a GPU's, that groups may have together
 
 
 def again(
@@ -135,13 +135,17 @@ class _Launch:
         first = next(iter(self.due))
         for group in groups.groups(self.due):
             known, whole = self.attempts.group_bytes, frozenset(trial.configuration for trial in group)
+            if group[0].device == "cuda" and any(each.gpu_share > MOST_MEMORY for each in built):
+                return
             if (room := self._room(built)) <= 0 or (built and known.get(whole, 0) > room):
                 return
             order = sorted(group, key=lambda trial: (trial != first, -trial.global_batch))
             if not (ready := self._built(order, room, alive)):
                 continue
-            known[whole] = ready.resident_bytes  # or more, where a part was built
-            if built and (ready.resident_bytes > room or {*group} - {*ready.trials, *self.failed}):
+            full = bool(built) and ready.gpu_share > MOST_MEMORY
+            # Or more, where a part was built. What it takes of a GPU is not known: it is not tried beside others again.
+            known[whole] = math.inf if full else max(known.get(whole, 0), ready.resident_bytes)
+            if built and (full or ready.resident_bytes > room or {*group} - {*ready.trials, *self.failed}):
                 return ready.ending.close()
             built.append(ready)
 

@@ -116,11 +116,11 @@ class Measurement:
         if not self.step_seconds:
             self.warmup_skipped = skipped
         self.memory.start()
-        self.meter.start()
         self.quiet.start()
+        self.meter.start()  # next to the steps: looking at other processes takes a tenth of a short block
         yield
-        self.quiet.stop()
         self.meter.stop()
+        self.quiet.stop()
         self.memory.stop()
         if (more := self.skipped.since(skipped)) is not None:
             self.skipped_steps = (self.skipped_steps or 0) + more

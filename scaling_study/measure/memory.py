@@ -8,7 +8,7 @@ the libraries were imported beside them. Of what is sharded over workers, a work
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,6 +33,16 @@ class Memory:
         self.activations = self.gathered = 0
         self.setup_peak_bytes: int | None = None  # of a GPU, before the window
         self._window_peak = 0
+        self._others = dict.fromkeys(self.devices, 0)  # bytes that other configurations of this process hold on a GPU
+        self._own: dict[torch.device, int] = {}  # and this one between two steps, where there are others
+
+    def beside(self, others: Mapping[torch.device, int]) -> None:
+        """What the process held before this was built (`held_on`) is in none of its peaks."""
+        self._others |= others
+
+    def settle(self) -> None:
+        """What is held beyond that now, between two steps, is this one's own, whatever others come to hold."""
+        self._own = {device: held - self._others[device] for device, held in held_on(self.devices).items()}
 
     def start(self) -> None:
         """Begin the window: what was at its most before (the unsharded model, cuDNN's trials) is a peak of its own."""
@@ -40,16 +50,20 @@ class Memory:
         if self.on_gpu:
             for device in self.devices:
                 torch.cuda.reset_peak_memory_stats(device)
+        self._others |= {device: torch.cuda.memory_allocated(device) - own for device, own in self._own.items()}
 
     def note_setup(self) -> None:
         """The peak so far is that before the window; of the first call."""
         if self.on_gpu and self.setup_peak_bytes is None:
-            self.setup_peak_bytes = max(map(torch.cuda.max_memory_allocated, self.devices))
+            self.setup_peak_bytes = self._peak()
 
     def stop(self) -> None:
         """End the window: what is looked at after it may take more."""
         if self.on_gpu:
-            self._window_peak = max(self._window_peak, *map(torch.cuda.max_memory_allocated, self.devices))
+            self._window_peak = max(self._window_peak, self._peak())
+
+    def _peak(self) -> int:
+        return max(torch.cuda.max_memory_allocated(device) - others for device, others in self._others.items())
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -150,6 +164,27 @@ class Saved:
 
     def __del__(self) -> None:
         self.kept.release(self.address, self.size)
+
+
+def held_on(devices: Iterable[torch.device]) -> dict[torch.device, int]:
+    """Bytes that this process's tensors take now on those of the devices that are GPUs; their peak begins anew."""
+    gpus = [device for device in devices if device.type == "cuda"]
+    for device in gpus:
+        torch.cuda.init()  # there is no peak of what was not used yet
+        torch.cuda.reset_peak_memory_stats(device)
+    return {device: torch.cuda.memory_allocated(device) for device in gpus}
+
+
+def release_workspaces(devices: Iterable[torch.device]) -> None:
+    """cuBLAS has one for a process, made anew by the next product: each that is built then has it, as if alone."""
+    if any(device.type == "cuda" for device in devices):
+        torch._C._cuda_clearCublasWorkspaces()
+
+
+def used_share(devices: Iterable[torch.device]) -> float:
+    """Of the fullest of the GPUs among these, the share of its memory that is in use, by whomever; 0 without any."""
+    pairs = [torch.cuda.mem_get_info(device) for device in devices if device.type == "cuda"]
+    return max((1 - free / total for free, total in pairs), default=0.0)
 
 
 def ddp_buckets(model: DistributedDataParallel) -> int:

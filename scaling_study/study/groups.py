@@ -8,7 +8,7 @@ What a launcher decides, or a process has only one of, is the same for all of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,16 +37,19 @@ def cooled(trial: Trial) -> Trial:
     return replace(trial, warm=None, window=replace(trial.window, rounds=None, block_seconds=None))
 
 
-def why_cold(trial: Trial) -> str:
-    """Why a configuration has a launch to itself whatever the study says; empty: it need not."""
+def why_cold(trial: Trial, on_gpus: Collection[str] = ()) -> str:
+    """Why a configuration has a launch to itself whatever it is asked for; empty: it need not.
+
+    `on_gpus`: the frameworks that its study trains with on GPUs.
+    """
     if why := FRAMEWORKS[trial.framework].cold:
         return why
     if trial.model in MODELS and (why := MODELS[trial.model].cold):
         return why
     if trial.launcher == "srun":
         return "ranks that srun has started are not stopped while others are measured"
-    if trial.device == "cuda":
-        return "rounds were not tried on a GPU yet, whose memory and profiler all of a process share"
+    if trial.device == "cuda" and {trial.framework, *on_gpus} != {"single"}:
+        return "on a GPU rounds were tried with `single` only, and what is compared is to be measured alike"
     if trial.find or trial.epochs or trial.trained:
         return "it is no short window of steps"
     if trial.data in READ_AHEAD or trial.input not in (None, "memory"):
@@ -54,6 +57,11 @@ def why_cold(trial: Trial) -> str:
     if trial.compile or trial.oversubscribe:
         return "what it needs of the process or the cores is no others'"
     return ""
+
+
+def on_gpus(trials: Iterable[Trial]) -> set[str]:
+    """The frameworks that train on a GPU in these."""
+    return {t.framework for t in trials if t.device == "cuda" and FRAMEWORKS[t.framework].trains}
 
 
 def groups(trials: Iterable[Trial]) -> list[list[Trial]]:

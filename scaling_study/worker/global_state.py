@@ -63,6 +63,16 @@ def _set_environment(variables: Mapping[str, str]) -> None:
     os.environ.update(variables)
 
 
+def _random_of_gpu() -> torch.Tensor | None:
+    """Of the GPU that this rank computes on; asking for it elsewhere would take memory of one."""
+    return torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+
+
+def _set_random_of_gpu(state: torch.Tensor | None) -> None:
+    if state is not None:
+        torch.cuda.set_rng_state(state)
+
+
 SETTINGS: Mapping[str, Setting] = {
     "threads of torch": (torch.get_num_threads, torch.set_num_threads),
     "cores": (lambda: sorted(os.sched_getaffinity(0)), lambda cores: os.sched_setaffinity(0, cores)),
@@ -89,9 +99,8 @@ GENERATORS: Mapping[str, Setting] = {
     "torch": (torch.get_rng_state, torch.set_rng_state),
     "NumPy": (np.random.get_state, np.random.set_state),
     "Python": (random.getstate, random.setstate),
+    "CUDA": (_random_of_gpu, _set_random_of_gpu),
 }
-if torch.cuda.is_available():
-    GENERATORS = {**GENERATORS, "CUDA": (torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all)}
 
 
 class GlobalState:

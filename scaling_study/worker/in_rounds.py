@@ -26,8 +26,9 @@ from typing import Any
 
 import psutil
 
-from scaling_study.measure import collector
+from scaling_study.measure import collector, memory
 from scaling_study.measure.clock import Measurement
+from scaling_study.measure.phases import now
 from scaling_study.ranks import Ranks, as_launched
 from scaling_study.records import store
 from scaling_study.trial import Trial
@@ -82,14 +83,20 @@ class Serving:
     def build(self, index: int) -> Mapping[str, Any]:
         """Build a configuration, warm it up and look at its steps. The fastest, and the memory of the process."""
         trial, before = as_launched(self.jobs[index][0], self.ranks), Traces()
+        memory.release_workspaces(self.ranks.devices)
+        others = memory.held_on(self.ranks.devices)
         measurement = Measurement(self.build_training(trial, self.ranks), trial, self.ranks)
+        measurement.memory.beside(others)
         measurement.warm_up()
         before.check_build()
         self.measurements[index], self.states[index], self.watches[index] = measurement, GlobalState(), Watch()
         measurement.inspect()
         collector.settle()
+        measurement.memory.settle()
+        now(*self.ranks.devices)  # before it is stopped
         fastest = min(measurement.warmup_seconds, default=math.inf)  # unknown where nothing was to warm up
-        return {"step_seconds": fastest, "resident_bytes": resident_bytes(), "host": socket.gethostname()}
+        shares = {"resident_bytes": resident_bytes(), "gpu_share": memory.used_share(self.ranks.devices)}
+        return {"step_seconds": fastest, "host": socket.gethostname(), **shares}
 
     def block(self, index: int, round: int, steps: int, untimed: bool) -> Mapping[str, Any]:
         """So many timed steps after a barrier and, if that is asked for, an `untimed` one. Their seconds, and what they

@@ -51,7 +51,9 @@ class Sweep:
         """`python run_sweep.py` there; what is returned is nsenter, whose child it is."""
         said = (self.folder / "said.txt").open("w")
         command = [sys.executable, str(CHECKOUT / "run_sweep.py"), str(self.file), "--results", str(self.folder)]
-        return host.start(*command, *options, folder=self.folder, env=self._environment, stdout=said, stderr=said)
+        return host.start(
+            *command, "--no-report", *options, folder=self.folder, env=self._environment, stdout=said, stderr=said
+        )
 
     def run(self, host: Host, *options: str, seconds: float = 280.0) -> tuple[int, str]:
         """(its exit code, what it said)."""

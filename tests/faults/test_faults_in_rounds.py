@@ -104,7 +104,7 @@ def test_a_launch_whose_driver_ends_keeps_its_rounds(
     sweep = sweep_of(studies.in_rounds(ROUNDS, repeats, launcher="horovodrun --mpi"), checkout=CHECKOUT)
     before = None
     for name in hits:
-        driver, number = sweep.start(), DRIVER_FAULTS[name]
+        driver, number = sweep.start("--no-report"), DRIVER_FAULTS[name]
         launch = until_round(sweep, driver, chance.randint(2, ROUNDS - 2), before)
         with injection(ledger, sweep, f"{name}, {LATER}") as hit:
             end_all(sweep) if name == ALL_AT_ONCE else driver.send(number)
@@ -114,7 +114,7 @@ def test_a_launch_whose_driver_ends_keeps_its_rounds(
             timed, before = blocks(launch), launch
             if number == signal.SIGKILL:
                 hit.expect(driver.code == -number, f"exit code {driver.code}")
-                again = sweep.run("--max-trials", "0")  # opens the folder, and runs nothing
+                again = sweep.run("--max-trials", "0", "--no-report")  # opens the folder, and runs nothing
                 hit.expect("Traceback" not in again.said(), again.said()[-600:])
                 check_rounds(hit, sweep, timed, "its driver ended")
             else:

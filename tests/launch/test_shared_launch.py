@@ -109,7 +109,7 @@ def test_a_group_that_could_not_be_started_is_tried_again(
     """As often as the study says, and only where no rank had joined: nothing of its configurations was tried."""
     tried: list[int] = []
     monkeypatch.setattr(shared_launch, "WarmGroup", Unready(tried, 2, joins))
-    monkeypatch.setattr(shared_launch.Built, "of", lambda group, watch, room: SimpleNamespace(group=group))
+    monkeypatch.setattr(shared_launch.Built, "of", lambda group, *_: SimpleNamespace(group=group))
     monkeypatch.setattr(shared_launch.launch_folders, "take_back", lambda *_: None)
     due = {replace(ONE, warm=True): Measure(warm=True, retries=retries)}
     places = {trial.id: tmp_path / trial.id for trial in due}
@@ -121,20 +121,27 @@ def test_a_group_that_could_not_be_started_is_tried_again(
     assert list(launch.failed) == ([] if is_built else list(due)), "what is not built is run alone"
 
 
+@pytest.mark.parametrize(("first_share", "second_share", "first_time"), [(0.0, 0.0, 2), (0.1, 0.7, 2), (0.7, 0.7, 1)])
 def test_large_batches_are_built_first_and_what_has_no_room_is_known_the_next_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    first_share: float, second_share: float, first_time: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In the memory of the host (no share), or in that of a GPU, which may be full before it is started."""
     started: list[list[int]] = []
+    device = "cuda" if second_share else "cpu"
 
     def built(self: object, order: Sequence[Trial], room: float, alive: object) -> Any:
         started.append([trial.batch_per_worker for trial in order])
-        return SimpleNamespace(trials=order, resident_bytes=5, ending=contextlib.ExitStack())
+        share = second_share if len(started) > 1 else first_share
+        return SimpleNamespace(trials=order, resident_bytes=5, gpu_share=share, ending=contextlib.ExitStack())
 
     monkeypatch.setattr(shared_launch._Launch, "_built", built)
-    monkeypatch.setattr(shared_launch._Launch, "_room", lambda self, built: 3.0 if built else math.inf)
-    trials = [replace(each, warm=True, batch_per_worker=batch) for each in (ONE, DDP) for batch in (16, 8, 64, 32)]
+    room = 100.0 if second_share else 3.0
+    monkeypatch.setattr(shared_launch._Launch, "_room", lambda self, built: room if built else math.inf)
+    each = [replace(trial, device=device) for trial in (ONE, DDP)]
+    trials = [replace(trial, warm=True, batch_per_worker=batch) for trial in each for batch in (16, 8, 64, 32)]
     attempts: Any = SimpleNamespace(group_bytes={})
-    for times, expected in (1, [[16, 64, 32, 8], [64, 32, 16, 8]]), (2, [[16, 64, 32, 8]]):
+    both = [[16, 64, 32, 8], [64, 32, 16, 8]]
+    for times, expected in (1, both[:first_time]), (2, both[:1]):
         alive, groups_alive = contextlib.ExitStack(), list[Any]()
         due = dict.fromkeys(trials, Measure(warm=True))
         launch = shared_launch._Launch(due, {}, tmp_path, 0, attempts, Unwatched(), ())

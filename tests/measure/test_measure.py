@@ -19,8 +19,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from scaling_study.measure import Phase, Training, Wire, ddp_buckets, inspected, measure
 from scaling_study.measure.console import Console
-from scaling_study.measure.memory import Memory
+from scaling_study.measure.memory import Memory, held_on
 from scaling_study.measure.peak import Peak
+from scaling_study.measure.power import PowerMeter
+from scaling_study.measure.quiet import QuietMeter
 from scaling_study.measure.stopwatch import Stopwatch
 from scaling_study.ranks import Ranks
 from scaling_study.records import summary
@@ -278,22 +280,59 @@ class Allocator:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.peaks: dict[torch.device, int] = {}
         monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: self.peaks[device])
-        monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: self.allocated(device, 0))
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: self.now[device])
+        monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.reset)
+        monkeypatch.setattr(torch.cuda, "init", lambda: None)
+        self.now: dict[torch.device, int] = {}
 
     def allocated(self, device: torch.device, size: int) -> None:
-        self.peaks[device] = max(self.peaks.get(device, 0), size) if size else 0
+        self.peaks[device], self.now[device] = max(self.peaks.get(device, 0), size), size
+
+    def reset(self, device: torch.device) -> None:
+        self.peaks[device] = self.now[device]
 
 
 def test_peak_memory_of_a_gpu_is_that_of_the_window(monkeypatch):
     """Neither the unsharded model nor cuDNN's trials before it, nor what is looked at after it."""
     allocator, gpu = Allocator(monkeypatch), torch.device("cuda", 0)
     memory = Memory(nn.Linear(8, 8), None, gpu)
-    allocator.allocated(gpu, 900)
+    for size in (900, 100):
+        allocator.allocated(gpu, size)
     memory.start()
     allocator.allocated(gpu, 300)
     memory.stop()
     allocator.allocated(gpu, 700)
     assert (memory.peak_bytes(), memory.setup_peak_bytes) == (300, 900)
+
+
+def test_what_others_of_the_process_hold_on_a_gpu_is_in_no_peak(monkeypatch):
+    """What they hold may grow or shrink between two blocks of this one."""
+    allocator, gpu = Allocator(monkeypatch), torch.device("cuda", 0)
+    allocator.allocated(gpu, 5000)  # while another one was built
+    allocator.allocated(gpu, 1000)  # what it keeps
+    others = held_on([CPU, gpu])
+    memory = Memory(nn.Linear(8, 8), None, gpu)
+    memory.beside(others)
+    allocator.allocated(gpu, 1000 + 900)
+    memory.note_setup()
+    allocator.allocated(gpu, 1000 + 100)
+    memory.settle()
+    for others_hold, peak in ((1000, 300), (4000, 350), (500, 200)):
+        allocator.allocated(gpu, others_hold + 100)
+        memory.start()
+        allocator.allocated(gpu, others_hold + peak)
+        memory.stop()
+    assert (memory.peak_bytes(), memory.setup_peak_bytes) == (350, 900)
+
+
+def test_energy_is_read_next_to_the_steps(monkeypatch):
+    """Looking at other processes takes a tenth of a short block, in which a device uses energy too."""
+    order = []
+    for meter in (PowerMeter, QuietMeter):
+        monkeypatch.setattr(meter, "start", lambda _, name=meter.__name__: order.append(f"{name} starts"))
+        monkeypatch.setattr(meter, "stop", lambda _, name=meter.__name__: order.append(f"{name} stops"))
+    run(Window(warmup_steps=1, min_steps=1, max_steps=1, min_seconds=0))
+    assert order == ["QuietMeter starts", "PowerMeter starts", "PowerMeter stops", "QuietMeter stops"]
 
 
 @pytest.mark.parametrize(("warmup", "epochs"), [(5, None), (0, None), (4, 2)])

@@ -22,7 +22,15 @@ ONE = replace(DDP, framework="single", workers=1, launcher="python")
 
 @pytest.mark.parametrize(
     "trial",
-    [DDP, HOROVOD, ONE, replace(DDP, hosts=2), replace(ONE, model="somebodys_own"), replace(ONE, input="memory")],
+    [
+        DDP,
+        HOROVOD,
+        ONE,
+        replace(DDP, hosts=2),
+        replace(ONE, model="somebodys_own"),
+        replace(ONE, input="memory"),
+        replace(ONE, device="cuda"),
+    ],
 )
 def test_these_may_share(trial: Trial) -> None:
     assert groups.why_cold(trial) == ""
@@ -35,7 +43,7 @@ def test_these_may_share(trial: Trial) -> None:
         ({"framework": "deepspeed_zero"}, "one setting of autocast"),
         ({"framework": "hivemind"}, "go on averaging between blocks"),
         ({"launcher": "srun"}, "ranks that srun has started"),
-        ({"device": "cuda"}, "not tried on a GPU"),
+        ({"device": "cuda"}, "with `single` only"),
         ({"find": "max_batch"}, "no short window"),
         ({"epochs": 1}, "no short window"),
         ({"train_steps": 5}, "no short window"),
