@@ -132,13 +132,15 @@ OTHERS = [pytest.param(what, marks=LONG) for what in ("launcher", "supervisor", 
 @pytest.mark.parametrize("what", ["rank", *OTHERS])
 def test_what_dies_in_rounds_ends_its_own_group(what: str, sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
     chance = random.Random(f"{SEED}/{what}")
-    repeats = TIMES + 1
+    repeats = TIMES + 1 + TIMES // 4  # some of which may be over before their ranks are found
     sweep = sweep_of(studies.in_rounds(ROUNDS, repeats, timeout=60 if what == HANGS else 120), checkout=CHECKOUT)
     driver, before = sweep.start(), None
     for _ in range(TIMES):
-        before = until_round(sweep, driver, chance.randint(2, ROUNDS - 3), before)
-        with injection(ledger, sweep, f"{what if what == HANGS else f'kill -9 of a {what}'}, {LATER}") as hit:
+        ranks: list[psutil.Process] = []
+        while len(ranks) < 2:
+            before = until_round(sweep, driver, chance.randint(2, ROUNDS - 3), before)
             ranks = survivors.ranks(sweep.processes(), "in_rounds.py")  # of torchrun
+        with injection(ledger, sweep, f"{what if what == HANGS else f'kill -9 of a {what}'}, {LATER}") as hit:
             launcher = ranks[0].parent()
             victim = {"launcher": launcher, "supervisor": launcher.parent()}.get(what, ranks[1])
             trials = set(blocks(before))
