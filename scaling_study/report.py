@@ -19,6 +19,7 @@ from scaling_study.models import NO_MODEL
 from scaling_study.processes.process import Interruption
 from scaling_study.progress import clock, describe
 from scaling_study.records.summary import Summary
+from scaling_study.stats.intervals import FEWEST_REPEATS
 from scaling_study.study.plan import Plan, Planned
 from scaling_study.sweep import Run
 from scaling_study.trial import Trial
@@ -170,9 +171,10 @@ def _cost(wanted: Wanted, estimate: Estimate) -> str:
     """The estimated time, and what repeats for the target interval could add."""
     seconds = sum(estimate(trial, planned) for trial, planned in wanted)
     runnable = {p.trial.configuration: p for _, p in wanted if not p.unsupported and p.trial.model != NO_MODEL}
-    most = sum(estimate(p.trial, p) * (p.measure.max_repeats - p.measure.repeats) for p in runnable.values())
+    widened = [p for p in runnable.values() if p.measure.repeats >= FEWEST_REPEATS]  # of fewer no spread is known
+    most = sum(estimate(p.trial, p) * (p.measure.max_repeats - p.measure.repeats) for p in widened)
     cost = f"Estimated time: about {clock(seconds)} for {len(wanted)} trials"
     if most:
-        target = min(p.measure.target_interval for p in runnable.values())
+        target = min(p.measure.target_interval for p in widened)
         cost += f", up to {clock(most)} more for repeats while intervals are wider than ±{100 * target:g}%"
     return f"{cost}."

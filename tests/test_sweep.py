@@ -212,6 +212,13 @@ def test_a_dry_run_says_what_narrower_intervals_would_cost(plan_for, tmp_path):
         assert words in said
 
 
+@pytest.mark.parametrize(("repeats", "promised"), [(2, False), (3, True)])
+def test_more_repeats_are_promised_only_where_a_spread_will_be_known(plan_for, tmp_path, repeats, promised):
+    plan, screen = plan_for("take_a_second", repeats=repeats, max_repeats=9), io.StringIO()
+    report.plan(Console(file=screen, width=200), sweep.Run(plan, tmp_path), list(plan.trials()), as_json=False)
+    assert ("more for repeats while intervals are wider" in screen.getvalue()) == promised
+
+
 def test_extra_repeats_are_run(plan_for, tmp_path):
     plan = plan_for("take_a_second", repeats=3, max_repeats=6)
     job = sweep.Run(plan, tmp_path)
