@@ -51,14 +51,17 @@ def blocks(launch: Path | None) -> Counter[str]:
 def until_round(sweep: Sweep, driver: Driver, round: int, after: Path | None) -> Path:
     """Wait until a launch after this one is in a round; the launch."""
 
+    found: list[Path] = []
+
     def there() -> bool:
-        counts = blocks(latest(sweep))
-        return latest(sweep) != after and len(counts) == CONFIGURATIONS and min(counts.values()) >= round
+        if (launch := latest(sweep)) in (None, after):
+            return False
+        counts = blocks(launch)
+        found[:] = [launch] if launch else []
+        return len(counts) == CONFIGURATIONS and min(counts.values()) >= round
 
     assert sweep.until(there, 120, driver), driver.said()
-    launch = latest(sweep)
-    assert launch
-    return launch
+    return found[0]
 
 
 def check_rounds(hit: Injection, sweep: Sweep, timed: Counter[str], why: str) -> None:
