@@ -23,8 +23,8 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("precision", ["fp32", "fp64", "bf16"])
 def test_every_precision_has_a_peak(precision: str) -> None:
     made = measure_peak(CPU, precision, False, seconds=0.02)
-    assert made.flops_per_second is not None and 1e8 < made.flops_per_second < 1e14
-    assert made.bytes_per_second is not None and 1e8 < made.bytes_per_second < 1e13
+    assert made.flops_per_second is not None and 1e6 < made.flops_per_second < 1e14  # a loaded machine too
+    assert made.bytes_per_second is not None and 1e6 < made.bytes_per_second < 1e13
 
 
 @pytest.mark.slow
