@@ -98,7 +98,7 @@ class Built(Generic[AGroup]):
                     by_host[rank.get("host", "")] += rank["resident_bytes"]
                 resident = max(by_host.values())
         step_seconds = [max(rank["step_seconds"] for rank in ranks) for ranks in answers]
-        gpu_share = max((rank.get("gpu_share", 0.0) for rank in answers[-1]), default=0.0) if answers else 0.0
+        gpu_share = max(rank.get("gpu_share", 0.0) for rank in answers[-1])
         return cls(group, step_seconds, resident, gpu_share, blocks=[0] * len(answers))
 
     @property
