@@ -25,7 +25,7 @@ from scaling_study.stats.intervals import Interval
 NAMES = (
     *("driver_overhead", "input_path", "horovod_synthetic", "gains", "plain_loops", "pipelines", "prediction"),
     *("large_report", "training_overhead", "links", "decentralized", "leaving_peers", "study_cost"),
-    *("trajectories", "surgical_frames", "warm", "default_study"),
+    *("trajectories", "surgical_frames", "warm", "warm_others", "default_study"),
 )
 INTERRUPTED = 130
 
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--fresh",
         action="store_true",
-        help="study_cost, decentralized, warm, default_study: begin anew instead of going on",
+        help="study_cost, decentralized, warm, warm_others, default_study: begin anew instead of going on",
     )
     parser.add_argument(
         "--held-out", type=Path, action="append", default=[], metavar="RESULTS",

@@ -1,7 +1,7 @@
 """A configuration that waits among others, warm, is as fast as one that has a launch to itself, cold.
 
-Claimed, for every framework that one launch can keep several configurations of: (1) samples/s of a warm launch over
-those of a cold one lie within 0.95 to 1.05, on resnet8 and on resnet18; on a GPU of `single`, on resnet18 and on
+Claimed, for `single` and what reduces gradients (the others: warm_others.py): (1) samples/s of a warm launch over those
+of a cold one lie within 0.95 to 1.05, on resnet8 and on resnet18; on a GPU of `single`, on resnet18 and on
 vit_small_dataset; (2) of no such configuration, as these leave nothing behind, it is said that it did.
 
 On a GPU peak memory and energy are held against each other too: a process has one allocator, a GPU one counter.
@@ -52,15 +52,20 @@ NAMED_BY = ("framework", "controller", "model")
 
 
 def run(options: Options) -> list[Finding]:
+    return compared(options, SWEEPS, KEPT_OF_A_GPU if this_machine().gpus else KEPT)
+
+
+def compared(options: Options, sweeps: Sequence[Mapping[str, Any]], kept: Path) -> list[Finding]:
+    """Of these sweeps, each with every model; `kept`: the folder of what was measured, to go on with."""
     pairs, gpu = options.pairs(20), bool(this_machine().gpus)
     with tempfile.TemporaryDirectory(prefix="warm-") as made:
-        work = Path(made) if options.quick else KEPT_OF_A_GPU if gpu else KEPT
+        work = Path(made) if options.quick else kept
         if options.fresh and not options.quick:
             shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True, exist_ok=True)
         for number in range(1, pairs + 1):
             for warm in (True, False) if number % 2 else (False, True):
-                over_links.swept(study(warm, number, options.quick), work)
+                over_links.swept(study(warm, number, options.quick, sweeps), work)
             print(f"  repeat {number}: done", flush=True)
         in_rounds = [record for record in store.read_study(work / "warm") if record.trial["warm"]]
         alone = list(store.read_study(work / "cold"))
@@ -75,11 +80,13 @@ def run(options: Options) -> list[Finding]:
     return [*findings, replace(no_leaks, verdict="") if options.quick else no_leaks]
 
 
-def study(warm: bool, repeats: int, quick: bool) -> dict[str, Any]:
+def study(
+    warm: bool, repeats: int, quick: bool, sweeps: Sequence[Mapping[str, Any]] = SWEEPS
+) -> dict[str, Any]:
     """A study file's content."""
-    sweeps, models, gpu = SWEEPS, MODELS, dict[str, Any]()
-    if this_machine().gpus:  # where only this framework is measured in rounds
-        sweeps, models, gpu = SWEEPS[:1], MODELS_ON_A_GPU, ON_A_GPU
+    models, gpu = MODELS, dict[str, Any]()
+    if this_machine().gpus:  # where only the first framework is measured in rounds
+        sweeps, models, gpu = sweeps[:1], MODELS_ON_A_GPU, ON_A_GPU
     if quick:
         sweeps, models = sweeps[:1], models[:1]
     each = [{**sweep, **gpu, "data": "synthetic", "matrix": {"model": list(models)}} for sweep in sweeps]

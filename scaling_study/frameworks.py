@@ -57,7 +57,7 @@ class Framework:
     cuts_model: bool = False  # its workers hold stages of one model, and share one batch
     not_comparable_on_cpu: str = ""  # why its speed there is not to be set beside others'; its parity and memory are
     communicates_in: tuple[str, ...] = ()  # phases, beside `communication`, in which its collectives are under way
-    cold: str = "whether it is as fast in rounds as alone was not measured"  # why it has launches to itself; empty: not
+    cold: str = ""  # why it has launches to itself; empty: it may be measured in rounds
     launcher_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what only trials by a launcher need
     launcher_axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # axis -> the launchers that have it
 
@@ -121,7 +121,6 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("python",),
         needs=("torch",),
         axes={**TRAINING_AXES, "allreduce": ("none",), "workers": (1,)},
-        cold="",
     ),
     "torch_dp": Framework(
         title="torch DataParallel",
@@ -141,7 +140,6 @@ FRAMEWORKS: Mapping[str, Framework] = {
         needs=("torch",),
         axes={**PARALLEL_AXES, "allreduce": WIRES, **DDP_AXES},
         communicates_in=("backward",),
-        cold="",
     ),
     "horovod": Framework(
         title="Horovod allreduce",
@@ -151,7 +149,6 @@ FRAMEWORKS: Mapping[str, Framework] = {
         axes={**PARALLEL_AXES, "allreduce": ("none", "fp32", "fp16"), "controller": ("mpi", "gloo"), **FUSION_AXES},
         refusals={"allreduce": {"bf16": HOROVOD_HAS_NO_BF16}},
         communicates_in=("backward",),
-        cold="",
     ),
     "mpi_allreduce": Framework(
         title="mpi4py allreduce in fused buffers",
@@ -159,7 +156,6 @@ FRAMEWORKS: Mapping[str, Framework] = {
         launchers=("mpirun", "srun"),
         needs=("mpi4py", "torch"),
         axes={**PARALLEL_AXES, "allreduce": WIRES, "fusion_bytes": ()},
-        cold="",
     ),
     "fairscale_oss": Framework(
         title="FairScale OSS + ShardedDataParallel",
@@ -190,7 +186,6 @@ FRAMEWORKS: Mapping[str, Framework] = {
         needs=("torch",),
         axes={**PARALLEL_AXES, "allreduce": WIRES, "zero_stage": (2, 3), "wrap": WRAPS, "tuned_for": TUNED},
         fp64_by_another_path=True,  # of reduce-scatter: torch 2.8's gave twice the gradients, in fp32 alone
-        cold="",
         shards=3,
         communicates_in=("forward", "backward"),
     ),

@@ -60,7 +60,7 @@ def until_round(sweep: Sweep, driver: Driver, round: int, after: Path | None) ->
         found[:] = [launch] if launch else []
         return len(counts) == CONFIGURATIONS and min(counts.values()) >= round
 
-    assert sweep.until(there, 120, driver), driver.said()
+    assert sweep.until(there, 300, driver), driver.said()
     return found[0]
 
 

@@ -10,7 +10,7 @@ import pytest
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 
-FLAGS = ["--model=resnet8", "--data=synthetic", "--batch-per-worker=400", "--cores-per-worker=1", "--device=cpu"]
+FLAGS = ["--model=resnet8", "--data=synthetic", "--batch-per-worker=100", "--cores-per-worker=1", "--device=cpu"]
 
 
 def report(folder, *flags: str) -> store.RankReport:
@@ -25,7 +25,7 @@ def report(folder, *flags: str) -> store.RankReport:
 def test_epochs_are_timed_by_themselves_after_those_that_warm_up(tmp_path):
     found = report(tmp_path, "--epochs=2", "--warmup-epochs=1", "--max-steps=3", "--min-steps=1")
     assert [epoch["warmup"] for epoch in found.epochs] == [True, False, False]
-    assert {(epoch["steps"], epoch["samples"]) for epoch in found.epochs} == {(3, 1200)}
+    assert {(epoch["steps"], epoch["samples"]) for epoch in found.epochs} == {(3, 300)}
     assert len(found.warmup_seconds) == 4 + 3 and len(found.step_seconds) == 2 * 3
     for index, epoch in enumerate(found.epochs[1:]):
         steps = sum(found.step_seconds[3 * index : 3 * index + 3])

@@ -1,0 +1,33 @@
+"""As warm.py, of the frameworks that shard optimisers, wrap DDP or cut the model: FairScale, Lightning, pipelines.
+
+Claimed of each: samples/s of a warm launch over those of a cold one lie within 0.95 to 1.05, on resnet8 and on resnet18.
+
+Not shown: DeepSpeed, whose engines share one setting of autocast; what needs a GPU (DataParallel, Lightning's FSDP).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks import warm
+from benchmarks.options import Options, Unavailable
+from benchmarks.paired import Finding
+from scaling_study.machine import this_machine
+from scaling_study.settings import CACHE
+
+KEPT = CACHE / "benchmarks" / "warm-others"
+SWEEPS: tuple[Mapping[str, Any], ...] = (
+    {"framework": "fairscale_oss", "workers": 2},
+    {"framework": "fairscale_fsdp", "workers": 2},
+    {"framework": "lightning_ddp", "workers": 2},
+    {"framework": "torch_pipeline", "workers": 2},
+    {"framework": "naive_model_parallel", "workers": 2},
+    {"framework": "fairscale_pipe", "workers": 2},
+)
+
+
+def run(options: Options) -> list[Finding]:
+    if this_machine().gpus:
+        raise Unavailable("on a GPU only `single` is measured in rounds")
+    return warm.compared(options, SWEEPS, KEPT)
