@@ -80,9 +80,7 @@ def compared(options: Options, sweeps: Sequence[Mapping[str, Any]], kept: Path) 
     return [*findings, replace(no_leaks, verdict="") if options.quick else no_leaks]
 
 
-def study(
-    warm: bool, repeats: int, quick: bool, sweeps: Sequence[Mapping[str, Any]] = SWEEPS
-) -> dict[str, Any]:
+def study(warm: bool, repeats: int, quick: bool, sweeps: Sequence[Mapping[str, Any]] = SWEEPS) -> dict[str, Any]:
     """A study file's content."""
     models, gpu = MODELS, dict[str, Any]()
     if this_machine().gpus:  # where only the first framework is measured in rounds

@@ -1,6 +1,6 @@
 """As warm.py, of the frameworks that shard optimisers, wrap DDP or cut the model: FairScale, Lightning, pipelines.
 
-Claimed of each: samples/s of a warm launch over those of a cold one lie within 0.95 to 1.05, on resnet8 and on resnet18.
+Claimed of each: samples/s of a warm launch over those of a cold one lie within 0.95 to 1.05, on resnet8 and resnet18.
 
 Not shown: DeepSpeed, whose engines share one setting of autocast; what needs a GPU (DataParallel, Lightning's FSDP).
 """

@@ -19,8 +19,13 @@ from hivemind.averaging.control import AveragingStage, StepControl
 from hivemind.averaging.partition import TensorPartContainer, TensorPartReducer
 
 from scaling_study.measure.rounds import Round, Rounds
+from scaling_study.worker.with_hivemind import give_up
 
 WRITTEN_SECONDS = 10.0  # for a watch to note what came of an averaging that is over
+ANSWER_SECONDS = 60.0  # for the process that averages to say that it has begun
+# torch's manager of shared memory answers within a second or never: on a busy machine Hivemind's processes then drop
+# what they were asked, with a line in the log, and who asked waits for good.
+UNANSWERED = f"Hivemind: an averaging that was asked for did not begin within {ANSWER_SECONDS:g} s: a busy machine?"
 LOOK_SECONDS = 0.002  # between two looks at an averaging's stage
 MATCHMAKING, AVERAGING = AveragingStage.LOOKING_FOR_GROUP, AveragingStage.RUNNING_ALLREDUCE
 # Times that this peer's processes averaged a part of a tensor without some peer, in memory that forks share: [int].
@@ -110,7 +115,13 @@ class Watching(DecentralizedAverager):
     note = staticmethod(of_round)
 
     def step(self, *args: Any, **options: Any) -> Any:
-        control = super().step(*args, **options)
+        unanswered = threading.Timer(ANSWER_SECONDS, give_up, [UNANSWERED])
+        unanswered.daemon = True
+        unanswered.start()
+        try:
+            control = super().step(*args, **options)
+        finally:
+            unanswered.cancel()
         current = self.rounds.current if self.rounds else None
         if current and self.watch and self.watch.round is current:  # it failed early, and this takes its place
             self.watch.round = None

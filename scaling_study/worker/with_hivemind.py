@@ -26,7 +26,6 @@ from typing import Any
 import hivemind
 import psutil
 import torch.distributed as dist
-import torch.multiprocessing
 from hivemind.p2p import P2P
 
 from scaling_study.ranks import Ranks, claim_cores, claim_device, local_rank, told_to_meet
@@ -41,8 +40,6 @@ if len(folder := tempfile.gettempdir()) > LONGEST_FOLDER:
     # Where nobody removes them after a kill. torch and multiprocessing have such sockets too.
     os.environ["TMPDIR"] = tempfile.tempdir = folder = "/tmp"
 P2P._UNIX_SOCKET_PREFIX = f"/unix{folder}/hivemind-"
-# Hivemind's own choice needs a manager that gives up after a second: on a busy machine a request is lost, for good.
-torch.multiprocessing.set_sharing_strategy("file_descriptor")
 NO_INTERNET = {"use_ipfs": False, "use_relay": False, "use_auto_relay": False}
 
 
@@ -214,6 +211,12 @@ def abandon() -> None:
         print(error, file=sys.stderr)
     else:
         traceback.print_exc()
+    _exit(1)
+
+
+def give_up(why: str) -> None:
+    """Say why and end this process at once, from any thread."""
+    print(why, file=sys.stderr)
     _exit(1)
 
 
