@@ -223,7 +223,7 @@ def test_rounds_are_held_against_launches_of_the_same_configurations(
     assert {trial.device for trial in made[0]} == {"cuda" if gpus else "cpu"} and len(made[0]) == (2 if gpus else 12)
 
 
-COUNTING = ("driver_overhead", "leaving_peers", "warm", "default_study")  # what may well be 0
+COUNTING = ("driver_overhead", "leaving_peers", "warm", "warm_others", "default_study")  # what may well be 0
 
 
 @pytest.mark.slow

@@ -57,7 +57,7 @@ def test_ranks_of_all_go_on_after_a_long_stop(tmp_path: Path) -> None:
                 group.block(0, 1, STEPS, untimed=True)
     for group, trial in zip(started, asked, strict=True):
         assert group.exit and group.exit.code == 0, trial.framework
-        ranks = store.read_ranks(group.folders[0], trial.workers)
-        assert [len(rank.step_seconds) for rank in ranks] == [2 * STEPS] * trial.workers
+        ranks = store.read_ranks(group.folders[0], trial.processes)
+        assert [len(rank.step_seconds) for rank in ranks] == [2 * STEPS] * trial.processes
         assert not validation.first_problem(group.trials[0], tuple(ranks))
     assert not [pid for pid in pids if psutil.pid_exists(pid)]

@@ -115,7 +115,7 @@ def test_in_rounds_what_can_be_and_the_plan_says_why_not_the_rest(plan_of: Calla
         "sweeps:\n"
         "  - {framework: torch_ddp, model: resnet8, workers: 2}\n"
         "  - {framework: torch_ddp, model: resnet8, workers: 2, compile: true}\n"
-        "  - {framework: fairscale_oss, model: resnet8, workers: 2}\n"
+        "  - {framework: deepspeed_zero, model: resnet8, workers: 2}\n"
         "  - {framework: torch_ddp, model: resnet8, workers: 2, batch_per_worker: 64, warm: false}\n"
     )
     able = [planned for planned in made.configurations if not planned.unsupported]
