@@ -10,13 +10,14 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from benchmarks import default_study, gains, horovod_example, paired, publish, study_cost, warm
+from benchmarks import default_study, gains, horovod_example, paired, publish, study_cost, warm, warm_others
 from benchmarks.__main__ import NAMES, main
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import MET, MISSED, NO_BAR, NO_CLAIM, NOT_RESOLVED, Bar, Finding
@@ -206,16 +207,20 @@ def test_jobs_that_yield_take_turns_with_jobs_that_spin(monkeypatch):
     assert "".join(jobs) == "1001" and found.figure.mean == pytest.approx(1.5)
 
 
-@pytest.mark.parametrize("gpus", [0, 1])
+@pytest.mark.parametrize(("gpus", "sweeps"), [(0, warm.SWEEPS), (0, warm_others.SWEEPS), (1, warm.SWEEPS)])
 def test_rounds_are_held_against_launches_of_the_same_configurations(
-    gpus: int, machine: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpus: int,
+    sweeps: Sequence[Mapping[str, Any]],
+    machine: Callable[..., Machine],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Really in rounds, on a CPU and on a GPU."""
     here = machine(cores=4, gpus=gpus)
     monkeypatch.setattr(warm, "this_machine", lambda: here)
     made = []
     for in_rounds in (True, False):
-        (tmp_path / "a.yaml").write_text(yaml.safe_dump(warm.study(in_rounds, 3, False)))
+        (tmp_path / "a.yaml").write_text(yaml.safe_dump(warm.study(in_rounds, 3, False, sweeps)))
         asked = plan.make(study.load(tmp_path / "a.yaml", False), here)
         made.append([planned.trial for planned in asked.configurations])
         assert all(bool(trial.warm) == in_rounds for trial in made[-1])

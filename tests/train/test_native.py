@@ -140,7 +140,7 @@ def test_lightnings_sharded_models_train_in_its_own_loop_too(trained) -> None:
         trained("lightning_ddp", "--precision", "fp64", *EARLY), trained("lightning_fsdp", *EARLY, *NATIVE)
     )  # fmt: skip
     # at a rate that diverges, which is what stops early, rounding of fp32 grows: to 4e-4 on one CPU, 1e-5 on another
-    assert column(native, "train_loss")[0] == pytest.approx(column(ddp, "train_loss")[0], rel=1e-2)
+    assert column(native, "train_loss")[0] == pytest.approx(column(ddp, "train_loss")[0], rel=2e-3)
     assert native.training["ended_by"] == "patience" and native.backend["units"] == 4
     tested, test = native.training["evaluated"], ddp.training["evaluated"]
     assert tested == other.training["evaluated"] and tested["step"] == test["step"]
