@@ -75,7 +75,8 @@ def compared(options: Options, sweeps: Sequence[Mapping[str, Any]], kept: Path) 
         for name in sorted(warm_values.keys() & cold_values.keys()):
             both = sorted(warm_values[name].keys() & cold_values[name].keys())
             taken = [(warm_values[name][number], cold_values[name][number]) for number in both]
-            findings.append(Finding(f"{name}: {what}, warm over cold", ratio(taken), BAR, evidence={what: taken}))
+            evidence = {what: taken, "launches": both}
+            findings.append(Finding(f"{name}: {what}, warm over cold", ratio(taken), BAR, evidence=evidence))
     no_leaks = leaks(in_rounds)
     return [*findings, replace(no_leaks, verdict="") if options.quick else no_leaks]
 

@@ -8,12 +8,12 @@ Not shown: DeepSpeed, whose engines share one setting of autocast; what needs a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import warm
 from benchmarks.options import Options, Unavailable
-from benchmarks.paired import Finding, ratio
+from benchmarks.paired import Finding, of_launches, ratio
 from scaling_study.machine import this_machine
 from scaling_study.settings import CACHE
 
@@ -33,5 +33,13 @@ def run(options: Options) -> list[Finding]:
     if this_machine().gpus:
         raise Unavailable("on a GPU only `single` is measured in rounds")
     findings = warm.compared(options, SWEEPS, KEPT)
-    pairs = [pair for finding in findings for pair in finding.evidence.get(WHAT, ())]
-    return [*findings, Finding(f"all of these: {WHAT}, warm over cold", ratio(pairs), warm.BAR)]
+    return [*findings, Finding(f"all of these: {WHAT}, warm over cold", ratio(of_all(findings)), warm.BAR)]
+
+
+def of_all(findings: Sequence[Finding]) -> list[tuple[float, float]]:
+    """Of each launch one pair, over all configurations: what the machine does in its minutes is common to them."""
+    launches: dict[int, list[tuple[float, float]]] = {}
+    for evidence in (finding.evidence for finding in findings if WHAT in finding.evidence):
+        for launch, pair in zip(evidence["launches"], evidence[WHAT], strict=True):
+            launches.setdefault(launch, []).append(pair)
+    return of_launches([launches[launch] for launch in sorted(launches)])

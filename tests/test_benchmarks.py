@@ -228,6 +228,18 @@ def test_rounds_are_held_against_launches_of_the_same_configurations(
     assert {trial.device for trial in made[0]} == {"cuda" if gpus else "cpu"} and len(made[0]) == (2 if gpus else 12)
 
 
+def test_all_together_has_a_pair_of_each_launch() -> None:
+    """A launch in whose minutes the machine was fast in rounds says no more for being one of twelve configurations."""
+    ratios = {1: 1.3, 2: 0.8, 4: 1.0}
+    evidence = [
+        {warm_others.WHAT: [(rate * ratios[n], rate) for n in launches], "launches": launches}
+        for rate, launches in ((10.0, [1, 2, 4]), (200.0, [1, 2, 4]), (3.0, [2, 4]))
+    ]
+    findings = [Finding("c", Interval(1.0, None, None, 3, 3.0), evidence=each) for each in evidence]
+    pairs = warm_others.of_all([*findings, Finding("leaks", Interval(0.0, None, None, 1, 1.0))])
+    assert [a / b for a, b in pairs] == pytest.approx(list(ratios.values()))
+
+
 COUNTING = ("driver_overhead", "leaving_peers", "warm", "warm_others", "default_study")  # what may well be 0
 
 
