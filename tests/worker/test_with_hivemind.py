@@ -1,4 +1,4 @@
-"""Where a peer says that it can be reached."""
+"""Where a peer says that it can be reached, and how often it asks others."""
 
 from __future__ import annotations
 
@@ -44,3 +44,24 @@ def test_an_interface_that_is_named_is_taken(monkeypatch: pytest.MonkeyPatch) ->
                  SimpleNamespace(family=socket.AF_INET, address="10.1.2.3")]  # fmt: skip
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: {"ib0": addresses})
     assert own_address() == "10.1.2.3"
+
+
+@pytest.mark.parametrize("silent", [0, 3, 4])
+def test_peers_that_do_not_answer_at_once_are_asked_again(silent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from scaling_study.worker import with_hivemind
+
+    asked: list[object] = []
+
+    def node(initial_peers: object) -> str:
+        asked.append(initial_peers)
+        if len(asked) <= silent:
+            raise RuntimeError("DHTNode bootstrap failed: none of the initial_peers responded to a ping.")
+        return "a node"
+
+    monkeypatch.setattr(with_hivemind.hivemind, "DHT", node)
+    if silent == with_hivemind.TRIES:
+        with pytest.raises(RuntimeError, match="responded to a ping"):
+            with_hivemind.first_answered(initial_peers=["a"])
+    else:
+        assert with_hivemind.first_answered(initial_peers=["a"]) == "a node"
+    assert asked == [["a"]] * min(silent + 1, with_hivemind.TRIES)
