@@ -40,18 +40,21 @@ if len(folder := tempfile.gettempdir()) > LONGEST_FOLDER:
     # Where nobody removes them after a kill. torch and multiprocessing have such sockets too.
     os.environ["TMPDIR"] = tempfile.tempdir = folder = "/tmp"
 P2P._UNIX_SOCKET_PREFIX = f"/unix{folder}/hivemind-"
-TRIES = 4  # to reach those that are there, of some seconds each
+TRIES, UNANSWERED = 4, "none of the initial_peers responded"  # of some seconds each; Hivemind's words for a try in vain
 NO_INTERNET = {"use_ipfs": False, "use_relay": False, "use_auto_relay": False}
 
 
 def first_answered(**options: Any) -> hivemind.DHT:
-    """A node of the DHT. On a busy machine those that are there miss Hivemind's 3 s: it is asked again, TRIES in all.
+    """A node of the DHT. On a busy machine those that are there miss Hivemind's 3 s: they are asked TRIES times.
 
     Raises RuntimeError, as Hivemind does.
     """
     for _ in range(TRIES - 1):
-        with contextlib.suppress(RuntimeError):
+        try:
             return hivemind.DHT(**options)
+        except RuntimeError as error:
+            if UNANSWERED not in str(error):
+                raise
     return hivemind.DHT(**options)
 
 

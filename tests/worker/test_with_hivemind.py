@@ -65,3 +65,18 @@ def test_peers_that_do_not_answer_at_once_are_asked_again(silent: int, monkeypat
     else:
         assert with_hivemind.first_answered(initial_peers=["a"]) == "a node"
     assert asked == [["a"]] * min(silent + 1, with_hivemind.TRIES)
+
+
+def test_what_fails_for_another_reason_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from scaling_study.worker import with_hivemind
+
+    asked: list[object] = []
+
+    def node(initial_peers: object) -> str:
+        asked.append(initial_peers)
+        raise RuntimeError("another")
+
+    monkeypatch.setattr(with_hivemind.hivemind, "DHT", node)
+    with pytest.raises(RuntimeError, match="another"):
+        with_hivemind.first_answered(initial_peers=["a"])
+    assert len(asked) == 1
