@@ -1,7 +1,7 @@
 """A configuration that waits among others, warm, is as fast as one that has a launch to itself, cold.
 
 Claimed, for `single` and what reduces gradients (the others: warm_others.py): (1) samples/s of a warm launch over those
-of a cold one lie within 0.95 to 1.05, on resnet8 and on resnet18; on a GPU of `single`, on resnet18 and on
+of a cold one lie within 0.95 to 1.05, on resnet8 and on resnet18; on a GPU of `single` only, on resnet18 and on
 vit_small_dataset; (2) of no such configuration, as these leave nothing behind, it is said that it did.
 
 On a GPU peak memory and energy are held against each other too: a process has one allocator, a GPU one counter.
@@ -52,12 +52,12 @@ NAMED_BY = ("framework", "controller", "model")
 
 
 def run(options: Options) -> list[Finding]:
-    return compared(options, SWEEPS, KEPT_OF_A_GPU if this_machine().gpus else KEPT)
+    return compared(options, SWEEPS[:1], KEPT_OF_A_GPU) if this_machine().gpus else compared(options, SWEEPS, KEPT)
 
 
 def compared(options: Options, sweeps: Sequence[Mapping[str, Any]], kept: Path) -> list[Finding]:
     """Of these sweeps, each with every model; `kept`: the folder of what was measured, to go on with."""
-    pairs, gpu = options.pairs(20), bool(this_machine().gpus)
+    pairs = options.pairs(20)
     with tempfile.TemporaryDirectory(prefix="warm-") as made:
         work = Path(made) if options.quick else kept
         if options.fresh and not options.quick:
@@ -67,28 +67,33 @@ def compared(options: Options, sweeps: Sequence[Mapping[str, Any]], kept: Path) 
             for warm in (True, False) if number % 2 else (False, True):
                 over_links.swept(study(warm, number, options.quick, sweeps), work)
             print(f"  repeat {number}: done", flush=True)
-        in_rounds = [record for record in store.read_study(work / "warm") if record.trial["warm"]]
-        alone = list(store.read_study(work / "cold"))
+        *ratios, no_leaks = of_studies(work, COMPARED_ON_A_GPU if this_machine().gpus else COMPARED)
+    return [*ratios, replace(no_leaks, verdict="") if options.quick else no_leaks]
+
+
+def of_studies(work: Path, quantities: Mapping[str, Callable[[Record], float]]) -> list[Finding]:
+    """Of the two studies that were measured in this folder; the last finding is of leaks."""
+    in_rounds = [record for record in store.read_study(work / "warm") if record.trial["warm"]]
+    alone = list(store.read_study(work / "cold"))
     findings = []
-    for what, value in (COMPARED_ON_A_GPU if gpu else COMPARED).items():
+    for what, value in quantities.items():
         warm_values, cold_values = by_name(in_rounds, value), by_name(alone, value)
         for name in sorted(warm_values.keys() & cold_values.keys()):
             both = sorted(warm_values[name].keys() & cold_values[name].keys())
             taken = [(warm_values[name][number], cold_values[name][number]) for number in both]
             evidence = {what: taken, "launches": both}
             findings.append(Finding(f"{name}: {what}, warm over cold", ratio(taken), BAR, evidence=evidence))
-    no_leaks = leaks(in_rounds)
-    return [*findings, replace(no_leaks, verdict="") if options.quick else no_leaks]
+    return [*findings, leaks(in_rounds)]
 
 
 def study(warm: bool, repeats: int, quick: bool, sweeps: Sequence[Mapping[str, Any]] = SWEEPS) -> dict[str, Any]:
     """A study file's content."""
     models, gpu = MODELS, dict[str, Any]()
-    if this_machine().gpus:  # where only the first framework is measured in rounds
-        sweeps, models, gpu = sweeps[:1], MODELS_ON_A_GPU, ON_A_GPU
+    if this_machine().gpus:
+        models, gpu = MODELS_ON_A_GPU, ON_A_GPU
     if quick:
         sweeps, models = sweeps[:1], models[:1]
-    each = [{**sweep, **gpu, "data": "synthetic", "matrix": {"model": list(models)}} for sweep in sweeps]
+    each = [{**gpu, "data": "synthetic", "matrix": {"model": list(models)}, **sweep} for sweep in sweeps]
     asked = {"warm": warm, "rounds": ROUNDS, "block_seconds": BLOCK_SECONDS, "repeats": repeats, "max_repeats": repeats}
     measure = {**WINDOW, **asked} | ({"min_seconds": 0.5, "block_seconds": 0.1} if quick else {})
     return {"study": "warm" if warm else "cold", "parity": False, "measure": measure, "sweeps": each}

@@ -3,6 +3,8 @@
 Claimed of each, and of all together: samples/s of a warm launch over those of a cold one lie within 0.95 to 1.05, on
 resnet8 and resnet18.
 
+On a GPU: DDP, FSDP2, mpi4py and Horovod with one worker each, on resnet18.
+
 Not shown: DeepSpeed, whose engines share one setting of autocast; what needs a GPU (DataParallel, Lightning's FSDP).
 """
 
@@ -12,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import warm
-from benchmarks.options import Options, Unavailable
+from benchmarks.options import Options
 from benchmarks.paired import Finding, of_launches, ratio
 from scaling_study.machine import this_machine
 from scaling_study.settings import CACHE
 
-KEPT = CACHE / "benchmarks" / "warm-others"
+KEPT, KEPT_OF_A_GPU = CACHE / "benchmarks" / "warm-others", CACHE / "benchmarks" / "warm-others-on-a-gpu"
 (WHAT,) = warm.COMPARED  # the one quantity that is compared where there is no GPU
 SWEEPS: tuple[Mapping[str, Any], ...] = (
     {"framework": "fairscale_oss", "workers": 2},
@@ -27,12 +29,11 @@ SWEEPS: tuple[Mapping[str, Any], ...] = (
     {"framework": "naive_model_parallel", "workers": 2},
     {"framework": "fairscale_pipe", "workers": 2},
 )
+ON_A_GPU = [{**sweep, "workers": 1, "matrix": {"model": ["resnet18"]}} for sweep in warm.SWEEPS[1:]]
 
 
 def run(options: Options) -> list[Finding]:
-    if this_machine().gpus:
-        raise Unavailable("on a GPU only `single` is measured in rounds")
-    findings = warm.compared(options, SWEEPS, KEPT)
+    findings = warm.compared(options, *((ON_A_GPU, KEPT_OF_A_GPU) if this_machine().gpus else (SWEEPS, KEPT)))
     return [*findings, Finding(f"all of these: {WHAT}, warm over cold", ratio(of_all(findings)), warm.BAR)]
 
 

@@ -207,10 +207,14 @@ def test_jobs_that_yield_take_turns_with_jobs_that_spin(monkeypatch):
     assert "".join(jobs) == "1001" and found.figure.mean == pytest.approx(1.5)
 
 
-@pytest.mark.parametrize(("gpus", "sweeps"), [(0, warm.SWEEPS), (0, warm_others.SWEEPS), (1, warm.SWEEPS)])
+@pytest.mark.parametrize(
+    ("gpus", "sweeps", "number"),
+    [(0, warm.SWEEPS, 12), (0, warm_others.SWEEPS, 12), (1, warm.SWEEPS[:1], 2), (1, warm_others.ON_A_GPU, 5)],
+)
 def test_rounds_are_held_against_launches_of_the_same_configurations(
     gpus: int,
     sweeps: Sequence[Mapping[str, Any]],
+    number: int,
     machine: Callable[..., Machine],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -225,7 +229,7 @@ def test_rounds_are_held_against_launches_of_the_same_configurations(
         made.append([planned.trial for planned in asked.configurations])
         assert all(bool(trial.warm) == in_rounds for trial in made[-1])
     assert [groups.cooled(trial).id for trial in made[0]] == [trial.id for trial in made[1]]
-    assert {trial.device for trial in made[0]} == {"cuda" if gpus else "cpu"} and len(made[0]) == (2 if gpus else 12)
+    assert {trial.device for trial in made[0]} == {"cuda" if gpus else "cpu"} and len(made[0]) == number
 
 
 def test_all_together_has_a_pair_of_each_launch() -> None:

@@ -21,7 +21,8 @@ OVERLAPS = 0.2  # of the time in flight; below, what computes meanwhile is copyi
 
 
 def slow_backends(evidence: Evidence) -> Iterator[Finding]:
-    on_gpus = [row for row in evidence.rows if row["device"] == "cuda" and int(row["workers"]) > 1]
+    several = [row for row in evidence.rows if row["device"] == "cuda" and int(row["workers"]) > 1]
+    on_gpus = [row for row in several if not row["oversubscribe"]]  # of two workers on one GPU NCCL knows nothing
     slow = [(row, by) for row in on_gpus for by in set(evidence.fact(row, "communicator")) if by in THROUGH_THE_HOST]
     for by, pairs in grouped(slow, lambda pair: pair[1]).items():
         rows = [row for row, _ in pairs]

@@ -22,10 +22,14 @@ def unequal_work(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _miscounted(evidence: Evidence) -> Iterator[Finding]:
-    """Trials whose samples are not their steps times their global batch. A round of peers has what they gave it."""
+    """Trials whose samples are not their steps times their global batch. A round of peers has what they gave it.
+
+    A search for the largest batch has the steps of what it found, not of where it began.
+    """
     trials = evidence.runs
     seen = trials[(trials.status == "ok") & trials.samples_seen.notna() & trials.steps.notna()]
-    wrong = seen[(seen.samples_seen != seen.steps * seen.global_batch) & seen.achieved_over_target.isna()]
+    seen = seen[seen.achieved_over_target.isna() & seen["find"].isna()]
+    wrong = seen[seen.samples_seen != seen.steps * seen.global_batch]
     if wrong.empty:
         return
     names, first = set(wrong.configuration), wrong.iloc[0]

@@ -29,6 +29,7 @@ from scaling_study.stats.intervals import Interval
 
 OOM, FIND_MAX = "oom", "max_batch"
 ALIKE = tuple(key for key in KEYS if key not in (*BATCH_KEYS, "find"))
+AS_LARGE = tuple(key for key in ALIKE if key != "warm")  # a search has launches to itself; what fits is the same
 Row = ConfigurationRow
 
 
@@ -107,7 +108,7 @@ def _every(results: Results) -> list[Family]:
 def _family(rows: Sequence[Row], searches: Sequence[TrialRow]) -> Family:
     about = rows[0]
     out = [row for row in rows if not row["n"] and row["status"] == OOM]
-    alike = [trial["max_batch"] for trial in searches if values_of(trial, ALIKE) == values_of(about, ALIKE)]
+    alike = [trial["max_batch"] for trial in searches if values_of(trial, AS_LARGE) == values_of(about, AS_LARGE)]
     return Family(
         tuple(row for row in rows if row["n"] and known(row["peak_memory_bytes"])),
         tuple(int(row["batch_per_worker"]) for row in out if not outcomes.implied(row)),

@@ -8,7 +8,7 @@ What a launcher decides, or a process has only one of, is the same for all of a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,10 +37,10 @@ def cooled(trial: Trial) -> Trial:
     return replace(trial, warm=None, window=replace(trial.window, rounds=None, block_seconds=None))
 
 
-def why_cold(trial: Trial, on_gpus: Collection[str] = ()) -> str:
+def why_cold(trial: Trial, workers_on_gpus: int = 1) -> str:
     """Why a configuration has a launch to itself whatever it is asked for; empty: it need not.
 
-    `on_gpus`: the frameworks that its study trains with on GPUs.
+    `workers_on_gpus`: the most with which its study trains on GPUs.
     """
     if why := FRAMEWORKS[trial.framework].cold:
         return why
@@ -48,8 +48,8 @@ def why_cold(trial: Trial, on_gpus: Collection[str] = ()) -> str:
         return why
     if trial.launcher == "srun":
         return "ranks that srun has started are not stopped while others are measured"
-    if trial.device == "cuda" and {trial.framework, *on_gpus} != {"single"}:
-        return "on a GPU rounds were tried with `single` only, and what is compared is to be measured alike"
+    if trial.device == "cuda" and max(trial.workers, workers_on_gpus) > 1:
+        return "on GPUs rounds were tried with one worker only, and what is compared is to be measured alike"
     if trial.find or trial.epochs or trial.trained:
         return "it is no short window of steps"
     if trial.data in READ_AHEAD or trial.input not in (None, "memory"):
@@ -59,9 +59,10 @@ def why_cold(trial: Trial, on_gpus: Collection[str] = ()) -> str:
     return ""
 
 
-def on_gpus(trials: Iterable[Trial]) -> set[str]:
-    """The frameworks that train on a GPU in these."""
-    return {t.framework for t in trials if t.device == "cuda" and FRAMEWORKS[t.framework].trains}
+def workers_on_gpus(trials: Iterable[Trial]) -> int:
+    """The most that train on GPUs in one of these; those with more workers than GPUs are compared with nothing."""
+    on_gpus = [trial for trial in trials if trial.device == "cuda" and not trial.oversubscribe]
+    return max((trial.workers for trial in on_gpus if FRAMEWORKS[trial.framework].trains), default=1)
 
 
 def groups(trials: Iterable[Trial]) -> list[list[Trial]]:

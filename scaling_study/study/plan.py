@@ -131,7 +131,7 @@ class Draft:
     def plan(self, data: Mapping[str, Data]) -> Plan:
         """The plan with these data sets. Raises StudyError where baseline or sentinel match no trial."""
         planned: dict[str, Planned] = {}
-        on_gpus = groups.on_gpus(trial for trial, _ in self.trials)
+        on_gpus = groups.workers_on_gpus(trial for trial, _ in self.trials)
         for trial, sweep in self.trials:
             if trial.data == "auto" and (source := data.get(model_named(trial.model).data or "")):
                 trial = replace(trial, data=source.name)
@@ -253,7 +253,7 @@ def _notes(planned: Mapping[str, Planned], collapsed: int, data: Mapping[str, Da
         ):
             yield f"SYNTHETIC DATA: {source.why}"
     alone: dict[str, set[str]] = {}
-    on_gpus = groups.on_gpus(each.trial for each in planned.values())
+    on_gpus = groups.workers_on_gpus(each.trial for each in planned.values())
     for each in planned.values():
         if each.measure.warm and not each.unsupported and (why := groups.why_cold(each.trial, on_gpus)):
             alone.setdefault(why, set()).add(each.trial.framework)

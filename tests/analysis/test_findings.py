@@ -324,6 +324,9 @@ def test_f14_gloo_on_gpus(tmp_path: Path) -> None:
     assert "go through the host (gloo) instead of NCCL" in seen and "is measured: resnet18, torch_ddp" in seen
     nccl = [pair[0], Flawed(pair[1], {"backend": {"backend": "nccl", "version": "2.28"}})]
     assert flaws(plant_flawed(tmp_path / "nccl", nccl, machine=GPUS)) == set()
+    shared = replace(DDP, keys=(*CUDA, ("oversubscribe", True)))  # NCCL refuses two ranks on a GPU
+    read = plant_flawed(tmp_path / "shared", [pair[0], Flawed(shared, {"backend": {"backend": "gloo"}})], machine=GPUS)
+    assert "F14" not in flaws(read)
 
 
 def test_f15_weights_that_no_stage_has(tmp_path: Path) -> None:

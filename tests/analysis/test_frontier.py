@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from drawings import drawn_by, shown
 from planted import PARAMETERS, Planted, plant, record
 from planted_phases import STEP, Phased, plant_phased
 
+from analysis import findings
 from analysis.figures import frontier
 from analysis.frames import results
 from analysis.tables import reasons
@@ -67,17 +69,21 @@ def test_growth_is_of_the_last_step(tmp_path: Path) -> None:
     assert (before, after) == (64, 128) and ratio.mean == pytest.approx(228 / 164)
 
 
-def test_a_searched_batch_is_the_largest_that_fits(tmp_path: Path) -> None:
-    folder = plant(tmp_path, sizes(32, 64))
+@pytest.mark.parametrize("in_rounds", [False, True])
+def test_a_searched_batch_is_the_largest_that_fits(tmp_path: Path, in_rounds: bool) -> None:
+    """Searched by launches of its own, also for what is otherwise measured in rounds; its steps have what it found."""
+    measured = [replace(one, keys=(("warm", True),)) for one in sizes(32, 64)] if in_rounds else sizes(32, 64)
+    folder = plant(tmp_path, measured)
     trial = replace(ONE.trial(), find="max_batch")
-    import numpy as np
-
-    found = record(ONE, trial, 100.0, "planted", np.random.default_rng(0))
-    write_record(folder / "trials" / trial.id, replace(found, found={"max_batch": 208, "tries": {"32": "ok"}}))
-    (made,) = families(results.read(folder))
-    assert made.searched == made.largest == 208
-    said = reasons.frontier(results.read(folder))
+    of_208 = record(replace(ONE, batch_per_worker=208), trial, 100.0, "planted", np.random.default_rng(0))
+    searched = replace(of_208, found={"max_batch": 208, "tries": {"32": "ok"}})
+    write_record(folder / "trials" / trial.id, searched)
+    read = results.read(folder)
+    (family,) = families(read)
+    assert family.searched == family.largest == 208
+    said = reasons.frontier(read)
     assert said and said.rows[0][1] == "208 (searched)"
+    assert "Samples that do not add up" not in {finding.title for finding in findings.all_findings(read)}
 
 
 def test_memory_that_was_never_measured_is_no_family(tmp_path: Path) -> None:

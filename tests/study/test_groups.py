@@ -31,6 +31,7 @@ ONE = replace(DDP, framework="single", workers=1, launcher="python")
         replace(ONE, model="somebodys_own"),
         replace(ONE, input="memory"),
         replace(ONE, device="cuda"),
+        replace(DDP, device="cuda", workers=1),
     ],
 )
 def test_these_may_share(trial: Trial) -> None:
@@ -43,7 +44,7 @@ def test_these_may_share(trial: Trial) -> None:
         ({"framework": "deepspeed_zero"}, "one setting of autocast"),
         ({"framework": "hivemind"}, "go on averaging between blocks"),
         ({"launcher": "srun"}, "ranks that srun has started"),
-        ({"device": "cuda"}, "with `single` only"),
+        ({"device": "cuda"}, "with one worker only"),
         ({"find": "max_batch"}, "no short window"),
         ({"epochs": 1}, "no short window"),
         ({"train_steps": 5}, "no short window"),

@@ -327,16 +327,18 @@ def test_files_are_read_ahead_so_these_are_measured_alone_whatever_auto_means(
         ("{framework: torch_ddp, workers: 2}", None),
         ("{framework: network_probe, workers: 2}", True),
         ("{framework: torch_ddp, workers: 2, device: cpu}", True),
+        ("{framework: torch_ddp}", True),
+        ("{framework: mpi_allreduce, workers: 4, oversubscribe: true}", True),
     ],
 )
-def test_a_study_of_one_process_on_a_gpu_is_measured_in_rounds_and_no_other(
+def test_a_study_of_one_worker_on_a_gpu_is_measured_in_rounds_and_no_other(
     plan_of: Callable[..., Plan], machine: Callable[..., Machine], other: str, warm: bool | None
 ) -> None:
     """What is compared with others on GPUs is measured as they are."""
     text = f"study: a\nmeasure: {{warm: true}}\nsweeps:\n  - framework: single\n{f'  - {other}' if other else ''}\n"
     made = plan_of(text, machine(cores=4, gpus=2))
     assert (made.configurations[0].trial.device, made.configurations[0].trial.warm) == ("cuda", warm)
-    said = "not in rounds: single, torch_ddp: on a GPU rounds were tried with `single` only"
+    said = "not in rounds: single, torch_ddp: on GPUs rounds were tried with one worker only"
     assert any(said in note for note in made.notes) == (not warm)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from analysis.findings.finding import DOUBT, WRONG, Finding
+from analysis.findings.finding import DOUBT, WRONG, Finding, count
 from analysis.frames.results import Results
 from analysis.report import answers, content
 from analysis.report.content import Card, Cards, Part, Section, Text
@@ -89,7 +89,7 @@ def lead(fastest: dict[str, content.Card]) -> str:
             if card.tied
             else f"{model} is fastest with {value}{alone}."
         )
-    return " ".join([*sentences, f"{len(fastest) - 3} more models below."] if len(fastest) > 3 else sentences)
+    return " ".join([*sentences, f"{count(len(fastest) - 3, 'more model')} below."] if len(fastest) > 3 else sentences)
 
 
 def trust(findings: list[Finding], results: Results) -> Text:
