@@ -36,6 +36,7 @@ EPOCH_SAMPLES = {
 TREE_SIDE, DECODE_SECONDS = 224, 0.003  # of an image of a tree: pixels, unless the trial says other; one core's
 FRAME_HEIGHT, FRAME_SECONDS = 256, 0.3  # of a Tripnet with ResNet-18; by the number of pixels
 GATE_SECONDS = 5.0  # ten steps in fp64, and the reference
+SEARCH_STARTS = 8  # of find: max_batch, each with four steps or so
 SHARE_SECONDS = 1.5  # of a configuration in a launch that several share: starting, joining, building it
 INSTRUMENTED = 1.25  # the instrumented window adds up to a quarter of the timed one
 
@@ -71,6 +72,8 @@ class Estimate:
             return min(LAUNCH_SECONDS.get(trial.launcher, 10.0) + window.max_seconds, window.timeout_seconds)
         step = 0.0 if trial.device == "cuda" else seconds_per_sample(trial) * trial.batch_per_worker
         step = round_seconds(trial, step)
+        if trial.find == "max_batch":
+            return SEARCH_STARTS * (LAUNCH_SECONDS.get(trial.launcher, 10.0) + 4 * step)
         samples = self._of_tree if trial.data == "images" else EPOCH_SAMPLES.get(MODELS[trial.model].data or "", 50_000)
         if trial.trained:
             return LAUNCH_SECONDS.get(trial.launcher, 10.0) + training_seconds(trial, step, samples)

@@ -11,6 +11,7 @@ from scaling_study.estimate import (
     DECODE_SECONDS,
     INSTRUMENTED,
     LAUNCH_SECONDS,
+    SEARCH_STARTS,
     SHARE_SECONDS,
     STEP_SECONDS_PER_SAMPLE,
     Estimate,
@@ -34,6 +35,10 @@ def estimate(trial: Trial = TRIAL, measure: Measure = MEASURE, unsupported: str 
 def finished(trial: Trial, seconds: float | None, status: str = "ok") -> Record:
     return Record("a", trial.id, trial.configuration, trial.to_dict(), asdict(trial.window), status,
                   total_seconds=seconds)  # fmt: skip
+
+
+def test_a_search_is_some_starts_with_few_steps() -> None:
+    assert estimate(find="max_batch") == pytest.approx(SEARCH_STARTS * (LAUNCH_SECONDS["python"] + 4 * STEP))
 
 
 def test_an_unseen_trial_is_launching_and_its_three_windows() -> None:

@@ -50,6 +50,7 @@ class Attempt:
     notes: tuple[str, ...] = ()  # what happened before the measurement
     search_result: Mapping[str, Any] = field(default_factory=dict)  # of find: max_batch
     launch: str = ""  # that it shared with other configurations, so that no time to its first step is its own
+    other_seconds: float = 0.0  # of the other starts of a search
 
     @property
     def launch_seconds(self) -> float | None:
@@ -77,8 +78,8 @@ class Attempt:
         return replace(
             record, parity=verdict, found=dict(self.search_result), status=outcome.status, reason=outcome.reason,
             error=outcome.error, notes=self.all_notes, ranks=list(outcome.ranks), exit_code=self.exit.code,
-            total_seconds=self.exit.seconds, launch_seconds=self.launch_seconds, attempts=self.number,
-            launch=self.launch,
+            total_seconds=self.exit.seconds + self.other_seconds, launch_seconds=self.launch_seconds,
+            attempts=self.number, launch=self.launch,
         )  # fmt: skip
 
 
@@ -166,7 +167,9 @@ class Attempts:
 
         batch, other_failure = batch_search.largest_batch(fits, trial.batch_per_worker), _other_failure(tried)
         result = {"max_batch": batch, "tries": {str(size): attempt.outcome.status for size, attempt in tried.items()}}
-        return replace(tried[other_failure or batch or min(tried)], search_result={} if other_failure else result)
+        kept = tried[other_failure or batch or min(tried)]
+        other_seconds = sum(attempt.exit.seconds for attempt in tried.values() if attempt is not kept)
+        return replace(kept, search_result={} if other_failure else result, other_seconds=other_seconds)
 
     def judge_parity(self, folders: Sequence[Path], timeout_seconds: float, own: Path) -> list[str]:
         """Of each: `passed`, or how the framework's training differs from that of one process; parity.json has more.

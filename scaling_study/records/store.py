@@ -143,7 +143,7 @@ class Record:
     error: str = ""  # the message behind it, at most some 4,000 characters
     started_at: str = ""  # ISO 8601, UTC
     launch_seconds: float | None = None  # from starting the launcher to rank 0's first step
-    total_seconds: float | None = None  # from starting the launcher to its exit
+    total_seconds: float | None = None  # from starting the launcher to its exit; of a search, of all its starts
     exit_code: int | None = None
     command: str = ""  # one shell line
     commit: str = ""  # of this project, "+changes" if the tree was not clean
