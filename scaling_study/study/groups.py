@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scaling_study.study.schema import Measure
 
 READ_AHEAD = ("images", "cholect45", "surgical_scenes")  # data whose files are decoded by threads
+ON_A_GPU = ("single", "torch_ddp", "torch_fsdp2", "mpi_allreduce", "horovod")  # tried in rounds, with one worker
 ALIKE = (
     "framework", "launcher", "controller", "workers", "hosts", "device", "cores_per_worker", "allocator",
     "fusion_bytes", "cycle_seconds", "machine",
@@ -37,10 +38,10 @@ def cooled(trial: Trial) -> Trial:
     return replace(trial, warm=None, window=replace(trial.window, rounds=None, block_seconds=None))
 
 
-def why_cold(trial: Trial, workers_on_gpus: int = 1) -> str:
+def why_cold(trial: Trial, alone_on_gpus: bool = False) -> str:
     """Why a configuration has a launch to itself whatever it is asked for; empty: it need not.
 
-    `workers_on_gpus`: the most with which its study trains on GPUs.
+    `alone_on_gpus`: its study trains on GPUs what was not tried in rounds there.
     """
     if why := FRAMEWORKS[trial.framework].cold:
         return why
@@ -48,8 +49,9 @@ def why_cold(trial: Trial, workers_on_gpus: int = 1) -> str:
         return why
     if trial.launcher == "srun":
         return "ranks that srun has started are not stopped while others are measured"
-    if trial.device == "cuda" and max(trial.workers, workers_on_gpus) > 1:
-        return "on GPUs rounds were tried with one worker only, and what is compared is to be measured alike"
+    if trial.device == "cuda" and (alone_on_gpus or _is_untried(trial)):
+        tried = f"on a GPU rounds were tried with one worker of {', '.join(ON_A_GPU)} only"
+        return f"{tried}, and what is compared is to be measured alike"
     if trial.find or trial.epochs or trial.trained:
         return "it is no short window of steps"
     if trial.data in READ_AHEAD or trial.input not in (None, "memory"):
@@ -59,10 +61,16 @@ def why_cold(trial: Trial, workers_on_gpus: int = 1) -> str:
     return ""
 
 
-def workers_on_gpus(trials: Iterable[Trial]) -> int:
-    """The most that train on GPUs in one of these; those with more workers than GPUs are compared with nothing."""
-    on_gpus = [trial for trial in trials if trial.device == "cuda" and not trial.oversubscribe]
-    return max((trial.workers for trial in on_gpus if FRAMEWORKS[trial.framework].trains), default=1)
+def alone_on_gpus(trials: Iterable[Trial]) -> bool:
+    """Whether some of these train on GPUs what was not tried in rounds there; an oversubscribed one is compared with
+    nothing, and does not count."""
+    on_gpus = (trial for trial in trials if trial.device == "cuda" and FRAMEWORKS[trial.framework].trains)
+    return any(_is_untried(trial) for trial in on_gpus if not trial.oversubscribe)
+
+
+def _is_untried(trial: Trial) -> bool:
+    """Of one that is on a GPU."""
+    return trial.workers > 1 or trial.framework not in ON_A_GPU
 
 
 def groups(trials: Iterable[Trial]) -> list[list[Trial]]:

@@ -131,11 +131,11 @@ class Draft:
     def plan(self, data: Mapping[str, Data]) -> Plan:
         """The plan with these data sets. Raises StudyError where baseline or sentinel match no trial."""
         planned: dict[str, Planned] = {}
-        on_gpus = groups.workers_on_gpus(trial for trial, _ in self.trials)
+        alone_on_gpus = groups.alone_on_gpus(trial for trial, _ in self.trials)
         for trial, sweep in self.trials:
             if trial.data == "auto" and (source := data.get(model_named(trial.model).data or "")):
                 trial = replace(trial, data=source.name)
-            if sweep.measure.warm and not groups.why_cold(trial, on_gpus):
+            if sweep.measure.warm and not groups.why_cold(trial, alone_on_gpus):
                 trial = groups.warmed(trial, sweep.measure)
             if trial.configuration not in planned:
                 why_not = unsupported(trial, self.machine, self.cluster)
@@ -253,9 +253,9 @@ def _notes(planned: Mapping[str, Planned], collapsed: int, data: Mapping[str, Da
         ):
             yield f"SYNTHETIC DATA: {source.why}"
     alone: dict[str, set[str]] = {}
-    on_gpus = groups.workers_on_gpus(each.trial for each in planned.values())
+    alone_on_gpus = groups.alone_on_gpus(each.trial for each in planned.values())
     for each in planned.values():
-        if each.measure.warm and not each.unsupported and (why := groups.why_cold(each.trial, on_gpus)):
+        if each.measure.warm and not each.unsupported and (why := groups.why_cold(each.trial, alone_on_gpus)):
             alone.setdefault(why, set()).add(each.trial.framework)
     for why, names in sorted(alone.items()):
         yield f"not in rounds: {', '.join(sorted(names))}: {why}"

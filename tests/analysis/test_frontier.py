@@ -75,8 +75,9 @@ def test_a_searched_batch_is_the_largest_that_fits(tmp_path: Path, in_rounds: bo
     measured = [replace(one, keys=(("warm", True),)) for one in sizes(32, 64)] if in_rounds else sizes(32, 64)
     folder = plant(tmp_path, measured)
     trial = replace(ONE.trial(), find="max_batch")
-    of_208 = record(replace(ONE, batch_per_worker=208), trial, 100.0, "planted", np.random.default_rng(0))
-    searched = replace(of_208, found={"max_batch": 208, "tries": {"32": "ok"}})
+    begun = record(ONE, trial, 100.0, "planted", np.random.default_rng(0))
+    ranks = [replace(rank, samples_seen=208 * len(rank.step_seconds)) for rank in begun.ranks]
+    searched = replace(begun, ranks=ranks, found={"max_batch": 208, "tries": {"32": "ok"}})
     write_record(folder / "trials" / trial.id, searched)
     read = results.read(folder)
     (family,) = families(read)
