@@ -240,9 +240,8 @@ class Loop:
         due |= bool(self.recipe.patience) and self.progress.best_step == self.progress.steps
         if not self.checkpoints or ended != ON or not self.ranks.agree(due):
             return
-        start, progress = time.monotonic(), vars(self.progress)
-        more = {"progress": progress, "best_step": self.progress.best_step}
-        checkpoints = self.checkpoints
+        start, checkpoints = time.monotonic(), self.checkpoints
+        more = {"progress": vars(self.progress), "best_step": self.progress.best_step}
         self.timed("save", lambda: checkpoints.save(
             self.progress.steps, more, self.step_seconds, self.training.scaler
         ))  # fmt: skip
@@ -267,13 +266,14 @@ class Loop:
         """Go on from the last whole checkpoint, or begin anew; count that, and the steps that are made again."""
         if not self.checkpoints or self.folder is None:
             return
-        before, latest = last_sign(self.folder), self.checkpoints.latest()
+        before = last_sign(self.folder)
+        self.log.progress(**(before or self.signs()))  # it may be killed while it waits for the others, or loads
+        latest = self.checkpoints.latest()
         path, saved = latest or (None, {"progress": {}})
         at, resumed, lost = (saved["progress"].get(key, 0) for key in SIGNS)
         if self.ranks.agree(bool(before or latest)):  # as rank 0 saw it: the others may see its next sign already
             furthest, *signed = (int(self.ranks.agree(before.get(key, 0))) for key in SIGNS)
             resumed, lost = max(signed[0], resumed) + 1, max(signed[1], lost) + max(0, furthest - at)
-            # Before it loads: it may be killed meanwhile.
             self.log.progress(**dict(zip(SIGNS, (at, resumed, lost), strict=True)))
         if not path:
             self.best.begin()

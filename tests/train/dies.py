@@ -1,7 +1,7 @@
 """Run a script whose ranks are killed with -9: `python dies.py WHEN SCRIPT FLAGS`.
 
 steps:10         all ranks, after that many steps
-seconds:1.25     rank 0, so long after its training has begun, whatever it is doing
+seconds:1.25     rank 0, so long after its training has left its first sign of life, whatever it is doing
 save:3:0.004     rank 0, so long after its third save has begun
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 
 from scaling_study.train import loop
 from scaling_study.train.checkpoints import Checkpoints
+from scaling_study.train.log import Log
 from scaling_study.train.loop import Loop
 
 
@@ -41,14 +42,15 @@ def after_steps(at: int) -> None:
 
 
 def after_seconds(seconds: float) -> None:
-    run = Loop.run
+    progress, signs = Log.progress, [0]
 
-    def timed(self: Loop) -> Any:
-        if self.ranks.rank == 0:
+    def timed(self: Log, **values: Any) -> None:
+        progress(self, **values)
+        signs[0] += 1
+        if self.rank == 0 and signs[0] == 1:
             soon(seconds)
-        return run(self)
 
-    Loop.run = timed  # type: ignore[method-assign]
+    Log.progress = timed  # type: ignore[method-assign]
 
 
 def in_a_save(number: int, seconds: float) -> None:

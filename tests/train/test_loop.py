@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import forked
@@ -16,6 +17,9 @@ from tiny_cifar import tiny_cifar
 
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
+from scaling_study.train.log import SIGNS, Log, last_sign
+from scaling_study.train.loop import Loop
+from scaling_study.trial import Trial
 
 pytestmark = pytest.mark.slow
 WORSE_AND_WORSE = [  # what one step has learned is lost again
@@ -81,6 +85,28 @@ def test_a_training_that_came_to_its_end_is_none_to_go_on_with(data: Path, tmp_p
     for _ in range(2):
         training = trained(tmp_path, data, "--train-steps", "2")
         assert (training["steps"], training["resumed"], training["lost_steps"]) == (2, 0, 0)
+
+
+def test_a_start_that_is_killed_while_it_waits_for_the_other_ranks_is_counted(tmp_path: Path) -> None:
+    """Rank 0 waited for rank 1 for longer than it lived, on a slow machine: the next start said it was the first."""
+
+    class Killed(Exception):
+        pass
+
+    def latest() -> None:  # where the ranks agree for the first time
+        raise Killed
+
+    loop = SimpleNamespace(
+        folder=tmp_path, checkpoints=SimpleNamespace(latest=latest), log=Log(tmp_path, 0, Trial("single", "resnet8")),
+        signs=lambda: dict.fromkeys(SIGNS, 0),
+    )  # fmt: skip
+    with pytest.raises(Killed):
+        Loop.resume(loop)  # type: ignore[arg-type]
+    assert last_sign(tmp_path) == {"steps": 0, "resumed": 0, "lost_steps": 0}
+    loop.log.progress(steps=8, resumed=3, lost_steps=1)
+    with pytest.raises(Killed):
+        Loop.resume(loop)  # type: ignore[arg-type]
+    assert last_sign(tmp_path) == {"steps": 8, "resumed": 3, "lost_steps": 1}
 
 
 def test_a_row_an_evaluation_is_written_always(data: Path, tmp_path: Path) -> None:
