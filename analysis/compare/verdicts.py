@@ -25,6 +25,7 @@ from analysis.compare.pairs import Pair, Row
 from analysis.frames import comparability, outcomes
 from analysis.frames.baseline import known
 from analysis.frames.configurations import values
+from analysis.frames.rows import typed
 from analysis.statistics.simultaneous_intervals import holm
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 from scaling_study.stats.spread import Spread, believed
@@ -89,8 +90,8 @@ def judge(pairs: Sequence[Pair], threshold: float) -> Verdicts:
         detectable = max(threshold, found_in(POWER, spread, factors))
     kinds = dict.fromkeys(("model", "series", "verdict", "reason", "configuration_a", "configuration_b"), "string")
     kinds |= dict.fromkeys(("batch", "n_a", "n_b"), "Int64")
-    table = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
-    return Verdicts(table.astype({name: kinds.get(name, "float64") for name in COLUMNS}), overall, noise, detectable)
+    table = typed(rows, {name: kinds.get(name, "float64") for name in COLUMNS})
+    return Verdicts(table, overall, noise, detectable)
 
 
 def judged(ratios: Values, spread: Spread, factors: Values, threshold: float) -> list[dict[str, Any]]:

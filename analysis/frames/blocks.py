@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.frames.rows import typed
 from scaling_study.quoting import printable
 from scaling_study.records.store import Record
 from scaling_study.stats.launches import together
@@ -40,6 +41,6 @@ def rows(record: Record) -> list[Row]:
 
 
 def frame(rows: Iterable[Row]) -> pd.DataFrame:
-    kinds = dict.fromkeys(("repeat", "round", "steps"), "int64")
+    kinds = dict.fromkeys(COLUMNS) | dict.fromkeys(("repeat", "round", "steps"), "int64")
     kinds |= dict.fromkeys(("at", "log_seconds", "step_variance"), "float64")
-    return pd.DataFrame(list(rows), columns=list(COLUMNS)).astype(kinds)
+    return typed(rows, kinds)

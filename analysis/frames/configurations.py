@@ -15,7 +15,7 @@ import pandas as pd
 from analysis.frames import baseline, comparability, launches, outcomes
 from analysis.frames.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASE_COLUMNS
 from analysis.frames.row_types import Outcome
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import as_rows, typed
 from analysis.frames.study import StudyInfo
 from analysis.frames.trials import INTEGERS, TRIAL_KEYS
 from scaling_study.records.store import STATUSES
@@ -58,12 +58,12 @@ def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
     `repeats_needed` is how many repeats this spread would need for the study's target_interval.
     `parity` is the verdict of its gates; `not_comparable` why its speed claims nothing, empty where it may.
     """
-    by_configuration = trials[trials.status == "ok"].groupby("configuration")
+    by_configuration = trials[["configuration", *MEANS, *MAXIMA]][trials.status == "ok"].groupby("configuration")
     folded = by_configuration[list(MEANS)].mean().join(by_configuration[list(MAXIMA)].max()).to_dict("index")
     groups: dict[str, list[dict[Any, Any]]] = {}
     for trial in as_rows(trials[list(OF_EACH)]):
         groups.setdefault(trial["configuration"], []).append(trial)
-    alike = as_rows(trials.drop_duplicates("configuration")[list(ALIKE)])
+    alike = as_rows(trials.loc[~trials.configuration.duplicated(), list(ALIKE)])
     rows = [
         _configuration(keys, group, study) | folded.get(name, {})
         for keys, (name, group) in zip(alike, groups.items(), strict=True)
@@ -73,13 +73,13 @@ def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
     for row in rows:
         row |= _speedup(row, baselines.get(str(row["model"]), []), study)
     order = ["model", "framework", "workers", "allreduce", *baseline.BATCH_KEYS]
-    result = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
     kinds: dict[str, Any] = {key: trials[key].dtype for key in KEYS}
     whole = ("repeats", "n", "planned", "repeats_needed", "too_short", "launch_members")
     kinds |= dict.fromkeys(whole + tuple(name for name in MAXIMA if name in INTEGERS), "Int64")
     kinds |= dict.fromkeys(TEXTS, "string") | {"oversubscribed": "boolean"}
     kinds = {name: kinds.get(name, "float64") for name in COLUMNS}
-    return result.astype(kinds).sort_values(order, kind="stable", ignore_index=True)
+    places = typed(rows, {name: kinds[name] for name in order}).sort_values(order, kind="stable").index
+    return typed([rows[place] for place in places], kinds)
 
 
 def values(configuration: Mapping[Any, Any]) -> list[float]:

@@ -13,6 +13,7 @@ import pandas as pd
 from analysis.frames import blocks, gradient_noise, network, ranks, rounds, step_times, trained
 from analysis.frames import run_facts as facts
 from analysis.frames import timeline as events
+from analysis.frames.rows import typed
 from analysis.frames.timeline import Row
 from scaling_study.quoting import printable
 from scaling_study.records.store import Record
@@ -90,13 +91,16 @@ def gathered(many: Iterable[Rows]) -> Details:
     """One frame of each kind, empty where no record has any."""
     every = list(many)
     rows = {f.name: [row for part in every for row in getattr(part, f.name)] for f in fields(Rows)}
-    epochs = pd.DataFrame(rows["epochs"], columns=list(EPOCH_COLUMNS))
-    kinds = dict.fromkeys(("repeat", "rank", "steps", "samples"), "int64") | {"warmup": "bool"}
+    kinds = (
+        dict.fromkeys(EPOCH_COLUMNS)
+        | dict.fromkeys(("repeat", "rank", "steps", "samples"), "int64")
+        | {"warmup": "bool"}
+    )
     kinds |= {name: "float64" for name in EPOCH_COLUMNS[6:]}
     return Details(
         events.frame(rows["events"], events.COLUMNS),
         events.frame(rows["stages"], events.STAGE_COLUMNS),
-        epochs.astype(kinds),
+        typed(rows["epochs"], kinds),
         pd.DataFrame(rows["notes"], columns=list(NOTE_COLUMNS)),
         network.frame(rows["network"]),
         facts.frame(rows["facts"]),

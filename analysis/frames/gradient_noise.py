@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from analysis.frames.rows import typed
 from analysis.frames.timeline import Row
 from scaling_study.quoting import printable
 from scaling_study.records.store import Record
@@ -45,5 +46,4 @@ def rows(record: Record) -> list[Row]:
 
 def frame(made: Iterable[Row]) -> pd.DataFrame:
     """COLUMNS, numbers as fp64."""
-    whole = pd.DataFrame(list(made), columns=list(COLUMNS))
-    return whole.astype({name: "object" if name in TEXTS else "float64" for name in COLUMNS})
+    return typed(made, {name: "object" if name in TEXTS else "float64" for name in COLUMNS})

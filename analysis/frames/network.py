@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from analysis.frames.rows import typed
 from scaling_study.quoting import printable
 from scaling_study.records.store import Record
 from scaling_study.stats.collectives import COLLECTIVES
@@ -29,8 +30,8 @@ def rows(record: Record) -> list[Row]:
 
 def frame(rows: Sequence[Row]) -> pd.DataFrame:
     """COLUMNS, with types that do not depend on which rows there are."""
-    kinds = {"repeat": "int64", "busy": "bool", "bytes": "int64", "calls": "int64"} | dict.fromkeys(SECONDS, "float64")
-    return pd.DataFrame(list(rows), columns=list(COLUMNS)).astype(kinds)
+    kinds = dict.fromkeys(COLUMNS) | dict.fromkeys(SECONDS, "float64")
+    return typed(rows, kinds | {"repeat": "int64", "busy": "bool", "bytes": "int64", "calls": "int64"})
 
 
 def _row(record: Record, index: int) -> Row:

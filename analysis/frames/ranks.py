@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.frames.over_ranks import PHASES
+from analysis.frames.rows import typed
 from scaling_study.quoting import printable
 from scaling_study.records.store import Record
 
@@ -47,8 +48,8 @@ def rows(record: Record) -> list[Row]:
 
 def frame(rows: Sequence[Row]) -> pd.DataFrame:
     """COLUMNS, with types that do not depend on which rows there are."""
-    kinds = dict.fromkeys(("repeat", "rank"), "int64") | dict.fromkeys(NUMBERS, "float64")
-    return pd.DataFrame(list(rows), columns=list(COLUMNS)).astype(kinds)
+    kinds = dict.fromkeys(COLUMNS) | dict.fromkeys(("repeat", "rank"), "int64") | dict.fromkeys(NUMBERS, "float64")
+    return typed(rows, kinds)
 
 
 def _price(machine_file: dict[str, Any]) -> float | None:

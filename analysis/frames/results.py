@@ -170,11 +170,11 @@ def _read(folder: Path, processes: int, collector: trials.Collector | None) -> R
     skipped = dict.fromkeys(
         str(warning.message) for warning in caught if issubclass(warning.category, trials.SkippedRecord)
     )
-    runs = rows[rows["find"].isna() & ~probes_of(rows)]  # the others looked for something else: they are in results.csv
+    runs = rows["find"].isna() & ~probes_of(rows)  # the others looked for something else: they are in results.csv
     known = None if about.configurations is None else [*about.configurations, *about.alone]
-    current = runs if known is None else runs[runs.configuration.isin(known)]
-    older = runs.configuration.nunique() - current.configuration.nunique()
-    shown = series.add(configurations.summarise(current, about), about)
+    current = runs if known is None else runs & rows.configuration.isin(known)
+    older = rows.configuration[runs].nunique() - rows.configuration[current].nunique()
+    shown = series.add(configurations.summarise(rows[current], about), about)
     return Results(about, rows, shown, older, beside, tuple(skipped), shown_maps)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.frames.rows import typed
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.quoting import printable
 from scaling_study.records.store import Record
@@ -86,9 +87,9 @@ def _weights_share(every: Sequence[Mapping[str, Any]]) -> float | None:
 
 def frame(rows: Iterable[Row]) -> pd.DataFrame:
     """COLUMNS, with types that do not depend on which rows there are."""
-    kinds = dict.fromkeys(("repeat", "rounds", "failed", "local", "peers"), "int64") | {"ok": "bool"}
-    kinds |= dict.fromkeys(NUMBERS, "float64")
-    return pd.DataFrame(list(rows), columns=list(COLUMNS)).astype(kinds)
+    kinds = dict.fromkeys(COLUMNS) | dict.fromkeys(("repeat", "rounds", "failed", "local", "peers"), "int64")
+    kinds |= {"ok": "bool"} | dict.fromkeys(NUMBERS, "float64")
+    return typed(rows, kinds)
 
 
 def _has_rounds(record: Record) -> bool:

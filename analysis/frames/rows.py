@@ -1,7 +1,13 @@
-"""A frame taken apart into rows, by columns: pandas' own way does it cell by cell where a column may hold unknowns."""
+"""A frame put together from rows, and taken apart into rows, by columns.
+
+pandas' own ways cost more than most of what is asked of a study: `astype` makes a frame of each column, `to_dict` goes
+cell by cell where a column may hold unknowns.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -19,9 +25,44 @@ def as_rows(frame: pd.DataFrame, kind: Any = None) -> Any:
 
     `kind`: the TypedDict of a row, whose columns the frame has.
     """
-    columns = [_values(frame.iloc[:, place]) for place in range(frame.shape[1])]
+    columns = [_values(column) for _, column in frame.items()]
     names = list(frame.columns)
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def typed(rows: Iterable[Any], kinds: Mapping[str, Any]) -> pd.DataFrame:
+    """Rows as a frame of the columns of `kinds`, of which each says its type; None: the one that pandas infers.
+
+    `rows`: mappings, where what is missing is unknown, or tuples in the columns' order. Raises ValueError or TypeError
+    for a value that is none of its column's type.
+    """
+    every = list(rows)
+    if every and not isinstance(every[0], Mapping):
+        columns: Iterable[Iterable[Any]] = zip(*every, strict=True)
+    else:
+        columns = ([row.get(name) for row in every] for name in kinds)
+    made = {name: _column(values, kinds[name]) for name, values in zip(kinds, columns, strict=True)}
+    return pd.DataFrame(made, index=range(len(every)), copy=False)
+
+
+def _column(values: Iterable[Any], kind: Any) -> Any:  # an array, or a series
+    cells, dtype = np.fromiter(values, dtype=object), _dtype(kind or object)
+    if not isinstance(dtype, np.dtype):
+        return pd.array(cells, dtype=dtype)
+    if dtype.kind != "O":
+        return cells.astype(dtype)
+    # Of an array of objects a frame would infer the type.
+    return pd.Series(cells.tolist(), dtype=None if kind is None and len(cells) else object)
+
+
+@cache
+def _dtype(kind: Any) -> Any:
+    return pd.api.types.pandas_dtype(kind)
+
+
+def distinct(column: pd.Series[Any]) -> set[Any]:
+    """The values of a column, all unknown ones as None."""
+    return {None if value != value else value for value in _values(column)}
 
 
 def _values(column: pd.Series[Any]) -> list[Any]:

@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.frames import comparability
 from analysis.frames.baseline import has, known, same
 from analysis.frames.configurations import KEYS
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import as_rows, distinct
 from analysis.frames.study import StudyInfo, workers_text
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.targets import ENDS
@@ -77,7 +77,7 @@ def _always(configurations: pd.DataFrame, key: str) -> bool:
 def _varies(configurations: pd.DataFrame, key: str) -> bool:
     """Within a model, as images have no tokens; among the frameworks that have the key at all; and of what only one
     kind has, trained to a result or timed, within that kind."""
-    if configurations[key].nunique(dropna=False) < 2:  # most keys of most studies, without a groupby
+    if len(distinct(configurations[key])) < 2:  # most keys of most studies, without a groupby
         return False
     if key in OF_A_FRAMEWORK:
         return bool((configurations.groupby(["model", "framework"])[key].nunique(dropna=False) > 1).any())

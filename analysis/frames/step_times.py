@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.frames.rows import typed
 from scaling_study.quoting import printable
 from scaling_study.records.store import Record
 
@@ -34,5 +35,5 @@ def rows(record: Record) -> list[Row]:
 
 def frame(rows: Sequence[Row]) -> pd.DataFrame:
     """COLUMNS, with types that do not depend on which rows there are."""
-    kinds = dict.fromkeys(COLUMNS[3:], "float64") | dict.fromkeys(("repeat", "steps"), "int64")
-    return pd.DataFrame(list(rows), columns=list(COLUMNS)).astype(kinds)
+    kinds = dict.fromkeys(COLUMNS) | dict.fromkeys(COLUMNS[3:], "float64") | dict.fromkeys(("repeat", "steps"), "int64")
+    return typed(rows, kinds)

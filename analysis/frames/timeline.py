@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.frames.rows import typed
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.quoting import printable
 from scaling_study.records.store import RankReport, Record
@@ -67,9 +68,8 @@ def stage_rows(record: Record) -> list[Row]:
 
 def frame(rows: list[Row], columns: tuple[str, ...]) -> pd.DataFrame:
     """With types that do not depend on the rows."""
-    events = pd.DataFrame(rows, columns=list(columns))
-    kinds = {name: "int64" if name in INTEGERS else "float64" for name in columns if name not in TEXTS}
-    return events.astype(kinds)
+    kinds = {name: "int64" if name in INTEGERS else "float64" for name in columns}
+    return typed(rows, kinds | dict.fromkeys(name for name in columns if name in TEXTS))
 
 
 TEXTS = ("configuration", "kind", "layers")

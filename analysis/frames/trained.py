@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
+from analysis.frames.rows import typed
 from analysis.frames.timeline import Row
 from scaling_study import targets
 from scaling_study.quoting import printable
@@ -76,8 +77,7 @@ def _of_devices(ranks: Sequence[RankReport]) -> tuple[float | None, float | None
 
 def frame(rows: Iterable[Row], columns: tuple[str, ...]) -> pd.DataFrame:
     """Rows with numbers as fp64, where they are not text."""
-    made = pd.DataFrame(list(rows), columns=list(columns))
-    return made.astype({name: "object" if name in TEXTS else "float64" for name in columns})
+    return typed(rows, {name: "object" if name in TEXTS else "float64" for name in columns})
 
 
 def evaluation_steps(evaluations: pd.DataFrame) -> dict[str, float]:

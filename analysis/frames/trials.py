@@ -19,6 +19,7 @@ from analysis.execution import process_pool
 from analysis.frames import details, gates, over_ranks, rounds
 from analysis.frames.details import Details
 from analysis.frames.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASE_COLUMNS, Timed
+from analysis.frames.rows import typed
 from scaling_study.quoting import printable
 from scaling_study.records import store
 from scaling_study.records.reading import MissingRecord, UnreadableRecord
@@ -169,8 +170,7 @@ def frame(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     kinds = {f.name: str(f.type).removesuffix(" | None") for f in fields(Trial)}
     kinds |= {"global_batch": "int"} | dict.fromkeys(INTEGERS, "int") | dict.fromkeys(TEXTS, "str")
     dtypes = {"int": "Int64", "bool": "boolean", "str": "string", "float": "float64"}
-    columns = pd.DataFrame(list(rows), columns=list(COLUMNS), dtype=object)
-    return columns.astype({name: dtypes[kinds.get(name, "float")] for name in COLUMNS})
+    return typed(rows, {name: dtypes[kinds.get(name, "float")] for name in COLUMNS})
 
 
 def _fits(row: dict[str, Any], path: Path) -> bool:

@@ -17,7 +17,7 @@ from analysis.frames.cache import once
 from analysis.frames.configurations import KEYS, over
 from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow
-from analysis.frames.rows import as_rows
+from analysis.frames.rows import as_rows, typed
 from analysis.statistics.simultaneous_intervals import Uncertainty, holm
 
 REFERENCE = "fp32"
@@ -60,8 +60,7 @@ def table(configurations: pd.DataFrame, threshold: float) -> pd.DataFrame:
     _call_changes(pairs, compared, [row for row in rows if row["n"]])
     kinds: dict[str, Any] = {key: configurations[key].dtype for key in (*alike, "allreduce", "configuration")}
     kinds |= {"reference": "string", "verdict": "string", "n": "Int64"}
-    frame = pd.DataFrame(pairs, columns=list(COLUMNS), dtype=object)
-    return frame.astype({name: kinds.get(name, "float64") for name in COLUMNS})
+    return typed(pairs, {name: kinds.get(name, "float64") for name in COLUMNS})
 
 
 def _pair(row: ConfigurationRow, reference: ConfigurationRow, threshold: float) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from analysis.frames.baseline import known, values_of
 from analysis.frames.cache import once
 from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import typed
 from analysis.statistics import equal_work
 from analysis.statistics.simultaneous_intervals import Uncertainty
 
@@ -102,8 +103,7 @@ def ranking(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
             )
     kinds: dict[str, Any] = dict.fromkeys(("model", "configuration", "series", "work", "verdict"), "string")
     kinds |= dict.fromkeys(("batch", "workers", "n", "place"), "Int64")
-    frame = pd.DataFrame(ranked, columns=list(COLUMNS), dtype=object)
-    return frame.astype({name: kinds.get(name, "float64") for name in COLUMNS})
+    return typed(ranked, {name: kinds.get(name, "float64") for name in COLUMNS})
 
 
 def _alike(results: Results, rows: Sequence[Row]) -> Iterator[tuple[list[Row], str]]:
