@@ -63,7 +63,7 @@ def sign_of_work(row: Judged) -> str:
 
 def sentences(rows: pd.DataFrame, signs: Sequence[str] = SIGNS) -> list[str]:
     """One line for each reason: `† NOT COMPARABLE: parity failed: loss of every step: ... (deepspeed_zero).`"""
-    marked = rows[rows.not_comparable.fillna("") != ""]
+    marked = rows[["framework", "series", "not_comparable", "parity"]][rows.not_comparable.fillna("") != ""]
     lines = []
     for (why, at), group in marked.groupby([marked.not_comparable, _signs(marked)], sort=False):
         if str(at) in signs:
@@ -83,7 +83,7 @@ def names(group: pd.DataFrame, rows: pd.DataFrame) -> str:
 
 def checked(rows: pd.DataFrame) -> list[str]:
     """What parity says of the measured rows that did not fail it: at most two short lines."""
-    measured = rows[rows.n > 0]
+    measured = rows[["framework", "series", "parity", "parity_gates"]][rows.n > 0]
     good, unknown = measured[measured.parity == PASSED], measured[measured.parity == NOT_CHECKED]
     if measured.empty:
         return []

@@ -63,7 +63,7 @@ def read(results: Path, runs: pd.DataFrame) -> Maps:
     """Of the trials in `runs` (trials.COLUMNS). Warns SkippedRecord of what cannot be read."""
     frames, about, rows, folders = [], dict[str, About](), dict[str, NDArray[np.float64]](), dict[str, Path]()
     having = {path.parent.parent.name for path in (results / "trials").glob(f"*/{maps.FOLDER}/{maps.ABOUT}")}
-    for row in as_rows(runs[runs.trial.isin(having)][["trial", "configuration", "repeat", "seed"]]):
+    for row in as_rows(runs[["trial", "configuration", "repeat", "seed"]][runs.trial.isin(having)]):
         trial, folder = str(row["trial"]), results / "trials" / str(row["trial"])
         try:
             described = _about(folder, str(row["configuration"]), int(row["seed"]))

@@ -36,6 +36,8 @@ def of_speedup(results: Results, model: str) -> list[str]:
 def how_it_differs(rows: pd.DataFrame) -> list[str]:
     """One sentence where peers that step by rounds stand beside workers that step together; else none. `rows`: those
     of results.configurations that a table shows."""
+    if not rows.framework.map(of_peers).any():
+        return []
     measured = rows[rows.n > 0]
     peers = measured[measured.framework.map(of_peers).astype(bool)]
     others = measured.drop(peers.index)
