@@ -381,6 +381,7 @@ def test_a_constructor_that_fails_ends_the_process(tmp_path: Path) -> None:
     assert not left(tmp_path)
 
 
+@pytest.mark.slow
 def test_one_peer_is_refused() -> None:
     done = forked.run([sys.executable, "decentralized/hivemind_peers.py", "--model", "resnet8"])
     assert done.returncode != 0

@@ -57,6 +57,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
         yield server
 
 
+@pytest.mark.slow
 def test_a_good_trial_is_started_once(running: Callable[..., Attempt]) -> None:
     attempt = running("take_a_second")
     assert (attempt.outcome.status, attempt.number, attempt.all_notes) == ("ok", 1, [])
