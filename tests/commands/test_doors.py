@@ -147,16 +147,17 @@ def test_a_door_is_a_real_process_with_an_exit_code(words: list[str], study: Pat
 
 
 @pytest.mark.slow
-def test_what_runs_no_analysis_loads_none() -> None:
-    """pandas and matplotlib take longer to load than a plan takes to make."""
+def test_what_runs_no_analysis_loads_none(tmp_path: Path) -> None:
+    """pandas and matplotlib take longer to load than a plan takes to make. A plan of results says more."""
     program = (
         "import sys; from scaling_study import cli\n"
-        "codes = [cli.run_sweep(['--help']), cli.run_sweep(['sweeps.yaml', '--dry-run']), cli.main(['--help']),\n"
-        "         cli.parity(['--help']), cli.analysis(['predict', '--help'])]\n"
+        "codes = [cli.run_sweep(['--help']), cli.run_sweep(['sweeps.yaml', '--dry-run', '--results', sys.argv[1]]),\n"
+        "         cli.main(['--help']), cli.parity(['--help']), cli.analysis(['predict', '--help'])]\n"
         "heavy = {'pandas', 'matplotlib', 'scipy', 'seaborn', 'torch'} & set(sys.modules)\n"
         "print(codes, sorted(heavy), file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    argv = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == "[0, 0, 0, 0, 0] []"
 
 
