@@ -91,12 +91,8 @@ def gathered(many: Iterable[Rows]) -> Details:
     """One frame of each kind, empty where no record has any."""
     every = list(many)
     rows = {f.name: [row for part in every for row in getattr(part, f.name)] for f in fields(Rows)}
-    kinds = (
-        dict.fromkeys(EPOCH_COLUMNS)
-        | dict.fromkeys(("repeat", "rank", "steps", "samples"), "int64")
-        | {"warmup": "bool"}
-    )
-    kinds |= {name: "float64" for name in EPOCH_COLUMNS[6:]}
+    kinds = dict.fromkeys(EPOCH_COLUMNS) | dict.fromkeys(("repeat", "rank", "steps", "samples"), "int64")
+    kinds |= {"warmup": "bool"} | dict.fromkeys(EPOCH_COLUMNS[6:], "float64")
     return Details(
         events.frame(rows["events"], events.COLUMNS),
         events.frame(rows["stages"], events.STAGE_COLUMNS),

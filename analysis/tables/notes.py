@@ -36,11 +36,10 @@ def of_speedup(results: Results, model: str) -> list[str]:
 def how_it_differs(rows: pd.DataFrame) -> list[str]:
     """One sentence where peers that step by rounds stand beside workers that step together; else none. `rows`: those
     of results.configurations that a table shows."""
-    if not rows.framework.map(of_peers).any():
+    by_rounds = rows.framework.map(of_peers).astype(bool)
+    if not by_rounds.any():  # as in most studies, and a frame of all columns costs
         return []
-    measured = rows[rows.n > 0]
-    peers = measured[measured.framework.map(of_peers).astype(bool)]
-    others = measured.drop(peers.index)
+    peers, others = rows[by_rounds & (rows.n > 0)], rows[~by_rounds & (rows.n > 0)]
     apart = peers.updates.isin(list(comparability.UPDATES))
     peers = peers if apart.all() else peers[~apart]
     if peers.empty or others.empty:
