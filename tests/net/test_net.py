@@ -1,0 +1,44 @@
+"""Every table of the example studies and every id of a planned trial is exactly what it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.net import examples, frozen
+
+SLOW = ("distributed_dl_tripnet", "framework-tax", "time-to-60-percent", "time-to-accuracy")
+EXAMPLES = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in examples.studies()]
+HOW = "if that is meant: `python -m tests.net`, in a commit of its own that names each changed column and why"
+
+
+def check(where: str, before: frozen.Texts, after: frozen.Texts) -> None:
+    if before != after:
+        lines = list(frozen.differences(where, before, after)) or [f"{where}: the text changed, no cell did"]
+        pytest.fail("\n".join([*lines[:10], f"{len(lines)} differences; {HOW}"]), pytrace=False)
+
+
+def test_the_net_holds_every_example_and_every_study_file() -> None:
+    assert sorted(frozen.held()["examples"]) == examples.studies()
+    assert sorted(frozen.held()["plans"]) == sorted(frozen.STUDY_FILES)
+
+
+@pytest.mark.parametrize("study", EXAMPLES)
+def test_tables_of_an_example_are_what_they_were(study: str) -> None:
+    if frozen.versions() != frozen.held()["versions"]:
+        pytest.skip(f"the net was made with {frozen.held()['versions']}: last digits may differ")
+    check(study, frozen.held()["examples"][study], frozen.tables(examples.example(study)))
+
+
+@pytest.mark.parametrize("study_file", frozen.STUDY_FILES)
+def test_trials_of_a_study_file_are_what_they_were(study_file: str) -> None:
+    check(study_file, frozen.held()["plans"][study_file], frozen.plans(study_file))
+
+
+def test_a_changed_cell_is_named_with_its_study_file_row_and_column() -> None:
+    before = {"results.csv": "trial,workers\na,1\nb,2\n", "old.csv": "x\n"}
+    after = {"results.csv": "trial,workers,n\na,1,0\nb,2.0,0\n"}
+    assert list(frozen.differences("s", before, after)) == [
+        "s: old.csv is gone",
+        "s: results.csv: columns gone [], new ['n']",
+        "s: results.csv: row 2 (b), workers: '2' before, '2.0' after",
+    ]
