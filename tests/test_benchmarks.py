@@ -247,11 +247,9 @@ def test_all_together_has_a_pair_of_each_launch() -> None:
 COUNTING = ("driver_overhead", "leaving_peers", "warm", "warm_others", "default_study")  # what may well be 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("forked_starts")
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.cluster] if name in OVER_HOSTS else []) for name in NAMES]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_benchmark_runs_in_its_smallest_form(name, tmp_path):
     real = ("input_path", "study_cost", "training_overhead")
     if name in real and "cifar10" not in datasets.available():

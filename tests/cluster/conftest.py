@@ -1,4 +1,8 @@
-"""Tests on more than one host (make test-cluster): real ones, made of namespaces where the machine allows it."""
+"""Tests on more than one host: real ones, made of namespaces where the machine allows it.
+
+make test-cluster                     one test of each kind (SHORT)
+make test-long PART=cluster-ssh       all of them; PART=cluster-slurm: all on a Slurm
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,28 @@ from pathlib import Path
 import pytest
 from network import Network, why_not
 
+SHORT = {  # one of each kind; every launcher starts over hosts in one of the first four
+    "test_without_a_machine_file_names_decide",
+    "test_ranks_started_by_hand_on_each_node_find_each_other",
+    "test_a_whole_study_over_the_hosts_of_its_job",
+    "test_srun_starts_the_ranks_of_mpi_over_both_hosts",
+    "test_everything_that_is_wrong_is_said_at_once",
+    "test_hosts_go_with_a_test_that_is_killed",
+    "test_everything_ends_when_the_driver_is_killed[torchrun]",
+    "test_ranks_of_two_hosts_take_turns_with_all_others",
+    "test_the_whole_study_in_one_job",
+    "test_a_job_for_each_trial_needs_no_driver",
+    "test_srun_starts_ranks_and_a_time_out_ends_them",
+    "test_cancelled",
+}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All are slow and marked `cluster`; all but those of SHORT are long."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
+            if item.name not in SHORT:
+                item.add_marker(pytest.mark.long)
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.timeout(900))  # launches of several ranks, on machines that may be busy

@@ -1,8 +1,8 @@
 """The fault suite: real sweeps, hit from outside, and what must hold afterwards (docs/reliability.md).
 
-    make test-faults                each process fault once: minutes            FAULTS_SEED=7     other moments
-    make test-faults FAULTS=long    each 20 times, and what can befall          FAULTS_JSON=path  keep the counts
-                                    disk and host: an hour
+    make test-faults                    each process fault once: minutes            FAULTS_SEED=7     other moments
+    FAULTS=long pytest tests/faults     each 20 times, and what can befall          FAULTS_JSON=path  keep the counts
+                                        disk and host: hours (make test-long runs it in parts)
 
 The table of counts is printed at the end.
 """
@@ -35,16 +35,12 @@ LEDGER = Ledger(FORM)
 TIMEOUT_SECONDS = {"short": 300, "long": 2400}  # of one test
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """All are slow and marked `faults`; those marked `faults(form="long")` are left to the long form."""
-    ours = [item for item in items if item.path.is_relative_to(HERE)]
-    left = [item for item in ours if FORM == "short" and any(m.kwargs for m in item.iter_markers("faults"))]
-    for item in ours:
-        for mark in (pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(TIMEOUT_SECONDS[FORM])):
-            item.add_marker(mark)
-    if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in left]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All are slow and marked `faults`."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            for mark in (pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(TIMEOUT_SECONDS[FORM])):
+                item.add_marker(mark)
 
 
 @pytest.fixture(scope="session")

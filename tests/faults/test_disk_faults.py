@@ -15,7 +15,7 @@ from ledger import Ledger
 from namespace import AS_NOBODY, Namespace, fill, own
 from sweeping import Sweep
 
-pytestmark = pytest.mark.faults(form="long")
+pytestmark = pytest.mark.long
 
 
 def one_finished(sweep: Sweep) -> None:

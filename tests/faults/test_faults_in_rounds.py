@@ -128,8 +128,7 @@ def test_a_launch_whose_driver_ends_keeps_its_rounds(
         hit.goes_on(CONFIGURATIONS * repeats)
 
 
-LONG = pytest.mark.faults(form="long")
-OTHERS = [pytest.param(what, marks=LONG) for what in ("launcher", "supervisor", HANGS)]
+OTHERS = [pytest.param(what, marks=pytest.mark.long) for what in ("launcher", "supervisor", HANGS)]
 
 
 @pytest.mark.parametrize("what", ["rank", *OTHERS])
@@ -171,7 +170,7 @@ def hung(sweep: Sweep, rank: psutil.Process) -> bool:
     return sweep.until(ended, 120)
 
 
-@LONG
+@pytest.mark.long
 def test_garbage_for_a_report_is_a_failure_of_one_configuration(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:
     """Written over a rank's report whenever that is there."""
     chance, repeats = random.Random(f"{SEED}/garbage"), TIMES + 1
@@ -208,7 +207,7 @@ def spoilt(sweep: Sweep, report: Path, garbage: str, trials: set[str]) -> bool:
     return sweep.until(over, 120)
 
 
-@LONG
+@pytest.mark.long
 def test_a_full_disk_costs_at_most_the_running_launch(
     sweep_of: Callable[..., Sweep], ledger: Ledger, namespace: Namespace
 ) -> None:

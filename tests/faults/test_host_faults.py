@@ -20,7 +20,7 @@ from sweeping import Sweep
 
 from scaling_study.settings import CHECKOUT
 
-pytestmark = pytest.mark.faults(form="long")
+pytestmark = pytest.mark.long
 
 
 def sources_below(checkout: Path) -> list[Path]:

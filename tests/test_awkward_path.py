@@ -1,0 +1,58 @@
+"""A checkout may lie below .cache and build, in a path with spaces, behind a symbolic link."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.machine import installed
+from scaling_study.settings import CHECKOUT
+
+PRODUCT = {"run_sweep.py", "scaling_study", "analysis", *(Path(each.script).parts[0] for each in FRAMEWORKS.values())}
+STUDY = """
+study: awkward
+parity: false
+measure: {warmup_steps: 1, min_steps: 3, max_steps: 3, min_seconds: 0, repeats: 1, max_repeats: 1}
+sweeps: [{framework: horovod, model: resnet8, data: synthetic, workers: 2}]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not installed("horovod"), reason="horovod is not installed")
+def test_a_study_is_planned_trained_and_analysed_there(tmp_path: Path) -> None:
+    below, link = tmp_path / ".cache" / "with spaces", tmp_path / "link"
+    link.symlink_to(below)
+    below.mkdir(parents=True)
+    checkout = link / "build" / "checkout"
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in PRODUCT:
+        there = CHECKOUT / name
+        if there.is_dir():
+            shutil.copytree(there, checkout / name, ignore=ignored)
+        else:
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(there, checkout / name)
+    (checkout / "study.yaml").write_text(STUDY)
+
+    def run(*words: str) -> str:
+        env = {**os.environ, "PYTHONPATH": str(checkout), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        done = subprocess.run(
+            [sys.executable, *words], cwd=checkout, env=env, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    (planned,) = json.loads(run("run_sweep.py", "study.yaml", "--dry-run", "--json"))["trials"]
+    assert "horovod_runs/resnet_cifar10.py" in planned["command"]
+    run("run_sweep.py", "study.yaml", "--no-report")
+    results = checkout / "results" / "awkward"
+    assert [json.loads(path.read_text())["status"] for path in results.glob("trials/*/record.json")] == ["ok"]
+    run("-m", "analysis", "report", str(results))
+    assert (results / "report.html").exists() and (results / "configurations.csv").exists()
