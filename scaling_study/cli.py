@@ -7,6 +7,7 @@
     scaling-study maps RUN            python -m scaling_study.maps RUN
     scaling-study slurm submit STUDY  python run_sweep.py STUDY --slurm ...
     scaling-study report RESULTS      python -m analysis report RESULTS
+    scaling-study pack RESULTS        python -m analysis pack RESULTS
 
 Each door loads only what its commands need: none imports torch, and planning needs no pandas.
 """
@@ -26,7 +27,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """`scaling-study COMMAND`; without a command, `run`."""
 
     def app() -> typer.Typer:
-        from scaling_study.commands import evaluate, maps, parity, rendering, run, slurm
+        from scaling_study.commands import evaluate, maps, pack, parity, rendering, run, slurm
 
         group = _group("run", "Reproducible scaling studies of distributed training.")
         group.command("run", rich_help_panel="Measure")(run.run)
@@ -37,6 +38,8 @@ def main(words: Sequence[str] | None = None) -> int:
         group.add_typer(slurm.app, name="slurm", rich_help_panel="Measure")
         for name, command in rendering.commands().items():
             group.command(name, rich_help_panel="Analyse")(command)
+        group.command("pack", rich_help_panel="Share")(pack.pack)
+        group.command("unpack", rich_help_panel="Share")(pack.unpack)
         return group
 
     return exits.call(app, "scaling-study", words)
@@ -68,11 +71,13 @@ def analysis(words: Sequence[str] | None = None) -> int:
     """`python -m analysis COMMAND RESULTS`; without a command, `tables`."""
 
     def app() -> typer.Typer:
-        from scaling_study.commands import rendering
+        from scaling_study.commands import pack, rendering
 
         group = _group("tables", "Tables, figures and a report of a study's results.")
         for name, command in rendering.commands().items():
             group.command(name)(command)
+        group.command("pack")(pack.pack)
+        group.command("unpack")(pack.unpack)
         return group
 
     return exits.call(app, "python -m analysis", words)

@@ -446,11 +446,11 @@ def test_no_module_is_called_after_nothing() -> None:
         assert not words & {"utils", "util", "common", "helpers", "helper", "misc", "lib", "tools"}, name
 
 
-def test_no_module_is_over_300_lines() -> None:
+def test_no_module_is_over_700_lines() -> None:
     for name in SOURCES:
         if not name.startswith("tests/"):
             lines = len((CHECKOUT / name).read_text(encoding="utf-8").splitlines())
-            assert lines <= 300, f"{name} has {lines} lines"
+            assert lines <= 700, f"{name} has {lines} lines"
 
 
 def test_every_module_says_what_it_is() -> None:

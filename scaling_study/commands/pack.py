@@ -1,0 +1,82 @@
+"""`scaling-study pack RESULTS` and `scaling-study unpack FILE`: a study as one file, and as a folder again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scaling_study.commands.exits import OK, show_errors
+from scaling_study.quoting import printable
+from scaling_study.records import pack as packing
+from scaling_study.records.pack import Packed, PackError
+
+ANONYMOUS = "Replace user names, host names and values of environment variables, consistently."
+MOST_NAMES = 20  # of one kind that are listed
+IN_RECORDS = ("trials/*/trial.json", "trials/*/command.txt")  # those that say what their record says
+
+
+def pack(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="A results folder, such as results/<study>.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Default: RESULTS.study.zip.", show_default=False)
+    ] = None,
+    anonymous: Annotated[bool, typer.Option("--anonymous", help=ANONYMOUS)] = False,
+) -> int:
+    """Pack a study's records and maps into one file, which every command of the analysis takes as it is.
+
+    Lists what is left out, and the names that the file carries. Exit codes: 0 done; 2 refused.
+    """
+
+    def command() -> None:
+        packed = packing.pack(results, out, anonymous)
+        count = f"{packed.trials:,} trial{'s' * (packed.trials != 1)}"
+        print(f"{packed.file}: {count}, {packed.bytes / 1e6:.2f} MB")
+        for line in (*_left_out(packed), *_names(packed, "replaced" if anonymous else "carried")):
+            print(printable(line))
+
+    return _exit_code(command)
+
+
+def unpack(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Such as X.study.zip.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Default: X beside X.study.zip.", show_default=False)
+    ] = None,
+) -> int:
+    """Make the results folder of a packed study: its records and maps, byte by byte.
+
+    Exit codes: 0 done; 2 refused: files are in the way, or the file is no packed study, or one that is not safe.
+    """
+    return _exit_code(lambda: print(packing.unpack(file, out)))
+
+
+def _exit_code(command: Callable[[], None]) -> int:
+    try:
+        command()
+    except PackError as error:
+        return show_errors([printable(str(error))])
+    except OSError as error:
+        return show_errors([f"{error.filename or 'it'} cannot be read or written: {error.strerror or error}"])
+    return OK
+
+
+def _left_out(packed: Packed) -> Iterator[str]:
+    for kind, count in sorted(packed.left_out.items()):
+        files = f"{count:,} file{'s' * (count != 1)}, {packed.left_out_bytes[kind] / 1e6:.2f} MB"
+        yield f"left out: {kind} ({files}{'; the records say the same' if kind in IN_RECORDS else ''})"
+
+
+def _names(packed: Packed, done: str) -> Iterator[str]:
+    variables = [f"{name}={value}" for name, value in packed.names.variables]
+    for kind, names in (
+        ("user names", packed.names.users),
+        ("host names", packed.names.hosts),
+        ("environment values", variables),
+    ):
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        yield f"{done}: {kind}: {', '.join(names[:MOST_NAMES]) or 'none'}{more}"
