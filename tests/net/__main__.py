@@ -9,12 +9,13 @@ import sys
 
 from tests.net import frozen
 
-before = frozen.held() if frozen.PATH.exists() else {"examples": {}, "plans": {}}
+before = frozen.held() if frozen.PATH.exists() else {}
 after = frozen.made()
 changes = 0
-for part in ("examples", "plans"):
-    for name in sorted(before[part].keys() | after[part].keys()):
-        for line in frozen.differences(name, before[part].get(name, {}), after[part].get(name, {})):
+for part in ("examples", "folders", "plans"):
+    old, new = before.get(part, {}), after[part]
+    for name in sorted(old.keys() | new.keys()):
+        for line in frozen.differences(name, old.get(name, {}), new.get(name, {})):
             changes += 1
             print(line)
 frozen.write(after)

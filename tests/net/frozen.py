@@ -1,7 +1,7 @@
 """Makes, stores and compares the regression net: tables of example studies and ids of planned trials, as CSV texts.
 
-tables.json.xz holds {"versions": ..., "examples": {study: {file: text}}, "plans": {study file: {machine: text}}}.
-The same texts give the same bytes.
+tables.json.xz holds {"versions": ..., "examples": {study: {file: text}}, "folders": {"older": {file: text}}, "plans":
+{study file: {machine: text}}}. The same texts give the same bytes.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from scaling_study.settings import CHECKOUT
 from scaling_study.study import plan, study
 from scaling_study.study.cluster import ALONE
 from tests.net.examples import example, studies
+from tests.net.folders import unpacked
 
 PATH = Path(__file__).with_name("tables.json.xz")
 NET = "tests/net/tables.json.xz"
@@ -65,6 +66,12 @@ def tables(folder: Path) -> Texts:
     return texts
 
 
+def older() -> Texts:
+    """The tables of a record of each form that earlier programs left."""
+    with tempfile.TemporaryDirectory() as folder:
+        return tables(unpacked("older", Path(folder)))
+
+
 def _types(frame: pd.DataFrame) -> str:
     return "".join(["column,type\n", *(f"{name},{kind}\n" for name, kind in frame.dtypes.items())])
 
@@ -97,6 +104,7 @@ def made() -> dict[str, Any]:
     return {
         "versions": versions(),
         "examples": {name: tables(example(name)) for name in studies()},
+        "folders": {"older": older()},
         "plans": {name: plans(name) for name in STUDY_FILES},
     }
 

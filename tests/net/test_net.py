@@ -8,6 +8,10 @@ from tests.net import examples, frozen
 
 SLOW = ("distributed_dl_tripnet", "framework-tax", "time-to-60-percent", "time-to-accuracy")
 EXAMPLES = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in examples.studies()]
+SAME_VERSIONS = pytest.mark.skipif(
+    frozen.versions() != frozen.held()["versions"],
+    reason=f"the net was made with {frozen.held()['versions']}: last digits may differ",
+)
 HOW = "if that is meant: `python -m tests.net`, in a commit of its own that names each changed column and why"
 
 
@@ -23,10 +27,14 @@ def test_the_net_holds_every_example_and_every_study_file() -> None:
 
 
 @pytest.mark.parametrize("study", EXAMPLES)
+@SAME_VERSIONS
 def test_tables_of_an_example_are_what_they_were(study: str) -> None:
-    if frozen.versions() != frozen.held()["versions"]:
-        pytest.skip(f"the net was made with {frozen.held()['versions']}: last digits may differ")
     check(study, frozen.held()["examples"][study], frozen.tables(examples.example(study)))
+
+
+@SAME_VERSIONS
+def test_tables_of_older_records_are_what_they_were() -> None:
+    check("older records", frozen.held()["folders"]["older"], frozen.older())
 
 
 @pytest.mark.parametrize("study_file", frozen.STUDY_FILES)
