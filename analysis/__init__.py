@@ -1,12 +1,13 @@
 """Records -> tables and figures. Never imports torch and never starts a trial: a laptop without either can do it.
 
-    python -m analysis results/<study>
+    python -m analysis results/<study>          or a packed study, X.study.zip
 
 The imports are inside the functions, because `python -m analysis --help` and the sweep's start pay for this one.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,22 +15,32 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def write(results: Path, processes: int = 1, console: Console | None = None) -> list[Path]:
-    """Write results.csv, configurations.csv, tables/ and figures/ into `results`; return their paths.
+def write(
+    results: Path,
+    processes: int = 1,
+    console: Console | None = None,
+    out: Path | None = None,
+    page: bool | None = None,
+) -> list[Path]:
+    """Write results.csv, configurations.csv, tables/ and figures/ of a results folder or a packed study.
 
-    With a `console`, print the tables there too: every record is read once for all.
+    Returns their paths: in `out`, else in the folder, or in X/ beside a file X.study.zip. With a `console`, print the
+    tables there too: every record is read once for all. `page`: also the report; None: of a study that is not large.
 
     `processes`: how many may read and draw at once, of many trials (process_pool.available_processes()).
-    Raises analysis.frames.study.NotResults if `results` is no results folder, OSError if it cannot be written to.
+    Raises analysis.frames.study.NotResults if `results` is neither, OSError where it cannot be written to.
     Warns analysis.frames.trials.SkippedRecord, with its name, of each record that cannot be read.
     """
     from analysis import outputs
+    from analysis.frames.source import opened
     from analysis.tables import terminal
 
-    whole = outputs.read_folder(results, processes)
-    paths = outputs.write(results, processes=processes, whole=whole)
-    if console:
-        terminal.show(whole[0], console)
+    with opened(results, out) as source:
+        read, origins = outputs.read_folder(source.folder, processes)
+        read = replace(read, skipped=tuple(map(source.text, read.skipped)))
+        paths = outputs.write(source.out, page, processes, (read, origins), str(source.named))
+        if console:
+            terminal.show(read, console)
     return paths
 
 

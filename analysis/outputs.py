@@ -67,13 +67,17 @@ def read_folder(folder: Path, processes: int = 1) -> tuple[Results, Origins]:
 
 
 def write(
-    folder: Path, page: bool | None = None, processes: int = 1, whole: tuple[Results, Origins] | None = None
+    folder: Path,
+    page: bool | None = None,
+    processes: int = 1,
+    whole: tuple[Results, Origins] | None = None,
+    named: str | None = None,
 ) -> list[Path]:
     """Write everything and return the paths. Raises NotResults or OSError; warns SkippedRecord and LostPart.
 
     `page`: whether to write the report too; None: where the study is small enough for that to take no time.
     `processes`: how many may read trials and draw figures at once, where there are many. `whole`: what read_folder
-    returned, where it has been called already.
+    returned, where it has been called already. `named`: what the user called these results, where not `folder`.
     """
     read, origins = read_folder(folder, processes) if whole is None else whole
     salvage = Salvage()
@@ -86,7 +90,7 @@ def write(
     if page or (page is None and len(read.trials) <= MOST_TRIALS):
         from analysis.report import write as report
 
-        paths += report.write(read, origins, folder, drawn, salvage)
+        paths += report.write(read, origins, folder, drawn, salvage, named)
     for place in ("tables", "figures"):
         for path in (folder / place).glob("*"):
             if OURS.fullmatch(path.name) and path not in paths:

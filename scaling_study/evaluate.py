@@ -72,9 +72,11 @@ def nothing_in(run: Path) -> str:
         return f"{run} has a study's results: give one of its trials, " + (
             f"like {having[0]}" if having else "none of which has kept a best model so far"
         )
-    if not (run / "trial.json").is_file():
+    having_asked = [path for name in ("record.json", "trial.json") if (path := run / name).is_file()]
+    if not having_asked:
         return f"{run} is no training's folder: it has no {BEST}; give one like results/<study>/trials/<id>"
-    asked = store.load(run / "trial.json")
+    asked = store.load(having_asked[0])
+    asked = asked.get("trial", asked)  # a record holds it beside its window and what came of it
     if not trains(asked):
         return f"{run} was timed, not trained to a result: there is no model to evaluate"
     if not asked.get("train_keep"):

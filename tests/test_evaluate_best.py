@@ -39,6 +39,10 @@ def test_a_folder_without_a_best_model_is_one_clear_line(tmp_path: Path, capsys:
     }
     for run, text in said.items():
         assert error_of(run, capsys).startswith(f"error: {run}") and text in evaluate.nothing_in(run)
+    trial = asked(tmp_path / "finished", train_epochs=2) / "trial.json"
+    trial.with_name("record.json").write_text(json.dumps({"trial": json.loads(trial.read_text())}))
+    trial.unlink()
+    assert "has kept no model" in evaluate.nothing_in(trial.parent), "its record says what was asked"
 
 
 def test_a_studys_folder_names_one_of_its_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,8 +20,10 @@ EXPECT = f"Differences that are meant, no reason to refuse: {', '.join(EXPECTABL
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="A results folder: before.", show_default=False)],
-    b: Annotated[Path, typer.Argument(metavar="B", help="A results folder: now.", show_default=False)],
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help="A results folder or packed study: before.", show_default=False)
+    ],
+    b: Annotated[Path, typer.Argument(metavar="B", help="A results folder or packed study: now.", show_default=False)],
     threshold: Annotated[
         str, typer.Option(metavar="SHARE", help="Smallest change of interest: 2% or 0.02; 0: any.")
     ] = "1%",
@@ -56,8 +58,10 @@ def _compare(
 
     from analysis.compare import compared, report
     from analysis.execution import atomic_files
+    from analysis.frames.source import opened
 
-    comparison = compared.compare(a, b, threshold, expected, anyway)
+    with opened(a) as before, opened(b) as now:
+        comparison = compared.compare(before.folder, now.folder, threshold, expected, anyway)
     if markdown:
         atomic_files.write_text(markdown, report.to_markdown(comparison))
     if as_json:

@@ -41,8 +41,10 @@ def _export(results: Path, tool: str, folder: Path) -> int:
     from analysis.execution import process_pool
     from analysis.export.runs import AlreadyThere, Missing, runs
     from analysis.frames import results as frames
+    from analysis.frames.source import opened
 
-    study = frames.read(results, process_pool.available_processes())
+    with opened(results) as source:
+        study = frames.read(source.folder, process_pool.available_processes())
     try:
         exported = runs(study)
         place = importlib.import_module(f"analysis.export.{tool}").write(exported, study.study.name, folder)

@@ -12,8 +12,10 @@ import typer
 
 OK, INCOMPLETE, REFUSED = 0, 1, 2  # exit codes
 Value = TypeVar("Value")
-FOLDER = "A results folder, such as results/<study>."
+FOLDER = "A results folder, such as results/<study>, or a packed study, such as X.study.zip."
 ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", help=FOLDER, show_default=False)]
+OUT = "Write there; default: into RESULTS, or into X/ beside X.study.zip."
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help=OUT, show_default=False)]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Write the files, print no table.")]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from analysis.commands.messages import OK, Quiet, ResultsFolder, exit_code, files_written, parsed
+from analysis.commands.messages import OK, Out, Quiet, ResultsFolder, exit_code, files_written, parsed
 from analysis.prediction import quantities
 from analysis.prediction.network import CannotPredict, Link, Network
 
@@ -69,6 +69,7 @@ def predict(
     crowding: Annotated[str | None, _option("FACTOR", CROWDING)] = None,
     check: Annotated[bool, typer.Option("--check", help=CHECK)] = False,
     quiet: Quiet = False,
+    out: Out = None,
 ) -> int:
     """Predict throughput, efficiency and exposed communication of more workers.
 
@@ -92,7 +93,7 @@ def predict(
         asked = Asked(
             counts, algorithms, precisions, network(link), fusion, cycle_seconds, not no_stragglers, factor, check
         )
-        paths, table, to_target = run(results, asked)
+        paths, table, to_target = run(results, asked, out)
         if not quiet:
             show(table)
             if to_target:
@@ -100,12 +101,19 @@ def predict(
         print(files_written(paths))
         return OK
 
-    return exit_code(command, f"{results} cannot be written to", (CannotPredict,))
+    return exit_code(command, f"{out or results} cannot be written to", (CannotPredict,))
 
 
-def run(folder: Path, asked: Asked) -> tuple[list[Path], Listing, Listing | None]:
+def run(results: Path, asked: Asked, out: Path | None = None) -> tuple[list[Path], Listing, Listing | None]:
     """(files written, the table, that of seconds to a target where the study trained to one). Raises NotResults,
     CannotPredict, OSError."""
+    from analysis.frames.source import opened
+
+    with opened(results, out) as source:
+        return _run(source.folder, asked, source.out)
+
+
+def _run(folder: Path, asked: Asked, out: Path) -> tuple[list[Path], Listing, Listing | None]:
     from analysis.execution import atomic_files, process_pool
     from analysis.figures import drawing
     from analysis.figures import prediction as figure
@@ -117,18 +125,18 @@ def run(folder: Path, asked: Asked) -> tuple[list[Path], Listing, Listing | None
     read = results.read(folder, process_pool.available_processes())
     predictions = forecast(read, folder, asked)
     table = prediction.listing(predictions, read)
-    paths = [atomic_files.write_text(folder / "tables" / "prediction.md", layout.markdown(table))]
-    paths.append(atomic_files.write_csv(folder / "tables" / "prediction.csv", frame.table(predictions)))
+    paths = [atomic_files.write_text(out / "tables" / "prediction.md", layout.markdown(table))]
+    paths.append(atomic_files.write_csv(out / "tables" / "prediction.csv", frame.table(predictions)))
     figures = figure.draw(predictions, read).items()
-    drawn = [drawing.save(name, picture, folder / "figures") for name, picture in figures]
+    drawn = [drawing.save(name, picture, out / "figures") for name, picture in figures]
     paths += drawing.paths(drawn)
     expected = to_target.expected(read, predictions.predictions)
     if not expected:
         return paths, table, None
     seconds = prediction_to_target.listing(expected, read)
-    paths.append(atomic_files.write_text(folder / "tables" / "prediction-to-target.md", layout.markdown(seconds)))
+    paths.append(atomic_files.write_text(out / "tables" / "prediction-to-target.md", layout.markdown(seconds)))
     numbers = prediction_to_target.table(expected, read)
-    paths.append(atomic_files.write_csv(folder / "tables" / "prediction-to-target.csv", numbers))
+    paths.append(atomic_files.write_csv(out / "tables" / "prediction-to-target.csv", numbers))
     return paths, table, seconds
 
 

@@ -6,19 +6,19 @@ folder, or one that cannot be written to.
 
 from __future__ import annotations
 
-from analysis.commands.messages import OK, ResultsFolder, exit_code
+from analysis.commands.messages import OK, Out, ResultsFolder, exit_code
 
 
-def report(results: ResultsFolder) -> int:
+def report(results: ResultsFolder, out: Out = None) -> int:
     """Write report.html, which needs no other file; report.md with the same text; tables, figures and samples.npz."""
 
     def command() -> int:
-        from analysis import outputs
+        import analysis
         from analysis.execution import process_pool
 
-        paths = outputs.write(results, page=True, processes=process_pool.available_processes())
+        paths = analysis.write(results, process_pool.available_processes(), out=out, page=True)
         page = next(path for path in paths if path.suffix == ".html")
         print(f"{page} ({page.stat().st_size / 1e6:.1f} MB), and {len(paths) - 1} files beside it")
         return OK
 
-    return exit_code(command, f"{results} cannot be written to")
+    return exit_code(command, f"{out or results} cannot be written to")

@@ -6,10 +6,10 @@ cannot be written to.
 
 from __future__ import annotations
 
-from analysis.commands.messages import OK, Quiet, ResultsFolder, exit_code, files_written
+from analysis.commands.messages import OK, Out, Quiet, ResultsFolder, exit_code, files_written
 
 
-def tables(results: ResultsFolder, quiet: Quiet = False) -> int:
+def tables(results: ResultsFolder, quiet: Quiet = False, out: Out = None) -> int:
     """Print the tables of a study; write its tables and figures."""
 
     def command() -> int:
@@ -18,8 +18,8 @@ def tables(results: ResultsFolder, quiet: Quiet = False) -> int:
         import analysis
         from analysis.execution import process_pool
 
-        paths = analysis.write(results, process_pool.available_processes(), None if quiet else Console())
+        paths = analysis.write(results, process_pool.available_processes(), None if quiet else Console(), out)
         print(files_written(paths))
         return OK
 
-    return exit_code(command, f"{results} cannot be written to")
+    return exit_code(command, f"{out or results} cannot be written to")

@@ -16,8 +16,8 @@ from analysis.report.origins import Origins
 
 @dataclass(frozen=True)
 class Material:
-    """`folder`: the results folder as it was named on the command line. `pictures`: those drawn of this study, by the
-    name of their files. `salvage`: what could not be made."""
+    """`folder`: the results folder or packed study as it was named on the command line. `pictures`: those drawn of this
+    study, by the name of their files. `salvage`: what could not be made."""
 
     results: Results
     folder: str

@@ -22,13 +22,19 @@ MOST_SVG_BYTES = 600_000  # beyond, a figure of thousands of points is smaller, 
 
 
 def write(
-    results: Results, origins: Origins, folder: Path, drawn: Sequence[Drawn], salvage: Salvage = NOTHING
+    results: Results,
+    origins: Origins,
+    folder: Path,
+    drawn: Sequence[Drawn],
+    salvage: Salvage = NOTHING,
+    named: str | None = None,
 ) -> list[Path]:
     """`origins`: collected while `results` were read; `drawn`: the figures whose files are in `folder`/figures;
-    `salvage`: what could not be made so far. Returns the paths. Raises OSError."""
+    `salvage`: what could not be made so far; `named`: the results on the command line. Returns the paths. Raises
+    OSError."""
     samples = atomic_files.replaced(folder / SAMPLES, origins.write_samples)
     pictures = {figure.name: Picture(figure.name, figure.title, figure.text) for figure in drawn}
-    material = Material(results, str(folder), pictures, origins, salvage)
+    material = Material(results, named or str(folder), pictures, origins, salvage)
     content = report(material)
     images = {name: image(folder / "figures", name) for name in pictures}
     page = atomic_files.write_text(folder / PAGE, html(content, images))

@@ -108,7 +108,7 @@ def _survey(results: Path, packed: Packed) -> tuple[list[str], list[str]]:
             path = Path(place) / name
             inside = path.relative_to(results)
             content = _content(path) if _may_be_carried(inside) and not path.parent.is_symlink() else None
-            if content is None or _follows(path, content):
+            if content is None or _follows(results, inside, content):
                 kind = _kind(results, inside)
                 packed.left_out[kind] += 1
                 packed.left_out_bytes[kind] += path.lstat().st_size
@@ -133,19 +133,18 @@ def _may_be_carried(inside: Path) -> bool:
     return inside.parts[0] == TRIALS and _is_name(inside.parts[1]) and within in (RECORD, *BESIDE)
 
 
-def _follows(path: Path, content: bytes) -> bool:
+def _follows(results: Path, inside: Path, content: bytes) -> bool:
     """Whether a file can be left out: its trial's record says the same, or its trial is not finished."""
-    trial = path.parent.parent if path.parent.name == maps.FOLDER else path.parent
-    if path.name == RECORD or trial.parent.name != TRIALS:
+    if inside.parts[0] != TRIALS or inside.name == RECORD:
         return False
-    if (raw := _content(trial / RECORD)) is None:
+    if (raw := _content(results / TRIALS / inside.parts[1] / RECORD)) is None:
         return True
-    if path.name not in (ASKED, COMMAND):
+    if inside.name not in (ASKED, COMMAND):
         return False
     record = _value(raw)
     if not isinstance(record, dict) or not isinstance(record.get("trial"), dict):
         return False
-    if path.name == COMMAND:
+    if inside.name == COMMAND:
         return content == f"{record.get('command', '')}\n".encode()
     return content == store.encoded({**record["trial"], "window": record.get("window")})
 
@@ -287,7 +286,7 @@ def _checked(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
             raise ValueError(f"entry {name} is no file, but a link or another thing")
         if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"entry {name} is encrypted, or compressed by other means than deflate")
-        if entry.filename != RECORDS and not _may_be_carried(Path(entry.filename)):
+        if entry.filename != RECORDS and (path.name == RECORD or not _may_be_carried(Path(entry.filename))):
             raise ValueError(f"entry {name} is none of a packed study")
         if entry.filename in entries or path.as_posix() != entry.filename:
             raise ValueError(f"entry {name} is there twice, or under another name")

@@ -29,7 +29,7 @@ Report = Callable[..., RankReport]
 @pytest.fixture
 def results(tmp_path: Path, rank_report: Report) -> Path:
     """Three trials, one with maps and one a gate, and what a sweep and an analysis leave beside them."""
-    folder = tmp_path / "results" / "tiny"
+    folder = tmp_path / "trials" / "tiny"
     Manifest(schema_version=1, study="tiny").write(folder)
     (folder / "study.yaml").write_text("study: tiny  # by alice@h1\nhosts: [h1:1, h2:1]\n")
     for name in ("results.csv", "report.md", ".driver", "tables/next.csv"):
@@ -226,6 +226,7 @@ WRONG: dict[str, tuple[dict[str | zipfile.ZipInfo, bytes], str]] = {
     "a link": ({link("trials/a/parity.json"): b"/etc/passwd"}, "a link"),
     "a folder": ({"trials/": b""}, "a link or another thing"),
     "unknown": ({"trials/a/run.sh": b""}, "none of a packed study"),
+    "a record": ({"trials/b/record.json": RECORDS}, "none of a packed study"),
     "backslash": ({"trials\\a\\parity.json": b""}, "none of a packed study"),
     "dotted": ({"./study.yaml": b""}, "none of a packed study|under another name"),
     "no trial": ({"records.jsonl": b'{"id":"../a"}\n'}, "a line of no trial"),

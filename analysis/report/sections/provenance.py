@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from analysis.findings.finding import count
 from analysis.report.content import Bullets, Code, Files, Fold, Grid, Heading, Listing, Part, Section, Text, missing
@@ -10,6 +11,7 @@ from analysis.report.grids import of_rows
 from analysis.report.material import Material
 from analysis.report.origins import SAMPLES, STUDY_FILE, Origins, Table
 from scaling_study.quoting import shortened
+from scaling_study.records import pack
 
 MOST_VALUES, MOST_LETTERS = 8, 300
 
@@ -28,8 +30,8 @@ def _parts(material: Material, origins: Origins) -> Iterator[Part]:
     yield Bullets(
         (
             f"This page, its tables and figures: `python -m analysis report {material.folder}`",
-            f"Every trial: `python run_sweep.py {material.folder}/{STUDY_FILE}` (finished trials are skipped)",
-            "One trial by hand: its command line below, or command.txt in its folder",
+            f"Every trial: {_again(material.folder)} (finished trials are skipped)",
+            "One trial by hand: its command line below, which is also `command` in its record",
         )
     )
     yield Heading("Environment")
@@ -44,6 +46,13 @@ def _parts(material: Material, origins: Origins) -> Iterator[Part]:
     yield from _study(origins)
     yield from _commands(material)
     yield from _samples(origins)
+
+
+def _again(named: str) -> str:
+    """The commands that run a study again; of a packed one, once it is a folder."""
+    if not named.endswith(".zip"):
+        return f"`python run_sweep.py {named}/{STUDY_FILE}`"
+    return f"`scaling-study unpack {named}`, then `python run_sweep.py {pack.folder_of(Path(named))}/{STUDY_FILE}`"
 
 
 def _grid(title: str, table: Table, file: str) -> Grid | None:
