@@ -131,7 +131,7 @@ def read_bombs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[floa
     return {name: (turns, said) for name, (_, turns, said) in zip(BOMBS, lines, strict=True)}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_in_seconds_and_300_mib(read_bombs: dict[str, tuple[float, list[str]]], name: str) -> None:
     turns, said = read_bombs[name]
@@ -140,7 +140,7 @@ def test_a_bomb_is_refused_in_seconds_and_300_mib(read_bombs: dict[str, tuple[fl
     assert turns < MOST_TURNS
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_as_much_as_can_be_planned_takes_no_longer_for_each(
     study_file: Callable[..., Path], machine: Callable[..., Machine]
 ) -> None:

@@ -126,7 +126,9 @@ def test_a_sweep_in_two_calls_then_the_same_again(tiny):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGTERM, signal.SIGHUP))]
+)
 def test_ctrl_c_keeps_what_is_finished_says_how_to_go_on_and_leaves_nothing(tiny, number):
     (tiny / "tiny.yaml").write_text(TINY.replace("min_steps: 3", "min_steps: 100000").replace("max_steps: 3,", ""))
     driver = subprocess.Popen(

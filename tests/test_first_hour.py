@@ -15,7 +15,7 @@ from scaling_study.machine import this_machine
 from scaling_study.records import store
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("forked_starts")
 def test_all_steps_run_on_a_cpu(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     # test_launches.py runs the doctor, and test_benchmarks.py rounds.

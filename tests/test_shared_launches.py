@@ -122,6 +122,7 @@ class Interrupting(Seen):
             signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_an_interruption_ends_all_launches_and_keeps_what_has_rounds_enough(rounds: int, tmp_path: Path) -> None:
     plan = plan_of(SINGLE, DDP, rounds=1000)
@@ -145,6 +146,7 @@ def test_an_interruption_ends_all_launches_and_keeps_what_has_rounds_enough(roun
     assert len(again.kept) == len(records)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("forked_starts")
 @pytest.mark.parametrize("room_bytes", [0.0, 1.0], ids=["not to be tried", "less than it takes"])
 def test_what_has_no_room_has_a_launch_of_its_own_beside_the_baseline(
@@ -179,15 +181,15 @@ def test_gates_that_one_launch_can_run_share_it_and_one_that_fails_is_run_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATA_ROOT", str(tmp_path / "nothing"))
-    trials = [DDP, dataclasses.replace(DDP, framework="torch_fsdp2"), dataclasses.replace(DDP, allreduce="fp16")]
-    broken = [dataclasses.replace(DDP, data="cifar10", allreduce=wire) for wire in ("fp32", "fp16")]
+    trials = [DDP, dataclasses.replace(DDP, allreduce="fp16")]
+    broken = [dataclasses.replace(DDP, data="cifar10")]
     empty = plan_of(SINGLE)
     asked = tuple(Planned(gate, empty.configurations[0].measure) for gate in gates.needed([*broken, *trials]))
     seen, _ = run(dataclasses.replace(empty, configurations=(), gates=asked), tmp_path / "results")
     ended = {record.id: record for record in store.read_study(tmp_path / "results")}
-    assert len(ended) == len(seen.ended) == len(asked) >= 4
+    assert len(ended) == len(seen.ended) == len(asked) == 3
     failed = [record for record in ended.values() if record.trial["data"] == "cifar10"]
-    assert [(record.status, record.launch, record.parity) for record in failed] == [("failed", "", "")] * 2
+    assert [(record.status, record.launch, record.parity) for record in failed] == [("failed", "", "")]
     assert all("cifar10" in record.reason for record in failed)
     assert [path.name for path in (tmp_path / "results" / "launches").iterdir()] == ["gates-1"], "one launch for all"
     others = [record for record in ended.values() if record.trial["data"] != "cifar10"]

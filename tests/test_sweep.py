@@ -315,7 +315,7 @@ def test_two_drivers_on_one_folder_the_second_names_the_first(tmp_path):
 # --- a batch larger than one that was out of memory ---
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("forked_starts")
 def test_larger_batches_than_one_that_really_ran_out_of_memory_are_not_run(plan_for, tmp_path):
     """fit_forty asks the allocator for more than there is from 41 samples on."""

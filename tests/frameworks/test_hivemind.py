@@ -98,7 +98,7 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Outcome, P
     yield outcome.judge(trial, folder, Exit(done.returncode, 1.0)), folder.parent
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_peers_that_a_person_starts_by_hand_find_each_other(tmp_path_factory: pytest.TempPathFactory) -> None:
     for _ in range(3):
         codes, said, folder = by_hand(tmp_path_factory.mktemp("hand"))  # short enough for sockets
@@ -180,7 +180,9 @@ def test_nothing_lives_on_after_the_end(timed: tuple[Outcome, Path]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("allreduce", "updates"), [("int8", "delayed"), ("fp32", "local")])
+@pytest.mark.parametrize(
+    ("allreduce", "updates"), [pytest.param("int8", "delayed", marks=pytest.mark.long), ("fp32", "local")]
+)
 def test_delayed_and_local_updates(allreduce: str, updates: str, tmp_path: Path) -> None:
     trial = a_trial(allreduce=allreduce, updates=updates, matchmaking_seconds=3.0)  # a part may be as late
     result, done = ran(trial, tmp_path / "record")
@@ -198,7 +200,7 @@ def test_it_trains_what_one_process_would(tmp_path: Path) -> None:
     assert all(check["ok"] for check in verdict["checks"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_five_rounds_in_fp32_are_off_by_rounding_alone(tmp_path: Path) -> None:
     """By the types that Hivemind has by itself."""
     from scaling_study.parity import check, compare, reference
@@ -212,7 +214,7 @@ def test_five_rounds_in_fp32_are_off_by_rounding_alone(tmp_path: Path) -> None:
     assert max(error for error, *_ in compare.loss_errors(seen, right, 5)) < 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_averaging_that_silently_did_not_happen_fails_the_trial(tmp_path: Path) -> None:
     """Hivemind 1.1.12 cannot read its 8 bits with NumPy 2.4: every peer goes on by its own, and only a log says so."""
     result, _ = ran(a_trial(allreduce="int8"), tmp_path / "record", before=READS_8_BITS_AS_PUBLISHED)

@@ -138,6 +138,7 @@ def test_mpi4py_reduces_torch_tensors_in_fp32(facts_of: Callable[[str], Any], la
 # --- waiting
 
 
+@pytest.mark.long
 def test_a_waiting_rank_yields_its_core_under_mpi(launched: Launch) -> None:
     # Two ranks on one core: a rank that spins keeps the other from what it is waiting for. They move there once all is
     # imported; Horovod's thread, which does the waiting, is started after that.
@@ -162,6 +163,7 @@ def test_a_waiting_rank_yields_its_core_under_mpi(launched: Launch) -> None:
     assert best_bare < 0.75 * best_spinning, (bare, spinning)  # 0.13 was seen, equal would be 1
 
 
+@pytest.mark.long
 def test_what_a_killed_mpirun_left_behind_does_not_stop_the_next(launched: Launch, tmp_path: Path) -> None:
     # Open MPI keeps a folder named by mpirun's process number, and refuses to start where it finds one. A killed mpirun
     # leaves its own, and process numbers come again: within an hour on a busy machine.
@@ -175,7 +177,7 @@ def test_what_a_killed_mpirun_left_behind_does_not_stop_the_next(launched: Launc
     assert [(facts["controller"], facts["sum"]) for facts in ranks] == [("MPI", SUM)] * 2
 
 
-@pytest.mark.parametrize("controller", ["--gloo", "--mpi"])
+@pytest.mark.parametrize("controller", ["--gloo", pytest.param("--mpi", marks=pytest.mark.long)])
 def test_a_rank_that_stays_away_is_named(launched: Launch, controller: str) -> None:
     does = """
         time.sleep(4 * hvd.rank())
@@ -241,7 +243,10 @@ def test_two_processes_register_a_hook_for_each_tensor(facts_of: Callable[[str],
 
 
 @pytest.mark.parametrize("controller", ["--gloo", "--mpi"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [*(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGTERM, signal.SIGINT)), signal.SIGKILL],
+)
 def test_no_rank_survives_its_launcher(tmp_path: Path, controller: str, number: signal.Signals) -> None:
     path = written(tmp_path, "print('joined', flush=True); time.sleep(3600)")
     argv = [*HOROVODRUN, controller, sys.executable, path]

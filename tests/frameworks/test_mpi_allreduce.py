@@ -127,7 +127,9 @@ MPI.Finalize()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 3, 4])
+@pytest.mark.parametrize(
+    "workers", [pytest.param(2, marks=pytest.mark.long), 3, pytest.param(4, marks=pytest.mark.long)]
+)
 def test_means_are_exact_in_every_format_and_equal_on_every_rank(tmp_path, workers):
     (tmp_path / "exact.py").write_text(EXACT)
     done = run(Trial(framework="mpi_allreduce", workers=workers), [str(tmp_path / "exact.py"), str(SCRIPT)])

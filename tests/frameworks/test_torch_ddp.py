@@ -134,7 +134,7 @@ def test_the_parity_gate_passes(tmp_path, keys):
     assert not (tmp_path / "parity").exists(), "what the ranks left is as large as the model, three times"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_compiled_kernels_train_with_two_workers(tmp_path):
     plain, compiled = trained(tmp_path / "plain"), trained(tmp_path / "compiled", "--compile")
     assert {r.allreduce_bytes for r in compiled} == {4 * PARAMETERS}
