@@ -194,6 +194,7 @@ sweeps:
 """
 
 
+@pytest.mark.long
 def test_what_fails_in_a_block_is_its_own_fault_and_no_others(site: Path, tmp_path: Path) -> None:
     """An out-of-memory is one only where a launch of its own repeats it. Whatever else fails among others is measured
     alone, and these keep the rounds that they had."""

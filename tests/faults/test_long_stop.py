@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import psutil
+import pytest
 from forms import FORM
 
 from scaling_study.doctor import cases
@@ -35,6 +36,7 @@ def launches(machine: Machine) -> Iterator[Trial]:
             yield trial
 
 
+@pytest.mark.long
 def test_ranks_of_all_go_on_after_a_long_stop(tmp_path: Path) -> None:
     asked = list(launches(this_machine()))
     assert {trial.framework for trial in asked} >= {"single", "torch_ddp", "torch_fsdp2"}

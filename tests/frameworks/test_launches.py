@@ -168,13 +168,14 @@ def test_every_answer_of_the_doctor_is_true(examined: Examined) -> None:
 
 def started_alone(trial: Trial, folder: Path) -> Outcome:
     """What a trial leaves that is started as a person starts it, with the command that a plan prints."""
+    folder.mkdir(exist_ok=True)
     command = launchers.command(trial, record=folder)
     env = {**os.environ, **command.env, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(command.argv, cwd=folder, env=env, capture_output=True, text=True, timeout=600, check=False)
     return outcome.judge(trial, folder, Exit(done.returncode, 1.0))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("framework", ["torch_pipeline"])
 def test_an_answer_is_that_of_a_trial_by_itself(examined: Examined, framework: str, tmp_path: Path) -> None:
     trial = next(trial for trial in doctor.cases(this_machine()) if trial.framework == framework)
@@ -197,8 +198,11 @@ def test_its_ranks_meet_measure_and_report(
     assert {(rank.world_size, len(rank.step_seconds)) for rank in ranks} == {(trial.processes, STEPS)}
     if controller:
         assert {rank.backend["controller"] for rank in ranks} == {controller}, "what Horovod itself reports"
-    if over_ranks.carrier(ranks) != carrier(trial):  # another test's messages were sent in that moment
-        assert over_ranks.carrier(started_alone(trial, tmp_path).ranks) == carrier(trial)
+    seen = over_ranks.carrier(ranks)
+    for attempt in range(3):
+        if seen != carrier(trial):  # another test's messages were sent in that moment
+            seen = over_ranks.carrier(started_alone(trial, tmp_path / str(attempt)).ranks)
+    assert seen == carrier(trial)
     shares = [rank.overlap for rank in ranks if rank.overlap is not None]
     assert len(shares) == (0 if trial.processes == 1 or FRAMEWORKS[framework].cuts_model else 2)
     if framework == "mpi_allreduce":

@@ -70,6 +70,7 @@ def test_closing_the_terminal_stops_a_sweep_cleanly(long):
     assert not running(long)
 
 
+@pytest.mark.long
 def test_a_detached_sweep_outlives_its_terminal_and_says_how_to_look_and_stop(long):
     pid, terminal = in_a_terminal(long, *SWEEP, "--detach")
     said = b""
@@ -98,6 +99,7 @@ def test_what_is_wrong_is_said_here_and_not_in_a_log(long):
     assert detach("--json").returncode == 2
 
 
+@pytest.mark.long
 def test_nohup_means_what_it_says(long):
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     sweep = subprocess.Popen(["nohup", *SWEEP], cwd=long, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

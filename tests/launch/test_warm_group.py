@@ -156,7 +156,10 @@ def test_nothing_lives_on(alone: Ran) -> None:
     assert not any(psutil.pid_exists(rank.pid) for rank in alone.group.ranks)
 
 
-@pytest.mark.parametrize("name", LAUNCHERS)
+@pytest.mark.parametrize("name", [
+    name if name in ("torchrun, sharded", "horovodrun, MPI") else pytest.param(name, marks=pytest.mark.long)
+    for name in LAUNCHERS
+])  # fmt: skip
 def test_every_launcher_keeps_its_ranks(name: str, tmp_path: Path) -> None:
     needs = {"horovod": "horovod", "mpi_allreduce": "mpi4py"}.get(LAUNCHERS[name].framework, "torch")
     if not installed(needs):
@@ -185,6 +188,7 @@ def test_a_rank_that_is_killed_ends_the_launch_and_is_named(tmp_path: Path) -> N
     assert not psutil.pid_exists(pid)
 
 
+@pytest.mark.long
 def test_a_group_whose_supervisor_is_killed_ends_alone(tmp_path: Path) -> None:
     with group_of(SMALL, folder=tmp_path / "other") as other:
         with pytest.raises(GroupFailed), group_of(SMALL, folder=tmp_path / "killed") as group:

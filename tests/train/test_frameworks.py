@@ -121,7 +121,7 @@ def test_a_training_that_was_killed_goes_on_as_if_it_had_not_been(trained, frame
     assert resumed["evaluated"]["loss"] == pytest.approx(whole["evaluated"]["loss"], rel=1e-12)
 
 
-@pytest.mark.parametrize("kill", [0, 3])
+@pytest.mark.parametrize("kill", [pytest.param(0, marks=pytest.mark.long), 3])
 def test_peers_train_and_go_on_from_a_checkpoint(data: Path, tmp_path: Path, kill: int) -> None:
     """Rounds of two peers have at least their target, and not always as many samples: no two trainings are the same."""
     flags = ["--target-batch-size", "32", "--matchmaking-seconds", "1.5", "--train-evaluate-every", "0.4"]
@@ -136,6 +136,7 @@ def test_peers_train_and_go_on_from_a_checkpoint(data: Path, tmp_path: Path, kil
         assert [(each["peers"], each["failure"]) for each in rank.rounds] == [(2, "")] * (2 if kill else 4)
 
 
+@pytest.mark.long
 def test_peers_train_until_they_reach_a_target(data: Path, tmp_path: Path) -> None:
     flags = ["--target-batch-size", "32", "--matchmaking-seconds", "1.5", "--train-evaluate-every", "0.4"]
     trained = run("hivemind", 2, [*flags, "--train-target", "loss=9"], 0, tmp_path / "record", data, steps=2)

@@ -88,6 +88,7 @@ def test_deepspeed_clips_by_the_norm_of_all_gradients(trained) -> None:
     assert unclipped[0] != pytest.approx(clipped[0], rel=1e-4)
 
 
+@pytest.mark.long
 def test_deepspeeds_schedule_goes_on_where_its_checkpoint_was(trained) -> None:
     whole, _ = trained("deepspeed_zero", *ZERO, *NATIVE)
     resumed, _ = trained("deepspeed_zero", *ZERO, *NATIVE, kill=10)
@@ -109,6 +110,7 @@ def test_lightning_goes_on_where_it_was_killed(trained) -> None:
     assert tested["loss"] == pytest.approx(test["loss"], rel=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("framework", ["lightning_ddp", "deepspeed_zero"])
 def test_it_ends_at_the_target_and_says_which_seconds_were_training(trained, framework: str) -> None:
     report, _ = trained(framework, *NATIVE, "--train-target", "loss=2.28")
@@ -123,6 +125,7 @@ def test_it_ends_at_the_target_and_says_which_seconds_were_training(trained, fra
     assert all(row["all_seconds"] > row["seconds"] for row in training["rows"])
 
 
+@pytest.mark.long
 def test_lightning_stops_early_tests_its_best_model_and_writes_its_own_logs(trained) -> None:
     """Its EarlyStopping and ModelCheckpoint do what our loop does."""
     (ours, _), (native, other) = (
@@ -148,6 +151,7 @@ def test_lightnings_sharded_models_train_in_its_own_loop_too(trained) -> None:
     assert native.memory["parameters"] * 2 == pytest.approx(ddp.memory["parameters"] / 2, rel=0.05)
 
 
+@pytest.mark.long
 def test_lightning_stops_when_its_time_is_over(trained) -> None:
     report, _ = trained("lightning_ddp", *NATIVE, "--train-max-seconds", "0.01")
     assert report.training["ended_by"] == "seconds" and 1 <= report.training["steps"] <= 4
