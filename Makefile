@@ -1,6 +1,6 @@
 # make sweep   set up what is missing, then run the default study       (STUDY=other.yaml, ARGS="--small --dry-run")
 # make test    set up what is missing, then run the tests               (ARGS="-k horovod")
-# also: test-quick, test-faults, test-cluster, test-export, test-long, coverage, lint, bench, doctor, setup, clean  (PYTHON=python3.12 chooses the interpreter)
+# also: examples, test-quick, test-faults, test-cluster, test-export, test-long, coverage, lint, bench, doctor, setup, clean  (PYTHON=python3.12 chooses the interpreter)
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 RUN = PATH="$(abspath $(VENV))/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test test-quick test-faults test-cluster test-export test-long coverage lint bench doctor clean
+.PHONY: help setup sweep examples test test-quick test-faults test-cluster test-export test-long coverage lint bench doctor clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -3
@@ -28,6 +28,10 @@ setup:
 
 sweep: setup
 	$(RUN) python run_sweep.py $(STUDY) $(ARGS)
+
+# The pages and figures in examples/results anew, from the packed studies there; ARGS="noise" for one of them.
+examples: setup
+	$(RUN) python -m examples.render $(ARGS)
 
 doctor: setup
 	$(RUN) python run_sweep.py --doctor $(ARGS)

@@ -31,7 +31,7 @@ from benchmarks.links_figure import named
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Finding
 from scaling_study import datasets
-from scaling_study.records import store
+from scaling_study.records import pack, store
 from scaling_study.settings import CACHE, CHECKOUT
 from tests.cluster.network import Network, why_not
 
@@ -85,8 +85,13 @@ def measure(options: Options, made: Path, work: Path) -> Measured:
 
 def kept(asked: dict[str, Any], repeats: int) -> Path | None:
     """The results of a study that was measured before, if it is the same and all of it is there."""
-    folder = EXAMPLES / str(asked["study"])
-    before = yaml.safe_load((folder / "study.yaml").read_text(encoding="utf-8")) if folder.is_dir() else {}
+    file = EXAMPLES / f"{asked['study']}{pack.SUFFIX}"
+    if not file.is_file():
+        return None
+    folder = KEPT / "examples" / str(asked["study"])
+    shutil.rmtree(folder, ignore_errors=True)
+    pack.unpack(file, folder)
+    before = yaml.safe_load((folder / "study.yaml").read_text(encoding="utf-8"))
     if {**before, "hosts": None} != {**yaml.safe_load(yaml.safe_dump(asked)), "hosts": None}:
         return None
     counts = Counter(

@@ -16,7 +16,8 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import hosts
 from scaling_study.machine import Machine
 from scaling_study.models import OURS
-from scaling_study.records import store
+from scaling_study.records import pack, store
+from scaling_study.records.manifest import Manifest
 from scaling_study.settings import CHECKOUT
 from scaling_study.stats.intervals import ratio
 from scaling_study.study import plan, study
@@ -246,20 +247,24 @@ def test_the_benchmark_times_over_two_hosts_and_trains_on_one(quick: bool) -> No
 
 def test_what_is_whole_in_the_examples_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decentralized, "EXAMPLES", tmp_path)
+    monkeypatch.setattr(decentralized, "KEPT", tmp_path / "kept")
     asked = {
         "study": "a",
         "sweeps": [{"include": [{}]}, {"matrix": {"target_batch_size": [256], "allreduce": ["fp32"]}}],
     }
     assert decentralized.kept(asked, 3) is None
-    (tmp_path / "a").mkdir()
+    Manifest(schema_version=1, study="a").write(tmp_path / "a")
     (tmp_path / "a" / "study.yaml").write_text(yaml.safe_dump({**asked, "hosts": ["h1:1", "h2:1"]}))
     for framework in ("torch_ddp", "hivemind"):
+        pack.pack(tmp_path / "a")
         assert decentralized.kept(asked, 3) is None, "one configuration is missing"
         for repeat in (1, 2, 3):
             trial = Trial(framework=framework, workers=2, repeat=repeat)
             about = {"study": "a", "id": trial.id, "configuration": trial.configuration, "window": {}}
             record = store.Record(trial=trial.to_dict(), status="ok", **about)
             store.write_record(tmp_path / "a" / "trials" / trial.id, record)
-    assert decentralized.kept(asked, 3) == tmp_path / "a"
+    pack.pack(tmp_path / "a")
+    folder = decentralized.kept(asked, 3)
+    assert folder is not None and list(store.read_study(folder)) == list(store.read_study(tmp_path / "a"))
     assert decentralized.kept(asked, 4) is None, "a repeat is missing"
     assert decentralized.kept({**asked, "measure": {"min_steps": 3}}, 3) is None, "it was another study"

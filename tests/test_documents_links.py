@@ -15,7 +15,7 @@ from scaling_study.settings import CHECKOUT
 ROOT = CHECKOUT.resolve()
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT))
-    for folder in (".", "docs", "environment", "benchmarks", "benchmarks/results")
+    for folder in (".", "docs", "environment", "benchmarks", "benchmarks/results", "examples/results")
     for path in (ROOT / folder).glob("*.md")
 )
 SOURCES = [

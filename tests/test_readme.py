@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import shlex
 from collections.abc import Callable, Sequence
 
 import pytest
 
+from analysis.frames import results
+from analysis.tables import efficiency, layout
 from scaling_study import cli
 from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.settings import CHECKOUT
+from tests.net.examples import example
 
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
 
@@ -30,7 +32,6 @@ COMMANDS = sorted(
         if line.startswith("    ") and line.strip().startswith(tuple(DOORS))
     }
 )
-EXAMPLE = CHECKOUT / "examples" / "results" / "cifar10-scaling"
 
 
 def row(name: str, framework: Framework) -> str:
@@ -57,20 +58,21 @@ def test_every_framework_is_in_the_table_with_its_launchers_and_needs() -> None:
 def test_the_result_shown_first_is_that_of_the_example(batch: str) -> None:
     """Throughput with half of its interval, and speed-up with its interval, of each configuration in the row."""
     (line,) = [line for line in README.splitlines() if line.startswith(f"| {batch} |")]
-    with open(EXAMPLE / "configurations.csv", encoding="utf-8") as file:
-        ours = [one for one in csv.DictReader(file) if one["model"] == "resnet18" and one["batch_per_worker"] == batch]
-    for framework, workers, allreduce in (("single", "1", "none"), ("horovod", "2", "fp32"), ("horovod", "2", "fp16")):
+    rows = results.read(example("cifar10-scaling")).rows
+    ours = [one for one in rows if (one["model"], one["batch_per_worker"]) == ("resnet18", int(batch))]
+    for framework, workers, allreduce in (("single", 1, "none"), ("horovod", 2, "fp32"), ("horovod", 2, "fp16")):
         key = (framework, workers, allreduce)
         (one,) = [one for one in ours if (one["framework"], one["workers"], one["allreduce"]) == key]
-        value = {name: float(text) for name, text in one.items() if re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", text)}
-        half = (value["interval_high"] - value["interval_low"]) / 2
-        assert f"{value['samples_per_second']:.0f} ± {half:.0f}" in line
+        half = (one["interval_high"] - one["interval_low"]) / 2
+        assert f"{one['samples_per_second']:.0f} ± {half:.0f}" in line
         if framework != "single":
-            assert f"{value['speedup']:.2f} [{value['speedup_low']:.2f}, {value['speedup_high']:.2f}]" in line
+            assert f"{one['speedup']:.2f} [{one['speedup_low']:.2f}, {one['speedup_high']:.2f}]" in line
 
 
 def test_what_is_said_of_training_to_a_result_is_that_of_the_example() -> None:
-    table = (CHECKOUT / "examples/results/time-to-accuracy/tables/efficiency.md").read_text(encoding="utf-8")
+    listing = efficiency.listing(results.read(example("time-to-accuracy")))
+    assert listing is not None
+    table = layout.markdown(listing)
     (critical,) = re.findall(r"critical batch size (\S+) samples (\[.*?\])", table)
     assert " ".join(critical) in README
     for batch, error in re.findall(r"torch_ddp, .*?batch (256|512) \|.*?\| ([+-]\d+ % \[.*?\]) \|", table):

@@ -36,9 +36,8 @@ from analysis.compare.verdicts import (
     UNRESOLVED,
 )
 from analysis.statistics.simultaneous_intervals import holm
-from scaling_study.settings import CHECKOUT
+from tests.net import examples
 
-EXAMPLE = CHECKOUT / "examples" / "results" / "cifar10-scaling"
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0, noise=0.004, repeats=5)
 Change = Callable[[dict[str, Any]], None]
 
@@ -72,7 +71,7 @@ def verdict(made: Comparison) -> list[str]:
 @pytest.fixture
 def example(tmp_path: Path) -> Callable[[str], Path]:
     """example("name"): a copy of real results."""
-    return lambda name: Path(shutil.copytree(EXAMPLE, tmp_path / name))
+    return lambda name: Path(shutil.copytree(examples.example("cifar10-scaling"), tmp_path / name))
 
 
 # --- on real results ---

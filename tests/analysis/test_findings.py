@@ -27,6 +27,7 @@ from analysis.frames.training import Training
 from analysis.tables import terminal, throughput
 from scaling_study.records.store import Phases
 from scaling_study.settings import CHECKOUT
+from tests.net.examples import example
 
 ONE = Planted()
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=180.0)
@@ -708,7 +709,7 @@ def test_a_run_that_is_trained_to_a_result_is_looked_at_for_the_flaws_of_trainin
 
 
 def test_the_page_quotes_what_is_stated_of_the_example() -> None:
-    said = scope.sentence(Evidence(results.read(CHECKOUT / "examples" / "results" / "cifar10-scaling")))
+    said = scope.sentence(Evidence(results.read(example("cifar10-scaling"))))
     assert said.replace(" (docs/flaws.md)", "") in " ".join(PAGE.replace("\n> ", " ").split())
 
 

@@ -23,6 +23,7 @@ from analysis.statistics import allreduce_gain
 from analysis.tables import layout, memory, throughput
 from scaling_study.records.store import Record, read_record, write_record
 from scaling_study.study import gates
+from tests.net import examples
 
 SINGLE = Planted("single", speed=100.0)
 DDP = Planted("torch_ddp", workers=2, allreduce="fp32", speed=180.0)
@@ -226,8 +227,7 @@ def test_the_window_of_a_record_may_be_of_any_version() -> None:
 
 
 def test_the_shipped_results_are_rebuilt_as_the_trials_that_they_were() -> None:
-    shipped = Path(__file__).parents[2] / "examples" / "results"
-    paths = sorted(shipped.glob("*/trials/*/record.json"))
+    paths = [path for study in examples.studies() for path in examples.example(study).glob("trials/*/record.json")]
     assert paths
     for path in paths:
         one = read_record(path)

@@ -14,12 +14,11 @@ from analysis.published import claims, reference, side_by_side
 from analysis.published.claims import BATCH, EPOCH, GAIN, SPEEDUP, published
 from analysis.tables import layout
 from analysis.tables import published as listing
-from scaling_study.settings import CHECKOUT
+from tests.net.examples import example
 
 ONE = Planted("horovod", speed=100.0)
 TWO = replace(ONE, workers=2, allreduce="fp32", speed=150.0)
 HALF = replace(TWO, allreduce="fp16", speed=180.0)
-PIPELINE = CHECKOUT / "examples" / "results" / "distributed_dl_pipeline"
 
 
 def test_the_reference_data_is_whole() -> None:
@@ -107,7 +106,7 @@ def test_the_whole_published_study_finds_every_ratio_that_it_ran(tmp_path: Path)
 
 
 def test_an_epoch_is_told_with_its_ratio_at_equal_work() -> None:
-    (row,) = side_by_side.table(results.read(PIPELINE)).to_dict("records")
+    (row,) = side_by_side.table(results.read(example("distributed_dl_pipeline"))).to_dict("records")
     assert row["published"] == 12 and row["flaws"] == ("F9", "F10")
     assert row["measured"] > 10 > 1.5 > row["equal_work"]
 

@@ -17,13 +17,12 @@ from planted_hostile import WORDS, results_of
 from planted_large import plant_large
 
 from analysis import outputs
-from scaling_study.settings import CHECKOUT
+from tests.net.examples import example
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(bool(chromium.missing()), reason=chromium.missing()),
 ]
-EXAMPLE = CHECKOUT / "examples" / "results" / "cifar10-scaling"
 HTML = WORDS["HTML"]
 
 
@@ -36,7 +35,7 @@ def make(name: str, folder: Path) -> Path:
     elif name == "hostile":
         results_of(folder, HTML)
     elif name == "example":
-        shutil.copytree(EXAMPLE, folder, symlinks=True, ignore=shutil.ignore_patterns("figures", "tables", "report.*"))
+        shutil.copytree(example("cifar10-scaling"), folder)
     elif name == "nothing":
         plant(folder, [])
     else:

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from scaling_study.records import edits, manifest
 from scaling_study.records.manifest import Manifest
 from scaling_study.records.store import UnreadableRecord
-from scaling_study.settings import CHECKOUT
+from tests.net import examples
 
-EXAMPLES = CHECKOUT / "examples" / "results"
 KEYS: dict[str, Any] = {
     "scaling": "weak", "baseline": {"framework": "single"}, "order_seed": 0,
     "measure": {"warmup_steps": [5], "max_steps": [None], "repeats": [3], "timeout_seconds": [600.0], "retries": [2]},
@@ -103,9 +102,10 @@ def test_any_shape_of_it_is_read_or_refused_in_one_line(keys: dict[str, Any]) ->
 def test_a_study_json_of_today_is_written_byte_by_byte_as_it_was(tmp_path: Path) -> None:
     keys = [field.alias or name for name, field in Manifest.model_fields.items()]
     assert keys[-2:] == ["stopped", "alone"], "which were added after these"
-    examples = [path for path in EXAMPLES.glob("*/study.json") if list(jsons.loads(path.read_text())) == keys[:-2]]
-    assert examples, "others are of versions that wrote fewer keys"
-    for example in examples:
+    paths = [examples.example(study) / "study.json" for study in examples.studies()]
+    of_today = [path for path in paths if list(jsons.loads(path.read_text())) == keys[:-2]]
+    assert of_today, "others are of versions that wrote fewer keys"
+    for example in of_today:
         manifest.read(example.parent).write(tmp_path)
         written = (tmp_path / "study.json").read_text()
         assert written.replace(',\n "stopped": "",\n "alone": []', "") == example.read_text()
