@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import io
+import itertools
 import json
 import os
 import stat
@@ -102,12 +103,13 @@ def pack(results: Path, file: Path | None = None, anonymous: bool = False) -> Pa
 def _survey(results: Path, packed: Packed) -> tuple[list[str], list[str]]:
     """(folders of finished trials, other files to carry of them), both in order; fills in the rest of `packed`."""
     trials, entries, size = list[str](), list[str](), 0
-    for place, folders, files in os.walk(results):
+    whole = [os.walk(results)] + [os.walk(results / TRIALS)] * (results / TRIALS).is_symlink()  # on another disk
+    for place, folders, files in itertools.chain(*whole):
         folders.sort()
         for name in sorted([*files, *(folder for folder in folders if (Path(place) / folder).is_symlink())]):
             path = Path(place) / name
             inside = path.relative_to(results)
-            content = _content(path) if _may_be_carried(inside) and not path.parent.is_symlink() else None
+            content = _content(path) if _may_be_carried(inside) else None
             if content is None or _follows(results, inside, content):
                 kind = _kind(results, inside)
                 packed.left_out[kind] += 1
@@ -160,11 +162,13 @@ def _kind(results: Path, inside: Path) -> str:
 
 
 def _content(path: Path) -> bytes | None:
-    """None where there is no such file, or a link, or one that cannot be read."""
+    """None where there is no such file, or a link or another thing. Raises PackError for one that cannot be read."""
+    if path.is_symlink() or not path.is_file():
+        return None
     try:
         return reading.contents(path)
-    except UnreadableRecord:
-        return None
+    except UnreadableRecord as error:
+        raise PackError(str(error)) from error
 
 
 def _value(raw: bytes) -> Any:

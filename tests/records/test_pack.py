@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import stat
+import struct
 import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -17,7 +18,8 @@ import numpy as np
 import pytest
 
 from scaling_study import cli
-from scaling_study.records import maps, pack, store
+from scaling_study.records import maps, pack, reading, store
+from scaling_study.records import results as folders
 from scaling_study.records.manifest import Manifest
 from scaling_study.records.pack import PackError
 from scaling_study.records.store import RankReport, Record
@@ -178,6 +180,18 @@ def test_links_are_neither_followed_nor_carried(results: Path, tmp_path: Path) -
     assert packed.trials == 1 and packed.left_out["trials/"] == 1
 
 
+def test_trials_may_lie_on_another_disk(results: Path, tmp_path: Path) -> None:
+    before = pack.pack(results).file.read_bytes()
+    (results / "trials").rename(tmp_path / "disk")
+    (results / "trials").symlink_to(tmp_path / "disk")
+    assert pack.pack(results).file.read_bytes() == before
+
+
+def test_a_sweep_finds_in_an_unpacked_folder_what_it_had_finished(results: Path, tmp_path: Path) -> None:
+    back = pack.unpack(pack.pack(results).file, tmp_path / "back")
+    assert folders.finished(back) == folders.finished(results) and len(folders.finished(back).records) == 3
+
+
 # --- refusals ---
 
 
@@ -192,6 +206,12 @@ def test_a_folder_that_a_sweep_holds_is_not_packed(results: Path) -> None:
 def test_only_a_results_folder_is_packed(tmp_path: Path) -> None:
     with pytest.raises(PackError, match="is not a results folder"):
         pack.pack(tmp_path)
+
+
+def test_a_record_that_cannot_be_read_is_not_left_out(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST_BYTES", 1000)
+    with pytest.raises(PackError, match=r"record\.json cannot be read: .* bytes"):
+        pack.pack(results)
 
 
 def test_more_than_may_be_unpacked_is_not_packed(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,6 +292,15 @@ def test_other_files_and_damaged_ones_are_refused(results: Path, tmp_path: Path)
         zipped(damaged, {name: b"{}" for name in {"study.json", "records.jsonl"} - {missing}})
         with pytest.raises(PackError, match=f"it has no {missing}"):
             pack.unpack(damaged)
+
+
+def test_an_entry_that_lies_about_its_size_is_refused(tmp_path: Path) -> None:
+    size, file = 1_000_003, tmp_path / "a.study.zip"
+    zipped(file, {"study.json": b"{}", "records.jsonl": RECORDS, "trials/a/parity.json": bytes(size)})
+    told = file.read_bytes().replace(struct.pack("<L", size), struct.pack("<L", 3))
+    file.write_bytes(told)
+    with pytest.raises(PackError, match="Bad CRC-32"):
+        pack.unpack(file)
 
 
 # --- names ---
