@@ -1,11 +1,10 @@
-"""FairScale for real: two CPU processes, what they hand over and hold, and that they train what one process would."""
+"""FairScale: what its two wrappers hand over and hold, what they refuse, and its own commands."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -15,11 +14,9 @@ import torch
 
 from scaling_study.launch.launchers import Command, command
 from scaling_study.machine import installed
-from scaling_study.parity import check
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
 from scaling_study.settings import CHECKOUT
-from scaling_study.study import gates
 from scaling_study.trial import Trial, Window
 from scaling_study.worker import fairscale_on_cpu
 
@@ -57,23 +54,14 @@ def ranks_of(trial: Trial, folder: Path) -> list[RankReport]:
     return store.read_ranks(folder, 2)
 
 
-def verdict(trial: Trial, folder: Path) -> str:
-    """What the parity gate says of a finished gate's trial."""
-    store.write_json(folder / "trial.json", {**trial.to_dict(), "window": asdict(trial.window)})
-    done = run(command(trial, folder))
-    assert done.returncode == 0, done.stderr[-3000:]
-    check.main(folder)
-    return str(json.loads((folder / "parity.json").read_text())["verdict"])
-
-
 # --- the fully sharded wrapper ---
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("stage", "gathered"), [(3, 2 * BLOCKS + OUTSIDE), (2, PARAMETERS)])
-def test_fsdp_gathers_blocks_twice_or_once_and_reduces_into_shards(tmp_path: Path, stage: int, gathered: int) -> None:
-    for rank in ranks_of(a_trial("fairscale_fsdp", zero_stage=stage), tmp_path):
-        assert rank.communication_bytes == {"all_gather": 4 * gathered, "reduce_scatter": 4 * PARAMETERS}
+def test_fsdp_gathers_blocks_twice_and_reduces_into_shards(tmp_path: Path) -> None:
+    for rank in ranks_of(a_trial("fairscale_fsdp", zero_stage=3), tmp_path):
+        gathered = 4 * (2 * BLOCKS + OUTSIDE)
+        assert rank.communication_bytes == {"all_gather": gathered, "reduce_scatter": 4 * PARAMETERS}
         assert rank.allreduce_bytes == 4 * PARAMETERS
         assert rank.parameters == PARAMETERS
         assert [rank.memory[kind] for kind in ("parameters", "gradients", "optimizer")] == [2 * PARAMETERS] * 3
@@ -101,14 +89,6 @@ def test_fsdp_refuses_fp16_gradients_of_fp32_compute(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keys", [{"zero_stage": 3}, {"zero_stage": 2, "accumulation": 2}])
-def test_fsdp_trains_in_fp64_what_one_process_would(tmp_path: Path, keys: dict[str, int]) -> None:
-    gate = next(gates.gates_of(a_trial("fairscale_fsdp", **keys)))
-    assert gate.precision == "fp64"
-    assert verdict(gate, tmp_path) == "passed"
-
-
-@pytest.mark.slow
 def test_fsdp_steps_do_not_grow_longer_with_every_step(tmp_path: Path) -> None:
     """FairScale leaves its hooks on the parameters: without our care eight steps of four units call 4 + ... + 32."""
     line = command(replace(a_trial("fairscale_fsdp"), workers=1, allreduce="none", launcher="python"))
@@ -122,30 +102,15 @@ def test_fsdp_steps_do_not_grow_longer_with_every_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("allreduce", "bytes_a_gradient", "buffers", "synced"), [("fp32", 4, "local", 0), ("fp16", 2, "synced", BUFFERS)]
-)
-def test_oss_reduces_to_owners_and_broadcasts_weights(
-    tmp_path: Path, allreduce: str, bytes_a_gradient: int, buffers: str, synced: int
-) -> None:
-    ranks = ranks_of(a_trial("fairscale_oss", allreduce=allreduce, buffers=buffers), tmp_path)
+def test_oss_reduces_to_owners_and_broadcasts_weights(tmp_path: Path) -> None:
+    ranks = ranks_of(a_trial("fairscale_oss", allreduce="fp16", buffers="synced"), tmp_path)
     for rank in ranks:
-        assert rank.communication_bytes == {
-            "reduce": bytes_a_gradient * PARAMETERS, "broadcast": 4 * PARAMETERS + synced,
-        }  # fmt: skip
-        assert rank.allreduce_bytes == bytes_a_gradient * PARAMETERS
+        assert rank.communication_bytes == {"reduce": 2 * PARAMETERS, "broadcast": 4 * PARAMETERS + BUFFERS}
+        assert rank.allreduce_bytes == 2 * PARAMETERS
         assert rank.memory["parameters"] == 4 * PARAMETERS, "every worker has them all"
         assert "buckets" not in rank.memory, "gradients are reduced where they are"
     for kind in ("gradients", "optimizer"):
         assert [rank.memory[kind] for rank in ranks] == OWNED, "each has one owner"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("keys", [{}, {"accumulation": 2}, {"allreduce": "fp16"}], ids=str)
-def test_oss_trains_what_one_process_would(tmp_path: Path, keys: dict[str, object]) -> None:
-    *_, gate = gates.gates_of(a_trial("fairscale_oss", **keys))
-    assert (gate.precision, gate.allreduce) == (("fp32", "fp16") if "allreduce" in keys else ("fp64", "fp32"))
-    assert verdict(gate, tmp_path) == "passed"
 
 
 # --- the adapter ---

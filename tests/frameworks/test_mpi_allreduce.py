@@ -6,7 +6,6 @@ import json
 import runpy
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import forked
@@ -18,7 +17,6 @@ from torch import nn
 from scaling_study.launch import launchers
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
-from scaling_study.study import gates
 from scaling_study.trial import Trial
 
 pytest.importorskip("mpi4py")
@@ -142,30 +140,16 @@ def test_means_are_exact_in_every_format_and_equal_on_every_rank(tmp_path, worke
 
 TRAINED = {
     "plain": [],
-    "fp16": ["--allreduce", "fp16"],
-    "bf16": ["--allreduce", "bf16"],
     "whole": ["--model", "resnet8_groupnorm"],
     "parts": ["--model", "resnet8_groupnorm", "--fusion-bytes", "10000"],
 }
-GATES = {"plain": {}, "fp16": {"allreduce": "fp16"}, "bf16": {"allreduce": "bf16"}, "accumulated": {"accumulation": 2}}
-
-
-def gate_of(folder: Path, **keys: object) -> list[str]:
-    """A configuration's last gate (the 16-bit one, where there is one), to be judged afterwards."""
-    asked = Trial(
-        framework="mpi_allreduce", model="resnet8", workers=2, launcher="mpirun", device="cpu", data="synthetic", **keys
-    )
-    *_, gate = gates.gates_of(asked)
-    store.write_json(folder / "trial.json", {**gate.to_dict(), "window": asdict(gate.window)})
-    return [str(SCRIPT), *gate.to_argv(), "--record", str(folder)]
 
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory) -> Path:
-    """Every case of TRAINED and GATES, in a folder of its name: one launch of two ranks, in which each has its turn."""
+    """Every case of TRAINED, in a folder of its name: one launch of two ranks, in which each has its turn."""
     folder = tmp_path_factory.mktemp("launched")
     cases = [case(folder / name, *flags) for name, flags in TRAINED.items()]
-    cases += [gate_of(folder / "gates" / name, **keys) for name, keys in GATES.items()]
     run(Trial(framework="mpi_allreduce", workers=2), in_turn.program(folder, *cases)[1:])
     return folder
 
@@ -176,18 +160,11 @@ def test_two_ranks_train_and_send_exactly_the_gradients(launched):
     assert [r.rank for r in ranks] == [0, 1] and {r.world_size for r in ranks} == {2}
     assert [r.local_rank for r in ranks] == [0, 1]  # by MPI, not by an environment variable
     assert {r.memory["buckets"] for r in ranks} == {4 * PARAMETERS}
-    assert store.read_ranks(launched / "fp16", 2)[0].memory["buckets"] == 2 * PARAMETERS
     assert {r.allreduce_bytes for r in ranks} == {4 * PARAMETERS}
     assert {tuple(r.communication_bytes.items()) for r in ranks} == {(("allreduce", 4 * PARAMETERS),)}
     assert all(r.phases.communication_seconds > 0 for r in ranks)
     assert ranks[0].loss_last != ranks[1].loss_last  # each its own shard
     assert "Open MPI" in ranks[0].backend["library"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("allreduce", ["fp16", "bf16"])
-def test_16_bits_are_exactly_half(launched, allreduce):
-    assert {r.allreduce_bytes for r in store.read_ranks(launched / allreduce, 2)} == {2 * PARAMETERS}
 
 
 @pytest.mark.slow
@@ -228,12 +205,3 @@ def test_a_rank_that_fails_ends_the_others_and_leaves_word(tmp_path):
     flags = ["--model", "resnet8", *QUICK, "--record", str(tmp_path)]
     run(Trial(framework="mpi_allreduce", workers=2), [str(tmp_path / "fails.py"), str(SCRIPT), *flags], fails=True)
     assert json.loads((tmp_path / "ranks/error-1.json").read_text())["message"] == "the planted bug"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", GATES)
-def test_the_parity_gate_passes(launched, name):
-    folder = launched / "gates" / name
-    assert forked.run([sys.executable, "-m", "scaling_study.parity.check", folder]).returncode == 0
-    answer = json.loads((folder / "parity.json").read_text())
-    assert answer["verdict"] == "passed", answer

@@ -49,14 +49,7 @@ FP64 = ["--precision", "fp64"]
 SMOOTH = ["--model", "resnet8_groupnorm", *FP64]
 BASELINE = ["--learning-rate", "0.01", "--cores-per-worker", "1"]
 PARTS = ["--accumulation", "4"]
-TWO_WORKERS = {
-    "fp32": [],
-    "fp16": ["--allreduce", "fp16"],
-    "fp64": FP64,
-    "channels_last": [*FP64, "--memory-format", "channels_last"],
-    "whole": SMOOTH,
-    "parts": [*SMOOTH, *PARTS],
-}
+TWO_WORKERS = {"fp64": FP64}
 ONE_WORKER = {"fp16 alone": ["--allreduce", "fp16"], "baseline": BASELINE}
 
 
@@ -80,13 +73,6 @@ def of_horovod(tmp_path_factory) -> Callable[[str], list[store.RankReport]]:
 def test_the_bare_command_of_the_readme_works_as_typed():
     argv = ["horovodrun", "-np", "2", "python", "horovod_runs/resnet_cifar10.py", *QUICK]
     assert "Total images/sec on 2 worker(s)" in run(argv)
-
-
-def test_fp16_on_the_wire_is_exactly_half_of_fp32(of_horovod):
-    full, half = of_horovod("fp32"), of_horovod("fp16")
-    assert half[0].allreduce_bytes * 2 == full[0].allreduce_bytes == 78_042 * 4
-    assert half[0].communication_bytes == {"allreduce": 78_042 * 2}
-    assert [ranks[0].memory["buckets"] for ranks in (full, half)] == [78_042 * 4, 78_042 * 2]
 
 
 def test_one_horovod_worker_reduces_nothing(of_horovod):
@@ -122,13 +108,6 @@ def test_a_neighbour_on_the_other_core_is_noticed(tmp_path):
     assert others is not None and others > 0.5
 
 
-def test_horovod_reduces_gradients_whose_channels_come_last(of_horovod):
-    """Horovod itself refuses them; the same memory in another order is the same sum."""
-    plain, last = of_horovod("fp64"), of_horovod("channels_last")
-    assert [r.allreduce_bytes for r in last] == [r.allreduce_bytes for r in plain] == [78_042 * 8] * 2
-    assert last[0].loss_last == pytest.approx(plain[0].loss_last, rel=1e-6)
-
-
 def test_horovod_takes_its_knobs_from_flags(tmp_path, of_horovod):
     """With a fusion buffer of one byte nothing is fused, and the result is the same."""
     knobs = ["--fusion-bytes", "1", "--cycle-seconds", "0.002"]
@@ -137,13 +116,9 @@ def test_horovod_takes_its_knobs_from_flags(tmp_path, of_horovod):
     assert tuned[0].loss_last == pytest.approx(plain[0].loss_last, rel=1e-9)
 
 
-@pytest.mark.parametrize("framework", ["horovod", "single"])
-def test_accumulation_changes_how_often_gradients_travel_and_not_the_step(tmp_path, of_horovod, framework):
-    if framework == "horovod":
-        whole, parts = of_horovod("whole")[0], of_horovod("parts")[0]
-    else:
-        single(*SMOOTH, "--record", str(tmp_path / "whole"))
-        single(*SMOOTH, *PARTS, "--record", str(tmp_path / "parts"))
-        whole, parts = (store.read_ranks(tmp_path / name, 1)[0] for name in ("whole", "parts"))
+def test_accumulation_does_not_change_the_step(tmp_path):
+    single(*SMOOTH, "--record", str(tmp_path / "whole"))
+    single(*SMOOTH, *PARTS, "--record", str(tmp_path / "parts"))
+    whole, parts = (store.read_ranks(tmp_path / name, 1)[0] for name in ("whole", "parts"))
     assert parts.loss_last == pytest.approx(whole.loss_last, rel=1e-9)
     assert parts.allreduce_bytes == whole.allreduce_bytes

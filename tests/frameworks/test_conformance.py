@@ -1,0 +1,199 @@
+"""Every framework: two workers train what one process would, and a step hands over the bytes that its scheme says.
+
+A case is a parity gate (scaling_study/parity): ten steps in fp64, or one in 16 bits, trained by ranks that are forked
+or started by MPI, and judged. A new framework gets its rows in CASES. What only one framework does is tested in its own
+file in this folder, and trainings to a result in train/test_frameworks.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import forked
+import in_turn
+import pytest
+from started import by_mpi, started
+
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.launch import launchers
+from scaling_study.machine import installed
+from scaling_study.ranks import as_pipelined
+from scaling_study.records import store
+from scaling_study.records.store import RankReport
+from scaling_study.settings import CHECKOUT
+from scaling_study.study import gates
+from scaling_study.trial import Trial
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first case of a framework trains all of them
+P = 78_042  # parameters of resnet8: three blocks, the largest of 57,728, and the stem and classifier outside them
+OUTSIDE, LAST_BLOCK = 1_114, 57_728
+VECTORS = 682  # parameters of normalisation, and biases: what stays in fp32 where matrices are computed in 16 bits
+LARGEST_LAYER = 36_864
+BLOCKS = P - OUTSIDE
+BUFFERS = 336 * 2  # values of its BatchNorms: two statistics of 336 channels; and nine counters of eight bytes
+FLAT = P + 2  # as one tensor, padded to a multiple of four
+ZERO_2 = {"allreduce": 4 * P + 4, "all_gather": 4 * FLAT}  # 4: the norm of the gradients
+
+
+@dataclass(frozen=True)
+class Case:
+    """A configuration with a gate. `moved`: bytes that each rank hands over in a step, by collective (None: they differ
+    by rank, or by the model's cut). `kept`: bytes that each rank holds, of some kinds."""
+
+    framework: str
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    moved: Mapping[str, int] | None = None
+    kept: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join([self.framework, *(f"{key}={value}" for key, value in self.keys.items())])
+
+    def gate(self) -> Trial:
+        """The gate in 16 bits, where a precision is asked for; else the first, in fp64 where the framework has it."""
+        known = FRAMEWORKS[self.framework].launchers
+        launcher = "torchrun" if "torchrun" in known else known[0]
+        keys = {"model": "resnet8", "workers": 2, "launcher": launcher, **self.keys}
+        keys |= {"batch_per_worker": 8} | ({} if by_mpi(self.framework) else {"cores_per_worker": 1})
+        asked = Trial(framework=self.framework, device="cpu", data="synthetic", **keys)
+        first, *others = gates.gates_of(as_pipelined(asked) if FRAMEWORKS[self.framework].cuts_model else asked)
+        return [first, *others][-1 if {"allreduce", "precision"} & set(self.keys) else 0]
+
+
+CASES = [
+    Case("single", {"workers": 1, "accumulation": 2}, {}),
+    Case("torch_ddp", {}, {"allreduce": 8 * P}, {"buckets": 0}),
+    Case("torch_ddp", {"buffers": "synced"}, {"broadcast": 8 * BUFFERS + 72, "allreduce": 8 * P}),
+    Case("torch_ddp", {"allreduce": "fp16"}, {"allreduce": 2 * P}, {"buckets": 0}),
+    Case("torch_ddp", {"allreduce": "bf16"}, {"allreduce": 2 * P}),
+    Case("torch_ddp", {"precision": "bf16"}, {"allreduce": 4 * P}),
+    Case("torch_ddp", {"model": "resnet8_groupnorm", "accumulation": 2}, {"allreduce": 8 * P}),
+    Case("horovod", {}, {"allreduce": 8 * P}, {"buckets": 8 * P}),
+    Case("horovod", {"allreduce": "fp16"}, {"allreduce": 2 * P}, {"buckets": 2 * P}),
+    Case("horovod", {"memory_format": "channels_last"}, {"allreduce": 8 * P}),
+    Case("horovod", {"accumulation": 4}, {"allreduce": 8 * P}),
+    Case("mpi_allreduce", {}, {"allreduce": 8 * P}, {"buckets": 8 * P}),
+    Case("mpi_allreduce", {"allreduce": "fp16"}, {"allreduce": 2 * P}, {"buckets": 2 * P}),
+    Case("mpi_allreduce", {"allreduce": "bf16"}, {"allreduce": 2 * P}),
+    Case("mpi_allreduce", {"accumulation": 2}, {"allreduce": 8 * P}),
+    Case("fairscale_oss", {}, {"reduce": 8 * P, "broadcast": 8 * P}),
+    Case("fairscale_oss", {"accumulation": 2}, {"reduce": 8 * P, "broadcast": 8 * P}),
+    Case("fairscale_oss", {"allreduce": "fp16"}, {"reduce": 2 * P, "broadcast": 4 * P}),
+    Case("fairscale_fsdp", {"zero_stage": 3}, {"all_gather": 8 * (2 * BLOCKS + OUTSIDE), "reduce_scatter": 8 * P},
+         {"parameters": 4 * P, "gradients": 4 * P}),
+    Case("fairscale_fsdp", {"zero_stage": 2, "accumulation": 2}, {"all_gather": 8 * P, "reduce_scatter": 8 * P}),
+    Case("torch_fsdp2", {"zero_stage": 2, "tuned_for": "memory"}, {"all_gather": 8 * P, "reduce_scatter": 8 * P},
+         {"parameters": 4 * P, "gathered": 8 * P}),
+    Case("torch_fsdp2", {"zero_stage": 3, "tuned_for": "memory"}, {"all_gather": 16 * P, "reduce_scatter": 8 * P},
+         {"parameters": 4 * P, "gathered": 8 * (LAST_BLOCK + OUTSIDE), "buckets": 8 * LAST_BLOCK}),
+    Case("torch_fsdp2", {"tuned_for": "speed"}, {"all_gather": 8 * (2 * P - OUTSIDE), "reduce_scatter": 8 * P}),
+    Case("torch_fsdp2", {"allreduce": "fp16", "tuned_for": "memory"}, {"all_gather": 8 * P, "reduce_scatter": 2 * P}),
+    Case("torch_fsdp2", {"precision": "bf16", "allreduce": "bf16", "accumulation": 2, "tuned_for": "memory"},
+         {"all_gather": 4 * (2 * (P - VECTORS) + 4 * VECTORS), "reduce_scatter": 2 * P}),
+    Case("lightning_ddp", {}, {"allreduce": 8 * P}, {"buckets": 0}),
+    Case("lightning_ddp", {"buffers": "synced"}, {"broadcast": 8 * BUFFERS + 72, "allreduce": 8 * P}),
+    Case("lightning_ddp", {"accumulation": 2}, {"allreduce": 8 * P}),
+    Case("lightning_ddp", {"allreduce": "fp16"}, {"allreduce": 2 * P}),
+    Case("lightning_ddp", {"precision": "bf16"}, {"allreduce": 4 * P}),
+    Case("lightning_fsdp", {}, {"all_gather": 4 * (2 * BLOCKS + OUTSIDE), "reduce_scatter": 4 * P}),
+    Case("deepspeed_zero", {"zero_stage": 0, "tuned_for": "memory"}, {"allreduce": 4 * P},
+         {"parameters": 4 * P, "gradients": 4 * P, "optimizer": 0, "buckets": 4 * P}),
+    Case("deepspeed_zero", {"zero_stage": 1, "tuned_for": "memory"}, ZERO_2,
+         {"parameters": 4 * FLAT, "gradients": 4 * FLAT, "optimizer": 2 * FLAT, "buckets": 4 * P}),
+    Case("deepspeed_zero", {"zero_stage": 2, "tuned_for": "memory"}, ZERO_2,
+         {"parameters": 4 * FLAT, "gradients": 2 * FLAT, "optimizer": 2 * FLAT, "buckets": 4 * P}),
+    Case("deepspeed_zero", {"zero_stage": 3, "tuned_for": "memory"},
+         {"reduce_scatter": 4 * P, "all_gather": 8 * P, "allreduce": 8},
+         {"parameters": 2 * P, "gradients": 2 * P, "optimizer": 0, "buckets": 4 * P, "gathered": 4 * LARGEST_LAYER}),
+    Case("deepspeed_zero", {"zero_stage": 2, "tuned_for": "speed"}, ZERO_2,
+         {"parameters": 4 * FLAT, "buckets": 8 * P}),  # a second bucket fills while one travels
+    Case("deepspeed_zero", {"zero_stage": 3, "tuned_for": "speed"},
+         {"reduce_scatter": 4 * P, "all_gather": 4 * P, "allreduce": 8},
+         {"parameters": 6 * P, "buckets": 4 * P}),  # below its threshold tensors are whole, beside the worker's half
+    Case("deepspeed_zero", {"zero_stage": 3, "allreduce": "fp16", "accumulation": 2, "tuned_for": "memory"},
+         {"reduce_scatter": 4 * P, "all_gather": 16 * P, "allreduce": 8}),
+    Case("deepspeed_zero", {"precision": "bf16", "allreduce": "fp16", "tuned_for": "memory"},
+         {"allreduce": 2 * P + 4, "all_gather": 4 * FLAT}),
+    Case("torch_pipeline", {"schedule": "gpipe"}),
+    Case("torch_pipeline", {"model": "albert_tiny", "schedule": "interleaved_zero_bubble"}),  # shares weights
+    Case("torch_pipeline", {"model": "iformer_tiny", "schedule": "zbv_zero_bubble"}),
+    Case("torch_pipeline", {"schedule": "1f1b", "workers": 4, "replicas": 2, "allreduce": "fp16"}),
+    Case("naive_model_parallel"),
+    Case("fairscale_pipe", {}, {}),
+    Case("hivemind", {"target_batch_size": 256, "matchmaking_seconds": 1.5},
+         {"allreduce": 8 * P, "weights": 8 * P}),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the ranks of a gate report, and what is said of their training."""
+
+    ranks: list[RankReport]
+    verdict: str
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Judged]:
+    """judged(case): all cases of its framework are trained at the first; one launch of MPI has them in turn."""
+
+    @cache
+    def of_framework(framework: str) -> dict[str, Judged]:
+        cases = {str(case): case.gate() for case in CASES if case.framework == framework}
+        folders = {name: tmp_path_factory.mktemp(framework) for name in cases}
+        for name, gate in cases.items():
+            store.write_json(folders[name] / "trial.json", {**gate.to_dict(), "window": asdict(gate.window)})
+        if by_mpi(framework):
+            script = str(CHECKOUT / FRAMEWORKS[framework].script)
+            lines = [[script, *gate.to_argv(), "--record", str(folders[name])] for name, gate in cases.items()]
+            ended(started(framework, 2, in_turn.program(tmp_path_factory.mktemp("turns"), *lines), {}))
+        else:
+            for name, gate in cases.items():
+                ended(forked.run(argv_of(gate, folders[name]), env={"CUDA_VISIBLE_DEVICES": ""}))
+        ended(forked.run([sys.executable, "-m", "scaling_study.parity.check", *folders.values()]))
+        return {
+            name: Judged(store.read_ranks(folder, cases[name].processes), store.load(folder / "parity.json")["verdict"])
+            for name, folder in folders.items()
+        }
+
+    return lambda case: of_framework(case.framework)[str(case)]
+
+
+def argv_of(gate: Trial, folder: Path) -> list[str]:
+    """Its command; Lightning's FSDP has its check for a GPU stepped over."""
+    argv = list(launchers.command(gate, record=folder).argv)
+    if FRAMEWORKS[gate.framework].needs_gpu:
+        script = next(place for place, word in enumerate(argv) if word.endswith(".py"))
+        argv.insert(script, str(CHECKOUT / "tests/fsdp_on_cpu.py"))
+    return argv
+
+
+def ended(done: Any) -> None:
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_it_trains_what_one_process_would_and_hands_over_what_its_scheme_says(
+    case: Case, judged: Callable[[Case], Judged]
+) -> None:
+    if absent := [name for name in FRAMEWORKS[case.framework].needs if not installed(name)]:
+        pytest.skip(f"{absent[0]} is not installed")
+    found = judged(case)
+    assert found.verdict == "passed"
+    for rank in found.ranks:
+        assert case.moved is None or rank.communication_bytes == case.moved
+        assert {kind: rank.memory[kind] for kind in case.kept} == case.kept
+        if case.framework == "torch_pipeline":  # replicas average all gradients of a worker in one buffer
+            assert rank.memory["buckets"] == (rank.memory["gradients"] if "replicas" in case.keys else 0)
+        if case.framework == "deepspeed_zero":
+            assert rank.backend["zero_stage"] == case.keys.get("zero_stage", 2)
+
+
+def test_every_framework_that_trains_on_a_cpu_has_a_case() -> None:
+    needs_two_gpus = {"torch_dp"}
+    trains = {name for name, entry in FRAMEWORKS.items() if entry.trains}
+    assert {case.framework for case in CASES} == trains - needs_two_gpus
