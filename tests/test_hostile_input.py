@@ -104,7 +104,7 @@ def dumped(value: Any) -> str:
     return yaml.safe_dump(value, allow_unicode=True, sort_keys=False)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(nested, st.booleans())
 def test_any_value_gives_a_plan_or_a_few_clear_lines(
     study_file: Callable[..., Path], machine: Callable[..., Machine], value: Any, small: bool
@@ -162,7 +162,7 @@ def mutated(draw: st.DrawFn) -> Any:
     return value
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(mutated(), st.booleans(), st.sampled_from([(2, 0), (64, 0), (8, 2)]))
 def test_any_mutated_study_gives_a_plan_or_a_few_clear_lines(
     study_file: Callable[..., Path], machine: Callable[..., Machine], value: Any, small: bool, size: tuple[int, int]
@@ -208,7 +208,7 @@ def test_any_values_at_their_limits_give_a_plan_or_a_few_clear_lines(
     answer(study_file(dumped(value)), machine(*size))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(st.sampled_from(SHIPPED), st.data(), st.booleans())
 def test_any_study_cut_doubled_or_torn_gives_a_plan_or_a_few_clear_lines(
     study_file: Callable[..., Path], machine: Callable[..., Machine], path: Path, data: st.DataObject, small: bool

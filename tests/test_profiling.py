@@ -99,7 +99,7 @@ def test_one_process_leaves_a_trace_and_no_record(tmp_path: Path) -> None:
     assert again.returncode == 0 and len(list((results / "profiles").rglob("torch-rank-*"))) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("forked_starts")
 @pytest.mark.skipif(installed("horovod") is None, reason="Horovod is not installed")
 def test_horovod_leaves_a_trace_of_each_rank_and_its_timeline(tmp_path: Path) -> None:

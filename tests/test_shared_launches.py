@@ -94,6 +94,7 @@ def test_a_second_run_runs_nothing_again(swept: tuple[Plan, Path, Seen]) -> None
     assert again.started == [] and sorted(again.kept) == sorted(record.id for record in first.ended)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("forked_starts")
 def test_one_that_fails_says_why_alone_and_costs_the_others_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -176,6 +177,7 @@ def test_no_more_are_launched_than_were_asked_for(tmp_path: Path) -> None:
     assert len(seen.ended) == len(list(store.read_study(tmp_path))) == 1
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("forked_starts")
 def test_gates_that_one_launch_can_run_share_it_and_one_that_fails_is_run_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

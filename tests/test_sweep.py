@@ -57,7 +57,7 @@ def test_running_out_of_memory_is_oom(plan_for, tmp_path):
     assert record.status == "oom" and "can't allocate memory" in record.reason
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("forked_starts")
 def test_the_largest_batch_that_fits_is_found_by_really_running_out_of_memory(plan_for, tmp_path):
     plan = plan_for("fit_forty")

@@ -54,7 +54,7 @@ def test_two_processes_draw_what_one_does(read: Results, tmp_path: Path) -> None
         assert a.read_bytes() == b.read_bytes(), a.name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_process_that_dies_costs_no_figure(
     read: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
@@ -134,7 +134,7 @@ def test_vectors_are_to_a_hundredth_of_a_point_and_words_are_whole(read: Results
     assert read.study.machine_text in made["throughput"].replace("\n", " ")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_ends_with_its_processes(tmp_path: Path) -> None:
     """Nothing is left behind by a command that drew with several."""
     planted_study(tmp_path / "study")

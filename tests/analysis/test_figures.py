@@ -24,7 +24,7 @@ QUICK = ("default", "baseline failed", "two repeats", "one network")  # the othe
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in STUDIES]
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in STUDIES]
 )
 def test_no_text_covers_another_or_leaves_the_sheet(name: str) -> None:
     for title, figure in drawn(name).items():

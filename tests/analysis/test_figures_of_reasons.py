@@ -45,7 +45,7 @@ def bars(axis: Axes) -> list[Rectangle]:
     return [patch for container in axis.containers for patch in container.patches]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_figure_is_tidy(name: str) -> None:
     made = planted(name)[1]

@@ -173,7 +173,7 @@ def series_of(speeds: np.ndarray[Any, Any], order: Sequence[int]) -> float:
     return noise.trend([speeds[at] for at in whose], [block[at] for at in whose])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("configurations", "repeats"), [(16, 3), (8, 5), (3, 8), (1, 40)])
 @pytest.mark.parametrize("likeness", [0.0, 0.39])
 def test_a_machine_whose_runs_are_like_their_neighbours_does_not_drift(
@@ -195,7 +195,7 @@ def test_a_machine_whose_runs_are_like_their_neighbours_does_not_drift(
     assert seen.keeps(most=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_repeats_that_were_added_because_of_a_spread_are_no_drift() -> None:
     """More are run, later, of what its first repeats show to be noisy: that says nothing of the machine."""
     studies, rng = times(400, 5_000), np.random.default_rng(13)

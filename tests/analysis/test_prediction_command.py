@@ -239,7 +239,7 @@ BATCHES = [replace(one, batch_per_worker=batch) for one in (ONE, TWO) for batch 
 WIDE = Network(Link(5e-6, 1 / 3e9), Link(1e-6, 1e-10), 8)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("planted", [[ONE], [ONE, TWO], BATCHES[:1] + BATCHES[4:5], BATCHES], ids=["1", "2", "1b", "4"])
 @pytest.mark.parametrize("workers", [(2,), (1, 2, 8, 64, 512, 4096, 32768, 100_000), (7, 8, 9)])
 def test_no_text_of_the_figure_covers_another_or_leaves_the_sheet(

@@ -124,7 +124,7 @@ def test_every_study_can_be_ranked(tmp_path: Path, by: str) -> None:
     assert (ranked.groupby("model").verdict.first() == BEST).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("wide", "deep", "repeats"), [(8, 1, 3), (8, 1, 5), (16, 1, 5), (4, 8, 3)])
 @pytest.mark.parametrize("noises", [(0.01,), (0.01, 0.03), (0.003, 0.03)], ids=["alike", "x3", "x10"])
 def test_equal_configurations_are_called_slower_in_at_most_5_percent_of_studies(
@@ -161,7 +161,7 @@ def simulated_row(name: str, batch: int, speeds: Any) -> Any:
     }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("noises", [(0.01,) * 8, (0.01, 0.03) * 4, (0.003, 0.03) * 4], ids=["alike", "x3", "x10"])
 @pytest.mark.parametrize("apart", [0.0, 0.01])
 def test_the_true_best_is_among_what_may_be_the_best(noises: tuple[float, ...], apart: float) -> None:

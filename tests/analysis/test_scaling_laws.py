@@ -77,7 +77,7 @@ def test_coefficients_are_the_planted_seconds() -> None:
     assert re.fullmatch(r"0\.01 \+ 6\.25e-05 \(n-1\) \+ 0\.0031[23] \(n-1\)/n", made.best.formula)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_with_noise_the_planted_law_is_the_best_or_not_told_apart_from_it() -> None:
     for name, law in (("USL", "USL"), ("ring", "alpha-beta"), ("tree", "alpha-beta"), ("Amdahl", "Amdahl")):
         kept = [law in {one.law.name for one in compared(name, seed=seed).kept} for seed in range(20)]
@@ -99,12 +99,13 @@ def test_where_no_law_describes_what_was_measured_nothing_is_said_of_more() -> N
     assert not compared("ring", repeats=1).why, "of single runs nobody knows the noise"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_law_that_is_right_is_believed() -> None:
     doubted = sum(bool(compared(name, noise=0.02, seed=seed).why) for name in WEAK for seed in range(20))
     assert doubted == 0
 
 
+@pytest.mark.long
 def test_held_out_errors_are_of_counts_that_were_not_seen() -> None:
     spent = COUNTS / np.array([WEAK["ring"](count) for count in COUNTS])
     off = spent.copy()
@@ -135,7 +136,7 @@ def test_one_repeat_each_makes_laws_without_intervals() -> None:
 # --- intervals ---
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*WEAK, *STRONG])
 @pytest.mark.parametrize("seed", [0])
 def test_intervals_hold_the_truth_beyond_the_largest_count(name: str, seed: int) -> None:

@@ -29,7 +29,7 @@ def lines_of_code(path: Path) -> list[str]:
     return [line for line in body if line.strip() and not line.strip().startswith("#")]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_script_and_one_entry_are_enough(tmp_path: Path) -> None:
     copy = tmp_path / "checkout"
     for name in NEEDED:

@@ -148,7 +148,7 @@ def test_a_command_of_its_own_explains_itself_and_refuses_fp16_on_a_cpu(name: st
     assert "fp16 compute on a CPU is some 20 times slower" in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("forked_starts")
 def test_a_command_of_its_own_becomes_the_frameworks_script(tmp_path: Path) -> None:
     further = ["--batch-per-worker", "2", "--data", "synthetic", "--steps", "1", "--warmup-steps", "1"]

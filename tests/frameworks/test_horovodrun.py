@@ -194,6 +194,7 @@ def test_gloo_takes_the_network_interface_of_the_command_line(facts_of: Callable
     assert [facts["addresses"] for facts in facts_of("gloo")] == [["127.0.0.1"]] * 2
 
 
+@pytest.mark.long
 def test_gloo_uses_its_interface_whatever_the_host_is_called(launched: Launch) -> None:
     # On one host horovodrun itself allows nothing but loopback, so the ranks are told in its place.
     up = {name for name, state in psutil.net_if_stats().items() if state.isup and name != "lo"}

@@ -207,7 +207,7 @@ def test_a_study_holds_the_network_it_ran_on(file: Path, capsys) -> None:
     assert "2 of 2 trials are already finished" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("forked_starts")
 def test_a_wrong_result_is_a_failed_trial_and_no_figure(file: Path, capsys, monkeypatch) -> None:
     wrong = replace(FRAMEWORKS["network_probe"], script="tests/scripts_that/reduce_wrongly.py")

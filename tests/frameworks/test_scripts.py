@@ -75,11 +75,13 @@ def test_the_bare_command_of_the_readme_works_as_typed():
     assert "Total images/sec on 2 worker(s)" in run(argv)
 
 
+@pytest.mark.long
 def test_one_horovod_worker_reduces_nothing(of_horovod):
     (alone,) = of_horovod("fp16 alone")
     assert (alone.allreduce_bytes, alone.memory["buckets"]) == (0, 0)
 
 
+@pytest.mark.long
 def test_horovod_with_one_worker_trains_exactly_as_the_baseline(tmp_path, of_horovod):
     """The same seed, data and weights: the losses of two frameworks agree to the last bits."""
     single(*BASELINE, "--record", str(tmp_path))
@@ -108,6 +110,7 @@ def test_a_neighbour_on_the_other_core_is_noticed(tmp_path):
     assert others is not None and others > 0.5
 
 
+@pytest.mark.long
 def test_horovod_takes_its_knobs_from_flags(tmp_path, of_horovod):
     """With a fusion buffer of one byte nothing is fused, and the result is the same."""
     knobs = ["--fusion-bytes", "1", "--cycle-seconds", "0.002"]

@@ -84,6 +84,7 @@ sweeps:
 """
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("forked_starts")
 def test_one_command_runs_every_gate_and_fails_with_the_one_that_fails(tmp_path, monkeypatch, capsys):
     """The whole way: study file, sweep, launcher, planted script, judge, table, exit code."""

@@ -79,6 +79,7 @@ def test_it_trains_what_our_loop_trains(trained, framework: str, flags: list[str
     assert native.loss_first == pytest.approx(ours.loss_first, rel=1e-9)
 
 
+@pytest.mark.long
 def test_deepspeed_clips_by_the_norm_of_all_gradients(trained) -> None:
     """As DDP with torch's clipping: equal to a rounding of fp32 over the first four steps, which then grows to 2e-4."""
     (ours, _), (native, _) = trained("torch_ddp", *CLIPPED), trained("deepspeed_zero", *ZERO, *CLIPPED, *NATIVE)
@@ -96,6 +97,7 @@ def test_deepspeeds_schedule_goes_on_where_its_checkpoint_was(trained) -> None:
     assert column(resumed, "train_loss") == pytest.approx(column(whole, "train_loss"), rel=1e-12)
 
 
+@pytest.mark.long
 def test_lightning_goes_on_where_it_was_killed(trained) -> None:
     """With what its EarlyStopping has waited for, its best model, and the rates of a schedule."""
     flags = ["--precision", "fp64", *EARLY, "--train-patience", "3", *NATIVE]

@@ -196,7 +196,7 @@ def test_transformers_is_imported_by_nobody_else():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pretrained_weights_are_taken_where_they_lie_beside_their_tokeniser(tmp_path):
     """A hub cache as transformers keeps it, with a masked language model of our own in it."""
     from transformers.models.albert.configuration_albert import AlbertConfig
@@ -274,8 +274,7 @@ LAUNCHERS = {
     "horovod": ["horovodrun", "-np", "2", "--gloo"],
     "torch_ddp": ["torchrun", "--nproc-per-node", "2"],
 }
-GATES = [("single", "fp64", "none"), ("horovod", "fp64", "fp32"), ("torch_ddp", "fp64", "fp32"),
-         ("horovod", "fp32", "fp16"), ("torch_ddp", "fp32", "fp16"), ("torch_ddp", "fp32", "bf16")]  # fmt: skip
+GATES = [("single", "fp64", "none"), ("horovod", "fp64", "fp32"), ("torch_ddp", "fp64", "fp32")]
 
 
 def gate_of(framework: str, precision: str, allreduce: str) -> Trial:
@@ -306,7 +305,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Trial], Path]
         elif not launched:
             launched.extend(case(gate_of(*gate)) for gate in GATES if gate[0] == "horovod")
             out = started([*argv, *in_turn.program(folder, *launched)])
-            assert "Model: albert_tiny, 1,016,386 parameters, fp32" in out
+            assert "Model: albert_tiny, 1,016,386 parameters, fp64" in out
             assert "Total sentences/sec on 2 worker(s)" in out
         return folder / gate.id
 
@@ -316,7 +315,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Trial], Path]
 @pytest.mark.slow
 @pytest.mark.parametrize(("framework", "precision", "allreduce"), GATES)
 def test_every_gate_of_albert_is_passed(trained, framework, precision, allreduce):
-    """Ten steps in float64 as one process trains them; one step with 16-bit gradients, within that format's bound."""
+    """Ten steps in float64 as one process trains them."""
     gate = gate_of(framework, precision, allreduce)
     record = trained(gate)
     assert forked.run([sys.executable, "-m", "scaling_study.parity.check", record]).returncode == 0
@@ -324,6 +323,6 @@ def test_every_gate_of_albert_is_passed(trained, framework, precision, allreduce
     assert judged["verdict"] == "passed", judged
     print([f"{check['name']}: {check['detail']}" for check in judged["checks"] if "off by" in check["detail"]])
     ranks = store.read_ranks(record, gate.workers)
-    each = {"none": 0, "fp32": 8, "fp16": 2, "bf16": 2}[allreduce]  # bytes of a value on the wire; float64 as it is
+    each = {"none": 0, "fp32": 8}[allreduce]  # bytes of a value on the wire: float64 as it is
     assert {rank.allreduce_bytes for rank in ranks} == {each * 1_016_386}
     assert all(0 < rank.tokens_seen <= 8 * 32 * gate.window.max_steps for rank in ranks)

@@ -159,7 +159,10 @@ def test_auto_without_data_is_synthetic_and_says_so(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", ["torch_fsdp2", "deepspeed_zero", "torch_pipeline"])
+@pytest.mark.parametrize(
+    "framework",
+    [*(pytest.param(name, marks=pytest.mark.long) for name in ("torch_fsdp2", "deepspeed_zero")), "torch_pipeline"],
+)
 def test_its_gate_is_passed_with_one_tensor_at_both_ends(framework: str, tmp_path: Path) -> None:
     keys = {"zero_stage": 3} if framework == "deepspeed_zero" else {}
     trial = Trial(

@@ -226,8 +226,8 @@ PROGRAMS = {
     [
         ("single", "transformer_lm", "fp64", "none"),
         ("torch_ddp", "transformer_lm", "fp64", "fp32"),
-        ("torch_ddp", "transformer_lm", "fp32", "bf16"),
-        ("single", "transformer_lm", "bf16", "none"),
+        pytest.param("torch_ddp", "transformer_lm", "fp32", "bf16", marks=pytest.mark.long),
+        pytest.param("single", "transformer_lm", "bf16", "none", marks=pytest.mark.long),
     ],
 )
 def test_every_gate_is_passed(tmp_path, framework, model, precision, allreduce):
