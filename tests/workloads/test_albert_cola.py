@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from scaling_study import datasets
-from scaling_study.datasets import NoData
 from scaling_study.estimate import Estimate
 from scaling_study.machine import Machine
 from scaling_study.ranks import Ranks
@@ -39,33 +38,11 @@ def workload(**keys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "parameters"), [("albert_tiny", 1_016_386), ("albert_base_v2", 11_685_122)])
-def test_parameter_counts(model, parameters):
-    assert workload(model=model).parameters == parameters
-
-
-@pytest.mark.slow
 def test_all_repeats_of_base_share_one_layer_and_are_sharded_as_one():
     model = workload(model="albert_base_v2").model
     whole = [module for module in model.modules() if isinstance(module, albert_cola.blocks())]
     assert len(whole) == 1 and model.config.num_hidden_layers == 12
     assert sum(p.numel() for p in whole[0].albert_layer_groups.parameters()) == 7_087_872  # one layer's
-
-
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_weights_and_another_does_not():
-    a, b, c = (workload(seed=seed).model.state_dict() for seed in (1, 1, 2))
-    assert all(a[name].equal(b[name]) for name in a)
-    assert not a["classifier.weight"].equal(c["classifier.weight"])
-
-
-def test_nothing_is_random_where_parity_is_asked_for():
-    def dropped(**keys):
-        return [module.p for module in workload(**keys).model.modules() if isinstance(module, torch.nn.Dropout)]
-
-    assert set(dropped(find="parity")) == {0.0}
-    assert sorted(set(dropped())) == [0.0, 0.1]  # as published: before the classifier only
-    assert workload().model.training
 
 
 def test_padding_changes_nothing_but_the_work():
@@ -88,21 +65,6 @@ def test_attention_is_the_plain_formula(precision):
     plain = one.model(ids, mask, return_dict=False)[0]
     expected = torch.nn.functional.cross_entropy(plain, labels)
     assert fused.item() == pytest.approx(expected.item(), rel=1e-12 if precision == "fp64" else 1e-5)
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp64"])
-def test_a_few_steps_lower_the_loss(precision):
-    torch.set_num_threads(1)
-    one = workload(precision=precision, learning_rate=1e-3, find="parity")
-    optimizer = torch.optim.AdamW(one.model.parameters(), lr=1e-3)
-    batch, losses = next(one.batches), []
-    for _ in range(8):
-        loss = one.loss(one.model, batch)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0]
 
 
 def test_adamw_whose_rate_grows_with_the_workers_unless_it_is_given():
@@ -141,30 +103,6 @@ def test_sequence_length_reaches_the_batch_and_has_a_limit():
     assert next(workload(sequence_length=16).batches)[0].shape == (4, 16)
     with pytest.raises(SystemExit, match="--sequence-length 513: ALBERT has 512 positions"):
         workload(sequence_length=513)
-
-
-def test_synthetic_batches_are_seeded_and_differ_between_ranks():
-    trial = Trial(**TINY)
-    first, again, other = (next(load(trial, Ranks(rank, 2)).batches)[0] for rank in (0, 0, 1))
-    assert first.equal(again) and not first.equal(other)
-
-
-def test_where_parity_is_asked_for_every_sample_is_itself():
-    """The same number is the same sentence, on whichever rank."""
-    feeds = [load(Trial(**TINY, find="parity"), Ranks(rank, 2)).batches for rank in range(2)]
-    fetched = [feed.fetch(torch.tensor([5, 7])) for feed in feeds]
-    assert all(a.equal(b) for a, b in zip(*fetched, strict=True))
-    assert not fetched[0][0][0].equal(fetched[0][0][1])
-
-
-def test_auto_without_data_is_synthetic_and_says_so(monkeypatch):
-    def missing():
-        raise NoData("CoLA is not in /nowhere")
-
-    monkeypatch.setattr(cola, "sentences", missing)
-    assert workload(data="auto").data_source == "synthetic (CoLA not found)"
-    with pytest.raises(SystemExit, match="--data cola: CoLA is not in /nowhere"):
-        workload(data="cola")
 
 
 @pytest.mark.slow

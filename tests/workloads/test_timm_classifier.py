@@ -94,15 +94,6 @@ def test_it_is_loaded_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None
     assert group["lr"] == 1e-3 and not loaded.scales_rate
 
 
-def test_the_same_seed_gives_the_same_weights() -> None:
-    def weights(seed: int) -> torch.Tensor:
-        return load(
-            Trial(model="timm_vit_tiny", batch_per_worker=2, data="synthetic", seed=seed), Ranks()
-        ).model.head.weight
-
-    assert weights(1).equal(weights(1)) and not weights(1).equal(weights(2))
-
-
 @pytest.mark.slow
 def test_its_gate_is_passed_as_one_unit(tmp_path: Path) -> None:
     trial = Trial(

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from scaling_study import datasets, settings
-from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.trial import Trial, Window
@@ -29,21 +28,6 @@ def workload(**keys):
 
 
 # --- the model ---
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "parameters"),
-    [("transformer_lm", 12_025_582), ("transformer_lm_deep", 43_426_926), ("transformer_lm_unmasked", 12_025_582)],
-)
-def test_parameter_counts(model, parameters):
-    assert workload(model=model).parameters == parameters
-
-
-def test_the_same_seed_gives_the_same_weights_and_another_does_not():
-    a, b, c = (workload(seed=seed).model.state_dict() for seed in (1, 1, 2))
-    assert all(a[name].equal(b[name]) for name in a)
-    assert not a["decoder.weight"].equal(c["decoder.weight"])
 
 
 @pytest.mark.slow
@@ -100,36 +84,6 @@ def test_weights_start_as_published():
     assert not weights["decoder.bias"].any()
 
 
-def test_nothing_is_random_where_parity_is_asked_for():
-    def dropped(**keys):
-        modules = workload(**keys).model.modules()
-        return {m.p for m in modules if isinstance(m, torch.nn.Dropout)}, {
-            m.dropout for m in modules if isinstance(m, torch.nn.MultiheadAttention)
-        }
-
-    assert dropped(find="parity")[0] == {0.0} and dropped()[0] == {0.2}
-    one = workload(find="parity")
-    batch = next(one.batches)
-    assert one.loss(one.model, batch).equal(one.loss(one.model, batch))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp64"])
-def test_a_few_steps_lower_the_loss(precision):
-    torch.set_num_threads(1)
-    one = workload(precision=precision)
-    optimizer = one.optimizer(one.model.parameters())
-    batch, losses = next(one.batches), []
-    for _ in range(8):
-        loss = one.loss(one.model, batch)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0]
-    assert losses[0] == pytest.approx(math.log(28_782), abs=0.5), "at first every word is as likely as any other"
-
-
 def test_sgd_whose_rate_grows_with_the_workers_unless_it_is_given():
     def optimizer(world, **keys):
         one = load(Trial(**SMALL, **keys), Ranks(0, world))
@@ -180,30 +134,6 @@ def test_two_ranks_read_what_one_with_twice_the_batch_reads():
         both = zip(next(left.batches), next(right.batches), strict=True)
         assert all(torch.cat(pair).equal(one) for pair, one in zip(both, next(whole.batches), strict=True))
         assert torch.cat([left.batches.ids, right.batches.ids]).equal(whole.batches.ids)
-
-
-def test_synthetic_batches_are_seeded_and_differ_between_ranks():
-    trial = Trial(**SMALL)
-    first, again, other = (next(load(trial, Ranks(rank, 2)).batches)[0] for rank in (0, 0, 1))
-    assert first.equal(again) and not first.equal(other)
-
-
-def test_where_parity_is_asked_for_every_sample_is_itself():
-    """The same number is the same text, on whichever rank."""
-    feeds = [load(Trial(**SMALL, find="parity"), Ranks(rank, 2)).batches for rank in range(2)]
-    fetched = [feed.fetch(torch.tensor([5, 7])) for feed in feeds]
-    assert all(a.equal(b) for a, b in zip(*fetched, strict=True))
-    assert not fetched[0][0][0].equal(fetched[0][0][1])
-
-
-def test_auto_without_data_is_synthetic_and_says_so(monkeypatch):
-    def missing():
-        raise NoData("WikiText-2 is not in /nowhere")
-
-    monkeypatch.setattr(wikitext2, "tokens", missing)
-    assert workload(data="auto").data_source == "synthetic (WikiText-2 not found)"
-    with pytest.raises(SystemExit, match="--data wikitext2: WikiText-2 is not in /nowhere"):
-        workload(data="wikitext2")
 
 
 # --- for real ---

@@ -1,0 +1,139 @@
+"""Every workload: what trains is the same wherever and whenever a seed and a rank ask for it, and it learns.
+
+A model gets its row in ONES; what only one model does is tested in its own file beside this one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import Dropout
+
+from scaling_study.datasets import NoData
+from scaling_study.machine import installed
+from scaling_study.models import OURS
+from scaling_study.ranks import Ranks
+from scaling_study.trial import Trial
+from scaling_study.workloads import Workload, cola, load, wikitext2, wikitext2_bpe
+
+
+@dataclass(frozen=True)
+class One:
+    """A small model of a workload. `dropped`: its shares of dropout, where no parity is asked for."""
+
+    model: str
+    parameters: int | None = None
+    keys: dict[str, Any] = field(default_factory=dict)
+    dropped: frozenset[float] = frozenset()
+    first_loss: float | None = None  # where at first every class is as likely as any other
+
+    def load(self, rank: int = 0, world_size: int = 1, **keys: Any) -> Workload:
+        if absent := [name for name in OURS[self.model].needs if not installed(name)]:
+            pytest.skip(f"{absent[0]} is not installed")
+        torch.set_num_threads(1)
+        asked = {"model": self.model, "data": "synthetic", "batch_per_worker": 4, **self.keys, **keys}
+        return load(Trial(**asked), Ranks(rank, world_size))
+
+
+TEXT = {"batch_per_worker": 2, "sequence_length": 8}
+ONES = [
+    One("resnet8", 78_042, {"learning_rate": 0.05}),
+    One("iformer_tiny", None, {"image_size": 32}),
+    One("vit_small_dataset_tiny", 327_180, {"learning_rate": 1e-3}, frozenset({0.1})),
+    One("timm_vit_tiny"),
+    One("albert_tiny", 1_016_386, {"learning_rate": 1e-3}, frozenset({0.0, 0.1})),  # before the classifier only
+    One("transformer_lm", 12_025_582, TEXT, frozenset({0.2}), math.log(28_782)),
+    One("gpt2_tiny", 3_382_080, TEXT, frozenset({0.1}), math.log(wikitext2_bpe.VOCABULARY)),
+]
+LARGE = [  # are counted, and built for nothing else
+    One("resnet8_groupnorm", 78_042),
+    One("resnet18", 11_181_642),
+    One("resnet50", 23_528_522),
+    One("albert_base_v2", 11_685_122),
+    One("transformer_lm_deep", 43_426_926),
+    One("transformer_lm_unmasked", 12_025_582),
+]
+each = pytest.mark.parametrize("one", ONES, ids=lambda one: one.model)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [*(one for one in ONES if one.parameters), *(pytest.param(one, marks=pytest.mark.slow) for one in LARGE)],
+    ids=lambda one: one.model,
+)
+def test_parameter_counts(one: One) -> None:
+    assert one.load().parameters == one.parameters
+
+
+@each
+def test_the_same_seed_gives_the_same_weights_on_every_rank_and_another_does_not(one: One) -> None:
+    a, b, c = (one.load(rank, 2, seed=seed).model.state_dict() for rank, seed in ((0, 1), (1, 1), (0, 2)))
+    assert all(a[name].equal(b[name]) for name in a)
+    assert any(not a[name].equal(c[name]) for name in a)
+
+
+@each
+def test_nothing_is_random_where_parity_is_asked_for(one: One) -> None:
+    exact, usual = one.load(find="parity"), one.load()
+    batch = next(exact.batches)
+    assert exact.loss(exact.model, batch).equal(exact.loss(exact.model, batch)) and usual.model.training
+
+    def dropped(workload: Workload) -> set[float]:
+        return {module.p for module in workload.model.modules() if isinstance(module, Dropout)}
+
+    assert dropped(exact) <= {0.0} and dropped(usual) - {0.0} == one.dropped - {0.0}
+
+
+@each
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow), "fp64"])
+def test_a_few_steps_lower_the_loss(one: One, precision: str) -> None:
+    workload = one.load(precision=precision)
+    optimizer = workload.optimizer(workload.model.parameters())
+    batch, losses = next(workload.batches), []
+    for _ in range(8):
+        loss = workload.loss(workload.model, batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    assert one.first_loss is None or losses[0] == pytest.approx(one.first_loss, abs=0.5)
+
+
+@each
+def test_synthetic_batches_are_seeded_and_differ_between_ranks(one: One) -> None:
+    first, again, other = (next(one.load(rank, 2).batches)[0] for rank in (0, 0, 1))
+    assert first.equal(again) and not first.equal(other)
+
+
+@each
+def test_a_sample_is_itself_on_any_rank_where_parity_is_asked_for(one: One) -> None:
+    feeds = [one.load(rank, 2, find="parity").batches for rank in range(2)]
+    fetched = [feed.fetch(torch.tensor([5, 7])) for feed in feeds]
+    assert all(a.equal(b) for a, b in zip(*fetched, strict=True))
+    assert not fetched[0][0][0].equal(fetched[0][0][1])
+
+
+@pytest.mark.parametrize(
+    ("model", "module", "reader", "data", "named"),
+    [
+        ("albert_tiny", cola, "sentences", "cola", "CoLA"),
+        ("transformer_lm", wikitext2, "tokens", "wikitext2", "WikiText-2"),
+        ("gpt2_tiny", wikitext2, "training_text", "wikitext2_bpe", "WikiText-2"),
+    ],
+)
+def test_auto_without_data_is_synthetic_and_says_so(
+    model: str, module: Any, reader: str, data: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise NoData(f"{named} is not in /nowhere")
+
+    (one,) = (one for one in ONES if one.model == model)
+    monkeypatch.setattr(module, reader, missing)
+    assert one.load(data="auto").data_source == f"synthetic ({named} not found)"
+    with pytest.raises(SystemExit, match=f"--data {data}: {named} is not in /nowhere"):
+        one.load(data=data)
