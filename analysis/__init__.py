@@ -31,9 +31,8 @@ def write(
     Raises analysis.frames.study.NotResults if `results` is neither, OSError where it cannot be written to.
     Warns analysis.frames.trials.SkippedRecord, with its name, of each record that cannot be read.
     """
-    from analysis import outputs
+    from analysis import outputs, terminal
     from analysis.frames.source import opened
-    from analysis.tables import terminal
 
     with opened(results, out) as source:
         read, origins = outputs.read_folder(source.folder, processes)
@@ -48,7 +47,7 @@ def print_tables(results: Path, console: Console | None = None) -> None:
     """Print the throughput and speed-up tables of every model. Raises and warns as write() does."""
     from rich.console import Console
 
+    from analysis import terminal
     from analysis.frames import results as reading
-    from analysis.tables import terminal
 
     terminal.show(reading.read(results), console or Console())

@@ -15,37 +15,32 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.execution import garbage_collection
-from analysis.execution.atomic_files import write_csv, write_text
-from analysis.execution.lost_parts import NOTHING, LostPart, Salvage
-from analysis.figures import drawing
+from analysis import execution
+from analysis.execution import NOTHING, LostPart, Salvage, write_csv, write_text
 from analysis.frames import results
 from analysis.frames.results import Results
+from analysis.published import outcomes
 from analysis.report.origins import Origins
-from analysis.scaling import frame as scaling_table
-from analysis.statistics import allreduce_gain
-from analysis.tables import (
+from analysis.show import layout
+from analysis.text import file_name
+from analysis.views import (
+    allreduce_gain,
+    averaging_rounds,
+    batch_efficiency,
     communication,
-    efficiency,
     epochs,
-    layout,
+    figures,
     maps,
     memory,
-    published_outcomes,
-    recognition,
-    rounds,
+    network,
+    pipelines,
+    reasons,
+    same_training,
     scaling,
     target,
-    target_pairs,
     throughput,
-    training,
     transfer,
 )
-from analysis.tables import network as networks
-from analysis.tables import pipeline as pipelines
-from analysis.tables import reasons as why
-from analysis.text.file_names import file_name
-from analysis.why import frame as why_table
 
 MOST_TRIALS = 500  # whose report a sweep writes at its end
 OURS = re.compile(
@@ -85,12 +80,12 @@ def write(
     shown = read.configurations.drop(columns=["series_order", "batch"])
     paths.append(write_csv(folder / "configurations.csv", shown))
     paths += write_tables(read, folder / "tables", salvage)
-    drawn = drawing.write(read, folder / "figures", salvage, processes)
-    paths += drawing.paths(drawn)
+    drawn = figures.write(read, folder / "figures", salvage, processes)
+    paths += figures.paths(drawn)
     if page or (page is None and len(read.trials) <= MOST_TRIALS):
-        from analysis.report import write as report
+        from analysis.report import sections
 
-        paths += report.write(read, origins, folder, drawn, salvage, named)
+        paths += sections.write(read, origins, folder, drawn, salvage, named)
     for place in ("tables", "figures"):
         for path in (folder / place).glob("*"):
             if OURS.fullmatch(path.name) and path not in paths:
@@ -103,7 +98,7 @@ def write(
 def write_tables(read: Results, folder: Path, salvage: Salvage = NOTHING) -> list[Path]:
     """throughput-<model>, speedup-<model> where there is a baseline, memory-<model> and communication-<model> where
     they were counted, pipeline and epochs where there were some, and so on: in Markdown, the numbers in CSV."""
-    with garbage_collection.ignored():
+    with execution.ignored():
         return _write_tables(read, folder, salvage)
 
 
@@ -130,17 +125,17 @@ def _kinds(read: Results) -> Iterator[tuple[str, Callable[[], Iterable[Made]]]]:
             yield f"{kind} of {model}", partial(_of_model, read, model, kind, of_model)
     wholes = (
         ("pipeline", pipelines),
-        ("rounds", rounds),
+        ("rounds", averaging_rounds),
         ("epochs", epochs),
         ("target", target),
-        ("training", training),
+        ("training", target),
     )
-    pairs = (("target-pairs", target_pairs), ("transfer", transfer), ("efficiency", efficiency))
-    surgery = (("recognition", recognition), ("maps", maps))
-    for name, whole in (*wholes, *pairs, *surgery, ("network", networks), ("published-outcomes", published_outcomes)):
+    pairs = (("target-pairs", same_training), ("transfer", transfer), ("efficiency", batch_efficiency))
+    surgery = (("recognition", transfer), ("maps", maps))
+    for name, whole in (*wholes, *pairs, *surgery, ("network", network), ("published-outcomes", outcomes)):
         yield name, partial(_whole, read, name, whole)
-    yield "the why", lambda: _named(why.named(read), why_table.frames(read))
-    yield "what comes next", lambda: _named(scaling.named(read), scaling_table.frames(read))
+    yield "the why", lambda: _named(reasons.named(read), reasons.frames(read))
+    yield "what comes next", lambda: _named(scaling.named(read), scaling.frames(read))
     yield "what 16 bits gain", partial(_gains, read)
 
 

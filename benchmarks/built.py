@@ -10,8 +10,8 @@ import runpy
 from dataclasses import dataclass, replace
 
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.measure import Training, allocator
-from scaling_study.measure.stopwatch import Stopwatch
+from scaling_study.measure import Training, surroundings
+from scaling_study.measure.clock import Stopwatch
 from scaling_study.ranks import Ranks, as_launched
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
@@ -48,7 +48,7 @@ def build(trial: Trial, ranks: Ranks | None = None) -> Built:
     """Build the trial by its script; join first, which pins this process to the trial's cores, unless `ranks` did."""
     script = runpy.run_path(str(CHECKOUT / FRAMEWORKS[trial.framework].script))
     if trial.allocator == "fixed":  # of the process: whatever it is compared with has it too
-        allocator.fix_thresholds()
+        surroundings.fix_thresholds()
     ranks = ranks or script["join"](trial)
     trial = as_launched(trial, ranks)
     training = script["build"](trial, ranks)

@@ -19,7 +19,7 @@ def draw(found: Sequence[Cell], loss: str) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch, Rectangle
 
-    from analysis.figures import style
+    from analysis.show import style
 
     links = list(dict.fromkeys(cell.link for cell in found))
     targets = sorted({cell.target for cell in found})
@@ -27,7 +27,7 @@ def draw(found: Sequence[Cell], loss: str) -> Any:
     figure = Figure(figsize=(width, height))
     axes = figure.add_axes((1.1 / width, 1.1 / height, WIDE * len(targets) / width, HIGH * len(links) / height))
     ways = _ways(found)
-    colour = dict(zip(ways, style.colours(len(ways)), strict=True))
+    colour = dict(zip(ways, style.style_colours(len(ways)), strict=True))
     for cell in found:
         x, y = targets.index(cell.target), links.index(cell.link)
         ours = colour[cell.winner] if cell.winner and cell.decentralised != OPEN else style.PALE

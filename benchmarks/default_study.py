@@ -29,8 +29,8 @@ from typing import Any
 import yaml
 
 from analysis.frames import configurations, results
-from analysis.frames.baseline import known
-from analysis.statistics import allreduce_gain
+from analysis.frames.configurations import known
+from analysis.views import allreduce_gain
 from benchmarks import over_links
 from benchmarks.options import Options
 from benchmarks.paired import MET, MISSED, Bar, Finding

@@ -30,7 +30,7 @@ from benchmarks.paired import Bar, Finding, alternate, difference
 from scaling_study import sweep
 from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.launch import launchers
-from scaling_study.launch.rounds import Unwatched
+from scaling_study.launch.shared_launch import Unwatched
 from scaling_study.machine import this_machine
 from scaling_study.processes import process
 from scaling_study.records import store
@@ -38,8 +38,7 @@ from scaling_study.records.summary import Summary
 from scaling_study.settings import CHECKOUT
 from scaling_study.study.documents import Document
 from scaling_study.study.plan import Plan, Planned
-from scaling_study.study.schema import Measure
-from scaling_study.study.study import Study
+from scaling_study.study.study import Measure, Study
 from scaling_study.trial import Trial
 
 TRIALS = 50  # over which the claim is made

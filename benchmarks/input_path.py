@@ -34,17 +34,15 @@ from benchmarks.built import build
 from benchmarks.options import Options, Unavailable
 from benchmarks.paired import Bar, Finding, Pairs, alternate, ratio
 from scaling_study.machine import DALI, installed
-from scaling_study.measure import collector
+from scaling_study.measure import surroundings
 from scaling_study.ranks import Ranks
 from scaling_study.settings import data_root
 from scaling_study.stats.intervals import Interval
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, inputs
-from scaling_study.workloads.augment import augmented
-from scaling_study.workloads.feed import Batch, Feed
-from scaling_study.workloads.reading import Reading, Samples
+from scaling_study.workloads.feed import Batch, Feed, batches_of_indices
 from scaling_study.workloads.resnet_cifar10 import image_data
-from scaling_study.workloads.sampling import batches_of_indices
+from scaling_study.workloads.tree import Reading, Samples, augmented
 
 Batches = Iterator[Any]
 
@@ -185,7 +183,7 @@ def training(model: str, options: Options) -> Finding:
     )
     for source in (real, synthetic):
         source.seconds(max(2, steps // 2))  # warm
-    with collector.settled():
+    with surroundings.settled():
         taken = alternate(partial(real.rate, steps), partial(synthetic.rate, steps), pairs)
     print(f"  training {model}: {pairs} pairs done", flush=True)
     return Finding(

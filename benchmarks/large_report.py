@@ -34,17 +34,17 @@ MEASURED = """
 import json, sys, time
 from pathlib import Path
 from analysis import outputs
-from analysis.execution import atomic_files, process_pool
-from analysis.figures import drawing
-from analysis.report import write as report
+from analysis import execution
+from analysis.report import sections
+from analysis.views import figures
 folder, times = Path(sys.argv[1]), [time.perf_counter()]
-read, origins = outputs.read_folder(folder, processes=process_pool.available_processes())
+read, origins = outputs.read_folder(folder, processes=execution.available_processes())
 times.append(time.perf_counter())
-atomic_files.write_csv(folder / "results.csv", read.trials)
+execution.write_csv(folder / "results.csv", read.trials)
 outputs.write_tables(read, folder / "tables")
-drawn = drawing.write(read, folder / "figures", processes=process_pool.available_processes())
+drawn = figures.write(read, folder / "figures", processes=execution.available_processes())
 times.append(time.perf_counter())
-report.write(read, origins, folder, drawn)
+sections.write(read, origins, folder, drawn)
 times.append(time.perf_counter())
 load, made, page = (after - before for before, after in zip(times, times[1:]))
 print(json.dumps({"trials": len(read.trials), "load": load, "made": made, "page": page}))

@@ -19,12 +19,12 @@ def draw(findings: Sequence[Finding]) -> Any:
     """One axes: averaging timeout, and seconds lost with their 95 % interval."""
     from matplotlib.figure import Figure
 
-    from analysis.figures import style
+    from analysis.show import style
 
     figure = Figure(figsize=(4.6, 3.2), layout="constrained")
     axes = figure.subplots()
     expirations = sorted({finding.evidence["metadata_expiration_seconds"] for finding in findings})
-    for place, (expiration, colour) in enumerate(zip(expirations, style.colours(len(expirations)), strict=True)):
+    for place, (expiration, colour) in enumerate(zip(expirations, style.style_colours(len(expirations)), strict=True)):
         mine = [each for each in findings if each.evidence["metadata_expiration_seconds"] == expiration]
         mine.sort(key=lambda each: each.evidence["averaging_timeout_seconds"])
         x = [each.evidence["averaging_timeout_seconds"] + 0.4 * place for each in mine]  # so that intervals are seen

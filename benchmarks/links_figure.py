@@ -32,7 +32,7 @@ def draw(findings: Sequence[Finding]) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullLocator
 
-    from analysis.figures import style
+    from analysis.show import style
 
     figure = Figure(figsize=(4.6, 3.2), layout="constrained")
     axes = figure.subplots()
@@ -45,7 +45,7 @@ def draw(findings: Sequence[Finding]) -> Any:
     ):
         axes.annotate(text, (1.0, 1.0), xycoords=axes.get_yaxis_transform(), xytext=(3, down), va=side,
                       textcoords="offset points", fontsize=style.SMALL, color=style.GREY)  # fmt: skip
-    for place, (model, colour) in enumerate(zip(models, style.colours(len(models)), strict=True)):
+    for place, (model, colour) in enumerate(zip(models, style.style_colours(len(models)), strict=True)):
         mine = sorted((f for f in findings if f.evidence["model"] == model), key=lambda f: bits(f.evidence["rate"]))
         x = [bits(f.evidence["rate"]) * (1 + 0.06 * place) for f in mine]  # side by side, so that intervals are seen
         y = [f.figure.mean for f in mine]

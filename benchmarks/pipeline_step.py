@@ -21,13 +21,13 @@ import torch.distributed as dist
 from benchmarks.built import Built, build
 from benchmarks.paired import alternate
 from scaling_study import workloads
-from scaling_study.measure import collector
-from scaling_study.measure.stopwatch import Stopwatch
+from scaling_study.measure import surroundings
+from scaling_study.measure.clock import Stopwatch
 from scaling_study.ranks import Ranks, leave_torch
 from scaling_study.records.store import write_json
 from scaling_study.stages import Cut, cut
 from scaling_study.trial import Trial
-from scaling_study.workloads.clipping import ClippedSGD
+from scaling_study.workloads.workload import ClippedSGD
 
 BATCH = 20  # published
 
@@ -152,7 +152,7 @@ def alone(trial: Trial, steps: int) -> Callable[[], float]:
 
 def rate(seconds: Callable[[], float], steps: int) -> float:
     """Samples per second over one block that all workers begin together, by the slowest of them."""
-    with collector.settled():
+    with surroundings.settled():
         dist.barrier()
         took = torch.tensor([seconds()], dtype=torch.float64)
     dist.all_reduce(took, op=dist.ReduceOp.MAX)

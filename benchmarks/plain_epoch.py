@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 from torchvision import datasets, transforms
 
-from scaling_study.measure import allocator
-from scaling_study.measure.stopwatch import Stopwatch
+from scaling_study.measure import surroundings
+from scaling_study.measure.clock import Stopwatch
 from scaling_study.ranks import Ranks, claim_cores, claim_device
 from scaling_study.records.store import write_json
 from scaling_study.settings import data_root
@@ -42,7 +42,7 @@ def main() -> None:
         framework="horovod", model=asked.model, batch_per_worker=asked.batch, data="cifar10", seed=SEED,
         cores_per_worker=asked.cores_per_worker,
     )  # fmt: skip
-    allocator.fix_thresholds()
+    surroundings.fix_thresholds()
     claim_cores(trial)
     hvd.init()
     here = claim_device(trial, hvd.local_rank())

@@ -21,8 +21,8 @@ from torch.nn import functional as F
 from benchmarks.built import Built, build
 from benchmarks.paired import alternate
 from benchmarks.plain_names import FRAMEWORKS_WITH_A_LOOP
-from scaling_study.measure import collector
-from scaling_study.measure.stopwatch import Stopwatch
+from scaling_study.measure import surroundings
+from scaling_study.measure.clock import Stopwatch
 from scaling_study.ranks import leave_torch
 from scaling_study.records.store import write_json
 from scaling_study.trial import Trial
@@ -145,7 +145,7 @@ def block(step: Step, images: torch.Tensor, labels: torch.Tensor, steps: int) ->
 
 def rate(seconds: Callable[[], float], like: Built, steps: int) -> float:
     """Samples per second of all ranks over one block that they begin together, by the slowest of them."""
-    with collector.settled():
+    with surroundings.settled():
         if dist.is_initialized():
             dist.barrier()
         took = torch.tensor([seconds()], dtype=torch.float64)

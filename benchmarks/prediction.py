@@ -25,11 +25,10 @@ from rich.table import Table
 
 from analysis.frames import results
 from analysis.frames.results import Results
-from analysis.prediction import contention
-from analysis.prediction.against import Checked
-from analysis.prediction.forecast import Asked, forecast
+from analysis.prediction import inputs
 from analysis.prediction.network import CannotPredict
-from analysis.text.file_names import file_name
+from analysis.prediction.predict import Asked, Checked, forecast
+from analysis.text import file_name
 from benchmarks import links, over_links, paired, published_512
 from benchmarks.options import Options
 from benchmarks.paired import Bar, Finding
@@ -120,7 +119,7 @@ def crowding_of_one_host(folders: Sequence[Path]) -> float | None:
     """What two workers on this machine do to each other's computing, from the study that ran both on one host."""
     for folder in folders:
         if folder.name == f"links-{over_links.ONE_HOST}":
-            return contention.factor(contention.pairs(results.read(folder).configurations.to_dict("records"), 2))
+            return inputs.factor(inputs.pairs(results.read(folder).configurations.to_dict("records"), 2))
     return None
 
 

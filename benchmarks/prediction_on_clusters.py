@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from analysis.prediction import measured, probed
-from analysis.prediction.fusion import BUCKETS, CYCLES, WHOLE, Fusion
-from analysis.prediction.measured import OneWorker
+from analysis.prediction import inputs
+from analysis.prediction.inputs import OneWorker, Target
 from analysis.prediction.network import Link, Network
 from analysis.prediction.predict import Prediction, predict
-from analysis.prediction.targets import Target
+from analysis.prediction.simulate import BUCKETS, CYCLES, WHOLE, Fusion
 from benchmarks.simulated_cluster import Cluster, Run, Wire, alone, true_step
 from scaling_study.records.store import Phases, RankReport
-from scaling_study.stats import alpha_beta
+from scaling_study.stats import network as alpha_beta
 
 REPEATS, STEPS, INSTRUMENTED = 3, 60, 10
 TRUE_STEPS = 240
@@ -106,7 +105,7 @@ def measured_alone(cluster: Cluster, seed: int) -> OneWorker:
         forward, backward, after = (share * part for part in (cluster.forward, cluster.backward, cluster.after))
         parts = Phases(INSTRUMENTED, mean, 0.0, forward, backward, None, after, 0.0)
         reports.append(report(timed, parts, [[size, seconds * pace] for size, seconds in cluster.gradients]))
-    one = measured.of_reports("simulated", reports)
+    one = inputs.of_reports("simulated", reports)
     assert isinstance(one, OneWorker), one
     return one
 
@@ -125,7 +124,7 @@ def measured_link(cluster: Cluster, wire: Wire, seed: int) -> Link:
     points = [
         alpha_beta.Point.of(size, [float(pair.ring(np.zeros(2), size).max()) for _ in range(CALLS)]) for size in SIZES
     ]
-    return probed.link(alpha_beta.fit(points), 2)
+    return inputs.link(alpha_beta.fit(points), 2)
 
 
 def report(step_seconds: Sequence[float], phases: Phases, gradients: list[list[float]]) -> RankReport:

@@ -17,9 +17,8 @@ from rich.table import Table
 
 from benchmarks.paired import Bar, Finding
 from scaling_study.machine import installed, this_machine
-from scaling_study.provenance import commit, utc_now
 from scaling_study.records.store import load, write_json
-from scaling_study.settings import CACHE
+from scaling_study.settings import CACHE, commit, utc_now
 from scaling_study.stats.intervals import Interval
 
 RESULTS = Path(__file__).with_name("results")
@@ -53,7 +52,7 @@ def write(
 
 def write_figure(name: str, draw: Callable[[], Any]) -> None:
     """`name`.png and .svg beside the numbers, of the matplotlib figure that `draw` makes."""
-    from analysis.figures import style
+    from analysis.show import style
 
     with style.applied():
         figure = draw()

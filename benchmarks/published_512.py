@@ -27,10 +27,9 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.prediction import stragglers
-from analysis.prediction.fusion import CYCLES, MIB, Fusion
+from analysis.prediction import simulate as stragglers
 from analysis.prediction.network import Link, Network
-from analysis.prediction.simulate import Step, simulate
+from analysis.prediction.simulate import CYCLES, MIB, Fusion, Step, simulate
 from scaling_study.stats.intervals import Interval
 
 LAYERS = Path(__file__).with_name("published_layers.csv")

@@ -28,7 +28,7 @@ from torchvision import models
 from benchmarks import horovod_example
 from benchmarks.built import Built, build
 from benchmarks.paired import alternate
-from scaling_study.measure import collector
+from scaling_study.measure import surroundings
 from scaling_study.records.store import write_json
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
@@ -134,7 +134,7 @@ def differences(scope: dict[str, Any], like: Built) -> str:
 
 def rate(block: Callable[[], float], samples: int) -> float:
     """Samples per second of all ranks over one block that they begin together."""
-    with collector.settled():
+    with surroundings.settled():
         hvd.barrier()
         seconds = block()
     return samples / float(hvd.allgather(torch.tensor([seconds], dtype=torch.float64), name="seconds").max())

@@ -98,11 +98,11 @@ def draw(measured: Mapping[int, Mapping[str, Sequence[float]]]) -> Any:
     """Average precision of each head, and the loss that was trained, by the number of frames; 95 % intervals."""
     from matplotlib.figure import Figure
 
-    from analysis.figures import style
+    from analysis.show import style
 
     figure = Figure(figsize=(6.4, 3.2), layout="constrained")
     heads, losses = figure.subplots(1, 2, width_ratios=(2, 1))
-    for place, (key, colour) in enumerate(zip(MEASURED, style.colours(len(MEASURED)), strict=True)):
+    for place, (key, colour) in enumerate(zip(MEASURED, style.style_colours(len(MEASURED)), strict=True)):
         axes = losses if key == "train_loss" else heads
         intervals = [between_repeats(values[key]) for values in measured.values()]
         axes.errorbar(

@@ -22,8 +22,7 @@ from scaling_study import train, workloads
 from scaling_study.measure import Phase, Training, Wire, ddp_buckets
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
-from scaling_study.worker.ddp_settings import ddp_settings
-from scaling_study.worker.script import run
+from scaling_study.worker.script import ddp_settings, run
 
 # Without a hook DDP averages in the gradients' own precision, and a lone worker with itself.
 HOOKS = {

@@ -15,9 +15,8 @@ from scaling_study import workloads
 from scaling_study.measure import Phase, Training, Wire
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.worker.hivemind_peer import Peer, one_round_a_step
 from scaling_study.worker.script import run
-from scaling_study.worker.with_hivemind import join_hivemind
+from scaling_study.worker.with_hivemind import Peer, join_hivemind, one_round_a_step
 
 
 def join(trial: Trial) -> Ranks:

@@ -3,7 +3,7 @@
     torchrun --standalone --nproc-per-node 2 fsdp/lightning_ddp.py --model resnet18 --allreduce bf16
 
 The Trainer owns its loop; Fabric leaves it to the script, so that what is timed here is the same step as everywhere.
-With --train-loop native the Trainer trains instead (scaling_study/worker/lightning_loop.py).
+With --train-loop native the Trainer trains instead (scaling_study/worker/with_lightning.py).
 It wraps model and optimiser (`setup`), computes forward in the precision it is given, and scales fp16's loss itself.
 What runs is DDP: buckets of gradients averaged by an allreduce while backward runs (Li et al., arXiv 2006.15704). A
 diff against data_parallel/torch_ddp.py shows all that Lightning asks for.
@@ -30,9 +30,8 @@ from scaling_study import workloads
 from scaling_study.measure import Phase, Training, Wire, ddp_buckets
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
-from scaling_study.worker import lightning_loop
-from scaling_study.worker.ddp_settings import ddp_settings
-from scaling_study.worker.script import run
+from scaling_study.worker import with_lightning
+from scaling_study.worker.script import ddp_settings, run
 
 # 32-true casts nothing, so it is right for fp64 too; 64-true hands the output back rounded to fp32.
 PRECISION = {"fp32": "32-true", "fp64": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
@@ -67,7 +66,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     where = {"accelerator": ranks.device.type, "devices": here, "num_nodes": ranks.world_size // here,
              "precision": PRECISION[trial.precision]}  # fmt: skip
     if trial.train_loop == "native":
-        return lightning_loop.build(trial, ranks, workload, where, TrainersDDP(**ddp), COMPRESSION.get(trial.allreduce))
+        return with_lightning.build(trial, ranks, workload, where, TrainersDDP(**ddp), COMPRESSION.get(trial.allreduce))
     fabric = Fabric(**where, strategy=CompressedDDP(trial.allreduce, **ddp))
     fabric.launch()
     model, optimizer = fabric.setup(workload.model, workload.optimizer(workload.model.parameters()))

@@ -33,7 +33,7 @@ from scaling_study import train, workloads
 from scaling_study.measure import Phase, Training, Wire
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.trial import Trial
-from scaling_study.worker import lightning_loop
+from scaling_study.worker import with_lightning
 from scaling_study.worker.script import run
 
 PRECISION = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
@@ -59,7 +59,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     where = {"accelerator": ranks.device.type, "devices": here, "num_nodes": ranks.world_size // here,
              "precision": PRECISION[trial.precision]}  # fmt: skip
     if trial.train_loop == "native":
-        return lightning_loop.build(trial, ranks, workload, where, TrainersFSDP(**sharding))
+        return with_lightning.build(trial, ranks, workload, where, TrainersFSDP(**sharding))
     layout = train.layout_of(workload.model)
     fabric = Fabric(**where, strategy=FSDPStrategy(**sharding))
     fabric.launch()

@@ -5,7 +5,7 @@
     torchrun --standalone --nproc-per-node 2 horovod_runs/allreduce_bandwidth.py      torch.distributed's
 
 The launcher says whose collectives are measured, in place where they can. Sizes, bandwidths and the table are those
-of nccl-tests (scaling_study/stats/collectives.py). Nothing is trained: the siblings send gradients through these calls.
+of nccl-tests (scaling_study/stats/network.py). Nothing is trained: the siblings send gradients through these calls.
 """
 
 import torch

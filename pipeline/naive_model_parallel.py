@@ -18,7 +18,7 @@ from scaling_study import workloads
 from scaling_study.measure import Phase, Timeline, Training, Wire
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.stages import Parts, Place, cut
-from scaling_study.stages.replicas import add_up
+from scaling_study.stages.stage import add_up
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 

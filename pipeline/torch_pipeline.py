@@ -24,8 +24,7 @@ from scaling_study import workloads
 from scaling_study.measure import Phase, Timeline, Training, Wire
 from scaling_study.ranks import Ranks, join_torch
 from scaling_study.stages import Parts, Place, cut, micro_batches
-from scaling_study.stages.replicas import add_up, average, fused_bytes
-from scaling_study.stages.watch import connected, watched
+from scaling_study.stages.stage import add_up, average, connected, fused_bytes, watched
 from scaling_study.trial import Trial
 from scaling_study.worker.script import run
 

@@ -20,29 +20,29 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from scaling_study.commands import exits, options
+from scaling_study.commands import options
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """`scaling-study COMMAND`; without a command, `run`."""
 
     def app() -> typer.Typer:
-        from scaling_study.commands import evaluate, maps, pack, parity, rendering, run, slurm
+        from scaling_study.commands import after_training, options, pack, parity, run, slurm
 
         group = _group("run", "Reproducible scaling studies of distributed training.")
         group.command("run", rich_help_panel="Measure")(run.run)
         group.command("parity", rich_help_panel="Measure")(parity.parity)
-        group.command("evaluate", rich_help_panel="Measure")(evaluate.evaluate)
-        group.command("maps", rich_help_panel="Measure")(maps.maps)
+        group.command("evaluate", rich_help_panel="Measure")(after_training.evaluate)
+        group.command("maps", rich_help_panel="Measure")(after_training.maps)
         group.command("doctor", rich_help_panel="Measure")(_doctor)
         group.add_typer(slurm.app, name="slurm", rich_help_panel="Measure")
-        for name, command in rendering.commands().items():
+        for name, command in options.commands().items():
             group.command(name, rich_help_panel="Analyse")(command)
         group.command("pack", rich_help_panel="Share")(pack.pack)
         group.command("unpack", rich_help_panel="Share")(pack.unpack)
         return group
 
-    return exits.call(app, "scaling-study", words)
+    return options.call(app, "scaling-study", words)
 
 
 def run_sweep(words: Sequence[str] | None = None) -> int:
@@ -53,7 +53,7 @@ def run_sweep(words: Sequence[str] | None = None) -> int:
 
         return _single(run.run)
 
-    return exits.call(app, "run_sweep.py", words)
+    return options.call(app, "run_sweep.py", words)
 
 
 def parity(words: Sequence[str] | None = None) -> int:
@@ -64,28 +64,28 @@ def parity(words: Sequence[str] | None = None) -> int:
 
         return _single(parity.parity)
 
-    return exits.call(app, "python -m scaling_study.parity", words)
+    return options.call(app, "python -m scaling_study.parity", words)
 
 
 def analysis(words: Sequence[str] | None = None) -> int:
     """`python -m analysis COMMAND RESULTS`; without a command, `tables`."""
 
     def app() -> typer.Typer:
-        from scaling_study.commands import pack, rendering
+        from scaling_study.commands import options, pack
 
         group = _group("tables", "Tables, figures and a report of a study's results.")
-        for name, command in rendering.commands().items():
+        for name, command in options.commands().items():
             group.command(name)(command)
         group.command("pack")(pack.pack)
         group.command("unpack")(pack.unpack)
         return group
 
-    return exits.call(app, "python -m analysis", words)
+    return options.call(app, "python -m analysis", words)
 
 
 def _doctor(as_json: options.Json = False) -> int:
     """Try every framework and launcher on this machine: one training step with two processes each."""
-    from scaling_study import doctor
+    from scaling_study.commands import doctor
 
     return doctor.main(as_json)
 

@@ -1,13 +1,50 @@
-"""The two ways in which a sweep refuses to start. Both carry whole sentences for a person, never a traceback.
-
-Whatever the sentences quote, they can be printed: no line breaks or escape sequences, and no more than can be read.
-"""
+"""The errors by which a sweep refuses to start, and others' words made fit to be shown."""
 
 from __future__ import annotations
 
+import io
+import reprlib
+import sys
 from collections.abc import Sequence
 
-from scaling_study.quoting import printable, shortened
+# What others wrote, made fit to be shown: nothing that a terminal would obey, and never more than a line or two.
+#
+# A key of a study file, a message of a failing rank, a folder's name: each may hold an escape sequence that clears
+# the screen, or a megabyte. It is shown all the same, for the message is about it.
+
+MOST_SHOWN = 60  # characters of a value that a message quotes
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = _short.maxlong = MOST_SHOWN
+
+
+def quoted(value: object) -> str:
+    """`value` as Python would write it, with the middle of what is long left out."""
+    return _short.repr(value)
+
+
+def printable(text: str, but: str = "") -> str:
+    r"""`text` with whatever cannot be printed written out, so that ESC is \x1b; the characters in `but` stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in but else c.encode("unicode_escape").decode() for c in text)
+
+
+def shortened(text: str, most: int) -> str:
+    """At most `most` characters of it; three dots say that there were more."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def shown_in_any_locale() -> None:
+    """Let what this terminal has no sign for be shown as `?`: in the locale C that is all beyond ASCII."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not where it has been replaced
+            stream.reconfigure(errors="replace")
+
+
+# The two ways in which a sweep refuses to start. Both carry whole sentences for a person, never a traceback.
+#
+# Whatever the sentences quote, they can be printed: no line breaks or escape sequences, and no more than can be read.
 
 MOST_PROBLEMS = 100  # that are listed individually
 MOST_CHARACTERS = 2000  # of one; the path of a file may be long

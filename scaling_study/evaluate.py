@@ -17,13 +17,13 @@ from typing import Any
 import torch
 
 from scaling_study import workloads
+from scaling_study.errors import printable
 from scaling_study.models import MODELS
-from scaling_study.quoting import printable
 from scaling_study.ranks import Ranks, claim_device
 from scaling_study.records import store
 from scaling_study.records.store import BEST
 from scaling_study.targets import trains
-from scaling_study.train import best
+from scaling_study.train import checkpoints
 from scaling_study.train.evaluate import evaluate
 from scaling_study.train.loop import shown
 from scaling_study.trial import Trial
@@ -48,7 +48,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         if why := nothing_in(run):
             raise ValueError(why)
-        kept = best.load(run / BEST)
+        kept = checkpoints.load(run / BEST)
         scores = tested(kept)
     except (ValueError, OSError, store.UnreadableRecord, SystemExit) as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import quota_cores, usable_cores
-from scaling_study.study import peers, pipelines
+from scaling_study.study import rules
 from scaling_study.trial import Trial
 
 # Every launcher tells its processes their place on this host under a name of its own.
@@ -233,7 +233,7 @@ def as_launched(trial: Trial, ranks: Ranks) -> Trial:
         cores_per_worker=trial.cores_per_worker or max(1, len(ranks.cores)),
     )
     asked = {key: value for key, value in asdict(trial).items() if value is not None}
-    for key, message in peers.problems(trial.framework, launched.workers, trial.batch_per_worker, asked):
+    for key, message in rules.peer_problems(trial.framework, launched.workers, trial.batch_per_worker, asked):
         raise SystemExit(f"--{key.replace('_', '-')}: {message}")
     return as_pipelined(launched) if framework.cuts_model else _reducing(launched)
 
@@ -241,10 +241,10 @@ def as_launched(trial: Trial, ranks: Ranks) -> Trial:
 def as_pipelined(trial: Trial) -> Trial:
     """The trial with the shape of its pipeline in full, as a plan has it. Raises SystemExit for an impossible one."""
     asked = {key: value for key, value in asdict(trial).items() if value is not None}
-    faults = list(pipelines.problems(trial.framework, trial.workers, trial.batch_per_worker, asked))
+    faults = list(rules.pipeline_problems(trial.framework, trial.workers, trial.batch_per_worker, asked))
     if faults:
         raise SystemExit("\n".join(f"--{key.replace('_', '-')}: {message}" for key, message in faults))
-    return _reducing(replace(trial, **pipelines.resolved(trial.framework, trial.workers, asked)))
+    return _reducing(replace(trial, **rules.resolved(trial.framework, trial.workers, asked)))
 
 
 def _reducing(trial: Trial) -> Trial:

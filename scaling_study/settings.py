@@ -1,9 +1,14 @@
-"""Where things are: the checkout, its cache, the data. The environment may say otherwise, also through `.env`."""
+"""Checkout, cache, data, commit, and the environment variables that decide a number."""
 
 from __future__ import annotations
 
+import datetime
+import functools
 import os
+import subprocess
 from pathlib import Path
+
+# Where things are: the checkout, its cache, the data. The environment may say otherwise, also through `.env`.
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 CACHE = CHECKOUT / ".cache"
@@ -33,3 +38,28 @@ def data_path() -> Path | None:
     """The folder that holds a tree of images, train/<class>/*: DATA_PATH; there is no default."""
     path = setting("DATA_PATH", "")
     return Path(path).expanduser() if path else None
+
+
+# Where a number comes from: the time, the commit, and the settings of the environment that decide it.
+
+DECISIVE = ("OMP_", "MKL_", "KMP_", "GOMP_", "HOROVOD_", "OMPI_MCA_", "NCCL_", "CUDA_", "TORCH_", "PYTORCH_")
+
+
+def utc_now() -> str:
+    """ISO 8601, whole seconds."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+@functools.cache
+def commit() -> str:
+    """This project's commit, "+changes" if the tree is not clean, "" outside a checkout."""
+    asked = ["git", "-C", str(CHECKOUT), "describe", "--always", "--abbrev=12", "--dirty=+changes", "--exclude=*"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # no git on this machine
+        return ""
+
+
+def environment() -> dict[str, str]:
+    """Variables that change how fast a trial runs without standing on its command line."""
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(DECISIVE)}

@@ -18,15 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scaling_study import provenance
-from scaling_study.hosts import allocation
-from scaling_study.launch import launch_folders, launchers, rounds, second_stage, shared_launch
-from scaling_study.launch.attempts import Attempts
-from scaling_study.launch.pruning import Limits
+from scaling_study import settings
+from scaling_study.hosts import hosts
+from scaling_study.launch import launch_folders, launchers, shared_launch
+from scaling_study.launch.attempts import Attempts, Limits
 from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes import leftovers, process
-from scaling_study.records import reservation, results, summary, unwritable
-from scaling_study.records import store as records
+from scaling_study.records import disk, results, store, summary
 from scaling_study.records.store import Record
 from scaling_study.records.summary import Summary
 from scaling_study.settings import CHECKOUT
@@ -68,7 +66,7 @@ class Run:
             if not (known.status in self.retry and self.wanted(known.trial)):  # what is run again shows nothing yet
                 self._learn(known)
 
-    def run(self, display: rounds.Display, interruption: process.Interruption) -> None:
+    def run(self, display: shared_launch.Display, interruption: process.Interruption) -> None:
         """Run what is not finished. Returns early when interrupted or after max_trials.
 
         Raises HostError when the results can no longer be written: the running trial then stays unfinished.
@@ -121,18 +119,18 @@ class Run:
 
     def totals(self) -> dict[str, int]:
         """Configuration -> how many repeats it gets in all, decided once, from its planned ones."""
-        return second_stage.totals(*self._measured())
+        return shared_launch.totals(*self._measured())
 
     def wanted_for(self, target: float) -> dict[str, int]:
         """How many repeats would bring configurations that have their planned ones to this target; none of others."""
-        return second_stage.wanted(*self._measured(), target)
+        return shared_launch.wanted(*self._measured(), target)
 
-    def _measured(self) -> tuple[Sequence[Planned], second_stage.Known, second_stage.Against]:
+    def _measured(self) -> tuple[Sequence[Planned], shared_launch.Known, shared_launch.Against]:
         def known(planned: Planned, repeat: int) -> Summary | None:
             return self.records.get(planned.at(repeat).id) if self.wanted(planned.trial.to_dict()) else None
 
         baseline = [trial.configuration for trial in self.plan.baseline]
-        return self.plan.configurations, known, second_stage.Against(baseline, self.plan.study.scaling)
+        return self.plan.configurations, known, shared_launch.Against(baseline, self.plan.study.scaling)
 
     def wanted(self, keys: Mapping[str, Any]) -> bool:
         """Whether a trial with these keys matches --where."""
@@ -160,7 +158,7 @@ class Run:
         """Whether a trial is measured in a launch with others, and is to be run at all."""
         return bool(trial.warm) and not planned.unsupported and not self.implied(trial)
 
-    def _launch(self, first: Trial, attempts: Attempts, watch: rounds.Watch) -> dict[str, Summary]:
+    def _launch(self, first: Trial, attempts: Attempts, watch: shared_launch.Watch) -> dict[str, Summary]:
         """Run the same repeat of the configurations that share a launch with this one, as many as have room, beside the
         baseline; their records, by id. Of what was interrupted, all have one or none has."""
         totals, known = self.totals(), self.records | self._launched
@@ -189,7 +187,7 @@ class Run:
                 if name in extra and attempt.outcome.status != "ok":
                     continue  # nobody asked for it
                 if attempt.outcome.status == "failed":
-                    unwritable.raise_if_unwritable(self.folder, rooms[name].size, attempt.outcome.rank_errors)
+                    disk.raise_if_unwritable(self.folder, rooms[name].size, attempt.outcome.rank_errors)
                 found[name] = self._finish(rooms[name], attempt.completed(begun[name]))
             launch_folders.end(own)
             self.records |= {name: found.pop(name) for name in extra & found.keys()}
@@ -229,19 +227,19 @@ class Run:
             }
 
     @contextlib.contextmanager
-    def _room(self, trial: Trial) -> Iterator[reservation.Room]:
+    def _room(self, trial: Trial) -> Iterator[disk.Room]:
         """A trial's folder, and space for its record. Raises HostError for a failure of the results folder."""
-        folder, size = self.folder / "trials" / trial.id, reservation.bytes_for(self._largest)
-        keep = records.OF_A_TRAINING if trial.trained and not self.reset else ()
+        folder, size = self.folder / "trials" / trial.id, disk.bytes_for(self._largest)
+        keep = store.OF_A_TRAINING if trial.trained and not self.reset else ()
         try:
-            with results.cleared(folder, keep), reservation.reserved(folder / "record.json", size) as reserved:
-                yield reservation.Room(folder, size, reserved)
+            with results.cleared(folder, keep), disk.reserved(folder / "record.json", size) as reserved:
+                yield disk.Room(folder, size, reserved)
         except OSError as error:
-            raise unwritable.write_error(self.folder, size, error) from error
+            raise disk.write_error(self.folder, size, error) from error
 
-    def _finish(self, room: reservation.Room, record: Record) -> Summary:
+    def _finish(self, room: disk.Room, record: Record) -> Summary:
         """From here on the trial is finished."""
-        data = records.encoded(dataclasses.asdict(record))
+        data = store.encoded(dataclasses.asdict(record))
         room.reserved.fill(data)
         self._largest = max(self._largest, len(data))
         return summary.summarize(record)
@@ -249,13 +247,13 @@ class Run:
     def _begin(self, trial: Trial, planned: Planned, folder: Path, next_up: bool = True) -> Record:
         """Leave what is asked for in the trial's folder; the record that is to be completed."""
         record = self.begun(trial, planned)
-        records.write_json(folder / "trial.json", {**trial.to_dict(), "window": dataclasses.asdict(trial.window)})
+        store.write_json(folder / "trial.json", {**trial.to_dict(), "window": dataclasses.asdict(trial.window)})
         (folder / "command.txt").write_text(record.command + "\n", encoding="utf-8")
         if record.job and next_up:  # which may be killed with all of its processes: `--collect` then finishes this
-            records.write_json(folder / "begun.json", dataclasses.asdict(record))
+            store.write_json(folder / "begun.json", dataclasses.asdict(record))
         return record
 
-    def _outcome(self, trial: Trial, planned: Planned, room: reservation.Room, attempts: Attempts) -> Record | None:
+    def _outcome(self, trial: Trial, planned: Planned, room: disk.Room, attempts: Attempts) -> Record | None:
         """What is to be recorded of a trial, run now if it can be and need be; None if it was interrupted.
 
         Raises HostError for a failure of the results folder.
@@ -275,18 +273,18 @@ class Run:
         if result.status == "cancelled" or (verdict and attempts.supervisor.signal is not None):
             return None
         if result.status == "failed":
-            unwritable.raise_if_unwritable(self.folder, room.size, result.rank_errors)
+            disk.raise_if_unwritable(self.folder, room.size, result.rank_errors)
         return attempt.completed(record, verdict)
 
     def begun(self, trial: Trial, planned: Planned) -> Record:
         """The record of a trial, but for what is to come of it."""
-        job, cluster = allocation.current(), self.plan.cluster
+        job, cluster = hosts.current(), self.plan.cluster
         return Record(
             study=self.plan.study.name, id=trial.id, configuration=trial.configuration,
             trial=trial.to_dict(), window=dataclasses.asdict(trial.window), planned_repeats=planned.measure.repeats,
             status="unsupported" if planned.unsupported else "cancelled", reason=planned.unsupported,
-            started_at=provenance.utc_now(), commit=provenance.commit(), machine=self.plan.machine.to_dict(),
-            environment={**provenance.environment(), **cluster.environment(trial)}, job=job.to_dict() if job else {},
+            started_at=settings.utc_now(), commit=settings.commit(), machine=self.plan.machine.to_dict(),
+            environment={**settings.environment(), **cluster.environment(trial)}, job=job.to_dict() if job else {},
             command=launchers.command(trial, cluster=cluster).shell(CHECKOUT),  # of any checkout: results travel
             hosts=[str(host) for host in cluster.hosts_of(trial)], machine_file=cluster.to_dict(),
         )  # fmt: skip

@@ -13,18 +13,161 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import re
-from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from scaling_study.flags import command_line, flag
-from scaling_study.flags import key as _key
-from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.models import MODEL_NAMES
 from scaling_study.targets import KEPT, LOOPS, check, repeat_name, trains
-from scaling_study.window import OF_ROUNDS, Window
+
+# Fields of a dataclass as flags of a command line, and a script's command line made of them.
+
+
+def flag(name: str) -> str:
+    """`batch_per_worker` -> `--batch-per-worker`."""
+    return "--" + name.replace("_", "-")
+
+
+def key(default: Any, help: str, **limits: Any) -> Any:
+    """A field: its default, what --help says of it, and its limits (`choices`, `minimum`, `above`, `below`)."""
+    return field(default=default, metadata={"help": help, **limits})
+
+
+def add_flag(group: Any, f: Any, choices: Any = None) -> None:
+    """Add the flag of one field, with its help, default and limits, to a group of an argparse parser."""
+    default = None if f.default is MISSING else f.default
+    help = f.metadata["help"]
+    kind = next(k for name, k in (("int", int), ("float", float), ("bool", bool), ("str", str)) if name in str(f.type))
+    if kind is bool:
+        group.add_argument(flag(f.name), action="store_true", help=help)
+    else:
+        choices = choices or f.metadata.get("choices")
+        default = argparse.SUPPRESS if default is None or f.name == "launcher" else default
+        group.add_argument(
+            flag(f.name), type=bounded(kind, f.metadata), default=default, choices=choices or None,
+            metavar=None if choices else kind.__name__.upper(), help=help,
+        )  # fmt: skip
+
+
+def add_rank_flags(parser: argparse.ArgumentParser, launchers: Sequence[str]) -> None:
+    """What a rank is told on its command line by one of `launchers`, or by a person in its place."""
+    if "deepspeed" in launchers:  # it passes what LOCAL_RANK says too
+        parser.add_argument("--local_rank", "--local-rank", type=int, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    if "torchrun" in launchers:
+        add_rendezvous(parser)
+
+
+def add_rendezvous(parser: argparse.ArgumentParser) -> None:
+    """Where ranks meet that are started by hand, one by one (worker/rendezvous.py)."""
+    group = parser.add_argument_group("joining the other ranks, where no launcher starts them")
+    group.add_argument(
+        "--dist-url", metavar="URL", default=argparse.SUPPRESS,
+        help="where rank 0 listens: tcp://HOST:PORT, or env://, which reads MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK",
+    )  # fmt: skip
+    for name, what in (("world_size", "how many ranks there are"), ("rank", "which of them this is, from 0")):
+        group.add_argument(flag(name), type=int, metavar="INT", default=argparse.SUPPRESS, help=what)
+
+
+def bounded(kind: type, limits: Any) -> Any:
+    """An argparse type that also checks a field's limits (`minimum`, `above`, `below`)."""
+
+    def convert(text: str) -> Any:
+        value = kind(text)
+        if kind is float and not math.isfinite(value):
+            raise argparse.ArgumentTypeError(f"{text} is not a finite number")
+        if "minimum" in limits and value < limits["minimum"]:
+            raise argparse.ArgumentTypeError(f"{text} is less than {limits['minimum']}")
+        if "below" in limits and value >= limits["below"]:
+            raise argparse.ArgumentTypeError(f"{text} is not below {limits['below']}")
+        if "above" in limits and value <= limits["above"]:
+            raise argparse.ArgumentTypeError(f"{text} is not above {limits['above']}")
+        return value
+
+    convert.__name__ = kind.__name__
+    return convert
+
+
+def command_line(table: Framework, keys: Iterable[Field[Any]], window: Iterable[Field[Any]]) -> argparse.ArgumentParser:
+    """Of a framework's script: a flag for each of these trial keys, and for each field of the timed window."""
+    result = argparse.ArgumentParser(
+        description=f"{'Train and measure with' if table.trains else 'Measure'} {table.title}.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    trial = result.add_argument_group("the trial")
+    trained = result.add_argument_group("training to a result, instead of timing") if table.trains else trial
+    for f in keys:
+        choices = table.axes[f.name] or f.metadata.get("choices")
+        add_flag(trained if f.name.startswith("train_") else trial, f, choices=choices)
+    timed = result.add_argument_group("the timed window")
+    timed.add_argument(
+        "--steps", type=bounded(int, {"minimum": 1}), metavar="INT", default=argparse.SUPPRESS,
+        help="time exactly this many steps",
+    )  # fmt: skip
+    for f in window:
+        add_flag(timed, f)
+    result.add_argument(
+        "--record", metavar="FOLDER", default=argparse.SUPPRESS, help="write each rank's measurement here as JSON"
+    )
+    add_rank_flags(result, table.launchers)
+    return result
+
+
+# When the timed window of a run ends, and how many steps warm up before it.
+
+OF_ROUNDS = ("rounds", "block_seconds")
+SLACK = 1e-9  # of a step, that dividing seconds leaves over
+LONG_STEP = 2.0  # seconds: more steps that are not timed would cost more than they bring
+
+
+@dataclass(frozen=True)
+class Window:
+    """When the timed window of a run ends: after min_steps and min_seconds, but never past max_*."""
+
+    warmup_steps: int = key(
+        5, "steps before the clock starts, recorded separately; at least 4 (long ones: 2), or 0", minimum=0
+    )
+    min_steps: int = key(10, "time at least this many steps", minimum=1)
+    min_seconds: float = key(2.0, "and at least this many seconds", minimum=0)
+    max_seconds: float | None = key(30.0, "stop timing after this many seconds, even below --min-steps", above=0)
+    max_steps: int | None = key(None, "stop timing after this many steps", minimum=1)
+    # Of a launch that several configurations share, instead of the maxima; a script's own launch has none.
+    rounds: int | None = None
+    block_seconds: float | None = None
+
+    def warmup(self, fastest: float) -> int:
+        """How many steps warm up where the fastest so far takes `fastest` seconds.
+
+        As many as asked for, at least three after the first (DDP makes its buckets anew in the second), or one where
+        steps are long; in rounds none then, as those that are looked at come before the first block. None at all where
+        none was asked for.
+        """
+        after_first = 3 if not self.is_long(fastest) else 0 if self.rounds else 1
+        return max(self.warmup_steps, 1 + after_first) if self.warmup_steps else 0
+
+    def is_long(self, step_seconds: float) -> bool:
+        """Whether a step takes so long that few are spent on anything but timing: more than LONG_STEP, in rounds more
+        than a block. One whose seconds are not known (inf) is not."""
+        return math.isfinite(step_seconds) and step_seconds > min(LONG_STEP, self.block_seconds or math.inf)
+
+    def steps_in_block(self, step_seconds: float) -> int:
+        """How many steps of so many seconds come nearest to a block's length; at least its share of the minima."""
+        rounds, seconds = self.rounds or 1, self.block_seconds or 0.0
+        fewest = max(self.min_seconds / step_seconds, self.min_steps) / rounds
+        return max(1, round(seconds / step_seconds), math.ceil(fewest - SLACK))
+
+
+# One trial: one configuration, run once. Frozen, hashable into an id, and the same thing as a command line.
+#
+#     study file --> Trial --to_argv()--> `horovodrun -np 2 python script.py --model resnet18 ...`
+#                      ^                                                       |
+#                      +--------------------- from_argv() ---------------------+
+#
+# The driver and a person at a prompt start the same script with the same flags. Nothing here imports more
+# than the standard library: every script pays for this import.
 
 
 def offered(axis: str) -> tuple[Any, ...]:
@@ -39,137 +182,135 @@ LAUNCHERS = tuple(dict.fromkeys(name for table in FRAMEWORKS.values() for name i
 class Trial:
     """Every key of a trial. `None` means that the key does not apply, or is left to the workload."""
 
-    framework: str = _key("single", "which framework trains")
-    model: str = _key("resnet18", "what is trained", choices=MODEL_NAMES)
-    batch_per_worker: int = _key(32, "samples per worker and step", minimum=1)
-    allreduce: str = _key(
+    framework: str = key("single", "which framework trains")
+    model: str = key("resnet18", "what is trained", choices=MODEL_NAMES)
+    batch_per_worker: int = key(32, "samples per worker and step", minimum=1)
+    allreduce: str = key(
         "fp32",
         "precision of gradients on the wire (one worker: none)",
         choices=("none", "fp32", "fp16", "bf16", "int8"),
     )
-    precision: str = _key(
+    precision: str = key(
         "fp32",
         "precision of compute (bf16, fp16: autocast; fp64: everything)",
         choices=("fp32", "bf16", "fp16", "fp64"),
     )
-    workers: int = _key(1, "processes, each driving one GPU or its own share of the cores", minimum=1)
-    hosts: int | None = _key(None, "hosts that the workers are spread over (default: this machine alone)", minimum=1)
-    launcher: str = _key("python", "what starts the processes", choices=LAUNCHERS)
-    controller: str | None = _key(None, "transport of Horovod's messages", choices=("mpi", "gloo"))
-    device: str = _key(
-        "auto", "where tensors live; auto takes the GPU if there is one", choices=("auto", "cpu", "cuda")
-    )
-    cores_per_worker: int | None = _key(
+    workers: int = key(1, "processes, each driving one GPU or its own share of the cores", minimum=1)
+    hosts: int | None = key(None, "hosts that the workers are spread over (default: this machine alone)", minimum=1)
+    launcher: str = key("python", "what starts the processes", choices=LAUNCHERS)
+    controller: str | None = key(None, "transport of Horovod's messages", choices=("mpi", "gloo"))
+    device: str = key("auto", "where tensors live; auto takes the GPU if there is one", choices=("auto", "cpu", "cuda"))
+    cores_per_worker: int | None = key(
         None, "CPU cores a worker is pinned to (default: an equal share of this machine)", minimum=1
     )
-    allocator: str = _key(
+    allocator: str = key(
         "fixed", "memory of the CPU: fixed thresholds, or as the C library has them", choices=("fixed", "system")
     )
-    oversubscribe: bool = _key(False, "allow more workers than cores or GPUs; such rows carry no speed-up")
-    data: str = _key("auto", "auto: real data if available, else synthetic", choices=offered("data"))
-    input: str | None = _key(None, "what makes batches of images (memory: ours, the default)", choices=offered("input"))
-    damaged_images: str | None = _key(
+    oversubscribe: bool = key(False, "allow more workers than cores or GPUs; such rows carry no speed-up")
+    data: str = key("auto", "auto: real data if available, else synthetic", choices=offered("data"))
+    input: str | None = key(None, "what makes batches of images (memory: ours, the default)", choices=offered("input"))
+    damaged_images: str | None = key(
         None, "at one that cannot be decoded: stop (default), or have a black one", choices=offered("damaged_images")
     )
-    image_size: int | None = _key(
+    image_size: int | None = key(
         None, "side of the images in pixels, or height of frames (default: the data's own)", minimum=8
     )
-    image_width: int | None = _key(None, "width of frames in pixels (default: 7/4 of their height)", minimum=8)
-    memory_format: str = _key("contiguous", "layout of image tensors", choices=("contiguous", "channels_last"))
-    sequence_length: int | None = _key(None, "maximum tokens per sample (default: the workload's own)", minimum=4)
-    padding: str | None = _key(
+    image_width: int | None = key(None, "width of frames in pixels (default: 7/4 of their height)", minimum=8)
+    memory_format: str = key("contiguous", "layout of image tensors", choices=("contiguous", "channels_last"))
+    sequence_length: int | None = key(None, "maximum tokens per sample (default: the workload's own)", minimum=4)
+    padding: str | None = key(
         None, "fixed: every sentence to the full length; dynamic: to its batch's longest", choices=("fixed", "dynamic")
     )
-    weights: str | None = _key(
+    weights: str | None = key(
         None, "to begin with: imagenet, or a file below DATA_ROOT/weights or by its whole path (default: random ones)"
     )
-    freeze: str | None = _key(None, "a part that is not trained (default: none)", choices=offered("freeze"))
-    learning_rate: float | None = _key(None, "default: the workload's own x workers", above=0)
-    part_learning_rates: str | None = _key(
+    freeze: str | None = key(None, "a part that is not trained (default: none)", choices=offered("freeze"))
+    learning_rate: float | None = key(None, "default: the workload's own x workers", above=0)
+    part_learning_rates: str | None = key(
         None, "of parts of a model, like backbone=0.0001,heads=0.001; the others take the learning rate"
     )
-    dropout: float | None = _key(None, "share of activations dropped (default: the model's)", minimum=0, below=1)
-    accumulation: int = _key(1, "micro-batches whose gradients add up before they are reduced, in one step", minimum=1)
-    compile: bool = _key(False, "compile the model with torch.compile")
-    zero_stage: int | None = _key(
+    dropout: float | None = key(None, "share of activations dropped (default: the model's)", minimum=0, below=1)
+    accumulation: int = key(1, "micro-batches whose gradients add up before they are reduced, in one step", minimum=1)
+    compile: bool = key(False, "compile the model with torch.compile")
+    zero_stage: int | None = key(
         None, "what is sharded: 1 optimiser state, 2 and gradients, 3 and parameters", choices=(0, 1, 2, 3)
     )
-    schedule: str | None = _key(None, "order in which a pipeline computes", choices=offered("schedule"))
-    stages: int | None = _key(None, "workers along the pipeline (default: all, less the replicas)", minimum=1)
-    virtual_stages: int | None = _key(None, "stages per worker (default: the fewest the schedule allows)", minimum=1)
-    micro_batches: int | None = _key(None, "parts that a pipeline cuts a batch into (default: 2 x stages)", minimum=1)
-    replicas: int | None = _key(None, "copies of the pipeline, each with its share of the data", minimum=1)
-    buffers: str | None = _key(
+    schedule: str | None = key(None, "order in which a pipeline computes", choices=offered("schedule"))
+    stages: int | None = key(None, "workers along the pipeline (default: all, less the replicas)", minimum=1)
+    virtual_stages: int | None = key(None, "stages per worker (default: the fewest the schedule allows)", minimum=1)
+    micro_batches: int | None = key(None, "parts that a pipeline cuts a batch into (default: 2 x stages)", minimum=1)
+    replicas: int | None = key(None, "copies of the pipeline, each with its share of the data", minimum=1)
+    buffers: str | None = key(
         None, "BatchNorm's buffers: local, or synced from rank 0 before every forward", choices=("local", "synced")
     )
-    tuned_for: str | None = _key(
+    tuned_for: str | None = key(
         None, "the library's own advice for speed, or settings that keep least in memory", choices=offered("tuned_for")
     )
-    wrap: str | None = _key(
+    wrap: str | None = key(
         None, "units of a sharded model: blocks (as if left out), or none: one whole", choices=offered("wrap")
     )
-    stage_cut: str | None = _key(
+    stage_cut: str | None = key(
         None, "where the model is cut: even (by layers), time (measured), or layers a stage, like 9,5"
     )
-    bucket_bytes: int | None = _key(None, "gradients that DDP reduces in one call (default: torch's own)", minimum=1)
-    fusion_bytes: int | None = _key(None, "gradients fused into one allreduce (default: the library's)", minimum=1)
-    cycle_seconds: float | None = _key(None, "interval at which Horovod reduces gradients that are ready", above=0)
-    target_batch_size: int | None = _key(
+    bucket_bytes: int | None = key(None, "gradients that DDP reduces in one call (default: torch's own)", minimum=1)
+    fusion_bytes: int | None = key(None, "gradients fused into one allreduce (default: the library's)", minimum=1)
+    cycle_seconds: float | None = key(None, "interval at which Horovod reduces gradients that are ready", above=0)
+    target_batch_size: int | None = key(
         None, "samples of all peers that a round waits for (default: batch_per_worker x workers)", minimum=1
     )
-    matchmaking_seconds: float | None = _key(None, "in which peers look for each other (default: 3)", above=0)
-    averaging_timeout_seconds: float | None = _key(None, "after which a round is given up (default: 60)", above=0)
-    average_state_every: int | None = _key(
+    matchmaking_seconds: float | None = key(None, "in which peers look for each other (default: 3)", above=0)
+    averaging_timeout_seconds: float | None = key(None, "after which a round is given up (default: 60)", above=0)
+    average_state_every: int | None = key(
         None, "rounds from one averaging of weights to the next (default: 1)", minimum=1
     )
-    updates: str | None = _key(
+    updates: str | None = key(
         None,
         "of peers: synchronous (default), delayed by a round, or local, each batch, with weights averaged",
         choices=offered("updates"),
     )
-    collective: str | None = _key(None, "collective to measure (default: all four)", choices=offered("collective"))
-    min_bytes: int | None = _key(None, "smallest size that is measured (default: 1 KiB)", minimum=4)
-    max_bytes: int | None = _key(None, "largest size that is measured (default: 256 MiB)", minimum=4)
-    size_factor: int | None = _key(None, "ratio of successive sizes (default: 4)", minimum=2)
-    seed: int = _key(42, "seed of weights and of the order of the data", minimum=0)
-    epochs: int | None = _key(None, "time this many whole epochs instead of a window", minimum=1)
-    warmup_epochs: int | None = _key(None, "untimed epochs before them, after the warm-up steps", minimum=0)
-    train_epochs: int | None = _key(None, "train for so many epochs, to a result", minimum=1)
-    train_steps: int | None = _key(None, "train for so many steps, to a result", minimum=1)
-    train_max_seconds: float | None = _key(None, "train for so many seconds at most", above=0)
-    train_target: str | None = _key(None, "train until a metric on validation data is reached, like accuracy=0.6")
-    train_evaluate_every: float | None = _key(None, "epochs between evaluations (default: 1)", above=0)
-    train_validation: float | None = _key(None, "share of training data held out (default: 0.1)", minimum=0, below=1)
-    train_patience: int | None = _key(None, "stop after so many evaluations without improvement", minimum=1)
-    train_optimizer: str | None = _key(None, "default: the workload's", choices=("sgd", "nesterov", "adam", "adamw"))
-    train_momentum: float | None = _key(None, "of sgd and nesterov (default: 0.9)", minimum=0, below=1)
-    train_weight_decay: float | None = _key(None, "of the optimiser chosen (default: 0)", minimum=0)
-    train_clip_norm: float | None = _key(None, "clip the norm of all gradients to this", above=0)
-    train_label_smoothing: float | None = _key(None, "of the loss that is trained (default: 0)", minimum=0, below=1)
-    train_schedule: str | None = _key(
+    collective: str | None = key(None, "collective to measure (default: all four)", choices=offered("collective"))
+    min_bytes: int | None = key(None, "smallest size that is measured (default: 1 KiB)", minimum=4)
+    max_bytes: int | None = key(None, "largest size that is measured (default: 256 MiB)", minimum=4)
+    size_factor: int | None = key(None, "ratio of successive sizes (default: 4)", minimum=2)
+    seed: int = key(42, "seed of weights and of the order of the data", minimum=0)
+    epochs: int | None = key(None, "time this many whole epochs instead of a window", minimum=1)
+    warmup_epochs: int | None = key(None, "untimed epochs before them, after the warm-up steps", minimum=0)
+    train_epochs: int | None = key(None, "train for so many epochs, to a result", minimum=1)
+    train_steps: int | None = key(None, "train for so many steps, to a result", minimum=1)
+    train_max_seconds: float | None = key(None, "train for so many seconds at most", above=0)
+    train_target: str | None = key(None, "train until a metric on validation data is reached, like accuracy=0.6")
+    train_evaluate_every: float | None = key(None, "epochs between evaluations (default: 1)", above=0)
+    train_validation: float | None = key(None, "share of training data held out (default: 0.1)", minimum=0, below=1)
+    train_patience: int | None = key(None, "stop after so many evaluations without improvement", minimum=1)
+    train_optimizer: str | None = key(None, "default: the workload's", choices=("sgd", "nesterov", "adam", "adamw"))
+    train_momentum: float | None = key(None, "of sgd and nesterov (default: 0.9)", minimum=0, below=1)
+    train_weight_decay: float | None = key(None, "of the optimiser chosen (default: 0)", minimum=0)
+    train_clip_norm: float | None = key(None, "clip the norm of all gradients to this", above=0)
+    train_label_smoothing: float | None = key(None, "of the loss that is trained (default: 0)", minimum=0, below=1)
+    train_schedule: str | None = key(
         None,
         "of the learning rate (default: constant)",
         choices=("constant", "step", "cosine", "one_cycle", "triangular"),
     )
-    train_start_learning_rate: float | None = _key(None, "that a cycle begins with (default: a 25th)", above=0)
-    train_cycle_steps: int | None = _key(None, "of schedule triangular, up and down (default: all)", minimum=2)
-    train_warmup_steps: int | None = _key(None, "over which the learning rate grows linearly from 0", minimum=0)
-    train_scale_learning_rate: str | None = _key(
+    train_start_learning_rate: float | None = key(None, "that a cycle begins with (default: a 25th)", above=0)
+    train_cycle_steps: int | None = key(None, "of schedule triangular, up and down (default: all)", minimum=2)
+    train_warmup_steps: int | None = key(None, "over which the learning rate grows linearly from 0", minimum=0)
+    train_scale_learning_rate: str | None = key(
         None, "multiply by (global batch / reference batch), or its root", choices=("none", "linear", "sqrt")
     )
-    train_reference_batch: int | None = _key(None, "global batch for which the learning rate is meant", minimum=1)
-    train_augmentation: str | None = _key(
+    train_reference_batch: int | None = key(None, "global batch for which the learning rate is meant", minimum=1)
+    train_augmentation: str | None = key(
         None, "of training images (default: none)", choices=("none", "crop_flip", "resized_crop", "near_square_crop")
     )
-    train_loop: str | None = _key(None, "whose loop trains: ours, or the library's native one", choices=LOOPS)
-    train_log: str | None = _key(None, "log it to these beside training.csv: tensorboard, wandb, or both with a comma")
-    train_keep: str | None = _key(None, "keep the weights of the best model on validation data", choices=KEPT)
-    find: str | None = _key(
+    train_loop: str | None = key(None, "whose loop trains: ours, or the library's native one", choices=LOOPS)
+    train_log: str | None = key(None, "log it to these beside training.csv: tensorboard, wandb, or both with a comma")
+    train_keep: str | None = key(None, "keep the weights of the best model on validation data", choices=KEPT)
+    find: str | None = key(
         None, "determine this instead of throughput: parity, max_batch", choices=("parity", "max_batch")
     )
-    warm: bool | None = _key(None, "measured in rounds, by processes that several configurations share")
-    machine: str = _key("", "fingerprint of the machine it is planned for")
-    repeat: int = _key(1, "which repeat of its configuration this is", minimum=1)
+    warm: bool | None = key(None, "measured in rounds, by processes that several configurations share")
+    machine: str = key("", "fingerprint of the machine it is planned for")
+    repeat: int = key(1, "which repeat of its configuration this is", minimum=1)
     window: Window = field(default_factory=Window)
 
     @property

@@ -37,7 +37,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # likewise in a script's 
 
 def pytest_configure(config: pytest.Config) -> None:
     """A table or figure that could not be made is named and passed over in real life; here it is an error."""
-    config.addinivalue_line("filterwarnings", "error::analysis.execution.lost_parts.LostPart")
+    config.addinivalue_line("filterwarnings", "error::analysis.execution.LostPart")
 
 
 @pytest.hookimpl(wrapper=True)

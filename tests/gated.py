@@ -18,7 +18,7 @@ from scaling_study.launch import launchers
 from scaling_study.machine import installed
 from scaling_study.ranks import as_pipelined
 from scaling_study.records import store
-from scaling_study.study import gates
+from scaling_study.study import support
 from scaling_study.trial import Trial, Window
 
 
@@ -26,7 +26,7 @@ def gate_of(trial: Trial) -> Trial:
     """The first gate that a configuration stands behind, of two steps. Skips where its framework is not installed."""
     if absent := [name for name in FRAMEWORKS[trial.framework].needs if not installed(name)]:
         pytest.skip(f"{absent[0]} is not installed")
-    gate = next(gates.gates_of(as_pipelined(trial) if FRAMEWORKS[trial.framework].cuts_model else trial))
+    gate = next(support.gates_of(as_pipelined(trial) if FRAMEWORKS[trial.framework].cuts_model else trial))
     return replace(gate, window=Window(0, 2, 0.0, None, 2))
 
 
@@ -37,6 +37,6 @@ def judged(trial: Trial, folder: Path) -> dict[str, Any]:
     command = launchers.command(gate, record=folder)
     done = forked.run(command.argv, env=command.env)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert forked.run(["python", "-m", "scaling_study.parity.check", folder]).returncode == 0
+    assert forked.run(["python", "-m", "scaling_study.parity.compare", folder]).returncode == 0
     answer: dict[str, Any] = json.loads((folder / "parity.json").read_text())
     return answer

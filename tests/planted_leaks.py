@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from scaling_study.worker.global_state import SETTINGS, changed
+from scaling_study.worker.in_blocks import SETTINGS, changed
 
 LEAKS: dict[str, Callable[[], object]] = {
     "threads of torch": lambda: torch.set_num_threads(torch.get_num_threads() + 1),

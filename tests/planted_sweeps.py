@@ -8,14 +8,13 @@ from typing import Any, cast
 
 from scaling_study import sweep
 from scaling_study.frameworks import FRAMEWORKS, Framework
-from scaling_study.launch.rounds import Unwatched
+from scaling_study.launch.shared_launch import Unwatched
 from scaling_study.machine import Machine
 from scaling_study.processes import process
 from scaling_study.records.summary import Summary
 from scaling_study.study.documents import Document
 from scaling_study.study.plan import Plan, Planned
-from scaling_study.study.schema import Measure
-from scaling_study.study.study import Study
+from scaling_study.study.study import Measure, Study
 from scaling_study.trial import Trial
 
 HERE = Path(__file__).parent

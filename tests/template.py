@@ -34,7 +34,7 @@ OURS = ("scaling_study", "analysis", "benchmarks")  # packages of a checkout
 LOADED = (  # by hand, since scripts import some of it on demand only
     "torch", "torch.distributed", "torchvision", "torchmetrics", "scipy.fft", "scipy.stats",
     "scaling_study.workloads.metrics", "scaling_study.workloads.resnet_cifar10",
-    "scaling_study.workloads.trained_images", "scaling_study.worker.script", "scaling_study.parity.check",
+    "scaling_study.workloads.trained_images", "scaling_study.worker.script", "scaling_study.parity.compare",
 )  # fmt: skip
 MOST_BYTES = 1 << 20  # of a message
 PR_SET_PDEATHSIG = 1
@@ -82,10 +82,13 @@ def listen(address: str) -> None:
 def measure_peak_shortly() -> None:
     """What a device can do at most, which each trial measures at its end, would take longer than most trials here.
     tests/measure/test_peak.py and real launches (tests/frameworks/test_launches.py) measure it in full."""
-    from scaling_study.measure import peak
+    from scaling_study.measure import surroundings
 
-    peak.SIDES, peak.COPY_BYTES = {**peak.SIDES, "cpu": (128, 512)}, {**peak.COPY_BYTES, "cpu": 8 << 20}
-    peak.measure_peak.__defaults__ = (0.0,)
+    surroundings.SIDES, surroundings.COPY_BYTES = (
+        {**surroundings.SIDES, "cpu": (128, 512)},
+        {**surroundings.COPY_BYTES, "cpu": 8 << 20},
+    )
+    surroundings.measure_peak.__defaults__ = (0.0,)
 
 
 def send(to: socket.socket, what: Asked, files: Sequence[int]) -> None:

@@ -28,22 +28,7 @@ from scaling_study.settings import CHECKOUT
 # The rooms of the library: a folder, or modules at the root. A room imports only from the rooms above its own.
 ROOMS = {
     "stats": {"stats"},
-    "shared": {
-        "axes",
-        "datasets",
-        "errors",
-        "frameworks",
-        "machine",
-        "models",
-        "provenance",
-        "quoting",
-        "settings",
-        "trial",
-        "flags",
-        "window",
-        "targets",
-        "parts",
-    },
+    "shared": {"datasets", "errors", "frameworks", "machine", "models", "settings", "targets", "trial"},
     "processes": {"processes"},
     "hosts": {"hosts"},
     "study": {"study"},
@@ -51,20 +36,18 @@ ROOMS = {
     "launch": {"launch"},
     "sweep": {"estimate", "sweep"},
     "slurm": {"slurm"},
-    "commands": {"cli", "commands", "doctor", "missing", "profiling", "progress", "report"},
+    "commands": {"cli", "commands"},
 }
 # The same for the analysis, with its front doors last.
 ANALYSIS_ROOMS = {
-    "how work is run, and text": {"execution", "text"},
+    "files and text": {"execution", "text"},
     "records to frames": {"frames"},
     "statistics": {"statistics"},
-    "what interprets": {
-        *("resources", "network", "pipeline", "epochs", "scaling", "prediction", "why"),
-        *("findings", "published", "to_target"),
-    },
-    "tables": {"tables"},
-    "figures": {"figures"},
-    "report": {"report"},
+    "prediction": {"prediction"},
+    "how things are shown": {"show"},
+    "reasons to doubt": {"findings"},
+    "questions": {"views", "published"},
+    "report": {"report", "terminal"},
     "other results, other tools": {"compare", "export"},
     "commands": {"outputs", "commands", "__main__"},
 }
@@ -81,29 +64,25 @@ TORCH_ROOMS = {
 }
 DESCRIPTIONS = {"stats", *ROOMS["shared"], "study", "records"}
 # Driver modules that a rank never loads, in rooms that it does.
-DRIVER_ONLY = {"scaling_study.study.plan", "scaling_study.study.matrix", "scaling_study.records.results"}
+DRIVER_ONLY = {"scaling_study.study.plan", "scaling_study.study.combinations", "scaling_study.records.results"}
 
 # What plans: no clock, no process, no network. Folders whole, and single modules of the others.
 PURE = {
-    "scaling_study/stats/", "scaling_study/study/", "scaling_study/frameworks.py", "scaling_study/trial.py",
-    "scaling_study/axes.py", "scaling_study/parts.py",
-    "scaling_study/quoting.py", "scaling_study/estimate.py", "scaling_study/hosts/allocation.py",
-    "scaling_study/hosts/exported.py", "scaling_study/hosts/hostlist.py", "scaling_study/hosts/hosts.py",
-    "scaling_study/hosts/reach.py", "scaling_study/hosts/ssh.py", "scaling_study/launch/launchers.py",
-    "scaling_study/launch/pruning.py", "scaling_study/launch/transient.py", "scaling_study/records/edits.py",
-    "scaling_study/records/validation.py",
-}  # fmt: skip
+    *("scaling_study/stats/", "scaling_study/study/"),
+    *(f"scaling_study/{name}.py" for name in ("errors", "estimate", "frameworks", "models", "trial")),
+    *("scaling_study/hosts/hosts.py", "scaling_study/launch/launchers.py", "scaling_study/records/manifest.py"),
+    "scaling_study/records/outcome.py",
+}
 STARTS_PROCESSES = {
     "processes/process": "every trial",
     "launch/supervisor": "and the process that runs them for a driver",
     "datasets": "prepares the data, so that the driver never imports torch",
-    "provenance": "asks git for the commit",
-    "commands/evaluate": "torch, which the driver never imports",
-    "commands/maps": "likewise",
-    "commands/print_environment": "asks torch and Horovod, which the driver never imports",
+    "settings": "asks git for the commit",
+    "commands/after_training": "torch, which the driver never imports",
+    "commands/doctor": "asks torch and Horovod, which the driver never imports",
     "hosts/connections": "ssh to another host",
     "hosts/on_each_host": "a launcher",
-    "slurm/controller": "asks Slurm",
+    "slurm/jobs": "asks Slurm",
     "workloads/surgical_scenes/writing": "draws scenes, once, before anything is timed",
 }
 OPTIONAL = {
@@ -121,13 +100,8 @@ OPTIONAL = {
 }
 TORCH = {"torch", "torchvision"}
 ADAPTERS = {  # where what several scripts of one library share stands -> the only library that it may import
-    "scaling_study/worker/hivemind_compression.py": "hivemind",
-    "scaling_study/worker/hivemind_peer.py": "hivemind",
-    "scaling_study/worker/hivemind_watch.py": "hivemind",
     "scaling_study/worker/with_hivemind.py": "hivemind",
-    "scaling_study/worker/lightning_callbacks.py": "lightning",
-    "scaling_study/worker/lightning_loop.py": "lightning",
-    "scaling_study/worker/lightning_module.py": "lightning",
+    "scaling_study/worker/with_lightning.py": "lightning",
     "scaling_study/worker/with_horovod.py": "horovod",
     "scaling_study/worker/with_mpi.py": "mpi4py",
 }
@@ -304,7 +278,7 @@ def test_nothing_imports_a_script() -> None:
 def test_analysis_reads_records_and_starts_nothing() -> None:
     ours = [name for name in SOURCES if name.startswith("analysis/")]
     forking = [name for name in ours if packages(name) & {"multiprocessing", "concurrent"}]
-    assert forking == ["analysis/execution/process_pool.py"], "itself, to read and draw with several cores"
+    assert forking == ["analysis/execution.py"], "itself, to read and draw with several cores"
     for name in ours:
         door = {"cli"} if name == "analysis/__main__.py" else set()
         assert library_parts(name) <= {"stats", "study", "records", *ROOMS["shared"], *door}, name
@@ -313,7 +287,7 @@ def test_analysis_reads_records_and_starts_nothing() -> None:
 
 
 def test_only_the_front_door_knows_the_analysis() -> None:
-    assert [name for _, name in library() if "analysis" in packages(name)] == ["scaling_study/commands/rendering.py"]
+    assert [name for _, name in library() if "analysis" in packages(name)] == ["scaling_study/commands/options.py"]
 
 
 def test_the_library_knows_neither_tests_nor_benchmarks_nor_the_setting_up() -> None:

@@ -17,7 +17,7 @@ import pytest
 from scaling_study import errors
 from scaling_study.machine import Machine
 from scaling_study.settings import CHECKOUT
-from scaling_study.study import matrix, plan, study
+from scaling_study.study import combinations, plan, study
 
 MOST_TURNS = 300  # million turns of a loop, some ten seconds: as much work on a slow machine; the dearest takes 140
 LAUGHS = "a0: &a0 [x, y]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 60))
@@ -155,6 +155,6 @@ def test_as_much_as_can_be_planned_takes_no_longer_for_each(
         assert (len(made.configurations), trials) == (200 * seeds, 800 * seeds)
         return time.process_time() - start
 
-    assert (matrix.MAX_CONFIGURATIONS, matrix.MAX_TRIALS) == (200 * 250, 800 * 250)
+    assert (combinations.MAX_CONFIGURATIONS, combinations.MAX_TRIALS) == (200 * 250, 800 * 250)
     seconds(1)  # what only a first plan takes
     assert seconds(250) < 2 * 10 * seconds(25)

@@ -21,7 +21,7 @@ from scaling_study.records.manifest import Manifest
 from scaling_study.settings import CHECKOUT
 from scaling_study.stats.intervals import ratio
 from scaling_study.study import plan, study
-from scaling_study.study.cluster import ALONE, Cluster
+from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial
 
 PEERS, PEERS_16 = Way("hivemind", "fp32"), Way("hivemind", "fp16")

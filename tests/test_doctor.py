@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from scaling_study import cli, datasets, doctor, missing
-from scaling_study.doctor import FAILS, NOT_HERE, WORKS, Answer
+from scaling_study import cli, datasets
+from scaling_study.commands import doctor
+from scaling_study.commands.doctor import FAILS, NOT_HERE, WORKS, Answer
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.launch import launchers
 from scaling_study.machine import DALI, Machine
-from scaling_study.study.cluster import ALONE
+from scaling_study.study.support import ALONE
 
 MACHINE = Machine(2, "a CPU", 2**33, (), {name: "1.0" for table in FRAMEWORKS.values() for name in table.needs})
 COMPLETE = replace(MACHINE, libraries={**MACHINE.libraries, "torchvision": "1.0"})
@@ -25,19 +26,19 @@ IN_JOB = replace(ALONE, in_job=True)
 def test_a_missing_library_is_not_here_and_the_extra_is_named() -> None:
     trial = next(trial for trial in doctor.cases(COMPLETE) if trial.framework == "fairscale_oss")
     without = replace(COMPLETE, libraries={k: v for k, v in COMPLETE.libraries.items() if k != "fairscale"})
-    assert missing.reason(trial, COMPLETE, ALONE) == ""
-    assert missing.reason(trial, without, ALONE) in (
+    assert doctor.reason(trial, COMPLETE, ALONE) == ""
+    assert doctor.reason(trial, without, ALONE) in (
         "fairscale is not installed: make setup, or pip install '.[fairscale]'",
         "fairscale is not installed: make setup",  # where scaling-study itself is not
     )
-    assert missing.libraries(without) == ["fairscale"] and missing.libraries(COMPLETE) == []
+    assert doctor.libraries(without) == ["fairscale"] and doctor.libraries(COMPLETE) == []
 
 
 def test_without_the_scripts_it_says_where_trials_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As where the package was installed as a wheel."""
-    monkeypatch.setattr(missing, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(doctor, "CHECKOUT", tmp_path)
     assert doctor.main() == 1
     (tmp_path / "study.yaml").write_text("study: a\nsweeps: [{framework: single, data: synthetic}]\n")
     assert cli.run_sweep([str(tmp_path / "study.yaml"), "--results", str(tmp_path / "results")]) == 1
@@ -60,23 +61,23 @@ def test_srun_is_tried_only_in_a_job(
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name, path=None: program)
     trial = next(trial for trial in doctor.cases(COMPLETE) if trial.launcher == "srun")
-    assert missing.reason(trial, COMPLETE, cluster) == reason  # type: ignore[arg-type]
+    assert doctor.reason(trial, COMPLETE, cluster) == reason  # type: ignore[arg-type]
 
 
 def test_what_needs_a_gpu_is_not_here_without_one_and_tried_with_one() -> None:
     for name in ("torch_dp", "lightning_fsdp"):
         for machine, here in ((COMPLETE, False), (replace(COMPLETE, gpus=("a GPU", "a GPU")), True)):
             trial = next(trial for trial in doctor.cases(machine) if trial.framework == name)
-            assert (missing.reason(trial, machine, ALONE) == "") is here and trial.device == "cuda"
+            assert (doctor.reason(trial, machine, ALONE) == "") is here and trial.device == "cuda"
 
 
 def test_dali_is_tried_where_it_is_and_else_the_pip_line_is_said() -> None:
     (trial,) = (trial for trial in doctor.cases(COMPLETE) if trial.input)
     assert doctor._name(trial) == "single: python, input dali"
     why = "nvidia-dali-cuda130 is not installed (pip install 'scaling-study[dali]')"
-    assert missing.reason(trial, COMPLETE, ALONE) == why and missing.libraries(COMPLETE) == []
+    assert doctor.reason(trial, COMPLETE, ALONE) == why and doctor.libraries(COMPLETE) == []
     for build in DALI:
-        assert missing.reason(trial, replace(COMPLETE, libraries={**COMPLETE.libraries, build: "2.4"}), ALONE) == ""
+        assert doctor.reason(trial, replace(COMPLETE, libraries={**COMPLETE.libraries, build: "2.4"}), ALONE) == ""
 
 
 def test_a_pipeline_is_asked_for_one_batch_of_all_its_workers() -> None:

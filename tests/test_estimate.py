@@ -19,7 +19,7 @@ from scaling_study.estimate import (
 from scaling_study.launch.launchers import LAUNCHERS
 from scaling_study.records.store import Record
 from scaling_study.study.plan import Planned
-from scaling_study.study.schema import Measure
+from scaling_study.study.study import Measure
 from scaling_study.trial import Trial
 
 TRIAL = Trial(model="resnet18", batch_per_worker=100, device="cpu", allreduce="none")

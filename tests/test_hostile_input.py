@@ -26,19 +26,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling_study import errors
+from scaling_study.commands.progress import clock, describe
 from scaling_study.errors import StudyError
 from scaling_study.estimate import Estimate
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.launch import launchers
 from scaling_study.machine import Machine
 from scaling_study.models import MODELS
-from scaling_study.progress import clock, describe
 from scaling_study.records import outcome, summary
 from scaling_study.records.results import manifest_of
 from scaling_study.records.store import Record
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import plan, study
-from scaling_study.study.schema import KEYS, Measure
+from scaling_study.study.study import KEYS, Measure
 from scaling_study.trial import Trial
 
 SHIPPED = sorted([CHECKOUT / "sweeps.yaml", *(CHECKOUT / "studies").glob("*.yaml")])

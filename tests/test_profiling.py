@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling_study import profiling
+from scaling_study.commands import profiling
 from scaling_study.errors import StudyError
 from scaling_study.machine import installed
 from scaling_study.settings import CHECKOUT

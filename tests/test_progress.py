@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from scaling_study.commands.progress import Progress, clock, describe
 from scaling_study.estimate import Estimate
-from scaling_study.progress import Progress, clock, describe
 from scaling_study.records.summary import Summary
 from scaling_study.trial import Trial
 

@@ -11,8 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.errors import MOST_CHARACTERS, MOST_PROBLEMS, HostError, StudyError
-from scaling_study.quoting import MOST_SHOWN, printable, quoted, shortened
+from scaling_study.errors import (
+    MOST_CHARACTERS,
+    MOST_PROBLEMS,
+    MOST_SHOWN,
+    HostError,
+    StudyError,
+    printable,
+    quoted,
+    shortened,
+)
 from scaling_study.settings import CHECKOUT
 
 
@@ -56,7 +64,7 @@ def test_a_refusal_can_be_read_however_much_is_wrong() -> None:
 
 
 def test_what_a_terminal_has_no_sign_for_ends_nothing() -> None:
-    code = "from scaling_study.quoting import *; shown_in_any_locale(); print('a ★')"
+    code = "from scaling_study.errors import *; shown_in_any_locale(); print('a ★')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False,
                           env={"PATH": "", "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(CHECKOUT)})  # fmt: skip
     assert (done.returncode, done.stdout) == (0, b"a ?\n")

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from analysis.frames import results
-from analysis.tables import efficiency, layout
+from analysis.show import layout
+from analysis.views import batch_efficiency
 from scaling_study import cli
 from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.settings import CHECKOUT
@@ -70,7 +71,7 @@ def test_the_result_shown_first_is_that_of_the_example(batch: str) -> None:
 
 
 def test_what_is_said_of_training_to_a_result_is_that_of_the_example() -> None:
-    listing = efficiency.listing(results.read(example("time-to-accuracy")))
+    listing = batch_efficiency.listing(results.read(example("time-to-accuracy")))
     assert listing is not None
     table = layout.markdown(listing)
     (critical,) = re.findall(r"critical batch size (\S+) samples (\[.*?\])", table)

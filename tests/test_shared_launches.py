@@ -16,11 +16,10 @@ from planted_sweeps import MACHINE, Seen, run
 from scaling_study.launch import shared_launch
 from scaling_study.processes import process
 from scaling_study.records import store
-from scaling_study.study import gates, groups
+from scaling_study.study import groups, support
 from scaling_study.study.documents import Document
 from scaling_study.study.plan import Plan, Planned
-from scaling_study.study.schema import Measure
-from scaling_study.study.study import Study
+from scaling_study.study.study import Measure, Study
 from scaling_study.sweep import Run
 from scaling_study.trial import Trial, Window
 
@@ -186,7 +185,7 @@ def test_gates_that_one_launch_can_run_share_it_and_one_that_fails_is_run_alone(
     trials = [DDP, dataclasses.replace(DDP, allreduce="fp16")]
     broken = [dataclasses.replace(DDP, data="cifar10")]
     empty = plan_of(SINGLE)
-    asked = tuple(Planned(gate, empty.configurations[0].measure) for gate in gates.needed([*broken, *trials]))
+    asked = tuple(Planned(gate, empty.configurations[0].measure) for gate in support.needed([*broken, *trials]))
     seen, _ = run(dataclasses.replace(empty, configurations=(), gates=asked), tmp_path / "results")
     ended = {record.id: record for record in store.read_study(tmp_path / "results")}
     assert len(ended) == len(seen.ended) == len(asked) == 3

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.prediction import collectives
+from analysis.prediction import network as collectives
 from analysis.prediction.network import Link, Network
 from benchmarks import prediction, published_512
 from benchmarks.prediction_on_clusters import WORKERS, case, drawn_for

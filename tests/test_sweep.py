@@ -15,7 +15,8 @@ import pytest
 from planted_sweeps import MACHINE, Seen, run
 from rich.console import Console
 
-from scaling_study import report, sweep
+from scaling_study import sweep
+from scaling_study.commands import progress
 from scaling_study.errors import HostError
 from scaling_study.processes import process
 from scaling_study.records import results, store, summary
@@ -204,11 +205,11 @@ def test_how_many_more_is_decided_once_from_the_spread_of_the_planned_ones(plan_
 def test_a_dry_run_says_what_narrower_intervals_would_cost(plan_for, tmp_path):
     plan, screen = plan_for("take_a_second", repeats=3, max_repeats=9), io.StringIO()
     job = sweep.Run(plan, tmp_path)
-    report.plan(Console(file=screen, width=200), job, list(plan.trials()), as_json=False)
+    progress.plan(Console(file=screen, width=200), job, list(plan.trials()), as_json=False)
     assert "By the spread" not in screen.getvalue()
     run(plan, tmp_path)
     plant(job, plan, 0.1, 0.101, 0.099)
-    report.plan(Console(file=screen, width=200), job, list(plan.trials()), as_json=False)
+    progress.plan(Console(file=screen, width=200), job, list(plan.trials()), as_json=False)
     said = screen.getvalue().splitlines()[-1]
     for words in ("of 1 configurations: ±5%: at most 3 repeats", "±2%: at most 5 repeats", "±1%: at most 19 repeats"):
         assert words in said
@@ -217,7 +218,7 @@ def test_a_dry_run_says_what_narrower_intervals_would_cost(plan_for, tmp_path):
 @pytest.mark.parametrize(("repeats", "promised"), [(2, False), (3, True)])
 def test_more_repeats_are_promised_only_where_a_spread_will_be_known(plan_for, tmp_path, repeats, promised):
     plan, screen = plan_for("take_a_second", repeats=repeats, max_repeats=9), io.StringIO()
-    report.plan(Console(file=screen, width=200), sweep.Run(plan, tmp_path), list(plan.trials()), as_json=False)
+    progress.plan(Console(file=screen, width=200), sweep.Run(plan, tmp_path), list(plan.trials()), as_json=False)
     assert ("more for repeats while intervals are wider" in screen.getvalue()) == promised
 
 
@@ -451,6 +452,6 @@ def test_the_log_that_is_named_is_of_the_processes_that_failed(tmp_path, logs, n
         (tmp_path / log).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / log).touch()
     assert (
-        report._log(tmp_path, summary.Summary("a", "a", {}, {}, "failed", "", "", 1.0, 1.0, None, "gates-2"))
+        progress._log(tmp_path, summary.Summary("a", "a", {}, {}, "failed", "", "", 1.0, 1.0, None, "gates-2"))
         == tmp_path / named
     )

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.settings import CHECKOUT
-from scaling_study.trial import LATER, Trial, Window, flag, parser, script_keys
-from scaling_study.window import OF_ROUNDS
+from scaling_study.trial import LATER, OF_ROUNDS, Trial, Window, flag, parser, script_keys
 
 ANOTHER: dict[str, Any] = {  # for every key a value that is not its default
     "framework": "horovod", "model": "resnet50", "batch_per_worker": 33, "allreduce": "fp16", "precision": "bf16",

@@ -1,8 +1,11 @@
-"""A comparison for the terminal, for a pull request, for a program. Each escapes the words of others in its own way."""
+"""A comparison worked out once, and put into words for the terminal, a pull request and a program."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -10,15 +13,314 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from analysis.compare import tables
-from analysis.compare.compared import Comparison
-from analysis.compare.verdicts import GAINS, REGRESSIONS
+from analysis import execution
+from analysis.compare import differences, verdicts
+from analysis.compare import differences as origins
+from analysis.compare import verdicts as failing
+from analysis.compare import verdicts as missing
+from analysis.compare import verdicts as pairs
+from analysis.compare.differences import Difference
+from analysis.compare.verdicts import (
+    BROKEN,
+    FAILING,
+    FASTER,
+    FOUND,
+    GAINS,
+    LOST,
+    NEITHER,
+    NO_INTERVAL,
+    NOT_COMPARABLE,
+    POWER,
+    REGRESSIONS,
+    SAME,
+    SAYS_NOTHING,
+    SLOWER,
+    SMALL,
+    UNRESOLVED,
+    Missing,
+    Pairing,
+    Row,
+    Verdicts,
+)
+from analysis.frames import results
+from analysis.frames.configurations import known
+from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
-from analysis.tables import layout
-from analysis.tables.layout import Listing
+from analysis.show import layout
+from analysis.show.layout import Listing
+from analysis.text import number
+from scaling_study.records.store import BUSY_CORES
+from scaling_study.stats.intervals import FEWEST_REPEATS
+
+# Everything that is to be said of two results, worked out once: tables.py and report.py only put it into words.
+
+MOST_NAMES = 3
+RUN = ["trial", "started_at", "samples_per_second"]  # alike in two results: it is the same run
+
+
+class NothingToCompare(Exception):
+    """The two have no configuration in common. The message says what they have."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`refused`: the differences that matter and were not expected; empty with `anyway`, where all were.
+
+    `missing`: what A measured and B should hold, and does not.
+    """
+
+    a: Results
+    b: Results
+    pairing: Pairing
+    differences: list[Difference]
+    refused: list[Difference]
+    verdicts: Verdicts
+    threshold: float
+    doubts: tuple[str, ...]
+    missing: tuple[Missing, ...] = ()
+
+    @property
+    def regressed(self) -> bool:
+        return not self.verdicts.having(*REGRESSIONS).empty
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether there is not one pair of which anything could be told."""
+        return len(self.verdicts.having(*SAYS_NOTHING)) == len(self.verdicts.table)
+
+
+def compare(a: Path, b: Path, threshold: float, expected: Sequence[str] = (), anyway: bool = False) -> Comparison:
+    """`threshold`: the smallest relative change of interest. `expected`: kinds or names of differences that are meant.
+
+    Raises NotResults for a folder that is none, NothingToCompare; warns SkippedRecord.
+    """
+    read_a, read_b = (results.read(folder, execution.available_processes()) for folder in (a, b))
+    rows: list[list[Row]] = [as_rows(read.configurations, ConfigurationRow) for read in (read_a, read_b)]
+    from_a, from_b = (
+        origins.read(folder, (str(row["configuration"]) for row in side))
+        for folder, side in zip((a, b), rows, strict=True)
+    )
+    windows = {id(row): window(row, of) for side, of in zip(rows, (from_a, from_b), strict=True) for row in side}
+    pairing = pairs.pair(rows[0], rows[1], lambda row: windows[id(row)])
+    if not pairing.pairs:
+        raise NothingToCompare(_nothing((a, read_a), (b, read_b), pairing))
+    differences_found = differences.find(pairing.pairs, from_a, from_b)
+    refused = [
+        difference
+        for difference in differences_found
+        if difference.matters and not anyway and not differences.expected(difference, expected)
+    ]
+    unmet = [
+        word
+        for word in expected
+        if not any(differences.expected(difference, [word]) for difference in differences_found)
+    ]
+    remarks = [f"{word} was expected to differ, and does not." for word in unmet]
+    remarks += _the_same_runs(read_a, read_b)
+    remarks += [*differences.doubts(pairing.pairs, from_a, from_b), *_disturbed("A", read_a), *_disturbed("B", read_b)]
+    judged = verdicts.judge(pairing.pairs, threshold)
+    judged = failing.judged(judged, pairing.pairs, failing.of(read_a.runs), failing.of(read_b.runs))
+    lost = tuple(missing.find(pairing, read_b))
+    return Comparison(read_a, read_b, pairing, differences_found, refused, judged, threshold, tuple(remarks), lost)
+
+
+def window(row: Row, known: origins.Origins) -> frozenset[tuple[str, frozenset[str]]]:
+    """When the timed window of a configuration ends, as its records say it."""
+    facts = known.get(str(row["configuration"]), {})
+    return frozenset((name, values) for (kind, name), values in facts.items() if kind == origins.WINDOW)
+
+
+def left_over(pairing: Pairing) -> list[str]:
+    """A sentence for each side that has configurations which the other has not."""
+    sides = (("A", pairing.only_a, pairing.only_b), ("B", pairing.only_b, pairing.only_a))
+    return [_left(side, left, others) for side, left, others in sides if left]
+
+
+def _left(side: str, left: Sequence[Row], others: Sequence[Row]) -> str:
+    names = [missing.label(row) for row in left[:MOST_NAMES]]
+    more = f" and {len(left) - MOST_NAMES} more" if len(left) > MOST_NAMES else ""
+    near = [f"{count} but for {key}" for key, count in pairs.nearly(left, others).most_common(MOST_NAMES)]
+    counterpart = f" They would have a counterpart: {', '.join(near)}." if near else ""
+    return f"Only in {side}: {len(left)} configuration{'s' * (len(left) != 1)} ({'; '.join(names)}{more}).{counterpart}"
+
+
+def _nothing(a: tuple[Path, Results], b: tuple[Path, Results], pairing: Pairing) -> str:
+    for (folder, read), rows in ((a, pairing.only_a), (b, pairing.only_b)):
+        if not rows and read.skipped:
+            return f"{folder} has no trial that can be read ({len(read.skipped)} cannot)"
+        if not rows:
+            return f"{folder} has no finished trial yet"
+    return f"{a[0]} and {b[0]} have no configuration in common. {' '.join(left_over(pairing))}"
+
+
+def _the_same_runs(a: Results, b: Results) -> list[str]:
+    """Copied records say nothing about another run; somebody may have named the wrong folder."""
+    ours, theirs = (set(read.runs.dropna(subset=RUN)[RUN].itertuples(index=False, name=None)) for read in (a, b))
+    same = len(ours & theirs)
+    return [f"{same} of the {len(ours)} runs of A are in B too: copies, not measured again."] if same else []
+
+
+def _disturbed(side: str, read: Results) -> list[str]:
+    others = read.runs.busy_elsewhere_cores.dropna()
+    busy = others[others > BUSY_CORES]
+    if busy.empty:
+        return []
+    return [
+        f"The machine of {side} was not quiet: during {len(busy)} of {len(others)} runs other processes kept more than "
+        f"{BUSY_CORES} cores busy, {busy.max():.1f} at most."
+    ]
+
+
+# A comparison as a table and in sentences: the verdicts, and the doubts about them.
+
+HEADER = ("configuration", "batch", "A samples/s", "B samples/s", "B / A [95 %]", "p, corrected", "verdict")
+ORDER = (BROKEN, SLOWER, LOST, FAILING, FASTER, FOUND, SMALL, UNRESOLVED, SAME, NO_INTERVAL, NOT_COMPARABLE, NEITHER)
+MOST_DIFFERENCES = 20  # that are listed
+WORTH_SHOWING = (BROKEN, SLOWER, LOST, FAILING, FASTER, FOUND)
+COUNTED = {
+    SAME: "unchanged to within the threshold",
+    SMALL: "changed by less than the threshold",
+    LOST: "no longer run",
+    FAILING: "with runs that fail now",
+    BROKEN: "now fail parity",
+}
+COUNTED |= {FOUND: "run now", NO_INTERVAL: "without an interval"}
+
+
+def tables_listing(comparison: Comparison, only: tuple[str, ...] = ORDER) -> Listing:
+    """A row for each pair with one of these verdicts, the worst first."""
+    table = comparison.verdicts.having(*only)
+    place = table.verdict.map(ORDER.index)
+    table = table.assign(place=place).sort_values(["place", "ratio"], kind="stable")
+    rows = tuple(row(pair) for pair in as_rows(table))
+    return Listing(tables_title(comparison), HEADER, rows, tuple(sentences(comparison)))
+
+
+def tables_title(comparison: Comparison) -> str:
+    a, b = comparison.a.heading, comparison.b.heading
+    return f"{a}, {comparison.a.dates} (A) and {comparison.b.dates} (B)" if a == b else f"{a} (A) and {b} (B)"
+
+
+def row(pair: dict[Any, Any]) -> tuple[str, ...]:
+    """One pair in the columns of HEADER."""
+    speeds = [number(v) if known(v := pair[f"samples_per_second_{side}"]) else "" for side in ("a", "b")]
+    low, high = pair["ratio_low"], pair["ratio_high"]
+    interval = f" [{low:.3f}, {high:.3f}]" if known(low) else ""
+    ratio = f"{pair['ratio']:.3f}{interval}" if known(pair["ratio"]) else ""
+    reason = f" ({pair['reason']})" if known(pair["reason"]) and pair["reason"] else ""
+    p = probability(pair["p_corrected"]) if known(pair["p_corrected"]) else ""
+    return (f"{pair['model']}, {pair['series']}", str(pair["batch"]), *speeds, ratio, p, f"{pair['verdict']}{reason}")
+
+
+def probability(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def headline(comparison: Comparison) -> str:
+    """`2 of 16 configurations slower, 1 faster; 13 not resolved; 1 of A MISSING in B`, and what all share."""
+    counts = comparison.verdicts.table.verdict.value_counts()
+    total = len(comparison.verdicts.table)
+    first = f"{counts.get(SLOWER, 0)} of {total} configurations slower, {counts.get(FASTER, 0)} faster"
+    others = [
+        f"{counts[name]} {COUNTED.get(name, name)}" for name in ORDER if name in counts and name not in (SLOWER, FASTER)
+    ]
+    gone = [f"{len(comparison.missing)} of A MISSING in B"] if comparison.missing else []
+    return "; ".join([first, *others, *gone, *_all_together(comparison)])
+
+
+def _all_together(comparison: Comparison) -> list[str]:
+    """`all together 5.0 % slower (95 %: 2.4 to 7.5), ...`: a change of the mean beyond chance and the threshold.
+
+    Where it is those of a few pairs that are named already, it is left to the sentence under the table.
+    """
+    together = comparison.verdicts.overall
+    if together is None or together.low <= 1 <= together.high or abs(together.ratio - 1) < comparison.threshold:
+        return []
+    tested = comparison.verdicts.table[comparison.verdicts.table.p_value.notna()]
+    common = (
+        together.shared and abs(float(tested.ratio.median()) - 1) >= comparison.threshold
+    )  # half of them at least, by so much
+    if not common and len(comparison.verdicts.having(SLOWER, FASTER)):
+        return []
+    low, high = sorted(100 * abs(bound - 1) for bound in (together.low, together.high))
+    overall_change = (
+        f"all together {100 * abs(together.ratio - 1):.1f} % {'slower' if together.ratio < 1 else 'faster'}"
+    )
+    whose = "a common change, or the state of the machine" if common else "though not most of them"
+    return [f"{overall_change} (95 %: {low:.1f} to {high:.1f}), {whose}"]
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """What stands under the table."""
+    return [
+        *absent(comparison),
+        *overall(comparison),
+        *_how(comparison),
+        *different(comparison),
+        *comparison.doubts,
+        *left_over(comparison.pairing),
+    ]
+
+
+def absent(comparison: Comparison) -> list[str]:
+    """What A measured and B should hold, and does not."""
+    return list(verdicts.sentences(comparison.missing, MOST_NAMES))
+
+
+def overall(comparison: Comparison) -> list[str]:
+    """The change that all pairs share: a machine that is slower today slows them all."""
+    together = comparison.verdicts.overall
+    if together is None:
+        return []
+    interval = f"[{together.low:.3f}, {together.high:.3f}]"
+    text = f"All together: B / A is {together.ratio:.3f} {interval}, geometric mean of {together.pairs} pairs."
+    if together.shared:
+        text += " A common change may be the machine's: the intervals cover the noise of repeats, not of days."
+    return [text]
+
+
+def different(comparison: Comparison) -> list[str]:
+    """What differs beside the numbers, those first that matter."""
+    ordered = sorted(comparison.differences, key=lambda difference: not difference.matters)
+    shown = [
+        f"{'**Differs**' if difference.matters else 'Differs'}: {difference.kind}: {difference}."
+        for difference in ordered[:MOST_DIFFERENCES]
+    ]
+    more = len(ordered) - len(shown)
+    return [*shown, f"{more} more differences are not listed."] if more else shown
+
+
+def detectable(comparison: Comparison) -> list[str]:
+    """The smallest change that the comparison detects."""
+    if comparison.verdicts.detectable is None:
+        return []
+    return [
+        f"A change of {100 * comparison.verdicts.detectable:.2g} % in one configuration is detected with a power of "
+        f"{100 * POWER:g} %; more repeats detect smaller ones."
+    ]
+
+
+def _how(comparison: Comparison) -> list[str]:
+    tested = int(comparison.verdicts.table.p_value.notna().sum())
+    few = comparison.verdicts.having(NO_INTERVAL)
+    lines = []
+    if tested:
+        lines.append(
+            f"Each interval is 95 % by itself; verdicts are corrected for {tested} tests (Holm, 5 % in all). Repeats "
+            f"differ by {100 * (comparison.verdicts.noise or 0):.1f} % (pooled standard deviation)."
+        )
+        lines.append(f"Threshold: changes below {100 * comparison.threshold:g} % are not reported.")
+    lines += detectable(comparison)
+    if len(few):
+        lines.append(f"{len(few)} pairs have fewer than {FEWEST_REPEATS} repeats on a side: no verdict.")
+    return lines
+
+
+# A comparison for the terminal, for a pull request, for a program. Each escapes the words of others in its own way.
 
 STYLES = dict.fromkeys(REGRESSIONS, "bold red") | dict.fromkeys(GAINS, "bold green")
-P_VALUE = tables.HEADER.index("p, corrected")
+P_VALUE = HEADER.index("p, corrected")
 WIDE = 110  # characters, from which on there is room for it
 NO_MENTION = "@&#8203;"  # an @ that tells nobody
 MOST_OF_A_COMMENT = 60_000  # characters; GitHub takes 65,536
@@ -29,8 +331,8 @@ def refusal(comparison: Comparison) -> str:
     if not comparison.refused:
         return ""
     lines = ["not compared: A and B differ in what affects speed"]
-    lines += [f"  {difference.kind}: {difference}" for difference in comparison.refused[: tables.MOST_DIFFERENCES]]
-    if (more := len(comparison.refused) - tables.MOST_DIFFERENCES) > 0:
+    lines += [f"  {difference.kind}: {difference}" for difference in comparison.refused[:MOST_DIFFERENCES]]
+    if (more := len(comparison.refused) - MOST_DIFFERENCES) > 0:
         lines.append(f"  and {more} more")
     kinds = ",".join(dict.fromkeys(difference.kind for difference in comparison.refused))
     lines.append(f"--expect {kinds} if these are what is compared; --anyway to compare whatever differs")
@@ -39,7 +341,7 @@ def refusal(comparison: Comparison) -> str:
 
 def to_terminal(comparison: Comparison, console: Console) -> None:
     """The table, what came out of it, and what it rests on."""
-    listing = tables.listing(comparison)
+    listing = tables_listing(comparison)
     shown = [index for index in range(len(listing.header)) if index != P_VALUE or console.width >= WIDE]
     table = Table(title=escape(listing.title), title_justify="left", title_style="bold", box=None)
     for index in shown:
@@ -49,14 +351,14 @@ def to_terminal(comparison: Comparison, console: Console) -> None:
         style = next((style for verdict, style in STYLES.items() if row[-1].startswith(verdict)), "")
         table.add_row(*(escape(row[index]) for index in shown), style=style)
     console.print(table)
-    console.print(Text(tables.headline(comparison), style="bold"))
+    console.print(Text(headline(comparison), style="bold"))
     for sentence in listing.notes:
         console.print(Text(f"  {sentence.replace('**', '')}", style="dim"))
 
 
 def to_markdown(comparison: Comparison) -> str:
     """A comment for a pull request: what changed, and all the rest folded away."""
-    title = tables.title(comparison)
+    title = tables_title(comparison)
     if comparison.refused:
         differs = tuple(
             (difference.kind, difference.name, difference.a, difference.b) for difference in comparison.refused
@@ -64,10 +366,10 @@ def to_markdown(comparison: Comparison) -> str:
         return _commented(
             Listing(f"Not compared: {title}", ("differs", "in", "A", "B"), differs, ()), MOST_OF_A_COMMENT
         )
-    whole = tables.listing(comparison)
-    changed = tables.listing(comparison, tables.WORTH_SHOWING).rows
-    sentences = (*tables.absent(comparison), *tables.overall(comparison), *tables.detectable(comparison))
-    short = Listing(f"{tables.headline(comparison)}: {title}", whole.header, changed, sentences)
+    whole = tables_listing(comparison)
+    changed = tables_listing(comparison, WORTH_SHOWING).rows
+    sentences = (*absent(comparison), *overall(comparison), *detectable(comparison))
+    short = Listing(f"{headline(comparison)}: {title}", whole.header, changed, sentences)
     opened = f"<details><summary>All {len(whole.rows)} pairs</summary>"
     shown = _commented(short, MOST_OF_A_COMMENT // 2)
     folded = _commented(Listing("All pairs", whole.header, whole.rows, whole.notes), MOST_OF_A_COMMENT - len(shown))
@@ -82,7 +384,7 @@ def to_json(comparison: Comparison) -> str:
         {str(key): value for key, value in row.items()} for row in as_rows(table.where(table.notna(), None))
     ]
     content = {
-        "a": comparison.a.study.name, "b": comparison.b.study.name, "headline": tables.headline(comparison),
+        "a": comparison.a.study.name, "b": comparison.b.study.name, "headline": headline(comparison),
         "threshold": comparison.threshold, "refused": bool(comparison.refused),
         "regressed": comparison.regressed, "regressions": len(comparison.verdicts.having(*REGRESSIONS)),
         "gains": len(comparison.verdicts.having(*GAINS)), "noise": comparison.verdicts.noise,

@@ -1,34 +1,278 @@
-"""The ratio of each pair, B over A, and which changes are more than chance among so many.
-
-Three to five repeats say too little about their own spread. So the spread is believed as stats/spread.py has it,
-from both sides of a pair together and as far as all pairs look alike from them. Of the p-values Holm's procedure takes
-those that hold together (Scand. J. Stat. 6, 1979): whatever the number of pairs and however they depend on each
-other, with nothing changed the chance of one false alarm or more is at most 5 %. A false discovery rate would find more
-and let one in twenty of its finds be wrong; what ends a build should not be.
-
-Intervals are 95 % each, by itself. What such a comparison could have found at all is told too (`detectable`): nothing
-found is good news only where something would have been.
-"""
+"""Which configurations of two results are the same, the ratio of each pair, and which changes are more than chance."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.compare.pairs import Pair, Row
-from analysis.frames import comparability, outcomes
-from analysis.frames.baseline import known
-from analysis.frames.configurations import values
-from analysis.frames.rows import typed
-from analysis.statistics.simultaneous_intervals import holm
+from analysis.frames import configurations
+from analysis.frames.configurations import KEYS, known, same, value_of, values, values_of
+from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow, Outcome
+from analysis.frames.rows import as_rows, typed
+from analysis.statistics.ranking import holm
 from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
 from scaling_study.stats.spread import Spread, believed
+
+# Which configuration of one result is which of the other: by their ids, and where these differ by their trial keys.
+#
+# An id holds the machine's fingerprint and the timed window, so the same configuration has another one elsewhere. Keys
+# are compared from the strictest reading to the loosest, and each pairs what is alone of its kind on both sides:
+#
+#     id -> every key and the window -> every key -> all but what a machine decides, and the window -> all but what it
+#     decides
+#
+# What a pair then still differs in is told (differences.py), not passed over.
+
+Row = ConfigurationRow  # a configuration: the columns of configurations.csv
+OF_THE_MACHINE = ("machine", "device", "cores_per_worker", "data")  # what a plan resolves by looking at one
+COMPARED = tuple(key for key in KEYS if key != "machine")
+PORTABLE = tuple(key for key in KEYS if key not in OF_THE_MACHINE)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The same configuration in both results."""
+
+    a: Row
+    b: Row
+
+    @property
+    def differing(self) -> list[str]:
+        """The keys in which they differ all the same."""
+        return [key for key in COMPARED if not same(value_of(self.a, key), value_of(self.b, key))]
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Every configuration of both, in the order of A: paired, or in one of them only."""
+
+    pairs: list[Pair]
+    only_a: list[Row]
+    only_b: list[Row]
+
+
+def pair(a: Sequence[Row], b: Sequence[Row], window: Callable[[Row], Hashable]) -> Pairing:
+    """`window`: when the timed window of a configuration ends, as something to compare."""
+    ids = {row["configuration"]: row for row in b}
+    pairs = [Pair(row, ids[row["configuration"]]) for row in a if row["configuration"] in ids]
+    left_a, left_b = _without(a, [matched.a for matched in pairs]), _without(b, [matched.b for matched in pairs])
+    for keys, timed in ((COMPARED, True), (COMPARED, False), (PORTABLE, True), (PORTABLE, False)):
+
+        def place(row: Row, keys: tuple[str, ...] = keys, timed: bool = timed) -> Hashable:
+            values = values_of(row, keys)
+            return (values, window(row) if timed else None)
+
+        alone_a, alone_b = _alone(left_a, place), _alone(left_b, place)
+        pairs += [Pair(row, alone_b[where]) for where, row in alone_a.items() if where in alone_b]
+        left_a, left_b = (
+            _without(left_a, [matched.a for matched in pairs]),
+            _without(left_b, [matched.b for matched in pairs]),
+        )
+    order = {row["configuration"]: index for index, row in enumerate(a)}
+    return Pairing(sorted(pairs, key=lambda matched: order[matched.a["configuration"]]), left_a, left_b)
+
+
+def nearly(left: Sequence[Row], others: Sequence[Row]) -> Counter[str]:
+    """Key -> how many of these would have a counterpart but for this one key."""
+    missed: Counter[str] = Counter()
+    for row in left:
+        differing = [Pair(row, other).differing for other in others]
+        missed.update({keys[0] for keys in differing if len(keys) == 1})
+    return missed
+
+
+def _alone(rows: Sequence[Row], place: Callable[[Row], Hashable]) -> dict[Hashable, Row]:
+    """Place -> the row, where it is the only one there."""
+    counts = Counter(map(place, rows))
+    return {where: row for row in rows if counts[where := place(row)] == 1}
+
+
+def _without(rows: Iterable[Row], taken: Iterable[Row]) -> list[Row]:
+    names = {row["configuration"] for row in taken}
+    return [row for row in rows if row["configuration"] not in names]
+
+
+# Configurations of which some repeats fail now: a speed of those that are left says nothing of them.
+#
+# A repeat failed if it was run and is not ok. One that somebody or the machine's queue ended (cancelled), and one that
+# was never run (an implied oom), tell nothing of the program.
+
+
+class FailedTrial(Outcome):
+    configuration: str
+    repeat: int
+
+
+NO_FAULT = ("ok", "cancelled", configurations.IMPLIED)
+Trials = Sequence[FailedTrial]  # of one configuration
+MOST_REASONS = 2  # that are told of one configuration
+
+
+def of(runs: pd.DataFrame) -> dict[str, Trials]:
+    """`runs` (trials.COLUMNS) -> configuration -> its trials that failed, by repeat."""
+    failed: dict[str, list[FailedTrial]] = {}
+    for trial in as_rows(runs.loc[runs.status != "ok", list(FailedTrial.__annotations__)], FailedTrial):
+        if configurations.word(trial) not in NO_FAULT:
+            failed.setdefault(str(trial["configuration"]), []).append(trial)
+    return {name: sorted(trials, key=lambda failure: int(failure["repeat"])) for name, trials in failed.items()}
+
+
+def judged(verdicts: Verdicts, pairs: Sequence[Pair], a: Mapping[str, Trials], b: Mapping[str, Trials]) -> Verdicts:
+    """The same with the verdict FAILING for each pair whose runs fail in B as they did not in A, and with the reason.
+
+    What is slower or fails parity stays that, and says of its failures too. Numbers stay as they are.
+    """
+    table = verdicts.table.copy()
+    for index, pair in enumerate(pairs):
+        ours, theirs = (side.get(str(row["configuration"]), ()) for row, side in ((pair.a, a), (pair.b, b)))
+        if not _fails_now(pair, len(ours), len(theirs)):
+            continue
+        verdict, reason = table.verdict[index], table.reason[index]
+        kept = verdict in (SLOWER, BROKEN)
+        sentence = f"A: {counted(pair.a, ours)}, B: {counted(pair.b, theirs)}; {why(theirs)}"
+        table.loc[index, "verdict"] = verdict if kept else FAILING
+        table.loc[index, "reason"] = f"{reason}; {sentence}" if kept and known(reason) and reason else sentence
+    return replace(verdicts, table=table)
+
+
+def counted(row: Row, failed: Trials) -> str:
+    """`1 of 3 ok`, of the repeats that tell anything."""
+    return f"{row['n']} of {row['n'] + len(failed)} ok"
+
+
+def why(failed: Trials) -> str:
+    """`failed: rank 1 died`; `timeout: no step within 60 s and oom`: each once."""
+    told = list(dict.fromkeys(_told(trial["status"], trial["reason"]) for trial in failed))
+    more = f", {len(told) - MOST_REASONS} more" if len(told) > MOST_REASONS else ""
+    return " and ".join(told[:MOST_REASONS]) + more
+
+
+def _told(status: Any, reason: Any) -> str:
+    return f"{status}: {reason}" if known(reason) and reason not in ("", status) else str(status)
+
+
+def _fails_now(pair: Pair, failed_a: int, failed_b: int) -> bool:
+    """Whether B has failures where A had none, or so many that it can no longer be tested as A could.
+
+    One that ran in A or B only is a verdict of its own; one that failed in A too was so before.
+    """
+    if not (pair.a["n"] and pair.b["n"] and failed_b):
+        return False
+    return not failed_a or pair.a["n"] >= FEWEST_REPEATS > pair.b["n"]
+
+
+# What A measured and B should hold, and does not: a check that passes for want of a measurement is none.
+#
+# A configuration is missing in B where B's study plans it and no record of it is there, or where its records there
+# cannot
+# be read. What B's study no longer plans was taken out by somebody, and is told as being in A only (compared.py).
+
+UNREADABLE, FEW = "its records cannot be read", "some of its records cannot be read"
+ABSENT, UNSAID = "planned, and without a record", "without a record, and B's study does not say what it plans"
+PERHAPS = "B plans one of its kind that is without a record"
+FOLDER = re.compile(r"/([^/]+)\.r\d+/")  # of a trial
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A configuration of A (its id, and as a reader knows it), and why B says nothing of it."""
+
+    configuration: str
+    label: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.label} ({self.why})"
+
+
+def find(pairing: Pairing, b: Results) -> list[Missing]:
+    """In the order of A; those that are paired last. Only what was measured in A can be missed."""
+    broken, why = _unreadable(b), _reasons(pairing, b)
+    missing = [(row, why(_id(row))) for row in pairing.only_a if row["n"]]
+    missing = [(row, UNREADABLE if reason and _id(row) in broken else reason) for row, reason in missing]
+    missing += [(pair.a, FEW) for pair in pairing.pairs if _untested(pair, broken)]
+    return [Missing(_id(row), label(row), reason) for row, reason in missing if reason]
+
+
+def label(row: Row) -> str:
+    """`resnet18, horovod, 2 workers, fp16, batch 64`."""
+    return f"{row['model']}, {row['series']}, batch {row['batch']}"
+
+
+def _id(row: Row) -> str:
+    return str(row["configuration"])
+
+
+def _reasons(pairing: Pairing, b: Results) -> Callable[[str], str]:
+    """An id of A -> why B has nothing of it; empty where B's study does not plan it.
+
+    Where B plans some of A's ids, ids say what it plans. Where it plans none (another machine, another window), they
+    agree at most but for their digests, and each of B's that is without a record stands for one of A's.
+    """
+    planned = b.study.configurations
+    if planned is None:
+        return lambda name: UNSAID
+    unseen, ids = set(b.unseen), {_id(row) for row in (*(pair.a for pair in pairing.pairs), *pairing.only_a)}
+    if ids & set(planned):
+        return lambda name: ABSENT if name in unseen else ""
+    left = Counter(_kind(name) for name in unseen)
+
+    def perhaps(name: str) -> str:
+        left[_kind(name)] -= 1
+        return PERHAPS if left[_kind(name)] >= 0 else ""
+
+    return perhaps
+
+
+def _kind(configuration: str) -> str:
+    """An id without its digest, which holds the machine and the window too and so is another one elsewhere."""
+    return configuration.rpartition("-")[0]
+
+
+def _untested(pair: Pair, broken: Set[str]) -> bool:
+    """Whether it could have been tested, had all of its records in B been readable."""
+    return pair.a["n"] >= FEWEST_REPEATS > pair.b["n"] > 0 and _id(pair.b) in broken
+
+
+def _unreadable(read: Results) -> set[str]:
+    """The configurations in the folders of whose trials a record could not be read."""
+    return {name for line in read.skipped for name in FOLDER.findall(line)}
+
+
+def sentences(missing: Sequence[Missing], most: int) -> Iterator[str]:
+    """`Missing in B: 1 configuration that A measured (...). ...`, at most so many of them by name."""
+    if missing:
+        names = "; ".join(map(str, missing[:most])) + (
+            f" and {len(missing) - most} more" if len(missing) > most else ""
+        )
+        yield (
+            f"**Missing in B**: {len(missing)} configuration{'s' * (len(missing) != 1)} that A measured: {names}. They "
+            "are not compared."
+        )
+
+
+# The ratio of each pair, B over A, and which changes are more than chance among so many.
+#
+# Three to five repeats say too little about their own spread. So the spread is believed as stats/spread.py has it,
+# from both sides of a pair together and as far as all pairs look alike from them. Of the p-values Holm's procedure
+# takes
+# those that hold together (Scand. J. Stat. 6, 1979): whatever the number of pairs and however they depend on each
+# other, with nothing changed the chance of one false alarm or more is at most 5 %. A false discovery rate would find
+# more
+# and let one in twenty of its finds be wrong; what ends a build should not be.
+#
+# Intervals are 95 % each, by itself. What such a comparison could have found at all is told too (`detectable`):
+# nothing
+# found is good news only where something would have been.
 
 Values = NDArray[np.float64]
 FALSE_ALARMS, CONFIDENCE = 0.05, 0.95
@@ -84,7 +328,7 @@ def judge(pairs: Sequence[Pair], threshold: float) -> Verdicts:
     if fit:
         ratios = np.array([row["ratio"] for row, _ in fit])
         spread, factors = _spread([pair for _, pair in fit])
-        for (row, _), judgement in zip(fit, judged(ratios, spread, factors, threshold), strict=True):
+        for (row, _), judgement in zip(fit, verdicts_judged(ratios, spread, factors, threshold), strict=True):
             row |= judgement
         overall, noise = _overall(np.log(ratios), spread, factors), spread.typical
         detectable = max(threshold, found_in(POWER, spread, factors))
@@ -94,7 +338,7 @@ def judge(pairs: Sequence[Pair], threshold: float) -> Verdicts:
     return Verdicts(table, overall, noise, detectable)
 
 
-def judged(ratios: Values, spread: Spread, factors: Values, threshold: float) -> list[dict[str, Any]]:
+def verdicts_judged(ratios: Values, spread: Spread, factors: Values, threshold: float) -> list[dict[str, Any]]:
     """For each of m ratios what judge() says of it: interval, p-values, verdict.
 
     `spread`: of each pair. `factors`: (m,), what of it the variance of the logarithm of the ratio is.
@@ -138,9 +382,9 @@ def _row(pair: Pair) -> dict[str, Any]:
 def _without_a_test(a: Row, b: Row) -> tuple[str, str]:
     """(verdict, reason) of a pair whose throughputs are not to be tested against each other; else twice nothing."""
     if not a["n"] or not b["n"]:
-        words = f"A: {outcomes.word(a)}, B: {outcomes.word(b)}"
+        words = f"A: {configurations.word(a)}, B: {configurations.word(b)}"
         return (LOST if a["n"] else FOUND if b["n"] else NEITHER), words
-    if comparability.failed(b) and not comparability.failed(a):
+    if configurations.failed(b) and not configurations.failed(a):
         return BROKEN, " ".join(str(b["parity"]).split())
     for side, row in (("A", a), ("B", b)):
         if known(row["not_comparable"]) and row["not_comparable"]:

@@ -1,25 +1,416 @@
 """Trials -> one row a configuration: configurations.csv. Throughput over its repeats, speed-up, efficiency.
 
 Every interval here is 95 %, between repeats: Student t for a throughput, Welch on the logarithm for a speed-up, which
-is taken within launches where both shared them (launches.py).
-With fewer than 3 repeats that are ok the number stands alone.
+is taken within launches where both shared them. With fewer than 3 repeats that are ok the number stands alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from itertools import islice
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import pandas as pd
 
-from analysis.frames import baseline, comparability, launches, outcomes
-from analysis.frames.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASE_COLUMNS
-from analysis.frames.row_types import Outcome
+from analysis.frames.measured import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASE_COLUMNS
+from analysis.frames.row_types import Judged, Outcome
 from analysis.frames.rows import as_rows, typed
 from analysis.frames.study import StudyInfo
-from analysis.frames.trials import INTEGERS, TRIAL_KEYS
+from analysis.frames.trials import INTEGERS, NOT_CHECKED, PASSED, TRIAL_KEYS
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.records import store
 from scaling_study.records.store import STATUSES
-from scaling_study.stats.intervals import FEWEST_REPEATS, TOO_SHORT, Interval, between_repeats, ratio, repeats_needed
+from scaling_study.stats import launches
+from scaling_study.stats.intervals import (
+    FEWEST_REPEATS,
+    TOO_SHORT,
+    Interval,
+    between_repeats,
+    ratio,
+    repeats_needed,
+    student_t,
+)
+from scaling_study.stats.launches import LaunchSpread
+from scaling_study.study.groups import ALIKE
+
+# The word for what came of a configuration. `oom` was measured, `oom (implied)` was not run: a smaller batch was.
+
+IMPLIED = "oom (implied)"
+
+
+def word(row: Outcome) -> str:
+    """Of a trial or a configuration: its status, implied ones told apart."""
+    return IMPLIED if implied(row) else str(row["status"])
+
+
+def implied(row: Outcome) -> bool:
+    return store.implied(str(row["status"]), str(row["reason"]) if known(row["reason"]) else "")
+
+
+def words(rows: pd.DataFrame) -> pd.Series[str]:
+    """The same of each row."""
+    pairs = zip(rows.status, rows.reason, strict=True)
+    words = [word({"status": status, "reason": reason}) for status, reason in pairs]
+    return pd.Series(words, index=rows.index, dtype="string")
+
+
+# Which configuration another one's speed-up is measured against.
+#
+# The baseline adds no trials: it is looked for among the study's own. It matches the study's `baseline` and equals
+# the compared configuration in every key, except those that say how the work is spread over workers. Under weak
+# scaling and in data parallelism that leaves the same batch_per_worker; under strong scaling, and in a pipeline,
+# whose workers share one batch, the same global_batch.
+#
+# A variant of a model (models.py: `like`) is another model, and has no baseline in its original. Only the table of
+# epochs
+# sets the two beside each other, because people do, and says what is wrong with it: find(..., model=the original).
+
+PIPELINE_KEYS = ("schedule", "stages", "virtual_stages", "micro_batches", "replicas", "stage_cut")
+# The order matters where several configurations match: the one nearest to the compared one is taken.
+SPREADING_KEYS = (
+    *("framework", "launcher", "controller", "allreduce", "hosts", "schedule", "workers"),
+    *(key for key in PIPELINE_KEYS if key != "schedule"),
+    *("zero_stage", "bucket_bytes", "fusion_bytes", "cycle_seconds", "buffers", "tuned_for", "wrap"),
+    *("target_batch_size", "matchmaking_seconds", "averaging_timeout_seconds", "average_state_every", "updates"),
+    "train_loop",
+)
+FOR_ALL = ("machine", "warm")  # keys that are no axes of frameworks
+BATCH_KEYS = ("batch_per_worker", "global_batch")
+DECIDING_KEYS = tuple(key for key in TRIAL_KEYS if key not in (*SPREADING_KEYS, *BATCH_KEYS, "repeat"))
+T = TypeVar("T")
+Row = TypeVar("Row", bound=Mapping[str, Any])
+Configuration = Mapping[str, Any]  # the trial keys of one configuration, and `configuration`, its id
+
+
+def find(
+    compared: Row,
+    among: Sequence[Row],
+    study: StudyInfo,
+    *,
+    model: str | None = None,
+    batch: str | None = None,
+) -> Row | str:
+    """The baseline of `compared`, itself if it is one; or, in one clause, why there is none.
+
+    `model`: look among those of this model instead. `batch`: hold this one of BATCH_KEYS equal, and no other.
+    """
+    if study.baseline is None:
+        return "the study declares no baseline"
+    if _is_baseline(compared, study.baseline) and model is None:
+        return compared
+    batch = batch or _batch_key(compared, study)
+    like: Configuration = compared if model is None else {**compared, "model": model}
+    matching = [c for c in among if _comparable(c, like, batch) and _is_baseline(c, study.baseline)]
+    if not matching:
+        wanted = ", ".join(f"{k}={v}" for k, v in study.baseline.items())
+        return f"no baseline trial with {wanted} and {batch}={like.get(batch)} that is otherwise the same was run"
+    ranked = sorted(matching, key=lambda c: _nearness(c, like), reverse=True)
+    if len(ranked) > 1 and _nearness(ranked[0], like) == _nearness(ranked[1], like):
+        return f"{len(ranked)} configurations match the baseline: {', '.join(str(c['configuration']) for c in ranked)}"
+    return ranked[0]
+
+
+def candidates(among: Iterable[Configuration], study: StudyInfo) -> dict[str, list[Configuration]]:
+    """Model -> those of it that can be a baseline: all that find() need look at."""
+    by_model: dict[str, list[Configuration]] = {}
+    for c in among:
+        if study.baseline is not None and _is_baseline(c, study.baseline):
+            by_model.setdefault(str(c.get("model")), []).append(c)
+    return by_model
+
+
+def _is_baseline(configuration: Configuration, partial: Mapping[str, Any]) -> bool:
+    return all(same(configuration.get(key), value) for key, value in partial.items())
+
+
+def is_pipeline(configuration: Mapping[Any, Any]) -> bool:
+    """Whether its workers share one batch. Plain data parallelism has none of the keys."""
+    return any(known(configuration.get(key)) for key in PIPELINE_KEYS)
+
+
+def _batch_key(configuration: Configuration, study: StudyInfo) -> str:
+    return "global_batch" if is_pipeline(configuration) else study.batch_key
+
+
+def _comparable(a: Configuration, b: Configuration, batch: str) -> bool:
+    """Equal in all that decides what is computed. A key that one framework does not have cannot differ."""
+    if not (same(a.get(batch), b.get(batch)) and same(a.get("model"), b.get("model"))):  # most are told apart by these
+        return False
+    shared = _deciding(str(a.get("framework")), str(b.get("framework")))
+    return all(same(a.get(key), b.get(key)) for key in shared)
+
+
+@cache
+def _deciding(*frameworks: str) -> list[str]:
+    """Those of DECIDING_KEYS that all of these have."""
+    return [key for key in DECIDING_KEYS if all(has(name, key) for name in frameworks)]
+
+
+def has(framework: str, key: str) -> bool:
+    """Whether `key` exists for the framework: FOR_ALL do, and every key for one not in the table."""
+    table = FRAMEWORKS.get(framework)
+    return table is None or key in FOR_ALL or key in table.axes
+
+
+def _nearness(candidate: Configuration, compared: Configuration) -> tuple[bool, ...]:
+    return tuple(same(candidate.get(key), compared.get(key)) for key in SPREADING_KEYS)
+
+
+def known(value: T | None) -> TypeGuard[T]:
+    """False for None and for what pandas makes of it."""
+    return value is not None and not pd.isna(value)  # type: ignore[call-overload]
+
+
+def value_of(row: Mapping[str, object], key: str) -> Any:
+    """For keys that are known at run time only: a TypedDict takes literal ones."""
+    return row[key]
+
+
+def values_of(row: Mapping[Any, Any], keys: Iterable[str]) -> tuple[Any, ...]:
+    """Equal for two rows where `same` holds of each of these keys: to look one up among thousands."""
+    return tuple(value if known(value := row[key]) else None for key in keys)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equality in which unknown equals unknown."""
+    if type(a) is str and type(b) is str:  # most are, and this is asked a million times of a large study
+        return a == b
+    return bool(a == b) if known(a) and known(b) else known(a) == known(b)
+
+
+# Whose speed may be set beside that of others, and the sentences that say whose may not.
+#
+# †  failed parity: it trains something else, so its speed answers another question
+# ‡  runs here in a way that holds it back (frameworks.py: not_comparable_on_cpu): its parity and memory still count
+# §  peers that step otherwise than DDP does (`updates`: delayed, local): another algorithm, whose speed is its own
+
+FAILED_SIGN, HERE_SIGN, UPDATES_SIGN = SIGNS = ("†", "‡", "§")
+FAULTY = "NOT COMPARABLE: parity failed"
+OTHERWISE = "not comparable with synchronous training"
+UPDATES = {  # of peers: what each does instead
+    "delayed": "a peer steps by the gradients of the round before, while it computes those of the next",
+    "local": "a peer steps by its own gradients after each batch, and weights are averaged in place of gradients",
+}
+MOST_NAMES = 4
+
+
+def why_not(row: Mapping[Any, Any]) -> str:
+    """Why the speed of a configuration is not to be compared; empty if it may be. `row` has its keys and `parity`."""
+    if failed({"parity": row["parity"], "not_comparable": ""}):
+        return f"{FAULTY}: {' '.join(str(row['parity']).split())}"
+    if own := own_algorithm(row):
+        return f"{OTHERWISE}: {UPDATES[own]} (updates={own}; its parity gate is one of synchronous rounds)"
+    table = FRAMEWORKS.get(str(row["framework"]))
+    here = table.not_comparable_on_cpu if table is not None and row["device"] == "cpu" else ""
+    return f"speed not comparable: {here}" if here else ""
+
+
+def own_algorithm(row: Mapping[Any, Any]) -> str:
+    """`delayed` or `local` of peers that step so: set beside nothing but their like. Empty of all others."""
+    how = str(row.get("updates"))
+    return how if how in UPDATES else ""
+
+
+def failed(row: Judged) -> bool:
+    """Whether it failed parity."""
+    return row["parity"] not in (PASSED, NOT_CHECKED)
+
+
+def sign(row: Judged) -> str:
+    """What stands beside its numbers and its name."""
+    if not row["not_comparable"]:
+        return ""
+    return FAILED_SIGN if failed(row) else UPDATES_SIGN if row["not_comparable"].startswith(OTHERWISE) else HERE_SIGN
+
+
+def sign_of_work(row: Judged) -> str:
+    """The same beside bytes: those count wherever and however fast it runs, but not of what trains something else."""
+    return FAILED_SIGN if sign(row) == FAILED_SIGN else ""
+
+
+def sentences(rows: pd.DataFrame, signs: Sequence[str] = SIGNS) -> list[str]:
+    """One line for each reason: `† NOT COMPARABLE: parity failed: loss of every step: ... (deepspeed_zero).`"""
+    marked = rows[["framework", "series", "not_comparable", "parity"]][rows.not_comparable.fillna("") != ""]
+    lines = []
+    for (why, at), group in marked.groupby([marked.not_comparable, _signs(marked)], sort=False):
+        if str(at) in signs:
+            lines.append(f"{at} {why} ({names(group, rows)}).")
+    return lines
+
+
+def names(group: pd.DataFrame, rows: pd.DataFrame) -> str:
+    """A framework by its name where all of its rows are in the group, else series by series."""
+    names = []
+    for framework, ours in group.groupby("framework", sort=False):
+        whole = len(ours) == (rows.framework == framework).sum()
+        names += [str(framework)] if whole else [str(name) for name in ours.series.unique()]
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return "; ".join(names[:MOST_NAMES]) + more
+
+
+def checked(rows: pd.DataFrame) -> list[str]:
+    """What parity says of the measured rows that did not fail it: at most two short lines."""
+    measured = rows[["framework", "series", "parity", "parity_gates"]][rows.n > 0]
+    good, unknown = measured[measured.parity == PASSED], measured[measured.parity == NOT_CHECKED]
+    if measured.empty:
+        return []
+    lines = []
+    if len(good):
+        count = len({gate for gates in good.parity_gates for gate in str(gates).split(";")})
+        others = names(good, measured) if len(unknown) else "all others"
+        who = "all frameworks" if len(good) == len(measured) else others
+        lines.append(f"Parity: {who} passed ({count} gate{'s' * (count != 1)}).")
+    if len(unknown):
+        lines.append(
+            "Parity: not checked" + ("." if len(unknown) == len(measured) else f": {names(unknown, measured)}.")
+        )
+    return lines
+
+
+def _signs(rows: pd.DataFrame) -> pd.Series[Any]:
+    return pd.Series(
+        [sign(row) for row in as_rows(rows[["not_comparable", "parity"]], Judged)], index=rows.index, dtype=object
+    )
+
+
+def of_gates(gates: pd.DataFrame) -> list[str]:
+    """The verdicts of gates (trials.COLUMNS) in words, where there is no table yet to stand under."""
+    bad = gates[~gates.parity.isin((PASSED, NOT_CHECKED))]
+    lines = [f"Parity: {(gates.parity == PASSED).sum()} of {len(gates)} gates passed."] if len(gates) else []
+    return lines + [f"{FAILED_SIGN} {FAULTY}: {row.parity} ({row.trial})." for row in bad.itertuples()]
+
+
+# Configurations that shared launches: their ratios within each launch, and how far these differ between launches.
+
+COLUMNS = ("launch_spread", "launch_freedom", "processes_spread", "processes_freedom", "launch_members")
+LaunchesRow = Mapping[Any, Any]
+
+
+def add(rows: Iterable[dict[Any, Any]]) -> None:
+    """Enter COLUMNS in the rows (configurations.COLUMNS) of one study that shared launches."""
+    shared = [row for row in rows if row["repeat_launches"]]
+    # More than were planned were added because of the spread of these.
+    planned = launches.table([dict(islice(logs(row).items(), row["planned"])) for row in shared])
+    for row, spread in zip(shared, launches.spreads(planned, [values_of(row, ALIKE) for row in shared]), strict=True):
+        values = (math.sqrt(spread.variance), spread.freedom, math.sqrt(spread.processes), spread.processes_freedom)
+        row |= dict(zip(COLUMNS, (*values, spread.members), strict=True))
+
+
+def logs(row: LaunchesRow) -> dict[str, float]:
+    """Log samples per second in each launch, by the name of all that were alive together: `3/0` of `3/0-1-horovod`."""
+    each = launches_names(row)
+    values = (math.log(float(value)) for value in row["repeat_values"].split(";")) if each else ()
+    return {launches.together(name): value for name, value in zip(each, values, strict=True)}
+
+
+def common(rows: Sequence[LaunchesRow]) -> list[str]:
+    """The launches that these with a known spread shared, but for some that took no part in enough of them: one that is
+    missing does not take the others' away. None where there are too few for an interval."""
+    shared = [logs(row) for row in rows if spread_of(row) is not None]
+    while len(shared) > 1:
+        names = [name for name in shared[0] if all(name in others for others in shared)]
+        if len(names) >= FEWEST_REPEATS:
+            return names
+        members = Counter(name for each in shared for name in each)
+        full = [sum(sorted(members[name] for name in each)[-FEWEST_REPEATS:]) for each in shared]
+        shared.pop(len(full) - 1 - full[::-1].index(min(full)))  # the last of those with the emptiest launches
+    return []
+
+
+def launches_names(row: LaunchesRow) -> list[str]:
+    """The launches of its repeats that are ok; none of one that had launches to itself."""
+    text = row.get("repeat_launches")
+    return text.split(";") if known(text) and text else []
+
+
+def spread_of(row: LaunchesRow) -> LaunchSpread | None:
+    """None where it is not known: of what had launches to itself, or shared too few."""
+    if not launches_names(row) or not known(row["launch_members"]):
+        return None
+    own, freedom, processes, processes_freedom, members = (row[name] for name in COLUMNS)
+    return LaunchSpread(own**2, freedom, processes**2, processes_freedom, int(members))
+
+
+def launches_ratio(a: LaunchesRow, b: LaunchesRow, confidence: float = 0.95) -> Interval | None:
+    """The throughput of one over that of another, of the launches that they shared; None where these say nothing."""
+    if (seen := _log_ratio(a, b)) is None:
+        return None
+    half = student_t(confidence, seen.freedom) * seen.error
+    mean, low, high = (math.exp(seen.mean + by) for by in (0.0, -half, half))
+    return Interval(mean, low, high, seen.launches, seen.freedom + 1)
+
+
+def needed(a: LaunchesRow, b: LaunchesRow, target: float) -> int | None:
+    """How many launches would bring the interval of that ratio to +-`target`; None where nothing is known of it."""
+    return launches.needed(*_variance(a, b), target) or None
+
+
+def share_of_processes(a: LaunchesRow, b: LaunchesRow) -> float:
+    """How wide the interval of a ratio is that the same processes measured, over that of two with processes of their
+    own which differ as much; 1 where nothing is known."""
+    spread, other = spread_of(a), spread_of(b)
+    if spread is None or other is None:
+        return 1.0
+    same, apart = (launches.of_ratio(spread, other, together)[0] for together in (True, False))
+    return min(1.0, math.sqrt(same / apart)) if same and apart else 1.0
+
+
+def p_value(a: LaunchesRow, b: LaunchesRow) -> float | None:
+    """How likely a ratio as far from 1 is by chance; None where no launches say it. With no error at all: 0, or 1."""
+    from scipy.special import stdtr
+
+    if (seen := _log_ratio(a, b)) is None:
+        return None
+    if not seen.error:
+        return float(not seen.mean)
+    return float(2 * stdtr(seen.freedom, -abs(seen.mean) / seen.error))
+
+
+def interval_of(pairs: Iterable[tuple[LaunchesRow, LaunchesRow]]) -> str:
+    """In words, what the intervals of these ratios are of."""
+    shared = [_log_ratio(a, b) is not None for a, b in pairs]
+    if not any(shared):
+        return "between repeats, Welch"
+    return "within launches that both shared" + ("" if all(shared) else ", else between repeats, Welch")
+
+
+class LogRatio(NamedTuple):
+    """Of the launches that two configurations shared: the mean of its logarithm, and the standard error of that."""
+
+    mean: float
+    error: float
+    freedom: float
+    launches: int
+
+
+def _log_ratio(a: LaunchesRow, b: LaunchesRow) -> LogRatio | None:
+    ours, theirs = logs(a), logs(b)
+    shared = [name for name in ours if name in theirs]
+    variance, freedom = _variance(a, b)
+    if len(shared) < FEWEST_REPEATS or not freedom:
+        return None
+    mean = sum(ours[name] - theirs[name] for name in shared) / len(shared)
+    return LogRatio(mean, math.sqrt(variance / len(shared)), freedom, len(shared))
+
+
+def _variance(a: LaunchesRow, b: LaunchesRow) -> tuple[float, float]:
+    """Of the log ratio of two in one launch, and its degrees of freedom; 0 and 0 where they are unknown."""
+    spread, other = spread_of(a), spread_of(b)
+    if spread is None or other is None:
+        return 0.0, 0.0
+    same_processes = bool({*launches_names(a)} & {*launches_names(b)})
+    return launches.of_ratio(spread, other, together=same_processes)
+
+
+# Trials -> one row a configuration: configurations.csv. Throughput over its repeats, speed-up, efficiency.
+#
+# Every interval here is 95 %, between repeats: Student t for a throughput, Welch on the logarithm for a speed-up,
+# which
+# is taken within launches where both shared them (launches.py).
+# With fewer than 3 repeats that are ok the number stands alone.
 
 KEYS = tuple(key for key in TRIAL_KEYS if key != "repeat")
 MEANS = (
@@ -30,15 +421,15 @@ MAXIMA = (
     *("parameters", "allreduce_bytes", "communication_bytes", *COMMUNICATION_COLUMNS),
     *("peak_memory_bytes", *MEMORY_COLUMNS),
 )
-COLUMNS = (
+CONFIGURATIONS_COLUMNS = (
     *("study", "configuration", *KEYS, "status", "reason", "repeats", "n", "planned"),
     *("samples_per_second", "interval_low", "interval_high", "relative_half_width", "repeats_needed"),
     *("speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high"),
     *("baseline", "speedup_reason", "parity", "not_comparable", "oversubscribed", "too_short", *MAXIMA, *MEANS),
-    *("carrier", "data_source", "started_at", "failures", "repeat_values", "repeat_launches", *launches.COLUMNS),
+    *("carrier", "data_source", "started_at", "failures", "repeat_values", "repeat_launches", *COLUMNS),
     "parity_gates",
 )
-ALIKE = ("study", "configuration", *KEYS, "parity", "parity_gates")  # the same for all repeats
+CONFIGURATIONS_ALIKE = ("study", "configuration", *KEYS, "parity", "parity_gates")  # the same for all repeats
 OF_EACH = (
     *("configuration", "repeat", "status", "reason", "samples_per_second"),
     *("planned_repeats", "started_at", "launch", "data_source", "carrier"),
@@ -63,21 +454,21 @@ def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
     groups: dict[str, list[dict[Any, Any]]] = {}
     for trial in as_rows(trials[list(OF_EACH)]):
         groups.setdefault(trial["configuration"], []).append(trial)
-    alike = as_rows(trials.loc[~trials.configuration.duplicated(), list(ALIKE)])
+    alike = as_rows(trials.loc[~trials.configuration.duplicated(), list(CONFIGURATIONS_ALIKE)])
     rows = [
         _configuration(keys, group, study) | folded.get(name, {})
         for keys, (name, group) in zip(alike, groups.items(), strict=True)
     ]
-    launches.add(rows)
-    baselines = baseline.candidates(rows, study)
+    add(rows)
+    baselines = candidates(rows, study)
     for row in rows:
         row |= _speedup(row, baselines.get(str(row["model"]), []), study)
-    order = ["model", "framework", "workers", "allreduce", *baseline.BATCH_KEYS]
+    order = ["model", "framework", "workers", "allreduce", *BATCH_KEYS]
     kinds: dict[str, Any] = {key: trials[key].dtype for key in KEYS}
     whole = ("repeats", "n", "planned", "repeats_needed", "too_short", "launch_members")
     kinds |= dict.fromkeys(whole + tuple(name for name in MAXIMA if name in INTEGERS), "Int64")
     kinds |= dict.fromkeys(TEXTS, "string") | {"oversubscribed": "boolean"}
-    kinds = {name: kinds.get(name, "float64") for name in COLUMNS}
+    kinds = {name: kinds.get(name, "float64") for name in CONFIGURATIONS_COLUMNS}
     places = typed(rows, {name: kinds[name] for name in order}).sort_values(order, kind="stable").index
     return typed([rows[place] for place in places], kinds)
 
@@ -85,12 +476,12 @@ def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
 def values(configuration: Mapping[Any, Any]) -> list[float]:
     """The samples per second of each repeat that is ok; the planned ones come first."""
     text = configuration["repeat_values"]
-    return [float(value) for value in text.split(";")] if baseline.known(text) and text else []
+    return [float(value) for value in text.split(";")] if known(text) and text else []
 
 
 def over(a: Mapping[Any, Any], b: Mapping[Any, Any], confidence: float = 0.95) -> Interval:
     """The throughput of one configuration over that of another. Both have repeats that are ok."""
-    paired = launches.ratio(a, b, confidence)
+    paired = launches_ratio(a, b, confidence)
     return paired or ratio(values(a), values(b), confidence, first=(int(a["planned"]), int(b["planned"])))
 
 
@@ -99,12 +490,12 @@ def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: Stu
     # Those that were planned first, as what comes after them is there for their spread; ids put r10 before r2.
     group = sorted(group, key=lambda t: (not _planned(t), int(t["repeat"])))
     good, bad = ([t for t in group if (t["status"] == "ok") is ok] for ok in (True, False))
-    bad.sort(key=lambda t: outcomes.implied(_outcome(t)))  # what was measured speaks first
-    failed = [outcomes.word(_outcome(t)) for t in bad]
-    counts = {name: failed.count(name) for name in (*STATUSES, outcomes.IMPLIED)}
+    bad.sort(key=lambda t: implied(_outcome(t)))  # what was measured speaks first
+    failed = [word(_outcome(t)) for t in bad]
+    counts = {name: failed.count(name) for name in (*STATUSES, IMPLIED)}
     speeds = [float(t["samples_per_second"]) for t in good]
     first = sum(map(_planned, good))
-    shared = [t["launch"] for t in good if baseline.known(t["launch"]) and "/" in t["launch"]]
+    shared = [t["launch"] for t in good if known(t["launch"]) and "/" in t["launch"]]
     row = keys | {
         "status": "ok" if good else bad[0]["status"],
         "reason": "" if good else bad[0]["reason"],
@@ -112,9 +503,9 @@ def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: Stu
         "repeats": len(group),
         "n": len(good),
         "planned": first,
-        "started_at": min((t["started_at"] for t in group if baseline.known(t["started_at"])), default=""),
+        "started_at": min((t["started_at"] for t in group if known(t["started_at"])), default=""),
         "oversubscribed": oversubscribed(keys, study),
-        "not_comparable": comparability.why_not(keys),
+        "not_comparable": why_not(keys),
         "too_short": sum(t["reason"] == TOO_SHORT for t in good),
         "carrier": _different(t["carrier"] for t in good),
         "data_source": _different(t["data_source"] for t in good),
@@ -131,22 +522,22 @@ def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: Stu
 
 def _planned(trial: Mapping[Any, Any]) -> bool:
     """Whether it was to be run before the spread of any was known."""
-    return not baseline.known(trial["planned_repeats"]) or int(trial["repeat"]) <= int(trial["planned_repeats"])
+    return not known(trial["planned_repeats"]) or int(trial["repeat"]) <= int(trial["planned_repeats"])
 
 
 def _different(texts: Iterable[Any]) -> str:
-    return "; ".join(dict.fromkeys(text for text in texts if baseline.known(text) and text))
+    return "; ".join(dict.fromkeys(text for text in texts if known(text) and text))
 
 
 def _outcome(row: Mapping[Any, Any]) -> Outcome:
     return {"status": row["status"], "reason": row["reason"]}
 
 
-def _speedup(row: dict[Any, Any], baselines: list[baseline.Configuration], study: StudyInfo) -> dict[Any, Any]:
+def _speedup(row: dict[Any, Any], baselines: list[Configuration], study: StudyInfo) -> dict[Any, Any]:
     """Speed-up and efficiency of one row, or the reason why there is none."""
-    reference = baseline.find(row, baselines, study)
+    reference = find(row, baselines, study)
     if study.baseline is not None and not row["n"]:
-        return {"speedup_reason": f"not measured: {outcomes.word(_outcome(row))}"}
+        return {"speedup_reason": f"not measured: {word(_outcome(row))}"}
     if row["not_comparable"]:
         return {"speedup_reason": row["not_comparable"]}
     if isinstance(reference, str):
@@ -158,7 +549,7 @@ def _speedup(row: dict[Any, Any], baselines: list[baseline.Configuration], study
         whose = "" if row["oversubscribed"] else "its baseline is "
         return name | {"speedup_reason": f"{whose}oversubscribed: more workers than the machine has room for"}
     if not reference["n"]:
-        why = f"its baseline is not ok: {outcomes.word(_outcome(reference))} ({reference['configuration']})"
+        why = f"its baseline is not ok: {word(_outcome(reference))} ({reference['configuration']})"
         return name | {"speedup_reason": why}
     if reference is row:  # 1 by definition, without any doubt that an interval could express
         return name | {"speedup": 1.0, "efficiency": 1.0, "speedup_reason": ""}
@@ -173,11 +564,11 @@ def _speedup(row: dict[Any, Any], baselines: list[baseline.Configuration], study
 
 def oversubscribed(configuration: Mapping[str, Any], study: StudyInfo) -> bool:
     """Whether it was allowed to, and did, run more workers than the machine has GPUs or cores for."""
-    if not baseline.known(configuration["oversubscribe"]) or not configuration["oversubscribe"]:
+    if not known(configuration["oversubscribe"]) or not configuration["oversubscribe"]:
         return False
     gpus, cores = study.machine.get("gpus"), study.machine.get("cores")
     share = configuration["cores_per_worker"]
     on_gpu = configuration["device"] == "cuda"
     have = len(gpus) if on_gpu and gpus is not None else None if on_gpu else cores
-    need = int(configuration["workers"]) * (1 if on_gpu or not baseline.known(share) else int(share))
+    need = int(configuration["workers"]) * (1 if on_gpu or not known(share) else int(share))
     return have is None or need > int(have)

@@ -1,25 +1,284 @@
-"""A study's results in memory: what the folder says, as frames. The one way in for tables, figures and reports."""
+"""A study's results in memory: the one way in for tables, figures and reports."""
 
 from __future__ import annotations
 
+import functools
 import re
 import warnings
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from analysis.execution import garbage_collection
-from analysis.frames import configurations, details, maps, series, study, trials
-from analysis.frames import gates as parity
+from analysis import execution
+from analysis.frames import configurations, details, study, trials
+from analysis.frames import configurations as comparability
+from analysis.frames import trials as parity
+from analysis.frames.configurations import KEYS, has, known, same
 from analysis.frames.details import Details
-from analysis.frames.maps import Maps
 from analysis.frames.row_types import ConfigurationRow
-from analysis.frames.rows import as_rows
-from analysis.frames.study import StudyInfo
+from analysis.frames.rows import as_rows, distinct
+from analysis.frames.study import StudyInfo, workers_text
+from analysis.frames.trials import SkippedRecord
 from scaling_study.datasets import SCENES
+from scaling_study.errors import printable
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.models import MODELS, NO_MODEL, TEXT_KEYS
+from scaling_study.records import maps
+from scaling_study.records.maps import COLUMNS, METHODS, SCORED
+from scaling_study.records.store import UnreadableRecord
+from scaling_study.targets import ENDS
+
+# What tells configurations of one model and batch size apart: the columns of a table, the lines of a figure.
+
+ALLREDUCE_ORDER = ("none", "fp32", "bf16", "fp16", "int8")
+MAIN_KEYS = ("framework", "workers", "allreduce")
+NOT_A_SERIES = (
+    *("model", "batch_per_worker", "global_batch", "machine", "cores_per_worker", "oversubscribe"),
+    "stages",  # what is left of the workers when the replicas are known
+)
+OF_A_FRAMEWORK = ("launcher", "controller")  # differ between frameworks as such: said only where one has several
+OF_ONE_KIND = ("learning_rate", "epochs", "warmup_epochs")  # with train_*: only what is trained, or timed, has them
+WORDS: Mapping[str, Callable[[Any], str]] = {  # how the field says it; any other key: its name and value
+    "zero_stage": lambda stage: f"ZeRO-{stage}",
+    "accumulation": lambda parts: f"accumulation {parts}" if parts > 1 else "",
+    "compile": lambda compiled: "compiled" if compiled else "",
+    "allocator": lambda kind: "" if kind == "fixed" else f"allocator {kind}",
+    "padding": lambda kind: f"{kind} padding",
+    "sequence_length": lambda tokens: f"{tokens} tokens",
+    "input": lambda kind: f"{kind} input",
+    "damaged_images": lambda kind: "damaged images replaced" if kind == "replace" else "",
+    "image_size": lambda side: f"{side} px",
+    "image_width": lambda side: f"{side} px wide",
+    "memory_format": str,
+    "data": lambda name: f"{name} data",
+    "bucket_bytes": lambda size: f"buckets of {size / 2**20:g} MiB",
+    "fusion_bytes": lambda size: f"fusion of {size / 2**20:g} MiB",
+    "cycle_seconds": lambda seconds: f"cycle of {1000 * seconds:g} ms",
+    "target_batch_size": lambda samples: f"target of {samples:,}",
+    "matchmaking_seconds": lambda seconds: f"matchmaking of {seconds:g} s",
+    "averaging_timeout_seconds": lambda seconds: f"time-out of {seconds:g} s",
+    "average_state_every": lambda rounds: f"weights averaged every {rounds} rounds" if rounds > 1 else "",
+    "updates": lambda how: "" if how == "synchronous" else how,
+    "learning_rate": lambda rate: f"learning rate {rate:g}",
+    "schedule": str,
+    "micro_batches": lambda count: f"{count} micro-batch{'es' * (count != 1)}",
+    "virtual_stages": lambda count: f"{count} stages a worker" if count > 1 else "",
+    "replicas": lambda count: f"{count} replicas" if count > 1 else "",
+    "buffers": lambda kind: f"{kind} buffers",
+    "tuned_for": lambda aim: "" if aim == "speed" else f"tuned for {aim}",
+    "wrap": lambda units: "one unit" if units == "none" else "",
+    "weights": lambda file: f"weights {file}",
+    "freeze": lambda part: f"{part} frozen",
+    "part_learning_rates": lambda rates: f"learning rates {rates}",
+    "stage_cut": lambda cut: f"cut {cut}",
+    "train_loop": lambda whose: "its own loop" if whose == "native" else "",
+    "warm": lambda _: "in rounds",
+    "epochs": lambda count: f"{count} epoch{'s' * (count != 1)}",
+    "warmup_epochs": lambda count: f"{count} warm-up epoch{'s' * (count != 1)}",
+}
+
+
+def keys(configurations: pd.DataFrame) -> list[str]:
+    """The trial keys that tell series apart: the main ones, and every other that varies in this study."""
+    others = [key for key in KEYS if key not in (*MAIN_KEYS, *NOT_A_SERIES)]
+    return [*MAIN_KEYS, *(key for key in others if _varies(configurations, key) or _always(configurations, key))]
+
+
+def _always(configurations: pd.DataFrame, key: str) -> bool:
+    """Whether it is said though all peers have it: what steps otherwise than every other framework stands apart."""
+    return key == "updates" and bool(configurations[key].isin(list(comparability.UPDATES)).any())
+
+
+def _varies(configurations: pd.DataFrame, key: str) -> bool:
+    """Within a model, as images have no tokens; among the frameworks that have the key at all; and of what only one
+    kind has, trained to a result or timed, within that kind."""
+    if len(distinct(configurations[key])) < 2:  # most keys of most studies, without a groupby
+        return False
+    if key in OF_A_FRAMEWORK:
+        return bool((configurations.groupby(["model", "framework"])[key].nunique(dropna=False) > 1).any())
+    having = [name for name in configurations.framework.unique() if has(str(name), key)]
+    rows = configurations[configurations.framework.isin(having)]
+    kinds = [_trained(rows)] if key in OF_ONE_KIND or key.startswith("train_") else []
+    return bool((rows.groupby([rows.model, *kinds])[key].nunique(dropna=False) > 1).any())
+
+
+def _trains(row: Mapping[Any, Any]) -> bool:
+    return any(known(row[key]) for key in ENDS)
+
+
+def _trained(configurations: pd.DataFrame) -> pd.Series[bool]:
+    return configurations[list(ENDS)].notna().any(axis=1)
+
+
+def add(configurations: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
+    """With columns `series` (a short label), `series_order` (0, 1, ... in the order to show them) and `batch`."""
+    names = keys(configurations)
+    several = configurations.framework.nunique() > 1
+    mixed = _trained(configurations).nunique() > 1
+    rows = as_rows(configurations)
+    labels = [label(row, names, several) + ", trained" * (mixed and _trains(row)) for row in rows]
+    places: dict[str, tuple[Hashable, ...]] = {}
+    for row, text in zip(rows, labels, strict=True):
+        places.setdefault(text, _place(row, names, study))
+    order = {text: index for index, text in enumerate(sorted(places, key=lambda text: places[text]))}
+    return configurations.assign(
+        series=pd.Series(labels, index=configurations.index, dtype="object"),
+        series_order=pd.Series([order[text] for text in labels], index=configurations.index, dtype="int64"),
+        batch=configurations[study.batch_key],
+    )
+
+
+def label(row: Mapping[Any, Any], names: Sequence[str], several_frameworks: bool) -> str:
+    """`torch_fsdp2, 2 workers, fp16, ZeRO-3`; `2 workers, fp16` in a study of one framework."""
+    table = FRAMEWORKS.get(row["framework"])
+    only_one = table is not None and table.axes.get("workers") == (1,)
+    parts = [str(row["framework"])] if several_frameworks or only_one else []
+    if not only_one:
+        parts.append(workers_text(int(row["workers"])))
+    if known(row["allreduce"]) and row["allreduce"] != "none":
+        parts.append(str(row["allreduce"]))
+    marked = ["oversubscribed"] if row["oversubscribed"] else []
+    return ", ".join([*parts, *words(row, (name for name in names if name not in MAIN_KEYS)), *marked])
+
+
+def words(row: Mapping[Any, Any], names: Iterable[str]) -> list[str]:
+    """`["ZeRO-3", "128 tokens"]`: what these keys say of a row, without those that do not apply to it."""
+    given = ((name, row[name]) for name in names if known(row[name]))
+    return [text for name, value in given if (text := WORDS[name](value) if name in WORDS else f"{name} {value}")]
+
+
+def _place(row: Mapping[Hashable, Any], names: Sequence[str], study: StudyInfo) -> tuple[Hashable, ...]:
+    """Sorts the baseline's framework first, then by framework, workers and allreduce precision."""
+    first = (study.baseline or {}).get("framework")
+    allreduce = ALLREDUCE_ORDER.index(row["allreduce"]) if row["allreduce"] in ALLREDUCE_ORDER else 99
+    others = (row[name] for name in names if name not in MAIN_KEYS)
+    extra = tuple(str(int(v) if isinstance(v, bool) else v).rjust(20) for v in others)  # 2 before 10, plain before not
+    return (not same(row["framework"], first), str(row["framework"]), int(row["workers"]), allreduce, *extra)
+
+
+# Class-activation maps of trials, as `scaling-study maps` leaves them beside their records (records/maps.py).
+
+OF_VIDEOS = ("trial", "configuration", "repeat", "seed", "video", "method", "maps", *SCORED)
+TEXTS = ("trial", "configuration", "method")
+
+
+@dataclass(frozen=True)
+class About:
+    """What a trial's maps are of, for who reads its figures."""
+
+    configuration: str
+    seed: int
+    step: int
+    metric: str  # by which that step was the best, and its value on validation data
+    value: float
+    source: str
+    frames: int
+    threshold: float  # of a probability, from which on an instrument counts as recognised
+    instruments: tuple[str, ...]
+    shown: Mapping[str, str]  # whose "channels", which "class"
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Of all trials that have some. `videos`: OF_VIDEOS, means over the maps of a video. `rows`: trial -> its whole
+    scores, (rows, records.maps.COLUMNS)."""
+
+    videos: pd.DataFrame
+    about: Mapping[str, About] = field(default_factory=dict)  # by trial
+    rows: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    folders: Mapping[str, Path] = field(default_factory=dict)
+
+    def pictures(self, trial: str) -> dict[str, NDArray[Any]]:
+        """Arrays of records.maps.ARRAYS, and the frames. Raises UnreadableRecord."""
+        return _pictures(self.folders[trial])
+
+
+def none() -> Maps:
+    return Maps(pd.DataFrame(columns=list(OF_VIDEOS)))
+
+
+def read_maps(results: Path, runs: pd.DataFrame) -> Maps:
+    """Of the trials in `runs` (trials.COLUMNS). Warns SkippedRecord of what cannot be read."""
+    frames, about, rows, folders = [], dict[str, About](), dict[str, NDArray[np.float64]](), dict[str, Path]()
+    having = {path.parent.parent.name for path in (results / "trials").glob(f"*/{maps.FOLDER}/{maps.ABOUT}")}
+    for row in as_rows(runs[["trial", "configuration", "repeat", "seed"]][runs.trial.isin(having)]):
+        trial, folder = str(row["trial"]), results / "trials" / str(row["trial"])
+        try:
+            described = _about(folder, str(row["configuration"]), int(row["seed"]))
+            scores = maps.read_scores(folder)
+        except UnreadableRecord as error:
+            warnings.warn(f"skipped: {error}", SkippedRecord, stacklevel=2)
+            continue
+        about[trial], rows[trial], folders[trial] = described, scores, folder
+        frames.append(_of_videos(scores).assign(**row))
+    if not frames:
+        return none()
+    return Maps(pd.concat(frames, ignore_index=True)[list(OF_VIDEOS)], about, rows, folders)
+
+
+def _of_videos(scores: NDArray[np.float64]) -> pd.DataFrame:
+    """A row for each video and method."""
+    whole = pd.DataFrame(scores, columns=list(COLUMNS))
+    means_of = []
+    for video in sorted(set(whole.video.astype(int))):
+        ours = whole[whole.video == video]
+        for method in METHODS:
+            means = {score: float(ours[f"{method}_{score}"].mean()) for score in SCORED}
+            means_of.append({"video": video, "method": method, "maps": len(ours), **means})
+    return pd.DataFrame(means_of, columns=["video", "method", "maps", *SCORED])
+
+
+def _about(folder: Path, configuration: str, seed: int) -> About:
+    described = maps.read_about(folder) or {}
+    try:
+        return About(
+            configuration, seed, int(described["step"]), printable(described["metric"]), float(described["value"]),
+            printable(described["source"]), int(described["frames"]), float(described["threshold"]),
+            tuple(printable(name) for name in described["instruments"]),
+            {printable(key): printable(value) for key, value in described["shown"].items()},
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UnreadableRecord(f"{folder / maps.FOLDER / maps.ABOUT} is not whole: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _pictures(folder: Path) -> dict[str, NDArray[Any]]:
+    return maps.read_panels(folder)
+
+
+# What is derived from a study's results is derived once, however many tables and figures ask for it.
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def once(derive: Callable[Concatenate[Results, P], T]) -> Callable[Concatenate[Results, P], T]:
+    """The same function, which remembers what it said of each Results for as long as that lives. What else it is asked
+    with is hashable; what it says is shared, so nobody writes to it."""
+    known: dict[int, dict[Hashable, Any]] = {}  # by identity: frames have no hash
+
+    @functools.wraps(derive)
+    def derived(results: Results, *args: P.args, **kwargs: P.kwargs) -> T:
+        if (key := id(results)) not in known:
+            known[key] = {}
+            weakref.finalize(results, known.pop, key, None)
+        of, asked = known[key], (args, tuple(kwargs.items()))
+        if asked not in of:
+            of[asked] = derive(results, *args, **kwargs)
+        value: T = of[asked]
+        return value
+
+    return derived  # type: ignore[return-value]  # results is given by its place
+
+
+# A study's results in memory: what the folder says, as frames. The one way in for tables, figures and reports.
 
 
 @dataclass(frozen=True)
@@ -35,7 +294,7 @@ class Results:
     older: int = 0  # configurations with records that are not in the study as it is now
     details: Details = field(default_factory=details.none)  # what the records hold beside the trials' columns
     skipped: tuple[str, ...] = ()  # a line for each record that could not be read
-    maps: Maps = field(default_factory=maps.none)  # that lie beside the records
+    maps: Maps = field(default_factory=none)  # that lie beside the records
 
     @cached_property
     def unseen(self) -> tuple[str, ...]:
@@ -52,7 +311,7 @@ class Results:
     @cached_property
     def series_keys(self) -> list[str]:
         """The trial keys that tell series apart."""
-        return series.keys(self.configurations)
+        return keys(self.configurations)
 
     @cached_property
     def _by_model(self) -> dict[str, list[ConfigurationRow]]:
@@ -155,7 +414,7 @@ def read(folder: Path, processes: int = 1, collector: trials.Collector | None = 
     `processes`: how many may read at once, where there are many records (process_pool.available_processes()).
     `collector`: takes what else is needed of the records, which are read once for both.
     """
-    with garbage_collection.ignored():
+    with execution.ignored():
         return _read(folder, processes, collector)
 
 
@@ -164,7 +423,7 @@ def _read(folder: Path, processes: int, collector: trials.Collector | None) -> R
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", trials.SkippedRecord)
         rows, beside = trials.read_whole(folder, processes, collector)
-        shown_maps = maps.read(folder, rows)
+        shown_maps = read_maps(folder, rows)
     for warning in caught:
         warnings.warn(warning.message, stacklevel=4)
     skipped = dict.fromkeys(
@@ -174,7 +433,7 @@ def _read(folder: Path, processes: int, collector: trials.Collector | None) -> R
     known = None if about.configurations is None else [*about.configurations, *about.alone]
     current = runs if known is None else runs & rows.configuration.isin(known)
     older = rows.configuration[runs].nunique() - rows.configuration[current].nunique()
-    shown = series.add(configurations.summarise(rows[current], about), about)
+    shown = add(configurations.summarise(rows[current], about), about)
     return Results(about, rows, shown, older, beside, tuple(skipped), shown_maps)
 
 

@@ -8,24 +8,66 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import pandas as pd
 
-from analysis.execution import process_pool
-from analysis.frames import details, gates, over_ranks, rounds
+from analysis import execution
+from analysis.frames import details, measured
 from analysis.frames.details import Details
-from analysis.frames.over_ranks import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASE_COLUMNS, Timed
+from analysis.frames.measured import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASE_COLUMNS, Timed
 from analysis.frames.rows import typed
-from scaling_study.quoting import printable
+from scaling_study.errors import printable
 from scaling_study.records import store
-from scaling_study.records.reading import MissingRecord, UnreadableRecord
-from scaling_study.records.store import Record
+from scaling_study.records.store import MissingRecord, Record, UnreadableRecord
 from scaling_study.stats.launches import LAUNCH_NAME
-from scaling_study.trial import LATER, Trial
+from scaling_study.study import support
+from scaling_study.trial import LATER, Trial, Window
+
+# What the gates behind a trial say of it: `passed`, the first fault, or `not checked`.
+#
+# A gate (scaling_study/study/support.py) is a trial with a record of its own. It measures nothing: it is a row of
+# results.csv and of nothing else, and its verdict is a column of every trial whose numbers stand or fall with it.
+
+PASSED, NOT_CHECKED = "passed", "not checked"
+GATE = "parity"  # what such a trial is to `find`
+KEYS, TIMES = ({f.name for f in fields(kind)} for kind in (Trial, Window))
+
+
+def own(record: Record) -> str:
+    """A gate's own verdict. One that broke down has shown nothing, so it has not passed."""
+    if record.parity:
+        return record.parity
+    if record.status in ("ok", "unsupported", "cancelled"):
+        return NOT_CHECKED
+    return f"its gate ended with {record.status}" + (f" ({record.reason})" if record.reason else "")
+
+
+def asked(record: Record) -> Trial:
+    """The trial of a record, whichever version wrote it: keys that it did not know yet are as they were then."""
+    trial = {**LATER, **{key: value for key, value in record.trial.items() if key in KEYS}}
+    window = {key: value for key, value in record.window.items() if key in TIMES}
+    return Trial.from_dict({**trial, "window": window})
+
+
+def behind(record: Record, known: Mapping[str, str]) -> dict[str, Any]:
+    """`parity` and `parity_gates` (ids, separated by `;`) of a trial; `known` maps a gate's id to its verdict."""
+    try:
+        trial = asked(record)
+        if not support.gate_ids(trial):  # it trains nothing
+            return {"parity": "", "parity_gates": ""}
+        return {"parity": support.verdict(trial, known), "parity_gates": ";".join(support.gate_ids(trial))}
+    except (AttributeError, KeyError, TypeError):  # a framework or model that this version does not have
+        return {"parity": NOT_CHECKED, "parity_gates": ""}
+
+
+# Records -> one row a trial: results.csv. Everything here can be derived again from the records at any time.
+#
+# Throughput of a trial is the samples of all ranks over the window of the slowest rank, never a mean of rates;
+# its interval is that of the slowest rank's steps. Means over ranks, sums and maxima are as docs/record.md says.
 
 TRIAL_KEYS = tuple(Trial().to_dict())
 OF_OLDER = {name: value for name, value in (Trial().to_dict() | LATER).items() if name != "global_batch"}  # records
@@ -104,7 +146,7 @@ def read_whole(results: Path, processes: int = 1, collector: Collector | None = 
     folders = _folders(results / "trials")
     shares = [folders[start : start + AT_ONCE] for start in range(0, len(folders), AT_ONCE)]
     processes = min(processes, len(shares))
-    parts = process_pool.run_tasks(lambda share: _part(shares[share], collector), range(len(shares)), processes)
+    parts = execution.run_tasks(lambda share: _part(shares[share], collector), range(len(shares)), processes)
     whole = _Part()
     for share, ours in enumerate(shares):
         part = parts.pop(share, None) or _part(ours, collector)
@@ -117,7 +159,7 @@ def read_whole(results: Path, processes: int = 1, collector: Collector | None = 
         for why in part.skipped:
             warnings.warn(why, SkippedRecord, stacklevel=2)
     verdicts = {row["trial"]: row["parity"] for name, row in whole.rows.items() if name not in whole.training}
-    parity = {configuration: gates.behind(record, verdicts) for configuration, record in whole.firsts.items()}
+    parity = {configuration: behind(record, verdicts) for configuration, record in whole.firsts.items()}
     for name, configuration in whole.training.items():
         whole.rows[name] |= parity[configuration]
     beside = details.gathered(whole.beside)
@@ -136,8 +178,8 @@ def _part(folders: Iterable[Path], collector: Collector | None) -> _Part:
             if part.collected is not None:
                 part.collected.add(record)
             row, window = _row(record)
-            if row["find"] != gates.GATE:
-                part.beside.append(details.of(record))
+            if row["find"] != GATE:
+                part.beside.append(details.details_of(record))
                 part.training[name] = record.configuration
                 if record.configuration not in part.firsts:
                     part.firsts[record.configuration] = replace(record, ranks=[])
@@ -150,7 +192,7 @@ def _part(folders: Iterable[Path], collector: Collector | None) -> _Part:
             part.skipped.append(f"skipped: {error}")
         except NOT_WHOLE as error:
             part.skipped.append(f"skipped: {folder / RECORD} is not whole: {error}")
-    columns_of = over_ranks.intervals(list(timed.values()), [part.rows[name]["reason"] for name in timed])
+    columns_of = measured.intervals(list(timed.values()), [part.rows[name]["reason"] for name in timed])
     for name, columns in zip(timed, columns_of, strict=True):
         part.rows[name] |= columns
     return part
@@ -189,7 +231,7 @@ def row(record: Record) -> dict[str, Any]:
     `parity` is the verdict of a gate itself; of any other trial it takes the records of its gates (read).
     """
     columns, timed = _row(record)
-    return columns | (over_ranks.intervals([timed], [columns["reason"]])[0] if timed else {})
+    return columns | (measured.intervals([timed], [columns["reason"]])[0] if timed else {})
 
 
 def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
@@ -202,9 +244,9 @@ def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
     result["launch"] = record.launch if LAUNCH_NAME.fullmatch(record.launch) else None
     result |= {"planned_repeats": record.planned_repeats}
     result["max_batch"] = record.found.get("max_batch")
-    result["rounds_failed"] = rounds.failed(record)
-    if result["find"] == gates.GATE:
-        result["parity"] = gates.own(record)
+    result["rounds_failed"] = measured.failed(record)
+    if result["find"] == GATE:
+        result["parity"] = own(record)
     if record.status not in store.STATUSES:
         raise ValueError(f"status {record.status!r} is none of {', '.join(store.STATUSES)}")
     for key in ("workers", "batch_per_worker"):
@@ -214,7 +256,7 @@ def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
     if record.status == "ok":
         if not record.ranks or any(not rank.step_seconds for rank in record.ranks):
             raise ValueError("status is ok, but not every rank has timed steps")
-        columns, timed = over_ranks.measured(record)
+        columns, timed = measured.measured(record)
         result |= columns
     for key in WORDS:
         if isinstance(value := result[key], str) and not value.isprintable():

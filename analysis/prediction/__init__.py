@@ -18,5 +18,5 @@
     against.py       predictions beside what was measured
     forecast.py      all of it for one study; frame.py: a row each
 
-Pure but for measured.py, which reads records. Table and picture: analysis/tables/prediction.py, figures/prediction.py.
+Pure but for measured.py, which reads records. Table and picture: analysis/views/prediction.py, figures/prediction.py.
 """

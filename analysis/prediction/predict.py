@@ -1,28 +1,39 @@
-"""Throughput, efficiency and exposed communication of n workers, each with what the measurements leave open.
-
-The interval is by simulation over and over with other inputs, as likely as those that were measured: one worker's step
-from Student's t over its repeats, a link's alpha and beta from their fits, the same draws for every number of workers.
-They are spread evenly over each distribution and shuffled against each other (Latin hypercube: McKay, Beckman and
-Conover, Technometrics 21, 1979), so a few say as much as many that fall by chance.
-It says how much of a prediction is the doubt in its inputs. That the model itself is right it does not say: against.py
-and `python -m benchmarks prediction` do.
-"""
+"""Throughput, efficiency and exposed communication of n workers, each with what the measurements leave open."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from analysis.prediction import stragglers
-from analysis.prediction.collectives import ALGORITHMS
-from analysis.prediction.measured import OneWorker
-from analysis.prediction.network import Network
-from analysis.prediction.simulate import Outcome, simulate
-from analysis.prediction.targets import Target
+from analysis.frames.configurations import over, same
+from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.study import workers_text
+from analysis.prediction import inputs
+from analysis.prediction import simulate as stragglers
+from analysis.prediction.inputs import ALIKE, KNOBS, OneWorker, Target, hosts_of
+from analysis.prediction.network import ALGORITHMS, CannotPredict, Network
+from analysis.prediction.simulate import Fusion, Outcome, simulate
 from scaling_study.stats.intervals import FEWEST_REPEATS
+
+# Throughput, efficiency and exposed communication of n workers, each with what the measurements leave open.
+#
+# The interval is by simulation over and over with other inputs, as likely as those that were measured: one worker's
+# step
+# from Student's t over its repeats, a link's alpha and beta from their fits, the same draws for every number of
+# workers.
+# They are spread evenly over each distribution and shuffled against each other (Latin hypercube: McKay, Beckman and
+# Conover, Technometrics 21, 1979), so a few say as much as many that fall by chance.
+# It says how much of a prediction is the doubt in its inputs. That the model itself is right it does not say:
+# against.py
+# and `python -m benchmarks prediction` do.
 
 FLAT = ("ring", "tree")  # hierarchical is the ring there, and halving and doubling nearly
 DRAWS, SEED = 160, 0
@@ -65,7 +76,7 @@ class Doubt:
     byte: float = 1.0
 
 
-def predictions(
+def predict_predictions(
     targets: Sequence[tuple[Target, Network]], workers: Sequence[int], algorithms: Sequence[str] = (),
     straggle: bool = True, crowding: float = 1.0,
 ) -> Iterator[Prediction]:  # fmt: skip
@@ -129,3 +140,239 @@ def _bounds(mean: float, drawn: Sequence[float]) -> Bounds:
         return Bounds(mean, None, None)
     low, high = np.percentile(drawn, INSIDE)
     return Bounds(mean, min(float(low), mean), max(float(high), mean))
+
+
+# Every prediction that a study allows: its one-worker steps on its network, at all the worker counts asked for.
+
+NO_NETWORK = (
+    "{results} holds no measured network. Give one: --bandwidth 25Gbit --latency 5us; or measure it: add a sweep with "
+    "framework: network_probe to the study"
+)
+ONLY_TRAINED = (
+    "only trainings to a result, which time no part of a step. Add a sweep of one worker with the same model and batch "
+    "and without `train`"
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person wants to know; None and () leave it to the study."""
+
+    workers: Sequence[int]
+    algorithms: Sequence[str] = ()
+    allreduce: Sequence[str] = ()
+    network: Network | None = None
+    fusion_bytes: int | None = None
+    cycle_seconds: float | None = None
+    straggle: bool = True
+    crowding: float | None = None
+    check: bool = False
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """`checked`: those that could be held against a measurement; `wrong`: what could not be predicted, and why."""
+
+    predictions: tuple[Prediction, ...]
+    checked: tuple[Checked, ...]
+    wrong: tuple[str, ...]
+    straggle: bool
+    crowding: float
+    crowding_pairs: int  # from which it was measured; 0: given, or none
+
+
+def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
+    """Raises CannotPredict where the study has no step to predict from, or no network is known."""
+    chosen, wrong = inputs.targets(results, folder, asked.allreduce)
+    if not chosen:
+        nothing = ONLY_TRAINED if len(results.details.trained) else "no finished trial"
+        raise CannotPredict(f"{folder} has nothing to predict from: {'; '.join(wrong) or nothing}")
+    probes = [] if asked.network else inputs.probes(results)
+    if not asked.network and not probes:
+        raise CannotPredict(NO_NETWORK.format(results=folder))
+    chosen = [replace(target, fusion=tuned(target.fusion, asked)) for target in chosen]
+    on = [(target, asked.network or inputs.network_of(target.row, probes)) for target in chosen]
+    rows = results.rows
+    per_host = max(network.workers_per_host for _, network in on)
+
+    def crowded(without: Sequence[str] = ()) -> float:
+        return asked.crowding or inputs.factor(inputs.pairs(rows, per_host, without))
+
+    def again(prediction: Prediction, run: ConfigurationRow) -> Prediction:
+        placed = prediction.network.placed(prediction.workers, inputs.hosts_of(run))
+        without = crowded([str(run["configuration"])])
+        return predict(
+            prediction.target,
+            prediction.allreduce,
+            prediction.algorithm,
+            prediction.workers,
+            placed,
+            asked.straggle,
+            without,
+        )
+
+    predictions = tuple(predict_predictions(on, asked.workers, asked.algorithms, asked.straggle, crowded()))
+    checked = check(predictions, rows, again) if asked.check or not asked.network else []
+    pairs = 0 if asked.crowding else len(inputs.pairs(rows, per_host))
+    return Forecast(predictions, tuple(checked), tuple(wrong), asked.straggle, crowded(), pairs)
+
+
+def tuned(fusion: Fusion, asked: Asked) -> Fusion:
+    """With the knobs that were asked for."""
+    if asked.fusion_bytes is not None:
+        fusion = replace(fusion, most_bytes=float(asked.fusion_bytes), first_bytes=None)
+    return fusion if asked.cycle_seconds is None else replace(fusion, cycle_seconds=asked.cycle_seconds)
+
+
+# Predictions as a frame: tables/prediction.csv, one row for each framework's way, precision, algorithm and count.
+
+KEYS = ("model", "framework", "batch_per_worker", "series", "allreduce", "algorithm", "workers", "hosts", "network")
+COLUMNS = (
+    *(*KEYS, "global_batch", "samples_per_second", "interval_low", "interval_high"),
+    *("efficiency", "efficiency_low", "efficiency_high", "step_seconds"),
+    *("exposed_seconds", "exposed_low", "exposed_high", "waiting_seconds", "communication_seconds", "calls"),
+    *("baseline", "repeats", "gradients_noted"),
+    *("measured_samples_per_second", "measured_configuration", "error", "noise"),
+)
+
+
+def table(forecast: Forecast) -> pd.DataFrame:
+    """COLUMNS. `baseline`: the one-worker configuration behind it; intervals as predict.py says; the last four where it
+    was measured."""
+    known = {id(check.prediction): check for check in forecast.checked if check.as_shown}
+    rows = [_row(prediction, known.get(id(prediction))) for prediction in forecast.predictions]
+    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+
+
+def _row(prediction: Prediction, checked: Checked | None) -> dict[str, Any]:
+    target = prediction.target
+    keys = {key: target.row[key] for key in ("model", "framework", "batch_per_worker")}
+    columns = keys | {
+        "series": target.label, "allreduce": prediction.allreduce, "algorithm": prediction.algorithm,
+        "workers": prediction.workers,
+        "hosts": prediction.network.hosts(prediction.workers), "network": prediction.network.source,
+        "global_batch": prediction.workers * int(keys["batch_per_worker"]),
+        "samples_per_second": prediction.samples_per_second.mean,
+        "interval_low": prediction.samples_per_second.low, "interval_high": prediction.samples_per_second.high,
+        "efficiency": prediction.efficiency.mean,
+        "efficiency_low": prediction.efficiency.low, "efficiency_high": prediction.efficiency.high,
+        "step_seconds": prediction.step_seconds, "exposed_seconds": prediction.exposed_seconds.mean,
+        "exposed_low": prediction.exposed_seconds.low, "exposed_high": prediction.exposed_seconds.high,
+        "waiting_seconds": prediction.waiting_seconds, "communication_seconds": prediction.communication_seconds,
+        "calls": prediction.calls, "baseline": target.alone.configuration, "repeats": target.alone.repeats,
+        "gradients_noted": target.alone.noted,
+    }  # fmt: skip
+    if checked:
+        columns |= {"measured_samples_per_second": checked.samples_per_second, "error": checked.error}
+        columns |= {"measured_configuration": checked.configuration, "noise": checked.noise}
+    return columns
+
+
+# Predictions beside what was measured: the error, and the noise below which no error could be seen.
+#
+# Error: predicted / measured - 1 of the throughput. Noise: half of the 95 % interval of the measured speed-up over the
+# one-worker run that the prediction was made from (Welch, on the logarithm): both runs are in the error. A prediction
+# that uses measurements of several workers (contention.py) is made again for its check, without the one it is held
+# against.
+
+Row = ConfigurationRow
+TOGETHER = ("framework", "controller", *KNOBS)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One prediction that could be checked, on as many hosts as the run had. `noise` is None with fewer than 3 repeats
+    on either side."""
+
+    prediction: Prediction
+    hosts: int
+    configuration: str
+    samples_per_second: float
+    error: float
+    noise: float | None
+
+    @property
+    def beyond_noise(self) -> float:
+        """The error less the noise; all of it where the noise is unknown."""
+        return max(0.0, abs(self.error) - (self.noise or 0.0))
+
+    @property
+    def as_shown(self) -> bool:
+        """Whether the run's workers lay on hosts as those of the prediction do."""
+        network = self.prediction.network
+        return network.within is None or network.hosts(self.prediction.workers) == self.hosts
+
+
+def check(
+    predictions: Sequence[Prediction], rows: Sequence[Row], again: Callable[[Prediction, Row], Prediction]
+) -> list[Checked]:
+    """Each measurement among `rows` (configurations) of what was predicted for several workers, in their order.
+
+    `again`: the same prediction, made without what this run says, and for its hosts.
+    """
+    by_name = {row["configuration"]: row for row in rows}
+    checks = []
+    for prediction in predictions:
+        for measurement in measurements(prediction, rows):
+            base, speed = by_name[prediction.target.alone.configuration], float(measurement["samples_per_second"])
+            gain = over(measurement, base)
+            noise = None if gain.high is None else gain.high / gain.mean - 1
+            error = again(prediction, measurement).samples_per_second.mean / speed - 1
+            checks.append(
+                Checked(prediction, hosts_of(measurement), str(measurement["configuration"]), speed, error, noise)
+            )
+    return checks
+
+
+def measurements(prediction: Prediction, rows: Sequence[Row]) -> list[Row]:
+    """The configurations that were really run with these workers, one for each number of hosts."""
+    way = prediction.target.row
+    fits = [
+        row
+        for row in rows
+        if prediction.workers > 1 and row["n"] and row["workers"] == prediction.workers
+        if row["allreduce"] == prediction.allreduce
+        if all(same(row.get(key), way.get(key)) for key in (*ALIKE, *TOGETHER))
+    ]
+    counts = [hosts_of(row) for row in fits]
+    return [row for row, hosts in zip(fits, counts, strict=True) if counts.count(hosts) == 1]
+
+
+def summary(checked: Sequence[Checked]) -> str:
+    """`median error 3.1 % of 4 configurations, 0.4 % beyond the noise; 1 of 4 beyond it; worst: ...`; empty for none.
+
+    A median near nothing says little of the configurations above it, so they are counted and the worst is named.
+    """
+    if not checked:
+        return ""
+    errors, beyond = median(abs(c.error) for c in checked), [c.beyond_noise for c in checked if c.noise is not None]
+    count = len({c.configuration for c in checked})
+    return (
+        f"median error {100 * errors:.1f} % of {count} configuration{'s' * (count != 1)}"
+        + (f", {100 * median(beyond):.1f} % beyond the noise" if beyond else "")
+        + f"; {_counted(checked, count)}; worst: {_worst(checked)}"
+    )
+
+
+def _counted(checked: Sequence[Checked], count: int) -> str:
+    """`3 of 8 beyond it`, of those whose noise is known; how many have none that is."""
+    known = [c for c in checked if c.noise is not None]
+    unknown = count - len({c.configuration for c in known})
+    beyond = len({c.configuration for c in known if c.beyond_noise > 0})
+    beyond_text = f"{beyond} of {count - unknown} beyond it" if known else ""
+    without = f"the noise of {unknown} is unknown (fewer than 3 repeats)" if unknown else ""
+    return ", ".join(filter(None, (beyond_text, without)))
+
+
+def _worst(checked: Sequence[Checked]) -> str:
+    """`horovod, batch 32, fp32, 2 workers, +41.0 % (28.4 points beyond the noise)`: of those with a noise, if any."""
+    fit = [c for c in checked if c.noise is not None] or checked
+    worst = max(fit, key=lambda c: (c.beyond_noise, abs(c.error)))
+    forecast, models = worst.prediction, {c.prediction.target.row["model"] for c in checked}
+    model = [str(forecast.target.row["model"])] if len(models) > 1 else []
+    name = ", ".join([*model, forecast.target.label, forecast.allreduce, workers_text(forecast.workers)])
+    points = 100 * worst.beyond_noise
+    noise = (
+        "noise unknown" if worst.noise is None else f"{points:.1f} points beyond the noise" if points else "within it"
+    )
+    return f"{name}, {100 * worst.error:+.1f} % ({noise})"

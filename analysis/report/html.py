@@ -1,8 +1,4 @@
-"""A report as one HTML file that needs nothing else: styles, script, figures and numbers are in it.
-
-Whatever others wrote passes jinja2's escaping. The page's own content policy lets it load nothing, and run no script
-but its own, which it knows by its hash.
-"""
+"""A report as one HTML file that needs nothing else: styles, script, figures and numbers are in it."""
 
 from __future__ import annotations
 
@@ -18,9 +14,43 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from analysis.report.content import Grid, Listing, Report
-from analysis.report.slim import slim
-from analysis.tables.layout import Cell
+from analysis.report.page import Grid, LongListing, Report
+from analysis.show.layout import Cell
+
+# An SVG of matplotlib's in half of its bytes, drawn the same: for a page that holds fifty of them.
+#
+# Each path repeats its whole style, so styles become classes. Names of groups and indentation go: nobody reads them
+# there. The files beside the page are left as they are, for who opens one in an editor.
+
+TAG = re.compile(rb"<[^>]+>")  # matplotlib writes no > in an attribute
+STYLE = re.compile(rb' style="([^"]*)"')
+NAMED_GROUP = re.compile(rb'<g id="\w+?_\d+"')  # matplotlib's own counting; what is referred to has other names
+UNTURNED = re.compile(rb' transform="rotate\(-0 [^"]*\)"')
+BETWEEN = re.compile(rb">\s+<")
+INDENT = re.compile(rb"\s*\n\s*")
+END_OF_STYLES = b"</style>"
+
+
+def slim(svg: bytes) -> bytes:
+    """`svg`: UTF-8. What has no style sheet of its own keeps its styles where they are."""
+    smaller = BETWEEN.sub(b"><", INDENT.sub(b" ", NAMED_GROUP.sub(b"<g", svg)))
+    head, sheet, body = smaller.partition(END_OF_STYLES)
+    if not sheet:
+        return smaller
+    names: dict[bytes, bytes] = {}
+
+    def named(match: re.Match[bytes]) -> bytes:
+        return b' class="%s"' % names.setdefault(match[1], b"s%d" % len(names))
+
+    body = TAG.sub(lambda tag: STYLE.sub(named, UNTURNED.sub(b"", tag[0])), body)
+    rules = b"".join(b".%s{%s}" % (name, style.replace(b": ", b":")) for style, name in names.items())
+    return head + rules + sheet + body
+
+
+# A report as one HTML file that needs nothing else: styles, script, figures and numbers are in it.
+#
+# Whatever others wrote passes jinja2's escaping. The page's own content policy lets it load nothing, and run no script
+# but its own, which it knows by its hash.
 
 NUMBER = re.compile(r"[±+−-]?[\d.,]+(\s.{0,40})?")
 PLAIN = "/,;:=+*()[]|!$@"  # need no escaping in an address of data; commas are most of a CSV
@@ -96,7 +126,7 @@ def hint(grid: Grid) -> str:
     return next((name.split()[0] for name in grid.header[1:] if name.strip()), "word")
 
 
-def data(listing: Listing) -> Markup:
+def data(listing: LongListing) -> Markup:
     """JSON for a script element: nothing in it can end that."""
     content = {"columns": listing.columns, "values": listing.values}
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

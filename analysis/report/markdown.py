@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
-from analysis.report.content import (
+from analysis.report.page import (
     Bullets,
     Card,
     Cards,
@@ -14,13 +14,13 @@ from analysis.report.content import (
     Fold,
     Grid,
     Heading,
-    Listing,
+    LongListing,
     Part,
     Picture,
     Report,
     Text,
 )
-from analysis.tables.layout import harmless, markdown_rows
+from analysis.show.layout import harmless, markdown_rows
 
 MOST_ROWS = 400  # of one table; the rest are in its CSV
 
@@ -53,7 +53,7 @@ def _part(part: Part) -> Iterator[str]:
             yield from (f"### {_line(part.title)}", "", *(_card(card) for card in part.cards), "")
         case Grid():
             yield from _grid(part)
-        case Listing():
+        case LongListing():
             yield from (f"**{_line(part.title)}**: {part.length:,} rows, in `{_line(part.file)}`.", "")
         case Picture():
             yield from (f"![{harmless(part.words)}](figures/{part.name}.png)", "")

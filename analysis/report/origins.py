@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scaling_study.quoting import printable
-from scaling_study.records.reading import UnreadableRecord, contents
-from scaling_study.records.store import RankReport, Record
+from scaling_study.errors import printable
+from scaling_study.records.store import RankReport, Record, UnreadableRecord, contents
 
 SAMPLES = "samples.npz"
 STUDY_FILE = "study.yaml"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.frames import launches
+from analysis.frames import configurations as launches
 from analysis.frames.results import Results
 from scaling_study.stats.intervals import student_t
 from scaling_study.stats.launches import fitted, table, variance_left
@@ -100,7 +100,7 @@ def canary(results: Results) -> Canary | None:
 
 def levels(results: Results) -> Levels | None:
     """Of a study; None where fewer than two launches were shared."""
-    blocks, shared = results.details.blocks, [row for row in results.rows if launches.names(row)]
+    blocks, shared = results.details.blocks, [row for row in results.rows if launches.launches_names(row)]
     count = len({name.partition(".")[0] for row in shared for name in launches.logs(row)})  # 3/0.4 is of launch 3 too
     if blocks.empty or count < 2:
         return None
@@ -145,7 +145,7 @@ def _between_rounds(blocks: pd.DataFrame) -> float:
     return squares / freedoms if freedoms else math.nan
 
 
-def _of_all(rows: Sequence[launches.Row]) -> float:
+def _of_all(rows: Sequence[launches.LaunchesRow]) -> float:
     return float(np.nanstd(fitted(table([launches.logs(row) for row in rows]))[1], ddof=1))
 
 

@@ -1,34 +1,194 @@
-"""Which configuration is the best, and which are tied with it (95 %).
-
-The highest mean of many is partly luck, so "the best" is a set: everything whose distance to the best may be nothing.
-Intervals of each configuration's ratio to the best of the others (as multiple comparisons with the best have them: Hsu,
-Ann. Stat. 12, 1984) hold for all of them at once. One whose interval goes beyond 1 may be the best; an upper bound of
-exactly 1 says that it is slower. Hsu's own bounds keep the true best in 95 % of studies, but where all are equal some
-configuration falls out in far more than 5 % of them. So each bound is one of all pairs of the study (Bonferroni), with
-the spread of repeats as spread.py believes it: where configurations are equally fast, any of them is called slower in
-at most 5 % of studies.
-
-    samples_per_second         the fastest
-    efficiency                 speed-up over the ratio of workers, of configurations with more than one worker
-    samples_per_worker_second  the cheapest where every worker costs the same
-"""
+"""Which configuration is the best, and which are tied with it (95 %)."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
-from analysis.frames.baseline import known, values_of
-from analysis.frames.cache import once
-from analysis.frames.results import Results
+from analysis.frames import configurations, results
+from analysis.frames.configurations import known, values, values_of
+from analysis.frames.results import Results, once
 from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import typed
-from analysis.statistics import equal_work
-from analysis.statistics.simultaneous_intervals import Uncertainty
+from scaling_study.stats.intervals import FEWEST_REPEATS, first_stage
+from scaling_study.stats.launches import total
+from scaling_study.stats.spread import Spread, believed
+
+# Which configurations of a model do the same work, so that the faster of two is the better one.
+#
+# A sample of 224 pixels is not one of 32, a sentence of 128 tokens not one of 32, generated data need no loader, and a
+# frozen part has no backward. What was measured in rounds, beside others, was measured otherwise than what was alone.
+# Precision is not among these: another precision is another way to the same result, and what it costs is parity's to
+# say.
+
+KEYS = ("image_size", "image_width", "freeze", "sequence_length", "data", "warm")
+Row = TypeVar("Row", bound=ConfigurationRow)
+
+
+def equal_work_alike(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows of one model by their work; that of most configurations first."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(values_of(row, KEYS), []).append(row)
+    return sorted(groups.values(), key=len, reverse=True)
+
+
+def name(row: ConfigurationRow) -> str:
+    """`224 px, real data`."""
+    return ", ".join(results.words(row, KEYS))
+
+
+# How far configurations of one study may be from their true speed, and two of them from their true ratio; and which
+# of many differences are more than chance.
+
+SimultaneousIntervalsRow = ConfigurationRow
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """`place`: id -> which of the m configurations with enough repeats it is. `counts`: (m,), how many each has.
+
+    `logs`: (m,), of their throughput. Of what shared launches, over those in common (launches.common): what came over
+    all at once is in each of them, and in no difference. With `over_baselines` what is compared are speed-ups: each
+    also has the uncertainty of its baseline.
+    """
+
+    place: Mapping[str, int]
+    spread: Spread | None  # None: there is no such configuration
+    counts: Values
+    logs: Values
+    over_baselines: bool
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[SimultaneousIntervalsRow], *, over_baselines: bool) -> Uncertainty:
+        """Of every configuration that was measured: the spreads of all models together say what each one's is."""
+        sure = [row for row in rows if row["n"] >= FEWEST_REPEATS]
+        place = {str(row["configuration"]): index for index, row in enumerate(sure)}
+        counts = np.array([float(row["n"]) for row in sure])
+        logs = np.log([float(row["samples_per_second"]) for row in sure])
+        variance, freedom, alone = np.zeros(len(sure)), np.zeros(len(sure)), list[int]()
+        common = configurations.common(sure)
+        for at, row in enumerate(sure):
+            by_launch = configurations.logs(row)
+            if common and all(name in by_launch for name in common) and (within := _within_launches(row)):
+                variance[at], freedom[at] = within
+                counts[at], logs[at] = len(common), np.mean([by_launch[name] for name in common])
+            else:
+                alone.append(at)
+        if alone:  # the highest of many is looked for: of two views of a spread, the wider one
+            stages = [np.log(first_stage(np.array(values(sure[at])), int(sure[at]["planned"]))) for at in alone]
+            variances = [float(np.var(stage, ddof=1)) for stage in stages]
+            believable = believed(variances, [len(stage) - 1 for stage in stages])
+            # What came over all at once is in their own spread, and in the launches of those that they are compared
+            # with if they were measured in rounds too, whose spread is without it.
+            elsewhere = np.array([bool(configurations.launches_names(sure[at])) for at in alone])
+            more = np.where(elsewhere, counts[alone] / len(common), 0.0) if common else 0.0
+            variance[alone] = (1 + more) * np.maximum(believable.variance, variances)
+            freedom[alone] = believable.freedom
+        spread = Spread(variance, freedom, wary=True) if sure else None
+        return cls(place, spread, counts, logs, over_baselines)
+
+    def knows(self, row: SimultaneousIntervalsRow) -> bool:
+        """Whether it, and its baseline where that counts, has repeats enough for an interval."""
+        return all(name in self.place for name in self._whose(row))
+
+    def log_values(self, rows: Sequence[SimultaneousIntervalsRow], by: str) -> Values:
+        """(q,) logarithms of what is compared: throughput, that of a worker, or efficiency. All must be known."""
+        own = np.array([self.logs[self.place[str(row["configuration"])]] for row in rows])
+        workers = np.log([float(row["workers"]) for row in rows])
+        if by == "efficiency":
+            baselines = [self.logs[self.place[str(row["baseline"])]] for row in rows]
+            ideal = np.log([row["speedup"] / row["efficiency"] for row in rows])
+            return np.asarray(own - baselines - ideal)
+        return np.asarray(own - workers if by == "samples_per_worker_second" else own)
+
+    def half_widths(self, rows: Sequence[SimultaneousIntervalsRow], confidence: float) -> Values:
+        """(q, q) of the logarithm of each one's value over each other's; 0 against itself. All must be known."""
+        places = np.array([[self.place[name] for name in self._whose(row)] for row in rows]).T
+        return self._closer(rows) * np.stack([self._against(own, places, confidence) for own in places.T])
+
+    def _closer(self, rows: Sequence[SimultaneousIntervalsRow]) -> Values:
+        """(q, q) by how much narrower two are held against each other whose launches were all of the same processes:
+        their start falls on both alike. Where speed-ups are compared, of one baseline."""
+        alike: dict[tuple[object, ...], list[int]] = {}
+        for at, row in enumerate(rows):
+            if own := configurations.launches_names(row):
+                alike.setdefault((*own, self.over_baselines and row["baseline"]), []).append(at)
+        factors = np.ones((len(rows), len(rows)))
+        for members in alike.values():
+            for at, other in itertools.combinations(members, 2):
+                factors[at, other] = factors[other, at] = configurations.share_of_processes(rows[at], rows[other])
+        return factors
+
+    def p_values(self, pairs: Sequence[tuple[SimultaneousIntervalsRow, SimultaneousIntervalsRow]]) -> Values:
+        """(k,) how likely ratios of throughput as far from 1 as these are by chance. All must be known, k >= 1."""
+        assert self.spread is not None
+        a, b = (np.array([self.place[str(row["configuration"])] for row in side]) for side in zip(*pairs, strict=True))
+        return self.spread.p_values(self.logs[a] - self.logs[b], (a, 1 / self.counts[a]), (b, 1 / self.counts[b]))
+
+    def _against(self, own: NDArray[np.intp], others: NDArray[np.intp], confidence: float) -> Values:
+        """(q,) `own`: (k,), the places of one, and of its baseline where that counts; `others`: (k, q)."""
+        assert self.spread is not None
+        # log value = log speed, less that of the baseline. Whatever stands on both sides cancels.
+        whose = np.concatenate([np.broadcast_to(own[:, None], others.shape), others])
+        signs = np.array([1, -1, -1, 1] if self.over_baselines else [1, -1])[:, None]
+        same = whose[:, None] == whose
+        first = ~np.array([same[index, :index].any(axis=0) for index in range(len(whose))])
+        factors = first * (same * signs).sum(axis=1) ** 2 / self.counts[whose]
+        with np.errstate(invalid="ignore"):  # 0 / 0 where everything cancels
+            return np.nan_to_num(self.spread.half_widths(confidence, *zip(whose, factors, strict=True)))
+
+    def _whose(self, row: SimultaneousIntervalsRow) -> list[str]:
+        own = str(row["configuration"])
+        return [own, str(row["baseline"])] if self.over_baselines else [own]
+
+
+def _within_launches(row: SimultaneousIntervalsRow) -> tuple[float, float] | None:
+    """Variance and degrees of freedom of one launch's log value beside others'; None where it shared none."""
+    known = configurations.spread_of(row)
+    if known is None:
+        return None
+    variance, freedom = total([(known.processes, known.processes_freedom), *known.among_others])
+    return (variance, freedom) if freedom else None
+
+
+def holm(p_values: ArrayLike) -> Values:
+    """(m,) p-values -> p-values corrected for being m of them: one is kept where this is at most the level."""
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    corrected = np.empty_like(p)
+    corrected[order] = np.minimum(stepped, 1.0)
+    return corrected
+
+
+# Which configuration is the best, and which are tied with it (95 %).
+#
+# The highest mean of many is partly luck, so "the best" is a set: everything whose distance to the best may be
+# nothing.
+# Intervals of each configuration's ratio to the best of the others (as multiple comparisons with the best have them:
+# Hsu,
+# Ann. Stat. 12, 1984) hold for all of them at once. One whose interval goes beyond 1 may be the best; an upper bound
+# of
+# exactly 1 says that it is slower. Hsu's own bounds keep the true best in 95 % of studies, but where all are equal
+# some
+# configuration falls out in far more than 5 % of them. So each bound is one of all pairs of the study (Bonferroni),
+# with
+# the spread of repeats as spread.py believes it: where configurations are equally fast, any of them is called slower
+# in
+# at most 5 % of studies.
+#
+#     samples_per_second         the fastest
+#     efficiency                 speed-up over the ratio of workers, of configurations with more than one worker
+#     samples_per_worker_second  the cheapest where every worker costs the same
 
 FALSE_ALARMS = 0.05  # of studies of equal configurations, in which any is called worse than another
 QUANTITIES = ("samples_per_second", "efficiency", "samples_per_worker_second")
@@ -39,7 +199,7 @@ BEST_COLUMNS = (
     *(*NAMES, "work", "value", "value_low", "value_high", "ratio", "ratio_low", "ratio_high"),
     *("indistinguishable", "without_interval", "among"),
 )
-Row = ConfigurationRow
+RankingRow = ConfigurationRow
 
 
 @once
@@ -78,7 +238,7 @@ def ranking(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
     """
     if by not in QUANTITIES:
         raise ValueError(f"by is one of {', '.join(QUANTITIES)}, not {by!r}")
-    rows: list[Row] = [row for row in results.rows if row["n"]]
+    rows: list[RankingRow] = [row for row in results.rows if row["n"]]
     uncertainty = Uncertainty.of_rows(rows, over_baselines=by == "efficiency")
     ranked: list[dict[str, Any]] = []
     groups = list(_alike(results, [row for row in rows if _competes(row, by)]))
@@ -106,14 +266,14 @@ def ranking(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
     return typed(ranked, {name: kinds.get(name, "float64") for name in COLUMNS})
 
 
-def _alike(results: Results, rows: Sequence[Row]) -> Iterator[tuple[list[Row], str]]:
+def _alike(results: Results, rows: Sequence[RankingRow]) -> Iterator[tuple[list[RankingRow], str]]:
     """Rows of one model and work, and what that work is where the model has several."""
     for model in results.models:
-        works = equal_work.alike([row for row in rows if row["model"] == model])
-        yield from ((ours, equal_work.name(ours[0]) if len(works) > 1 else "") for ours in works)
+        works = equal_work_alike([row for row in rows if row["model"] == model])
+        yield from ((ours, name(ours[0]) if len(works) > 1 else "") for ours in works)
 
 
-def _competes(row: Row, by: str) -> bool:
+def _competes(row: RankingRow, by: str) -> bool:
     if row["oversubscribed"] or (known(row["not_comparable"]) and row["not_comparable"]):
         return False
     if by != "efficiency":
@@ -121,7 +281,7 @@ def _competes(row: Row, by: str) -> bool:
     return known(row["speedup"]) and int(row["workers"]) > 1 and row["baseline"] != row["configuration"]
 
 
-def _value(row: Row, by: str) -> float:
+def _value(row: RankingRow, by: str) -> float:
     if by == "samples_per_worker_second":
         return float(row["samples_per_second"]) / int(row["workers"])
     return row["efficiency"] if by == "efficiency" else row["samples_per_second"]
@@ -137,7 +297,7 @@ def verdicts_of_rows(results: Results) -> dict[str, str]:
     return row_verdicts(results.rows)
 
 
-def row_verdicts(rows: Sequence[Row]) -> dict[str, str]:
+def row_verdicts(rows: Sequence[RankingRow]) -> dict[str, str]:
     """Configuration -> BEST, ALIKE, WORSE, WORST or NO_INTERVAL by throughput among those of its model, batch size and
     work: a row of the tables. One alone in its row has none; WORST is the slowest of three or more if it is WORSE.
 
@@ -146,10 +306,10 @@ def row_verdicts(rows: Sequence[Row]) -> dict[str, str]:
     """
     competing = [row for row in rows if row["n"] and _competes(row, "samples_per_second")]
     uncertainty = Uncertainty.of_rows([row for row in rows if row["n"]], over_baselines=False)
-    groups: dict[tuple[str, int], list[Row]] = {}
+    groups: dict[tuple[str, int], list[RankingRow]] = {}
     for row in competing:
         groups.setdefault((str(row["model"]), int(row["batch"])), []).append(row)
-    alike = [ours for group in groups.values() for ours in equal_work.alike(group) if len(ours) > 1]
+    alike = [ours for group in groups.values() for ours in equal_work_alike(group) if len(ours) > 1]
     pairs = pair_count(alike, uncertainty)
     verdicts: dict[str, str] = {}
     for ours in alike:
@@ -165,12 +325,12 @@ def row_verdicts(rows: Sequence[Row]) -> dict[str, str]:
     return verdicts
 
 
-def pair_count(groups: Iterable[Sequence[Row]], uncertainty: Uncertainty) -> int:
+def pair_count(groups: Iterable[Sequence[RankingRow]], uncertainty: Uncertainty) -> int:
     """Of all pairs within a group, of rows of which enough is known."""
     return sum(math.comb(sum(uncertainty.knows(row) for row in ours), 2) for ours in groups)
 
 
-def bounds(rows: Sequence[Row], by: str, uncertainty: Uncertainty, pairs: int) -> dict[str, tuple[float, float]]:
+def bounds(rows: Sequence[RankingRow], by: str, uncertainty: Uncertainty, pairs: int) -> dict[str, tuple[float, float]]:
     """Configuration -> bounds of its ratio to the best of the others; none for fewer than two rows.
 
     `pairs`: of the whole family, all of whose bounds hold at once.

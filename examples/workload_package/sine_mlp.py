@@ -12,8 +12,7 @@ from torch.nn import functional as F
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads.feed import Batch, Feed
-from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
+from scaling_study.workloads.feed import Batch, Feed, batches_of_indices, steps_per_epoch
 from scaling_study.workloads.workload import Workload, autocast
 
 SAMPLES, INPUTS, WIDTH = 4_096, 8, 64

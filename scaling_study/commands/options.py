@@ -1,11 +1,84 @@
-"""Options that several commands have, with their help, by the group under which --help shows them."""
+"""Options of the commands, the plan that they select, and how a command ends: exit codes, one line an error."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import shlex
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+
+from scaling_study import datasets, sweep
+from scaling_study.commands import doctor
+from scaling_study.errors import HostError, StudyError, shown_in_any_locale
+from scaling_study.hosts import hosts as allocation
+from scaling_study.hosts import hosts as exported
+from scaling_study.hosts import hosts as host_names
+from scaling_study.machine import Machine, this_machine
+from scaling_study.processes import process
+from scaling_study.records import store
+from scaling_study.study import machine_file, plan, study
+from scaling_study.study.machine_file import MachineFile
+from scaling_study.study.plan import Plan, Planned
+from scaling_study.study.support import ALONE, Cluster, allocated
+from scaling_study.trial import Trial
+
+# How a command ends: its exit code, and one clear line for each thing that is wrong. Never a traceback.
+
+OK, SOME_FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130  # exit codes
+
+
+def call(app: Callable[[], typer.Typer], name: str, words: Sequence[str] | None = None) -> int:
+    """Run the command of `app()` that `words` (None: those of this process) ask for; its exit code.
+
+    `app` imports what its commands need: Ctrl-C meanwhile ends the process without a word, as nothing has begun. The
+    options are parsed by typer. What it finds wrong with them is one line, and the code WRONG.
+    """
+    try:
+        shown_in_any_locale()
+        return int(app()(args=words, prog_name=name, standalone_mode=False) or OK)
+    except (KeyboardInterrupt, typer.Abort):  # typer's word for the same
+        return INTERRUPTED
+    except typer.TyperException as error:
+        return show_errors([error.format_message()])
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+
+
+def exit_code(command: Callable[[], int]) -> int:
+    """The exit code of `command()`, with the errors that it raises shown to the user."""
+    try:
+        return command()
+    except StudyError as error:
+        return show_errors(error.problems)
+    except HostError as error:
+        return show_errors(error.problems, SOME_FAILED)
+    except OSError as error:
+        if error.errno == errno.EIO and not error.filename:  # the terminal is closed: a message would not be seen
+            process.detach_from_terminal()
+            return INTERRUPTED
+        place = f"{error.filename}: " if error.filename else ""
+        kept = "finished trials are kept; the same command resumes"
+        return show_errors([f"{place}{error.strerror}; {kept}"], SOME_FAILED)
+
+
+def show_errors(problems: Sequence[str], code: int = WRONG) -> int:
+    """Print each on a line of standard error; returns `code`."""
+    for problem in problems:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {escape(problem)}")
+    return code
+
+
+# Options that several commands have, with their help, by the group under which --help shows them.
 
 TRIALS, HOSTS, OUTPUT, SLURM = "Which trials", "Where and how they run", "What is shown", "Slurm"
 
@@ -54,3 +127,127 @@ PrintOnly = Annotated[bool, flag("--print", help="Show the batch script, submit 
 Status = Annotated[bool, flag("--status", help="Show this study's Slurm jobs.", group=SLURM)]
 Collect = Annotated[bool, flag("--collect", help="Record the trials of Slurm jobs that have ended.", group=SLURM)]
 JobOfTrial = Annotated[Path | None, typer.Option("--job", hidden=True, help="What a Slurm job of one trial runs.")]
+
+
+# What the options of a command mean: the trials they select, the hosts they name, and the plan of the study.
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A study, and which of its trials a command runs into which folder."""
+
+    study_file: Path
+    small: bool = False
+    where: str = ""
+    retry: str = ""
+    results: Path = Path("results")
+    max_trials: int | None = None
+
+    def select(self, planned: Plan, prune: bool) -> tuple[sweep.Run, list[tuple[Trial, Planned]]]:
+        """(the run of these trials, those that are certain to be part of it). Raises StudyError if there are none."""
+        folder = self.results / planned.study.name
+        run = sweep.Run(planned, folder, trial_keys(self.where), statuses(self.retry), self.max_trials, prune=prune)
+        if selected := [
+            (trial, configuration) for trial, configuration in planned.trials() if run.wanted(trial.to_dict())
+        ]:
+            return run, selected
+        raise StudyError([f"--where {self.where} matches no trial of {planned.study.document.path}"])
+
+
+def planned_study(
+    study_file: Path, small: bool, dry_run: bool, machine: Machine | None = None, cluster: Cluster = ALONE
+) -> Plan:
+    """The study on this machine, `data: auto` resolved once for all of it. Raises StudyError or HostError."""
+    asked = study.load(study_file, small)
+    cluster = replace(cluster, hosts=cluster.hosts or asked.hosts)
+    draft = plan.draft(asked, machine or this_machine(), cluster)
+    if dry_run:
+        return draft.plan(datasets.available())
+    doctor.require_scripts()
+    data = datasets.prepare(sorted(draft.data_needed))
+    for name, source in data.items():
+        if name in draft.data_named and source.name != name:
+            raise HostError(f"{study_file} requires data: {name}, but {source.why}")
+    return draft.plan(data)
+
+
+def cluster_from(hosts: str, hostfile: Path | None, machine: str) -> Cluster:
+    """The hosts and the machine file that the options name. Raises StudyError."""
+    if hosts and hostfile:
+        raise StudyError(["--hosts and --hostfile exclude each other: give one"])
+    named = host_names.parse_option(hosts) if hosts else host_names.read_hostfile(hostfile) if hostfile else ()
+    file = machine_file.load(machine_file.find(machine)) if machine else MachineFile()
+    job = allocation.current()
+    return Cluster(named or allocated(job), file, tuple(exported.exported_names(os.environ)), in_job=job is not None)
+
+
+def trial_keys(text: str) -> dict[str, Any]:
+    """`framework=horovod,workers=2` -> {"framework": "horovod", "workers": 2}. Raises StudyError."""
+    known, chosen = Trial().to_dict(), {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if not equals or key not in known:
+            raise StudyError([f"--where {part}: expected key=value with a trial key{study.nearest(key, list(known))}"])
+        if key in chosen:
+            raise StudyError([f"--where: {key} is given twice"])
+        chosen[key] = _value(value)
+    return chosen
+
+
+def _value(word: str) -> Any:
+    """A command line's word as the value it stands for: 2, 0.001, true, or itself."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(word)
+    return {"true": True, "false": False, "": None}.get(word.lower(), word)
+
+
+def statuses(text: str) -> frozenset[str]:
+    """`failed,timeout` -> both. Raises StudyError for what is no status."""
+    asked = frozenset(filter(None, text.split(",")))
+    if unknown := asked - set(store.STATUSES):
+        raise StudyError([f"--retry {', '.join(sorted(unknown))}: a status is one of {', '.join(store.STATUSES)}"])
+    return asked
+
+
+def words_again(context: typer.Context, without: Collection[str]) -> list[str]:
+    """The words of a command line again, but for the parameters named in `without`."""
+    words = []
+    for parameter in context.command.params:
+        name, value = str(parameter.name), context.params.get(str(parameter.name))
+        source = context.get_parameter_source(name)
+        if name in without or source is None or source.name != "COMMANDLINE":
+            continue
+        if parameter.param_type_name == "argument":
+            words.append(str(value))
+        else:
+            words += [parameter.opts[-1]] if value is True else [parameter.opts[-1], str(value)]
+    return words
+
+
+def shell_line(words: Collection[str], script: Path) -> str:
+    """The command line that a person can paste."""
+    return shlex.join(["python", os.path.relpath(script), *words])
+
+
+# What the command line takes from the analysis, which is imported when it is needed: pandas alone takes a second.
+
+
+def render(folder: Path, console: Console | None) -> None:
+    """Write the tables and figures of results/<study>, and print the tables on `console`, if there is one."""
+    import analysis
+
+    analysis.write(folder, console=console)
+
+
+def commands() -> dict[str, Callable[..., int]]:
+    """The analysis's own commands, by name."""
+    from analysis import commands
+
+    return {
+        "tables": commands.tables,
+        "report": commands.report_command,
+        "compare": commands.compare,
+        "predict": commands.predict,
+        "export": commands.export,
+    }

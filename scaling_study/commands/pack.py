@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from scaling_study.commands.exits import OK, show_errors
-from scaling_study.quoting import printable
+from scaling_study.commands.options import OK, show_errors
+from scaling_study.errors import printable
 from scaling_study.records import pack as packing
 from scaling_study.records.pack import Packed, PackError
 

@@ -17,12 +17,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from scaling_study import sweep
-from scaling_study.commands import options, planning
-from scaling_study.commands.exits import INTERRUPTED, OK, SOME_FAILED, exit_code
+from scaling_study.commands import options
+from scaling_study.commands.options import INTERRUPTED, OK, SOME_FAILED, exit_code
+from scaling_study.commands.progress import describe
 from scaling_study.errors import StudyError
-from scaling_study.launch.rounds import Unwatched
+from scaling_study.launch.shared_launch import Unwatched
 from scaling_study.processes import process
-from scaling_study.progress import describe
 from scaling_study.records import results as results_folder
 from scaling_study.records import store
 from scaling_study.records.summary import Summary
@@ -50,7 +50,7 @@ def run_gates(study_file: Path | None, small: bool, results: Path) -> int:
     if study_file is None:
         raise StudyError(["which study? For example: --study sweeps.yaml"])
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
-    plan = planning.planned_study(study_file, small, dry_run=False)
+    plan = options.planned_study(study_file, small, dry_run=False)
     if not plan.gates:
         raise StudyError([f"{study_file} has no parity gates (parity: false, or no trial can run here)"])
     folder = results / plan.study.name

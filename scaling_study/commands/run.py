@@ -9,19 +9,18 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from scaling_study import datasets, profiling, progress, report
-from scaling_study.commands import options, planning, rendering
+from scaling_study import datasets
+from scaling_study.commands import options, profiling, progress
 from scaling_study.commands import slurm as on_slurm
-from scaling_study.commands.exits import INTERRUPTED, OK, SOME_FAILED, exit_code
-from scaling_study.commands.planning import Selection
+from scaling_study.commands.options import INTERRUPTED, OK, SOME_FAILED, Selection, exit_code
 from scaling_study.errors import StudyError
 from scaling_study.estimate import Estimate
 from scaling_study.launch import detached, inspection
 from scaling_study.processes import process
 from scaling_study.records import results as results_folder
 from scaling_study.settings import CHECKOUT
-from scaling_study.slurm import submit as slurm_submit
-from scaling_study.study.cluster import Cluster
+from scaling_study.slurm import submit
+from scaling_study.study.support import Cluster
 from scaling_study.sweep import Run
 
 NOT_AGAIN = ("retry", "reset")  # it would run again what is finished
@@ -59,22 +58,22 @@ def run(
 ) -> int:
     """Run every trial of STUDY that is not finished yet, then write tables and figures."""
     if doctor:
-        from scaling_study import doctor as diagnosis
+        from scaling_study.commands import doctor as diagnosis
 
         return diagnosis.main(as_json)
     if print_environment:
-        from scaling_study.commands import print_environment as environment
+        from scaling_study.commands import doctor as environment
 
-        return environment.main()
+        return environment.print_environment()
     selection = Selection(study or Path(), small, where, retry, results, max_trials)
     in_jobs = slurm is not None or slurm_print or status or collect
 
     def command() -> int:
-        cluster = planning.cluster_from(hosts, hostfile, machine)
+        cluster = options.cluster_from(hosts, hostfile, machine)
         if job:
-            from scaling_study.slurm import trial_job
+            from scaling_study.slurm import submit
 
-            return trial_job.run(job, cluster)
+            return submit.run(job, cluster)
         if study is None:
             raise StudyError(["which study? For example: python run_sweep.py sweeps.yaml"])
         if in_jobs and (detach or dry_run or profile):
@@ -84,34 +83,34 @@ def run(
         if collect:
             return on_slurm.collect(selection)
         if in_jobs:
-            asked = slurm_submit.SlurmArguments(slurm or "", per_trial, slurm_print, status, collect, machine)
-            words = planning.words_again(context, NOT_IN_JOB)
+            asked = submit.SlurmArguments(slurm or "", per_trial, slurm_print, status, collect, machine)
+            words = options.words_again(context, NOT_IN_JOB)
             return on_slurm.submit(selection, asked, cluster, words, as_json)
         if profile and not dry_run:
-            planned = planning.planned_study(study, small, dry_run=False, cluster=cluster)
+            planned = options.planned_study(study, small, dry_run=False, cluster=cluster)
             return profiling.front(planned, results, profile)
         if detach:
-            planned = planning.planned_study(study, small, dry_run=True, cluster=cluster)
-            words = planning.words_again(context, NOT_DETACHED)
+            planned = options.planned_study(study, small, dry_run=True, cluster=cluster)
+            words = options.words_again(context, NOT_DETACHED)
             return detached.start(planned, results, words, dry_run or as_json)
         if dry_run:
             return show_plan(selection, cluster, as_json)
-        again = planning.shell_line(planning.words_again(context, NOT_AGAIN), CHECKOUT / "run_sweep.py")
-        return sweep(selection, cluster, again, not no_prune, as_json, quiet, reset, no_report)
+        again = options.shell_line(options.words_again(context, NOT_AGAIN), CHECKOUT / "run_sweep.py")
+        return start_sweep(selection, cluster, again, not no_prune, as_json, quiet, reset, no_report)
 
     return exit_code(command)
 
 
 def show_plan(selection: Selection, cluster: Cluster, as_json: bool) -> int:
     """What a sweep of these trials would do. Raises StudyError."""
-    planned = planning.planned_study(selection.study_file, selection.small, dry_run=True, cluster=cluster)
+    planned = options.planned_study(selection.study_file, selection.small, dry_run=True, cluster=cluster)
     run, selected = selection.select(planned, prune=False)
     run.records = results_folder.finished(run.folder).records
-    report.plan(Console(stderr=as_json, highlight=False), run, selected, as_json)
+    progress.plan(Console(stderr=as_json, highlight=False), run, selected, as_json)
     return OK
 
 
-def sweep(
+def start_sweep(
     selection: Selection, cluster: Cluster, again: str, prune: bool, as_json: bool, quiet: bool, reset: bool = False,
     no_report: bool = False,
 ) -> int:  # fmt: skip
@@ -120,10 +119,10 @@ def sweep(
     Raises StudyError or HostError.
     """
     console = Console(stderr=as_json, highlight=False)
-    planned = planning.planned_study(selection.study_file, selection.small, dry_run=False, cluster=cluster)
+    planned = options.planned_study(selection.study_file, selection.small, dry_run=False, cluster=cluster)
     run, selected = selection.select(planned, prune)
     run.reset = reset
-    slurm_submit.refuse_live_jobs(run.folder)
+    submit.refuse_live_jobs(run.folder)
     with results_folder.locked(run.folder):
         run.open()
         estimate = Estimate(run.records.values(), datasets.tree_images)
@@ -131,7 +130,7 @@ def sweep(
         for note in inspection.inspect_hosts(planned, remote, run.folder) if remote else ():
             console.print(f"Note: {escape(note)}", soft_wrap=True)
         if not quiet:
-            report.print_before(console, planned, selected, run, estimate)
+            progress.print_before(console, planned, selected, run, estimate)
         with (
             process.Interruption() as interruption,
             progress.Progress(console, planned, selected, estimate, quiet or as_json, run.folder) as display,
@@ -151,16 +150,16 @@ def _finish(
     elif all(trial.id in run.records for trial, _ in run.plan.trials()):
         results_folder.note_end(run.folder, run.plan, "")
     if not no_report:
-        rendering.render(run.folder, None if quiet or as_json else console)
+        options.render(run.folder, None if quiet or as_json else console)
     current = {p.trial.configuration for p in (*run.plan.configurations, *run.plan.gates)}  # not before an edit
     current |= {*run.plan.alone}
     records = [r for r in run.records.values() if r.configuration in current and run.wanted(r.trial)]
     if as_json:
-        rows = [report.row(record) for record in records]
+        rows = [progress.row(record) for record in records]
         gates = [row for row in rows if row["find"] == "parity"]
         trials = [row for row in rows if row not in gates]
         print(json.dumps({"results": str(run.folder), "trials": trials, "gates": gates}))
-    report.print_after(console, run, records, selected, interruption, again, quiet, no_report)
+    progress.print_after(console, run, records, selected, interruption, again, quiet, no_report)
     if interruption.signal is not None:
         return INTERRUPTED
     return SOME_FAILED if any(r.status not in ("ok", "unsupported") and not r.implied for r in records) else OK

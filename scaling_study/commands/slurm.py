@@ -8,15 +8,14 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from scaling_study.commands import options, planning, rendering
-from scaling_study.commands.exits import OK, SOME_FAILED, exit_code
-from scaling_study.commands.planning import Selection
+from scaling_study.commands import options
+from scaling_study.commands.options import OK, SOME_FAILED, Selection, exit_code
 from scaling_study.machine import this_machine
 from scaling_study.slurm import collect as slurm_jobs
 from scaling_study.slurm import submit as slurm_submit
 from scaling_study.slurm.submit import SlurmArguments
 from scaling_study.study import study as study_files
-from scaling_study.study.cluster import Cluster
+from scaling_study.study.support import Cluster
 
 app = typer.Typer(help="Submit a study to Slurm, show its jobs, record their results.")
 NOT_IN_JOB = ("sbatch", "per_trial", "print_only", "as_json")  # for the process that submits
@@ -42,8 +41,8 @@ def submit_command(
     """Submit one job that runs the whole study, or one for each trial."""
     selection = Selection(study, small, where, retry, results, max_trials)
     asked = SlurmArguments(sbatch, per_trial, print_only, machine=machine)
-    words = planning.words_again(context, NOT_IN_JOB)
-    return exit_code(lambda: submit(selection, asked, planning.cluster_from(hosts, hostfile, machine), words, as_json))
+    words = options.words_again(context, NOT_IN_JOB)
+    return exit_code(lambda: submit(selection, asked, options.cluster_from(hosts, hostfile, machine), words, as_json))
 
 
 @app.command("status")
@@ -70,12 +69,12 @@ def submit(selection: Selection, asked: SlurmArguments, cluster: Cluster, words:
     console, folder = Console(stderr=as_json, highlight=False), results_of(selection)
     request = asked.request(folder, cluster.file)
     if not asked.per_trial:
-        selection.select(planning.planned_study(selection.study_file, selection.small, dry_run=True), prune=False)
+        selection.select(options.planned_study(selection.study_file, selection.small, dry_run=True), prune=False)
         slurm_submit.submit_sweep(console, request, words, asked.print_only, as_json)
         return OK
     node, nodes = asked.nodes(request.options, this_machine())
     cluster = replace(cluster, hosts=nodes, in_job=True)
-    planned = planning.planned_study(selection.study_file, selection.small, asked.print_only, node, cluster)
+    planned = options.planned_study(selection.study_file, selection.small, asked.print_only, node, cluster)
     run, _ = selection.select(planned, prune=False)
     slurm_submit.submit_trials(console, request, run, asked.print_only, as_json)
     return OK
@@ -92,7 +91,7 @@ def collect(selection: Selection) -> int:
     folder = results_of(selection)
     if not (records := slurm_jobs.show_collected(Console(highlight=False), folder)):
         return OK
-    rendering.render(folder, None)
+    options.render(folder, None)
     return OK if all(record.status in ("ok", "unsupported") for record in records) else SOME_FAILED
 
 

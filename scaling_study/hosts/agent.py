@@ -86,7 +86,7 @@ class Agent:
     def describe(self, checkout: str, paths: Sequence[str]) -> Mapping[str, Any]:
         """What this host is, to be compared with the others (inspection.py), and which of the paths it does not see."""
         from scaling_study.machine import this_machine
-        from scaling_study.provenance import commit
+        from scaling_study.settings import commit
 
         name = socket.gethostname()
         return {

@@ -26,7 +26,9 @@ from typing import Any
 
 import psutil
 
-from scaling_study.hosts import agent, reach, ssh
+from scaling_study.hosts import agent
+from scaling_study.hosts import hosts as reach
+from scaling_study.hosts import hosts as ssh
 from scaling_study.processes.process import Exit, Stop
 from scaling_study.settings import CHECKOUT
 

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scaling_study.errors import StudyError
-from scaling_study.hosts import connections, exported, hosts, reach
+from scaling_study.hosts import connections, hosts
 from scaling_study.processes import process
 from scaling_study.settings import CHECKOUT
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     process.adopt_orphans()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     elsewhere = connections.other_hosts(host.name for host in targets)
-    environment = {name: os.environ[name] for name in exported.exported_names(os.environ, extra_variables)}
+    environment = {name: os.environ[name] for name in hosts.exported_names(os.environ, extra_variables)}
     hostfile = "".join(f"{host.name} slots={host.slots}\n" for host in targets)
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
@@ -86,7 +86,7 @@ def remote() -> None:
 def _start(host: str, request: Mapping[str, Any], elsewhere: bool) -> subprocess.Popen[bytes]:
     """Start a host's command, here or there. The environment goes through its stdin: no command line shows it."""
     words = [sys.executable, "-u", "-c", ENTRY.format(checkout=str(CHECKOUT))]
-    remote = subprocess.Popen(reach.command(host, words) if elsewhere else words, stdin=subprocess.PIPE)
+    remote = subprocess.Popen(hosts.command(host, words) if elsewhere else words, stdin=subprocess.PIPE)
     assert remote.stdin
     with contextlib.suppress(OSError):  # it has ended already: see its exit code
         remote.stdin.write(json.dumps(request).encode() + b"\n")

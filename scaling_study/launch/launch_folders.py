@@ -20,8 +20,8 @@ from pathlib import Path
 from scaling_study.launch.warm_group import BLOCKS
 from scaling_study.processes.leftovers import LAUNCHES
 from scaling_study.processes.process import Exit
-from scaling_study.records import outcome, store, summary, unwritable
-from scaling_study.records.reservation import DiskReservation
+from scaling_study.records import disk, outcome, store, summary
+from scaling_study.records.disk import DiskReservation
 from scaling_study.records.store import RankReport, Record
 from scaling_study.records.summary import Summary
 from scaling_study.stats.launches import together
@@ -119,7 +119,7 @@ def kept(results: Path) -> dict[str, Summary]:
                 store.write_record(folder, record)
                 DiskReservation(folder / "record.json").beside.unlink(missing_ok=True)
             except OSError as error:
-                raise unwritable.first_write_error(results, error) from error
+                raise disk.first_write_error(results, error) from error
             found[record.id] = summary.summarize(record)
         end(begun.parent)
     return found

@@ -20,7 +20,7 @@ from pathlib import Path
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts.hosts import Host
 from scaling_study.settings import CHECKOUT
-from scaling_study.study.cluster import ALONE, Cluster
+from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial
 
 PORTS = range(20_000, 30_000)  # below the ephemeral ones, of which any connection may take any

@@ -33,10 +33,10 @@ from scaling_study.processes import process
 from scaling_study.processes.process import Exit
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
-from scaling_study.study.cluster import ALONE, Cluster
+from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial
 
-IN_ROUNDS = "scaling_study/worker/in_rounds.py"  # in the checkout
+IN_ROUNDS = "scaling_study/worker/in_blocks.py"  # in the checkout
 BLOCKS = "blocks.jsonl"  # of a launch: one line a block, whatever comes of the launch
 LOOK_SECONDS = 0.2  # between two looks at whether the launcher still lives
 GREETING_SECONDS, GREETING_BYTES = 5.0, 4096  # that a rank may take to say who it is

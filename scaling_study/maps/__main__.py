@@ -19,14 +19,14 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from scaling_study.errors import printable
 from scaling_study.evaluate import WRONG, nothing_in, restored
 from scaling_study.maps import scored
-from scaling_study.quoting import printable
 from scaling_study.records import maps, store
 from scaling_study.records.store import BEST
-from scaling_study.train import best
-from scaling_study.workloads.average_precision import HeldOutVideos
+from scaling_study.train import checkpoints
 from scaling_study.workloads.cholect45 import Surgery
+from scaling_study.workloads.metrics import HeldOutVideos
 from scaling_study.workloads.surgical_scenes.triplets import INSTRUMENTS
 
 LACKING = "maps need the package grad-cam: pip install 'scaling-study[surgery]'"
@@ -49,7 +49,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if util.find_spec("pytorch_grad_cam") is None:
             raise ValueError(LACKING)
         for run in trials(asked.runs):
-            kept = best.load(run / BEST)
+            kept = checkpoints.load(run / BEST)
             if not asked.again and done(run, kept, asked.frames, asked.pictures):
                 print(f"{printable(run.name)}: has its maps already (--again computes them anew)")
                 continue

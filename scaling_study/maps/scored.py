@@ -18,15 +18,70 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import nn
 
 from scaling_study.datasets import SCENES
-from scaling_study.maps import activation
-from scaling_study.maps.activation import Activation
 from scaling_study.records.maps import CAMS, CENTRE, CHANCE, HIDDEN, METHODS, OWN, PICTURE, RIGHT, SCORED
-from scaling_study.stats import localisation
-from scaling_study.stats.localisation import Place, Score
-from scaling_study.workloads.cholect45 import Surgery
-from scaling_study.workloads.surgical_masks import masks_of
+from scaling_study.stats import scores as localisation
+from scaling_study.stats.scores import Place, Score
+from scaling_study.workloads.cholect45 import Surgery, masks_of
+
+# What a Tripnet makes of frames: its probabilities and class maps, and what lies hidden before those.
+
+INSTRUMENTS = 6
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Activation:
+    """Of n frames, on the host."""
+
+    probability: Floats  # (n, 6)
+    own: Floats  # (n, 6, h, w) logits, before the global maximum
+    hidden: Floats  # (n, h, w): the channel of the head's hidden layer whose number is that of the least likely class
+    channels: str  # whose maps `own` are: "class" where their maxima are the head's logits, else "hidden"
+    features: torch.Tensor  # (n, channels, h, w) of the backbone, where they were computed
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(h, w)"""
+        return self.own.shape[2], self.own.shape[3]
+
+
+def of(model: Any, frames: torch.Tensor) -> Activation:
+    """`model`: a Tripnet in evaluation; `frames`: (n, 3, height, width) as it is given them."""
+    inputs: list[torch.Tensor] = []
+    layer = _last_convolution(model.instrument)
+    hook = layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+    try:
+        with torch.no_grad():
+            features = model.backbone(frames)
+            logits = model(features)[:, :INSTRUMENTS]
+            own = model.class_maps(features)
+    finally:
+        hook.remove()
+    hidden = inputs[0][torch.arange(len(frames)), logits.argmin(1)]
+    same = torch.allclose(own.amax((2, 3)), logits, rtol=1e-3, atol=1e-3)
+    arrays: list[Floats] = [tensor.float().cpu().numpy() for tensor in (logits.sigmoid(), own, hidden)]
+    return Activation(arrays[0], arrays[1], arrays[2], RIGHT["channels"] if same else "hidden", features)
+
+
+def _last_convolution(head: nn.Module) -> nn.Conv2d:
+    """The one that makes the class maps. Raises ValueError where there is none."""
+    layers = [layer for layer in head.modules() if isinstance(layer, nn.Conv2d) and layer.out_channels == INSTRUMENTS]
+    if not layers:
+        raise ValueError(f"its instrument head has no convolution with {INSTRUMENTS} channels, so it has no class maps")
+    return layers[-1]
+
+
+# Maps of test frames, scored by where the instruments are, and some of them as pictures.
+#
+#     frames of each test video, evenly spaced --> each instrument that is in one: a row of scores
+#     of these, evenly spaced for each instrument: a picture
+#
+# Whose map is scored is chosen by what is in the frame, not by what the model says of it: a map of the wrong place
+# counts
+# whether the instrument was recognised or not.
 
 AT_ONCE = 16  # frames
 QUALITY = 88  # of a JPEG
@@ -81,7 +136,7 @@ def evenly(ids: Ids, most: int) -> Ids:
 
 def of_each_video(surgery: Surgery, ids: Ids, most: int) -> Ids:
     """Frames to be scored: so many of each video, of those that have an instrument at all."""
-    having = ids[surgery.labels[ids, : activation.INSTRUMENTS].any(1)]
+    having = ids[surgery.labels[ids, :INSTRUMENTS].any(1)]
     video = surgery.video[having]
     parts = [evenly(having[video == number], most) for number in np.unique(video)]
     return np.concatenate(parts) if parts else having
@@ -91,7 +146,7 @@ def pictured(surgery: Surgery, ids: Ids, most: int) -> set[tuple[int, int]]:
     """(frame, instrument) of the pictures: so many of each instrument, and of each frame at most one while there are
     others."""
     chosen: dict[int, int] = {}
-    counts = surgery.labels[ids, : activation.INSTRUMENTS].sum(0)
+    counts = surgery.labels[ids, :INSTRUMENTS].sum(0)
     for instrument in np.argsort(counts, kind="stable").tolist():  # those that are in few frames choose first
         having = ids[surgery.labels[ids, instrument] == 1]
         free = np.array([frame for frame in having.tolist() if frame not in chosen], np.int64)
@@ -110,7 +165,7 @@ def score(
     for start in range(0, len(ids), AT_ONCE):
         now = ids[start : start + AT_ONCE]
         frames = fetch(now)
-        seen = activation.of(model, frames)
+        seen = of(model, frames)
         grid, size = seen.grid, (frames.shape[2], frames.shape[3])
         channels = channels if seen.channels == RIGHT["channels"] else seen.channels
         for row, picture in _of_batch(model, surgery, now, frames, seen, pictures):
@@ -125,7 +180,7 @@ def _of_batch(
 ) -> Iterator[tuple[Row, Picture | None]]:  # fmt: skip
     from scaling_study.maps import cams  # a package that not everybody has
 
-    at, instruments = surgery.labels[ids, : activation.INSTRUMENTS].nonzero()
+    at, instruments = surgery.labels[ids, :INSTRUMENTS].nonzero()
     each = seen.features[torch.from_numpy(at).to(frames.device)]
     cam_maps = {method: cams.of_class(method, model, each, instruments.tolist()) for method in cams.OF_A_CLASS}
     cam_maps |= {"eigen_cam": cams.eigen(model, seen.features)[at], HIDDEN: seen.hidden[at]}
@@ -145,7 +200,7 @@ def _of_batch(
         if (frame, instrument) in pictures:
             tips = place[instrument].tips if instrument in place else ()
             shown = Picture(
-                row, seen.probability[place_of], surgery.labels[frame, : activation.INSTRUMENTS], seen.own[place_of],
+                row, seen.probability[place_of], surgery.labels[frame, : INSTRUMENTS], seen.own[place_of],
                 {name: maps[name] for name in (*CAMS, HIDDEN)}, mask,
                 tips[0] if tips else (float("nan"), float("nan")), jpeg(surgery, frame, size),
             )  # fmt: skip

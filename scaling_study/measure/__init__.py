@@ -8,9 +8,7 @@ seconds apart | blocks of steps; between two blocks | every phase timed, bytes a
 
 from scaling_study.measure.clock import measure
 from scaling_study.measure.memory import ddp_buckets
-from scaling_study.measure.phases import Phase
-from scaling_study.measure.timeline import Timeline
-from scaling_study.measure.training import Training
+from scaling_study.measure.training import Phase, Timeline, Training
 from scaling_study.measure.wire import Wire
 
 __all__ = ["Phase", "Timeline", "Training", "Wire", "ddp_buckets", "measure"]

@@ -4,34 +4,165 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from scaling_study.measure import collector
+from scaling_study.measure import surroundings
 from scaling_study.measure.console import Console
-from scaling_study.measure.described import with_backend
-from scaling_study.measure.epochs import Epochs
 from scaling_study.measure.inspected import Inspected, inspect
 from scaling_study.measure.memory import Memory
 from scaling_study.measure.parity_recorder import ParityRecorder
-from scaling_study.measure.peak import Peak
-from scaling_study.measure.phases import now
-from scaling_study.measure.power import PowerMeter
-from scaling_study.measure.quiet import QuietMeter
-from scaling_study.measure.skipped import SkippedSteps
-from scaling_study.measure.stopwatch import Stopwatch
-from scaling_study.measure.training import Loss, Step, Training
-from scaling_study.measure.window import next_block
+from scaling_study.measure.surroundings import Peak, PowerMeter, QuietMeter, SkippedSteps, with_backend
+from scaling_study.measure.training import Loss, Step, Training, now
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.workload import Batch
+
+if TYPE_CHECKING:
+    from scaling_study.trial import Window
+
+# Seconds of every step, with no gap between two steps and no synchronisation inside them.
+#
+# On a CPU the host's clock is read once a step. On a GPU the host runs ahead of the device, and waiting for it
+# each step would slow what is measured: an event is recorded between steps and read when the block is over.
+
+
+class Stopwatch:
+    """`start()`, then `lap()` after each step, then `seconds()`: one number a lap."""
+
+    def __init__(self, device: torch.device, *further: torch.device) -> None:
+        self.device, self.further = device, further
+        self._marks: list[Any] = []  # floats, or CUDA events
+
+    def start(self) -> None:
+        now(self.device, *self.further)
+        self._marks = []
+        self.lap()
+
+    def lap(self) -> None:
+        if self.device.type == "cuda":
+            stream = torch.cuda.current_stream(self.device)
+            for device in self.further:  # events of two devices have no clock in common: one comes after all of them
+                stream.wait_stream(torch.cuda.current_stream(device))
+            event = torch.cuda.Event(enable_timing=True)
+            event.record(stream)
+            self._marks.append(event)
+        else:
+            self._marks.append(time.perf_counter())
+
+    def seconds(self) -> list[float]:
+        pairs = list(zip(self._marks, self._marks[1:], strict=False))
+        if self.device.type != "cuda":
+            return [after - before for before, after in pairs]
+        now(self.device, *self.further)
+        return [before.elapsed_time(after) / 1e3 for before, after in pairs]
+
+
+# When the timed window ends: a pure rule that rank 0 asks between blocks of steps, outside the timed ones.
+#
+#     steps = 0; seconds = 0.0
+#     while block := next_block(steps, seconds, window):
+#         ...every rank runs `block` steps and adds them up; rank 0 decides, the others are told...
+#
+# Ranks that looked at their own clocks would stop after different numbers of steps and deadlock in the next
+# collective; asking after every step would put a broadcast between the steps that are being timed.
+
+
+def next_block(steps: int, seconds: float, window: Window, expected_step_seconds: float | None = None) -> int:
+    """How many more steps to run before asking again; 0 when the window is over.
+
+    `steps` and `seconds` are those timed so far. The first block is min_steps; each later one is what the mean
+    step so far says is missing of min_seconds, at most as many steps as were done already (so the total at most
+    doubles, and a slow first block cannot send the run far past its aim). Over when both minima are reached, or
+    either maximum. No block is planned to end more than one step past max_seconds.
+
+    `expected_step_seconds`, where the warm-up gave one, also holds the first block to max_seconds.
+    Raises ValueError for negative or non-finite `steps` or `seconds`.
+    """
+    if steps < 0 or not (0 <= seconds < math.inf):
+        raise ValueError(f"timed so far cannot be {steps} steps in {seconds} s")
+    most = math.inf if window.max_steps is None else window.max_steps - steps
+    max_seconds = math.inf if window.max_seconds is None else window.max_seconds
+    if most <= 0 or seconds >= max_seconds:
+        return 0
+    if steps >= window.min_steps and seconds >= window.min_seconds:
+        return 0
+    if steps == 0:
+        step_seconds = expected_step_seconds or 0.0
+        wanted: float = window.min_steps
+    else:
+        step_seconds = seconds / steps
+        wanted = min(max(_steps_in(window.min_seconds - seconds, step_seconds), window.min_steps - steps), steps)
+    affordable = _steps_in(max_seconds - seconds, step_seconds)
+    return max(1, int(min(wanted, affordable, most)))
+
+
+def _steps_in(seconds: float, step_seconds: float) -> float:
+    """Steps that fill `seconds`, rounded up; infinite where steps take no time that the clock could see."""
+    if seconds <= 0:
+        return 0.0
+    steps = seconds / step_seconds if step_seconds > 0 else math.inf
+    return math.ceil(steps) if math.isfinite(steps) else math.inf
+
+
+# Whole epochs, as commonly reported: data-loading, training and running seconds of each.
+#
+#     epoch 1 (warm-up) | epoch 2 (warm-up) | epoch 3
+#     d t d t d t ...   |                   | d: waiting for a batch   t: in the step   running: the wall around both
+#
+# The three come from other clock readings than the steps' own seconds, so that the two ways of measuring can be held
+# against each other: running = steps x mean step, or one of them is wrong.
+
+Steps = Callable[[Callable[[Batch], Any], Iterator[Batch], int], list[float]]  # step, batches, how many -> seconds
+
+
+class Epochs:
+    """Runs epochs of `steps` steps each, through the clock's own loop; `rows` has what they took on this rank."""
+
+    def __init__(self, steps: int, workload: Workload, devices: Sequence[torch.device]) -> None:
+        self.steps, self.workload, self.devices = steps, workload, devices
+        self.rows: list[dict[str, Any]] = []
+
+    def run(self, step: Callable[[Batch], Any], through: Steps, warmup: bool) -> list[float]:
+        """One epoch; the seconds of its steps."""
+        data, training, samples = 0.0, 0.0, 0
+
+        def fetched() -> Iterator[Batch]:
+            nonlocal data, samples
+            while True:
+                start = time.perf_counter()
+                batch = next(self.workload.batches)
+                data += time.perf_counter() - start
+                samples += self.workload.samples_in(batch)
+                yield batch
+
+        def trained(batch: Batch) -> Any:
+            nonlocal training
+            start = time.perf_counter()
+            loss = step(batch)
+            training += time.perf_counter() - start
+            return loss
+
+        start = now(*self.devices)
+        seconds = through(trained, fetched(), self.steps)
+        handed_over = time.perf_counter()
+        end = now(*self.devices)
+        training += end - handed_over  # what a GPU was still computing when the host had launched all of it
+        self.rows.append({
+            "warmup": warmup, "steps": self.steps, "samples": samples,
+            "data_seconds": data, "training_seconds": training, "running_seconds": end - start,
+        })  # fmt: skip
+        return seconds
+
+
+# Warm-up, timed window, instrumented window: in one order for every framework.
 
 
 def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None = None) -> RankReport:
@@ -42,7 +173,7 @@ def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None =
     """
     measurement = Measurement(training, trial, ranks)
     measurement.warm_up()
-    with collector.settled(), measurement.timed():
+    with surroundings.settled(), measurement.timed():
         measurement.run_window()
     report = measurement.report()
     if record:

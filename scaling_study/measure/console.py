@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from scaling_study.ranks import Ranks
-from scaling_study.records.store import RankReport
-from scaling_study.records.throughput import samples_per_second
+from scaling_study.records.store import RankReport, samples_per_second
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 
@@ -53,8 +52,11 @@ class Console:
         step_seconds = self.ranks.total(report.step_seconds if rank == slowest else [0.0] * len(report.step_seconds))
         if rank != 0:
             return
-        from scaling_study.stats.intervals import throughput, within_run  # scipy: not before the clock has stopped
-        from scaling_study.stats.trend import step_trend
+        from scaling_study.stats.intervals import (
+            step_trend,
+            throughput,
+            within_run,  # scipy: not before the clock has stopped
+        )
 
         speed = samples_per_second(samples, windows)
         interval = throughput(within_run(step_seconds), sum(samples) / len(step_seconds))

@@ -1,38 +1,330 @@
-"""What is seen of steps that are not timed, since seeing it takes time.                                 [torch]
-
-    phases       each timed between two waits for the device                        up to ten, a fourth of the timed
-    arrivals     when each gradient is there                                        one step
-    counted      bytes given to collectives, sent by the host, and of memory        one step
-    overlap      of communication and computing, under torch's profiler             one step
-
-A long step is counted under the profiler, and where few are timed, phases are timed while gradients arrive: then two
-steps show it all. What watching takes is nothing beside seconds.
-"""
+"""Measurements of steps that are not timed: overlap, arrivals of gradients, carriers, traces.               [torch]"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
+import psutil
 import torch
+from torch.nn import Parameter
 
-from scaling_study.measure.arrivals import Arrivals, watchable
-from scaling_study.measure.carrier import Traffic
-from scaling_study.measure.described import described
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.measure.memory import Memory
-from scaling_study.measure.overlap import Observed, observe
-from scaling_study.measure.peak import Peak, may_round_to_tf32, measure_peak
-from scaling_study.measure.phases import Phase, now
-from scaling_study.measure.timeline import Timeline
-from scaling_study.measure.tracing import trace
-from scaling_study.measure.training import Step, Training
+from scaling_study.measure.surroundings import Peak, described, may_round_to_tf32, measure_peak
+from scaling_study.measure.training import Phase, Step, Timeline, Training, now
+from scaling_study.measure.wire import Wire
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
+from scaling_study.settings import PROFILE
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
+from scaling_study.workloads.workload import Batch
+
+# When each parameter's gradient is there: the timeline of backward that predictions are made from.
+#
+#     backward  |----fc----|--layer4--|----layer3----|---layer2---|--layer1--|conv1|
+#               0         g g      g g g          g g g        g g         g g     g     [[bytes, seconds], ...]
+#
+# A data-parallel framework can send a gradient from this moment on, and what the rest of backward does not hide is
+# exposed communication (analysis/prediction). One step that is not timed is watched (inspected.py). Of a step that
+# accumulates, the last backward is what counts: only its gradients travel. Where gradients are not left in plain
+# parameters' `.grad`, or several of a parameter's copies make them, there is nothing to watch, and the list stays
+# empty.
+
+BACKWARD = "backward"
+
+
+class Arrivals:
+    """Records gradients as they come while `watching` is entered: which came when."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._began: Any = None  # of the last backward: seconds, or a CUDA event
+        self._noted: list[tuple[int, Any]] = []  # bytes, likewise
+
+    @contextmanager
+    def watching(self, parameters: Iterable[Parameter], phase: Phase) -> Iterator[None]:
+        """Around one whole step. Its `phase` is on meanwhile, since only that tells where backward begins."""
+        hooks = [p.register_post_accumulate_grad_hook(self._arrived) for p in parameters if p.requires_grad]
+        phase.on, phase.entered = True, self._entered
+        try:
+            yield
+        finally:
+            phase.on, phase.entered = False, None
+            for hook in hooks:
+                hook.remove()
+
+    @property
+    def gradients(self) -> list[list[float]]:
+        """[[bytes, seconds since the beginning of backward], ...] in the order in which they came."""
+        if self._began is None:
+            return []
+        return [[size, self._seconds_to(moment)] for size, moment in self._noted]
+
+    def _entered(self, name: str) -> None:
+        if name == BACKWARD:
+            self._noted, self._began = [], self._moment()
+
+    def _arrived(self, parameter: torch.Tensor) -> None:
+        self._noted.append((parameter.numel() * parameter.element_size(), self._moment()))
+
+    def _moment(self) -> Any:
+        """Now; on a GPU the host is ahead of the device, so an event on the stream that computes the gradient."""
+        if self.device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self.device))
+        return event
+
+    def _seconds_to(self, moment: Any) -> float:
+        if self.device.type != "cuda":
+            return float(moment - self._began)
+        moment.synchronize()
+        return float(self._began.elapsed_time(moment)) / 1e3
+
+
+def watchable(trial: Trial) -> bool:
+    """Whether each worker leaves whole gradients in plain parameters: no shards, no stages, no replicas of one process.
+
+    Only throughput is predicted, so nothing is watched where something else is looked for.
+    """
+    table = FRAMEWORKS[trial.framework]
+    plain = table.trains and not (table.shards or table.cuts_model or table.one_process or table.has_rounds)
+    return plain and trial.find is None
+
+
+# What carried a step's gradients: observed on the way, not asked of the library that sends them.
+#
+#     shared memory   neither of the two below moved: ranks of one host (or GPUs of one, which may copy from peer to
+# peer)
+#     TCP             the host's network interfaces, loopback included, sent at least half of what collectives were
+# given
+#     RDMA            InfiniBand or RoCE ports did (their traffic passes the interfaces by)
+#
+# A library that was built with NCCL need not use it: on GPUs overlap.py sees whether kernels of NCCL ran.
+
+PORTS = Path("/sys/class/infiniband")
+WORD = 4  # bytes: ports count words of so many
+LEAST = 64 * 1024  # bytes: of less, what others send meanwhile would decide
+SHARED_MEMORY, TCP, RDMA = "shared memory", "TCP", "RDMA"
+
+
+class Traffic:
+    """Bytes that this host sends while it is entered as a context, all its processes together."""
+
+    def __init__(self) -> None:
+        self.by_interfaces = 0
+        self.by_rdma = 0
+
+    def __enter__(self) -> Traffic:
+        self.by_interfaces, self.by_rdma = -sent_by_interfaces(), -sent_by_rdma()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.by_interfaces += sent_by_interfaces()
+        self.by_rdma += sent_by_rdma()
+
+    def carrier(self, handed_over: int) -> str:
+        """Which way `handed_over` bytes of this rank's collectives went; empty where they were too few to tell."""
+        if handed_over < LEAST:
+            return ""
+        if 2 * self.by_rdma >= handed_over:
+            return RDMA
+        return TCP if 2 * self.by_interfaces >= handed_over else SHARED_MEMORY
+
+
+def sent_by_interfaces() -> int:
+    """Since the host started; 0 where the system does not say."""
+    counters = psutil.net_io_counters()
+    return int(counters.bytes_sent) if counters else 0
+
+
+def sent_by_rdma(ports: Path = PORTS) -> int:
+    """Since the host started, by all ports; 0 without such hardware."""
+    return WORD * sum(int(path.read_text()) for path in ports.glob("*/ports/*/counters/port_xmit_data"))
+
+
+# Does communication overlap computing here? One step that is not timed, under torch's profiler.
+#
+#     collectives       |------ in flight ------|    |---|      from the call until it is complete
+#     computing      |--------|        |-------------|          on a CPU operators of torch, on a GPU kernels
+#                       both           both                     overlap: both / in flight
+#
+# The backends of torch.distributed leave spans of their own. A library with collectives of its own is seen through the
+# functions that it names to `Wire.watch`; one that returns a handle at once also names what tells that it is complete.
+
+Spans = list[tuple[int, int]]  # [begin, end) in ns since 1970
+
+BACKENDS = ("gloo:", "nccl:")  # what the names of their spans begin with
+PAIRWISE = ("send", "recv")  # of a pipeline's stages: to wait for a neighbour is no collective
+POLL_SECONDS = 0.0005
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What one step showed on this rank."""
+
+    overlap: float | None  # 0 to 1; None where no collective was seen
+    nccl_kernels: int | None  # None where no kernel was seen
+
+
+def observe(step: Callable[[], object], wire: Wire, device: torch.device) -> Observed:
+    """Run one step and look at it. Every rank calls this."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it complains of every machine without a GPU
+    from torch.autograd.profiler import profile
+
+    on_gpu = device.type == "cuda"
+    flights = Flights()
+    with profile(use_device="cuda" if on_gpu else None, use_kineto=True) as profiler:
+        with wire.around(flights.following):
+            step()
+        if on_gpu:
+            torch.cuda.synchronize(device)
+    flights.settle()
+    kernels: list[tuple[str, int, int]] = []
+    operators: list[tuple[str, int, int]] = []
+    for event in profiler.kineto_results.events():
+        span = event.name(), event.start_ns(), event.start_ns() + event.duration_ns()
+        (operators if event.device_type() == torch.autograd.DeviceType.CPU else kernels).append(span)
+    nccl = [(begin, end) for name, begin, end in kernels if is_nccl(name)]
+    torchs = [(begin, end) for name, begin, end in operators if is_collective(name)]
+    computing = (
+        [(begin, end) for name, begin, end in kernels if not is_nccl(name)]
+        if on_gpu
+        else [(begin, end) for name, begin, end in operators if name.startswith("aten::")]
+    )
+    return Observed(overlap(nccl or [*torchs, *flights.spans], computing), len(nccl) if kernels else None)
+
+
+class Flights:
+    """The collectives of a library of its own: when each was called, and when it was complete."""
+
+    def __init__(self) -> None:
+        self.spans: Spans = []
+        self._pending: dict[tuple[int, Any], Callable[[Any], bool]] = {}  # (begin, handle) -> whether it is complete
+        self._watcher: threading.Thread | None = None
+        self._ended = threading.Event()
+
+    def following(self, call: Callable[[], Any], done: Callable[[Any], bool] | None) -> Any:
+        """The result of a call, whose span is noted; with `done`, until that says that its handle is complete."""
+        begin = time.time_ns()
+        result = call()
+        if done is None:
+            self.spans.append((begin, time.time_ns()))
+            return result
+        self._pending[begin, result] = done
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, daemon=True)
+            self._watcher.start()
+        return result
+
+    def settle(self) -> None:
+        """Wait for the last one: the step is over, so all are complete."""
+        self._ended.set()
+        if self._watcher is not None:
+            self._watcher.join()
+
+    def _watch(self) -> None:
+        while self._pending or not self._ended.is_set():
+            for (begin, handle), done in list(self._pending.items()):
+                if _complete(done, handle):
+                    self.spans.append((begin, time.time_ns()))
+                    del self._pending[begin, handle]
+            time.sleep(POLL_SECONDS)
+
+
+def _complete(done: Callable[[Any], bool], handle: Any) -> bool:
+    try:
+        return done(handle)
+    except ValueError:  # Horovod: it was waited for, and its handle is gone
+        return True
+
+
+def overlap(in_flight: Iterable[tuple[int, int]], computing: Iterable[tuple[int, int]]) -> float | None:
+    """The share of the time with a collective in flight in which something was computed; None without any."""
+    flights, computed = union(in_flight), union(computing)
+    total = sum(end - begin for begin, end in flights)
+    return _in_both(flights, computed) / total if total else None
+
+
+def union(spans: Iterable[tuple[int, int]]) -> Spans:
+    """Disjoint spans, in order, that cover the same time."""
+    joined: Spans = []
+    for begin, end in sorted(spans):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        else:
+            joined.append((begin, end))
+    return joined
+
+
+def _in_both(a: Spans, b: Spans) -> int:
+    """ns that two unions share."""
+    shared = i = j = 0
+    while i < len(a) and j < len(b):
+        shared += max(0, min(a[i][1], b[j][1]) - max(a[i][0], b[j][0]))
+        if a[i][1] < b[j][1]:
+            i += 1
+        else:
+            j += 1
+    return shared
+
+
+def is_nccl(kernel: str) -> bool:
+    """`ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)`."""
+    return kernel.startswith("nccl")
+
+
+def is_collective(operator: str) -> bool:
+    """`gloo:all_reduce`; not `gloo:send`."""
+    return operator.startswith(BACKENDS) and operator.partition(":")[2] not in PAIRWISE
+
+
+# A few steps under torch's profiler, where `--profile` asks for them.
+#
+# They come after everything that is measured, of every rank at once, and leave torch-rank-<n>.json.gz for
+# ui.perfetto.dev: operators of the host, kernels of the device, collectives, each step under its own name. Without
+# profiling a trial pays for one look at the environment.
+
+STEPS = 3
+
+
+def trace(step: Callable[[Batch], object], workload: Workload, ranks: Ranks) -> None:
+    """Every rank calls this, or none does: the variable goes with the trial."""
+    if not (folder := os.environ.get(PROFILE)):
+        return
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    watched = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if ranks.device.type == "cuda" else [])]
+    with profile(activities=watched) as profiler:
+        for index in range(STEPS):
+            with record_function(f"step {index}"):
+                step(next(workload.batches))
+    Path(folder).mkdir(parents=True, exist_ok=True)  # on whichever host
+    profiler.export_chrome_trace(str(Path(folder) / f"torch-rank-{ranks.rank}.json.gz"))
+
+
+# What is seen of steps that are not timed, since seeing it takes time.
+#
+#     phases       each timed between two waits for the device                        up to ten, a fourth of the timed
+#     arrivals     when each gradient is there                                        one step
+#     counted      bytes given to collectives, sent by the host, and of memory        one step
+#     overlap      of communication and computing, under torch's profiler             one step
+#
+# A long step is counted under the profiler, and where few are timed, phases are timed while gradients arrive: then two
+# steps show it all. What watching takes is nothing beside seconds.
 
 MOST_STEPS = 10  # whose phases are timed
 

@@ -1,37 +1,300 @@
-"""The network that a study runs on: seconds of every call of a collective, size by size.              [torch]
-
-    idle, then busy  >  allreduce, broadcast, reduce_scatter, all_gather  >  1 KiB, 4 KiB, ... 256 MiB     a row each
-
-On a CPU everything is done twice, the second time with the cores computing meanwhile (busy.py). The trial's window is
-that of the whole probe: min_seconds and max_seconds are shared out over the rows (calls.py), so small sizes are called
-often and large ones seldom; min_steps, max_steps and warmup_steps are of each row.
-"""
+"""The network that a study runs on: seconds of every call of a collective, size by size.              [torch]"""
 
 from __future__ import annotations
 
+import math
 import os
 import socket
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import torch
 
-from scaling_study.measure import collector
-from scaling_study.measure.busy import cores_busy
-from scaling_study.measure.calls import MOST_CALLS, Budget, Call, Calls
-from scaling_study.measure.described import device_name
-from scaling_study.measure.network_console import Table
-from scaling_study.measure.payload import Payload, pattern
-from scaling_study.measure.quiet import QuietMeter
-from scaling_study.measure.versions import versions
+from scaling_study.measure import surroundings
+from scaling_study.measure.clock import next_block
+from scaling_study.measure.surroundings import QuietMeter, device_name, versions
+from scaling_study.measure.training import now
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
-from scaling_study.stats import collectives
+from scaling_study.stats import network as collectives
+from scaling_study.stats.intervals import within_run
+from scaling_study.stats.network import (
+    ALL_GATHER,
+    ALLREDUCE,
+    BROADCAST,
+    REDUCE_SCATTER,
+    Point,
+    bus_bandwidth,
+    part_elements,
+    summary,
+    table_header,
+    table_row,
+    whole_bytes,
+)
 from scaling_study.trial import Trial, Window
+
+# Cores that compute while the network is measured.
+#
+# On a CPU a worker's cores do both: backward computes, and whatever carries its gradients takes turns with it on the
+# same
+# cores. A network that is measured while they idle is faster than training will ever see it.
+
+SIDE = 256  # of the matrices: a product takes a core under a millisecond, so Python is seldom what runs
+
+
+@contextmanager
+def cores_busy(on: bool) -> Iterator[None]:
+    """Within it, if `on`, a thread multiplies matrices without a pause, on as many of this worker's cores as torch
+    computes on (it is pinned as its process is)."""
+    if not on:
+        yield
+        return
+    begun, stop = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        matrix, product = torch.rand(SIDE, SIDE), torch.empty(SIDE, SIDE)
+        while not stop.is_set():
+            torch.mm(matrix, matrix, out=product)  # releases Python's lock: the thread that communicates can run
+            begun.set()
+
+    thread = threading.Thread(target=compute, name="cores-busy", daemon=True)
+    thread.start()
+    try:
+        begun.wait()
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+# What ranks exchange in one call of a collective, and what must come out of it, on every rank.
+#
+# Every rank has the same pattern of small whole numbers times a weight of its own. So what comes out is known without
+# a
+# second network: the pattern times the weights' sum (allreduce, reduce_scatter), part by part times each rank's weight
+# (all_gather), or the pattern itself (broadcast). Undo the weights, and every rank must hold the pattern, bit for bit:
+# all sums are whole numbers below 2^24, which fp32 holds exactly.
+
+PERIOD = 251  # a prime: no two parts of a buffer begin alike
+NOTHING = -1.0  # what the receiving buffer holds before the call: no correct result has it
+WEIGHTS = 3
+
+
+def pattern(elements: int, device: torch.device) -> torch.Tensor:
+    """(elements,) of 1, 2, ..., 251, 1, 2, ... in fp32."""
+    return torch.arange(1, PERIOD + 1, dtype=torch.float32, device=device).repeat(-(-elements // PERIOD))[:elements]
+
+
+def weight(rank: int) -> int:
+    return 1 + rank % WEIGHTS
+
+
+class Payload:
+    """Of calls of one collective and size; `whole` is a pattern at least as long as the size.
+
+    `bytes` is the size as it is: a whole that `ranks` parts do not fill is cut short.
+    """
+
+    def __init__(self, collective: str, bytes: int, rank: int, ranks: int, whole: torch.Tensor) -> None:
+        part = part_elements(collective, bytes, ranks)
+        self.collective, self.rank, self.bytes = collective, rank, whole_bytes(collective, part, ranks)
+        self.weights = [weight(other) for other in range(ranks)]
+        parted = collective in (REDUCE_SCATTER, ALL_GATHER)
+        self.pattern = whole[: part * (ranks if parted else 1)]
+        self.parts = self.pattern.split(part)
+        self.sent = torch.empty_like(self.parts[rank] if collective == ALL_GATHER else self.pattern)
+        self.received = (
+            self.sent
+            if not parted
+            else torch.empty_like(self.pattern if collective == ALL_GATHER else self.parts[rank])
+        )
+
+    def fill(self) -> None:
+        """Make ready for the next call: what this rank sends, and a buffer that holds no result."""
+        if self.received is not self.sent:
+            self.received.fill_(NOTHING)
+        if self.collective == BROADCAST:
+            self.sent.copy_(self.pattern) if self.rank == 0 else self.sent.fill_(NOTHING)
+        else:
+            own = self.parts[self.rank] if self.collective == ALL_GATHER else self.pattern
+            torch.mul(own, self.weights[self.rank], out=self.sent)
+
+    def is_correct(self, result: torch.Tensor) -> bool:
+        """Whether this is what the collective must give to this rank. The weights are undone in place."""
+        if self.collective in (ALLREDUCE, REDUCE_SCATTER):
+            result.div_(sum(self.weights))
+        elif self.collective == ALL_GATHER and result.shape == self.pattern.shape:
+            for part, factor in zip(result.split(len(self.parts[0])), self.weights, strict=True):
+                part.div_(factor)
+        return torch.equal(result, self.parts[self.rank] if self.collective == REDUCE_SCATTER else self.pattern)
+
+
+# The calls of one collective and size: warm-up, then as many as their share of the time allows.
+#
+#     fill | barrier | CALL | check        every result is checked, also of timed calls
+#                     '----' timed
+#
+# The barrier makes all ranks begin together, so the slowest rank's seconds are the call's: of a broadcast the root
+# would
+# else run ahead. Rank 0 decides between blocks of calls, outside the timed ones, and tells the others (window.py).
+
+Call = Callable[[str, torch.Tensor, torch.Tensor], torch.Tensor]  # (collective, sent, received) -> the result
+WARM_UP_SHARE = 0.2  # of a row's time, beyond which warming up ends early
+TARGET = 0.05  # half of the mean's 95 % interval over the mean: more calls are spent on it while there is time
+FEWEST_CALLS = 3  # of one row, however long they take: one call has no interval
+MOST_CALLS = 1000  # of one row, unless min_steps or max_steps ask for more
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Time that is shared out among what is still to come: what small sizes leave over goes to the larger ones."""
+
+    ends: float  # on the monotonic clock
+
+    @classmethod
+    def within(cls, seconds: float | None) -> Budget:
+        return cls(math.inf if seconds is None else time.monotonic() + seconds)
+
+    def share(self, left: int) -> float | None:
+        """Seconds for each of `left`, which may be next to none; None where there is no limit."""
+        return None if math.isinf(self.ends) else max(1e-3, (self.ends - time.monotonic()) / left)
+
+
+class Calls:
+    """The calls of one row, on this rank. `barrier` returns once all ranks have come to it."""
+
+    def __init__(self, call: Call, barrier: Callable[[], object], payload: Payload, ranks: Ranks) -> None:
+        self.call, self.barrier, self.payload, self.ranks = call, barrier, payload, ranks
+        self.warmup_seconds: list[float] = []
+        self.seconds: list[float] = []
+        self.wrong = 0
+
+    def run(self, window: Window) -> Calls:
+        """Warm up, then call until the window is over; its max_seconds hold for both, barriers and checks included."""
+        budget, warm = (
+            Budget.within(window.max_seconds),
+            Budget.within(window.max_seconds and WARM_UP_SHARE * window.max_seconds),
+        )
+        begun = time.monotonic()
+        while self.ranks.agree(len(self.warmup_seconds) < window.warmup_steps and time.monotonic() < warm.ends):
+            self.warmup_seconds.append(self.timed_call())
+        expected = (time.monotonic() - begun) / len(self.warmup_seconds) if self.warmup_seconds else None
+        window, begun = replace(window, max_seconds=budget.share(1)), time.monotonic()
+        while block := int(self.ranks.agree(next_block(len(self.seconds), self._since(begun), window, expected))):
+            self.seconds += [self.timed_call() for _ in range(block)]
+        took = self._since(begun)
+        left = math.inf if window.max_seconds is None else (window.max_seconds - took) / took * len(self.seconds)
+        more = missing(self.seconds, window.max_steps or MOST_CALLS, left)
+        self.seconds += [self.timed_call() for _ in range(int(self.ranks.agree(more)))]
+        return self
+
+    def timed_call(self) -> float:
+        """Seconds of one call on this rank, from the moment at which all ranks were ready."""
+        self.payload.fill()
+        now(self.ranks.device)
+        self.barrier()
+        start = now(self.ranks.device)
+        result = self.call(self.payload.collective, self.payload.sent, self.payload.received)
+        seconds = now(self.ranks.device) - start
+        self.wrong += not self.payload.is_correct(result)
+        return seconds
+
+    def row(self) -> dict[str, Any]:
+        """What the record keeps, to the nanosecond."""
+        kept = {"warmup_seconds": self.warmup_seconds, "seconds": self.seconds}
+        return {
+            **{name: [round(value, 9) for value in times] for name, times in kept.items()},
+            "correct": not self.wrong,
+        }
+
+    def of_all_ranks(self) -> tuple[list[float], int]:
+        """(seconds of the slowest rank, call by call; how many results were wrong on any rank), on every rank.
+
+        They travel by the collective that is measured first of all, an allreduce: where that is wrong, so are they.
+        """
+        ours = torch.tensor([*self.seconds, self.wrong], dtype=torch.float64, device=self.ranks.device)
+        every = torch.zeros(self.ranks.world_size, len(ours), dtype=torch.float64, device=self.ranks.device)
+        every[self.ranks.rank] = ours
+        every = self.call("allreduce", every, every)
+        *seconds, wrong = (*every[:, :-1].amax(0).tolist(), every[:, -1].sum().item())
+        return (seconds, round(wrong)) if math.isfinite(sum(seconds) + wrong) else (self.seconds, self.wrong)
+
+    def _since(self, begun: float) -> float:
+        return time.monotonic() - begun if self.seconds else 0.0
+
+
+def missing(seconds: Sequence[float], most: int, affordable: float) -> int:
+    """How many more calls bring the mean to +-TARGET, of `most` in all and as many as are affordable.
+
+    Decided once: to stop as soon as an interval looks narrow would favour samples that vary little by chance.
+    FEWEST_CALLS come before what is affordable, not before `most`.
+    """
+    n = len(seconds)
+    variation = stdev(seconds) / mean(seconds) if n > 1 else math.inf
+    wanted = math.ceil((2 * variation / TARGET) ** 2) - n if n > 1 else most
+    return max(0, min(most - n, max(FEWEST_CALLS - n, min(wanted, math.floor(min(affordable, most))))))
+
+
+# What a network probe prints on rank 0: tables that users of nccl-tests and the OSU benchmarks read.
+
+
+class Table:
+    """One table for each collective: a row for each size as it is measured, then what they add up to."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks, self.name = ranks, ""
+        self.rows: list[tuple[int, Sequence[float], int]] = []
+        about = ", ".join(f"{key} {value}" for key, value in ranks.backend.items() if value)
+        cores = f", {len(ranks.cores)} core(s) each" if ranks.cores else ""
+        self._print(f"# {ranks.world_size} ranks on {ranks.device.type}{cores}; {about}")
+        if ranks.rank == 0:
+            within_run([1.0, 2.0])  # loads scipy now, not between two rows
+
+    def begin(self, name: str, busy: bool) -> None:
+        self.name, self.rows = name, []
+        state = "busy: they multiply matrices meanwhile" if busy else "idle"
+        self._print(f"#\n# {name}{f', cores {state}' if self.ranks.device.type == 'cpu' else ''}")
+        for line in table_header():
+            self._print(line)
+
+    def row(self, bytes: int, seconds: Sequence[float], wrong: int) -> None:
+        """`seconds`: of each call, on its slowest rank."""
+        self.rows.append((bytes, seconds, wrong))
+        if self.ranks.rank == 0:
+            half = within_run(seconds).relative_half_width
+            self._print(table_row(self.name, self.ranks.world_size, bytes, seconds, wrong, half))
+
+    def end(self) -> None:
+        """Two lines as nccl-tests ends with, and the fit."""
+        if self.ranks.rank != 0:
+            return
+        ranks, wrong = self.ranks.world_size, sum(wrong for _, _, wrong in self.rows)
+        bandwidth = mean(bus_bandwidth(self.name, bytes, mean(seconds), ranks) for bytes, seconds, _ in self.rows)
+        self._print(f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}")
+        self._print(f"# Avg bus bandwidth    : {bandwidth / 1e9:.4g}")
+        self._print(f"# {summary([Point.of(bytes, seconds) for bytes, seconds, _ in self.rows])}")
+
+    def _print(self, line: str) -> None:
+        if self.ranks.rank == 0:
+            print(line, flush=True)
+
+
+# The network that a study runs on: seconds of every call of a collective, size by size.
+#
+#     idle, then busy  >  allreduce, broadcast, reduce_scatter, all_gather  >  1 KiB, 4 KiB, ... 256 MiB     a row each
+#
+# On a CPU everything is done twice, the second time with the cores computing meanwhile (busy.py). The trial's window
+# is
+# that of the whole probe: min_seconds and max_seconds are shared out over the rows (calls.py), so small sizes are
+# called
+# often and large ones seldom; min_steps, max_steps and warmup_steps are of each row.
 
 
 @dataclass(frozen=True)
@@ -54,7 +317,7 @@ def probe(network: Network, trial: Trial, ranks: Ranks, record: str | None = Non
     row_seconds: list[float] = []
     first_step_at, budget = time.time(), Budget.within(trial.window.max_seconds)
     quiet.start()
-    with collector.settled():
+    with surroundings.settled():
         for index, (busy, name) in enumerate(groups):
             group = Budget.within(budget.share(len(groups) - index))
             table.begin(name, busy)

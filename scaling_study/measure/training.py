@@ -2,21 +2,139 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import socket
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from scaling_study.machine import boot_id
+from scaling_study.measure.averaging_rounds import Rounds
 from scaling_study.measure.memory import Held
-from scaling_study.measure.phases import Phase
-from scaling_study.measure.rounds import Rounds
-from scaling_study.measure.timeline import Timeline
 from scaling_study.measure.wire import Wire
 from scaling_study.ranks import Ranks
+from scaling_study.records import store
 from scaling_study.workloads import Workload
 from scaling_study.workloads.workload import Batch
+
+# Where a step's time goes: data, forward, backward, exposed communication, optimiser.
+#
+# A script marks the parts of its step, `with phase("forward"): ...`. In the timed window that does nothing.
+# In the instrumented window each part is timed between two waits for the device, which disturbs what it
+# measures; so its step time is reported beside the undisturbed one, and what no mark covers is named.
+
+NAMES = ("data", "forward", "backward", "communication", "matchmaking", "averaging", "optimizer")
+NOTHING = nullcontext()
+
+
+class Phase:
+    """Call it with a phase's name for the context that times it."""
+
+    def __init__(self, device: torch.device, *further: torch.device) -> None:
+        self.devices = (device, *further)
+        self.on = False
+        self.entered: Callable[[str], None] | None = None  # who else wants to know that a phase begins (arrivals.py)
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    def __call__(self, name: str) -> AbstractContextManager[None]:
+        return self._timed(name) if self.on else NOTHING
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        start = self.reached()
+        if self.entered:
+            self.entered(name)
+        yield
+        self.seconds[name] += self.reached() - start
+
+    def shift(self, seconds: float, source: str, target: str) -> None:
+        """So many seconds of one phase were of another."""
+        if self.on:
+            self.seconds[source] -= seconds
+            self.seconds[target] += seconds
+
+    def reached(self) -> float:
+        """The time at which the work of these devices' streams is done; collectives on streams of their own go on (that
+        is overlap)."""
+        for device in self.devices:
+            if device.type == "cuda":
+                torch.cuda.current_stream(device).synchronize()
+        return time.perf_counter()
+
+    def means(self, steps: int, seconds: float) -> store.Phases:
+        """Means over `steps` instrumented steps that took `seconds` in all. Unmarked phases are None."""
+        means = {f"{name}_seconds": self.seconds[name] / steps for name in NAMES if name in self.seconds}
+        rest = (seconds - sum(self.seconds.values())) / steps
+        return store.Phases(steps=steps, step_seconds=seconds / steps, unattributed_seconds=rest, **means)
+
+
+def now(*devices: torch.device) -> float:
+    """Seconds on a monotonic clock, once the devices have finished all they were given."""
+    for device in devices:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+# What each stage of a pipeline did when: the events that a bubble is measured from.
+#
+#     step 3   worker 0   F0 F1 F2 F3 .  .  B0 B1 B2 B3        [3, "forward", stage 0, micro-batch 0, start, end], ...
+#              worker 1   .  F0 F1 F2 F3 B0 B1 B2 B3           `.` idle: what no event covers
+#
+# Recorded in the instrumented window only, as phases are. Times are seconds on one clock: rank 0's, which every rank
+# of
+# its host can read; a rank elsewhere counts from the moment at which it received rank 0's, some 0.1 ms later. Hosts
+# are
+# compared by name and boot: monotonic clocks of two hosts that booted together look alike.
+
+PHASE_OF = {
+    "forward": "forward", "backward": "backward", "backward_input": "backward", "backward_weight": "backward",
+}  # fmt: skip
+
+
+class Timeline:
+    """Call it with kind, stage and micro-batch for the context that notes when it began and ended."""
+
+    def __init__(self, phase: Phase) -> None:
+        self.phase = phase
+        self.events: list[list[Any]] = []
+        self.step, self._zero = 0, 0.0
+
+    def begin(self, agree: Callable[[float], float]) -> None:
+        """Set the zero that all ranks share. Called by all of them."""
+        zero = agree(time.perf_counter())
+        here = time.perf_counter()
+        mine = clock_of_this_host()
+        self._zero = zero if agree(mine) == mine else here
+
+    def __call__(self, kind: str, stage: int, micro_batch: int) -> AbstractContextManager[None]:
+        return self._noted(kind, stage, micro_batch) if self.phase.on else NOTHING
+
+    @contextmanager
+    def _noted(self, kind: str, stage: int, micro_batch: int) -> Iterator[None]:
+        with self.phase(PHASE_OF[kind]):
+            start = time.perf_counter() - self._zero
+            yield
+            self.phase.reached()
+            end = time.perf_counter() - self._zero
+        event = [self.step, kind, stage, micro_batch]
+        if self.events and self.events[-1][:4] == event:  # the loss goes on where its forward ended
+            self.events[-1][5] = end
+        else:
+            self.events.append([*event, start, end])
+
+
+def clock_of_this_host() -> float:
+    """A number for whose monotonic clock this is: the host's name and its boot, as far as it says which."""
+    return float(zlib.crc32(f"{socket.gethostname()} {boot_id()}".encode()))
+
+
+# What a script's `build` returns: one configuration, ready to be stepped and measured.
 
 Loss = torch.Tensor | None  # still on the device; None on a pipeline's ranks that have none
 Step = Callable[[Batch], Loss]  # one optimiser step

@@ -1,28 +1,121 @@
-"""Finds and removes what a killed trial leaves outside its folder: processes, temporary files, shared memory.
-
-    processes        carry the results folder in their environment, so that the next driver on that folder knows
-                     them as its own, also when neither driver nor supervisor lived to end them
-    temporary files  lie in a folder of the trial's own (TMPDIR): torchrun never removes its own, and Open MPI does
-                     not start where it finds those of a killed mpirun of the same process number
-    shared memory    has names that its libraries chose; what is newer than the trial and unused is removed
-
-The last two are cleaned up on this host only.
-"""
+"""What a killed trial leaves behind: processes, files, shared memory, ports in use, GPU memory."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import getpass
 import hashlib
 import os
 import re
+import select
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+
+from scaling_study.machine import visible_gpus
+from scaling_study.processes.process import Stop
+
+# Is a port free on this host, and if not, which process uses it? Checked before each launch that is told its port.
+
+WAIT_SECONDS, POLL_SECONDS = 3.0, 0.25  # for one that the trial before still holds
+ANYWHERE = ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0"))  # where torch's store listens, in this order
+
+
+def choose_port(preferred: int, among: range, stop: Stop) -> tuple[int, str]:
+    """(a free port, a note if it is not the preferred one). A port in use is waited for first.
+
+    Then it is the next free one `among` the others; the preferred one after all where none is free.
+    """
+    for _ in range(round(WAIT_SECONDS / POLL_SECONDS)):
+        if is_free(preferred):
+            return preferred, ""
+        if select.select([stop.fileno()], [], [], POLL_SECONDS)[0]:
+            break
+    place = among.index(preferred)
+    port = next((port for port in (*among[place + 1 :], *among[:place]) if is_free(port)), preferred)
+    return port, f"port {preferred} is in use by {holder(preferred)}; {port} was used instead"
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen there, on every address of this host."""
+    return all(_can_listen(family, address, port) for family, address in ANYWHERE)
+
+
+def holder(port: int) -> str:
+    """`process 123 (python)`, as far as this user may know."""
+    with contextlib.suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+                return f"process {connection.pid} ({psutil.Process(connection.pid).name()})"
+    return "a process of another user"
+
+
+def _can_listen(family: socket.AddressFamily, address: str, port: int) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as all servers do: TIME_WAIT does not count
+            server.bind((address, port))
+            server.listen()
+            return True
+    except OSError as error:
+        return error.errno != errno.EADDRINUSE  # a host without IPv6 has nothing there to hold
+
+
+# Waits until the GPU memory of an ended trial is free again, before the next one starts; names what is still held.
+#
+# Without torch, through NVML, as in machine.py. It has never run on a machine with a GPU: none was available when it
+# was
+# written.
+
+GPU_WAIT_SECONDS, GPU_POLL_SECONDS = 30.0, 0.5
+SLACK_BYTES = 256 << 20  # less than any process with a CUDA context holds
+
+
+class GpuMemory:
+    """The least memory seen in use on each visible GPU: that of other programs, and of no trial of ours."""
+
+    def __init__(self) -> None:
+        self._least: dict[str, int] = {}
+
+    def wait_until_freed(self, stop: Stop) -> list[str]:
+        """Wait until no GPU holds more than that; in words, what still does after WAIT_SECONDS."""
+        deadline = time.monotonic() + GPU_WAIT_SECONDS
+        while held := list(self._held()):
+            if time.monotonic() > deadline or select.select([stop.fileno()], [], [], GPU_POLL_SECONDS)[0]:
+                break
+        return held
+
+    def _held(self) -> Iterator[str]:
+        """One clause for each GPU of which more is in use than before; none where there is no NVML."""
+        with contextlib.suppress(ImportError):
+            import pynvml
+
+            for uuid, name in visible_gpus().items():
+                with contextlib.suppress(pynvml.NVMLError):
+                    handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+                    used = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+                    least = self._least[uuid] = min(used, self._least.get(uuid, used))
+                    if used > least + SLACK_BYTES:
+                        pids = [str(user.pid) for user in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+                        who = f"process {', '.join(pids)}" if pids else "an unknown process"
+                        yield f"{(used - least) / 2**30:.1f} GiB of {name} were still in use before it began, by {who}"
+
+
+# Finds and removes what a killed trial leaves outside its folder: processes, temporary files, shared memory.
+#
+#     processes        carry the results folder in their environment, so that the next driver on that folder knows
+#                      them as its own, also when neither driver nor supervisor lived to end them
+#     temporary files  lie in a folder of the trial's own (TMPDIR): torchrun never removes its own, and Open MPI does
+#                      not start where it finds those of a killed mpirun of the same process number
+#     shared memory    has names that its libraries chose; what is newer than the trial and unused is removed
+#
+# The last two are cleaned up on this host only.
 
 MARK = "SCALING_STUDY_RESULTS"  # in the environment of every process of a sweep
 LAUNCHES = "launches"  # folder below results, with a folder for each shared launch, whose processes carry its name

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scaling_study.records.reading import UnreadableRecord, load
-from scaling_study.records.store import write_bytes, write_json
+from scaling_study.records.store import UnreadableRecord, load, write_bytes, write_json
 
 FOLDER, ABOUT, SCORES, PANELS = "maps", "maps.json", "scores.csv", "panels.npz"
 SCHEMA = 1

@@ -1,24 +1,166 @@
-"""What came of a trial: how it exited, its ranks' reports and their errors -> a record.
-
-Pure but for reading the ranks' files. The order of the questions is the point: a complete measurement stands
-even if the process then died in a library's exit handler; a peer's complaint never hides the first error.
-"""
+"""What came of a trial: its ranks' reports, validated, and their errors -> a record."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from scaling_study.errors import printable, shortened
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.processes.process import Exit
-from scaling_study.quoting import printable, shortened
-from scaling_study.records import store, validation
-from scaling_study.records.reading import MissingRecord
-from scaling_study.records.store import RankReport
+from scaling_study.records import store
+from scaling_study.records.store import MissingRecord, RankReport
 from scaling_study.trial import Trial
+
+# Reports of ranks against what was asked, against each other and against themselves. Pure.
+#
+# A row must never stand under a wrong label: reports that disagree make a trial `failed`, and the disagreement is the
+# reason.
+
+
+def first_problem(trial: Trial, ranks: Sequence[RankReport]) -> str:
+    """The first contradiction, in one clause; empty if there is none."""
+    return next(_all(trial, ranks), "")
+
+
+def _all(trial: Trial, ranks: Sequence[RankReport]) -> Iterator[str]:
+    for rank, report in enumerate(ranks):
+        if report.rank != rank:
+            yield f"the report of rank {rank} is that of rank {report.rank}"
+        yield from _with_what_was_asked(trial, report)
+        if len(report.step_seconds) != len(ranks[0].step_seconds) or not report.step_seconds:
+            yield f"rank {rank} timed {len(report.step_seconds)} steps, rank 0 {len(ranks[0].step_seconds)}"
+        yield from _with_itself(report)
+    yield from _with_their_hosts(trial, ranks)
+    if not trial.oversubscribe:
+        yield from _apart(ranks)
+    if not FRAMEWORKS[trial.framework].trains:
+        yield from _of_a_network(ranks)
+    elif (taken := sum(report.samples_per_step for report in ranks)) != trial.global_batch:
+        yield f"asked for {trial.global_batch} samples a step, all ranks took {taken}"
+
+
+def _with_what_was_asked(trial: Trial, report: RankReport) -> Iterator[str]:
+    if report.world_size != trial.processes:
+        yield f"asked for {trial.processes} workers, rank {report.rank} saw {report.world_size}"
+    if not report.device.startswith(trial.device):
+        yield f"asked for device {trial.device}, rank {report.rank} ran on {report.device}"
+    readers = min(trial.processes, trial.data_parallel)
+    right = {trial.global_batch // readers, *([0] if readers < trial.processes else [])}  # 0: a pipeline's others
+    if FRAMEWORKS[trial.framework].trains and report.samples_per_step not in right:
+        yield f"asked for {max(right)} samples a step, rank {report.rank} took {report.samples_per_step}"
+    asked, seen = trial.controller, report.backend.get("controller")
+    if asked and seen and asked != seen:
+        yield f"asked for controller {asked}, Horovod reports {seen}"
+
+
+def _with_their_hosts(trial: Trial, ranks: Sequence[RankReport]) -> Iterator[str]:
+    asked, seen = trial.hosts or 1, Counter(report.host for report in ranks)
+    if asked > 1 and (len(seen) != asked or len(set(seen.values())) > 1):
+        counts = ", ".join(f"{count} on {host}" for host, count in sorted(seen.items()))
+        yield f"asked for {asked} hosts with {trial.workers // asked} workers each, found {counts}"
+
+
+def _apart(ranks: Sequence[RankReport]) -> Iterator[str]:
+    """Two workers of one host that computed on the same cores or GPUs."""
+    for first, second in itertools.combinations(ranks, 2):
+        if first.host != second.host:
+            continue
+        cores = ", ".join(map(str, sorted({*first.cores} & {*second.cores})))
+        shared = [*([f"cores {cores}"] if cores else []), *sorted({*first.gpu_uuids} & {*second.gpu_uuids})]
+        if shared:
+            who = f"rank {first.rank} and rank {second.rank} of {first.host}"
+            yield f"{who} share {' and '.join(shared)}: only a trial with oversubscribe may"
+
+
+def _of_a_network(ranks: Sequence[RankReport]) -> Iterator[str]:
+    """What a probe's rows say against each other, and which results were wrong."""
+    for report in ranks:
+        if not report.network or len(report.network) != len(ranks[0].network):
+            yield f"rank {report.rank} has {len(report.network)} rows of the network, rank 0 {len(ranks[0].network)}"
+        for row, other in zip(report.network, ranks[0].network, strict=False):
+            keys = ("collective", "bytes", "busy")
+            seconds = row.get("seconds")
+            if [row.get(key) for key in keys] != [other.get(key) for key in keys]:
+                yield f"rank {report.rank} measured another row of the network than rank 0"
+            what = f"{row.get('collective')} of {row.get('bytes')} bytes"
+            if row.get("correct") is not True:
+                yield f"rank {report.rank}: {what} gave a wrong result"
+            if not seconds or len(seconds) != len(other.get("seconds") or ()):
+                yield f"rank {report.rank} timed another number of calls of {what} than rank 0"
+            elif not all(type(value) in (int, float) and 0 < value < math.inf for value in seconds):
+                yield f"rank {report.rank} reports seconds of {what} that are not positive numbers"
+
+
+def _of_rounds(report: RankReport) -> Iterator[str]:
+    """Rounds of decentralised training whose averaging did not happen, or not with everybody."""
+    steps = len(report.step_seconds)
+    unknown = max(0, steps - len(report.rounds))  # before a training was gone on from
+    given = sum(each["samples"] for each in report.rounds[-steps:]) + unknown * report.samples_per_step
+    if given != report.samples_seen:
+        yield f"rank {report.rank} reports {report.samples_seen} samples in rounds of {given}"
+    failed = [(number, each["failure"]) for number, each in enumerate(report.rounds, start=1) if each["failure"]]
+    if failed:
+        number, why = failed[0]
+        yield (
+            f"rank {report.rank}: {len(failed)} of {len(report.rounds)} rounds were not averaged over all peers; "
+            f"round {number}: {why}"
+        )
+    elif report.untimed_rounds_failure:
+        yield f"rank {report.rank}: a round beside the timed ones failed: {report.untimed_rounds_failure}"
+
+
+def _of_blocks(report: RankReport) -> Iterator[str]:
+    """Blocks of a launch in rounds that are not those of its steps, or not one a round."""
+    counts = [block.get("steps", 0) for block in report.blocks]
+    rounds = [block.get("round") for block in report.blocks]
+    if not all(type(count) is int and count > 0 for count in counts):
+        yield f"rank {report.rank} reports blocks of {counts} steps"
+    elif sum(counts) != len(report.step_seconds):
+        yield f"rank {report.rank} reports {len(report.step_seconds)} steps in blocks of {counts}"
+    if not all(type(round) is int and round == at for at, round in enumerate(rounds)):
+        yield f"rank {report.rank} reports blocks of rounds {rounds}"
+
+
+def _with_itself(report: RankReport) -> Iterator[str]:
+    """What no rank can have measured, however fast or slow it is."""
+    who, steps = f"rank {report.rank} reports", len(report.step_seconds)
+    if not all(math.isfinite(seconds) and seconds > 0 for seconds in (*report.step_seconds, *report.warmup_seconds)):
+        yield f"{who} step times that are not positive numbers"
+    if not math.isfinite(sum(report.step_seconds)):
+        yield f"{who} step times whose sum is no number"
+    if report.blocks:
+        yield from _of_blocks(report)
+    if report.rounds:
+        yield from _of_rounds(report)
+    elif report.samples_seen != steps * report.samples_per_step:
+        yield f"{who} {report.samples_seen} samples in {steps} steps of {report.samples_per_step}"
+    for epoch in report.epochs:
+        samples, epoch_steps = epoch.get("samples"), epoch.get("steps", 0)
+        if samples != epoch_steps * report.samples_per_step:
+            yield f"{who} an epoch of {samples} samples in {epoch_steps} steps of {report.samples_per_step}"
+    counts = {
+        "parameters": report.parameters, "tokens_seen": report.tokens_seen, "allreduce_bytes": report.allreduce_bytes,
+        "peak_memory_bytes": report.peak_memory_bytes, "energy_joules": report.energy_joules,
+        **{f"communication_bytes of {kind}": size for kind, size in report.communication_bytes.items()},
+        **{f"memory of {kind}": size for kind, size in report.memory.items()},
+    }  # fmt: skip
+    for name, count in counts.items():
+        if count is not None and not 0 <= count < math.inf:
+            yield f"{who} {name}: {count}"
+
+
+# What came of a trial: how it exited, its ranks' reports and their errors -> a record.
+#
+# Pure but for reading the ranks' files. The order of the questions is the point: a complete measurement stands
+# even if the process then died in a library's exit handler; a peer's complaint never hides the first error.
 
 TAIL_BYTES = 4000
 MOST_CHARACTERS = 500  # of a reason
@@ -48,7 +190,7 @@ def judge(trial: Trial, folder: Path, exit: Exit) -> Outcome:
         return Outcome("failed", "the launcher could not be started", exit.error)
     try:
         ranks = tuple(store.read_ranks(folder, trial.processes))
-        if wrong := validation.first_problem(trial, ranks):
+        if wrong := first_problem(trial, ranks):
             return Outcome("failed", wrong, ranks=ranks)
         return Outcome("ok", ranks=ranks, notes=_after_the_end(exit))
     except store.UnreadableRecord as error:

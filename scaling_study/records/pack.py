@@ -29,9 +29,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeGuard
 
-from scaling_study.records import manifest, maps, reading, store
+from scaling_study.records import manifest, maps, store
 from scaling_study.records.anonymous import Names
-from scaling_study.records.reading import UnreadableRecord
+from scaling_study.records.store import UnreadableRecord
 
 SUFFIX = ".study.zip"
 STUDY, TRIALS, RECORD, RECORDS = "study.yaml", "trials", "record.json", "records.jsonl"
@@ -90,10 +90,10 @@ def pack(results: Path, file: Path | None = None, anonymous: bool = False) -> Pa
                     _add(archive, name, packed.names.in_file(name, content) if anonymous else content)
             with archive.open(_entry(RECORDS), "w") as lines:
                 for trial in trials:
-                    raw = reading.contents(results / TRIALS / trial / RECORD)
+                    raw = store.contents(results / TRIALS / trial / RECORD)
                     lines.write(_line(trial, raw, packed.names if anonymous else None) + b"\n")
             for name in entries:
-                content = reading.contents(results / name)
+                content = store.contents(results / name)
                 _add(archive, name, packed.names.in_file(name, content) if anonymous else content)
     store.write_bytes(packed.file, stream.getvalue())
     packed.bytes, packed.trials = len(stream.getvalue()), len(trials)
@@ -166,7 +166,7 @@ def _content(path: Path) -> bytes | None:
     if path.is_symlink() or not path.is_file():
         return None
     try:
-        return reading.contents(path)
+        return store.contents(path)
     except UnreadableRecord as error:
         raise PackError(str(error)) from error
 

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from scaling_study.errors import HostError
-from scaling_study.provenance import utc_now
-from scaling_study.records import edits, manifest, summary, unwritable
-from scaling_study.records import store as records
+from scaling_study.records import disk, manifest, store, summary
 from scaling_study.records.manifest import Manifest
 from scaling_study.records.summary import Summary
+from scaling_study.settings import utc_now
 from scaling_study.study.plan import Plan
 
 HALF_WRITTEN = re.compile(r"\..+\.(json|csv|md|npz|png|svg|html)\.[a-z0-9_]{8}")  # as tempfile.mkstemp names it
@@ -47,10 +46,10 @@ def open_results(results: Path, plan: Plan) -> Opened:
         for aside in (results / "trials").glob(".*.before"):  # a retry that a killed driver did not finish
             restore(aside)
     except OSError as error:
-        raise unwritable.first_write_error(results, error) from error
+        raise disk.first_write_error(results, error) from error
     opened = finished(results)
     if before is not None:
-        opened.edits = edits.changes(before, now, {known.configuration for known in opened.records.values()})
+        opened.edits = manifest.changes(before, now, {known.configuration for known in opened.records.values()})
     return opened
 
 
@@ -64,8 +63,8 @@ def finished(results: Path) -> Opened:
     """What is finished in the folder, which need not exist. Nothing is written."""
     opened = Opened()
     for path in sorted((results / "trials").glob("*/record.json")):
-        with contextlib.suppress(records.UnreadableRecord):  # not believed, so it is run again
-            known = summary.summarize(records.read_trial(path.parent))
+        with contextlib.suppress(store.UnreadableRecord):  # not believed, so it is run again
+            known = summary.summarize(store.read_trial(path.parent))
             opened.records[known.id] = known
             opened.largest = max(opened.largest, path.stat().st_size)
     return opened
@@ -74,7 +73,7 @@ def finished(results: Path) -> Opened:
 def manifest_of(plan: Plan) -> Manifest:
     """What study.json is to say of a plan."""
     return Manifest.model_validate({
-        "schema": records.SCHEMA,
+        "schema": store.SCHEMA,
         "study": plan.study.name,
         "scaling": plan.study.scaling,
         "baseline": None if plan.study.baseline is None else dict(plan.study.baseline),
@@ -173,7 +172,7 @@ def _checked_manifest(results: Path, plan: Plan) -> Manifest:
     """study.json as it is. Raises HostError if the folder belongs to another study, or to unlike hardware or shares."""
     try:
         before = manifest.read(results)
-    except records.UnreadableRecord as error:
+    except store.UnreadableRecord as error:
         raise HostError(f"{error}; move it away, or choose another folder with --results") from error
     if before.study != plan.study.name:
         raise HostError(f"{results} holds study {before.study!r}, not {plan.study.name!r}: choose another --results")
@@ -206,7 +205,7 @@ def locked(results: Path) -> Iterator[None]:
         results.mkdir(parents=True, exist_ok=True)
         file = (results / ".driver").open("a+", encoding="utf-8")
     except OSError as error:
-        raise unwritable.first_write_error(results, error) from error
+        raise disk.first_write_error(results, error) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

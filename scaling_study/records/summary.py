@@ -11,11 +11,10 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from scaling_study.errors import printable
 from scaling_study.models import NO_MODEL
-from scaling_study.quoting import printable
 from scaling_study.records import store
-from scaling_study.records.store import Record, UnreadableRecord, busy_elsewhere_cores
-from scaling_study.records.throughput import samples_per_second
+from scaling_study.records.store import Record, UnreadableRecord, busy_elsewhere_cores, samples_per_second
 from scaling_study.targets import repeat_name
 
 

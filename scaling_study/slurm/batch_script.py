@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaling_study.errors import StudyError
+from scaling_study.errors import StudyError, quoted
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
-from scaling_study.quoting import quoted
 from scaling_study.study.study import nearest
 from scaling_study.trial import Trial
 

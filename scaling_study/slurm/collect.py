@@ -23,14 +23,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from scaling_study import provenance
-from scaling_study.records import results, store, validation
+from scaling_study import settings
+from scaling_study.records import outcome, results, store
 from scaling_study.records.outcome import Outcome
 from scaling_study.records.store import Record
-from scaling_study.slurm import controller, jobs, states
-from scaling_study.slurm.controller import SlurmUnavailable
-from scaling_study.slurm.jobs import Job
-from scaling_study.slurm.states import JobState
+from scaling_study.slurm import jobs
+from scaling_study.slurm.jobs import Job, JobState, SlurmUnavailable
 from scaling_study.trial import Trial
 
 
@@ -54,7 +52,7 @@ class UnrecordedTrial:
 def observe_jobs(folder: Path) -> list[ObservedJob]:
     """Every job that is not collected yet, with its state now. Raises SlurmUnavailable."""
     pending = [job if job.id else _with_number(folder, job) for job in jobs.uncollected(folder)]
-    reported = controller.job_states([job.id for job in pending if job.id])
+    reported = jobs.job_states([job.id for job in pending if job.id])
     return [_observed(folder, job, reported) for job in pending]
 
 
@@ -72,7 +70,7 @@ def record_ended_jobs(folder: Path) -> list[Record]:
             for unrecorded in _unrecorded_trials(folder, observed.job)
         ]
         for observed in ended:
-            jobs.write(folder, dataclasses.replace(observed.job, collected_at=provenance.utc_now()))
+            jobs.write(folder, dataclasses.replace(observed.job, collected_at=settings.utc_now()))
     return [*_readable(recorded), *filter(None, new)]
 
 
@@ -84,7 +82,7 @@ def _readable(trials: Sequence[Path]) -> Iterator[Record]:
 
 def _with_number(folder: Path, job: Job) -> Job:
     """A job whose submitter died before it could write down its number."""
-    if number := controller.job_number(job.name):
+    if number := jobs.job_number(job.name):
         job = dataclasses.replace(job, id=number)
         jobs.write(folder, job)
     return job
@@ -94,7 +92,7 @@ def _observed(folder: Path, job: Job, reported: Mapping[str, JobState]) -> Obser
     state = reported.get(job.id)
     if state and state.name != job.name:  # a controller that lost its memory has given the number again
         state = None
-    return ObservedJob(job, state, states.has_ended(state, jobs.script_exit(folder, job), time.time()))
+    return ObservedJob(job, state, jobs.has_ended(state, jobs.script_exit(folder, job), time.time()))
 
 
 def _unrecorded_trials(folder: Path, job: Job) -> Iterator[UnrecordedTrial]:
@@ -126,7 +124,7 @@ def _has_record(folder: Path) -> bool:
 def _write_record(folder: Path, trial: UnrecordedTrial, observed: ObservedJob) -> Record | None:
     """Finish a trial whose job has ended; None where an earlier result of it takes its place again."""
     job, begun = observed.job, trial.begun
-    result = _complete_measurement(trial) or states.trial_outcome(
+    result = _complete_measurement(trial) or jobs.trial_outcome(
         job.id or job.name, observed.state, jobs.script_exit(folder, job), jobs.output_tail(folder, job),
         single_trial=bool(job.trial),
     )  # fmt: skip
@@ -151,7 +149,7 @@ def _complete_measurement(unrecorded: UnrecordedTrial) -> Outcome | None:
         ranks = tuple(store.read_ranks(unrecorded.folder, trial.processes))
     except (store.UnreadableRecord, KeyError, TypeError):
         return None
-    if trial.find or validation.first_problem(trial, ranks):  # a gate, or a search, is more than its last measurement
+    if trial.find or outcome.first_problem(trial, ranks):  # a gate, or a search, is more than its last measurement
         return None
     return Outcome("ok", ranks=ranks, notes=("complete; its job ended before it was recorded",))
 

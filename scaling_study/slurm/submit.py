@@ -13,22 +13,55 @@ from pathlib import Path
 
 from rich.console import Console
 
-from scaling_study import provenance
+from scaling_study import settings
 from scaling_study.errors import HostError, StudyError
-from scaling_study.hosts import allocation
+from scaling_study.hosts import hosts
 from scaling_study.hosts.hosts import Host
-from scaling_study.machine import Machine
+from scaling_study.launch.attempts import Attempts
+from scaling_study.launch.supervisor import SupervisorClient
+from scaling_study.machine import Machine, this_machine
+from scaling_study.processes import process
 from scaling_study.records import results, store
 from scaling_study.records.store import Record
 from scaling_study.settings import CHECKOUT
-from scaling_study.slurm import batch_script, collect, controller, jobs
+from scaling_study.slurm import batch_script, collect, jobs
 from scaling_study.slurm.batch_script import Options, ScriptParts
-from scaling_study.slurm.controller import SlurmUnavailable
-from scaling_study.slurm.jobs import Job
+from scaling_study.slurm.jobs import Job, SlurmUnavailable
+from scaling_study.study.documents import Document
 from scaling_study.study.machine_file import MachineFile
-from scaling_study.study.plan import Planned
+from scaling_study.study.plan import Plan, Planned
+from scaling_study.study.study import Measure, Study
+from scaling_study.study.support import Cluster, unsupported
 from scaling_study.sweep import Run
 from scaling_study.trial import Trial
+
+# `run_sweep.py --job results/<study>/slurm/<name>`: what a job of one trial runs. It writes the trial's record.
+#
+# The trial is started, watched, timed out and judged by the same code as in a sweep, in the job itself: no submitter
+# need be alive when it ends. Many such jobs share a results folder; each writes to its own trial's folder alone.
+
+INTERRUPTED = 130
+
+
+def run(folder: Path, cluster: Cluster) -> int:
+    """Run the trial of the job whose folder this is; the exit code."""
+    results = folder.parent.parent
+    job, begun = jobs.read(folder / jobs.FILE), store.read_record(folder / jobs.BEGUN)
+    trial = Trial.from_dict({**begun.trial, "window": begun.window})
+    measure, machine = Measure.model_validate(job.measure), this_machine()
+    planned = Planned(trial, measure, unsupported(trial, machine, cluster))  # on what the job really got
+    study = Study(begun.study, "weak", None, 0, measure, (), Document(Path(), "", {}, {}))
+    sweep = Run(Plan(study, machine, (planned,), (), cluster=cluster), results, prune=False)
+    with (
+        process.Interruption() as interruption,
+        SupervisorClient(results / "trials" / trial.id, interruption) as supervisor,
+    ):
+        record = sweep.run_trial(trial, planned, Attempts(supervisor, cluster))
+    print(f"{trial.id}: {record.status} {record.reason}" if record else f"{trial.id}: interrupted", flush=True)
+    return 0 if record else INTERRUPTED
+
+
+# --slurm: a study -> jobs. Scripts are written, submitted with sbatch, and noted on disk before and after.
 
 FRONT_DOOR = str(CHECKOUT / "run_sweep.py")
 SUBMITTER_FLAGS = ("--per-trial", "--json", "--slurm-print")  # of the command line, not passed on to the job
@@ -76,7 +109,7 @@ class SlurmArguments:
         """The machine that a node of the partition is, and every node; `here` where a script is only printed and Slurm
         does not answer. Raises HostError."""
         try:
-            listing = controller.list_nodes(options.get("nodelist", ""))
+            listing = jobs.list_nodes(options.get("nodelist", ""))
         except SlurmUnavailable:
             if self.print_only:
                 return here, ()
@@ -130,7 +163,7 @@ def words_for_job(argv: Sequence[str]) -> list[str]:
 
 def refuse_live_jobs(folder: Path) -> None:
     """Raises HostError if jobs of this folder wait or run, except the one that this process runs in."""
-    pending, own = list(jobs.uncollected(folder)), allocation.current()
+    pending, own = list(jobs.uncollected(folder)), hosts.current()
     if not pending or (own and own.name in {job.name for job in pending}):  # no other was live when it was submitted
         return
     if live := [observed.job.id for observed in collect.observe_jobs(folder) if not observed.ended]:
@@ -143,14 +176,14 @@ def refuse_live_jobs(folder: Path) -> None:
 
 def _sweep_job(request: Request, words: Sequence[str]) -> tuple[Job, str]:
     """The job that runs the ordinary sweep inside its allocation, `words` being its command line, and its script."""
-    job = Job(jobs.new_name(request.study), jobs.next_sweep(request.results), provenance.utc_now())
+    job = Job(jobs.new_name(request.study), jobs.next_sweep(request.results), settings.utc_now())
     return job, request.script(job, f"{request.study}: all of its trials in one job", words, request.options)
 
 
 def _trial_job(request: Request, trial: Trial, planned: Planned) -> tuple[Job, str]:
     """The job that runs one trial, with what that trial needs, and its script."""
     measure = planned.measure.model_dump()
-    job = Job(jobs.new_name(request.study), trial.id, provenance.utc_now(), trial=trial.id, measure=measure)
+    job = Job(jobs.new_name(request.study), trial.id, settings.utc_now(), trial=trial.id, measure=measure)
     options = batch_script.trial_options(trial, request.options)
     words = ["--job", str(jobs.folder_of(request.results.resolve(), job)), *request.machine]
     return job, request.script(job, f"{request.study}: trial {trial.id}", words, options)
@@ -182,7 +215,7 @@ def _submit(results: Path, job: Job, script: str, begun: Record | None = None) -
         if _has_result(finished):
             finished.rename(earlier)
     try:
-        job = dataclasses.replace(job, id=controller.submit(path))
+        job = dataclasses.replace(job, id=jobs.submit(path))
     except HostError:
         if earlier.exists():
             earlier.rename(finished)

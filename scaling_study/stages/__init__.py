@@ -7,8 +7,7 @@ place.py   who: this rank's place among stages and replicas
 parts.py   all of them: evaluated, clipped and saved as one model, in a training to a result
 """
 
-from scaling_study.stages.parts import Parts
-from scaling_study.stages.place import Place
+from scaling_study.stages.parts import Parts, Place
 from scaling_study.stages.stage import Cut, cut, micro_batches
 
 __all__ = ["Cut", "Parts", "Place", "cut", "micro_batches"]

@@ -12,23 +12,259 @@ One that several stages use (ALBERT's one layer, twelve times) is on each, and i
 from __future__ import annotations
 
 import copy
+import functools
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, combinations, pairwise
+from statistics import median
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from scaling_study.stages import timing
-from scaling_study.stages.cut import even, shared_out
-from scaling_study.study import pipelines
+from scaling_study.frameworks import SCHEDULES
+from scaling_study.measure import Timeline
+from scaling_study.measure.training import now
+from scaling_study.study import rules
 from scaling_study.trial import Trial
 from scaling_study.workloads import Batch, Workload
-from scaling_study.workloads.chain import Chain
-from scaling_study.workloads.workload import autocast
+from scaling_study.workloads.workload import Chain, autocast
+
+# Where a chain of layers is cut into stages. Pure.
+#
+# layers   e  1  2  3  4  5  6  d           costs of each; the slowest stage decides how fast a pipeline can be:
+# even     e  1  2 | 3  4 ...               throughput <= 1 / max(stage's share of the work), whatever the schedule
+# (F16)
+
+
+def stages_of(worker: int, workers: int, virtual: int, schedule: str) -> tuple[int, ...]:
+    """The stages of one worker, in order."""
+    if SCHEDULES.get(schedule) == "two":
+        return worker, 2 * workers - 1 - worker
+    return tuple(worker + workers * index for index in range(virtual))
+
+
+def even(layers: int, stages: int) -> list[int]:
+    """Layers a stage, as even as can be; the first ones take what is left over. Raises ValueError."""
+    _enough(layers, stages)
+    return [layers // stages + (index < layers % stages) for index in range(stages)]
+
+
+MANY = 100_000  # cuts to try one by one: a fraction of a second
+
+
+def shared_out(costs: Sequence[float], workers: int, virtual: int) -> list[int]:
+    """Layers a stage for workers with `virtual` stages each, such that a round costs as little. Raises ValueError.
+
+    In a round every worker runs its k-th stage, and the slowest of them is waited for: the sum over k of the largest
+    stage among stages k x workers ... (k + 1) x workers - 1. With one stage a worker that is `balanced`.
+    """
+    layers, stages = len(costs), workers * virtual
+    if virtual == 1 or layers < stages or math.comb(layers - 1, stages - 1) > MANY:
+        return balanced(costs, stages)
+    before = [0.0, *accumulate(costs)]
+
+    def rounds(edges: Iterable[int]) -> float:
+        each = [before[end] - before[start] for start, end in pairwise(edges)]
+        return sum(max(each[k : k + workers]) for k in range(0, stages, workers))
+
+    cuts = ([0, *inner, layers] for inner in combinations(range(1, layers), stages - 1))
+    return [end - start for start, end in pairwise(min(cuts, key=rounds))]
+
+
+def balanced(costs: Sequence[float], stages: int) -> list[int]:
+    """Layers a stage, in order, such that the costliest stage costs as little as it can. Raises ValueError.
+
+    Dynamic programming over (stages left, first layer): O(stages x layers^2), and layers are few. Of equally good cuts
+    it takes the one whose early stages are longer: what they hold waits the longest for its backward anyway.
+    """
+    layers = len(costs)
+    _enough(layers, stages)
+    before = [0.0, *accumulate(costs)]
+    worst = [before[layers] - before[first] for first in range(layers + 1)]  # of one stage from `first` on
+    choice: list[list[int]] = []
+    for left in range(2, stages + 1):
+        new, chosen = [float("inf")] * (layers + 1), [layers] * (layers + 1)
+        for first in range(layers - left + 1):
+            for end in range(first + 1, layers - left + 2):
+                cost = max(before[end] - before[first], worst[end])
+                if cost <= new[first]:
+                    new[first], chosen[first] = cost, end
+        worst = new
+        choice.append(chosen)
+    sizes, first = [], 0
+    for chosen in reversed(choice):
+        sizes.append(chosen[first] - first)
+        first = chosen[first]
+    return [*sizes, layers - first]
+
+
+def _enough(layers: int, stages: int) -> None:
+    if layers < stages:
+        raise ValueError(f"{layers} layers cannot be cut into {stages} stages")
+
+
+# Gradients that more than one worker holds a part of: averaged over replicas, added up over stages.
+#
+#     replicas   worker 0 of replica 0  <--mean-->  worker 0 of replica 1     each had its own samples
+#     stages     a weight in two stages: <--sum-->                            each had its own uses of it (ALBERT)
+#
+# One fused buffer after the pipeline has run dry: simple, the same for every schedule, and its time is seen by itself.
+
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def average(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup, precision: str) -> None:
+    """The mean of all gradients over the group, which travel at `precision`."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    replicas = dist.get_world_size(group)
+    if replicas == 1 or not gradients:
+        return
+    whole = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    wire = whole.div_(replicas).to(DTYPES.get(precision, whole.dtype))
+    dist.all_reduce(wire, group=group)
+    _handed_back(wire.to(whole.dtype), gradients)
+
+
+def fused_bytes(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup | None) -> int:
+    """Bytes of the buffer that `average` copies gradients into; 0 where there is one replica."""
+    alone = dist.get_world_size(group) == 1
+    return 0 if alone else sum(p.nbytes for p in parameters if p.requires_grad)
+
+
+def add_up(mine: Sequence[nn.Parameter | None], like: Sequence[torch.Tensor], group: dist.ProcessGroup) -> None:
+    """The sum of each shared parameter's gradient over the workers of a pipeline; those without it add nothing.
+
+    `like` has the shape and type of each, on no device; `mine` this worker's copies, None where it has none.
+    """
+    if not like:
+        return
+    device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
+    parts = [
+        torch.zeros_like(shape, device=device) if p is None or p.grad is None else p.grad
+        for p, shape in zip(mine, like, strict=True)
+    ]
+    whole = torch.cat([part.reshape(-1) for part in parts])
+    dist.all_reduce(whole, group=group)
+    _handed_back(whole, parts)
+
+
+def _handed_back(whole: torch.Tensor, gradients: Sequence[torch.Tensor]) -> None:
+    for gradient, value in zip(gradients, whole.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(value.view_as(gradient))
+
+
+# Note what torch's schedules do when: their stages' methods, each call between two looks at the clock.
+#
+# The schedule waits for what it receives before it calls them, so that an event is computing and nothing else. The
+# loss
+# of a micro-batch is computed after its forward, outside the stage: it counts to that forward.
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def connected(schedule: Any, stages: Sequence[Any]) -> None:
+    """Let torch agree on shapes and open its connections now, which it else does inside the first step.
+
+    What it says to do so would be counted among that step's bytes. The shapes are given, so nothing is computed.
+    """
+    for stage in stages:
+        stage.has_backward = True
+        if dist.get_backend() == "gloo":  # torch 2.9 to 2.12 open NCCL's connections so, one to a worker itself too
+            stage._get_init_p2p_neighbors_ops = list
+    (getattr(schedule, "_initialize_stage", None) or schedule._initialize_stages)((), None)
+
+
+def watched(stages: Sequence[Any], loss: Loss, timeline: Timeline) -> Loss:
+    """Wrap the methods of torch's PipelineStage objects; the loss, wrapped too."""
+    last = [0]
+
+    def around(stage: Any, name: str, kind: Callable[..., str]) -> None:
+        method = getattr(stage, name)
+
+        @functools.wraps(method)
+        def noted(micro_batch: int, *args: Any, **kwargs: Any) -> Any:
+            if name == "forward_one_chunk":
+                last[0] = micro_batch
+            with timeline(kind(**kwargs), stage.stage_index, micro_batch):
+                return method(micro_batch, *args, **kwargs)
+
+        setattr(stage, name, noted)
+
+    for stage in stages:
+        around(stage, "forward_one_chunk", lambda **_: "forward")
+        around(
+            stage,
+            "backward_one_chunk",
+            lambda full_backward=True, **_: "backward" if full_backward else "backward_input",
+        )
+        around(stage, "backward_weight_one_chunk", lambda **_: "backward_weight")
+    final = max(stage.stage_index for stage in stages)
+
+    def noted_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        with timeline("forward", final, last[0]):
+            return loss(output, target)
+
+    return noted_loss
+
+
+# How long each layer of a chain takes: forward, backward and the loss with the last one.
+#
+#     x --layer 1--> x1 --detach--> layer 2 --> x2 ...     each by itself, so that each has its own time
+#
+# On one micro-batch, as in the pipeline. Buffers and gradients are left as they were found, and random numbers too.
+
+REPEATS = 5  # after one that warms up
+
+
+def layer_seconds(chain: Chain, micro_batch: Batch, device: torch.device, precision: str) -> list[float]:
+    """Median seconds of each layer's forward and backward on this rank."""
+    layers = list(chain.layers.values())
+    before = [(buffer, buffer.clone()) for layer in layers for buffer in layer.buffers()]
+    seconds: list[list[float]] = [[] for _ in layers]
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        for _ in range(1 + REPEATS):
+            for index, took in enumerate(_once(chain, micro_batch, device, precision)):
+                seconds[index].append(took)
+    for buffer, value in before:
+        buffer.copy_(value)
+    for layer in layers:
+        layer.zero_grad(set_to_none=True)
+    return [median(took[1:]) for took in seconds]
+
+
+def _once(chain: Chain, micro_batch: Batch, device: torch.device, precision: str) -> list[float]:
+    x, extras, seconds = chain.inputs(micro_batch), chain.extras(micro_batch), []
+    last = len(chain.layers) - 1
+    for index, layer in enumerate(chain.layers.values()):
+        start = now(device)
+        with autocast(device, precision):
+            output = layer(x, **extras)
+            loss = chain.loss(output, chain.target(micro_batch)) if index == last else None
+        if loss is None:
+            output.backward(torch.ones_like(output))
+        else:
+            loss.backward()
+        seconds.append(now(device) - start)
+        x = output.detach().requires_grad_(output.is_floating_point())
+    return seconds
+
+
+# One stage of a model as a module, under the whole model's names.
+#
+#     model    embedding  layers.0  layers.1  layers.2  decoder
+#     stage 0  [embedding  layers.0  layers.1]                      rank 0 drops the rest
+#     stage 1                                 [layers.2  decoder]   rank 1
+#
+# A pipeline that moves weights about by hand can lose some: four position embeddings of a published one silently
+# stopped
+# being parameters (F15). Here every parameter and buffer of the unsplit model must be in a stage, or nothing is
+# trained.
+# One that several stages use (ALBERT's one layer, twelve times) is on each, and its gradients are added up.
 
 
 class Stage(nn.Module):
@@ -161,10 +397,10 @@ def _sizes(
     if asked == "even":
         return even(len(layers), parts)
     if asked == "time":
-        costs = timing.layer_seconds(chain, _part(workload.batches.peek(), trial), device, trial.precision)
+        costs = layer_seconds(chain, _part(workload.batches.peek(), trial), device, trial.precision)
         seconds = [agree(cost) for cost in costs]
         return shared_out(seconds, trial.stages or 1, trial.virtual_stages or 1)
-    sizes = pipelines.by_hand(asked) or []
+    sizes = rules.by_hand(asked) or []
     if sum(sizes) != len(layers) or len(sizes) != parts:
         raise ValueError(
             f"--stage-cut {asked} is {sum(sizes)} layers in {len(sizes)} stages, not {len(layers)} in {parts}"

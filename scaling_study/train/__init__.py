@@ -4,9 +4,7 @@ steps ... | evaluate  save  log | steps ... | evaluate  save  log | ...        t
 training seconds: the steps alone; what is between them is timed apart
 """
 
-from scaling_study.train.checkpoints import layout_of
-from scaling_study.train.loop import Loop, train
-from scaling_study.train.native import schedule
-from scaling_study.train.states import Distributed, Own, PerRank, Replicated
+from scaling_study.train.checkpoints import Distributed, Own, PerRank, Replicated, layout_of
+from scaling_study.train.loop import Loop, schedule, train
 
 __all__ = ["Distributed", "Loop", "Own", "PerRank", "Replicated", "layout_of", "schedule", "train"]

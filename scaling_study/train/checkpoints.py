@@ -1,10 +1,4 @@
-"""Checkpoints of a training: written whole or not at all, and refused where they are another training's.  [torch]
-
-<record>/checkpoints/step-00000351/   state of model and optimiser (states.py)
-                                      rank-<n>.pt      random numbers, seconds of the steps, of each rank
-                                      training.json    what is trained, and how far it is
-<record>/checkpoints/.step-...        being written; renamed once every rank has written its part
-"""
+"""Checkpoints of a training, and its best model: written whole or not at all.                            [torch]"""
 
 from __future__ import annotations
 
@@ -13,17 +7,170 @@ import hashlib
 import os
 import random
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
+from scaling_study.measure.training import Training
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
-from scaling_study.train.states import State
+from scaling_study.records.store import BEST
 from scaling_study.trial import Trial
+
+# How the state of a framework, model and optimiser, is written to a folder and read back.
+#
+# Each `save` and `load` is called by all ranks. Loading runs no code of the file.
+
+
+class State(Protocol):
+    """Model and optimiser of one framework."""
+
+    portable: bool  # whether another number of workers can load it
+
+    def save(self, folder: Path, ranks: Ranks) -> None: ...
+
+    def load(self, folder: Path, ranks: Ranks) -> None: ...
+
+
+class Replicated:
+    """Every rank has the same weights and optimiser state: rank 0 writes them."""
+
+    portable = True
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self.model, self.optimizer = model, optimizer
+
+    def save(self, folder: Path, ranks: Ranks) -> None:
+        if ranks.rank == 0:
+            state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+            torch.save(state, folder / "state.pt")
+
+    def load(self, folder: Path, ranks: Ranks) -> None:
+        state = torch.load(folder / "state.pt", map_location=ranks.device, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+class Distributed:
+    """What torch.distributed.checkpoint gathers: whole or sharded, saved by any number of workers for any other."""
+
+    portable = True
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self.model, self.optimizer = model, optimizer
+
+    def save(self, folder: Path, ranks: Ranks) -> None:
+        from torch.distributed import checkpoint
+
+        checkpoint.save(self._gathered(), checkpoint_id=folder / "state")
+
+    def load(self, folder: Path, ranks: Ranks) -> None:
+        from torch.distributed import checkpoint
+        from torch.distributed.checkpoint.state_dict import set_state_dict
+
+        state = self._gathered()
+        checkpoint.load(state, checkpoint_id=folder / "state")
+        set_state_dict(
+            self.model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
+        )  # fmt: skip
+
+    def _gathered(self) -> dict[str, Any]:
+        from torch.distributed.checkpoint.state_dict import get_state_dict
+
+        return dict(zip(("model", "optimizer"), get_state_dict(self.model, self.optimizer), strict=True))
+
+
+class Own:
+    """A library's own checkpoint, by folder and tag, of all ranks together: only as many workers can go on."""
+
+    portable = False
+
+    def __init__(self, save: Callable[[str, str], object], load: Callable[[str, str], object]) -> None:
+        self._save, self._load = save, load
+
+    def save(self, folder: Path, ranks: Ranks) -> None:
+        self._save(str(folder), "state")
+
+    def load(self, folder: Path, ranks: Ranks) -> None:
+        self._load(str(folder), "state")
+
+
+class PerRank:
+    """Each rank writes what it holds, and reads its own back: only as many workers can go on."""
+
+    portable = False
+
+    def __init__(self, gather: Callable[[], Any], put_back: Callable[[Any], object]) -> None:
+        self.gather, self.put_back = gather, put_back
+
+    def save(self, folder: Path, ranks: Ranks) -> None:
+        torch.save(self.gather(), folder / f"state-{ranks.rank}.pt")
+
+    def load(self, folder: Path, ranks: Ranks) -> None:
+        self.put_back(torch.load(folder / f"state-{ranks.rank}.pt", map_location=ranks.device, weights_only=True))
+
+
+# The weights of a training's best model, in one file that stays when the training is over.
+#
+# <record>/best.pt     {"trial": what was asked, "step", "epoch": after which it was the best, "metric", "value": by
+#                       what, on validation data, "weights": by the plain model's names, on the host}
+#
+# `python -m scaling_study.evaluate` reads it, while the training runs too. Loading runs no code of the file.
+
+
+class Best:
+    """The file of one training; `folder` None: it keeps none. All ranks call each method."""
+
+    def __init__(self, folder: Path | None, training: Training, trial: Trial, ranks: Ranks) -> None:
+        if trial.train_keep and not folder:
+            raise SystemExit(f"--train-keep {trial.train_keep} needs a folder to write to: --record FOLDER")
+        self.path = folder / BEST if folder and trial.train_keep else None
+        self.training, self.trial, self.ranks = training, trial, ranks
+        self.step: int | None = None  # after which what the file holds was the best; None: this process wrote none
+
+    def begin(self) -> None:
+        """Forget that of another training, which began in this folder before."""
+        if self.path and self.ranks.rank == 0:
+            self.path.unlink(missing_ok=True)
+
+    def keep(self, step: int | None, epoch: float, metric: str, value: float | None) -> None:
+        """Put the model as it is now in the place of the one before; the file is whole at any time."""
+        if not self.path or step == self.step:
+            return
+        gathered = self.training.weights() if self.training.weights else self.training.workload.model.state_dict()
+        self.step = step
+        if self.ranks.rank == 0:
+            said = {"step": step, "epoch": epoch, "metric": metric, "value": value}
+            weights = {name: tensor.detach().cpu() for name, tensor in gathered.items()}
+            half = self.path.with_name(f".{BEST}")
+            torch.save({"trial": self.trial.to_dict(), **said, "weights": weights}, half)
+            with half.open("rb") as stream:
+                os.fsync(stream.fileno())
+            os.replace(half, self.path)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """What `keep` has written. Raises OSError, or ValueError for a file that is none of its own."""
+    try:
+        kept: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        if not {"trial", "step", "epoch", "metric", "value", "weights"} <= set(kept):
+            raise ValueError("it lacks a part")
+    except OSError:
+        raise
+    except Exception as error:  # whatever torch finds in a file that is damaged, or something else
+        raise ValueError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+    return kept
+
+
+# Checkpoints of a training: written whole or not at all, and refused where they are another training's.
+#
+# <record>/checkpoints/step-00000351/   state of model and optimiser (states.py)
+#                                       rank-<n>.pt      random numbers, seconds of the steps, of each rank
+#                                       training.json    what is trained, and how far it is
+# <record>/checkpoints/.step-...        being written; renamed once every rank has written its part
 
 KEPT = 2  # the last ones; the best beside them
 ELSEWHERE = ("machine", "hosts", "launcher", "repeat", "cores_per_worker", "workers", "batch_per_worker", "allreduce")

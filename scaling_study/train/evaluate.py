@@ -16,7 +16,7 @@ from torch import nn
 from scaling_study.measure.training import share_buffers
 from scaling_study.ranks import Ranks
 from scaling_study.workloads import Batch, Workload
-from scaling_study.workloads.held_out import HeldOut, Metrics
+from scaling_study.workloads.feed import HeldOut, Metrics
 
 
 def evaluate(

@@ -1,22 +1,228 @@
-"""What a training leaves while it runs: rows for people and tools, and a sign of life for the driver.   [torch]
-
-training.csv     one row an evaluation      progress.json     how far it is, replaced every few seconds
-tensorboard/     if `train_log` names it    wandb/            likewise: offline, unless the environment has a key
-"""
+"""What a training leaves: rows for people and tools, a sign of life, resources, and one rank's report.    [torch]"""
 
 from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
 
+import torch
+from torch import nn
+
+from scaling_study.measure.averaging_rounds import Rounds
+from scaling_study.measure.memory import Memory
+from scaling_study.measure.surroundings import PowerMeter, QuietMeter, described
+from scaling_study.measure.training import Training, Weights
+from scaling_study.ranks import Ranks
 from scaling_study.records import store
-from scaling_study.records.store import PROGRESS
+from scaling_study.records.store import PROGRESS, RankReport
 from scaling_study.targets import logs
 from scaling_study.trial import Trial
+from scaling_study.workloads import Workload
+from scaling_study.workloads.feed import HeldOut
+
+# How far a training is.
+
+PARTS = ("train", "evaluate", "save", "log", "test")  # of a training's seconds
+
+
+@dataclass
+class Progress:
+    """How far a training is: what a checkpoint says of it beside the state of its model."""
+
+    steps: int = 0
+    samples: int = 0  # of all ranks, where a step takes no fixed number of them; else 0
+    rows: list[dict[str, Any]] = field(default_factory=list)  # of the evaluations
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
+    loss_first: float | None = None
+    best: float | None = None
+    best_step: int | None = None
+    resumed: int = 0
+    lost_steps: int = 0  # made since a checkpoint that was gone on from
+    noise: dict[str, Any] = field(default_factory=dict)  # of gradients (noise.py)
+    best_file: str = ""  # of a library that keeps its best model itself
+    data_seconds: float = 0.0  # of the training's, until the host had its batches
+    data_seconds_logged: float = 0.0  # of those, up to the last row
+
+    def batches(self, size: int) -> int:
+        """That a rank has read: one a step. Of rounds the mean over ranks, as the others' are not known; `size`: of a
+        batch of every rank."""
+        return self.samples // size or self.steps
+
+    def epochs(self, steps_per_epoch: int) -> float:
+        """So far; of rounds, which may have more samples than others' steps, at the rate that the last row knows."""
+        last = self.rows[-1] if self.rows else {"steps": steps_per_epoch, "epoch": 1.0}
+        return self.steps * float(last["epoch"]) / int(last["steps"])
+
+    def step_means(self) -> dict[str, float | None]:
+        """Mean seconds of a step since the last row, and of those until the host had its batch; the latter is not known
+        of a library's own loop."""
+        last = self.rows[-1] if self.rows else {"steps": 0, "seconds": 0.0}
+        steps, waited = max(1, self.steps - last["steps"]), self.data_seconds - self.data_seconds_logged
+        return {
+            "step_seconds": (self.seconds["train"] - last["seconds"]) / steps,
+            "step_data_seconds": waited / steps if self.data_seconds else None,
+        }
+
+
+class Intervals:
+    """Seconds of a loop that is not ours: from one mark to the next, less what our loop counted itself meanwhile."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.since, self.counted = progress, math.nan, 0.0
+
+    def begin(self, at: float) -> None:
+        """`at`: seconds of any clock that does not jump."""
+        self.since, self.counted = at, sum(self.progress.seconds.values())
+
+    def end(self, what: str, at: float) -> None:
+        """Count what passed since the mark before as seconds of `what`; before the first mark nothing is counted."""
+        if not math.isnan(self.since):
+            apart = sum(self.progress.seconds.values()) - self.counted
+            self.progress.seconds[what] += at - self.since - apart
+        self.begin(at)
+
+
+def finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+# What a training takes of its machine: memory, and how busy it keeps cores and GPUs.
+#
+# Over all of it but for the test, evaluations and checkpoints included. Memory is counted as the clock counts it, with
+# the activations of one early step.
+
+WATCHED = 6  # of this process' steps: by then each gathers and reduces as in every one, and noise.py has its timings
+Made = TypeVar("Made")
+
+
+class Resources:
+    """One rank's, from `start` to `stop`."""
+
+    def __init__(self, training: Training, trial: Trial, ranks: Ranks) -> None:
+        gpus = [device.index for device in ranks.devices if device.type == "cuda"]
+        self.meter, self.quiet = PowerMeter(gpus, ranks.local_rank), QuietMeter()
+        self.memory = Memory(training.workload.model, training.optimizer, ranks.device, training.held, ranks.further)
+        self.on_gpu = bool(gpus)
+        self.watches = not trial.compile  # what is compiled would be compiled anew for it
+        self.made = 0  # steps by this process
+        self.kinds, self.peak_bytes = dict[str, int](), 0
+
+    def start(self) -> None:
+        self.memory.start()
+        self.meter.start()
+        self.quiet.start()
+
+    def stop(self) -> None:
+        self.quiet.stop()
+        self.meter.stop()
+        self.memory.stop()
+        self.kinds, self.peak_bytes = self.memory.by_kind(), self.memory.peak_bytes()
+
+    def step(self, make: Callable[..., Made], *given: Any) -> Made:
+        """Make a step, of which one is watched."""
+        with self.watching():
+            return make(*given)
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Enter it around each step."""
+        self.made += 1
+        return self.memory.watching() if self.watches and self.made == WATCHED else nullcontext()
+
+    def report(self) -> dict[str, Any]:
+        """The fields of a RankReport. On a CPU there is no peak of a training whose activations were not seen."""
+        whole = self.on_gpu or self.kinds["activations"]
+        return {
+            "peak_memory_bytes": self.peak_bytes if whole else None, "memory": self.kinds,
+            "gpu_utilization_percent": self.meter.utilization_percent, "energy_joules": self.meter.energy_joules,
+            "own_cpu_seconds": self.quiet.own_cpu_seconds, "host_cpu_seconds": self.quiet.host_cpu_seconds,
+        }  # fmt: skip
+
+
+# What a training says of itself so that flaws of published ones can be seen in it (docs/flaws.md).
+
+FROZEN = "asks for no gradient"
+AS_IT_RUNS = "running text is read as it runs"
+
+
+def groups(
+    optimizer: torch.optim.Optimizer, rates: Sequence[float], model: nn.Module, frozen: str = "",
+    sizes: Mapping[str, int] = MappingProxyType({}),
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Of weights, each at one of `rates`; what is frozen at a rate of 0 (F11). `frozen`: the part that is to be, as the
+    trial says; its group says so too. `sizes`: parameters of each part, of which a rank may hold shards alone."""
+    trained = []
+    for number, (group, rate) in enumerate(zip(optimizer.param_groups, rates, strict=True)):
+        name, own = str(group.get("name", number)), sum(p.numel() for p in group["params"])
+        trained.append({"name": name, "parameters": sizes.get(name, own), "learning_rate": rate})
+    still = sizes.get(frozen, sum(p.numel() for p in model.parameters() if not p.requires_grad))
+    asked = {"asked": True} if frozen else {}
+    at_rest = {"name": frozen or FROZEN, "parameters": still, "learning_rate": 0.0, **asked}
+    return [*trained, at_rest] if still else trained
+
+
+def logged_loss(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the training loss of every row is the mean over: each step since the row before it, or fewer (F12)."""
+    before = [0, *(row["steps"] for row in rows)]
+    for start, row in zip(before, rows, strict=False):
+        if (averaged := row.get("loss_steps", 0)) < row["steps"] - start:
+            return f"last {averaged} of {row['steps'] - start} batches"
+    return "interval"
+
+
+def recordable(value: Any) -> Any:
+    """With null for what is no number: a training that diverged has a record too, or it would be dropped."""
+    if isinstance(value, dict):
+        return {key: recordable(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [recordable(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# How far the weights of each part of a model moved: one that did not was not trained (F11).
+
+
+class Moved:
+    """Made before the first step, also of a training that goes on. All ranks call each method."""
+
+    def __init__(self, training: Training) -> None:
+        self.training, self.parts = training, training.workload.parts
+        self.first = self.weights() if self.parts else {}
+
+    def weights(self) -> Weights:
+        """A copy on the host, of parameters alone: BatchNorm's statistics move by themselves. Where a framework gathers
+        them on rank 0 only, empty on the others."""
+        model = self.training.workload.model
+        gathered = self.training.weights() if self.training.weights else model.state_dict()
+        names = [name for name, _ in model.named_parameters()]
+        return {name: gathered[name].detach().to("cpu", torch.float64, copy=True) for name in names if name in gathered}
+
+    def by_part(self) -> dict[str, float]:
+        """`{"backbone": 0.0, "instrument": 0.31}`: norm of the difference over the norm of what was there first."""
+        last = self.weights() if self.parts else {}
+        shares: dict[str, float] = {}
+        for part in self.parts:
+            names = [name for name in last if name.partition(".")[0] == part]
+            if names:
+                away, there = (
+                    sum(float(weights.square().sum()) for weights in of)
+                    for of in ([last[name] - self.first[name] for name in names], [self.first[name] for name in names])
+                )
+                shares[part] = (away / (there or 1.0)) ** 0.5
+        return shares
+
+
+# What a training leaves while it runs: rows for people and tools, and a sign of life for the driver.
+#
+# training.csv     one row an evaluation      progress.json     how far it is, replaced every few seconds
+# tensorboard/     if `train_log` names it    wandb/            likewise: offline, unless the environment has a key
 
 Row = Mapping[str, Any]
 BY = ("steps", "samples", "epoch", "seconds", "all_seconds", "loss_steps")  # of a row: how far it is
@@ -136,3 +342,72 @@ TOOLS: Mapping[str, Callable[[Path, Trial, int], Tool]] = {"tensorboard": Tensor
 def figures(row: Row) -> dict[str, float]:
     """A row's figures, and how far it was beside its steps: `{"train_loss": 1.5, "by/samples": 6400, ...}`."""
     return {f"by/{k}" if k in BY else k: v for k, v in row.items() if k != "steps" and v is not None}
+
+
+# What one rank of a training reports of it.
+
+WARMUP_STEPS = 4  # of throughput, as the clock's; seconds to a target have them too
+
+
+class Trained(Protocol):
+    """A training that is over, as loop.py has it."""
+
+    training: Training
+    trial: Trial
+    ranks: Ranks
+    workload: Workload
+    held_out: HeldOut
+    progress: Progress
+    resources: Resources
+    step_seconds: list[float]
+    moved: Moved
+    rates: list[Any]  # of the optimiser's groups, before any schedule
+    native: Any  # the library's own loop; None: ours
+    validates: bool
+    validated: dict[str, float]  # by the last evaluation
+    layout: str
+    resumed_layout: str
+    orders: list[str]
+
+
+def samples_so_far(progress: Progress, rounds: Rounds | None, trial: Trial, ranks: Ranks) -> int:
+    """Of all ranks, called by all: steps x global batch, or what they really gave to rounds."""
+    if not rounds:
+        return progress.steps * trial.global_batch
+    progress.samples += int(ranks.total([rounds.uncounted()])[0])
+    return progress.samples
+
+
+def rank_report(loop: Trained, began: float, ended: str, test: dict[str, float]) -> RankReport:
+    """As the clock's, without what only it measures; `training` has what came of it (docs/record.md)."""
+    progress, held_out, seconds, workload = loop.progress, loop.held_out, loop.step_seconds, loop.workload
+    waited = {"data_seconds": progress.data_seconds} if progress.data_seconds else {}  # unknown in Lightning's own loop
+    training = {
+        "loop": "native" if loop.native else "ours", "ended_by": ended, "target": loop.trial.train_target or "",
+        "reached": progress.rows[-1] if ended == "target" else None, "rows": progress.rows,
+        "best_step": progress.best_step, "seconds": progress.seconds, "steps": progress.steps,
+        "resumed": progress.resumed, "lost_steps": progress.lost_steps,
+        "groups": groups(
+            loop.training.optimizer, loop.rates, workload.model, workload.frozen, workload.part_sizes
+        ),
+        **({"moved": moved} if (moved := loop.moved.by_part()) else {}),
+        "logged_loss": logged_loss(progress.rows), "splits": held_out.published,
+        "in_both": held_out.in_both, "selected_on": "validation" if loop.validates else "",
+        "layout": loop.layout, "resumed_layout": loop.resumed_layout, **waited,
+        "noise": progress.noise, "orders": loop.orders,
+        "one_order": "" if loop.workload.reshuffles else AS_IT_RUNS, "evaluated": {"split": "test", **test},
+        "validated": {"split": "validation", **loop.validated} if loop.validated else {},
+    }  # fmt: skip
+    warm = min(WARMUP_STEPS, len(seconds) // 2)
+    # Rounds are those since the training was last gone on from; of those before, a step's share is what it was to be.
+    rounds, steps = loop.training.rounds.since(0) if loop.training.rounds else [], len(seconds) - warm
+    seen = [each["samples"] for each in rounds[-steps:]]
+    return RankReport(
+        **{**described(loop.training, loop.trial, loop.ranks), "learning_rate": loop.rates[0]}, first_step_at=began,
+        warmup_seconds=seconds[:warm], step_seconds=seconds[warm:],
+        samples_seen=sum(seen) + (steps - len(seen)) * loop.workload.samples_per_step, rounds=rounds,
+        tokens_seen=None, phases=None, allreduce_bytes=None, communication_bytes={}, loss_first=progress.loss_first,
+        loss_last=finite(progress.rows[-1]["train_loss"]) if progress.rows else None,
+        notes=[*loop.workload.notes, *loop.workload.batches.notes()], training=recordable(training),
+        **loop.resources.report(),
+    )  # fmt: skip

@@ -5,37 +5,110 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
-from scaling_study.measure import collector
+from scaling_study.measure import surroundings
+from scaling_study.measure.clock import Stopwatch
 from scaling_study.measure.console import Console
-from scaling_study.measure.described import with_backend
-from scaling_study.measure.phases import now
-from scaling_study.measure.stopwatch import Stopwatch
-from scaling_study.measure.training import Training
+from scaling_study.measure.surroundings import with_backend
+from scaling_study.measure.training import Norm, Training, now
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
-from scaling_study.study.training import no_native_loop
+from scaling_study.study.rules import no_native_loop
 from scaling_study.targets import better
-from scaling_study.train.best import Best
-from scaling_study.train.checkpoints import Checkpoints, layout_of
-from scaling_study.train.clipping import clip
+from scaling_study.train.checkpoints import Best, Checkpoints, Replicated, layout_of
 from scaling_study.train.evaluate import evaluate
-from scaling_study.train.log import SIGNS, Log, last_sign
-from scaling_study.train.losses import mean_loss
-from scaling_study.train.moved import Moved
+from scaling_study.train.log import (
+    SIGNS,
+    Log,
+    Moved,
+    Progress,
+    Resources,
+    finite,
+    last_sign,
+    rank_report,
+    samples_so_far,
+)
 from scaling_study.train.noise import Noise
-from scaling_study.train.progress import Progress, finite
 from scaling_study.train.recipe import Recipe
-from scaling_study.train.report import rank_report, samples_so_far
-from scaling_study.train.resources import Resources
-from scaling_study.train.states import Replicated
 from scaling_study.trial import Trial
+from scaling_study.workloads import Workload
+
+# Losses of many steps, on many ranks, as one number.
+
+
+def mean_loss(losses: Sequence[torch.Tensor], ranks: Ranks) -> tuple[float, int]:
+    """(their mean, the steps of a rank that it is over), of the ranks that have any: of a pipeline those with its last
+    stage. Called by all."""
+    own = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
+    loss_sum, count, having = ranks.total([own, float(len(losses)), float(bool(losses))])
+    return loss_sum / count, round(count / having)
+
+
+# Gradients clipped by their norm, before an optimiser's step.
+
+
+def clip(optimizer: torch.optim.Optimizer, max_norm: float, norm: Norm | None = None) -> None:
+    """Clip the norm of all gradients before each step of an optimiser that holds them all; else `norm` knows it.
+
+    Once a step: Horovod's optimiser calls both hooks twice, one pair inside the other, and a second clipping by torch's
+    max_norm / (norm + 1e-6) takes another 1e-6 away.
+    """
+    clipped = False
+
+    def before(*_: Any) -> None:
+        nonlocal clipped
+        held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        if not clipped and norm is None:
+            torch.nn.utils.clip_grad_norm_(held, max_norm)
+        elif not clipped and norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(held, max_norm, norm(held))
+        clipped = True
+
+    def after(*_: Any) -> None:
+        nonlocal clipped
+        clipped = False
+
+    optimizer.register_step_pre_hook(before)
+    optimizer.register_step_post_hook(after)
+
+
+# What a library's own training loop is given, where it takes the place of ours.
+
+Schedule = Callable[[Optimizer], Any]
+
+
+def schedule(
+    trial: Trial, workload: Workload, one_cycle: Callable[..., Any] | None = None, steps: int = 0
+) -> Schedule | None:
+    """Makes the scheduler of an optimiser that has made `steps`, at the rates that our loop sets itself; None where it
+    does.
+
+    Torch's, or DeepSpeed's own `one_cycle` where that is the recipe's: without the betas that it would move too.
+    """
+    if trial.train_loop != "native":
+        return None
+    recipe = Recipe.of(trial, workload.steps_per_epoch, "")
+    if one_cycle is None or recipe.schedule != "triangular":
+        return lambda optimizer: LambdaLR(optimizer, recipe.rate, last_epoch=steps - 1)
+
+    def own(optimizer: Optimizer) -> Any:
+        (group,) = optimizer.param_groups
+        largest = group["initial_lr"] = group["lr"]  # as torch's schedulers note it: this one begins with another
+        half = (recipe.cycle_steps or 0) / 2
+        return one_cycle(optimizer, recipe.start * largest, largest, cycle_first_step_size=half, cycle_momentum=False)
+
+    return own
+
+
+# The training loop that all frameworks share: steps, evaluations, checkpoints, and when it is over.
 
 BLOCK_SECONDS = 5.0  # of steps, between two looks at the clock and two signs of life
 SAVING_SHARE = 0.02  # of the time that saving may take
@@ -90,7 +163,7 @@ class Loop:
             self.timed("log", lambda: self.log.open(self.progress.steps))
         self.log.progress(**self.signs())
         self.resources.start()
-        with collector.settled():
+        with surroundings.settled():
             ended = self.native(self) if self.native else self.fit()
         self.resources.stop()
         tested = self.take_best()

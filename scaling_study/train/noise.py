@@ -25,8 +25,7 @@ import torch
 from torch import nn
 
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.measure.phases import now
-from scaling_study.measure.training import Loss, Training
+from scaling_study.measure.training import Loss, Training, now
 from scaling_study.ranks import Ranks
 from scaling_study.train.recipe import Recipe
 from scaling_study.trial import Trial

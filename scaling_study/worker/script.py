@@ -7,26 +7,103 @@ an innocent one, and logs are for people.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.measure import allocator, measure
-from scaling_study.ranks import Ranks, as_launched, leave_torch
+from scaling_study.measure import measure, surroundings
+from scaling_study.ranks import Ranks, as_launched, leave_torch, require_rendezvous
 from scaling_study.records import store
-from scaling_study.study.versions import too_old
+from scaling_study.study.support import too_old
 from scaling_study.train import train
-from scaling_study.trial import Trial
-from scaling_study.worker import rendezvous
+from scaling_study.trial import Trial, add_rendezvous
+
+# How ranks that a person starts, one on each node, find each other.
+#
+#     python data_parallel/torch_ddp.py --dist-url tcp://h1:29500 --world-size 2 --rank 0      on h1
+#     python data_parallel/torch_ddp.py --dist-url tcp://h1:29500 --world-size 2 --rank 1      on h2
+#
+# They become the variables that torch's launchers set, so that everything behind them joins as always. They are no
+# trial
+# keys: who starts a rank, and where, decides nothing about what is trained.
+
+
+def taken(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """(argv without the flags of a rendezvous, the variables that they mean). Raises SystemExit for what is missing."""
+    flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    add_rendezvous(flags)
+    asked, rest = flags.parse_known_args(argv)
+    given = vars(asked)
+    if not given:
+        return rest, {}
+    url = given.pop("dist_url", None)
+    if url is None:
+        raise SystemExit(f"{_flags(given)} without --dist-url: where do the ranks meet? --dist-url tcp://HOST:PORT")
+    told = {"WORLD_SIZE": given.get("world_size"), "RANK": given.get("rank")}
+    variables = {name: str(value) for name, value in told.items() if value is not None}
+    if url != "env://":
+        if missing := [f"--{name.lower().replace('_', '-')}" for name in told if name not in variables]:
+            raise SystemExit(f"--dist-url {url} without {' and '.join(missing)}: each rank is told how many there are")
+        variables |= _address(url)
+    require_rendezvous({**environment, **variables}, f"--dist-url {url}")
+    return rest, variables
+
+
+def _address(url: str) -> dict[str, str]:
+    """`tcp://h1:29500` as variables."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:  # of a port that is none
+        host = port = None
+    if not host or not port or parts.scheme != "tcp" or parts.path.strip("/"):
+        raise SystemExit(f"--dist-url {url}: it is tcp://HOST:PORT, like tcp://h1:29500, or env://")
+    return {"MASTER_ADDR": host, "MASTER_PORT": str(port)}
+
+
+def _flags(given: Mapping[str, object]) -> str:
+    return " and ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
+
+
+# How every framework that is DistributedDataParallel underneath sets it: for speed, as torch advises.
+
+KNOWN = signature(DistributedDataParallel).parameters
+SYNC = "forward_sync_buffers" if "forward_sync_buffers" in KNOWN else "broadcast_buffers"  # its name before torch 2.13
+MIB = 2**20
+
+
+def ddp_settings(trial: Trial, ranks: Ranks) -> dict[str, Any]:
+    """The keywords of DistributedDataParallel, each explained in docs/settings.md.
+
+    Gradients lie in their buckets (nothing is copied, and nothing kept twice), and what has to be copied into a bucket
+    is copied at once, where this torch can (2.12). A lone worker has nobody to sync its buffers with.
+    """
+    settings = {
+        "bucket_cap_mb": None if trial.bucket_bytes is None else trial.bucket_bytes / MIB,
+        "gradient_as_bucket_view": True,
+        SYNC: trial.buffers == "synced" and ranks.world_size > 1,
+    }
+    return settings | ({"batched_grad_copy": True} if "batched_grad_copy" in KNOWN else {})
+
+
+# The last line of every script: join, build, measure or train on this rank, and record an error if it fails.
+#
+# A rank that fails writes what happened into `<record>/ranks/error-<rank>.json`, with the time: the first to
+# fail is the culprit, the others only lost their peer. A launcher's own "first process to fail" often names
+# an innocent one, and logs are for people.
 
 RANK = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
@@ -44,7 +121,7 @@ def run(
     """
     argv, joining = sys.argv[1:], dict[str, str]()
     if "torchrun" in FRAMEWORKS[framework].launchers:
-        argv, joining = rendezvous.taken(argv, os.environ)
+        argv, joining = taken(argv, os.environ)
     os.environ.update(joining)
     trial, record = Trial.from_argv(framework, argv)
     with joined(join, trial, Path(record) if record else None) as ranks:
@@ -61,7 +138,7 @@ def joined(join: Callable[[Trial], Ranks], trial: Trial, record: Path | None) ->
         if why := too_old(trial, {"torch": torch.__version__}):
             raise SystemExit(why)
         if trial.allocator == "fixed":
-            allocator.fix_thresholds()
+            surroundings.fix_thresholds()
         ranks = join(trial)
         yield ranks
         ranks.leave()

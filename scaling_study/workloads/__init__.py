@@ -8,23 +8,22 @@ from functools import partial
 
 import torch
 
-from scaling_study import parts
+from scaling_study import models
 from scaling_study.models import MODELS
 from scaling_study.ranks import Ranks
-from scaling_study.study import training
+from scaling_study.study import rules
 from scaling_study.trial import Trial
-from scaling_study.workloads import optimizers
+from scaling_study.workloads import workload as optimizers
 from scaling_study.workloads.feed import Batch, Feed
-from scaling_study.workloads.flops import forward_flops_per_sample
-from scaling_study.workloads.workload import Workload
+from scaling_study.workloads.workload import Workload, forward_flops_per_sample
 
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
     """The trial's workload on this rank's device. The same seed gives the same weights on every rank."""
     model = MODELS[trial.model]
     for _, problem in (
-        *parts.problems(vars(trial)),
-        *training.problems(vars(trial), trial.model, model, trial.framework),
+        *models.problems(vars(trial)),
+        *rules.training_problems(vars(trial), trial.model, model, trial.framework),
     ):
         raise SystemExit(problem)  # of a study it was said before anything ran
     trial = as_if_left_out(trial)
@@ -62,7 +61,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
 
 def as_if_left_out(trial: Trial) -> Trial:
     """The trial without keys whose value is `none`; a plan has none such."""
-    weights, freeze = (None if value == parts.NONE else value for value in (trial.weights, trial.freeze))
+    weights, freeze = (None if value == models.NONE else value for value in (trial.weights, trial.freeze))
     return replace(trial, weights=weights, freeze=freeze)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,13 +24,90 @@ from torch.nn import functional as F
 from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import cola, cola_development
-from scaling_study.workloads.albert_chain import as_attention_takes_it, chain
-from scaling_study.workloads.feed import Batch, Feed
-from scaling_study.workloads.held_out import HeldOut, to_train_on
-from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
-from scaling_study.workloads.trained_sentences import Logits, trained_sentences
-from scaling_study.workloads.workload import Workload, autocast
+from scaling_study.workloads import cola
+from scaling_study.workloads.cola import Logits, trained_sentences
+from scaling_study.workloads.feed import Batch, Feed, HeldOut, batches_of_indices, steps_per_epoch, to_train_on
+from scaling_study.workloads.workload import Chain, Workload, autocast
+
+# ALBERT as a chain of layers, all of which read the mask of padding.
+#
+#     ids --> embeddings, mapping-in --> layer 0 --> layer 1 --> ... --> [CLS], pooler, classifier --> logits
+#
+# All repeats are one layer with one set of weights (Lan et al., arXiv 1909.11942): stages that hold some of the
+# repeats
+# each hold all its weights, and must train them as the one thing they are.
+
+
+def chain(model: Any, label_smoothing: float = 0.0) -> Chain:
+    """Embeddings, each repeat of the layer, head: what transformers' forward does, in the same order."""
+    albert = model.albert
+    (shared,) = albert.encoder.albert_layer_groups
+    repeats = {f"layer.{number}": Repeat(shared) for number in range(model.config.num_hidden_layers)}
+    return Chain(
+        layers={
+            "embeddings": Embeddings(albert.embeddings, albert.encoder.embedding_hidden_mapping_in),
+            **repeats,
+            "head": Head(albert.pooler, albert.pooler_activation, model.dropout, model.classifier),
+        },
+        inputs=lambda batch: batch[0],
+        target=lambda batch: batch[2],
+        loss=partial(F.cross_entropy, label_smoothing=label_smoothing),
+        extras=lambda batch: {"mask": as_attention_takes_it(batch[1])},
+    )
+
+
+def as_attention_takes_it(mask: torch.Tensor) -> torch.Tensor:
+    """(batch, width) 1 for a token, 0 for padding -> (batch, 1, 1, width) bool, over all heads and queries.
+
+    transformers would look at a flat one on the host, to see whether there is anything to mask: a wait for the GPU in
+    every step, and less work where there is not. Of this shape it is taken as it is.
+    """
+    return mask[:, None, None, :].bool()
+
+
+class Embeddings(nn.Module):
+    """(b, width) token ids -> (b, width, hidden)."""
+
+    def __init__(self, embeddings: nn.Module, mapping_in: nn.Module) -> None:
+        super().__init__()
+        self.embeddings, self.mapping_in = embeddings, mapping_in
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.mapping_in(self.embeddings(ids))  # type: ignore[no-any-return]
+
+
+class Repeat(nn.Module):
+    """(b, width, hidden) -> the same: one more pass through the layer that all repeats share."""
+
+    def __init__(self, shared: nn.Module) -> None:
+        super().__init__()
+        self.shared = shared
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.shared(x, mask)  # type: ignore[no-any-return]
+
+
+class Head(nn.Module):
+    """(b, width, hidden) -> (b, 2) logits, from the first token only."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.layers(x[:, 0])  # type: ignore[no-any-return]
+
+
+# ALBERT on CoLA: is a sentence acceptable English? As the published studies fine-tuned it.
+#
+#     (batch, 128) token ids --embed--> 128 wide --map--> 768 wide --12 x the same layer--> [CLS] --pool--> 2 logits
+#
+# albert_base_v2 is transformers' AlbertForSequenceClassification by the published numbers: 11,685,122 parameters. One
+# layer's 7.1 million weights are used twelve times (Lan et al., arXiv 1909.11942): it computes like BERT-base and
+# reduces a tenth of its gradients. albert_tiny is the test size, with the same vocabulary.
+#
+# Published: sentences padded to 128 tokens, AdamW at 2e-5 x workers, batch 2 to 64. A sentence of CoLA has some 11
+# tokens, so that most of what is computed is padding: `tokens` counts the real ones, `padding: dynamic` does without.
 
 LEARNING_RATE = 2e-5  # published: x workers
 SEQUENCE_LENGTH = 128  # published
@@ -162,7 +240,7 @@ def noted(sentences: cola.Sentences, width: int) -> list[str]:
 
 def _trained(trial: Trial, ranks: Ranks, width: int, logits: Logits) -> SentenceData:
     """Raises SystemExit where there is no real data: synthetic data has no result to train to."""
-    train, test = to_train_on(trial, lambda: (cola.sentences(), cola_development.sentences()))
+    train, test = to_train_on(trial, lambda: (cola.sentences(), cola.development_sentences()))
     data = trained_sentences(train, test, width, logits, trial, ranks)
     left_out = f"{data.left_out} of CoLA's training sentences are left out: they are validation or test sentences too"
     notes = [*noted(train, width), *([left_out] if data.left_out else [])]

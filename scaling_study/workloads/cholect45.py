@@ -21,9 +21,132 @@ from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw
 
 from scaling_study.datasets import NO_SURGERY, SCENES, SCENES_MARK, NoData, surgery_folder
-from scaling_study.workloads.surgical_masks import InstrumentMask, read_masks
+
+# Which videos of an operation data set are trained on, which select, and which test.
+#
+#     folds  1          2 3 4 5
+#            test       the last video of each in turn, as many as asked: validation          all others: train
+#
+# Whole videos: a frame looks like the one a second before it. The three are parts of one list, each taken out of what
+# is
+# left, so that none can overlap. A published loader cuts five videos off its training list and then takes the last
+# five
+# of what is left as validation, which it trains on (F22's kind).
+
+TEST_FOLD = 1
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Frames of each split, as places in Surgery.files."""
+
+    train: Numbers
+    validation: Numbers
+    test: Numbers
+    videos: Mapping[str, tuple[int, ...]]  # split -> its videos
+
+    @property
+    def ids(self) -> dict[str, Numbers]:
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+
+def split(surgery: Surgery, validation: float, test_fold: int = TEST_FOLD) -> Splits:
+    """`validation`: share of the videos outside the test's fold, at least one unless it is 0. Raises SystemExit where
+    none is left to train on, and for a fold that there is not."""
+    if test_fold not in surgery.folds:
+        raise SystemExit(f"fold {test_fold}: there are folds {', '.join(map(str, sorted(surgery.folds)))}")
+    others = [list(videos) for fold, videos in sorted(surgery.folds.items()) if fold != test_fold]
+    count = sum(map(len, others))
+    wanted = max(1, round(validation * count)) if validation else 0
+    if wanted >= count:
+        raise SystemExit(
+            f"validation={validation:g} holds out all {count} videos of {surgery.root}: none is left to train"
+        )
+    held_out: list[int] = []
+    while len(held_out) < wanted:
+        held_out += [videos.pop() for videos in others if videos][: wanted - len(held_out)]
+    videos = {
+        "train": tuple(sorted(set(surgery.videos) - set(held_out) - set(surgery.folds[test_fold]))),
+        "validation": tuple(sorted(held_out)),
+        "test": tuple(sorted(surgery.folds[test_fold])),
+    }
+    ids = {name: np.flatnonzero(np.isin(surgery.video, numbers)) for name, numbers in videos.items()}
+    return Splits(ids["train"], ids["validation"], ids["test"], videos)
+
+
+# Where each instrument is in a drawn scene: outlines and tips, as they lie beside the frames.
+#
+#     masks/VID01/000000.json    {"height": 128, "width": 224, "instruments": [{"instrument": 0, "triplet": 17,
+#                                 "tip": [101.5, 60.0], "polygons": [[[x, y], ...], ...]}]}
+#
+# An instrument that is listed later lies above those before it, and hides what it covers of them.
+
+Point = tuple[float, float]  # x to the right, y down, in pixels of the frame
+Polygon = Sequence[Point]
+
+
+@dataclass(frozen=True)
+class InstrumentMask:
+    """One instrument of a frame."""
+
+    instrument: int
+    triplet: int  # what is done with it
+    tip: Point
+    polygons: tuple[Polygon, ...]
+    height: int  # of the frame, in pixels
+    width: int
+
+    def visible(self, height: int, width: int, above: Sequence[InstrumentMask] = ()) -> NDArray[np.bool_]:
+        """(height, width): where it is seen in a frame of this size; `above` are those that lie over it."""
+        mask = Image.new("1", (width, height))
+        draw = ImageDraw.Draw(mask)
+        for one, ink in ((self, 1), *((other, 0) for other in above)):
+            for polygon in one.polygons:
+                draw.polygon([(x * width / one.width, y * height / one.height) for x, y in polygon], fill=ink)
+        return np.asarray(mask)
+
+    def tip_at(self, height: int, width: int) -> Point:
+        """The tip in a frame of this size."""
+        return self.tip[0] * width / self.width, self.tip[1] * height / self.height
+
+
+def read_masks(path: Path) -> list[InstrumentMask]:
+    """Of a frame, the lowest first. Raises SystemExit that names a file that is missing or damaged."""
+    try:
+        frame = json.loads(path.read_text(encoding="utf-8"))
+        return [
+            InstrumentMask(
+                one["instrument"], one["triplet"], (one["tip"][0], one["tip"][1]),
+                tuple([(x, y) for x, y in polygon] for polygon in one["polygons"]), frame["height"], frame["width"],
+            )
+            for one in frame["instruments"]
+        ]  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise SystemExit(f"{path} is no list of masks ({error}): write the scenes anew") from error
+
+
+def masks_of(instruments: Sequence[InstrumentMask], height: int, width: int) -> dict[int, NDArray[np.bool_]]:
+    """Class of instrument -> (height, width) where any of that class is seen."""
+    seen: dict[int, NDArray[np.bool_]] = {}
+    for place, one in enumerate(instruments):
+        mask = one.visible(height, width, instruments[place + 1 :])
+        seen[one.instrument] = seen[one.instrument] | mask if one.instrument in seen else mask
+    return seen
+
+
+# CholecT45: frames of gall bladder operations, with what is done to what by which instrument, as it is published.
+#
+#     data/VID01/000000.png                             a frame a second
+#     instrument|verb|target|triplet/VID01.txt          a row a frame: "0,1,0,0,0,0,0", its number, then 0 or 1 a class
+#     dict/maps.txt, or maps.txt                        a row a triplet: "1,0,2,0,2,0", its number, instrument, verb,
+#                                                       target (and two pairs that follow from these)
+#
+# Research licence: users bring it (DATA_PATH). Our own scenes (surgical_scenes/) have the same layout, and masks.
+# Splits
+# are of whole videos, by the official five folds (Nwoye and Padoy, arXiv 2204.05235).
 
 CHOLECT45 = "cholect45"
 FOLDS: Mapping[int, tuple[int, ...]] = {

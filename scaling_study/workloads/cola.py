@@ -1,14 +1,4 @@
-"""CoLA, the Corpus of Linguistic Acceptability, tokenised once.                                        [torch]
-
-    in_domain_train.tsv --read--> 8,551 sentences --tokenizer--> ids, lengths, labels   once, kept in .cache/
-    each step:  ids of samples --gather--> (batch, width) token ids, their mask, (batch,) labels
-
-Sentences that linguists wrote, and whether each is acceptable English (Warstadt et al., arXiv 1805.12471). As with
-images, a study must not measure its loader (F6): a step costs one gather, and no later process imports a tokeniser.
-
-The tokeniser is that of albert-base-v2 where it can be had. Else one is trained on CoLA's own text, the same on every
-machine, with the same special tokens in the same places; the record says which.
-"""
+"""CoLA, the Corpus of Linguistic Acceptability, tokenised once; trained on and scored.                    [torch]"""
 
 from __future__ import annotations
 
@@ -27,10 +17,36 @@ from urllib.request import urlopen
 import numpy as np
 import torch
 from filelock import FileLock
+from torch import nn
+from torch.nn import functional as F
 
-from scaling_study.datasets import COLA_FILES, COLA_FOLDER, NoData, cola_file, packed_cola
+from scaling_study.datasets import (
+    COLA_DEVELOPMENT,
+    COLA_FILES,
+    COLA_FOLDER,
+    NoData,
+    cola_development,
+    cola_file,
+    packed_cola,
+    packed_held_out,
+)
+from scaling_study.ranks import Ranks
 from scaling_study.settings import data_root
-from scaling_study.workloads.feed import Batch, Feed, sent
+from scaling_study.trial import Trial
+from scaling_study.workloads.feed import Batch, Feed, HeldOut, Metrics, sent, stratified
+from scaling_study.workloads.trained_images import VALIDATION, Order, classification, digests, in_both
+
+# CoLA, the Corpus of Linguistic Acceptability, tokenised once.
+#
+#     in_domain_train.tsv --read--> 8,551 sentences --tokenizer--> ids, lengths, labels   once, kept in .cache/
+#     each step:  ids of samples --gather--> (batch, width) token ids, their mask, (batch,) labels
+#
+# Sentences that linguists wrote, and whether each is acceptable English (Warstadt et al., arXiv 1805.12471). As with
+# images, a study must not measure its loader (F6): a step costs one gather, and no later process imports a tokeniser.
+#
+# The tokeniser is that of albert-base-v2 where it can be had. Else one is trained on CoLA's own text, the same on
+# every
+# machine, with the same special tokens in the same places; the record says which.
 
 SAMPLES, CLASSES = 8_551, 2
 VOCABULARY = 30_000  # ALBERT's; a tokeniser may use less of it
@@ -150,10 +166,10 @@ def _tokenised(file: Path) -> tuple[Sentences, Any]:
     """(the sentences as ids, the tokeniser)."""
     texts, labels = read([file], SAMPLES)
     tokenizer, kind = _tokenizer(texts)
-    return encoded(texts, labels, tokenizer, kind), tokenizer
+    return cola_encoded(texts, labels, tokenizer, kind), tokenizer
 
 
-def encoded(texts: Sequence[str], labels: Sequence[int], tokenizer: Any, kind: str) -> Sentences:
+def cola_encoded(texts: Sequence[str], labels: Sequence[int], tokenizer: Any, kind: str) -> Sentences:
     """Sentences by a tokeniser, which is "pretrained" or "trained"."""
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -270,3 +286,132 @@ def gathered(sentences: Sentences, device: torch.device, width: int, padding: st
         return there[chosen, :longest], mask, labels[chosen]
 
     return fetch
+
+
+# CoLA's published development sentences, in the tokens of its training sentences.
+#
+#     in_domain_dev.tsv, out_of_domain_dev.tsv --read--> 1,043 sentences --tokenizer--> ids    once, kept in .cache/
+#
+# What is trained to a result is tested on them: the labels of the published test sentences are not public. The
+# tokeniser
+# is the training sentences' own, so that none is made for what a model is judged by.
+
+DEVELOPMENT_SAMPLES = 1_043
+
+
+def development_sentences() -> Sentences:
+    """The development sentences. Raises NoData if they do not lie beside the training sentences, SystemExit if they are
+    damaged."""
+    train, files = sentences(), cola_development()
+    if not files:
+        names = " or ".join(" and ".join(names) for names in COLA_DEVELOPMENT)
+        raise NoData(
+            f"CoLA has no development sentences ({names}) beside {cola_file()}, and what is trained to a result is "
+            f"tested on them: unpack {ARCHIVE} there"
+        )
+    folder = packed_held_out(packed_cola(), files)
+
+    def encoded() -> tuple[Sentences, Any]:
+        tokenizer = _development_tokenizer()
+        return cola_encoded(*read(files, DEVELOPMENT_SAMPLES), tokenizer, train.tokenizer), tokenizer
+
+    if not folder.is_dir():
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{folder}.lock"):  # ranks that start together wait for the first
+                if not folder.is_dir():
+                    keep(folder, *encoded(), files)
+        except OSError:  # a read-only checkout: slower starts, the same data
+            return encoded()[0]
+    return kept(folder)
+
+
+def _development_tokenizer() -> Any:
+    """That of the training sentences."""
+    from tokenizers import Tokenizer
+
+    kept = packed_cola() / "tokenizer.json"
+    return Tokenizer.from_file(str(kept)) if kept.is_file() else tokenizer_of_training()
+
+
+# Sentences that are trained on to a result: split, and scored as CoLA is.
+#
+#     published training sentences --stratified--> train | validation     published development sentences: test
+#
+# A sentence that is in the test data too is left out of both, and one of validation out of training: a few were
+# published
+# twice.
+
+Logits = Callable[[nn.Module, Batch], torch.Tensor]  # of (ids, mask, labels): (b, 2)
+
+
+@dataclass(frozen=True)
+class TrainedSentences:
+    """A rank's batches of the training split, and what is held out."""
+
+    feed: Feed
+    held_out: HeldOut
+    steps_per_epoch: int
+    left_out: int  # published training sentences that are in no split
+
+
+def trained_sentences(
+    train: Sentences, test: Sentences, width: int, logits: Logits, trial: Trial, ranks: Ranks
+) -> TrainedSentences:
+    """`width`: tokens that a sentence is cut or padded to; `logits`: what the model makes of a batch."""
+    share, padding = VALIDATION if trial.train_validation is None else trial.train_validation, trial.padding or "fixed"
+    marks, tested = digests(whole(train, test)), digests(whole(test, train))
+    ids, held_out = disjoint(torch.from_numpy(train.labels), marks, tested, share)
+    order = Order(ids, trial, ranks)
+    of_train, of_test = (gathered(data, ranks.device, width, padding) for data in (train, test))
+
+    def of_split(split: str, places: torch.Tensor) -> Batch:
+        return of_train(held_out[places]) if split == "validation" else of_test(places)
+
+    sizes = {"train": len(ids), "validation": len(held_out), "test": len(test.labels)}
+    held = HeldOut(
+        sizes={split: size for split, size in sizes.items() if split != "train" and size},
+        fetch=of_split,
+        metrics=lambda: acceptability(ranks.device),
+        update=lambda metrics, model, batch, real: score(metrics, logits(model, batch)[real], batch[2][real]),
+        published={
+            split: {"development" if split == "test" else "train": size} for split, size in sizes.items() if size
+        },
+        in_both=in_both({"train": marks[ids], "validation": marks[held_out], "test": tested}),
+    )
+    return TrainedSentences(Feed(order, of_train), held, order.steps, len(marks) - len(ids) - len(held_out))
+
+
+def whole(sentences: Sentences, others: Sentences) -> torch.Tensor:
+    """Every sentence in a row, uncut, (n, tokens of the longest of both) int64: equal where a model sees no difference.
+
+    What a tokeniser drops, as capital letters, tells no two sentences apart."""
+    longest = max(int(data.lengths.max()) for data in (sentences, others))
+    return table(sentences, longest)[0]
+
+
+def disjoint(
+    labels: torch.Tensor, marks: torch.Tensor, tested: torch.Tensor, share: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(training ids, validation ids): `share` of each class is held out, and no sentence is in two splits.
+
+    `labels`, `marks`: (n,) of the published training sentences; `tested`: marks of the test's; alike: the same one.
+    """
+    free = (~torch.isin(marks, tested)).nonzero().flatten()
+    train, held_out = (free[places] for places in stratified(labels[free], share))
+    return train[~torch.isin(marks[train], marks[held_out])], held_out
+
+
+def acceptability(device: torch.device) -> Metrics:
+    """Matthews' correlation, by which CoLA is scored (Warstadt et al., arXiv 1805.12471), accuracy and loss."""
+    from scaling_study.workloads.metrics import Matthews
+
+    return {"matthews": Matthews(device), **classification(device, CLASSES)}
+
+
+def score(metrics: Metrics, logits: torch.Tensor, labels: torch.Tensor) -> None:
+    """Add what a model makes of some sentences: (b, 2) and (b,)."""
+    logits, chosen = logits.double(), logits.argmax(1)
+    metrics["matthews"].update(chosen, labels)
+    metrics["accuracy"].update((chosen == labels).double())
+    metrics["loss"].update(F.cross_entropy(logits, labels, reduction="none"))

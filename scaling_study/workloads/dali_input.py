@@ -26,11 +26,9 @@ from nvidia.dali import Pipeline, fn, math, types
 from nvidia.dali.plugin.pytorch import feed_ndarray
 from PIL import Image
 
-from scaling_study.workloads.augment import KINDS, OF_FILES, PAD, SQUARE, sides, uniform
 from scaling_study.workloads.cifar10 import MEAN, STD
-from scaling_study.workloads.image_tree import opened
-from scaling_study.workloads.read_ahead import AHEAD, Drawn
-from scaling_study.workloads.reading import Reading, Samples
+from scaling_study.workloads.feed import AHEAD, Drawn
+from scaling_study.workloads.tree import KINDS, OF_FILES, PAD, SQUARE, Reading, Samples, opened, sides, uniform
 
 FLOATS = {
     "dtype": types.DALIDataType.FLOAT, "output_layout": "CHW",

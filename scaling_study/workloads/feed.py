@@ -1,17 +1,154 @@
-"""The batches of one rank, and which samples are in them.                                                [torch]
-
-    order: batches of sample ids  --fetch-->  batches of tensors
-           [3 4 5] [1 0 2] ...                (images, labels) ...
-
-The ids are kept beside the tensors, so that what a rank really read can be shown (the parity gate) and is
-not a claim of the sampler.
-"""
+"""The batches of one rank: which samples, in which order, held out, read ahead.                           [torch]"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
+from torch import nn
+
+from scaling_study.datasets import NoData
+from scaling_study.trial import Trial
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+# Which samples a rank reads, and in which order.
+#
+#     epoch e:  permutation of all samples, seeded by (seed, e)     the same on every rank
+#               3 1 4 0 5 2 | 6                                     the tail that fills no global batch is left out
+#               rank 0: 3 4 5     rank 1: 1 0 2                     every second one: disjoint by construction
+#
+# No padding: torch's DistributedSampler repeats samples to make the ranks even, so that some are read twice
+# in an epoch. Here every rank takes equally many and none is read twice; a new epoch is a new order, and
+# nobody has to remember a set_epoch (F25).
+
+
+def shard(samples: int, epoch: int, seed: int, rank: int, world_size: int, batch: int) -> torch.Tensor:
+    """Sample indices of one rank for one epoch, shape (steps_per_epoch * batch,), int64."""
+    order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
+    whole = steps_per_epoch(samples, world_size, batch) * world_size * batch
+    return order[:whole][rank::world_size].contiguous()
+
+
+def steps_per_epoch(samples: int, world_size: int, batch: int) -> int:
+    """Optimiser steps that read every sample once, less the tail that fills no global batch."""
+    return samples // (world_size * batch)
+
+
+def batches_of_indices(samples: int, seed: int, rank: int, world_size: int, batch: int) -> Iterator[torch.Tensor]:
+    """Endless batches of sample indices, shape (batch,). Raises SystemExit if one global batch exceeds the data."""
+    if steps_per_epoch(samples, world_size, batch) == 0:
+        raise SystemExit(
+            f"a global batch of {world_size * batch} samples is more than the {samples} samples there are: "
+            f"lower --batch-per-worker ({batch}) or the number of workers ({world_size})"
+        )
+    epoch = 0
+    while True:
+        yield from shard(samples, epoch, seed, rank, world_size, batch).split(batch)
+        epoch += 1
+
+
+# Which training samples are held out for validation.
+#
+#     labels  0 1 1 0 2 ...   --stratified-->   train 0 2 3 ...   validation 1 4 ...     disjoint, the same for every
+# seed
+#
+# The split depends on the labels and the share alone: runs with other seeds validate on the same samples, and no run
+# trains on what another selects by.
+
+SPLIT_SEED = 20_001
+
+
+def stratified(labels: torch.Tensor, share: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """(training ids, validation ids), each int64 and sorted, of labels (n,); `share` of each class is held out."""
+    generator = torch.Generator().manual_seed(SPLIT_SEED)
+    held_out = torch.zeros(len(labels), dtype=torch.bool)
+    for label in labels.unique(sorted=True):
+        ids = (labels == label).nonzero().flatten()
+        held_out[ids[torch.randperm(len(ids), generator=generator)[: round(share * len(ids))]]] = True
+    return (~held_out).nonzero().flatten(), held_out.nonzero().flatten()
+
+
+# Which files are the same, byte for byte: two splits may share none (F18, F22).
+#
+#     sizes  --alike-->  ends  --alike-->  whole files
+#
+# Of a million photographs hardly one is read whole: a training that begins does not wait for 140 GB.
+
+END = 4096  # bytes: many JPEGs begin with the same tables, and hardly two end alike
+
+
+def digests(files: Sequence[Path]) -> torch.Tensor:
+    """(n,) int64, equal where files are."""
+    keys: list[tuple[object, ...]] = [()] * len(files)
+    for look in (_size, _end, _whole):
+        alike = Counter(keys)
+        keys = [(*key, look(file)) if alike[key] > 1 else key for key, file in zip(keys, files, strict=True)]
+    number: dict[tuple[object, ...], int] = {}
+    return torch.tensor([number.setdefault(key, len(number)) for key in keys], dtype=torch.int64)
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size
+
+
+def _end(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        stream.seek(-min(END, _size(file)), os.SEEK_END)
+        return hashlib.sha256(stream.read()).digest()
+
+
+def _whole(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
+
+
+# Data that a model is evaluated on, and how.
+
+T = TypeVar("T")
+Metrics = Mapping[str, "Metric"]  # by the names of targets.py
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Validation and test data, and the metrics of both. Samples are asked for by their place in the split."""
+
+    sizes: Mapping[str, int]  # split ("validation", "test") -> samples
+    fetch: Callable[[str, torch.Tensor], Batch]  # split, places (b,) int64 -> batch
+    metrics: Callable[[], Metrics]  # new ones, whose states are sums over samples
+    update: Callable[
+        [Metrics, nn.Module, Batch, torch.Tensor], None
+    ]  # by the samples of a batch that a mask (b,) names
+    batch: int = 256  # samples of a rank that are evaluated at once
+    published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # split -> set it was published in -> size
+    in_both: Mapping[str, int] = field(default_factory=dict)  # "train/validation" -> samples that are in both
+
+
+def to_train_on(trial: Trial, read: Callable[[], T]) -> T:
+    """Real data, by what reads it. Raises SystemExit where there is none: synthetic data has no result to train to."""
+    try:
+        if trial.data == "synthetic":
+            raise NoData("there is no result to train to on synthetic data")
+        return read()
+    except NoData as error:
+        raise SystemExit(f"--data {trial.data}: {error}") from error
+
+
+# The batches of one rank, and which samples are in them.
+#
+#     order: batches of sample ids  --fetch-->  batches of tensors
+#            [3 4 5] [1 0 2] ...                (images, labels) ...
+#
+# The ids are kept beside the tensors, so that what a rank really read can be shown (the parity gate) and is
+# not a claim of the sampler.
 
 Batch = tuple[torch.Tensor, ...]
 
@@ -59,3 +196,118 @@ class Feed:
         self._ahead = None
         self.taken += 1
         return self.ids
+
+
+# Batches that are begun before they are asked for: a Feed's order, and who makes them.
+#
+#     asked for      batch 0             batch 1             batch 2
+#     training               step 0              step 1
+#     threads        0 1 2 ........      3 ........          4 ........
+#
+# Which batch comes next never depends on which thread was the fastest. A batch that is passed over (the parity gate
+# skips whole epochs) is called off, and passing over begins nothing. So with our own threads (ReadAhead), and with a
+# library that draws the ids itself (DrawnAhead).
+
+AHEAD = 2  # batches in the making while another is trained on
+
+
+@dataclass
+class Begun:
+    """A batch in the making: memory for its samples, and the jobs that fill it."""
+
+    samples: torch.Tensor  # (batch, ...)
+    jobs: list[Future[None]] = field(default_factory=list)
+
+    def whole(self) -> torch.Tensor:
+        """The samples, once they are all there. Raises what a job raised."""
+        for job in self.jobs:
+            job.result()
+        return self.samples
+
+    def call_off(self) -> None:
+        for job in self.jobs:
+            job.cancel()
+
+
+class ReadAhead(Iterator[torch.Tensor]):
+    """The batches of ids of `order`, of which the next are begun whenever one is taken."""
+
+    def __init__(self, order: Iterator[torch.Tensor], begin: Callable[[torch.Tensor], Begun]) -> None:
+        self.order, self.begin = order, begin
+        self.coming: deque[tuple[torch.Tensor, Begun]] = deque()
+        self.current: tuple[torch.Tensor, Begun] | None = None  # handed out, and not taken yet
+
+    def __next__(self) -> torch.Tensor:
+        """The ids of the next batch, (batch,)."""
+        if self.current:
+            self.current[1].call_off()
+        self.current = self.coming.popleft() if self.coming else None
+        return self.current[0] if self.current else next(self.order)
+
+    def take(self, ids: torch.Tensor) -> torch.Tensor:
+        """The samples of the batch that was handed out last, once they are there; the next ones are begun first."""
+        mine = self.current[1] if self.current and self.current[0] is ids else self.begin(ids)
+        self.current = None
+        while len(self.coming) < AHEAD:
+            following = next(self.order)
+            self.coming.append((following, self.begin(following)))
+        return mine.whole()
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A batch of ids, and the epoch that it is of."""
+
+    epoch: int
+    ids: torch.Tensor  # (batch,) int64
+
+
+Library = Callable[[Iterator[Drawn]], Generator[torch.Tensor, None, None]]  # batches that are drawn -> the same, made
+
+
+class DrawnAhead(Iterator[torch.Tensor]):
+    """The batches of ids of `order`, where a library draws them itself, ahead of those that it hands over made.
+
+    Passing over a batch stops the library. It begins again where one is taken, with what it had drawn in vain.
+    """
+
+    def __init__(self, order: Iterator[torch.Tensor], steps_per_epoch: int, library: Library) -> None:
+        self.library = library
+        self.fresh = (Drawn(number // steps_per_epoch, ids) for number, ids in enumerate(order))
+        self.again: deque[Drawn] = deque()  # drawn in vain
+        self.coming: deque[Drawn] = deque()  # drawn by the library, and not taken yet
+        self.running: Generator[torch.Tensor, None, None] | None = None
+        self.current: Drawn | None = None  # handed out, and not taken yet
+
+    def __next__(self) -> torch.Tensor:
+        """The ids of the next batch, (batch,)."""
+        if self.current:
+            self.stop()
+            self.again.popleft()
+            self.current = None
+        if not self.coming and not self.again:
+            self.again.append(next(self.fresh))
+        self.current = (self.coming or self.again)[0]
+        return self.current.ids
+
+    def take(self, ids: torch.Tensor) -> torch.Tensor:
+        """What the library made of the batch that was handed out last."""
+        assert self.current and self.current.ids is ids, "a batch is taken once, before the next one is asked for"
+        self.running = self.running or self.library(self._drawn())
+        made = next(self.running)
+        self.current = None
+        self.coming.popleft()
+        return made
+
+    def stop(self) -> None:
+        """End what the library has under way."""
+        if self.running:
+            self.running.close()
+            self.running = None
+        self.again.extendleft(reversed(self.coming))
+        self.coming.clear()
+
+    def _drawn(self) -> Iterator[Drawn]:
+        while batch := self.again.popleft() if self.again else next(self.fresh, None):
+            self.coming.append(batch)
+            yield batch

@@ -24,11 +24,10 @@ from torch.nn import functional as F
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import wikitext2, wikitext2_bpe, wikitext2_held_out
-from scaling_study.workloads.chain import Chain
+from scaling_study.workloads import wikitext2
 from scaling_study.workloads.feed import Batch
-from scaling_study.workloads.text_feed import Corpus, cross_entropy, text_feed
-from scaling_study.workloads.workload import Workload, autocast
+from scaling_study.workloads.text import Corpus, cross_entropy, text_feed
+from scaling_study.workloads.workload import Chain, Workload, autocast
 
 POSITIONS = 1024  # a sequence can be no longer: each place has a learned vector
 SIZES: dict[str, dict[str, int]] = {
@@ -45,7 +44,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     if length > POSITIONS:
         raise SystemExit(f"--sequence-length {length}: GPT-2 has {POSITIONS} positions")
     smoothing = trial.train_label_smoothing or 0.0
-    corpus = Corpus("wikitext2_bpe", wikitext2_bpe.tokens, wikitext2_held_out.byte_pairs, wikitext2_bpe.VOCABULARY)
+    corpus = Corpus("wikitext2_bpe", wikitext2.bpe_tokens, wikitext2.byte_pairs, wikitext2.BPE_VOCABULARY)
     text = text_feed(trial, ranks, length, corpus)
     model = GPT2(trial.model, dropout=trial.find != "parity")  # nothing random in what is compared
 
@@ -88,7 +87,7 @@ class GPT2(nn.Module):
         super().__init__()
         off: dict[str, Any] = {} if dropout else {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
         shape: dict[str, Any] = {
-            **SIZES[size], "n_positions": POSITIONS, "vocab_size": wikitext2_bpe.VOCABULARY, "use_cache": False,
+            **SIZES[size], "n_positions": POSITIONS, "vocab_size": wikitext2.BPE_VOCABULARY, "use_cache": False,
             "attn_implementation": "sdpa",
         }  # fmt: skip
         self.transformer = GPT2Model(GPT2Config(**shape, **off))

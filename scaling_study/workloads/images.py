@@ -27,11 +27,9 @@ from scaling_study.ranks import Ranks
 from scaling_study.settings import data_path
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, inputs
-from scaling_study.workloads.feed import Batch, Feed, sent
-from scaling_study.workloads.image_tree import listed
-from scaling_study.workloads.reading import Reading, Samples
+from scaling_study.workloads.feed import Batch, Feed, batches_of_indices, sent, steps_per_epoch
 from scaling_study.workloads.resnet_cifar10 import synthetic, synthetic_samples
-from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
+from scaling_study.workloads.tree import Reading, Samples, listed
 from scaling_study.workloads.tree_data import Source, of_tree, root
 
 TREE_SIDE = 128  # of the published CIFAR-10 tree

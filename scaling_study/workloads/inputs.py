@@ -16,9 +16,8 @@ from collections.abc import Iterator
 import torch
 
 from scaling_study.trial import Trial
-from scaling_study.workloads.feed import Batch, Feed, sent
-from scaling_study.workloads.read_ahead import DrawnAhead
-from scaling_study.workloads.reading import Reading, Samples
+from scaling_study.workloads.feed import Batch, DrawnAhead, Feed, sent
+from scaling_study.workloads.tree import Reading, Samples
 
 MEMORY, TORCHVISION, DALI = "memory", "torchvision", "dali"
 

@@ -1,20 +1,31 @@
-"""Metrics of held-out data whose states are sums, so that those of several ranks add up (F27).             [torch]
-
-Imported only where something is evaluated: torchmetrics takes two seconds.
-"""
+"""Metrics of held-out data whose states are sums, surgical triplets among them.                           [torch]"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional as F
 from torchmetrics import Metric
 from torchmetrics.aggregation import MeanMetric
 from torchmetrics.classification import BinaryMatthewsCorrCoef
 
-from scaling_study.targets import CHOSEN_BY
-from scaling_study.workloads.triplet_scores import WIDTH, Surgery, figures
+from scaling_study.ranks import Ranks
+from scaling_study.stats import scores as ap
+from scaling_study.targets import CHOSEN_BY, TRIPLETS
+from scaling_study.trial import Trial
+from scaling_study.workloads.feed import Batch, HeldOut, Metrics, sent
+from scaling_study.workloads.workload import autocast
+
+# Metrics of held-out data whose states are sums, so that those of several ranks add up (F27).
+#
+# Imported only where something is evaluated: torchmetrics takes two seconds.
 
 
 class Mean(MeanMetric):
@@ -98,3 +109,136 @@ class Figure(Metric):
 
     def compute(self) -> torch.Tensor:
         return torch.tensor(self.figure(), dtype=torch.float64)
+
+
+# What a model's scores of surgical triplets come to: the average precision of each part, and of what parts make.
+#
+# | figure | scores | labels |
+# | --- | --- | --- |
+# | `ap_i` `ap_v` `ap_t` `ap_ivt` | a head's own | the instruments, verbs, targets, triplets of a frame |
+# | `ap_iv` `ap_it` | the product of both heads' probabilities | whether a triplet of that pair is in the frame |
+# | `ap_i_of_triplets` ... `ap_it_of_triplets` | the likeliest triplet that has the class, or the pair | the same |
+# | `ap_heads` | the mean of the four heads' own, by which the best model is chosen | |
+# | `top5_ivt` | the five likeliest triplets of a frame | the share of all its triplets that are among them |
+#
+# Two heads cannot tell which instrument does which verb where a frame has two of each; the triplet head can. What is
+# published as IV and IT is of triplet scores (Nwoye et al., Medical Image Analysis 78, 2022), as their package derives
+# every component: that says nothing of a component's own head, so both kinds have names of their own.
+
+COLUMNS = {"i": slice(0, 6), "v": slice(6, 16), "t": slice(16, 31), "ivt": slice(31, 131)}  # of labels and logits
+WIDTH, TOP = 131, 5
+PARTS_OF = {"i": (0,), "v": (1,), "t": (2,), "iv": (0, 1), "it": (0, 2)}  # -> columns of maps.txt
+Logits = NDArray[np.floating[Any]]
+
+
+class Surgery(Protocol):
+    """What is asked of the data (cholect45.py): n frames of some videos."""
+
+    @property
+    def labels(self) -> NDArray[np.uint8]:
+        """(n, 131) multi-hot."""
+
+    @property
+    def video(self) -> NDArray[np.int64]:
+        """(n,) the number of each frame's video."""
+
+    @property
+    def triplets(self) -> NDArray[np.int64]:
+        """(100, 3): instrument, verb and target of each."""
+
+
+def figures(logits: Logits, ids: NDArray[np.int64], surgery: Surgery) -> dict[str, float]:
+    """targets.TRIPLETS of frames `ids`, (n,), with `logits`, (n, 131); nan where a score is no number, or none is."""
+    if not len(ids) or not np.isfinite(logits).all():
+        return dict.fromkeys(TRIPLETS, float("nan"))
+    labels, video = surgery.labels[ids], surgery.video[ids]
+    heads = {name: (logits[:, columns], labels[:, columns]) for name, columns in COLUMNS.items()}
+    scores, true = heads["ivt"]
+    values = {f"ap_{name}": ap.mean(*of_head, video) for name, of_head in heads.items()}
+    values[CHOSEN_BY] = sum(values.values()) / len(values)
+    values["top5_ivt"] = ap.in_top(scores, true, TOP)
+    for name, parts in PARTS_OF.items():
+        groups = members(surgery.triplets, parts)
+        shown = ap.grouped(true, list(groups.values()))
+        values[f"ap_{name}_of_triplets"] = ap.mean(ap.grouped(scores, list(groups.values())), shown, video)
+        if len(parts) > 1:
+            classes = np.array(list(groups))
+            of_heads = [log_probability(heads[letter][0])[:, at] for letter, at in zip(name, classes.T, strict=True)]
+            values[f"ap_{name}"] = ap.mean(np.sum(of_heads, axis=0), shown, video)
+    return {name: values[name] for name in TRIPLETS}
+
+
+def members(triplets: NDArray[np.int64], parts: tuple[int, ...]) -> dict[tuple[int, ...], list[int]]:
+    """Class of these parts, or pair of classes -> the triplets that have it; in order."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for number, triplet in enumerate(triplets):
+        groups.setdefault(tuple(int(triplet[part]) for part in parts), []).append(number)
+    return dict(sorted(groups.items()))
+
+
+def log_probability(logits: Logits) -> Logits:
+    """Exact where the probability itself rounds to 0 or 1. Sums of these have the order of the products."""
+    return -np.logaddexp(0.0, -logits)
+
+
+# Surgical triplets on held-out videos: what a model's logits come to, by any number of ranks.
+#
+#     frames of a split  --model-->  logits (b, 131)  -->  a table (samples, 131), zero where another rank has the
+# sample
+#                                                              | added up over ranks (train/evaluate.py)
+#                                                              v
+#                                                  every figure, on every rank (triplet_scores.py)
+#
+# Average precision is no sum over samples, and a mean of the ranks' own would be another figure (F27); the scores are
+# gathered, by the addition that every framework has.
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutVideos(HeldOut):
+    """Frames of whole videos. The last tensor of each batch are the numbers of its frames, (b,) int64 on the host."""
+
+    surgery: Surgery
+    ids: Mapping[str, torch.Tensor]  # split -> (n,) numbers of its frames
+
+
+def held_out(
+    surgery: Surgery, splits: Mapping[str, torch.Tensor], fetch: Callable[[torch.Tensor], Batch], trial: Trial,
+    ranks: Ranks, *, published: Mapping[str, Mapping[str, int]] | None = None,
+    in_both: Mapping[str, int] | None = None, batch: int = 256,
+) -> HeldOutVideos:  # fmt: skip
+    """`splits`: "validation", "test" -> (n,) int64 numbers of frames, of whole videos, none in both. `fetch`: such
+    numbers -> a batch whose first tensor is what the model is given, on the device."""
+    splits = {split: ids for split, ids in splits.items() if len(ids)}
+    row_of = torch.full((len(surgery.labels),), -1)
+    for ids in splits.values():
+        row_of[ids] = torch.arange(len(ids))
+    rows = max((len(ids) for ids in splits.values()), default=0)
+    labels = torch.from_numpy(surgery.labels.astype(np.float32))
+
+    def of_split(split: str, places: torch.Tensor) -> Batch:
+        ids = splits[split][places]
+        return (*fetch(ids), ids)
+
+    def metrics() -> Metrics:
+
+        recognition = Recognition(surgery, rows, ranks.device)
+        others = {name: Figure(recognition, name) for name in TRIPLETS if name != CHOSEN_BY}
+        return {CHOSEN_BY: recognition, **others, "loss": Mean(ranks.device)}
+
+    def update(metrics: Metrics, model: nn.Module, batch: Batch, real: torch.Tensor) -> None:
+        with autocast(ranks.device, trial.precision):
+            outputs = model(batch[0])
+        ids, logits = batch[-1][real.cpu()], outputs[real].double()
+        metrics[CHOSEN_BY].update(row_of[ids], ids, logits)
+        metrics["loss"].update(losses(logits, sent(labels[ids], ranks.device).double()).sum(1))
+
+    sizes = {split: len(ids) for split, ids in splits.items()}
+    return HeldOutVideos(
+        sizes, of_split, metrics, update, batch, published or {}, in_both or {}, surgery=surgery, ids=splits
+    )
+
+
+def losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """(b, 4): binary cross-entropy of each sample, mean over the classes of each part; summed, the published loss."""
+    each = F.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+    return torch.stack([each[:, columns].mean(1) for columns in COLUMNS.values()], dim=1)

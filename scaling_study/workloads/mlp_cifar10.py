@@ -18,10 +18,9 @@ from torch.nn import functional as F
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
-from scaling_study.workloads.chain import Chain
 from scaling_study.workloads.feed import Batch
 from scaling_study.workloads.resnet_cifar10 import image_data
-from scaling_study.workloads.workload import DTYPES, Workload, autocast
+from scaling_study.workloads.workload import DTYPES, Chain, Workload, autocast
 
 WIDTH, DEPTH = 4096, 4
 LEARNING_RATE = 1e-4  # x workers

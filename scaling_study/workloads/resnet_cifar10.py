@@ -22,13 +22,10 @@ from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, inputs, tree_data
-from scaling_study.workloads.chain import Chain
-from scaling_study.workloads.feed import Batch, Feed
-from scaling_study.workloads.held_out import HeldOut, to_train_on
-from scaling_study.workloads.reading import Reading, Samples
-from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
+from scaling_study.workloads.feed import Batch, Feed, HeldOut, batches_of_indices, steps_per_epoch, to_train_on
 from scaling_study.workloads.trained_images import trained_images
-from scaling_study.workloads.workload import Workload, autocast
+from scaling_study.workloads.tree import Reading, Samples
+from scaling_study.workloads.workload import Chain, Workload, autocast
 
 LEARNING_RATE, MOMENTUM = 0.01, 0.5  # published: lr 0.01 x workers, momentum 0.5
 TREE_SIDE = 224  # pixels, of images of a tree; a parity gate's are as small as CIFAR-10's

@@ -24,11 +24,65 @@ from scaling_study.models import TIMM
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, weights
-from scaling_study.workloads.chain import Chain
 from scaling_study.workloads.feed import Batch
 from scaling_study.workloads.resnet_cifar10 import image_data, laid_out, on_this_gpu
-from scaling_study.workloads.vit_layers import chain_of
-from scaling_study.workloads.workload import Workload, autocast
+from scaling_study.workloads.workload import Chain, Workload, autocast
+
+# timm's vision transformer as a chain of layers, which hold the model's own parameters.
+#
+# images --patches, class token, positions--> (b, 1 + patches, width) --blocks--> norm, class token, linear --> logits
+
+
+def chain_of(model: Any) -> dict[str, nn.Module]:
+    """Layers by name, in order; empty for a model that computes otherwise than EMBEDDING and HEAD do."""
+    from timm.models.vision_transformer import VisionTransformer
+
+    plain = type(model) is VisionTransformer and model.cls_token is not None and model.pos_embed is not None
+    if not plain or model.reg_token is not None or model.no_embed_class or model.dynamic_img_size:
+        return {}
+    if model.attn_pool is not None or model.global_pool != "token":
+        return {}
+    blocks = {f"block{number}": block for number, block in enumerate(model.blocks, start=1)}
+    return {"embedding": Embedding(model), **blocks, "head": Head(model)}
+
+
+class Embedding(nn.Module):
+    """(b, 3, side, side) images -> (b, 1 + patches, width)."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.patch_embed, self.cls_token, self.pos_embed = model.patch_embed, model.cls_token, model.pos_embed
+        self.after = nn.Sequential(model.pos_drop, model.patch_drop, model.norm_pre)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        patches = self.patch_embed(images)
+        tokens = torch.cat([self.cls_token.expand(len(patches), -1, -1), patches], dim=1) + self.pos_embed
+        return self.after(tokens)  # type: ignore[no-any-return]
+
+
+class Head(nn.Module):
+    """(b, 1 + patches, width) -> (b, classes), of the class token."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.norm, self.after = model.norm, nn.Sequential(model.fc_norm, model.head_drop, model.head)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.after(self.norm(tokens)[:, 0])  # type: ignore[no-any-return]
+
+
+# Any classifier of timm on CIFAR-10, resized on the device to the side that the model wants.
+#
+#     model            what it is                                                          side   parameters
+#     timm:NAME        timm's model of that name, with 10 classes                           its own
+#                      timm:vit_base_patch32_224, which the published study trained           224   87,462,922
+#     timm_vit_tiny    its VisionTransformer: patch 8, width 96, depth 2, 3 heads              32      245,098   for
+# tests
+#
+# Weights are random, or of a file (`weights`, see weights.py). No hub is ever asked for any. Images have the mean and
+# deviation that the model was trained with, where timm knows them: of its vision transformers 0.5.
+#
+# Published: Adam at 1e-3, the same for any number of workers.
 
 LEARNING_RATE = 1e-3  # not x workers
 TINY: dict[str, Any] = {"img_size": 32, "patch_size": 8, "embed_dim": 96, "depth": 2, "num_heads": 3}

@@ -17,11 +17,9 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-from scaling_study.workloads.augment import KINDS, OF_FILES, PAD, SQUARE, uniform
 from scaling_study.workloads.cifar10 import MEAN, STD
-from scaling_study.workloads.image_tree import opened
-from scaling_study.workloads.read_ahead import Drawn
-from scaling_study.workloads.reading import Reading, Samples
+from scaling_study.workloads.feed import Drawn
+from scaling_study.workloads.tree import KINDS, OF_FILES, PAD, SQUARE, Reading, Samples, opened, uniform
 
 OWN_NUMBER = 5  # of augment.uniform, which draws the first five itself
 Place = tuple[int, int]  # sample id, and the seed of its transforms

@@ -16,12 +16,17 @@ from torch.nn import functional as F
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import inputs
-from scaling_study.workloads.augment import augmented
-from scaling_study.workloads.feed import Batch, Feed, sent
-from scaling_study.workloads.held_out import HeldOut, Metrics
-from scaling_study.workloads.reading import Reading, Samples
-from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
-from scaling_study.workloads.splits import stratified
+from scaling_study.workloads.feed import (
+    Batch,
+    Feed,
+    HeldOut,
+    Metrics,
+    batches_of_indices,
+    sent,
+    steps_per_epoch,
+    stratified,
+)
+from scaling_study.workloads.tree import Reading, Samples, augmented
 from scaling_study.workloads.workload import autocast
 
 Images = tuple[torch.Tensor, torch.Tensor]  # (n, 3, side, side) uint8, (n,) int64 labels

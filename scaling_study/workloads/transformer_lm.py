@@ -28,12 +28,10 @@ from torch import nn
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import wikitext2, wikitext2_held_out
-from scaling_study.workloads.chain import Chain
-from scaling_study.workloads.clipping import ClippedSGD
+from scaling_study.workloads import wikitext2
 from scaling_study.workloads.feed import Batch
-from scaling_study.workloads.text_feed import Corpus, cross_entropy, text_feed
-from scaling_study.workloads.workload import Workload, autocast
+from scaling_study.workloads.text import Corpus, cross_entropy, text_feed
+from scaling_study.workloads.workload import Chain, ClippedSGD, Workload, autocast
 
 SEQUENCE_LENGTH = 35  # published, as bptt
 DROPOUT = 0.2
@@ -73,7 +71,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         with autocast(ranks.device, trial.precision):
             return cross_entropy(model(words), targets, smoothing)
 
-    corpus = Corpus("wikitext2", wikitext2.tokens, wikitext2_held_out.words, wikitext2.VOCABULARY)
+    corpus = Corpus("wikitext2", wikitext2.tokens, wikitext2.held_out_words, wikitext2.VOCABULARY)
     text = text_feed(trial, ranks, length, corpus)
     return Workload(
         model=TransformerLM(size, length, dropout).to(ranks.device),

@@ -17,16 +17,30 @@ from scaling_study.datasets import NO_TREE
 from scaling_study.ranks import Ranks
 from scaling_study.settings import data_path
 from scaling_study.trial import Trial
-from scaling_study.workloads import cifar10, inputs, views
-from scaling_study.workloads.damaged import DamagedFiles
-from scaling_study.workloads.feed import Batch, Feed, sent
-from scaling_study.workloads.held_out import HeldOut
-from scaling_study.workloads.image_tree import LAYOUT, Decoder, Tree, decoding, listed, listed_test
-from scaling_study.workloads.reading import Reading, Samples
-from scaling_study.workloads.same_files import digests
-from scaling_study.workloads.sampling import batches_of_indices, steps_per_epoch
-from scaling_study.workloads.splits import stratified
+from scaling_study.workloads import cifar10, inputs
+from scaling_study.workloads import tree as views
+from scaling_study.workloads.feed import (
+    Batch,
+    Feed,
+    HeldOut,
+    batches_of_indices,
+    digests,
+    sent,
+    steps_per_epoch,
+    stratified,
+)
 from scaling_study.workloads.trained_images import VALIDATION, Order, classification, in_both, origins, score
+from scaling_study.workloads.tree import (
+    LAYOUT,
+    DamagedFiles,
+    Decoder,
+    Reading,
+    Samples,
+    Tree,
+    decoding,
+    listed,
+    listed_test,
+)
 
 PAIRS = ("train/validation", "train/test", "validation/test")
 
@@ -112,7 +126,7 @@ def of_trained_tree(tree: Tree, trial: Trial, ranks: Ranks, side: int) -> Source
     """The same of the training split, augmented, and what is held out. Raises SystemExit for a tree without a test."""
     parts, normalised = splits(tree, trial), cifar10.normalising(ranks.device)
     decoder, order = decoder_of(trial, ranks, side), Order(parts.ids, trial, ranks)
-    seen = views.augmented(trial.train_augmentation or "none", trial.seed, lambda: order.epoch)
+    seen = views.views_augmented(trial.train_augmentation or "none", trial.seed, lambda: order.epoch)
     ahead = decoding(tree, order, decoder, seen)
 
     def fetch(ids: torch.Tensor) -> Batch:

@@ -15,26 +15,331 @@ train.
 
 from __future__ import annotations
 
+import copy
+import time
+from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
-from scaling_study.parts import BACKBONE, PARTS
+from scaling_study.models import BACKBONE, IMAGENET, PARTS
 from scaling_study.ranks import Ranks
 from scaling_study.targets import HEADS
 from scaling_study.trial import Trial
-from scaling_study.workloads import average_precision, backbones, weights
-from scaling_study.workloads.feed import Batch
-from scaling_study.workloads.frozen_features import FrozenFeatures
-from scaling_study.workloads.held_out import HeldOut
-from scaling_study.workloads.loss_parts import LossParts
+from scaling_study.workloads import cifar10, efficientnet_lite0, metrics, weights
+from scaling_study.workloads.efficientnet_lite0 import EfficientNetLite0
+from scaling_study.workloads.feed import Batch, HeldOut
 from scaling_study.workloads.resnet_cifar10 import on_this_gpu
 from scaling_study.workloads.surgical_data import SurgicalData, surgical_data
 from scaling_study.workloads.surgical_scenes.triplets import TRIPLETS
 from scaling_study.workloads.trained_images import origins
-from scaling_study.workloads.tripnet_model import Guided, Instrument, Triplet, Tripnet
-from scaling_study.workloads.workload import Workload, autocast
+from scaling_study.workloads.weights import LITE0, PREFIX, TORCHVISION
+from scaling_study.workloads.workload import LossParts, Workload, autocast
+
+# Tripnet: which instrument does what to what, in a frame of an operation.
+#
+#     frames (b, 3, height, width)
+#       | backbone                features (b, channels, h, w)
+#       |   instrument            class maps (b, 6, h, w) --global max--> (b, 6)      where it looks: weakly supervised
+#       |   verb, target          features and class maps -> (b, 10), (b, 15)         guided by where the instruments
+# are
+#       |   triplet               a matrix for each, outer product (6, 10, 15), its 100 valid entries -> (b, 100)
+#       v
+#     logits (b, 131): instrument, verb, target, triplet
+#
+# Nwoye et al., MICCAI 2020 (arXiv 2007.05405). At 256 x 448 ResNet-18 and the heads have 12,261,330 parameters;
+# 12,261,268 without the batch normalisation of each component's projected scores. Verb and target heads end in a
+# linear
+# layer over all places of the map, so their size is that of the frames.
+
+INSTRUMENTS, VERBS, TARGETS, TRIPNET_MODEL_TRIPLETS = 6, 10, 15, 100
+SIZES = (INSTRUMENTS, VERBS, TARGETS, TRIPNET_MODEL_TRIPLETS)  # columns of logits and labels
+WIDTH = 64  # channels inside a head
+
+
+class Instrument(nn.Module):
+    """Class maps of the instruments: (b, channels, h, w) -> (b, 6, h, w)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(channels, WIDTH, 3, padding=1), nn.BatchNorm2d(WIDTH), nn.ELU(),
+            nn.Conv2d(WIDTH, INSTRUMENTS, 1),
+        )  # fmt: skip
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return self.layers(features)  # type: ignore[no-any-return]
+
+
+class Guided(nn.Module):
+    """Verbs, or targets: (b, channels, h, w) and the instruments' class maps (b, 6, h, w) -> (b, classes)."""
+
+    def __init__(self, channels: int, places: int, classes: int) -> None:
+        super().__init__()
+        self.context = nn.Conv2d(channels, WIDTH, 3, padding=1)
+        self.layers = nn.Sequential(
+            nn.BatchNorm2d(WIDTH + INSTRUMENTS), nn.ELU(),
+            nn.Conv2d(WIDTH + INSTRUMENTS, WIDTH, 1), nn.BatchNorm2d(WIDTH), nn.ELU(),
+            nn.Flatten(), nn.Linear(WIDTH * places, classes),
+        )  # fmt: skip
+
+    def forward(self, features: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
+        return self.layers(torch.cat([self.context(features), maps], dim=1))  # type: ignore[no-any-return]
+
+
+class Triplet(nn.Module):
+    """Triplets from the scores of their components: (b, 6), (b, 10), (b, 15) -> (b, 100)."""
+
+    valid: torch.Tensor
+
+    def __init__(self, triplets: torch.Tensor, normalised: bool = True) -> None:
+        super().__init__()
+        sizes = SIZES[:3]
+        self.matrices = nn.ParameterList(nn.Parameter(torch.randn(size, size) * size**-0.5) for size in sizes)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(size) if normalised else nn.Identity() for size in sizes)
+        self.linear = nn.Linear(TRIPNET_MODEL_TRIPLETS, TRIPNET_MODEL_TRIPLETS)
+        instruments, verbs, targets = triplets.T
+        self.register_buffer("valid", (instruments * VERBS + verbs) * TARGETS + targets)  # (100,) places in the product
+
+    def forward(self, *scores: torch.Tensor) -> torch.Tensor:
+        projected = (
+            norm(score @ matrix) for norm, score, matrix in zip(self.norms, scores, self.matrices, strict=True)
+        )
+        product = torch.einsum("bi,bv,bt->bivt", *projected).flatten(1)
+        return self.linear(product[:, self.valid])  # type: ignore[no-any-return]
+
+
+class Tripnet(nn.Module):
+    """`triplets`: (100, 3) int64, instrument, verb and target of each. `frozen`: the backbone is not trained."""
+
+    def __init__(
+        self, backbone: nn.Module, channels: int, places: int, triplets: torch.Tensor, frozen: bool = False,
+        normalised: bool = True,
+    ) -> None:  # fmt: skip
+        """`places`: of a map, h x w. `normalised`: the components' projected scores are, before their product."""
+        super().__init__()
+        self.backbone = backbone
+        self.instrument = Instrument(channels)
+        self.verb = Guided(channels, places, VERBS)
+        self.target = Guided(channels, places, TARGETS)
+        self.triplet = Triplet(triplets, normalised)
+        self.frozen = frozen
+        if frozen:
+            backbone.requires_grad_(False)
+            self.train()
+
+    def train(self, mode: bool = True) -> Tripnet:
+        """A frozen backbone stays in evaluation: BatchNorm's statistics are weights too."""
+        super().train(mode)
+        self.backbone.train(mode and not self.frozen)
+        return self
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Frames (b, 3, height, width), or the features (b, channels, h, w) of a frozen backbone -> (b, 131) logits."""
+        features = self.features(x)
+        maps = self.instrument(features)
+        instrument = maps.amax(dim=(2, 3))
+        verb, target = self.verb(features, maps), self.target(features, maps)
+        return torch.cat([instrument, verb, target, self.triplet(instrument, verb, target)], dim=1)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        """Of the backbone; what is that already stays as it is."""
+        if x.shape[1] != 3:
+            return x
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            return self.backbone(x)  # type: ignore[no-any-return]
+
+    def class_maps(self, x: torch.Tensor) -> torch.Tensor:
+        """Of frames, or features: (b, 6, h, w) logits of the instrument head before its global maximum."""
+        return self.instrument(self.features(x))  # type: ignore[no-any-return]
+
+
+# Backbones of a Tripnet: an image classifier without what makes classes of its last features.
+#
+#     backbone             channels   features of 256 x 448   pixels                   weights: imagenet
+#     resnet18, resnet50   512, 2048  8 x 14                  ImageNet's mean and      torchvision's (version 1), below
+#     squeezenet           512        15 x 27                 deviation                DATA_ROOT/weights
+#     mobilenet_v2         320        8 x 14
+#     efficientnet_lite0   320        8 x 14                  (x - 127) / 128          an installed package
+#
+# Layers that no head reads are not there: DDP and Horovod would wait for gradients of theirs. Of the last two that is
+# also the 1x1 convolution to 1280 channels. With frames of less than 256 pixels the last halving is left out
+# (SqueezeNet
+# has one less anyway), so that maps stay fine: 8 x 14 at 128 x 224, 6 x 11 at 96 x 176.
+
+FINE_BELOW = 256  # pixels of a frame's height
+UNCOUNTED = "num_batches_tracked"  # of BatchNorm: older files have none, and nothing reads it
+OF_IMAGENET = (tuple(255 * value for value in cifar10.MEAN), tuple(255 * value for value in cifar10.STD))
+OF_LITE0 = ((efficientnet_lite0.MEAN,) * 3, (efficientnet_lite0.DEVIATION,) * 3)
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """Untrained layers, and what they want."""
+
+    layers: nn.Module  # (b, 3, height, width) -> (b, channels, h, w)
+    channels: int
+    blocks: tuple[type[nn.Module], ...]  # what a sharded framework wraps one by one
+    pixels: tuple[tuple[float, ...], tuple[float, ...]]  # mean and deviation of each channel, of values from 0 to 255
+
+
+def backbone(name: str, height: int) -> Backbone:
+    """Of frames so high; `name`: the model's, without `tripnet_`."""
+    fine = height < FINE_BELOW
+    if name == LITE0:
+        whole = EfficientNetLite0(fine)
+        layers = nn.Sequential(OrderedDict(stem=whole.stem, blocks=whole.blocks))
+        return Backbone(layers, efficientnet_lite0.LAST, (efficientnet_lite0.Block,), OF_LITE0)
+    from torchvision import models
+    from torchvision.models.mobilenetv2 import InvertedResidual
+    from torchvision.models.resnet import BasicBlock, Bottleneck
+    from torchvision.models.squeezenet import Fire
+
+    network = models.get_model(TORCHVISION[name], weights=None)
+    if name == "squeezenet":
+        return Backbone(_named(features=network.features), 512, (Fire,), OF_IMAGENET)
+    if name == "mobilenet_v2":
+        if fine:
+            _not_halving(network.features[14])
+        return Backbone(_named(features=network.features[:-1]), 320, (InvertedResidual,), OF_IMAGENET)
+    if fine:
+        _not_halving(network.layer4)
+    kept = {part: layer for part, layer in network.named_children() if part not in ("avgpool", "fc")}
+    return Backbone(_named(**kept), network.fc.in_features, (BasicBlock, Bottleneck), OF_IMAGENET)
+
+
+def _named(**layers: nn.Module) -> nn.Sequential:
+    """Layers in a row, whose weights keep the names that they have in the classifier."""
+    return nn.Sequential(OrderedDict(layers))
+
+
+def _not_halving(layers: nn.Module) -> None:
+    for layer in layers.modules():
+        if isinstance(layer, nn.Conv2d):
+            layer.stride = (1, 1)
+
+
+def backbones_places(layers: nn.Module, height: int, width: int) -> int:
+    """How many there are in the map of a frame. Raises ValueError where a frame is too small."""
+    was = layers.training
+    layers.eval()
+    try:
+        with torch.no_grad():
+            features: torch.Tensor = layers(torch.zeros(1, 3, height, width))
+    except RuntimeError as error:
+        raise ValueError(f"frames of {height} x {width} pixels are too small: {str(error).splitlines()[0]}") from error
+    layers.train(was)
+    return features.shape[2] * features.shape[3]
+
+
+def begin(layers: nn.Module, name: str, asked: str) -> dict[str, Any]:
+    """Put the weights that a trial asks for, `imagenet` or a file's, into a backbone; what the record says of them.
+
+    A file has a backbone's weights by torchvision's names, or those of a whole Tripnet (best.pt of a training), of
+    which the backbone is taken. Raises SystemExit where it is not there, or of another model.
+    """
+    path = weights.imagenet_file(name) if asked == IMAGENET else weights.path_of(asked)
+    if not path.is_file():
+        how = f"python -m scaling_study.workloads.weights {PREFIX}{name} fetches it" if asked == IMAGENET else ""
+        raise SystemExit(f"--weights {asked}: there is no {path}" + (f"; {how}" if how else ""))
+    read = weights.read(path, asked)
+    if name == LITE0 and asked == IMAGENET:
+        read = {efficientnet_lite0.renamed(key): value for key, value in read.items()}
+    of_tripnet = {k.removeprefix(f"{BACKBONE}."): v for k, v in read.items() if k.startswith(f"{BACKBONE}.")}
+    ours, theirs = layers.state_dict(), of_tripnet or {k: v for k, v in read.items() if not _dropped(name, k)}
+    theirs.update({key: value for key, value in ours.items() if key.endswith(UNCOUNTED) and key not in theirs})
+    for key in (*ours, *(key for key in theirs if key not in ours)):
+        if why := weights.difference(ours, theirs, key):
+            raise SystemExit(f"--weights {asked} is of another model than {PREFIX}{name}: {why}")
+    layers.load_state_dict(theirs)
+    return {"file": asked, "sha256": weights.digest(path), "classifier": "left out"}
+
+
+def _dropped(name: str, key: str) -> bool:
+    """Whether a weight of the classifier is of a layer that the backbone does not have."""
+    last = {"mobilenet_v2": ("classifier.", "features.18."), LITE0: ("classifier.", "head.")}
+    return key.startswith(last.get(name, ("fc.", "classifier.")))
+
+
+# Features of a backbone that is not trained: computed once a training, and read from memory afterwards.
+#
+#     frames of ids --backbone, once--> features, kept by id         a batch all of whose ids are kept: no frame is
+# read
+#
+# Of a training only: a trial that is timed has the backbone in every step. The backbone is a copy of the model's own,
+# which sharded frameworks split up. The seconds are the training's, of steps; they are no waiting for data.
+
+MOST_BYTES = 4 * 2**30  # that a rank keeps; what is beyond is computed again in each epoch
+AT_ONCE = 32  # frames
+
+
+class FrozenFeatures:
+    """Of one rank; ids name frames of all splits."""
+
+    def __init__(self, backbone: nn.Module, precision: str, ranks: Ranks) -> None:
+        self.backbone = copy.deepcopy(backbone).eval()
+        self.precision, self.ranks = precision, ranks
+        self.kept: dict[int, torch.Tensor] = {}  # id -> (channels, h, w)
+        self.rest: dict[int, Batch] = {}  # id -> the other tensors of its row
+        self.bytes, self.computed, self.seconds = 0, 0, 0.0  # the second: frames, counted each time
+
+    def batch(self, ids: torch.Tensor, fetch: Callable[[torch.Tensor], Batch]) -> Batch:
+        """The batch of ids, with features in the place of frames. `fetch`: ids -> a batch whose first tensor are the
+        frames, (b, 3, height, width), on the device."""
+        numbers = ids.tolist()
+        if all(number in self.kept for number in numbers):
+            rows = [(self.kept[number], *self.rest[number]) for number in numbers]
+            return tuple(torch.stack(column) for column in zip(*rows, strict=True))
+        frames, *rest = fetch(ids)
+        missing = [place for place, number in enumerate(numbers) if number not in self.kept]
+        computed = dict(zip(missing, self.of(frames[missing]), strict=True))
+        features = torch.stack([computed[place] if place in computed else self.kept[numbers[place]]
+                                for place in range(len(numbers))])  # fmt: skip
+        for place in missing:
+            number = numbers[place]
+            if number not in self.kept and self.bytes < MOST_BYTES:
+                self.kept[number] = features[place].clone()
+                self.rest[number] = tuple(tensor[place] for tensor in rest)
+                self.bytes += features[place].nbytes
+        return features, *rest
+
+    def of(self, frames: torch.Tensor) -> torch.Tensor:
+        """(b, channels, h, w)."""
+        began = time.perf_counter()
+        with torch.no_grad(), autocast(self.ranks.device, self.precision):
+            features = torch.cat([self.backbone(some) for some in frames.split(AT_ONCE)])
+        self.computed += len(frames)
+        self.seconds += time.perf_counter() - began
+        return features
+
+    def notes(self) -> list[str]:
+        """For the record."""
+        again = self.computed - len(self.kept)
+        more = f"; {again:,} times of frames that were not kept" if again else ""
+        return [
+            f"features of the frozen backbone: of {len(self.kept):,} frames, computed once in {self.seconds:.1f} s and "
+            f"kept in {self.bytes / 2**20:,.0f} MiB of a rank{more}"
+        ]
+
+
+# Tripnets on operations, frame by frame: instrument, verb, target, and their triplet.
+#
+#     model                        backbone                  parameters at 256 x 448
+#     tripnet_resnet18             ResNet-18                 12,261,330
+#     tripnet_resnet50, tripnet_squeezenet, tripnet_mobilenet_v2, tripnet_efficientnet_lite0    (backbones.py)
+#
+# The loss is the sum of four: binary cross-entropy with logits of each head, mean over its classes. Each head's own
+# mean
+# is in every row of a training, as loss_i, loss_v, loss_t, loss_ivt. Frames are `image_size` pixels high (256), and
+# 7/4
+# as wide unless `image_width` says otherwise. Weights are random, or ImageNet's, or a file's (`weights`).
+#
+# Published: learning rates of 0 for the backbone and the instrument head, unless one gave others (F11): two frozen
+# networks were compared. Ours: Adam at 1e-3, the same for any number of workers; `freeze: backbone` says what does not
+# train.
 
 HEIGHT, WIDER = 256, 7 / 4  # pixels; published were 256 x 448
 LEARNING_RATE = 1e-3  # not x workers
@@ -47,13 +352,13 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     """Model and data on this rank's device; the same weights on every rank. Raises SystemExit."""
     height = trial.image_size or HEIGHT
     width = trial.image_width or round(WIDER * height)
-    name, frozen = trial.model.removeprefix(backbones.PREFIX), trial.freeze == BACKBONE
-    network = backbones.backbone(name, height)
+    name, frozen = trial.model.removeprefix(PREFIX), trial.freeze == BACKBONE
+    network = backbone(name, height)
     try:
-        places = backbones.places(network.layers, height, width)
+        places = backbones_places(network.layers, height, width)
     except ValueError as error:
         raise SystemExit(f"--model {trial.model}: {error}") from error
-    begun = backbones.begin(network.layers, name, trial.weights) if trial.weights else {}
+    begun = begin(network.layers, name, trial.weights) if trial.weights else {}
     layout = torch.channels_last if trial.memory_format == "channels_last" else torch.contiguous_format
     dtype = torch.float64 if trial.precision == "fp64" else torch.float32
     rate = trial.learning_rate or LEARNING_RATE
@@ -68,7 +373,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         x, labels = batch[:2]  # frames (b, 3, height, width), or features; (b, 131) float32
         with autocast(ranks.device, trial.precision):
             logits = model(x)
-        each = average_precision.losses(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels.to(dtype))
+        each = metrics.losses(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels.to(dtype))
         own = each.mean(0)
         parts.note(own)
         return own.sum()
@@ -121,7 +426,7 @@ def held_out(data: SurgicalData, shaped: Shaped, trial: Trial, ranks: Ranks) -> 
     if not trial.trained or data.surgery is None or data.splits is None or read is None:
         return None
     ids = {split: torch.from_numpy(data.splits.ids[split]) for split in ("validation", "test")}
-    return average_precision.held_out(
+    return metrics.held_out(
         data.surgery, ids, lambda frames: shaped(frames, read), trial, ranks,
         published=origins(data.sizes), in_both=data.in_both, batch=EVALUATED_AT_ONCE,
     )  # fmt: skip

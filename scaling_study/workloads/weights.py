@@ -25,8 +25,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from scaling_study.models import timm_names
-from scaling_study.parts import IMAGENET
+from scaling_study.models import IMAGENET, timm_names
 from scaling_study.settings import data_root
 from scaling_study.workloads import efficientnet_lite0
 

@@ -1,18 +1,4 @@
-"""WikiText-2, its words numbered once, and read as one long text in columns.                           [torch]
-
-    wiki.train.tokens --read--> 2,049,990 words --number--> ids            once, kept in .cache/
-
-    the text in 3 columns, read 4 words at a time: sample id = window x 3 + column
-
-      column 0    0  1  2  3 |  4  5  6  7 |  8         targets are one word further on:
-      column 1    9 10 11 12 | 13 14 15 16 | 17         sample 0 reads 0 1 2 3 and is to say 1 2 3 4
-      column 2   18 19 20 21 | 22 23 24 25 | 26
-                   window 0      window 1
-
-Good articles of Wikipedia, whose rare words are <unk> (Merity et al., arXiv 1609.07843), cut into words by the rules of
-torchtext's basic_english. A global batch has a column for each of its samples, and a step reads one window of it: the
-text is read as it runs, in the same order every epoch, each rank its own columns.
-"""
+"""WikiText-2: its words or byte pairs numbered once, read in columns, its published held-out texts.       [torch]"""
 
 from __future__ import annotations
 
@@ -21,19 +7,46 @@ import os
 import shutil
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 from urllib.request import Request, urlopen
 
 import numpy as np
 import torch
 from filelock import FileLock
 
-from scaling_study.datasets import WIKITEXT2_FILES, WIKITEXT2_FOLDER, NoData, packed_wikitext2, wikitext2_file
+from scaling_study import datasets
+from scaling_study.datasets import (
+    WIKITEXT2_FILES,
+    WIKITEXT2_FOLDER,
+    NoData,
+    packed_held_out,
+    packed_wikitext2,
+    packed_wikitext2_bpe,
+    wikitext2_file,
+)
 from scaling_study.ranks import Ranks
 from scaling_study.settings import data_root
 from scaling_study.workloads.feed import Batch, Feed, sent
+
+# WikiText-2, its words numbered once, and read as one long text in columns.
+#
+#     wiki.train.tokens --read--> 2,049,990 words --number--> ids            once, kept in .cache/
+#
+#     the text in 3 columns, read 4 words at a time: sample id = window x 3 + column
+#
+#       column 0    0  1  2  3 |  4  5  6  7 |  8         targets are one word further on:
+#       column 1    9 10 11 12 | 13 14 15 16 | 17         sample 0 reads 0 1 2 3 and is to say 1 2 3 4
+#       column 2   18 19 20 21 | 22 23 24 25 | 26
+#                    window 0      window 1
+#
+# Good articles of Wikipedia, whose rare words are <unk> (Merity et al., arXiv 1609.07843), cut into words by the rules
+# of
+# torchtext's basic_english. A global batch has a column for each of its samples, and a step reads one window of it:
+# the
+# text is read as it runs, in the same order every epoch, each rank its own columns.
 
 # Exact for the training text with rare words as <unk> (not the "raw" one), with nothing put in for the ends of lines,
 # and <unk>, which the text itself has, counted once.
@@ -196,3 +209,173 @@ def feed(ids: np.ndarray, ranks: Ranks, batch: int, length: int) -> Feed:
         return text[chosen], text[chosen + 1]
 
     return Feed(in_order(ranks, batch, length, len(text)), fetch)
+
+
+# WikiText-2 as byte pairs, for models of GPT-2's kind; read in columns as wikitext2.py reads its words.
+#
+#     wiki.train.tokens --train--> a vocabulary --encode--> ids            once, kept in .cache/
+#
+# GPT-2's own vocabulary is a download; one of its kind and size is trained on the text itself (byte-level pair
+# encoding:
+# Radford et al., 2019; Sennrich et al., arXiv 1508.07909). It is the same on every machine, and smaller than 50,257
+# where
+# the text has no more pairs that occur twice: a model keeps its published shape, and some of its rows are never read.
+
+BPE_VOCABULARY = 50_257  # GPT-2's; the trained one may have fewer
+END = "<|endoftext|>"  # GPT-2's one special token
+
+
+def prepare_bpe() -> None:
+    """Train, encode and keep it, once for the checkout. Raises NoData, SystemExit."""
+    bpe_tokens()
+
+
+def bpe_tokens() -> np.ndarray:
+    """The training text as numbers of byte pairs, (about 2.2 million,) uint16; downloads it if it is not there.
+
+    Raises NoData if it can neither be found nor downloaded, SystemExit if it is there but damaged.
+    """
+    file = training_text()
+    folder = packed_wikitext2_bpe()
+    if not folder.is_dir():
+        tokens()  # whether the text is whole
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{folder}.lock"):  # ranks that start together wait for the first
+                if not folder.is_dir():
+                    _keep_bpe(folder, *encoded(file))
+        except OSError:  # a read-only checkout: slower starts, the same data
+            return encoded(file)[0]
+    kept: np.ndarray = np.load(folder / "tokens.npy", mmap_mode="r")
+    return kept
+
+
+def encoded(file: Path) -> tuple[np.ndarray, Any]:
+    """(the text as numbers, uint16; the tokenizer that was trained on it)."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    text = file.read_text(encoding="utf-8")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=BPE_VOCABULARY, min_frequency=2, special_tokens=[END], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    tokenizer.train_from_iterator(lines(text), trainer)
+    return np.array(pairs(text, tokenizer), dtype=np.uint16), tokenizer
+
+
+def pairs(text: str, tokenizer: Any) -> list[int]:
+    """A text as numbers of byte pairs, line by line."""
+    return [id for encoding in tokenizer.encode_batch(lines(text)) for id in encoding.ids]
+
+
+def lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
+
+
+def tokenizer_of_training() -> Any:
+    """The tokenizer that the training text gives, trained anew."""
+    return encoded(training_text())[1]
+
+
+def _keep_bpe(folder: Path, ids: np.ndarray, tokenizer: Any) -> None:
+    """Write the pack's folder beside its place, then move it there whole."""
+    half = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(half, ignore_errors=True)
+    half.mkdir()
+    np.save(half / "tokens.npy", ids)
+    tokenizer.save(str(half / "tokenizer.json"))
+    half.replace(folder)
+
+
+# WikiText-2's published validation and test texts, numbered as the training text was.
+#
+#     wiki.valid.tokens, wiki.test.tokens --the training text's words, or its byte pairs--> ids    once, kept in
+# .cache/
+#
+# Nothing that a model is judged by has a part in how it reads: a word that training never saw is <unk>, and byte pairs
+# are those of the tokenizer that was trained on the training text.
+
+WORDS = {"validation": 214_417, "test": 241_859}  # exact, as wikitext2.TOKENS is
+Encode = Callable[[str], Sequence[int]]
+
+
+def held_out_words() -> dict[str, np.ndarray]:
+    """{"validation": numbers of words, "test": numbers of words}, (n,) uint16 each.
+
+    Raises NoData if one of them is not there, SystemExit if it is damaged.
+    """
+    tokens()  # so that its pack is there, if it can be
+    return _texts(packed_wikitext2(), _by_words)
+
+
+def byte_pairs() -> dict[str, np.ndarray]:
+    """As words(), in byte pairs."""
+    bpe_tokens()
+    return _texts(packed_wikitext2_bpe(), _by_pairs)
+
+
+def _texts(pack: Path, encoder: Callable[[Path], Encode]) -> dict[str, np.ndarray]:
+    files = datasets.wikitext2_held_out()
+    for split, names in datasets.WIKITEXT2_HELD_OUT.items():
+        if split not in files:
+            raise NoData(
+                f"WikiText-2 has no {split} text ({' or '.join(names)}) beside {datasets.wikitext2_file()}, and what "
+                f"is trained to a result is evaluated on it: unpack {ARCHIVE} there"
+            )
+    folder = packed_held_out(pack, list(files.values()))
+    if not folder.is_dir():
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{folder}.lock"):  # ranks that start together wait for the first
+                if not folder.is_dir():
+                    _keep_held_out(folder, _encoded(files, encoder(pack)))
+        except OSError:  # a read-only checkout: slower starts, the same data
+            return _encoded(files, encoder(pack))
+    return {split: np.load(folder / f"{split}.npy", mmap_mode="r") for split in files}
+
+
+def _encoded(files: Mapping[str, Path], encode: Encode) -> dict[str, np.ndarray]:
+    """Each text as numbers. Raises SystemExit if it is another text."""
+    return {split: np.array(encode(_read(file, split)), dtype=np.uint16) for split, file in files.items()}
+
+
+def _read(file: Path, split: str) -> str:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        text = ""
+    if (count := len(words(text))) != WORDS[split]:
+        raise SystemExit(
+            f"WikiText-2's {split} text in {file} is damaged, incomplete or its raw variant ({count:,} words, not "
+            f"{WORDS[split]:,}): remove it and download it again, or point DATA_ROOT at a whole copy"
+        )
+    return text
+
+
+def _by_words(pack: Path) -> Encode:
+    kept = pack / "vocabulary.txt"
+    known = kept.read_text(encoding="utf-8").split("\n") if kept.is_file() else vocabulary_of_training()
+    number = {word: index for index, word in enumerate(known)}
+    unknown = number[UNKNOWN]
+    return lambda text: [number.get(word, unknown) for word in words(text)]
+
+
+def _by_pairs(pack: Path) -> Encode:
+    from tokenizers import Tokenizer
+
+    kept = pack / "tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(kept)) if kept.is_file() else tokenizer_of_training()
+    return lambda text: pairs(text, tokenizer)
+
+
+def _keep_held_out(folder: Path, texts: Mapping[str, np.ndarray]) -> None:
+    """Write the pack's folder beside its place, then move it there whole."""
+    half = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(half, ignore_errors=True)
+    half.mkdir()
+    for split, ids in texts.items():
+        np.save(half / f"{split}.npy", ids)
+    half.replace(folder)

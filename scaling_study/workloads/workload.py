@@ -1,18 +1,225 @@
-"""The shape every workload has.                                                                        [torch]"""
+"""The shape every workload has: its chain of layers, FLOPs, parts of its loss, optimiser.                 [torch]"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
-from scaling_study.workloads.chain import Chain
-from scaling_study.workloads.feed import Batch, Feed
-from scaling_study.workloads.held_out import HeldOut
-from scaling_study.workloads.loss_parts import LossParts
+from scaling_study import models
+from scaling_study.ranks import Ranks
+from scaling_study.trial import Trial
+from scaling_study.workloads.feed import Batch, Feed, HeldOut
+
+# A model as a chain of layers: what a pipeline needs to know to cut it into stages.
+#
+#     batch --inputs--> layer 1 --> layer 2 --> ... --> layer n --output--> loss(output, target)
+#                         ^           ^                    ^
+#                         +-----------+--- extras(batch) --+      the same for every layer, as keyword arguments
+#
+# The layers hold the model's own parameters, so that a stage trains what the unsplit model would. A parameter that
+# no layer holds would silently never be trained (F15): `chain.py` only describes, scaling_study/stages refuses it.
+
+
+def nothing(batch: Batch) -> dict[str, torch.Tensor]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The same computation as `Workload.loss(model, batch)`, layer by layer.
+
+    Each layer takes one tensor, whose first dimension is the sample, and gives one to the next.
+    """
+
+    layers: Mapping[str, nn.Module]  # in order, by a name that a person recognises: "stem", "layer1.0"
+    inputs: Callable[[Batch], torch.Tensor]  # what the first layer is fed, (batch, ...)
+    target: Callable[[Batch], torch.Tensor]  # what the loss compares with, (batch, ...)
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # (output, target) -> scalar mean
+    extras: Callable[[Batch], dict[str, torch.Tensor]] = nothing  # each (batch, ...): cut into micro-batches too
+
+    def __call__(self, batch: Batch) -> torch.Tensor:
+        """The loss of a batch by the unsplit chain: equal to the workload's own, bit by bit."""
+        output, extras = self.inputs(batch), self.extras(batch)
+        for layer in self.layers.values():
+            output = layer(output, **extras)
+        return self.loss(output, self.target(batch))
+
+
+# FLOPs of a model's forward pass, counted while two samples go through it.
+#
+# Only matrix products, convolutions and attention count, two FLOPs for each multiply-add: what torch's FlopCounterMode
+# knows. It is the model's own arithmetic, of the unsplit model in one pass; a step of training is taken to need three
+# times as much (forward, and backward twice that: the usual convention of model FLOPs, Chowdhery et al., arXiv
+# 2204.02311, appendix B). What a framework computes again, as with checkpointing, is no model FLOP.
+#
+# It leaves nothing behind: random numbers are drawn from a fork, running statistics are put back.
+
+SAMPLES = 2  # of one, BatchNorm could make no statistics
+
+
+def forward_flops_per_sample(workload: Workload) -> float | None:
+    """Of the first samples of the batch that comes next, before any framework wraps the model; None: not counted."""
+    from torch.utils.flop_counter import FlopCounterMode  # brings triton, as the first optimiser does: not for --help
+
+    batch = tuple(tensor[:SAMPLES] for tensor in workload.batches.peek())
+    kept = [(buffer, buffer.clone()) for buffer in workload.model.buffers()]
+    devices = {tensor.device for tensor in batch if tensor.device.type == "cuda"}
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices), FlopCounterMode(display=False) as counter:
+            workload.loss(workload.model, batch)
+    except RuntimeError:  # a user's model that takes no part of a batch: then this one number is unknown
+        return None
+    finally:
+        with torch.no_grad():
+            for buffer, before in kept:
+                buffer.copy_(before)
+    return counter.get_total_flops() / len(batch[0]) or None
+
+
+# What the parts of a loss are, beside their sum: noted in every step, and averaged over all of them.
+#
+# A loss that is logged of the last batch alone says nothing of an epoch (F12); so it is with the losses of single
+# heads.
+
+
+class LossParts:
+    """The parts' values since they were last asked for, added up on the device: nothing waits for them."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)  # of the columns of a row: loss_i
+        self.forget()
+
+    def forget(self) -> None:
+        """Also what was noted before a training began."""
+        self._sums: torch.Tensor | None = None
+        self._batches = 0
+
+    def note(self, values: torch.Tensor) -> None:
+        """Those of one batch or micro-batch, (parts,)."""
+        own = values.detach().double()
+        self._sums = own if self._sums is None else self._sums + own
+        self._batches += 1
+
+    def means(self, ranks: Ranks) -> dict[str, float]:
+        """Their means over all batches and all ranks since the last time. Called by all ranks."""
+        own = [0.0] * len(self.names) if self._sums is None else self._sums.tolist()
+        *sums, batches = ranks.total([*own, float(self._batches)])
+        self.forget()
+        return {name: total / batches for name, total in zip(self.names, sums, strict=True)} if batches else {}
+
+
+# Optimisers of what is trained to a result.
+
+Make = Callable[[Iterable[Any]], torch.optim.Optimizer]  # of parameters, or of groups of them
+MOMENTUM = 0.9
+NAME = "name"  # of a group, beside what torch has in it
+
+
+def recipe(trial: Trial, own: Make, multiplied_by: int) -> Make:
+    """The optimiser that a recipe names, or the workload's own, at the recipe's learning rate.
+
+    The rate is never multiplied by workers: what `own` was `multiplied_by` is divided again.
+    """
+
+    def make(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        optimizer = named(trial, parameters) or own(parameters)
+        for group in optimizer.param_groups:
+            group["lr"] = (trial.learning_rate or group["lr"] / multiplied_by) * rate_scale(trial)
+        return optimizer
+
+    return make
+
+
+def by_part(trial: Trial, model: nn.Module, own: Make) -> Make:
+    """The same optimiser with a group for each part of the model, at its own rate where the trial gives one.
+
+    A parameter that asks for no gradient is in none. Groups that are made already (grouped) stay as they are.
+    """
+    rates = models.rates(trial.part_learning_rates)
+
+    def make(parameters: Iterable[Any]) -> torch.optim.Optimizer:
+        optimizer = own(grouped(model, parameters))
+        for group in optimizer.param_groups:
+            if (rate := rates.get(group.get(NAME, ""))) is not None:
+                group["lr"] = rate * rate_scale(trial)
+        return optimizer
+
+    return make
+
+
+def grouped(model: nn.Module, parameters: Iterable[Any]) -> list[dict[str, Any]]:
+    """Groups of a model's parameters by its parts, in the order of parts.PARTS; of groups, they themselves.
+
+    Raises SystemExit for parameters that are not the model's own: a framework that makes others of them (FairScale's
+    FSDP) can treat no part otherwise than another.
+    """
+    given = list(parameters)
+    if given and isinstance(given[0], Mapping):
+        return given
+    part_of = {id(parameter): name.partition(".")[0] for name, parameter in model.named_parameters()}
+    groups: dict[str, list[nn.Parameter]] = {part: [] for part in models.PARTS}
+    for parameter in given:
+        if id(parameter) not in part_of:
+            raise SystemExit("this framework flattens weights: no part of them can be frozen or have a rate of its own")
+        if parameter.requires_grad:
+            groups[part_of[id(parameter)]].append(parameter)
+    return [{"params": held, NAME: part} for part, held in groups.items() if held]
+
+
+def rate_scale(trial: Trial) -> float:
+    """What the learning rate is multiplied by: (global batch / reference batch), its root, or 1."""
+    ratio = trial.global_batch / (trial.train_reference_batch or trial.global_batch)
+    return {"linear": ratio, "sqrt": math.sqrt(ratio)}.get(trial.train_scale_learning_rate or "none", 1.0)
+
+
+def named(trial: Trial, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer | None:
+    """The optimiser that the trial names; None for the workload's own."""
+    rate, decay = trial.learning_rate or 1.0, trial.train_weight_decay or 0.0
+    momentum = MOMENTUM if trial.train_momentum is None else trial.train_momentum
+    match trial.train_optimizer:
+        case "sgd" | "nesterov" as name:
+            nesterov = name == "nesterov" and momentum > 0
+            return torch.optim.SGD(parameters, lr=rate, momentum=momentum, weight_decay=decay, nesterov=nesterov)
+        case "adam":
+            return torch.optim.Adam(parameters, lr=rate, weight_decay=decay)
+        case "adamw":
+            return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay)
+    return None
+
+
+# SGD under gradients that are clipped to a norm, as language models are trained.
+#
+#     g <- g x min(1, max_norm / |g|)        |g| over all gradients of the model (Pascanu et al., arXiv 1211.5063)
+#
+# The norm is of what this optimiser holds: the whole model's in one process and in data parallelism, and of sharded
+# tensors that know their shards. A pipeline's worker holds some stages; `over` adds the squares of the others' up (of
+# a
+# weight that several stages share it would count each copy: no model that is clipped has one).
+
+
+class ClippedSGD(torch.optim.SGD):
+    """torch's SGD after torch's clip_grad_norm_."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: float, max_norm: float) -> None:
+        super().__init__(parameters, lr=lr)
+        self.max_norm = max_norm
+        self.over: Callable[[torch.Tensor], torch.Tensor] = lambda squares: squares
+
+    def step(self, closure: Any = None) -> Any:
+        held = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm([p.grad for p in held])
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        norm = self.over(norm**2).sqrt()
+        torch.nn.utils.clip_grads_with_norm_(held, self.max_norm, norm)
+        return super().step(closure)
+
+
+# The shape every workload has.
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from analysis import figures
+from analysis.views import figures
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -19,9 +19,9 @@ def in_no_need_of_a_disk() -> Iterator[None]:
 @pytest.fixture
 def draw_only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """draw_only("throughput", "drift"): of all kinds of figures only these, as drawing takes most of the time."""
-    kinds = figures.kinds
+    kinds = figures.figure_kinds
 
     def patched(*names: str) -> None:
-        monkeypatch.setattr(figures, "kinds", lambda read: [kind for kind in kinds(read) if kind[0] in names])
+        monkeypatch.setattr(figures, "figure_kinds", lambda read: [kind for kind in kinds(read) if kind[0] in names])
 
     return patched

@@ -17,11 +17,11 @@ from planted import Planted, default_study, plant_gates, published_study, ten_fr
 from planted_networks import plant_probe
 from planted_pipelines import Pipeline, plant_pipelines
 
-from analysis import figures
-from analysis.execution.lost_parts import NOTHING
-from analysis.figures import style
+from analysis.execution import NOTHING
 from analysis.frames import results
 from analysis.frames.results import Results
+from analysis.show import style
+from analysis.views import figures
 from scaling_study.records import store
 
 Study = tuple[list[Planted], Any]
@@ -166,11 +166,11 @@ class Figures(Mapping[str, Figure]):
     """What figures.draw() would give, each drawn when it is first asked for."""
 
     def __init__(self, read: Results) -> None:
-        self._read, self._kinds, self._drawn = read, dict(figures.kinds(read)), dict[str, Figure]()
+        self._read, self._kinds, self._drawn = read, dict(figures.figure_kinds(read)), dict[str, Figure]()
 
     def _draw(self, kind: str) -> None:
         with style.applied():
-            self._drawn |= figures.of_kind(kind, self._kinds.pop(kind), self._read, NOTHING)
+            self._drawn |= figures.figures_of_kind(kind, self._kinds.pop(kind), self._read, NOTHING)
 
     def __getitem__(self, name: str) -> Figure:
         for kind in [kind for kind in self._kinds if f"{name}-".startswith(f"{kind}-")]:
@@ -200,7 +200,7 @@ def drawn(name: str) -> Figures:
 
 
 def drawn_by(draw: Callable[[Results], T], read: Results) -> T:
-    """What one module of analysis.figures draws of a study."""
+    """What one module of analysis.views.figures draws of a study."""
     with style.applied():
         return draw(read)
 

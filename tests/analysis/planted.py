@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from analysis.resources import memory
+from analysis.views import memory
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records.store import Phases, RankReport, Record, write_record
-from scaling_study.study import gates
+from scaling_study.study import support
 from scaling_study.trial import RESOLVED, Trial
 
 MACHINE = {"cores": 2, "cpu": "Intel(R) Xeon(R) CPU @ 2.20GHz", "gpus": [], "memory_bytes": 8 << 30}
@@ -189,7 +189,7 @@ def plant_gates(
     folder: Path, planted: Iterable[Planted], faults: Mapping[str, str] | None = None, study: str = "planted"
 ) -> list[Trial]:
     """Write the record of every gate of these configurations: passed, but for a framework with a fault."""
-    made = gates.needed(one.trial() for one in planted)
+    made = support.needed(one.trial() for one in planted)
     for trial in made:
         fault = (faults or {}).get(trial.framework, "")
         about = record(Planted(steps=10), trial, 50.0, study, np.random.default_rng(0))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from planted import Planted
 
-from analysis.scaling.families import Family
+from analysis.statistics.scaling_laws import Family
 
 Law = Callable[[float], float]  # workers -> samples a second
 ROOM = {"cores": 64, "cpu": "Xeon", "gpus": [], "memory_bytes": 64 << 30, "fingerprint": "abcd1234"}

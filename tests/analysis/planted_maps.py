@@ -20,8 +20,8 @@ from analysis.frames.results import Results
 from scaling_study.records import maps
 from scaling_study.records.maps import CAMS, HIDDEN, METHODS, OWN, PICTURE, RIGHT
 from scaling_study.records.store import write_record
-from scaling_study.stats import localisation
-from scaling_study.stats.localisation import Place
+from scaling_study.stats import scores as localisation
+from scaling_study.stats.scores import Place
 
 MODEL = "tripnet_efficientnet_lite0"
 GRID, SIZE = (6, 11), (96, 176)

@@ -15,7 +15,7 @@ from planted import MACHINE, rank_report
 
 from scaling_study.models import NO_MODEL
 from scaling_study.records.store import Record, write_record
-from scaling_study.stats.collectives import COLLECTIVES, sizes
+from scaling_study.stats.network import COLLECTIVES, sizes
 from scaling_study.trial import Trial
 
 ALPHA, BETA = 50e-6, 0.5e-9  # 50 us, 2 GB/s

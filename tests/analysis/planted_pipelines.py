@@ -1,6 +1,7 @@
 """Pipelines whose truth is known: orders written down by their rules, timelines simulated from them, records of both.
 
-The simulation here relaxes start times until nothing moves, so that it shares no idea with analysis/pipeline/replay.py.
+The simulation here relaxes start times until nothing moves, so that it shares no idea with
+analysis/statistics/bubble.py.
 """
 
 from __future__ import annotations

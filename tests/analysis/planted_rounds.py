@@ -14,7 +14,7 @@ import numpy as np
 from planted import Planted, record
 from planted_phases import Phased, phases_of, plant_phased
 
-from scaling_study.records import validation
+from scaling_study.records import outcome
 from scaling_study.records.store import RankReport, Record, write_record
 from scaling_study.trial import Trial
 
@@ -63,7 +63,7 @@ def of_peers(each: Peers, trial: Trial, study: str = "planted") -> Record:
         )
         for rank, report in enumerate(made.ranks)
     ]
-    wrong = validation.first_problem(trial, ranks)
+    wrong = outcome.first_problem(trial, ranks)
     return replace(made, ranks=ranks, **({"status": "failed", "reason": wrong} if wrong else {}))
 
 

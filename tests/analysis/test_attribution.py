@@ -16,13 +16,12 @@ from planted_phases import STEP, Phased, grown, plant_phased
 from planted_pipelines import Pipeline, plant_pipelines
 
 from analysis.frames import results
-from analysis.frames.over_ranks import PHASES
-from analysis.frames.ranks import PHASE_COLUMNS
-from analysis.tables import reasons
-from analysis.why import attribution, steps
-from analysis.why.attribution import Attribution, Evidence, attribute, attributions
-from analysis.why.bottleneck import bottlenecks
-from analysis.why.steps import Steps
+from analysis.frames.details import PHASE_COLUMNS
+from analysis.frames.measured import PHASES
+from analysis.views import attribution, reasons, steps
+from analysis.views.attribution import Attribution, Evidence, attribute, attributions
+from analysis.views.bottleneck import bottlenecks
+from analysis.views.steps import Steps
 
 ONE = Planted("single")
 TWO = Planted("horovod", workers=2, allreduce="fp32")
@@ -111,7 +110,7 @@ def test_smaller_batches_pay_the_fixed_cost_more_often(tmp_path: Path) -> None:
     made = next(one for one in attributions(read) if one.row["workers"] == 2)
     # 64 samples: 2 x 114 ms of work where one worker needs 210 ms, all of it the fixed 18 ms again.
     assert shares(made) == {"fixed": pytest.approx(100 * 18 / 228, abs=0.01)}
-    assert "smaller kernels" in reasons.attribution(read).header  # type: ignore[union-attr]
+    assert "smaller kernels" in reasons.reasons_attribution(read).header  # type: ignore[union-attr]
 
 
 def test_a_pipelines_idle_stages_are_its_bubble(tmp_path: Path) -> None:
@@ -150,7 +149,7 @@ def test_without_phases_nothing_is_attributed_and_it_says_why(tmp_path: Path) ->
     made = next(one for one in attributions(results.read(folder)) if one.row["framework"] == "horovod")
     assert shares(made) == {"unattributed": 20.0}
     assert made.why == "its phases were not measured"
-    said = reasons.attribution(results.read(folder))
+    said = reasons.reasons_attribution(results.read(folder))
     assert said and any("All not attributed, because its phases were not measured" in note for note in said.notes)
 
 
@@ -167,7 +166,7 @@ def test_disturbed_steps_are_said_to_be(tmp_path: Path) -> None:
     made = only(tmp_path, Phased(TWO, grown(communication=0.025), disturbance=1.3))
     assert made.disturbance == pytest.approx(0.3)
     assert shares(made) == {"exposed": 20.0}, "shares are of the instrumented step"
-    said = reasons.attribution(results.read(tmp_path))
+    said = reasons.reasons_attribution(results.read(tmp_path))
     assert said and any("instrumented steps differed from timed ones" in note for note in said.notes)
 
 

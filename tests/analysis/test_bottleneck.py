@@ -10,9 +10,8 @@ from planted import Planted, plant
 from planted_phases import STEP, Phased, grown, plant_phased
 
 from analysis.frames import results
-from analysis.tables import reasons
-from analysis.why import bottleneck, remedies
-from analysis.why.bottleneck import Bottleneck, bottlenecks
+from analysis.views import bottleneck, reasons
+from analysis.views.bottleneck import Bottleneck, bottlenecks
 
 ONE = Planted("single")
 TWO = Planted("horovod", workers=2, allreduce="fp32")
@@ -119,7 +118,7 @@ def helped(folder: Path, *phased: Phased) -> dict[str, float]:
     """Of the last of these: remedy -> percent at most."""
     read = results.read(plant_phased(folder, phased))
     ours = [row for row in read.configurations.to_dict("records") if row["framework"] == phased[-1].one.framework]
-    return {one.name: round(100 * one.gain, 2) for one in remedies.remedies(read)[str(ours[-1]["configuration"])]}
+    return {one.name: round(100 * one.gain, 2) for one in bottleneck.remedies(read)[str(ours[-1]["configuration"])]}
 
 
 def test_bounds_are_amdahls(tmp_path: Path) -> None:
@@ -151,12 +150,12 @@ def test_a_bound_stands_beside_what_was_measured(tmp_path: Path) -> None:
     ]
     read = results.read(plant_phased(tmp_path, phased))
     row = next(r for r in read.configurations.to_dict("records") if r["allreduce"] == "fp32")
-    said = [one.sentence for one in remedies.remedies(read)[str(row["configuration"])]]
+    said = [one.sentence for one in bottleneck.remedies(read)[str(row["configuration"])]]
     assert (
         "Halving the bytes of the allreduce (16 bits) would give at most +11 % (fp16 was measured: +11 % [+11, +11])."
         in said
     )
-    table = reasons.remedy(read)
+    table = reasons.reasons_remedy(read)
     assert table and table.header[-1] == "half the bytes of the allreduce"
     assert "at most +11 % (fp16 was measured: +11 % [+11, +11])" in {line[-1] for line in table.rows}
 
@@ -166,6 +165,6 @@ def test_a_larger_batch_is_not_recommended_where_it_was_out_of_memory(tmp_path: 
     plant(tmp_path / "out", [replace(ONE, batch_per_worker=64, status="oom", speed=None, repeats=1)])
     for trial in (tmp_path / "out" / "trials").iterdir():
         trial.rename(folder / "trials" / trial.name)
-    made = next(iter(remedies.remedies(results.read(folder)).values()))
+    made = next(iter(bottleneck.remedies(results.read(folder)).values()))
     larger = next(one for one in made if one.name == "Twice the batch on each worker")
     assert larger.but == "batch 64 was out of memory"

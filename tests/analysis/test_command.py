@@ -13,11 +13,11 @@ import pytest
 from planted import Planted, default_study, plant
 
 import analysis
+from analysis import execution
+from analysis import text as file_names
 from analysis.__main__ import main
-from analysis.execution import atomic_files
-from analysis.figures import drawing
 from analysis.frames import configurations, trials
-from analysis.text import file_names
+from analysis.views import figures
 
 ONE, TWO = Planted(), Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
 
@@ -35,14 +35,14 @@ def test_it_writes_everything_where_the_page_says(tmp_path: Path) -> None:
     csv = pd.read_csv(tmp_path / "results.csv")
     assert list(csv) == list(trials.COLUMNS)
     assert len(csv) == len(planted) * 3
-    assert list(pd.read_csv(tmp_path / "configurations.csv"))[:-1] == list(configurations.COLUMNS)
+    assert list(pd.read_csv(tmp_path / "configurations.csv"))[:-1] == list(configurations.CONFIGURATIONS_COLUMNS)
 
 
 @pytest.mark.slow
 def test_a_second_run_replaces_what_the_first_made_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drawing, "write", lambda *_: [])
+    monkeypatch.setattr(figures, "write", lambda *_: [])
     plant(tmp_path, [ONE, replace(ONE, model="resnet50")])
     first = analysis.write(tmp_path)
     mine = tmp_path / "tables" / "my-notes.md"
@@ -59,7 +59,7 @@ def test_a_second_run_replaces_what_the_first_made_and_nothing_else(
 def test_files_can_be_read_by_others(tmp_path: Path) -> None:
     mask = os.umask(0o022)
     try:
-        atomic_files.replaced(tmp_path / "a.txt", lambda path: path.write_text("x"))
+        execution.replaced(tmp_path / "a.txt", lambda path: path.write_text("x"))
     finally:
         os.umask(mask)
     assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o644
@@ -74,7 +74,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        atomic_files.replaced(path, breaks)
+        execution.replaced(path, breaks)
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
@@ -110,7 +110,7 @@ def test_a_folder_that_cannot_be_written_to_is_exit_2(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(tmp_path))
 
-    monkeypatch.setattr(atomic_files.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(execution.tempfile, "mkstemp", refuse)
     assert main([str(tmp_path)]) == 2
     assert "cannot be written to" in capsys.readouterr().err
 
@@ -119,7 +119,7 @@ def test_a_folder_that_cannot_be_written_to_is_exit_2(
 def test_skipped_records_are_warned_of_once_and_the_rest_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drawing, "write", lambda *_: [])
+    monkeypatch.setattr(figures, "write", lambda *_: [])
     plant(tmp_path, [ONE, TWO], baseline={"framework": "single"})
     (tmp_path / "trials" / "broken").mkdir()
     (tmp_path / "trials" / "broken" / "record.json").write_text("{")
@@ -134,7 +134,7 @@ def test_skipped_records_are_warned_of_once_and_the_rest_is_shown(
 def test_quiet_prints_no_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drawing, "write", lambda *_: [])
+    monkeypatch.setattr(figures, "write", lambda *_: [])
     assert main([str(plant(tmp_path, [ONE])), "-q"]) == 0
     assert "Throughput" not in capsys.readouterr().out
 

@@ -10,10 +10,9 @@ from planted import PARAMETERS, Planted, plant
 from planted_pipelines import Pipeline, plant_pipelines
 
 from analysis import outputs
-from analysis.frames import over_ranks, results
-from analysis.resources import communication
-from analysis.tables import communication as communication_table
-from analysis.tables import layout
+from analysis.frames import measured, results
+from analysis.show import layout
+from analysis.views import communication
 
 WHOLE = 4 * PARAMETERS["resnet18"]
 DDP = Planted("torch_ddp", workers=2, allreduce="fp32", counted=True)
@@ -42,9 +41,7 @@ def test_results_csv_has_bytes_by_kind(tmp_path: Path) -> None:
 def test_a_kind_nobody_has_heard_of_is_not_lost() -> None:
     from planted import rank_report
 
-    sent = over_ranks.communication(
-        rank_report(DDP.trial(), 0, [0.1], communication_bytes={"gossip": 5, "broadcast": 2})
-    )
+    sent = measured.communication(rank_report(DDP.trial(), 0, [0.1], communication_bytes={"gossip": 5, "broadcast": 2}))
     assert sent and (sent["other"], sent["broadcast"], sum(sent.values())) == (5, 2, 7)
 
 
@@ -75,7 +72,7 @@ def test_the_fp32_row_of_another_batch_will_do_and_of_another_stage_will_not(tmp
 
 
 def test_the_table_shows_only_kinds_that_were_used(tmp_path: Path) -> None:
-    listing = communication_table.listing(read(tmp_path, [*both(DDP, FSDP), Planted(counted=True)]), "resnet18")
+    listing = communication.listing(read(tmp_path, [*both(DDP, FSDP), Planted(counted=True)]), "resnet18")
     assert listing
     header = ("configuration (MB a worker and step)", "allreduce", "reduce-scatter", "all-gather")
     assert listing.header == (*header, "sum", "of fp32", "bytes per parameter", "carried by", "overlap")
@@ -87,12 +84,12 @@ def test_the_table_shows_only_kinds_that_were_used(tmp_path: Path) -> None:
 def test_what_a_pipeline_sends_is_a_kind_of_its_own(tmp_path: Path) -> None:
     done = results.read(plant_pipelines(tmp_path, [Pipeline(p=2, m=4)]))
     assert set(done.trials.communication_send_bytes) == {4_000_000}
-    listing = communication_table.listing(done, "transformer_lm")
+    listing = communication.listing(done, "transformer_lm")
     assert listing and listing.header[1:3] == ("send", "sum")
     assert any("a pipeline's activations and their gradients" in note for note in listing.notes)
 
 
 def test_one_worker_sends_nothing_and_has_no_table(tmp_path: Path) -> None:
     done = read(tmp_path, [Planted(counted=True)])
-    assert communication_table.listing(done, "resnet18") is None
+    assert communication.listing(done, "resnet18") is None
     assert not [p for p in outputs.write_tables(done, tmp_path / "t") if p.name.startswith("communication")]

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted import Planted, default_study, plant, plant_gates
 
+from analysis import commands
 from analysis.__main__ import main
-from analysis.commands import compare
-from analysis.compare import compared, differences, missing, report, tables, verdicts
-from analysis.compare.compared import Comparison, NothingToCompare
+from analysis.compare import differences, report, verdicts
+from analysis.compare.report import Comparison, NothingToCompare
 from analysis.compare.verdicts import (
     BROKEN,
     FAILING,
@@ -35,7 +35,7 @@ from analysis.compare.verdicts import (
     SMALL,
     UNRESOLVED,
 )
-from analysis.statistics.simultaneous_intervals import holm
+from analysis.statistics.ranking import holm
 from tests.net import examples
 
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0, noise=0.004, repeats=5)
@@ -81,7 +81,7 @@ def example(tmp_path: Path) -> Callable[[str], Path]:
 def test_results_against_themselves_show_no_regression(
     example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["compare", str(example("a")), str(example("b"))]) == compare.NO_REGRESSION
+    assert main(["compare", str(example("a")), str(example("b"))]) == commands.NO_REGRESSION
     said = capsys.readouterr()
     assert "0 of 16 configurations slower, 0 faster; 16 not resolved" in said.out
     assert "48 of the 48 runs of A are in B too: copies, not measured again" in " ".join(said.out.split())
@@ -91,15 +91,15 @@ def test_results_against_themselves_show_no_regression(
 @pytest.mark.slow
 def test_what_became_slower_is_a_regression(example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     a, b = example("a"), changed(example("b"), scaled(0.7), only="resnet18-b64")
-    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == compare.REGRESSION
+    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == commands.REGRESSION
     assert "4 of 16 configurations slower, 0 faster" in capsys.readouterr().out
     comment = (b / "comment.md").read_text()
     assert comment.startswith("# 4 of 16 configurations slower, 0 faster")
     shown, _, folded = comment.partition("<details>")
     assert shown.count("| slower |") == 4 and "not resolved |" not in shown
     assert folded.count("| not resolved |") == 12
-    assert main(["compare", str(b), str(a)]) == compare.NO_REGRESSION, "the other way round it is a gain"
-    assert main(["compare", str(a), str(a), "--markdown", str(b / "same.md")]) == compare.NO_REGRESSION
+    assert main(["compare", str(b), str(a)]) == commands.NO_REGRESSION, "the other way round it is a gain"
+    assert main(["compare", str(a), str(a), "--markdown", str(b / "same.md")]) == commands.NO_REGRESSION
     shown, _, folded = (b / "same.md").read_text().partition("<details>")
     assert "|" not in shown and "is detected with a power of 90 %" in shown and folded.count("\n| resnet") == 16
     assert "0 of 16 configurations slower, 4 faster" in capsys.readouterr().out
@@ -110,7 +110,7 @@ def test_what_all_share_is_in_the_headline_and_no_regression_of_any(
     example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b = example("a"), changed(example("b"), scaled(0.95))
-    assert main(["compare", str(a), str(b)]) == compare.NO_REGRESSION
+    assert main(["compare", str(a), str(b)]) == commands.NO_REGRESSION
     said = " ".join(capsys.readouterr().out.split())
     headline = (
         r"0 of 16 configurations slower, 0 faster; 16 not resolved; all together 5\.0 % slower \(95 %: \d+\.\d to "
@@ -130,7 +130,7 @@ def test_another_machine_is_refused_and_named(
             rank["versions"] |= {"torch": "2.16.0", "transformers": "9.9"}
 
     a, b = example("a"), changed(example("b"), elsewhere)
-    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == compare.REFUSED
+    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == commands.COMPARE_REFUSED
     said = capsys.readouterr()
     assert said.out == ""
     for line in (
@@ -142,10 +142,10 @@ def test_another_machine_is_refused_and_named(
     assert "transformers" not in said.err, "no ResNet uses it"
     assert "--expect machine,versions,environment" in said.err and "--anyway" in said.err
     assert "| machine | CPU | AMD EPYC | Intel Xeon |" in (b / "comment.md").read_text()
-    assert main(["compare", str(a), str(b), "--expect", "machine,torch"]) == compare.REFUSED
-    assert main(["compare", str(a), str(b), "--expect", "machine,Torch,environment"]) == compare.NO_REGRESSION
+    assert main(["compare", str(a), str(b), "--expect", "machine,torch"]) == commands.COMPARE_REFUSED
+    assert main(["compare", str(a), str(b), "--expect", "machine,Torch,environment"]) == commands.NO_REGRESSION
     capsys.readouterr()
-    assert main(["compare", str(a), str(b), "--anyway"]) == compare.NO_REGRESSION
+    assert main(["compare", str(a), str(b), "--anyway"]) == commands.NO_REGRESSION
     assert "Differs: machine: CPU: AMD EPYC in A, Intel Xeon in B" in " ".join(capsys.readouterr().out.split())
 
 
@@ -154,22 +154,22 @@ def test_another_commit_is_refused_unless_it_is_what_is_compared(
     example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b = example("a"), changed(example("b"), lambda record: record.update(commit="0123456789ab"))
-    assert main(["compare", str(a), str(b)]) == compare.REFUSED
+    assert main(["compare", str(a), str(b)]) == commands.COMPARE_REFUSED
     measured_at = json.loads(next(a.glob("trials/*/record.json")).read_text())["commit"]
     assert f"commit: commit: {measured_at} in A, 0123456789ab in B" in capsys.readouterr().err
-    assert main(["compare", str(a), str(b), "--expect", "commit"]) == compare.NO_REGRESSION
+    assert main(["compare", str(a), str(b), "--expect", "commit"]) == commands.NO_REGRESSION
 
 
 @pytest.mark.slow
 def test_json_is_one_object(example: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     a, b = example("a"), changed(example("b"), scaled(0.7), only="resnet18-b64")
-    assert main(["compare", str(a), str(b), "--json"]) == compare.REGRESSION
+    assert main(["compare", str(a), str(b), "--json"]) == commands.REGRESSION
     said = json.loads(capsys.readouterr().out)
     assert (said["regressed"], said["regressions"], said["gains"], len(said["pairs"])) == (True, 4, 0, 16)
     assert said["pairs"][0].keys() >= set(verdicts.COLUMNS)
     assert said["overall"]["ratio"] == pytest.approx(0.7**0.25, rel=0.01)
     changed(b, lambda record: record.update(commit="other"))
-    assert main(["compare", str(a), str(b), "--json"]) == compare.REFUSED
+    assert main(["compare", str(a), str(b), "--json"]) == commands.COMPARE_REFUSED
     said = json.loads(capsys.readouterr().out)
     assert said["refused"] and said["differences"][0]["name"] == "commit"
 
@@ -180,7 +180,7 @@ def test_json_is_one_object(example: Callable[[str], Path], capsys: pytest.Captu
 def test_pairs_are_found_by_keys_and_not_by_ids(tmp_path: Path) -> None:
     elsewhere = (("machine", "other"), ("cores_per_worker", 4))
     a, b = two(tmp_path, [TWO], [replace(TWO, keys=elsewhere)])
-    made = compared.compare(a, b, 0.01, anyway=True)
+    made = report.compare(a, b, 0.01, anyway=True)
     (pair,) = made.pairing.pairs
     assert pair.a["configuration"] != pair.b["configuration"]
     assert pair.differing == ["cores_per_worker"]
@@ -190,7 +190,7 @@ def test_pairs_are_found_by_keys_and_not_by_ids(tmp_path: Path) -> None:
 def test_configurations_whose_keys_cannot_tell_them_apart_are_paired_by_id(tmp_path: Path) -> None:
     a = plant(tmp_path / "a", [TWO, replace(TWO, model="resnet8", speed=80.0)])
     changed(a, lambda record: record["trial"].update(model="other"))
-    table = compared.compare(a, a, 0.01).verdicts.table
+    table = report.compare(a, a, 0.01).verdicts.table
     assert list(table.configuration_a) == list(table.configuration_b) and len(table) == 2
 
 
@@ -198,16 +198,16 @@ def test_configurations_whose_keys_cannot_tell_them_apart_are_paired_by_id(tmp_p
 def test_what_is_in_one_only_is_told_with_what_keeps_it_apart(tmp_path: Path) -> None:
     other = replace(TWO, keys=(("fusion_bytes", 1 << 20),))
     a, b = two(tmp_path, [TWO, replace(TWO, batch_per_worker=64), other], [TWO, replace(TWO, batch_per_worker=128)])
-    made = compared.compare(a, b, 0.01)
+    made = report.compare(a, b, 0.01)
     assert len(made.pairing.pairs) == 1
-    first, second = compared.left_over(made.pairing)
+    first, second = report.left_over(made.pairing)
     assert first.startswith("Only in A: 2 configurations (resnet18, ") and second.startswith(
         "Only in B: 1 configuration"
     )
     with pytest.raises(NothingToCompare, match=r"no configuration in common.*They would have.*1 but for fusion_bytes"):
-        compared.compare(plant(tmp_path / "c", [other]), plant(tmp_path / "d", [TWO]), 0.01)
+        report.compare(plant(tmp_path / "c", [other]), plant(tmp_path / "d", [TWO]), 0.01)
     with pytest.raises(NothingToCompare, match="has no finished trial yet"):
-        compared.compare(a, plant(tmp_path / "e", []), 0.01)
+        report.compare(a, plant(tmp_path / "e", []), 0.01)
 
 
 def test_configurations_that_differ_in_their_window_only_are_paired_by_it(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_configurations_that_differ_in_their_window_only_are_paired_by_it(tmp_pa
             record["window"] = {"min_steps": 5 if short else 50}
 
         folders.append(changed(folder, same_keys))
-    made = compared.compare(*folders, 0.01)
+    made = report.compare(*folders, 0.01)
     assert sorted(made.verdicts.table.ratio.round(1)) == [1.0, 1.0]
     assert made.differences == []
 
@@ -245,56 +245,56 @@ def test_what_is_deleted_in_b_though_it_is_planned_is_no_pass(
     a, b = example("a"), example("b")
     for folder in (b / "trials").glob("horovod-resnet18-b64-fp16-*"):
         shutil.rmtree(folder)
-    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == compare.CANNOT_TELL
+    assert main(["compare", str(a), str(b), "--markdown", str(b / "comment.md")]) == commands.CANNOT_TELL
     said = capsys.readouterr()
     assert "15 not resolved; 1 of A MISSING in B" in said.out
     assert "resnet18, horovod, 2 workers, fp16, batch 64 (planned, and without a record)" in " ".join(said.out.split())
     assert said.err == "not all was tested: 1 of A missing in B\n"
     shown, _, _ = (b / "comment.md").read_text().partition("<details>")
     assert "1 of A MISSING in B" in shown and "(planned, and without a record)" in shown
-    assert main(["compare", str(a), str(b), "--json"]) == compare.CANNOT_TELL
+    assert main(["compare", str(a), str(b), "--json"]) == commands.CANNOT_TELL
     (one,) = (said := json.loads(capsys.readouterr().out))["missing"]
-    assert one["configuration"].startswith("horovod-resnet18-b64-fp16-") and one["why"] == missing.ABSENT
+    assert one["configuration"].startswith("horovod-resnet18-b64-fp16-") and one["why"] == verdicts.ABSENT
     assert "1 of A MISSING in B" in said["headline"]
-    assert main(["compare", str(b), str(a)]) == compare.NO_REGRESSION, "what is new has nothing to be compared with"
+    assert main(["compare", str(b), str(a)]) == commands.NO_REGRESSION, "what is new has nothing to be compared with"
     changed(b, scaled(0.5), only="resnet8")
-    assert main(["compare", str(a), str(b)]) == compare.REGRESSION, "what is known comes first"
+    assert main(["compare", str(a), str(b)]) == commands.REGRESSION, "what is known comes first"
 
 
 @pytest.mark.slow
 def test_what_b_no_longer_plans_was_taken_out_and_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = replace(TWO, batch_per_worker=64)
     a, b = two(tmp_path, [TWO, other], [TWO])
-    assert main(["compare", str(a), str(planned(b, [TWO]))]) == compare.NO_REGRESSION
+    assert main(["compare", str(a), str(planned(b, [TWO]))]) == commands.NO_REGRESSION
     said = capsys.readouterr().out
     assert "Only in A: 1 configuration" in said and "issing" not in said
-    assert main(["compare", str(a), str(planned(b, [TWO, other]))]) == compare.CANNOT_TELL
+    assert main(["compare", str(a), str(planned(b, [TWO, other]))]) == commands.CANNOT_TELL
     (b / "study.json").write_text(json.dumps({"schema": 1, "study": "planted"}))
-    assert [one.why for one in compared.compare(a, b, 0.01).missing] == [missing.UNSAID]
+    assert [one.why for one in report.compare(a, b, 0.01).missing] == [verdicts.UNSAID]
 
 
 def test_a_sibling_that_b_has_not_run_is_not_what_b_took_out(tmp_path: Path) -> None:
     """Ids tell their kind by name, and all other keys by a digest."""
     half, other_half = (replace(TWO, keys=(("precision", kind),)) for kind in ("bf16", "fp16"))
     a, b = two(tmp_path, [TWO, half], [TWO])
-    assert compared.compare(a, planned(b, [TWO, other_half]), 0.01).missing == ()
+    assert report.compare(a, planned(b, [TWO, other_half]), 0.01).missing == ()
 
 
 def test_where_all_ids_are_others_each_planned_one_stands_for_one_of_its_kind(tmp_path: Path) -> None:
     here = [TWO, *(replace(TWO, keys=(("precision", kind),)) for kind in ("bf16", "fp16"))]
     there = [replace(one, keys=(*one.keys, ("machine", "other"))) for one in here]
     a, b = two(tmp_path, here, there[:1])
-    assert [one.why for one in compared.compare(a, planned(b, there[:2]), 0.01).missing] == [missing.PERHAPS]
-    assert compared.compare(a, planned(b, there[:1]), 0.01).missing == ()
+    assert [one.why for one in report.compare(a, planned(b, there[:2]), 0.01).missing] == [verdicts.PERHAPS]
+    assert report.compare(a, planned(b, there[:1]), 0.01).missing == ()
 
 
 def test_what_never_ran_in_a_is_not_missing(tmp_path: Path) -> None:
     never = replace(TWO, batch_per_worker=64, status="oom", speed=None)
     a, b = two(tmp_path, [TWO, never], [TWO])
-    assert compared.compare(a, planned(b, [TWO, never]), 0.01).missing == ()
+    assert report.compare(a, planned(b, [TWO, never]), 0.01).missing == ()
 
 
-@pytest.mark.parametrize(("broken", "why"), [(5, missing.UNREADABLE), (3, missing.FEW), (2, "")])
+@pytest.mark.parametrize(("broken", "why"), [(5, verdicts.UNREADABLE), (3, verdicts.FEW), (2, "")])
 def test_what_cannot_be_read_in_b_is_no_pass(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], broken: int, why: str
 ) -> None:
@@ -303,7 +303,7 @@ def test_what_cannot_be_read_in_b_is_no_pass(
     a, b = two(tmp_path, [TWO, other], [TWO, other])
     for path in sorted((planned(b, [TWO, other]) / "trials").glob("*-b64-*/record.json"))[:broken]:
         path.write_text('{"half": ')
-    assert main(["compare", str(a), str(b)]) == (compare.CANNOT_TELL if why else compare.NO_REGRESSION)
+    assert main(["compare", str(a), str(b)]) == (commands.CANNOT_TELL if why else commands.NO_REGRESSION)
     said = " ".join(capsys.readouterr().out.split())
     assert f"batch 64 ({why})" in said if why else "issing" not in said
 
@@ -335,18 +335,18 @@ def test_every_difference_that_decides_speed_is_named(tmp_path: Path, change: Ch
         record["ranks"][0]["versions"] = {"python": "3.11", "numpy": "2", "mpi4py": "4", "nvidia_driver": "1"}
 
     a, b = (changed(folder, whole) for folder in two(tmp_path, [TWO], [TWO]))
-    found = compared.compare(a, changed(b, change), 0.01).refused
+    found = report.compare(a, changed(b, change), 0.01).refused
     assert [(one.kind, str(one)) for one in found] == ([(kind, text)] if kind else [])
-    assert not kind or (kind in differences.EXPECTABLE and not compared.compare(a, b, 0.01, expected=[kind]).refused)
+    assert not kind or (kind in differences.EXPECTABLE and not report.compare(a, b, 0.01, expected=[kind]).refused)
 
 
 def test_what_one_side_did_not_record_and_names_of_hosts_are_told_and_refuse_nothing(tmp_path: Path) -> None:
     a, b = two(tmp_path, [TWO], [TWO])
     changed(b, lambda record: record.update(commit="abc+changes"))
     changed(b, lambda record: [rank.update(host="h2") for rank in record["ranks"]])
-    made = compared.compare(a, b, 0.01, expected=["comit"])
+    made = report.compare(a, b, 0.01, expected=["comit"])
     assert not made.refused
-    said = " ".join(tables.sentences(made))
+    said = " ".join(report.sentences(made))
     assert "commit: not recorded in A, abc+changes in B" in said and "host: planted in A, h2 in B" in said
     assert "B was measured from a tree with uncommitted changes" in said
     assert "comit was expected to differ, and does not" in said
@@ -358,7 +358,7 @@ def test_several_values_and_some_pairs_are_said(tmp_path: Path) -> None:
     changed(a, lambda record: record.update(commit="one"))
     changed(b, lambda record: record.update(commit="one"), only="-b32-")
     changed(b, lambda record: record.update(commit=f"c{record['trial']['repeat'] % 2}"), only="-b64-")
-    (only,) = compared.compare(a, b, 0.01).refused
+    (only,) = report.compare(a, b, 0.01).refused
     assert str(only) == "commit: one in A, c0 and c1 in B (1 of 2 pairs)"
 
 
@@ -367,11 +367,11 @@ def test_several_values_and_some_pairs_are_said(tmp_path: Path) -> None:
 def test_what_failed_differs_only_in_what_its_records_say(example: Callable[[str], Path], side: str) -> None:
     folders = {name: example(name) for name in "ab"}
     changed(folders[side], lambda r: r.update(status="oom", reason="oom", ranks=[]), only="resnet18-b64-fp16")
-    made = compared.compare(folders["a"], folders["b"], 0.01)
+    made = report.compare(folders["a"], folders["b"], 0.01)
     assert made.differences == []
     assert sum(made.verdicts.table.verdict.isin([LOST, FOUND])) == 1
     changed(folders[side], lambda r: r.update(commit="other"), only="resnet18-b64-fp16")
-    (only,) = compared.compare(folders["a"], folders["b"], 0.01).refused
+    (only,) = report.compare(folders["a"], folders["b"], 0.01).refused
     assert only.name == "commit" and (only.a if side == "a" else only.b) == "other" and only.pairs == 1
 
 
@@ -384,7 +384,7 @@ def test_of_what_ran_the_failed_repeats_say_nothing(tmp_path: Path) -> None:
         if record["trial"]["repeat"] == 5:
             record.update(status="failed", ranks=[], commit="two")
 
-    assert compared.compare(a, changed(b, failed), 0.01).differences == []
+    assert report.compare(a, changed(b, failed), 0.01).differences == []
 
 
 # --- what is said of a pair ---
@@ -410,7 +410,7 @@ def test_verdicts_are_what_was_planted(tmp_path: Path) -> None:
         for (a, b, expected), batch in zip(cases, batches, strict=False)
     ]
     a, b = two(tmp_path, [one[0] for one in sides], [one[1] for one in sides])
-    table = compared.compare(a, b, 0.01).verdicts.table.set_index("batch")
+    table = report.compare(a, b, 0.01).verdicts.table.set_index("batch")
     assert {batch: table.verdict[batch] for _, _, batch, _ in sides} == {batch: said for _, _, batch, said in sides}
     tested = table[table.p_value.notna()]
     assert len(tested) == 5
@@ -423,12 +423,12 @@ def test_verdicts_are_what_was_planted(tmp_path: Path) -> None:
 def test_what_failed_parity_or_is_another_model_is_not_compared(tmp_path: Path) -> None:
     a, b = two(tmp_path, [TWO, replace(TWO, batch_per_worker=64)], [TWO, replace(TWO, batch_per_worker=64)])
     changed(b, lambda r: [rank.update(parameters=123) for rank in r["ranks"]], only="-b64-")
-    table = compared.compare(a, b, 0.01).verdicts.table.set_index("batch")
+    table = report.compare(a, b, 0.01).verdicts.table.set_index("batch")
     assert table.verdict[64] == NOT_COMPARABLE
     assert "another model was trained: 11,181,642 parameters in A, 123 in B" in table.reason[64]
     for folder in (a, b):
         plant_gates(folder, [TWO], {"horovod": "gradients: summed"})
-    table = compared.compare(a, b, 0.01).verdicts.table
+    table = report.compare(a, b, 0.01).verdicts.table
     assert list(table.verdict) == [NOT_COMPARABLE] * 2
     assert table.reason[0].startswith("A: NOT COMPARABLE: parity failed")
 
@@ -437,16 +437,16 @@ def test_what_fails_parity_now_is_a_regression_however_fast_it_is(tmp_path: Path
     a, b = two(tmp_path, [TWO], [replace(TWO, speed=500.0)])
     plant_gates(a, [TWO])
     plant_gates(b, [TWO], {"horovod": "gradients: summed"})
-    made = compared.compare(a, b, 0.01)
+    made = report.compare(a, b, 0.01)
     assert made.regressed and verdict(made) == [BROKEN]
     assert made.verdicts.table.reason[0] == "gradients: summed" and made.verdicts.table.ratio.isna().all()
-    assert tables.headline(made) == "0 of 1 configurations slower, 0 faster; 1 now fail parity"
-    assert verdict(compared.compare(b, a, 0.01)) == [NOT_COMPARABLE]
+    assert report.headline(made) == "0 of 1 configurations slower, 0 faster; 1 now fail parity"
+    assert verdict(report.compare(b, a, 0.01)) == [NOT_COMPARABLE]
 
 
 def test_a_configuration_that_no_longer_runs_is_a_regression(tmp_path: Path) -> None:
     a, b = two(tmp_path, [TWO], [replace(TWO, status="oom", speed=None)])
-    made = compared.compare(a, b, 0.01)
+    made = report.compare(a, b, 0.01)
     assert made.regressed and verdict(made) == [LOST]
     assert report.to_markdown(made).startswith("# 0 of 1 configurations slower, 0 faster; 1 no longer run")
 
@@ -468,7 +468,7 @@ def test_runs_that_fail_now_are_a_regression_with_their_reason(
 ) -> None:
     a, b = two(tmp_path, [TWO], [TWO])
     broken(b, failed, "failed", "rank 1 died")
-    assert main(["compare", str(a), str(b), "--json"]) == compare.REGRESSION
+    assert main(["compare", str(a), str(b), "--json"]) == commands.REGRESSION
     said = json.loads(capsys.readouterr().out)
     assert said["headline"].endswith("1 with runs that fail now") and said["regressions"] == 1
     (pair,) = said["pairs"]
@@ -476,13 +476,13 @@ def test_runs_that_fail_now_are_a_regression_with_their_reason(
         FAILING, f"A: 5 of 5 ok, B: {5 - len(failed)} of 5 ok; failed: rank 1 died"
     )  # fmt: skip
     assert (pair["ratio_low"] is None) == (5 - len(failed) < 3), "what can be tested still has its interval"
-    assert "| runs fail now (A: 5 of 5 ok" in report.to_markdown(compared.compare(a, b, 0.01)).partition("<details>")[0]
-    assert main(["compare", str(b), str(a)]) != compare.REGRESSION, "the other way round nothing fails"
+    assert "| runs fail now (A: 5 of 5 ok" in report.to_markdown(report.compare(a, b, 0.01)).partition("<details>")[0]
+    assert main(["compare", str(b), str(a)]) != commands.REGRESSION, "the other way round nothing fails"
 
 
 def test_what_is_slower_and_fails_is_told_both(tmp_path: Path) -> None:
     a, b = two(tmp_path, [replace(TWO, noise=0.001)], [replace(TWO, noise=0.001, speed=80.0)])
-    made = compared.compare(a, broken(b, [1], "timeout", "no step within 60 s"), 0.01)
+    made = report.compare(a, broken(b, [1], "timeout", "no step within 60 s"), 0.01)
     assert verdict(made) == [SLOWER]
     assert made.verdicts.table.reason[0] == "A: 5 of 5 ok, B: 4 of 5 ok; timeout: no step within 60 s"
 
@@ -490,12 +490,12 @@ def test_what_is_slower_and_fails_is_told_both(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_was_cancelled_or_failed_as_before_does_not_fail_now(tmp_path: Path) -> None:
     a, b = two(tmp_path, [TWO], [TWO])
-    assert verdict(compared.compare(a, broken(b, [1, 2, 3], "cancelled", "interrupted"), 0.01)) == [NO_INTERVAL]
+    assert verdict(report.compare(a, broken(b, [1, 2, 3], "cancelled", "interrupted"), 0.01)) == [NO_INTERVAL]
     c, d = two(tmp_path / "flaky", [TWO], [TWO])
     broken(c, [5], "failed", "x")
-    assert verdict(compared.compare(c, broken(d, [4, 5], "failed", "x"), 0.01)) == [UNRESOLVED]
-    assert verdict(compared.compare(c, broken(d, [1, 2], "oom", "oom"), 0.01)) == [FAILING], "too few are left"
-    (reason,) = compared.compare(c, d, 0.01).verdicts.table.reason
+    assert verdict(report.compare(c, broken(d, [4, 5], "failed", "x"), 0.01)) == [UNRESOLVED]
+    assert verdict(report.compare(c, broken(d, [1, 2], "oom", "oom"), 0.01)) == [FAILING], "too few are left"
+    (reason,) = report.compare(c, d, 0.01).verdicts.table.reason
     assert reason == "A: 4 of 5 ok, B: 1 of 5 ok; oom and failed: x"
 
 
@@ -503,48 +503,48 @@ def test_what_was_cancelled_or_failed_as_before_does_not_fail_now(tmp_path: Path
 def test_a_change_that_all_share_may_be_the_machines(tmp_path: Path) -> None:
     planted, about = default_study()
     a, b = two(tmp_path, planted, [replace(one, speed=0.95 * (one.speed or 0)) for one in planted], **about)
-    made = compared.compare(a, b, 0.01)
+    made = report.compare(a, b, 0.01)
     overall = made.verdicts.overall
     assert overall is not None and overall.shared and overall.high < 1
-    assert "A common change may be the machine's" in " ".join(tables.overall(made))
+    assert "A common change may be the machine's" in " ".join(report.overall(made))
     shift = f"all together {100 * (1 - overall.ratio):.1f} % slower (95 %: {100 * (1 - overall.high):.1f} to "
     said = f"{shift}{100 * (1 - overall.low):.1f}), a common change, or the state of the machine"
-    assert tables.headline(made).endswith(said)
+    assert report.headline(made).endswith(said)
     assert said in report.to_markdown(made).splitlines()[0] and json.loads(report.to_json(made))["headline"].endswith(
         said
     )
-    assert " % faster (95 %: " in tables.headline(compared.compare(b, a, 0.01))
-    assert "all together" not in tables.headline(compared.compare(a, b, 0.2)), "below the threshold"
+    assert " % faster (95 %: " in report.headline(report.compare(b, a, 0.01))
+    assert "all together" not in report.headline(report.compare(a, b, 0.2)), "below the threshold"
 
 
 @pytest.mark.slow
 def test_a_headline_says_nothing_of_all_where_a_few_are_named_or_nothing_changed(tmp_path: Path) -> None:
     quiet = [replace(TWO, batch_per_worker=batch, noise=0.001) for batch in (16, 32, 64, 128)]
     a, b = two(tmp_path, quiet, [replace(quiet[0], speed=100.0), *quiet[1:]])
-    made = compared.compare(a, b, 0.01)
+    made = report.compare(a, b, 0.01)
     assert made.verdicts.overall is not None and made.verdicts.overall.high < 0.99
-    assert tables.headline(made) == "1 of 4 configurations slower, 0 faster; 3 unchanged to within the threshold"
-    assert "all together" not in tables.headline(compared.compare(a, a, 0.0))
+    assert report.headline(made) == "1 of 4 configurations slower, 0 faster; 3 unchanged to within the threshold"
+    assert "all together" not in report.headline(report.compare(a, a, 0.0))
 
 
 @pytest.mark.slow
 def test_a_threshold_passes_over_what_is_of_no_interest(tmp_path: Path) -> None:
     a, b = two(tmp_path, [replace(TWO, noise=0.001)], [replace(TWO, noise=0.001, speed=155.0)])
-    assert verdict(compared.compare(a, b, 0.0)) == [SLOWER]
-    assert verdict(compared.compare(a, b, 0.05)) == [SMALL]
+    assert verdict(report.compare(a, b, 0.0)) == [SLOWER]
+    assert verdict(report.compare(a, b, 0.05)) == [SMALL]
 
 
 def test_what_could_have_been_found_is_said(tmp_path: Path) -> None:
     noisy, quiet = (replace(TWO, noise=noise) for noise in (0.05, 0.002))
     found = []
     for name, one in (("noisy", noisy), ("quiet", quiet)):
-        made = compared.compare(*two(tmp_path / name, [one], [one]), 0.01)
+        made = report.compare(*two(tmp_path / name, [one], [one]), 0.01)
         assert made.verdicts.detectable is not None
         found.append(made.verdicts.detectable)
         text = (
             f"A change of {100 * made.verdicts.detectable:.2g} % in one configuration is detected with a power of 90 %"
         )
-        assert text in " ".join(tables.sentences(made))
+        assert text in " ".join(report.sentences(made))
     assert found[0] > 0.05 and found[1] == 0.01, "never less than the threshold"
 
 
@@ -553,7 +553,7 @@ def test_added_repeats_do_not_narrow_the_spread(tmp_path: Path) -> None:
     many = replace(TWO, repeats=10, noise=0.02)
     a, b = two(tmp_path / "all", [many], [many])
     c, d = two(tmp_path / "staged", *[[replace(many, planned_repeats=3)]] * 2)
-    plain, staged = (compared.compare(*pair, 0.01).verdicts.table.iloc[0] for pair in ((a, b), (c, d)))
+    plain, staged = (report.compare(*pair, 0.01).verdicts.table.iloc[0] for pair in ((a, b), (c, d)))
     assert plain.ratio == staged.ratio and plain.ratio_high != pytest.approx(staged.ratio_high)
 
 
@@ -587,7 +587,7 @@ def test_what_is_no_results_folder_is_one_line_and_exit_2(
 ) -> None:
     (tmp_path / "empty").mkdir()
     places = {"a": str(plant(tmp_path / "a", [TWO])), "empty": str(tmp_path / "empty")}
-    assert main(["compare", *(word.format(**places) for word in arguments)]) == compare.REFUSED
+    assert main(["compare", *(word.format(**places) for word in arguments)]) == commands.COMPARE_REFUSED
     error = capsys.readouterr().err
     assert error.startswith("error: ") and said in error and error.count("\n") == 1
 
@@ -598,7 +598,7 @@ def test_what_cannot_be_read_is_warned_of_and_the_rest_compared(
     a, b = two(tmp_path, [TWO], [TWO])
     (b / "trials" / "broken").mkdir()
     (b / "trials" / "broken" / "record.json").write_text("{")
-    assert main(["compare", str(a), str(b)]) == compare.NO_REGRESSION
+    assert main(["compare", str(a), str(b)]) == commands.NO_REGRESSION
     assert capsys.readouterr().err.count("warning: skipped: ") == 1
 
 
@@ -606,7 +606,7 @@ def test_where_nothing_can_be_read_that_is_said(tmp_path: Path, capsys: pytest.C
     a, b = two(tmp_path, [TWO], [TWO])
     for path in (b / "trials").glob("*/record.json"):
         path.write_text('{"half": ')
-    assert main(["compare", str(a), str(b)]) == compare.REFUSED
+    assert main(["compare", str(a), str(b)]) == commands.COMPARE_REFUSED
     said = capsys.readouterr().err
     assert f"error: {b} has no trial that can be read (5 cannot)\n" in said and said.count("warning: skipped: ") == 5
 
@@ -614,7 +614,7 @@ def test_where_nothing_can_be_read_that_is_said(tmp_path: Path, capsys: pytest.C
 def test_a_check_that_could_never_fail_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     once = replace(TWO, repeats=1)
     a, b = two(tmp_path, [once], [replace(once, speed=50.0)])
-    assert main(["compare", str(a), str(b)]) == compare.CANNOT_TELL
+    assert main(["compare", str(a), str(b)]) == commands.CANNOT_TELL
     said = capsys.readouterr()
     assert "0 of 1 configurations slower, 0 faster; 1 without an interval" in said.out
     assert said.err == "nothing was tested: no pair has enough repeats on both sides\n"
@@ -624,13 +624,13 @@ def test_a_machine_that_is_told_wrongly_is_compared_all_the_same(tmp_path: Path)
     a, b = two(tmp_path, [TWO], [TWO])
     for wrong in ({"gpus": 5, "cores": [1], "cpu": {"a": 1}, "memory_bytes": "much"}, {}):
         changed(b, lambda record, wrong=wrong: record.update(machine=wrong))
-        assert compared.compare(a, b, 0.01, anyway=True).pairing.pairs
+        assert report.compare(a, b, 0.01, anyway=True).pairing.pairs
 
 
 @pytest.mark.slow
 def test_a_comment_is_never_longer_than_a_comment_may_be(tmp_path: Path) -> None:
     a, b = two(tmp_path, [TWO], [replace(TWO, status="oom", speed=None)])
-    made = compared.compare(a, b, 0.01)
+    made = report.compare(a, b, 0.01)
     many = replace(made.verdicts, table=pd.concat([made.verdicts.table] * 3000, ignore_index=True))
     text = report.to_markdown(replace(made, verdicts=many))
     assert len(text) < 65_536 and text.rstrip().endswith("</details>")
@@ -641,9 +641,9 @@ def test_many_differences_are_counted(tmp_path: Path) -> None:
     a, b = two(tmp_path, [TWO], [TWO])
     changed(b, lambda record: record["environment"].update({f"NCCL_{n}": "1" for n in range(50)}))
     changed(a, lambda record: record["environment"].update(NCCL_0="1"))
-    made = compared.compare(a, b, 0.01)
+    made = report.compare(a, b, 0.01)
     assert report.refusal(made).count("\n") < 25 and "  and 29 more" in report.refusal(made)
-    assert tables.different(made)[-1] == "29 more differences are not listed."
+    assert report.different(made)[-1] == "29 more differences are not listed."
 
 
 @pytest.mark.parametrize("text", ["much", "-1%", "100%", "1.5", "nan"])
@@ -661,15 +661,15 @@ def test_help_names_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_names_what_can_be_expected() -> None:
-    assert compare.EXPECTABLE == differences.EXPECTABLE
-    assert compare._share("2%") == compare._share("0.02") == 0.02
+    assert commands.EXPECTABLE == differences.EXPECTABLE
+    assert commands._share("2%") == commands._share("0.02") == 0.02
 
 
 def test_words_of_others_are_only_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evil = "[red]x[/red] <img src=x> | @someone \x1b[2J ](http://x)"
     a, b = two(tmp_path, [replace(TWO, model=evil)], [replace(TWO, model=evil, status="oom", speed=None)], study=evil)
     changed(b, lambda record: record.update(reason=evil))
-    assert main(["compare", str(a), str(b), "--markdown", str(tmp_path / "c.md")]) == compare.REGRESSION
+    assert main(["compare", str(a), str(b), "--markdown", str(tmp_path / "c.md")]) == commands.REGRESSION
     shown = capsys.readouterr().out
     assert "\x1b[2J" not in shown and "[red]" in shown
     comment = (tmp_path / "c.md").read_text()

@@ -13,12 +13,12 @@ import pytest
 from planted import MACHINE, Planted, default_study, plant
 from simulations import Seen, times
 
-from analysis.figures import speedup
-from analysis.frames import launches, results
+from analysis.frames import configurations, results
 from analysis.frames.configurations import KEYS
 from analysis.frames.results import Results
-from analysis.statistics import allreduce_gain, ranking
-from analysis.tables import notes
+from analysis.show import notes
+from analysis.statistics import ranking
+from analysis.views import allreduce_gain, speedup
 from scaling_study.stats.intervals import between_repeats
 
 SINGLE = Planted("single", speed=100.0)
@@ -211,7 +211,7 @@ def test_of_many_equal_pairs_none_is_called_faster_or_slower_in_95_percent_of_st
             | {"batch_per_worker": batch, "allreduce": wire, "configuration": f"{batch}-{wire}", "status": "ok"}
             | {"reason": "", "not_comparable": "", "planned": 3, "n": 3, "samples_per_second": speeds.mean()}
             | {"repeat_values": ";".join(map(repr, speeds.tolist())), "repeat_launches": ""}
-            | dict.fromkeys(launches.COLUMNS)
+            | dict.fromkeys(configurations.COLUMNS)
             for batch in range(wide)
             for wire in ("fp32", "fp16")
             for speeds in [100 * (1 + 0.01 * rng.standard_normal(3))]

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from planted import default_study, plant
 
-from analysis.execution.lost_parts import Salvage
-from analysis.figures import drawing, throughput
+from analysis.execution import Salvage
 from analysis.frames import results
 from analysis.frames.results import Results
+from analysis.views import figures, throughput
 from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="drawn by one process there")
@@ -34,7 +34,7 @@ def whole_study(tmp_path_factory: pytest.TempPathFactory) -> Results:
 @pytest.fixture
 def read(whole_study: Results, monkeypatch: pytest.MonkeyPatch, draw_only: Callable[..., None]) -> Results:
     """A study of which three figures are drawn, by several processes wherever there may be several."""
-    monkeypatch.setattr(drawing, "SEVERAL_FROM", 0)
+    monkeypatch.setattr(figures, "SEVERAL_FROM", 0)
     draw_only("throughput", "speedup-resnet18", "allreduce-gain")
     return whole_study
 
@@ -47,10 +47,10 @@ def in_children(monkeypatch: pytest.MonkeyPatch, does: Callable[[], Any]) -> Non
 
 @pytest.mark.slow
 def test_two_processes_draw_what_one_does(read: Results, tmp_path: Path) -> None:
-    one, two = (drawing.write(read, tmp_path / str(n), processes=n) for n in (1, 2))
+    one, two = (figures.write(read, tmp_path / str(n), processes=n) for n in (1, 2))
     assert len(one) > 2
     assert [(a.name, a.title, a.text) for a in one] == [(b.name, b.title, b.text) for b in two]
-    for a, b in zip(drawing.paths(one), drawing.paths(two), strict=True):
+    for a, b in zip(figures.paths(one), figures.paths(two), strict=True):
         assert a.read_bytes() == b.read_bytes(), a.name
 
 
@@ -58,16 +58,16 @@ def test_two_processes_draw_what_one_does(read: Results, tmp_path: Path) -> None
 def test_a_process_that_dies_costs_no_figure(
     read: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    whole = drawing.write(read, tmp_path / "whole")
+    whole = figures.write(read, tmp_path / "whole")
     in_children(monkeypatch, lambda: os._exit(9))
-    assert [one.name for one in drawing.write(read, tmp_path / "died", processes=2)] == [one.name for one in whole]
+    assert [one.name for one in figures.write(read, tmp_path / "died", processes=2)] == [one.name for one in whole]
 
 
 @pytest.mark.slow
 def test_without_room_for_processes_one_draws(
     read: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    whole = [one.name for one in drawing.write(read, tmp_path / "whole")]
+    whole = [one.name for one in figures.write(read, tmp_path / "whole")]
     fork, left = os.fork, [0]
 
     def scarce() -> int:
@@ -78,7 +78,7 @@ def test_without_room_for_processes_one_draws(
 
     monkeypatch.setattr(os, "fork", scarce)
     for name in ("one child", "none"):
-        assert [one.name for one in drawing.write(read, tmp_path / name, processes=2)] == whole
+        assert [one.name for one in figures.write(read, tmp_path / name, processes=2)] == whole
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_a_process_that_dies_leaves_no_half_a_file(
         os._exit(9)
 
     in_children(monkeypatch, dies)
-    drawing.write(read, tmp_path, processes=2)
+    figures.write(read, tmp_path, processes=2)
     assert not list(tmp_path.glob(".*"))
 
 
@@ -100,7 +100,7 @@ def test_what_another_process_could_not_draw_is_named(
 ) -> None:
     in_children(monkeypatch, lambda: [][1])
     salvage = Salvage()
-    made = {one.name: one.text for one in drawing.write(read, tmp_path, salvage, processes=2)}
+    made = {one.name: one.text for one in figures.write(read, tmp_path, salvage, processes=2)}
     (lost,) = salvage.lost
     assert lost.startswith("figure throughput could not be made: IndexError"), lost
     assert "Could not be drawn" in made["throughput"]
@@ -113,24 +113,24 @@ def test_a_full_disk_ends_it(read: Results, tmp_path: Path, monkeypatch: pytest.
 
     in_children(monkeypatch, full)
     with pytest.raises(OSError, match="No space left"):
-        drawing.write(read, tmp_path, Salvage(), processes=2)
+        figures.write(read, tmp_path, Salvage(), processes=2)
 
 
 @pytest.mark.slow
 def test_a_poster_has_fewer_points_an_inch(read: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from PIL import Image
 
-    monkeypatch.setattr(drawing, "MOST_PIXELS", 50_000)
-    for one in drawing.write(read, tmp_path):
+    monkeypatch.setattr(figures, "MOST_PIXELS", 50_000)
+    for one in figures.write(read, tmp_path):
         width, height = Image.open(one.paths[0]).size
         assert width * height <= 50_000 * 1.02, one.name
 
 
 @pytest.mark.slow
 def test_vectors_are_to_a_hundredth_of_a_point_and_words_are_whole(read: Results, tmp_path: Path) -> None:
-    made = {one.name: one.paths[1].read_text(encoding="utf-8") for one in drawing.write(read, tmp_path)}
-    assert not any(drawing.FURTHER.search(place) for text in made.values()
-                   for place in drawing.GEOMETRY.findall(text.encode()))  # fmt: skip
+    made = {one.name: one.paths[1].read_text(encoding="utf-8") for one in figures.write(read, tmp_path)}
+    assert not any(figures.FURTHER.search(place) for text in made.values()
+                   for place in figures.GEOMETRY.findall(text.encode()))  # fmt: skip
     assert read.study.machine_text in made["throughput"].replace("\n", " ")
 
 
@@ -140,9 +140,9 @@ def test_it_ends_with_its_processes(tmp_path: Path) -> None:
     planted_study(tmp_path / "study")
     code = (
         "import sys, psutil; from pathlib import Path; from analysis import outputs\n"
-        "from analysis import figures; from analysis.figures import drawing\n"
-        "kinds = figures.kinds; figures.kinds = lambda read: list(kinds(read))[:3]\n"
-        "drawing.SEVERAL_FROM = 0\n"
+        "from analysis.views import figures\n"
+        "kinds = figures.figure_kinds; figures.figure_kinds = lambda read: list(kinds(read))[:3]\n"
+        "figures.SEVERAL_FROM = 0\n"
         "outputs.write(Path(sys.argv[1]), page=False, processes=2)\n"
         "print(len(psutil.Process().children(recursive=True)))"
     )

@@ -14,15 +14,13 @@ from drawings import untidy
 from planted_trainings import CRITICAL, SMALLEST_STEPS, Trained, plant_trainings
 from simulations import Seen, times
 
-from analysis import figures, outputs
+from analysis import outputs
 from analysis.frames import results
-from analysis.statistics.censored import censored_mean
-from analysis.statistics.log_estimates import LogEstimate, between, exactly, of_censored, of_values
-from analysis.tables import efficiency as tables
-from analysis.to_target import critical_batch, efficiency
-from analysis.to_target.critical_batch import Curve, Needed
-from analysis.to_target.paying import paying
-from analysis.to_target.recipes import recipes
+from analysis.statistics import batch_size
+from analysis.statistics.batch_size import Curve, Needed, recipes
+from analysis.statistics.estimates import LogEstimate, between, censored_mean, exactly, of_censored, of_values
+from analysis.views import batch_efficiency, figures
+from analysis.views.batch_efficiency import paying
 
 SIMULATIONS = times(quick=400, long=4000)
 CENSORED_SIMULATIONS = times(quick=40, long=1000)
@@ -103,7 +101,7 @@ def test_the_intervals_of_the_fit_hold_the_truth_in_95_of_100_studies(spread: fl
 
 
 def fitted(needed: list[Needed]) -> Curve:
-    curve = critical_batch.fit(needed)
+    curve = batch_size.fit(needed)
     assert isinstance(curve, Curve)
     return curve
 
@@ -132,19 +130,19 @@ def test_batches_far_below_the_critical_one_bound_it_from_below_only() -> None:
     rng = np.random.default_rng(1)
     curve = fitted([replace(one, samples=1e5 * math.exp(0.02 * rng.standard_normal())) for one in needed(rng, 0)])
     assert curve.high is None and curve.low is not None and curve.low > 512
-    assert "above" in tables.critical(replace(curve, critical=None))
+    assert "above" in batch_efficiency.critical(replace(curve, critical=None))
 
 
 def test_one_batch_size_or_too_few_seeds_give_a_reason() -> None:
-    assert "at 1 global batch size, not at two" in str(critical_batch.fit([Needed(64, seed, 1e5) for seed in range(9)]))
-    assert "2 seeds reached the target" in str(critical_batch.fit([Needed(64, 1, 1e5), Needed(128, 1, 2e5)]))
+    assert "at 1 global batch size, not at two" in str(batch_size.fit([Needed(64, seed, 1e5) for seed in range(9)]))
+    assert "2 seeds reached the target" in str(batch_size.fit([Needed(64, 1, 1e5), Needed(128, 1, 2e5)]))
 
 
 # --- the table ---
 
 
 def test_the_planted_study_is_read_back(tmp_path: Path) -> None:
-    rows = efficiency.table(of(tmp_path, *ALONE, *PAIRS))
+    rows = batch_efficiency.table(of(tmp_path, *ALONE, *PAIRS))
     assert rows.recipe.unique().tolist() == [1] and set(rows.smallest_batch) == {64}
     for _, row in rows.iterrows():
         true = (64 + CRITICAL) / (row.global_batch + CRITICAL)
@@ -158,13 +156,13 @@ def test_the_planted_study_is_read_back(tmp_path: Path) -> None:
 
 
 def test_one_global_batch_needs_the_same_samples_whatever_shares_it(tmp_path: Path) -> None:
-    rows = efficiency.table(of(tmp_path, *ALONE, *PAIRS))
+    rows = batch_efficiency.table(of(tmp_path, *ALONE, *PAIRS))
     assert (rows.groupby("global_batch").measured_steps.nunique() == 1).all()
     assert not rows.measured_steps_low.isna().any()
 
 
 def test_predicted_are_the_other_batches_and_from_the_noise_of_the_two_smallest(tmp_path: Path) -> None:
-    rows = efficiency.table(of(tmp_path, *ALONE)).set_index("global_batch")
+    rows = batch_efficiency.table(of(tmp_path, *ALONE)).set_index("global_batch")
     assert set(rows.predicted_from) == {"64;128"}
     assert rows.predicted_steps.notna().tolist() == [False, False, True, True]
     assert (rows.error_low.loc[256:] < 0).all() and (rows.error_high.loc[256:] > 0).all()
@@ -173,24 +171,24 @@ def test_predicted_are_the_other_batches_and_from_the_noise_of_the_two_smallest(
 
 def test_a_noise_scale_that_is_not_the_critical_batch_shows_as_an_error(tmp_path: Path) -> None:
     """Planted at a tenth of it: samples are overrated, by 1.73 at 512."""
-    rows = efficiency.table(of(tmp_path, *ALONE, noise_scale=CRITICAL / 10)).set_index("global_batch")
+    rows = batch_efficiency.table(of(tmp_path, *ALONE, noise_scale=CRITICAL / 10)).set_index("global_batch")
     ratio = (512 + 20) / (512 + 200) * math.sqrt((64 + 200) * (128 + 200) / ((64 + 20) * (128 + 20)))
     assert 1 + rows.error[512] == pytest.approx(ratio, rel=0.15)
     assert rows.error_low[512] > 0.2
 
 
 def test_what_never_reached_the_target_is_there_and_claims_nothing(tmp_path: Path) -> None:
-    rows = efficiency.table(of(tmp_path, *ALONE, Trained(1024, reached=False))).set_index("global_batch")
+    rows = batch_efficiency.table(of(tmp_path, *ALONE, Trained(1024, reached=False))).set_index("global_batch")
     assert rows.reached[1024] == 0 and math.isnan(rows.efficiency[1024]) and math.isnan(rows.predicted_steps[1024])
-    cells = tables.listing(results.read(tmp_path))
+    cells = batch_efficiency.listing(results.read(tmp_path))
     assert cells is not None and "not reached" in cells.rows[-1]
 
 
 def test_a_recipe_of_its_own_has_a_curve_of_its_own(tmp_path: Path) -> None:
     other = [replace(one, keys=(("train_scale_learning_rate", "sqrt"), ("train_reference_batch", 64))) for one in ALONE]
     read = of(tmp_path, *ALONE, *other)
-    assert sorted(set(efficiency.table(read).recipe)) == [1, 2]
-    said = tables.listing(read)
+    assert sorted(set(batch_efficiency.table(read).recipe)) == [1, 2]
+    said = batch_efficiency.listing(read)
     assert said is not None and sum("critical batch size" in note for note in said.notes) == 2
 
 
@@ -198,7 +196,7 @@ def test_sixteen_bits_on_the_wire_are_another_recipe_beside_the_same_single_proc
     narrow = [replace(one, framework="horovod", allreduce="fp16") for one in PAIRS]
     found = recipes(of(tmp_path, *ALONE, *PAIRS, *narrow))
     assert [(len(recipe.trained), len(recipe.borrowed)) for recipe in found] == [(8, 0), (4, 4)]
-    assert len(efficiency.table(results.read(tmp_path))) == 12
+    assert len(batch_efficiency.table(results.read(tmp_path))) == 12
 
 
 # --- how many workers pay ---
@@ -212,7 +210,7 @@ def test_where_more_workers_are_faster_and_no_sooner_at_the_target_it_is_said(tm
     assert one.throughput.row["workers"] == 16
     assert one.seconds.of.row["workers"] == 2 and one.seconds.tied == ()
     assert one.hours.of.row["workers"] == 1
-    said = tables.listing(read)
+    said = batch_efficiency.listing(read)
     assert said is not None
     assert any("beyond it more workers are faster, and no sooner at the target" in note for note in said.notes)
 
@@ -243,14 +241,14 @@ def test_single_seeds_are_not_told_apart(tmp_path: Path) -> None:
 
 def test_why_there_is_no_noise_scale_is_said(tmp_path: Path) -> None:
     read = of(tmp_path, *ALONE[:2], *[replace(one, noise=False) for one in PAIRS[:2]])
-    said = tables.listing(read)
+    said = batch_efficiency.listing(read)
     assert said is not None
     assert any("2 workers, fp32: a rank holds only shards of the gradients." in note for note in said.notes)
     assert [row[5] for row in said.rows[2:]] == ["unknown", "unknown"]
 
 
 def test_older_records_and_trainings_without_a_target_have_no_table(tmp_path: Path) -> None:
-    assert tables.listing(of(tmp_path / "one", replace(ALONE[0], noise=False))) is None
+    assert batch_efficiency.listing(of(tmp_path / "one", replace(ALONE[0], noise=False))) is None
     assert figures.draw(results.read(tmp_path / "one")).get("efficiency-resnet8") is None
 
 
@@ -285,7 +283,7 @@ def test_files_and_page_have_it(tmp_path: Path, draw_only: Any) -> None:
     assert {"efficiency.md", "efficiency.csv", "efficiency-resnet8.png", "efficiency-resnet8.svg"} <= paths
     assert "Statistical efficiency and goodput" in (tmp_path / "report.html").read_text()
     table = pd.read_csv(tmp_path / "tables" / "efficiency.csv")
-    assert tuple(table.columns) == efficiency.COLUMNS and len(table) == len(efficiency.table(read)) == 8
+    assert tuple(table.columns) == batch_efficiency.COLUMNS and len(table) == len(batch_efficiency.table(read)) == 8
 
 
 @pytest.mark.parametrize("study", ["pairs", "two recipes", "few seeds"])

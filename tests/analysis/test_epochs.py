@@ -13,14 +13,12 @@ import pandas as pd
 import pytest
 from planted import MACHINE, Planted, plant, plant_gates, record
 
-from analysis import findings, outputs
-from analysis.epochs import frame as table
-from analysis.findings import epochs
-from analysis.findings.evidence import Evidence
+from analysis import outputs
+from analysis.findings import Evidence
 from analysis.frames import results
 from analysis.frames.results import Results
-from analysis.tables import epochs as listing
-from analysis.tables import layout, throughput
+from analysis.show import layout
+from analysis.views import epochs, throughput, warnings
 from scaling_study.records.store import write_record
 
 FOUR = {"machine": MACHINE | {"cores": 4}}
@@ -80,13 +78,13 @@ def read(folder: Path, planted: Sequence[Epoch], **about: Any) -> Results:
 
 
 def row_of(done: Results, one: Planted) -> dict[str, Any]:
-    made = table.table(done)
+    made = epochs.table(done)
     (row,) = made[made.configuration == one.trial().configuration].to_dict("records")
     return {str(key): value for key, value in row.items()}
 
 
 def said(done: Results) -> str:
-    found = listing.listing(done)
+    found = epochs.listing(done)
     assert found
     return layout.markdown(found)
 
@@ -177,9 +175,9 @@ FLAWS = {"F9": "F9", "F10": "F10", "F13": "F13", "F17": "F17", "≠": "F8"}  # a
 ], ids=[*FLAWS.values(), "sound"])  # fmt: skip
 def test_what_the_table_marks_is_a_warning_of_the_study(tmp_path: Path, planted: list[Epoch]) -> None:
     done = read(tmp_path, planted)
-    marks = {mark for flags in table.table(done)["flags"] for mark in flags.split(";") if mark}
+    marks = {mark for flags in epochs.table(done)["flags"] for mark in flags.split(";") if mark}
     ours = {one.flaw: one.text for one in epochs.epoch_faults(Evidence(done))}
-    assert {one.text for one in findings.all_findings(done)} >= set(ours.values())
+    assert {one.text for one in warnings.all_findings(done)} >= set(ours.values())
     assert set(ours) == {FLAWS[mark] for mark in marks} and len(marks) == (planted[0].data != 5.0)
     assert all("batch " in text and text.endswith(".") for text in ours.values()), ours
 
@@ -238,12 +236,12 @@ def test_the_table_is_written_where_there_were_epochs(tmp_path: Path) -> None:
     done = read(tmp_path, [Epoch(ONE, 100, 48.0), Epoch(PIPE, 100, 30.0)])
     assert {"epochs.md", "epochs.csv"} <= {p.name for p in outputs.write_tables(done, tmp_path / "tables")}
     frame = pd.read_csv(tmp_path / "tables" / "epochs.csv")
-    assert list(frame) == list(table.COLUMNS)
+    assert list(frame) == list(epochs.COLUMNS)
     header, _, *body = [
         line for line in (tmp_path / "tables" / "epochs.md").read_text().splitlines() if line[:1] == "|"
     ]
-    assert header.strip("| ").split(" | ") == list(listing.HEADER)
+    assert header.strip("| ").split(" | ") == list(epochs.HEADER)
     assert "1 (baseline)" in body[0] and "1.60x [1.60, 1.60]" in body[1]
     plain = results.read(plant(tmp_path / "plain", [Planted()]))
-    assert listing.listing(plain) is None
+    assert epochs.listing(plain) is None
     assert not [p for p in outputs.write_tables(plain, tmp_path / "none") if p.name.startswith("epochs")]

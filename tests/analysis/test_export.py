@@ -13,11 +13,9 @@ import pytest
 from planted import Planted, plant
 from wandb_offline import offline, rows
 
+from analysis import commands, export, text
 from analysis.__main__ import main
-from analysis.commands import export
-from analysis.export import runs
 from analysis.frames import results
-from analysis.text import file_names
 
 ONE = Planted("single", speed=100.0)
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
@@ -44,7 +42,7 @@ def exported(study: Path, tool: str, folder: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_run_is_a_configuration_and_a_point_a_repeat(study: Path) -> None:
-    made = {run.name: run for run in runs.runs(results.read(study))}
+    made = {run.name: run for run in export.runs(results.read(study))}
     assert set(made) == {configuration(one) for one in (ONE, TWO, LOST)}
     two = made[configuration(TWO)]
     assert two.parameters["workers"] == 2 and type(two.parameters["workers"]) is int
@@ -59,8 +57,8 @@ def test_a_run_is_a_configuration_and_a_point_a_repeat(study: Path) -> None:
 
 
 def test_times_that_are_none_are_zero() -> None:
-    assert runs.seconds("") == runs.seconds(None) == runs.seconds("yesterday") == 0
-    assert runs.seconds("1970-01-01T00:01:00") == runs.seconds("1970-01-01T01:01:00+01:00") == 60
+    assert export.seconds("") == export.seconds(None) == export.seconds("yesterday") == 0
+    assert export.seconds("1970-01-01T00:01:00") == export.seconds("1970-01-01T01:01:00+01:00") == 60
 
 
 def test_tensorboard_reads_it_back(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +68,7 @@ def test_tensorboard_reads_it_back(study: Path, tmp_path: Path, capsys: pytest.C
     from tensorboard.plugins.hparams import metadata
 
     def read(one: Planted) -> Any:
-        events = EventAccumulator(str(folder / "planted" / file_names.file_name(configuration(one))))
+        events = EventAccumulator(str(folder / "planted" / text.file_name(configuration(one))))
         return events.Reload()
 
     two = read(TWO)
@@ -120,14 +118,14 @@ def test_wandb_leaves_offline_runs(study: Path, tmp_path: Path, capsys: pytest.C
     assert set(asked) == {configuration(one) for one in (ONE, TWO, LOST)}
     two = asked[configuration(TWO)]
     assert two["workers"] == 2 and two["framework"] == "horovod" and two["status"] == "ok"
-    (truth,) = (run for run in runs.runs(results.read(study)) if run.name == configuration(TWO))
+    (truth,) = (run for run in export.runs(results.read(study)) if run.name == configuration(TWO))
     assert measured[configuration(TWO)] == [point.metrics["samples_per_second"] for point in truth.points]
     assert measured[configuration(LOST)] == [] and ended[configuration(LOST)] == 1 and ended[configuration(TWO)] == 0
     assert b"speedup" in b"".join(path.read_bytes() for path in files)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tool", list(export.TOOLS))
+@pytest.mark.parametrize("tool", list(commands.TOOLS))
 def test_the_same_place_twice_is_refused(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: str
 ) -> None:
@@ -139,7 +137,7 @@ def test_the_same_place_twice_is_refused(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tool", list(export.TOOLS))
+@pytest.mark.parametrize("tool", list(commands.TOOLS))
 def test_names_of_any_length_and_letters_are_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: str
 ) -> None:
@@ -165,7 +163,7 @@ def test_a_file_that_is_no_database_is_one_line(
     assert error.startswith("error: ") and "cannot be written to: " in error and "not a database" in error
 
 
-@pytest.mark.parametrize("tool", list(export.TOOLS))
+@pytest.mark.parametrize("tool", list(commands.TOOLS))
 def test_a_library_that_is_missing_is_named(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tool: str
 ) -> None:

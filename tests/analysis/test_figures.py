@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from planted import Planted, plant
 
-from analysis import figures
-from analysis.figures import drawing, marks, series_styles, style
 from analysis.frames import results
+from analysis.show import style
+from analysis.views import figures
 
 QUICK = ("default", "baseline failed", "two repeats", "one network")  # the others take minutes together
 
@@ -116,13 +116,13 @@ def test_files_are_png_and_svg_with_text_in_it_and_repeat_exactly(
     draw_only("throughput", "allreduce-gain", "distributions")
     planted, about = STUDIES["one model"]
     done = results.read(plant(tmp_path, planted, **about))
-    made = drawing.paths(drawing.write(done, tmp_path / "figures"))
+    made = figures.paths(figures.write(done, tmp_path / "figures"))
     assert {path.suffix for path in made} == {".png", ".svg"}
     assert len(made) == 2 * len(figures.draw(done))
     svg = (tmp_path / "figures" / "throughput.svg").read_text()
     ElementTree.fromstring(svg)
     assert "horovod, 2 workers, fp16" in svg
-    drawing.write(done, tmp_path / "again")
+    figures.write(done, tmp_path / "again")
     assert (tmp_path / "again" / "throughput.svg").read_text() == svg
 
 
@@ -140,18 +140,18 @@ def test_end_labels_keep_their_distance_and_order(heights: list[float], panel: f
     with style.applied():
         axis = Figure(figsize=(4, panel)).add_axes((0, 0, 0.5, 1.0))
         axis.set_ylim(0, 100)
-        labels = [marks.EndLabel(1.0, height, f"{index}", "black") for index, height in enumerate(heights)]
-        marks.end_labels(axis, labels, panel)
+        labels = [style.EndLabel(1.0, height, f"{index}", "black") for index, height in enumerate(heights)]
+        style.end_labels(axis, labels, panel)
     places = {int(text.get_text()): text.get_position()[1] for text in axis.texts}
     ordered = sorted(range(len(heights)), key=lambda index: heights[index])
     for below, above in itertools.pairwise(ordered):
-        assert places[above] - places[below] >= marks.GAP / panel - 1e-9
+        assert places[above] - places[below] >= style.GAP / panel - 1e-9
     assert min(places.values()) >= -1e-9
 
 
 def test_too_many_failures_become_one_row() -> None:
-    rows = [marks.Failure((float(i),), f"{i}: oom", "black") for i in range(9)]
-    (row,) = marks.merged(rows)
+    rows = [style.Failure((float(i),), f"{i}: oom", "black") for i in range(9)]
+    (row,) = style.merged(rows)
     assert row.text == "9 not measured (tables)"
     assert row.xs == tuple(float(i) for i in range(9))
 
@@ -182,7 +182,7 @@ def test_up_to_twelve_series_have_a_look_of_their_own() -> None:
     with tempfile.TemporaryDirectory() as folder:
         done = results.read(plant(Path(folder), planted, **about))
     free = done.configurations.assign(not_comparable="")
-    made = series_styles.of(free)
+    made = style.of(free)
     assert len(made) == 12
     assert len({(look.colour, look.dashes) for look in made.values()}) == 12
     assert len({look.marker for look in made.values()}) == 12
@@ -191,7 +191,7 @@ def test_up_to_twelve_series_have_a_look_of_their_own() -> None:
 def test_beyond_that_the_same_role_looks_the_same_in_every_framework() -> None:
     planted, about = STUDIES["many frameworks"]
     with tempfile.TemporaryDirectory() as folder:
-        made = series_styles.of(results.read(plant(Path(folder), planted, **about)).configurations)
+        made = style.of(results.read(plant(Path(folder), planted, **about)).configurations)
     assert made["horovod, 4 workers, fp16"] == made["torch_ddp, 4 workers, fp16"]
     assert len(set(made.values())) == 6
 
@@ -221,6 +221,6 @@ def test_what_was_only_implied_is_a_hollow_cross_beside_the_solid_ones_of_what_w
 
 
 def test_in_one_row_for_all_a_cross_is_hollow_where_none_of_them_was_measured() -> None:
-    rows = [marks.Failure((1.0, 2.0), f"{i}", "black", frozenset({2.0} if i else {1.0, 2.0})) for i in range(9)]
-    (row,) = marks.merged(rows)
+    rows = [style.Failure((1.0, 2.0), f"{i}", "black", frozenset({2.0} if i else {1.0, 2.0})) for i in range(9)]
+    (row,) = style.merged(rows)
     assert (row.xs, row.implied) == ((1.0, 2.0), {2.0})

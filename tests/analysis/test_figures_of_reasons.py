@@ -16,17 +16,15 @@ from matplotlib.patches import Rectangle
 from planted_reasons import PEAKS, STUDIES, plant_reasons
 
 from analysis import outputs
-from analysis.figures import frontier, roofline, scaling, shares, waterfall
-from analysis.figures import pareto as pareto_figure
 from analysis.frames import results
 from analysis.frames.results import Results
-from analysis.scaling import pareto
-from analysis.scaling.fit import Comparison, comparisons
-from analysis.scaling.frame import extrapolated
-from analysis.why.attribution import attributions
-from analysis.why.bottleneck import bottlenecks
-from analysis.why.frontier import families
-from analysis.why.utilisation import utilisations
+from analysis.statistics.scaling_laws import Comparison, comparisons
+from analysis.views import bottleneck, cost, memory, reasons, roofline, scaling
+from analysis.views.attribution import attributions
+from analysis.views.bottleneck import bottlenecks
+from analysis.views.memory import families
+from analysis.views.roofline import utilisations
+from analysis.views.scaling import extrapolated
 
 
 @functools.cache
@@ -34,8 +32,8 @@ def planted(name: str) -> tuple[Results, dict[str, Figure]]:
     """One of STUDIES and its figures, drawn once for all tests."""
     with tempfile.TemporaryDirectory() as folder:
         read = results.read(plant_reasons(Path(folder), name))
-        made = drawn_by(waterfall.draw, read) | drawn_by(shares.draw, read) | drawn_by(scaling.draw, read)
-        for title, module in (("roofline", roofline), ("frontier", frontier), ("pareto", pareto_figure)):
+        made = drawn_by(reasons.draw, read) | drawn_by(bottleneck.draw, read) | drawn_by(scaling.draw, read)
+        for title, module in (("roofline", roofline), ("frontier", memory), ("pareto", cost)):
             if (figure := drawn_by(module.draw, read)) is not None:
                 made[title] = figure
         return read, made
@@ -68,7 +66,7 @@ def test_the_parts_lead_from_the_ideal_to_the_efficiency() -> None:
     read, made = planted("data parallel")
     every = {str(one.row["series"]): one for one in attributions(read) if one.row["batch"] == 64}
     panels = [axis for axis in made["waterfall-resnet18"].axes if axis.get_title(loc="left")]
-    assert len(panels) == min(len(every), waterfall.MOST_PANELS)
+    assert len(panels) == min(len(every), reasons.MOST_PANELS)
     for axis in panels:
         one = every[axis.get_title(loc="left").replace("\n", " ")]
         ends = 100.0
@@ -89,8 +87,8 @@ def test_a_gain_goes_the_other_way_in_another_colour() -> None:
     made = planted("superlinear")[1]["waterfall-resnet18"]
     colours = {to_hex(bar.get_facecolor()): bar.get_width() for axis in made.axes for bar in bars(axis) if
                abs(bar.get_width()) > 1}  # fmt: skip
-    assert set(colours) == {waterfall.LOST, waterfall.GAINED}
-    assert colours[waterfall.LOST] < 0 < colours[waterfall.GAINED]
+    assert set(colours) == {reasons.LOST, reasons.GAINED}
+    assert colours[reasons.LOST] < 0 < colours[reasons.GAINED]
 
 
 @pytest.mark.slow
@@ -161,7 +159,7 @@ def test_the_front_is_the_line() -> None:
     read, made = planted("data parallel")
     (axis,) = made["pareto"].axes
     (line,) = [one for one in axis.lines if one.get_linestyle() != "None"]
-    front = [one for one in pareto.points(read, "resnet18") if one.place == pareto.ON]
+    front = [one for one in cost.points(read, "resnet18") if one.place == cost.ON]
     x, y = line.get_data()
     assert list(x) == pytest.approx([one.of.seconds / 60 for one in front])
     assert list(y) == pytest.approx([one.cost for one in front])

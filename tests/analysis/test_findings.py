@@ -17,14 +17,12 @@ from planted_flaws import CUDA, GPUS, SINGLE, TRAINED, Flawed, flaws, found, pla
 from planted_pipelines import Pipeline, plant_pipelines
 from rich.console import Console
 
-from analysis import findings
-from analysis.findings import backend, detectors, finding, model_identity, scope
-from analysis.findings.evidence import Evidence
-from analysis.findings.finding import DOUBT, NOTE, WRONG, Finding
+from analysis import findings, terminal
+from analysis.findings import DOUBT, NOTE, WRONG, Evidence, Finding
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.frames.training import Training
-from analysis.tables import terminal, throughput
+from analysis.views import communication, throughput, warnings, work
 from scaling_study.records.store import Phases
 from scaling_study.settings import CHECKOUT
 from tests.net.examples import example
@@ -39,18 +37,18 @@ def test_a_sound_study_has_no_findings(tmp_path: Path) -> None:
     quiet = [replace(one, noise=0.005) for one in planted]
     plant(tmp_path, quiet, **about)
     plant_gates(tmp_path, quiet, study=about["study"])
-    assert findings.all_findings(results.read(tmp_path)) == []
+    assert warnings.all_findings(results.read(tmp_path)) == []
 
 
 @pytest.mark.parametrize("planted", [[], [replace(ONE, status="oom", speed=None)]], ids=["empty", "all failed"])
 def test_where_nothing_was_measured_nothing_is_found(tmp_path: Path, planted: list[Planted]) -> None:
-    assert findings.all_findings(results.read(plant(tmp_path, planted))) == []
+    assert warnings.all_findings(results.read(plant(tmp_path, planted))) == []
 
 
 def test_what_was_planned_and_not_run_is_a_doubt(tmp_path: Path) -> None:
     known = [one.trial().configuration for one in (ONE, TWO)]
     plant(tmp_path, [ONE, TWO], baseline={"framework": "single"}, configurations=[*known, "a", "b", "c", "d"])
-    (one,) = [one for one in findings.all_findings(results.read(tmp_path)) if one.flaw == "unmeasured"]
+    (one,) = [one for one in warnings.all_findings(results.read(tmp_path)) if one.flaw == "unmeasured"]
     assert one.severity == DOUBT
     assert one.text.startswith("4 of the 6 configurations of the study have no record that can be read: a; b; c and 1 ")
 
@@ -211,11 +209,9 @@ def test_f5_one_model_with_two_parameter_counts(tmp_path: Path) -> None:
 
 
 def test_f5_known_variants_may_have_as_many() -> None:
-    assert model_identity._related("transformer_lm", "transformer_lm_unmasked")
-    assert model_identity._related("resnet8_groupnorm", "resnet8") and not model_identity._related(
-        "resnet18", "resnet50"
-    )
-    assert not model_identity._related("one of mine", "another of mine")
+    assert work._related("transformer_lm", "transformer_lm_unmasked")
+    assert work._related("resnet8_groupnorm", "resnet8") and not work._related("resnet18", "resnet50")
+    assert not work._related("one of mine", "another of mine")
 
 
 def waiting(share: float, mean: float = 0.32) -> dict[str, Any]:
@@ -428,7 +424,7 @@ FROZEN = {
 def trained(folder: Path, **changes: Any) -> set[Finding]:
     said = {**TRAINED, **changes}
     done = plant_flawed(folder, [Flawed(ONE, {"training": said}), Flawed(TWO, {"training": said})])
-    return set(findings.all_findings(done))
+    return set(warnings.all_findings(done))
 
 
 def test_f11_a_part_that_is_said_to_train_and_did_not_move(tmp_path: Path) -> None:
@@ -570,7 +566,7 @@ def test_a_machine_that_was_not_quiet(tmp_path: Path) -> None:
 def test_timed_steps_that_the_loss_scaler_left_out(tmp_path: Path, in_window: int | None, seen: bool) -> None:
     left_out = {"warmup_skipped_steps": 3, "skipped_steps": in_window}  # those of the warm-up are what it is for
     done = plant_flawed(tmp_path, [ONE, Flawed(TWO, left_out)])
-    flaws = [one for one in findings.all_findings(done) if one.flaw == "skipped steps"]
+    flaws = [one for one in warnings.all_findings(done) if one.flaw == "skipped steps"]
     assert len(flaws) == seen
     if seen:
         assert flaws[0].severity == DOUBT and "up to 2 optimiser steps of a timed window" in flaws[0].text
@@ -609,8 +605,8 @@ def test_several_versions_and_commits(tmp_path: Path) -> None:
 
 def test_the_worst_comes_first_and_each_once(tmp_path: Path) -> None:
     done = plant_flawed(tmp_path, [Flawed(replace(ONE, repeats=1), {"warmup_seconds": []}), Flawed(TWO, waiting(0.5))])
-    seen = findings.all_findings(done)
-    assert [one.severity for one in seen] == sorted((one.severity for one in seen), key=finding.SEVERITIES.index)
+    seen = warnings.all_findings(done)
+    assert [one.severity for one in seen] == sorted((one.severity for one in seen), key=findings.SEVERITIES.index)
     assert len(seen) == len(set(seen)) >= 3
     known = set(done.configurations.configuration)
     assert all(set(one.configurations) <= known and one.title and one.text.endswith(".") for one in seen)
@@ -623,7 +619,7 @@ def test_a_check_that_fails_costs_nobody_the_others_and_is_said(
         raise KeyError("workers")
         yield
 
-    monkeypatch.setattr(detectors, "DETECTORS", (broken, *detectors.DETECTORS))
+    monkeypatch.setattr(warnings, "DETECTORS", (broken, *warnings.DETECTORS))
     done = plant_flawed(tmp_path, [replace(ONE, repeats=1)])
     assert flaws(done) == {"unchecked", "F2"}
     assert "could not be made: KeyError: 'workers'" in found(done, "unchecked").text
@@ -644,13 +640,13 @@ def test_words_of_others_cannot_command_a_terminal(tmp_path: Path) -> None:
     evil = {"backend": {"backend": "gloo\x1b[2J"}, "versions": {"\x1b[2Jtorch": "1"}}
     done = plant_flawed(tmp_path, [ONE, Flawed(TWO, evil, {"commit": "\x1b[2J"})])
     assert all(str(value).isprintable() for value in done.details.facts.to_numpy().ravel())
-    assert backend.THROUGH_THE_HOST and all(one.text.isprintable() for one in findings.all_findings(done))
+    assert communication.THROUGH_THE_HOST and all(one.text.isprintable() for one in warnings.all_findings(done))
 
 
 def test_records_of_before_have_no_facts_and_no_false_alarm(tmp_path: Path) -> None:
     done = plant_flawed(tmp_path, [ONE, TWO])
     empty = replace(done, details=replace(done.details, facts=done.details.facts.iloc[:0]))
-    assert findings.all_findings(empty) == [] and Evidence(empty).fact(Evidence(empty).rows[0], "cores") == []
+    assert warnings.all_findings(empty) == [] and Evidence(empty).fact(Evidence(empty).rows[0], "cores") == []
 
 
 # --- in the terminal ---
@@ -693,7 +689,7 @@ def test_what_was_not_measured_in_turns_is_doubted(tmp_path: Path) -> None:
 
 def test_a_study_of_two_frameworks_states_what_it_cannot_show(tmp_path: Path) -> None:
     """One batch size, no GPU, no pipeline, no epochs, and nothing trained to a result."""
-    said = scope.sentence(Evidence(plant_flawed(tmp_path, [ONE, TWO])))
+    said = warnings.sentence(Evidence(plant_flawed(tmp_path, [ONE, TWO])))
     assert said == (
         "11 of the 28 flaws of published studies were looked for (docs/flaws.md). Not looked for: F3, F14 (no trial "
         "ran on several GPUs); F4 (nothing was run at several batch sizes); F8, F13 (no whole epochs were timed); F11, "
@@ -704,19 +700,19 @@ def test_a_study_of_two_frameworks_states_what_it_cannot_show(tmp_path: Path) ->
 
 def test_a_run_that_is_trained_to_a_result_is_looked_at_for_the_flaws_of_training(tmp_path: Path) -> None:
     done = plant_flawed(tmp_path, [Flawed(ONE, {"training": TRAINED}), Flawed(TWO, {"training": TRAINED})])
-    assert not set(scope.OF_A_TRAINING) & set(scope.not_looked_for(Evidence(done)))
-    assert "no run was trained to a result" not in scope.sentence(Evidence(done))
+    assert not set(warnings.OF_A_TRAINING) & set(warnings.not_looked_for(Evidence(done)))
+    assert "no run was trained to a result" not in warnings.sentence(Evidence(done))
 
 
 def test_the_page_quotes_what_is_stated_of_the_example() -> None:
-    said = scope.sentence(Evidence(results.read(example("cifar10-scaling"))))
+    said = warnings.sentence(Evidence(results.read(example("cifar10-scaling"))))
     assert said.replace(" (docs/flaws.md)", "") in " ".join(PAGE.replace("\n> ", " ").split())
 
 
 def test_each_flaw_of_a_detector_is_looked_for_or_has_its_reason() -> None:
-    reasons = [flaw for flaws, _, _ in scope.NEEDED for flaw in flaws]
-    assert len(reasons) == len(set(reasons)) and set(reasons) <= set(scope.PUBLISHED)
-    assert [flaw for flaw, _ in TABLE] == list(scope.PUBLISHED)
+    reasons = [flaw for flaws, _, _ in warnings.NEEDED for flaw in flaws]
+    assert len(reasons) == len(set(reasons)) and set(reasons) <= set(warnings.PUBLISHED)
+    assert [flaw for flaw, _ in TABLE] == list(warnings.PUBLISHED)
 
 
 # --- the table of the page ---

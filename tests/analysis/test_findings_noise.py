@@ -18,12 +18,9 @@ from matplotlib.collections import LineCollection
 from planted import Planted, plant, plant_gates, record
 from simulations import Seen, times
 
-from analysis import findings
-from analysis.figures import drift as figure
-from analysis.findings import noise
 from analysis.frames import results
 from analysis.frames.results import Results
-from analysis.tables import findings as listing
+from analysis.views import noise, warnings
 from scaling_study.records.store import write_record
 from scaling_study.stats.intervals import repeats_for
 
@@ -72,7 +69,7 @@ def test_a_sentinel_with_too_few_repeats_is_pooled_with_the_others(tmp_path: Pat
 def test_too_few_repeats_have_no_floor_and_no_drift(tmp_path: Path) -> None:
     done = swept(tmp_path, repeats=1)
     assert noise.floor(noise.table(done)) is None and noise.drift(noise.table(done)) is None and noise.table(done).empty
-    assert figure.draw(done) == {} and "drift" not in Figures(done)
+    assert warnings.draw_drift(done) == {} and "drift" not in Figures(done)
 
 
 def test_the_interval_of_the_floor_covers_it() -> None:
@@ -91,7 +88,7 @@ def test_the_smallest_difference_is_that_of_a_t_test() -> None:
 
 
 def test_a_noisy_machine_is_said_with_what_is_noise(tmp_path: Path) -> None:
-    (seen,) = [one for one in findings.all_findings(swept(tmp_path, repeats=20, spread=0.05)) if one.flaw == "noise"]
+    (seen,) = [one for one in warnings.all_findings(swept(tmp_path, repeats=20, spread=0.05)) if one.flaw == "noise"]
     assert "more than the target of ±2 %" in seen.text
     assert re.search(r"With 20 repeats a side take differences below \d %", seen.text)
 
@@ -100,13 +97,13 @@ def test_what_may_be_within_the_target_is_no_finding(tmp_path: Path) -> None:
     done = swept(tmp_path, repeats=3, spread=0.022)
     least = noise.floor(noise.table(done))
     assert least is not None and least.low < 0.02 < least.spread
-    assert "noise" not in {one.flaw for one in findings.all_findings(done)}
+    assert "noise" not in {one.flaw for one in warnings.all_findings(done)}
 
 
 def test_a_wild_machine_is_said_without_powers_of_ten() -> None:
-    said = listing.floor_text(noise.Floor(0.42, 0.251, 1.206, 5, 1, True))
+    said = warnings.floor_text(noise.Floor(0.42, 0.251, 1.206, 5, 1, True))
     assert "±42 %" in said and "interval 25 to 121 %" in said
-    assert "±0.099 %" in listing.floor_text(noise.Floor(0.00099, 0.0005, 0.002, 5, 1, True))
+    assert "±0.099 %" in warnings.floor_text(noise.Floor(0.00099, 0.0005, 0.002, 5, 1, True))
 
 
 # --- drift ---
@@ -117,12 +114,12 @@ def test_a_machine_that_slows_down_is_seen_with_how_much(tmp_path: Path) -> None
     moved = noise.drift(noise.table(done))
     assert moved is not None and moved.found and moved.p < 0.01 and moved.blocks == 6
     assert -0.13 < moved.total < -0.07 and moved.trials == 24 and math.isclose(moved.hours, 23 / 12)
-    (seen,) = [one for one in findings.all_findings(done) if one.flaw == "drift"]
+    (seen,) = [one for one in warnings.all_findings(done) if one.flaw == "drift"]
     assert seen.severity == "doubt" and "tend to be slower: -" in seen.text
 
 
 def test_a_small_drift_is_a_note(tmp_path: Path) -> None:
-    (seen,) = [one for one in findings.all_findings(swept(tmp_path, drift=0.015, spread=0.001)) if one.flaw == "drift"]
+    (seen,) = [one for one in warnings.all_findings(swept(tmp_path, drift=0.015, spread=0.001)) if one.flaw == "drift"]
     assert seen.severity == "note" and "tend to be faster: +" in seen.text
 
 
@@ -244,10 +241,10 @@ def test_the_sentinels_name_is_tied_to_its_last_run(tmp_path: Path) -> None:
 
 
 def test_the_table_of_findings_has_the_machine_under_it(tmp_path: Path) -> None:
-    (made,) = listing.listing(swept(tmp_path, drift=-0.10, sentinel=sentinel()))
+    (made,) = warnings.listing(swept(tmp_path, drift=-0.10, sentinel=sentinel()))
     assert ("The machine drifts", "doubt", "drift") in [row[:3] for row in made.rows]
     assert made.title == "Warnings (planted)" and any(note.startswith("Drift: yes, -") for note in made.notes)
-    (sound,) = listing.listing(swept(tmp_path / "few", repeats=1))
+    (sound,) = warnings.listing(swept(tmp_path / "few", repeats=1))
     assert (
         "Noise floor: not known, too few repeats." in sound.notes
         and "Drift: not known, too few repeats (fewer than 20 runs, or 5 launches that they shared)." in sound.notes
@@ -255,11 +252,11 @@ def test_the_table_of_findings_has_the_machine_under_it(tmp_path: Path) -> None:
 
 
 def test_where_nothing_is_found_the_table_says_so(tmp_path: Path) -> None:
-    (made,) = listing.listing(results.read(plant(tmp_path, [])))
+    (made,) = warnings.listing(results.read(plant(tmp_path, [])))
     assert made.rows == () and made.notes[0] == "Nothing was measured."
     plant(tmp_path, [ONE])
     plant_gates(tmp_path, [ONE])
-    (made,) = listing.listing(results.read(tmp_path))
+    (made,) = warnings.listing(results.read(tmp_path))
     assert made.rows == () and made.notes[0] == "No warnings."
 
 

@@ -15,9 +15,8 @@ import pytest
 from simulated_studies import KINDS, Template, drawn, sound
 from simulations import LONG, Seen, times
 
-from analysis import findings
-from analysis.findings import detectors, noise
-from analysis.findings.evidence import Evidence
+from analysis.findings import Evidence
+from analysis.views import noise, warnings
 
 STATISTICAL = {"superlinear", "F4", "drift", "noise", "F1", "slowing"}
 STUDIES, DRAWS = times(80, 1000), times(5, 1)  # in all; of each that was planted
@@ -42,7 +41,7 @@ def alarms(templates: dict[str, list[Template]]) -> dict[str, Counter[str]]:
     rng = np.random.default_rng(11)
     counted: dict[str, Counter[str]] = {}
     for name, made in templates.items():
-        each = ({found.flaw for found in findings.all_findings(drawn(one, rng))} for one in made for _ in range(DRAWS))
+        each = ({found.flaw for found in warnings.all_findings(drawn(one, rng))} for one in made for _ in range(DRAWS))
         counted[name] = Counter(flaw for flaws in each for flaw in flaws)
         print(f"\n{name}: {dict(counted[name])} of {STUDIES}")
     return counted
@@ -76,7 +75,7 @@ def test_every_template_is_a_study_that_detectors_look_at(templates: dict[str, l
         evidence.fact(row, "communicator") == ["nccl"] * int(row["n"]) for evidence in looked for row in evidence.rows
     )
     assert {str(row["precision"]) for evidence in looked for row in evidence.rows} == {"fp32", "bf16"}
-    assert len(KINDS) == 4 and len(detectors.DETECTORS) == 18  # that of maps has none here: test_maps.py plants them
+    assert len(KINDS) == 4 and len(warnings.DETECTORS) == 18  # that of maps has none here: test_maps.py plants them
 
 
 def test_what_is_planted_in_a_simulated_study_is_found(templates: dict[str, list[Template]]) -> None:
@@ -84,4 +83,4 @@ def test_what_is_planted_in_a_simulated_study_is_found(templates: dict[str, list
     rng = np.random.default_rng(3)
     for one in templates["sound"][:10]:
         fast = {name: speed * (1 if name.startswith("single-") else 6) for name, speed in one.truth.items()}
-        assert "superlinear" in {found.flaw for found in findings.all_findings(drawn(replace(one, truth=fast), rng))}
+        assert "superlinear" in {found.flaw for found in warnings.all_findings(drawn(replace(one, truth=fast), rng))}

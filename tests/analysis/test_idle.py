@@ -14,13 +14,12 @@ from planted_pipelines import Pipeline, plant_pipelines
 
 from analysis.frames import results
 from analysis.frames.results import Results
-from analysis.pipeline import bubble, shape
-from analysis.pipeline.frame import events_of
-from analysis.tables import reasons
-from analysis.why.attribution import Attribution, attributions
-from analysis.why.bottleneck import MIXED, Bottleneck, bottlenecks
-from analysis.why.idle import apart, beyond_shortest
-from analysis.why.remedies import remedies
+from analysis.statistics import bubble
+from analysis.views import pipelines, reasons
+from analysis.views.attribution import Attribution, attributions
+from analysis.views.bottleneck import MIXED, Bottleneck, bottlenecks, remedies
+from analysis.views.pipelines import events_of
+from analysis.views.steps import apart, beyond_shortest
 
 UNBALANCED = (0.3, 0.7)
 UPDATE = 0.004  # seconds, of a rank
@@ -43,18 +42,18 @@ def read(folder: Path, one: Pipeline) -> Results:
 
 def said(done: Results) -> tuple[Attribution, Bottleneck]:
     """Of the pipeline."""
-    return next(one for one in attributions(done) if shape.is_cut(one.row)), spent_of(done)
+    return next(one for one in attributions(done) if pipelines.is_cut(one.row)), spent_of(done)
 
 
 def spent_of(done: Results) -> Bottleneck:
     """Of the pipeline."""
-    return next(one for one in bottlenecks(done) if shape.is_cut(one.row))
+    return next(one for one in bottlenecks(done) if pipelines.is_cut(one.row))
 
 
 def idle_of_the_step(done: Results) -> float:
     """By the timeline, as the table of pipelines counts it."""
-    row = next(row for row in done.rows if shape.is_cut(row))
-    steps = bubble.of_steps(events_of(row, done), shape.workers(row))
+    row = next(row for row in done.rows if pipelines.is_cut(row))
+    steps = bubble.of_steps(events_of(row, done), pipelines.shape_workers(row))
     return float((steps.bubble * steps.makespan_seconds / (steps.makespan_seconds + UPDATE)).mean())
 
 
@@ -77,8 +76,8 @@ def test_what_is_waited_in_another_phase_is_neither_communication_nor_the_update
     assert spent.shares.get("communication", 0.0) == pytest.approx(0.0, abs=1e-9)
     assert lost.part("within") == 0.0
     truth = idle_of_the_step(done)
-    row = next(row for row in done.rows if shape.is_cut(row))
-    makespan = bubble.of_steps(events_of(row, done), shape.workers(row)).makespan_seconds.mean()
+    row = next(row for row in done.rows if pipelines.is_cut(row))
+    makespan = bubble.of_steps(events_of(row, done), pipelines.shape_workers(row)).makespan_seconds.mean()
     assert spent.shares["memory"] == pytest.approx(UPDATE / (makespan + UPDATE)), "each rank's own update is left"
     computed = sum(spent.shares.get(kind, 0.0) for kind in ("compute", "launch"))
     assert computed == pytest.approx(1 - truth - UPDATE / (makespan + UPDATE))
@@ -91,9 +90,9 @@ def test_without_a_timeline_it_is_what_updates_took_longer_than_the_shortest_and
     lost, spent = said(done)
     assert spent.shares["pipeline bubble"] == pytest.approx(truth) == lost.part("bubble")
     assert "communication" not in spent.shares
-    for table in (reasons.attribution(done), reasons.bottleneck(done)):
+    for table in (reasons.reasons_attribution(done), reasons.reasons_bottleneck(done)):
         assert table and any("Without a timeline: 1 pipeline." in note for note in table.notes)
-    timed = reasons.bottleneck(read(tmp_path / "timed", one))
+    timed = reasons.reasons_bottleneck(read(tmp_path / "timed", one))
     assert timed and not any("timeline" in note for note in timed.notes)
 
 

@@ -14,15 +14,13 @@ from planted import Planted, plant
 from planted_laws import ROOM, WEAK, family, study
 from planted_phases import STEP, Phased, plant_phased
 
-from analysis.figures import pareto as drawing
 from analysis.frames import results
-from analysis.scaling import frame, knee, next, pareto
-from analysis.scaling.cost import FREE, NO_PRICE, SEVERAL_PRICES, Cost, cheapest, costs
-from analysis.scaling.extrapolate import Extrapolation
-from analysis.scaling.fit import Comparison, compare, comparisons
-from analysis.scaling.knee import Knee, returns
-from analysis.scaling.next import repeats_apart, suggestions
-from analysis.tables import scaling
+from analysis.statistics import knee
+from analysis.statistics.knee import Extrapolation, Knee, returns
+from analysis.statistics.scaling_laws import Comparison, compare, comparisons
+from analysis.views import cost, scaling
+from analysis.views.cost import FREE, NO_PRICE, SEVERAL_PRICES, Cost, cheapest, costs
+from analysis.views.scaling import repeats_apart, suggestions
 
 COUNTS = (1, 2, 4, 8, 16, 32)
 
@@ -115,7 +113,7 @@ def test_without_a_price_there_is_no_money(tmp_path: Path) -> None:
     made = costs(read)
     assert all(one.money is None and one.why == NO_PRICE for one in made)
     assert cheapest(made) is not None and cheapest(made).row["framework"] == "single"  # type: ignore[union-attr]
-    said = scaling.cost(read)
+    said = scaling.scaling_cost(read)
     assert said and {row[4] for row in said.rows} == {NO_PRICE}
     assert all(one.money is not None for one in costs(read, price=2.0))
 
@@ -130,7 +128,7 @@ def test_workers_that_cost_nothing_are_counted_in_hours(tmp_path: Path) -> None:
     read = results.read(plant_phased(tmp_path, [Phased(ONE, STEP, price=0.0), Phased(TWO, STEP, price=0.0)]))
     made = costs(read)
     assert all(one.money is None and one.why == FREE for one in made)
-    assert [one.cost for one in pareto.points(read, ONE.model)] and scaling.cost(read)
+    assert [one.cost for one in cost.points(read, ONE.model)] and scaling.scaling_cost(read)
 
 
 def test_repeats_at_two_prices_have_none(tmp_path: Path) -> None:
@@ -165,8 +163,8 @@ def a_cost(index: int, workers: int, speed: float, spread: float = 0.0) -> Cost:
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 50)), min_size=1, max_size=12))
 def test_the_front_is_what_nothing_beats(found: list[tuple[int, int]]) -> None:
     every = [a_cost(index, workers, 10.0 * speed) for index, (workers, speed) in enumerate(found)]
-    made = pareto.placed(every)
-    front = [one for one in made if one.place == pareto.ON]
+    made = cost.placed(every)
+    front = [one for one in made if one.place == cost.ON]
     assert front and len(made) == len(every)
     for one in made:
         beaten = any(
@@ -174,7 +172,7 @@ def test_the_front_is_what_nothing_beats(found: list[tuple[int, int]]) -> None:
             and (other.of.seconds < one.of.seconds or other.cost < one.cost)
             for other in made
         )  # fmt: skip
-        assert beaten == (one.place != pareto.ON) or any(
+        assert beaten == (one.place != cost.ON) or any(
             other is not one and (other.of.seconds, other.cost) == (one.of.seconds, one.cost) for other in made
         )
 
@@ -182,9 +180,9 @@ def test_the_front_is_what_nothing_beats(found: list[tuple[int, int]]) -> None:
 def test_who_is_beaten_only_perhaps_may_be_on_it() -> None:
     planted = ((1, 100.0), (1, 97.0), (1, 50.0), (2, 150.0))
     every = [a_cost(index, workers, speed, 0.05) for index, (workers, speed) in enumerate(planted)]
-    made = {one.row["series"]: one for one in pareto.placed(every)}
+    made = {one.row["series"]: one for one in cost.placed(every)}
     assert {name: one.place for name, one in made.items()} == {
-        "s0": pareto.ON, "s1": pareto.PERHAPS, "s2": pareto.BEATEN, "s3": pareto.ON,
+        "s0": cost.ON, "s1": cost.PERHAPS, "s2": cost.BEATEN, "s3": cost.ON,
     }  # fmt: skip
     assert made["s2"].by == "s3, batch 32", "of all that beat it, the fastest"
 
@@ -192,7 +190,7 @@ def test_who_is_beaten_only_perhaps_may_be_on_it() -> None:
 def test_the_figure_of_it_has_units(tmp_path: Path) -> None:
     from drawings import drawn_by, shown
 
-    text = shown(drawn_by(drawing.draw, results.read(plant(tmp_path, [ONE, TWO]))))
+    text = shown(drawn_by(cost.draw, results.read(plant(tmp_path, [ONE, TWO]))))
     assert "hours for a million samples" in text and "worker-hours" in text and "single, batch 32" in text
 
 
@@ -203,8 +201,8 @@ def test_a_close_race_is_decided_first(tmp_path: Path) -> None:
     close = [replace(ONE, speed=100.0, noise=0.01), replace(ONE, batch_per_worker=64, speed=101.0, noise=0.01)]
     read = results.read(plant(tmp_path, close, seed=1))
     made = suggestions(read, comparisons(read))
-    assert made[0].rule == next.WINNER and "do not resolve" in made[0].sentence
-    assert 3 < made[0].keys["repeats"] <= next.MOST_REPEATS
+    assert made[0].rule == scaling.WINNER and "do not resolve" in made[0].sentence
+    assert 3 < made[0].keys["repeats"] <= scaling.MOST_REPEATS
 
 
 def test_a_clear_race_is_left_alone(tmp_path: Path) -> None:
@@ -226,7 +224,7 @@ def a_row(rates: Any) -> dict[str, Any]:
 def test_without_four_counts_the_missing_one_is_next(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, study(WEAK["ring"], (1, 2, 8)), machine=ROOM))
     made = suggestions(read, comparisons(read))
-    assert [one.rule for one in made] == [next.FIRST_LAW] and made[0].keys["workers"] == 4
+    assert [one.rule for one in made] == [scaling.FIRST_LAW] and made[0].keys["workers"] == 4
     assert "room" not in made[0].sentence
 
 
@@ -238,7 +236,7 @@ def test_room_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 def test_the_count_that_takes_most_doubt_off_is_the_farthest_where_laws_part(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, study(WEAK["Amdahl"], (1, 2, 4, 8), noise=0.01), machine=ROOM))
-    made = [one for one in suggestions(read, comparisons(read)) if one.rule == next.LAW]
+    made = [one for one in suggestions(read, comparisons(read)) if one.rule == scaling.LAW]
     assert made and made[0].keys["workers"] == 16 and "would take most off the doubt about 32" in made[0].sentence
 
 
@@ -255,7 +253,7 @@ def test_a_measurement_there_does_take_doubt_off() -> None:
 
 def test_frames_are_whole(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, study(WEAK["ring"], COUNTS), machine=ROOM, baseline={"workers": 1}))
-    made = frame.frames(read)
+    made = scaling.frames(read)
     assert set(made) <= {*scaling.named(read)} | {"extrapolation"}
     assert made["scaling-laws"].best.sum() == 1 and (made["returns"].knee > 0).all()
-    assert made["cost"].pareto.isin([pareto.ON, pareto.PERHAPS, pareto.BEATEN]).all()
+    assert made["cost"].pareto.isin([cost.ON, cost.PERHAPS, cost.BEATEN]).all()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.tables import layout
-from analysis.tables.layout import FAILED, Cell, Listing
-from analysis.text.number_formats import number
+from analysis.show import layout
+from analysis.show.layout import FAILED, Cell, Listing
+from analysis.text import number
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,11 @@ import pytest
 from drawings import untidy
 from planted_maps import VIDEOS, Arm, plant_arms
 
-from analysis import figures, findings
-from analysis.figures import maps as drawn_maps
-from analysis.figures import style
 from analysis.frames import results
 from analysis.frames.trials import SkippedRecord
-from analysis.tables import maps, recognition
-from analysis.tables.layout import markdown
+from analysis.show import style
+from analysis.show.layout import markdown
+from analysis.views import figures, maps, transfer, warnings
 
 PRE = Arm("imagenet", rates={0.001: 0.5}, pointing=0.7, seeds=(1, 2, 3))
 RANDOM = Arm("none", rates={0.001: 0.2}, pointing=0.15, seeds=(1, 2, 3))
@@ -41,19 +39,19 @@ def test_maps_are_scored_beside_what_needs_no_model(study) -> None:
 
 
 def test_triplets_have_a_table_of_both_kinds(study) -> None:
-    shown = markdown(recognition.listing(study))
+    shown = markdown(transfer.recognition_listing(study))
     assert "| I | V | T | IVT | IV | IT | I, of triplets |" in shown and "IVT 24.4" in shown
 
 
 def test_pictures_show_hits_and_misses_side_by_side(study) -> None:
     with style.applied():
-        made = drawn_maps.draw(study)
+        made = maps.draw_maps(study)
     assert set(made) == {"maps-tripnet_efficientnet_lite0-frozen"}, "the trained arms have no maps"
     figure = made["maps-tripnet_efficientnet_lite0-frozen"]
     texts = [text.get_text() for axis in figure.axes for text in axis.texts]
     assert "pre-trained (imagenet)" in texts and "random weights" in texts and texts.count("Grad-CAM") == 2
     markers = {line.get_marker() for axis in figure.axes for line in axis.lines}
-    assert {drawn_maps.HIT, drawn_maps.MISS} <= markers
+    assert {maps.HIT, maps.MISS} <= markers
     assert re.search(r"both hit \d+ %, only the pre-trained one \d+ %", " ".join(t.get_text() for t in figure.texts))
     assert not untidy(figure)
 
@@ -61,8 +59,8 @@ def test_pictures_show_hits_and_misses_side_by_side(study) -> None:
 def test_rows_of_every_kind_are_drawn_however_rare() -> None:
     pre, random = np.ones(20, bool), np.zeros(20, bool)
     pre[7], random[11] = False, True
-    assert {7, 11} < set(drawn_maps.chosen_rows([pre, random], np.arange(20) % 6))
-    alone = drawn_maps.chosen_rows([pre], np.arange(20) % 6)
+    assert {7, 11} < set(maps.chosen_rows([pre, random], np.arange(20) % 6))
+    alone = maps.chosen_rows([pre], np.arange(20) % 6)
     assert 7 in alone and len({row % 6 for row in alone}) >= 4, "of several instruments"
 
 
@@ -74,11 +72,11 @@ def test_pointing_is_drawn_with_each_video(study) -> None:
 
 def test_f12_in_the_maps_that_lie_beside_a_record(tmp_path: Path) -> None:
     hidden = replace(RANDOM, seeds=(1,), shown={"channels": "hidden", "class": "most likely"})
-    flawed = findings.all_findings(plant_arms(tmp_path, [replace(PRE, seeds=(1,)), hidden]))
+    flawed = warnings.all_findings(plant_arms(tmp_path, [replace(PRE, seeds=(1,)), hidden]))
     (seen,) = [one for one in flawed if one.flaw == "F12"]
     assert "hidden channels, of the most likely class" in seen.text and len(seen.configurations) == 1
     sound = plant_arms(tmp_path / "sound", [replace(PRE, seeds=(1,))])
-    assert not [one for one in findings.all_findings(sound) if one.flaw == "F12"]
+    assert not [one for one in warnings.all_findings(sound) if one.flaw == "F12"]
 
 
 @pytest.mark.parametrize(
@@ -101,5 +99,5 @@ def test_damaged_pictures_cost_their_figure_alone(tmp_path: Path) -> None:
     for path in tmp_path.glob("trials/*/maps/panels.npz"):
         path.write_bytes(b"PK")
     with pytest.raises(Exception, match=r"panels.npz cannot be read"):
-        drawn_maps.draw(made)
+        maps.draw_maps(made)
     assert maps.listing(made) is not None

@@ -11,10 +11,9 @@ from planted import PARAMETERS, Planted, plant, plant_gates
 
 from analysis import outputs
 from analysis.frames import results
-from analysis.resources import memory
-from analysis.tables import layout
-from analysis.tables import memory as memory_table
-from analysis.text.number_formats import megabytes
+from analysis.show import layout
+from analysis.text import megabytes
+from analysis.views import memory
 
 WHOLE = 4 * PARAMETERS["resnet18"]
 DDP = Planted("torch_ddp", workers=2, allreduce="fp32", counted=True)
@@ -84,7 +83,7 @@ def test_a_framework_that_failed_parity_is_nobodys_reference(tmp_path: Path) -> 
     plant_gates(tmp_path, planted, {"torch_ddp": "another shape of fc.weight"})
     done = results.read(tmp_path)
     assert set(memory.table(done.configurations).reference) == {"horovod"}
-    listing = memory_table.listing(done, "resnet18")
+    listing = memory.listing(done, "resnet18")
     assert listing
     assert [row[0] for row in listing.rows if "†" in row[0]] == ["torch_ddp, 2 workers, fp32 †"]
     assert any("NOT COMPARABLE: parity failed: another shape" in note for note in listing.notes)
@@ -94,7 +93,7 @@ def test_a_framework_that_failed_parity_is_nobodys_reference(tmp_path: Path) -> 
 def test_a_series_stands_once_at_the_batch_that_most_have(tmp_path: Path) -> None:
     lost = replace(FSDP, batch_per_worker=64, status="oom", speed=None)
     done = read(tmp_path, [DDP, replace(DDP, batch_per_worker=64), FSDP, lost])
-    listing = memory_table.listing(done, "resnet18")
+    listing = memory.listing(done, "resnet18")
     assert listing
     header, *_ = layout.markdown(listing).splitlines()[2:]
     assert header == (
@@ -113,7 +112,7 @@ def test_a_series_stands_once_at_the_batch_that_most_have(tmp_path: Path) -> Non
 
 def test_where_memory_was_not_counted_there_is_no_table(tmp_path: Path) -> None:
     done = read(tmp_path, [replace(DDP, counted=False)])
-    assert memory_table.listing(done, "resnet18") is None
+    assert memory.listing(done, "resnet18") is None
     made = outputs.write_tables(done, tmp_path / "tables")
     assert not [path for path in made if path.name.startswith("memory")]
 

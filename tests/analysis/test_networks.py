@@ -15,13 +15,13 @@ from planted import Planted, plant
 from planted_networks import ALPHA, BETA, BUSY, SIZES, plant_probe
 
 import analysis
-from analysis.frames import results as reading
+from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.frames.trials import SkippedRecord
-from analysis.network import fit, frame
-from analysis.tables import network
-from analysis.text.number_formats import binary_size, byte_rate, duration
-from scaling_study.stats.collectives import COLLECTIVES
+from analysis.statistics import network
+from analysis.text import binary_size, byte_rate, duration
+from analysis.views import network as network_module
+from scaling_study.stats.network import COLLECTIVES
 
 
 @pytest.fixture
@@ -30,14 +30,14 @@ def folder(tmp_path: Path) -> Path:
     return plant(tmp_path / "planted", [Planted(), Planted("horovod", workers=2, allreduce="fp32", speed=180.0)])
 
 
-def listed(read: Results) -> network.Listing:
-    made = network.listing(read)
+def listed(read: Results) -> network_module.Listing:
+    made = network_module.listing(read)
     assert made is not None
     return made
 
 
-def fits(folder: Path) -> Mapping[fit.Key, Any]:
-    return fit.fit(reading.read(folder))
+def fits(folder: Path) -> Mapping[network.Key, Any]:
+    return network.fit(results.read(folder))
 
 
 # --- fit ---
@@ -76,39 +76,39 @@ def test_repeats_that_differ_widen_the_intervals(folder: Path) -> None:
 def test_a_kink_is_said_in_the_table(folder: Path) -> None:
     plant_probe(folder, noise=0.01, offset=3 * ALPHA)
     made = fits(folder)["allreduce", False]
-    assert made.misfit > network.STRAIGHT and made.worst_bytes in (1 << 16, 1 << 18)
-    notes = listed(reading.read(folder)).notes
+    assert made.misfit > network_module.STRAIGHT and made.worst_bytes in (1 << 16, 1 << 18)
+    notes = listed(results.read(folder)).notes
     assert notes[0].startswith("**No straight line**: sizes are off it by more than 10 %") and "Gloo" in notes[0]
 
 
 def test_without_a_kink_nothing_of_the_kind_is_said(folder: Path) -> None:
     plant_probe(folder, noise=0.01)
-    assert "No straight line" not in " ".join(listed(reading.read(folder)).notes)
+    assert "No straight line" not in " ".join(listed(results.read(folder)).notes)
 
 
 @pytest.mark.slow
 def test_several_probes_have_to_be_told_apart(folder: Path) -> None:
     first, other = plant_probe(folder), plant_probe(folder, launcher="horovodrun", controller="gloo")
-    read = reading.read(folder)
+    read = results.read(folder)
     with pytest.raises(ValueError, match="several networks were probed, say which: network_probe-"):
-        fit.fit(read)
-    assert fit.fit(read, first) and fit.fit(read, other) and fit.fit(read, "another") == {}
-    assert [(probe.name, probe.launcher, probe.controller, probe.workers) for probe in fit.probes(read)] == [
+        network.fit(read)
+    assert network.fit(read, first) and network.fit(read, other) and network.fit(read, "another") == {}
+    assert [(probe.name, probe.launcher, probe.controller, probe.workers) for probe in network.probes(read)] == [
         ("Horovod (gloo), 2 workers", "horovodrun", "gloo", 2),
         ("torch.distributed (Gloo), 2 workers", "torchrun", None, 2),
     ]
 
 
 def test_no_probe_has_no_fit(folder: Path) -> None:
-    read = reading.read(folder)
-    assert fit.fit(read) == {} and network.listing(read) is None and network.brief(read) is None
-    assert frame.table(read).empty
+    read = results.read(folder)
+    assert network.fit(read) == {} and network_module.listing(read) is None and network_module.brief(read) is None
+    assert network.table(read).empty
 
 
 def test_one_size_has_no_fit_and_is_in_the_table(folder: Path) -> None:
     plant_probe(folder, sizes=[1024])
-    read = reading.read(folder)
-    assert fit.fit(read) == {} and len(frame.table(read)) == 2 * 4
+    read = results.read(folder)
+    assert network.fit(read) == {} and len(network.table(read)) == 2 * 4
     assert "network" in Figures(read)
 
 
@@ -118,27 +118,27 @@ def test_one_size_has_no_fit_and_is_in_the_table(folder: Path) -> None:
 @pytest.mark.parametrize(("workers", "factor"), [(2, 1.0), (3, 4 / 3)])
 def test_bandwidths_follow_from_the_seconds(folder: Path, workers: int, factor: float) -> None:
     plant_probe(folder, workers=workers)
-    made = frame.table(reading.read(folder))
-    assert len(made) == 2 * 4 * len(SIZES) and list(made.columns) == list(frame.COLUMNS)
+    made = network.table(results.read(folder))
+    assert len(made) == 2 * 4 * len(SIZES) and list(made.columns) == list(network.COLUMNS)
     assert np.allclose(made.algorithm_bytes_per_second, made.bytes / made.seconds)
     ours = made[made.collective == "allreduce"]
     assert np.allclose(ours.bus_bytes_per_second, factor * ours.algorithm_bytes_per_second)
     first = made.iloc[0]
     assert (first.collective, first.busy, first.bytes, first.calls) == ("allreduce", False, 1024, 60)
-    assert first.seconds_min <= first.seconds <= first.seconds_max and first.interval == frame.WITHIN
+    assert first.seconds_min <= first.seconds <= first.seconds_max and first.interval == network.WITHIN
 
 
 def test_three_repeats_have_an_interval_between_them(folder: Path) -> None:
     plant_probe(folder, repeats=3, between=0.05)
-    made = frame.table(reading.read(folder))
-    assert set(made.interval) == {frame.BETWEEN} and (made.repeats == 3).all() and (made.calls == 180).all()
+    made = network.table(results.read(folder))
+    assert set(made.interval) == {network.BETWEEN} and (made.repeats == 3).all() and (made.calls == 180).all()
     assert (made.seconds_low < made.seconds).all() and (made.seconds < made.seconds_high).all()
 
 
 @pytest.mark.slow
 def test_a_person_reads_both_numbers_with_how_sure_they_are(folder: Path) -> None:
     plant_probe(folder)
-    made = listed(reading.read(folder))
+    made = listed(results.read(folder))
     assert len(made.rows) == 8
     row = dict(zip(made.header[:8], made.rows[0], strict=False))
     assert (row["network"], row["collective"], row["cores"]) == (
@@ -147,7 +147,7 @@ def test_a_person_reads_both_numbers_with_how_sure_they_are(folder: Path) -> Non
     assert row["latency (µs)"].startswith(("49", "50", "51")) and "[" in row["latency (µs)"]
     assert row["bandwidth (GB/s)"].startswith(("1.9", "2", "2.0")) and row["of the bus (GB/s)"].startswith(("1.9", "2"))
     assert made.rows[0][8:] == ("1 KiB", *made.rows[0][9:10], "16 MiB", *made.rows[0][11:])
-    short = network.brief(reading.read(folder))
+    short = network_module.brief(results.read(folder))
     assert short is not None and short.rows[0][0] == "torch.distributed (Gloo), 2 workers, allreduce, idle"
 
 
@@ -208,12 +208,12 @@ def test_a_failed_probe_is_visible_with_its_cause(folder: Path, draw_only: Calla
 def test_what_is_not_in_the_study_any_more_is_not_shown(folder: Path) -> None:
     kept, gone = plant_probe(folder), plant_probe(folder, launcher="mpirun")
     plant(folder, [], configurations=[kept])
-    assert {probe.configuration for probe in fit.probes(reading.read(folder))} == {kept} != {gone}
+    assert {probe.configuration for probe in network.probes(results.read(folder))} == {kept} != {gone}
 
 
 def test_a_machine_that_was_not_quiet_is_said(folder: Path) -> None:
     plant_probe(folder, others_cores=1.0)
-    said = " ".join(listed(reading.read(folder)).notes)
+    said = " ".join(listed(results.read(folder)).notes)
     assert "**The machine was not quiet**: during 1 of 1 probes other processes kept more than 0.2 cores busy" in said
 
 
@@ -225,8 +225,8 @@ def test_a_machine_that_was_not_quiet_is_said(folder: Path) -> None:
 def test_a_record_that_is_not_whole_is_left_out_by_name(folder: Path, broken: dict[str, Any]) -> None:
     configuration = plant_probe(folder, broken=broken)
     with pytest.warns(SkippedRecord, match=configuration):
-        read = reading.read(folder)
-    assert fit.fit(read) == {} and len(read.configurations) == 2
+        read = results.read(folder)
+    assert network.fit(read) == {} and len(read.configurations) == 2
 
 
 # --- figure ---
@@ -235,7 +235,7 @@ def test_a_record_that_is_not_whole_is_left_out_by_name(folder: Path, broken: di
 @pytest.mark.slow
 def test_a_point_for_each_size_and_a_line_that_fits_them(folder: Path) -> None:
     plant_probe(folder, noise=0.01)
-    figure = Figures(reading.read(folder))["network"]
+    figure = Figures(results.read(folder))["network"]
     panels = figure.axes
     assert len(panels) == 2 * 4 and all(axis.get_xscale() == axis.get_yscale() == "log" for axis in panels)
     assert [axis.get_title(loc="left") for axis in panels[::2]] == [

@@ -11,7 +11,7 @@ from planted_trainings import gradients
 from scipy.signal import lfilter
 from simulations import Seen, times
 
-from analysis.statistics.noise_scale import (
+from analysis.statistics.batch_size import (
     CONTRADICTORY,
     NoiseScale,
     Norms,

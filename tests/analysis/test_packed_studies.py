@@ -10,7 +10,7 @@ import pytest
 from planted import Planted, plant
 
 from analysis.__main__ import main
-from analysis.figures import drawing
+from analysis.views import figures
 from scaling_study.records import pack
 
 ONE, TWO = Planted(noise=0.01), Planted("horovod", workers=2, allreduce="fp32", speed=160.0, noise=0.01)
@@ -35,7 +35,7 @@ def packed(results: Path) -> Path:
 
 @pytest.fixture
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawing, "write", lambda *_: [])
+    monkeypatch.setattr(figures, "write", lambda *_: [])
 
 
 def made(folder: Path) -> dict[str, bytes]:
@@ -89,10 +89,10 @@ def test_compare_takes_two_of_either_kind(results: Path, packed: Path, capsys: p
 
 
 def test_export_takes_a_packed_study(packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from analysis.export import tensorboard
+    from analysis import export
 
     exported = []
-    monkeypatch.setattr(tensorboard, "write", lambda runs, study, folder: exported.append((len(runs), study)))
+    monkeypatch.setattr(export, "write_tensorboard", lambda runs, study, folder: exported.append((len(runs), study)))
     assert main(["export", str(packed), "--tensorboard", str(tmp_path / "there")]) == 0
     assert exported == [(2, "planted")]
 

@@ -16,13 +16,12 @@ from planted import Planted, plant, plant_gates, record
 from rich.console import Console
 
 import analysis
-from analysis.frames import comparability, results, trials
-from analysis.frames import gates as parity
+from analysis.frames import configurations, results, trials
 from analysis.frames.results import Results
-from analysis.statistics import allreduce_gain
-from analysis.tables import layout, memory, throughput
+from analysis.show import layout
+from analysis.views import allreduce_gain, memory, throughput
 from scaling_study.records.store import Record, read_record, write_record
-from scaling_study.study import gates
+from scaling_study.study import support
 from tests.net import examples
 
 SINGLE = Planted("single", speed=100.0)
@@ -60,7 +59,7 @@ def terminal(folder: Path, width: int = 100) -> str:
 @pytest.mark.slow
 def test_a_gate_is_a_row_of_results_csv_and_of_nothing_else(tmp_path: Path) -> None:
     done = study(tmp_path, ALL, configurations=[one.trial().configuration for one in ALL])
-    asked = gates.needed(one.trial() for one in ALL)
+    asked = support.needed(one.trial() for one in ALL)
     assert sorted(done.gates.trial) == sorted(gate.id for gate in asked)
     assert set(done.gates.parity) == {"passed"}
     assert len(done.configurations) == 4 and len(done.runs) == 12
@@ -76,8 +75,8 @@ def test_a_row_names_the_gates_behind_it_and_their_verdict(tmp_path: Path) -> No
     for one in ALL:
         rows = done.trials[done.trials.configuration == one.trial().configuration]
         assert set(rows.parity) == {"passed"}
-        assert set(rows.parity_gates) == {";".join(gates.gate_ids(one.trial()))}
-    assert len(gates.gate_ids(HALF.trial())) == 2, "16 bits have a gate of their own"
+        assert set(rows.parity_gates) == {";".join(support.gate_ids(one.trial()))}
+    assert len(support.gate_ids(HALF.trial())) == 2, "16 bits have a gate of their own"
 
 
 def test_without_gates_nothing_is_checked(tmp_path: Path) -> None:
@@ -110,7 +109,7 @@ def test_a_missing_gate_is_not_a_passed_one(tmp_path: Path) -> None:
 )
 def test_what_became_of_a_gate_is_its_verdict(status: str, verdict: str, said: str) -> None:
     reason = "not finished" if status == "timeout" else ""
-    assert parity.own(replace(made(), status=status, parity=verdict, reason=reason)) == said
+    assert trials.own(replace(made(), status=status, parity=verdict, reason=reason)) == said
 
 
 def test_records_older_than_the_new_keys_have_their_defaults() -> None:
@@ -119,19 +118,19 @@ def test_records_older_than_the_new_keys_have_their_defaults() -> None:
         key: value for key, value in new.trial.items() if key not in ("zero_stage", "compile", "accumulation", "find")
     }
     before = replace(new, trial=old)
-    assert parity.asked(before) == replace(DDP.trial())
+    assert trials.asked(before) == replace(DDP.trial())
     assert trials.row(before)["accumulation"] == 1
     assert trials.row(before)["compile"] is False
-    assert parity.behind(before, {}) == parity.behind(new, {})
+    assert trials.behind(before, {}) == trials.behind(new, {})
 
 
 @pytest.mark.parametrize("change", [{"framework": "tomorrow"}, {"model": "tomorrow"}, {"accumulation": "two"}])
 def test_what_this_version_does_not_know_is_not_checked(change: dict[str, Any]) -> None:
     known = made()
     strange = replace(known, trial={**known.trial, **change})
-    assert parity.behind(strange, {}) == {"parity": "not checked", "parity_gates": ""}
+    assert trials.behind(strange, {}) == {"parity": "not checked", "parity_gates": ""}
     later = replace(known, trial={**known.trial, "a_later_key": 1}, window={"a_later_key": 1})
-    assert parity.behind(later, {}) == parity.behind(known, {})
+    assert trials.behind(later, {}) == trials.behind(known, {})
 
 
 # --- what a fault takes away ---
@@ -167,12 +166,12 @@ def test_the_row_of_the_fastest_is_one_that_may_be_compared(tmp_path: Path) -> N
 def test_a_fault_of_one_precision_leaves_the_others_alone(tmp_path: Path) -> None:
     plant(tmp_path, ALL, baseline={"framework": "single"})
     plant_gates(tmp_path, ALL)
-    (sixteen,) = set(gates.gate_ids(HALF.trial())) - set(gates.gate_ids(DDP.trial()))
+    (sixteen,) = set(support.gate_ids(HALF.trial())) - set(support.gate_ids(DDP.trial()))
     path = tmp_path / "trials" / sixteen / "record.json"
     write_record(path.parent, replace(read_record(path), parity="the update of step 1: off by 4e-01", status="failed"))
     done = results.read(tmp_path)
     assert row_of(done, HALF).not_comparable and not row_of(done, DDP).not_comparable
-    (said,) = comparability.sentences(done.configurations)
+    (said,) = configurations.sentences(done.configurations)
     assert said.endswith("(torch_ddp, 2 workers, fp16).")
     pair = allreduce_gain.table(done.configurations, 0.02).iloc[0]
     assert pair.verdict == "not comparable" and pd.isna(pair.gain)
@@ -188,7 +187,7 @@ def test_speed_that_a_cpu_holds_back_is_shown_and_not_compared(tmp_path: Path) -
     planted = [*ALL, replace(SLOW, counted=True), replace(DDP, counted=True)]
     done = study(tmp_path, planted)
     row = row_of(done, SLOW)
-    assert (row.parity, comparability.sign(row)) == ("passed", "‡")
+    assert (row.parity, configurations.sign(row)) == ("passed", "‡")
     assert row.speedup_reason.startswith("speed not comparable: on a CPU all of FairScale's stages")
     table = throughput.throughput(done, "resnet18")
     assert {cell.sign for (_, series), cell in table.cells.items() if series.startswith("fairscale_pipe")} == {"‡"}
@@ -221,7 +220,7 @@ def test_a_folder_of_gates_alone_renders(tmp_path: Path, faults: dict[str, str])
 
 def test_the_window_of_a_record_may_be_of_any_version() -> None:
     whole = made()
-    asked = parity.asked(replace(whole, window=asdict(DDP.trial().window)))
+    asked = trials.asked(replace(whole, window=asdict(DDP.trial().window)))
     assert asked.id == DDP.trial().id
     json.dumps(whole.trial)  # planted records are what the driver writes
 
@@ -231,4 +230,4 @@ def test_the_shipped_results_are_rebuilt_as_the_trials_that_they_were() -> None:
     assert paths
     for path in paths:
         one = read_record(path)
-        assert parity.asked(one).id == one.id
+        assert trials.asked(one).id == one.id

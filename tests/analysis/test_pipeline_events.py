@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from planted import Planted, plant, record
 from planted_pipelines import Pipeline, pipeline_record, plant_pipelines
 
-from analysis.frames import results, timeline, trials
-from analysis.pipeline import bubble, theory
+from analysis.frames import details, results, trials
+from analysis.statistics import bubble
 
 RNG = np.random.default_rng(0)
 
 
 def made(one: Pipeline) -> pd.DataFrame:
-    return timeline.of(pipeline_record(one, 1, RNG))
+    return details.of(pipeline_record(one, 1, RNG))
 
 
 def test_ranks_count_along_one_replica_after_the_other() -> None:
     frame = made(Pipeline(p=2, m=3, replicas=2))
-    assert tuple(frame) == timeline.COLUMNS
+    assert tuple(frame) == details.EVENT_COLUMNS
     places = frame.drop_duplicates("rank").set_index("rank")[["replica", "worker", "stage"]]
     assert places.to_numpy().tolist() == [[0, 0, 0], [0, 1, 1], [1, 0, 0], [1, 1, 1]]
     assert len(frame) == 4 * 3 * (3 + 3)
@@ -53,12 +53,12 @@ def test_a_forward_and_its_loss_are_one_event() -> None:
         pieces += [[*key, start, middle], [*key, middle, end]] if key[1] == "forward" else [event]
     in_pieces = replace(whole, ranks=[whole.ranks[0], replace(rank, timeline=pieces)])
     assert len(pieces) == 6
-    pd.testing.assert_frame_equal(timeline.of(in_pieces), timeline.of(whole))
+    pd.testing.assert_frame_equal(details.of(in_pieces), details.of(whole))
 
 
 def test_stages_say_what_they_hold() -> None:
-    frame = timeline.stages(pipeline_record(Pipeline(p=2), 1, RNG))
-    assert tuple(frame) == timeline.STAGE_COLUMNS
+    frame = details.stages(pipeline_record(Pipeline(p=2), 1, RNG))
+    assert tuple(frame) == details.STAGE_COLUMNS
     assert frame[["stage", "of", "layers", "parameters"]].to_numpy().tolist() == [
         [0, 2, "layers.0", 100], [1, 2, "layers.1", 200],
     ]  # fmt: skip
@@ -67,8 +67,8 @@ def test_stages_say_what_they_hold() -> None:
 
 def test_records_older_than_timelines_read_as_empty(tmp_path: Path) -> None:
     old = record(Planted(), Planted().trial(), 100.0, "s", RNG)
-    assert timeline.of(old).empty and tuple(timeline.of(old)) == timeline.COLUMNS
-    assert timeline.stages(old).empty
+    assert details.of(old).empty and tuple(details.of(old)) == details.EVENT_COLUMNS
+    assert details.stages(old).empty
     plant(tmp_path, [Planted(repeats=1)])
     (path,) = tmp_path.glob("trials/*/record.json")
     whole = json.loads(path.read_text())
@@ -96,7 +96,7 @@ def test_the_bubble_of_each_step_is_the_one_that_was_planted() -> None:
     assert tuple(steps) == bubble.COLUMNS and len(steps) == 2 * 3
     assert steps.bubble.to_list() == pytest.approx([3 / 11] * 6)
     assert bubble.mean(steps).steps == 6
-    assert theory.bubble("gpipe", 4, 8).bubble == pytest.approx(3 / 11)
+    assert bubble.bubble("gpipe", 4, 8).bubble == pytest.approx(3 / 11)
 
 
 def test_mean_and_spread_are_over_steps() -> None:

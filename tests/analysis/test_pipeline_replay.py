@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted_pipelines import B, F, I, Order, W, gpipe, looped, one_f_one_b, simulated, split
 
-from analysis.pipeline import replay
-from analysis.pipeline.replay import Event
+from analysis.statistics import bubble
+from analysis.statistics.bubble import Event
 
 
 def events(order: Order) -> dict[int, list[Event]]:
@@ -18,7 +18,7 @@ def events(order: Order) -> dict[int, list[Event]]:
 
 def times(order: Order) -> dict[tuple[int, str, int], tuple[float, float]]:
     return {
-        (r.worker, r.event.kind, r.event.micro_batch): (r.start, r.end) for r in replay.run(events(order), replay.equal)
+        (r.worker, r.event.kind, r.event.micro_batch): (r.start, r.end) for r in bubble.run(events(order), bubble.equal)
     }
 
 
@@ -30,7 +30,7 @@ def test_gpipe_of_two_stages_and_two_micro_batches_by_hand() -> None:
     assert ran[1, F, 0] == (1, 2) and ran[1, F, 1] == (2, 3)
     assert ran[1, B, 0] == (3, 5) and ran[1, B, 1] == (5, 7)
     assert ran[0, B, 0] == (5, 7) and ran[0, B, 1] == (7, 9)
-    assert replay.bubble(events(gpipe(2, 2)), replay.equal) == pytest.approx(1 - 12 / 18)
+    assert bubble.replay_bubble(events(gpipe(2, 2)), bubble.equal) == pytest.approx(1 - 12 / 18)
 
 
 def test_1f1b_of_two_stages_and_three_micro_batches_by_hand() -> None:
@@ -40,7 +40,7 @@ def test_1f1b_of_two_stages_and_three_micro_batches_by_hand() -> None:
     assert ran[0, F, 1] == (1, 2) and ran[0, B, 0] == (4, 6) and ran[0, F, 2] == (6, 7)
     assert ran[1, B, 0] == (2, 4) and ran[1, F, 1] == (4, 5) and ran[1, B, 2] == (8, 10)
     assert ran[0, B, 2] == (10, 12)
-    assert replay.bubble(events(one_f_one_b(2, 3)), replay.equal) == pytest.approx(1 / 4)
+    assert bubble.replay_bubble(events(one_f_one_b(2, 3)), bubble.equal) == pytest.approx(1 / 4)
 
 
 def test_halves_of_a_backward_by_hand() -> None:
@@ -57,7 +57,7 @@ def test_it_is_what_a_simulation_says(rule: object, p: int, m: int, halves: bool
     seconds = {
         key: data.draw(st.floats(0.1, 3.0)) for key in sorted({(k, s) for ours in order.values() for k, s, _ in ours})
     }
-    ours = replay.run(events(order), lambda kind, stage: seconds[kind, stage])
+    ours = bubble.run(events(order), lambda kind, stage: seconds[kind, stage])
     theirs = simulated(order, lambda kind, stage: seconds[kind, stage])
     for ran in ours:
         assert (ran.start, ran.end) == pytest.approx(theirs[ran.worker, tuple(ran.event)])
@@ -73,7 +73,7 @@ def test_it_is_what_a_simulation_says(rule: object, p: int, m: int, halves: bool
 )
 def test_an_order_that_waits_for_ever_is_said(order: Order, why: str) -> None:
     with pytest.raises(ValueError, match=f"worker 0 waits for ever with {why}"):
-        replay.run(events(order), replay.equal)
+        bubble.run(events(order), bubble.equal)
 
 
 def test_order_and_durations_come_from_what_was_measured() -> None:
@@ -82,6 +82,6 @@ def test_order_and_durations_come_from_what_was_measured() -> None:
     ]  # fmt: skip
     names = ["step", "worker", "kind", "stage", "micro_batch", "start_seconds", "end_seconds"]
     step = pd.DataFrame(rows, columns=names)
-    assert replay.order_of(step) == {0: [(F, 0, 0), (F, 0, 1)], 1: [(F, 1, 0), (F, 1, 1)]}
-    seconds = replay.measured(step)
+    assert bubble.order_of(step) == {0: [(F, 0, 0), (F, 0, 1)], 1: [(F, 1, 0), (F, 1, 1)]}
+    seconds = bubble.measured(step)
     assert (seconds(F, 0), seconds(F, 1)) == pytest.approx((0.2, 0.2))

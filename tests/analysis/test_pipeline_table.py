@@ -14,9 +14,11 @@ from planted_pipelines import Pipeline, plant_pipelines
 from analysis import outputs
 from analysis.frames import results
 from analysis.frames.results import Results
-from analysis.pipeline import frame as table
-from analysis.tables import layout, pipeline, throughput
-from analysis.text.number_formats import percents
+from analysis.show import layout
+from analysis.text import percents
+from analysis.views import pipelines as pipeline
+from analysis.views import pipelines as table
+from analysis.views import throughput
 
 SINGLE = Planted("single", "transformer_lm", 16, speed=80.0, tokens=35)
 GPIPE = Pipeline("gpipe", p=2, m=4)

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted_pipelines import gpipe, looped, one_f_one_b, split
 
-from analysis.pipeline import replay, theory
-from analysis.pipeline.replay import Event
+from analysis.statistics import bubble as replay
+from analysis.statistics import bubble as theory
+from analysis.statistics.bubble import Event
 from scaling_study.frameworks import SCHEDULES
 
 PUBLISHED = (0.24, 0.21, 0.48, 0.065)  # the shares of iFormer's four stages (F16)
@@ -64,19 +65,23 @@ def test_every_schedule_that_can_be_run_has_its_form() -> None:
 @given(st.integers(1, 6), st.integers(1, 12))
 def test_gpipe_and_1f1b_replayed_are_the_closed_form(p: int, m: int) -> None:
     for name, order in (("gpipe", gpipe(p, m)), ("1f1b", one_f_one_b(p, m))):
-        assert replay.bubble(events(order), replay.equal) == pytest.approx(theory.bubble(name, p, m).bubble), name
+        assert replay.replay_bubble(events(order), replay.equal) == pytest.approx(theory.bubble(name, p, m).bubble), (
+            name
+        )
 
 
 @given(st.integers(1, 5), st.integers(1, 8), st.integers(1, 3))
 def test_loops_replayed_are_the_closed_form(p: int, m: int, v: int) -> None:
-    assert replay.bubble(events(looped(p, m, v)), replay.equal) == pytest.approx(
+    assert replay.replay_bubble(events(looped(p, m, v)), replay.equal) == pytest.approx(
         theory.bubble("looped_bfs", p, m, v).bubble
     )
 
 
 @given(st.integers(2, 5), st.integers(1, 8))
 def test_halved_backwards_wait_less_than_whole_ones(p: int, m: int) -> None:
-    assert replay.bubble(events(split(gpipe(p, m))), replay.equal) < replay.bubble(events(gpipe(p, m)), replay.equal)
+    assert replay.replay_bubble(events(split(gpipe(p, m))), replay.equal) < replay.replay_bubble(
+        events(gpipe(p, m)), replay.equal
+    )
 
 
 TORCHS = {  # schedule -> (class, stages a worker, and the m for p workers from which its form holds)
@@ -100,7 +105,7 @@ def test_torchs_own_orders_replayed_are_the_closed_form(schedule: str) -> None:
                 if (blocks := torchs(name, p, m, v)) is None:
                     continue
                 whole = schedule == "dualpipev"  # a pair's results go out together
-                found = in_blocks(blocks) if whole else replay.bubble(flat(blocks), replay.equal)
+                found = in_blocks(blocks) if whole else replay.replay_bubble(flat(blocks), replay.equal)
                 assert found == pytest.approx(theory.bubble(schedule, p, m, v).bubble), (p, m, v)
                 compared += 1
     assert compared >= 20

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.prediction import collectives
-from analysis.prediction.collectives import ALGORITHMS, seconds
-from analysis.prediction.network import Link, Network, slower
+from analysis.prediction import network as collectives
+from analysis.prediction.network import ALGORITHMS, Link, Network, seconds, slower
 
 ALPHA, BETA = 5e-6, 1e-9
 FLAT = Network(Link(ALPHA, BETA))

@@ -15,14 +15,14 @@ from drawings import texts
 from planted import Planted, plant
 from planted_networks import ALPHA, BETA, BUSY, plant_probe
 
+from analysis import commands
 from analysis.__main__ import main
-from analysis.commands import predict
-from analysis.figures import prediction as figure
 from analysis.frames import results
-from analysis.prediction import against, collectives
-from analysis.prediction import frame as table
-from analysis.prediction.forecast import Asked, forecast
+from analysis.prediction import network as collectives
+from analysis.prediction import predict
 from analysis.prediction.network import Link, Network
+from analysis.prediction.predict import Asked, forecast
+from analysis.views import prediction
 from scaling_study.settings import CHECKOUT
 
 ONE, TWO = Planted("horovod", speed=320.0), Planted("horovod", workers=2, allreduce="fp32", speed=600.0)
@@ -44,7 +44,7 @@ def test_it_writes_a_table_and_a_figure_a_model(tmp_path: Path, capsys: pytest.C
     assert names == {"prediction.md", "prediction.csv", *(
         f"prediction-{model}.{ending}" for model in ("resnet8", "resnet18") for ending in ("png", "svg"))}  # fmt: skip
     frame = pd.read_csv(folder / "tables" / "prediction.csv")
-    assert list(frame) == list(table.COLUMNS)
+    assert list(frame) == list(predict.COLUMNS)
     assert len(frame) == 2 * 2 * 3  # models, algorithms, counts
     assert (frame.efficiency <= 1).all() and (frame.exposed_seconds >= 0).all()
     assert (frame.interval_low < frame.samples_per_second).all() and (frame.hosts == frame.workers).all()
@@ -68,7 +68,7 @@ def test_hosts_bring_the_algorithms_that_know_of_them(tmp_path: Path) -> None:
     folder = plant(tmp_path, [ONE])
     assert predicted(folder, *HOSTS, "-q") == 0
     frame = pd.read_csv(folder / "tables" / "prediction.csv")
-    assert set(frame.algorithm) == set(collectives.ALGORITHMS) == set(predict.ALGORITHMS)
+    assert set(frame.algorithm) == set(collectives.ALGORITHMS) == set(commands.ALGORITHMS)
     assert set(frame.hosts) == {1, 16, 128}
     assert "within a host of 4 workers 2 us and 80 Gbit/s" in (folder / "tables" / "prediction.md").read_text()
 
@@ -114,7 +114,7 @@ def test_the_errors_behind_a_median_are_counted_and_the_worst_is_named(
     )
     (worst,) = [one for one in made.checked if one.beyond_noise]
     points = f"{100 * worst.error:+.1f} % ({100 * worst.beyond_noise:.1f} points beyond the noise)"
-    assert f"2 workers, {points}" in against.summary(made.checked)
+    assert f"2 workers, {points}" in predict.summary(made.checked)
 
 
 def test_an_error_without_a_noise_is_not_called_beyond_it(tmp_path: Path) -> None:
@@ -122,10 +122,10 @@ def test_an_error_without_a_noise_is_not_called_beyond_it(tmp_path: Path) -> Non
     made = forecast(
         results.read(folder), folder, Asked((2,), ("ring",), network=Network(Link(5e-6, 1e-10)), check=True)
     )
-    said = against.summary(made.checked)
+    said = predict.summary(made.checked)
     assert "; the noise of 1 is unknown (fewer than 3 repeats); worst: horovod, batch 32, fp32, 2 workers, " in said
     assert said.endswith("(noise unknown)") and "beyond it" not in said
-    assert against.summary([]) == ""
+    assert predict.summary([]) == ""
 
 
 def test_a_note_of_brackets_stands_only_where_the_table_has_them(
@@ -224,7 +224,7 @@ def test_tables_of_the_study_leave_it_alone(tmp_path: Path, monkeypatch: pytest.
 
     folder = plant(tmp_path, [ONE])
     assert predicted(folder, *LINK, "-q") == 0
-    monkeypatch.setattr("analysis.figures.drawing.write", lambda *_: [])
+    monkeypatch.setattr("analysis.views.figures.write", lambda *_: [])
     assert main([str(folder), "-q"]) == 0
     assert (folder / "tables" / "prediction.md").exists() and (folder / "figures" / "prediction-resnet18.png").exists()
 
@@ -248,7 +248,7 @@ def test_no_text_of_the_figure_covers_another_or_leaves_the_sheet(
     folder = plant(tmp_path, planted)
     read = results.read(folder)
     made = forecast(read, folder, Asked(workers, network=WIDE, check=True))
-    for title, drawn in figure.draw(made, read).items():
+    for title, drawn in prediction.draw(made, read).items():
         found = texts(drawn)
         for text, box in found:
             inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= drawn.bbox.width and box.y1 <= drawn.bbox.height

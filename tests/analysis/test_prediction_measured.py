@@ -11,18 +11,16 @@ import pytest
 from planted import Planted, plant
 
 from analysis.frames import results
-from analysis.network.fit import Probe
-from analysis.prediction import contention, forecast, measured, probed
-from analysis.prediction import frame as table
-from analysis.prediction import targets as ways
-from analysis.prediction.forecast import Asked
-from analysis.prediction.fusion import AFTERWARDS, BUCKETS, DDP, HOROVOD
-from analysis.prediction.measured import OneWorker
+from analysis.prediction import inputs
+from analysis.prediction import predict as forecast
+from analysis.prediction import predict as table
+from analysis.prediction.inputs import OneWorker, Target
 from analysis.prediction.network import CannotPredict, Link, Network
-from analysis.prediction.predict import predict
-from analysis.prediction.targets import Target
+from analysis.prediction.predict import Asked, predict
+from analysis.prediction.simulate import AFTERWARDS, BUCKETS, DDP, HOROVOD
+from analysis.statistics.network import Probe
 from scaling_study.records.store import Phases, read_record, write_record
-from scaling_study.stats.alpha_beta import AlphaBeta
+from scaling_study.stats.network import AlphaBeta
 
 GIVEN = Network(Link(5e-6, 1 / 3.125e9))
 ONE, TWO = Planted("horovod", speed=320.0), Planted("horovod", workers=2, allreduce="fp32", speed=600.0)
@@ -30,7 +28,7 @@ GRADIENTS = [[4_000_000.0, 0.010], [1_000_000.0, 0.020], [100.0, 0.040]]
 
 
 def targets(folder: Path, *asked: str) -> tuple[list[Target], list[str]]:
-    return ways.targets(results.read(folder), folder, asked)
+    return inputs.targets(results.read(folder), folder, asked)
 
 
 def noted(folder: Path, gradients: list[list[float]] | None = None, **phases: float) -> Path:
@@ -126,7 +124,7 @@ def test_what_cannot_be_predicted_says_why(tmp_path: Path) -> None:
 
 
 def one_worker(**changes: Any) -> OneWorker:
-    step = measured.Step(0.03, 0.06, 0.01, ((1e7, 0.03), (1e7, 0.06)))
+    step = inputs.Step(0.03, 0.06, 0.01, ((1e7, 0.03), (1e7, 0.06)))
     return replace(OneWorker("horovod-x", step, 32, 5, 0.01, 0.02, True), **changes)
 
 
@@ -180,12 +178,12 @@ def test_stragglers_and_crowding_slow_all_of_computing() -> None:
 def test_crowding_is_forward_beside_others_over_forward_alone(tmp_path: Path) -> None:
     folder = plant(tmp_path, [replace(ONE, noise=0.0), replace(TWO, noise=0.0)])
     rows = results.read(folder).configurations.to_dict("records")
-    (found,) = contention.pairs(rows, 2)
+    (found,) = inputs.pairs(rows, 2)
     alone, beside = 32 / 320.0, 64 / 600.0  # seconds of a step, of which 0.3 are forward
     assert found == pytest.approx(beside / alone, rel=0.01)
-    assert contention.pairs(rows, 4) == [] and contention.factor([]) == 1
-    assert contention.pairs(rows, 2, without=[row["configuration"] for row in rows]) == []
-    assert contention.factor([1.1, 1.1 * 1.21]) == pytest.approx(1.1 * 1.1)
+    assert inputs.pairs(rows, 4) == [] and inputs.factor([]) == 1
+    assert inputs.pairs(rows, 2, without=[row["configuration"] for row in rows]) == []
+    assert inputs.factor([1.1, 1.1 * 1.21]) == pytest.approx(1.1 * 1.1)
 
 
 # --- probes ---
@@ -197,26 +195,26 @@ def line(alpha: float, beta: float, spread: float | None = None) -> AlphaBeta:
 
 
 def probe(launcher: str = "mpirun", workers: int = 2, controller: str | None = None, busy: float = 0.0, **more: Any):
-    fits = {probed.IDLE: line(100e-6, 4e-9, 0.196)} | ({probed.BUSY: line(200e-6, 8e-9)} if busy else {})
+    fits = {inputs.IDLE: line(100e-6, 4e-9, 0.196)} | ({inputs.BUSY: line(200e-6, 8e-9)} if busy else {})
     hosts = more.pop("hosts", 1)
     made = Probe(f"network_probe-{launcher}-{workers}", launcher, launcher, controller, workers, "cpu", fits)
-    return probed.Probed(made, hosts)
+    return inputs.Probed(made, hosts)
 
 
 def test_a_probe_is_taken_apart_into_the_steps_of_a_ring() -> None:
-    of_two = probed.link(line(100e-6, 4e-9), 2)
+    of_two = inputs.link(line(100e-6, 4e-9), 2)
     assert (of_two.latency_seconds, of_two.seconds_per_byte) == pytest.approx((50e-6, 4e-9))
-    of_four = probed.link(line(60e-6, 6e-9), 4)
+    of_four = inputs.link(line(60e-6, 6e-9), 4)
     assert (of_four.latency_seconds, of_four.seconds_per_byte) == pytest.approx((10e-6, 4e-9))
-    fitted = probed.link(line(100e-6, 4e-9, 0.196), 2)
+    fitted = inputs.link(line(100e-6, 4e-9, 0.196), 2)
     assert (fitted.latency_spread, fitted.byte_spread) == pytest.approx((0.1, 0.1))
 
 
 def test_horovods_wait_for_its_own_thread_is_not_the_networks() -> None:
     row = {"framework": "horovod", "controller": "mpi"}
-    network = probed.network_of(row, [probe("horovodrun", controller="mpi")])
+    network = inputs.network_of(row, [probe("horovodrun", controller="mpi")])
     assert network.between.latency_seconds == 0  # of 100 us, half a cycle of 1 ms is more
-    assert probed.network_of(row, [probe("mpirun")]).between.latency_seconds == pytest.approx(50e-6)
+    assert inputs.network_of(row, [probe("mpirun")]).between.latency_seconds == pytest.approx(50e-6)
 
 
 @pytest.mark.parametrize(
@@ -228,20 +226,20 @@ def test_horovods_wait_for_its_own_thread_is_not_the_networks() -> None:
 )  # fmt: skip
 def test_the_nearest_probe_is_taken(framework: str, controller: str | None, launcher: str) -> None:
     among = [probe("torchrun"), probe("mpirun"), probe("horovodrun", controller="mpi")]
-    network = probed.network_of({"framework": framework, "controller": controller}, among)
+    network = inputs.network_of({"framework": framework, "controller": controller}, among)
     assert launcher in network.source
 
 
 def test_links_within_and_between_hosts_are_told_apart_by_where_the_probes_ran() -> None:
     row = {"framework": "mpi_allreduce", "controller": None}
-    here = probed.network_of(row, [probe(workers=4)])
+    here = inputs.network_of(row, [probe(workers=4)])
     assert here.workers_per_host == 4 and here.within == here.between
     assert (
         here.source == "measured by mpirun (network_probe-mpirun-4) on one host; other hosts are taken to be no farther"
     )
-    far = probed.network_of(row, [probe(hosts=2)])
+    far = inputs.network_of(row, [probe(hosts=2)])
     assert far.within is None and far.workers_per_host == 1
-    both = probed.network_of(row, [probe(workers=4), probe(workers=2, hosts=2)])
+    both = inputs.network_of(row, [probe(workers=4), probe(workers=2, hosts=2)])
     assert both.workers_per_host == 4 and both.within is not None
     assert both.within.seconds_per_byte == pytest.approx(4e-9 * 4 / 6) and both.between.seconds_per_byte == 4e-9
     assert both.source.startswith("measured between hosts by mpirun") and "within a host by" in both.source
@@ -249,7 +247,7 @@ def test_links_within_and_between_hosts_are_told_apart_by_where_the_probes_ran()
 
 def test_a_probe_on_busy_cores_says_what_communication_costs_computing() -> None:
     row = {"framework": "mpi_allreduce", "controller": None}
-    network = probed.network_of(row, [probe(busy=1.0)])
+    network = inputs.network_of(row, [probe(busy=1.0)])
     assert network.busy is not None and network.busy.between.seconds_per_byte == pytest.approx(8e-9)
     assert network.scaled(1, 2).busy.between.seconds_per_byte == pytest.approx(16e-9)
 
@@ -259,7 +257,7 @@ def test_a_probe_on_busy_cores_says_what_communication_costs_computing() -> None
     [(None, 1), (float("nan"), 1), (1.0, 1), (2, 2), ("h1:2,h2:2", 2), ("h1", 1), (["a", "b", "c"], 3), ("", 1)],
 )
 def test_hosts_are_counted(hosts: Any, count: int) -> None:
-    assert probed.hosts_of({"hosts": hosts}) == count == probed.hosts_of({} if count == 1 else {"hosts": hosts})
+    assert inputs.hosts_of({"hosts": hosts}) == count == inputs.hosts_of({} if count == 1 else {"hosts": hosts})
 
 
 # --- against measurements ---

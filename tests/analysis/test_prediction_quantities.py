@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.prediction import quantities
+from analysis.prediction import network
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from analysis.prediction import quantities
     ],
 )  # fmt: skip
 def test_bandwidths(text: str, bytes_per_second: float) -> None:
-    assert quantities.bandwidth(text) == pytest.approx(bytes_per_second)
+    assert network.bandwidth(text) == pytest.approx(bytes_per_second)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_bandwidths(text: str, bytes_per_second: float) -> None:
 )
 def test_what_is_no_bandwidth(text: str, said: str) -> None:
     with pytest.raises(ValueError) as error:
-        quantities.bandwidth(text)
+        network.bandwidth(text)
     assert str(error.value) == said
 
 
@@ -46,34 +46,34 @@ def test_what_is_no_bandwidth(text: str, said: str) -> None:
     ("text", "seconds"), [("5us", 5e-6), ("5µs", 5e-6), ("0.1ms", 1e-4), ("2s", 2.0), ("300 ns", 3e-7), ("0us", 0.0)]
 )
 def test_times(text: str, seconds: float) -> None:
-    assert quantities.duration(text) == pytest.approx(seconds)
+    assert network.duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["5", "5 minutes", "us", "-5us", "5Gbit", "1e999s"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match=r"no time that ends|is not a time, such as 5us or 0.1ms"):
-        quantities.duration(text)
+        network.duration(text)
 
 
 @pytest.mark.parametrize(("text", "size"), [("64MiB", 64 << 20), ("25MB", 25_000_000), ("1000", 1000), ("1B", 1)])
 def test_sizes(text: str, size: int) -> None:
-    assert quantities.size(text) == size
+    assert network.size(text) == size
 
 
 @pytest.mark.parametrize("text", ["64", "64MiB"])
 def test_a_size_is_whole(text: str) -> None:
-    assert isinstance(quantities.size(text), int)
+    assert isinstance(network.size(text), int)
 
 
 @pytest.mark.parametrize("text", ["64Mbit", "64MB/s", "0B", "0.1B", "many", "1e99GB", "-1MiB"])
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a size|is no size of a buffer"):
-        quantities.size(text)
+        network.size(text)
 
 
 def test_worker_counts_are_sorted_and_each_there_once() -> None:
-    assert quantities.workers("512,4, 8,4") == (4, 8, 512)
-    assert quantities.workers("100000") == (100_000,)
+    assert network.workers("512,4, 8,4") == (4, 8, 512)
+    assert network.workers("100000") == (100_000,)
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,14 @@ def test_worker_counts_are_sorted_and_each_there_once() -> None:
 )
 def test_what_is_no_list_of_workers(text: str, said: str) -> None:
     with pytest.raises(ValueError) as error:
-        quantities.workers(text)
+        network.workers(text)
     assert str(error.value) == said
 
 
 @pytest.mark.slow
 @given(st.text(max_size=12))
 def test_whatever_is_typed_is_a_value_or_one_line(text: str) -> None:
-    for parse in (quantities.bandwidth, quantities.duration, quantities.size, quantities.workers):
+    for parse in (network.bandwidth, network.duration, network.size, network.workers):
         try:
             parse(text)
         except ValueError as error:

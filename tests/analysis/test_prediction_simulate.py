@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.prediction import fusion, stragglers
-from analysis.prediction.collectives import ALGORITHMS
-from analysis.prediction.fusion import AFTERWARDS, BUCKETS, CYCLES, DDP, HOROVOD, WHOLE, Fusion
-from analysis.prediction.network import Link, Network
-from analysis.prediction.simulate import Step, simulate
+from analysis.prediction import simulate as fusion
+from analysis.prediction import simulate as stragglers
+from analysis.prediction.network import ALGORITHMS, Link, Network
+from analysis.prediction.simulate import AFTERWARDS, BUCKETS, CYCLES, DDP, HOROVOD, WHOLE, Fusion, Step, simulate
 
 MB = 1e6
 STEP = Step(0.030, 0.060, 0.010, ((10 * MB, 0.020), (10 * MB, 0.040), (10 * MB, 0.060)))

@@ -12,10 +12,9 @@ from planted_trainings import CRITICAL, SMALLEST_STEPS, Trained, plant_trainings
 
 from analysis.__main__ import main
 from analysis.frames import results
-from analysis.prediction import to_target
-from analysis.prediction.forecast import Asked, forecast
 from analysis.prediction.network import CannotPredict, Link, Network
-from analysis.tables import prediction_to_target
+from analysis.prediction.predict import Asked, forecast
+from analysis.views import prediction
 
 TIMED = Planted("torch_ddp", "resnet8", 64, 1, "none", 1000.0)
 FAST = Network(Link(1e-6, 1e-12))  # costs next to nothing: n workers are n times as fast
@@ -36,7 +35,7 @@ def asked(*workers: int, network: Network = FAST) -> Asked:
 def test_seconds_are_the_samples_of_the_curve_over_the_predicted_throughput(tmp_path: Path) -> None:
     """From one worker and two batch sizes."""
     read = study(tmp_path, *TRAINED)
-    found = to_target.expected(read, forecast(read, tmp_path, asked(2, 4, 64)).predictions)
+    found = prediction.expected(read, forecast(read, tmp_path, asked(2, 4, 64)).predictions)
     assert [one.batch for one in found] == [128, 256, 4096] and [one.inside for one in found] == [True, True, False]
     for one in found:
         true = SMALLEST_STEPS * (one.batch + CRITICAL) / (1000.0 * one.prediction.workers)
@@ -48,12 +47,12 @@ def test_seconds_are_the_samples_of_the_curve_over_the_predicted_throughput(tmp_
 def test_a_prediction_uses_nothing_of_what_it_is_held_against(tmp_path: Path) -> None:
     """Trainings at a batch of 128 that need ten times the samples change no prediction at 128."""
     read = study(tmp_path / "sound", *TRAINED, *MEASURED)
-    (sound,) = to_target.expected(read, forecast(read, tmp_path / "sound", asked(2)).predictions)
+    (sound,) = prediction.expected(read, forecast(read, tmp_path / "sound", asked(2)).predictions)
     folder = plant_trainings(tmp_path / "odd", [*TRAINED, MEASURED[1]])
     plant_trainings(folder, [MEASURED[0]], steps=10 * SMALLEST_STEPS)
     plant(folder, [TIMED], study="trained", seed=1)
     read = results.read(folder)
-    (odd,) = to_target.expected(read, forecast(read, folder, asked(2)).predictions)
+    (odd,) = prediction.expected(read, forecast(read, folder, asked(2)).predictions)
     assert sound.error is not None and odd.error is not None
     assert sound.error.value == pytest.approx(1, abs=0.15)
     assert odd.error.value == pytest.approx(0.1, rel=0.15)
@@ -63,8 +62,8 @@ def test_the_fewest_seconds_and_the_fewest_worker_hours_are_named(tmp_path: Path
     """A slow network: more workers than a few add only samples."""
     read = study(tmp_path, *TRAINED)
     slow = asked(1, 2, 4, 8, 64, network=Network(Link(2e-3, 1e-9)))
-    found = to_target.expected(read, forecast(read, tmp_path, slow).predictions)
-    listing = prediction_to_target.listing(found, read)
+    found = prediction.expected(read, forecast(read, tmp_path, slow).predictions)
+    listing = prediction.to_target_listing(found, read)
     best = min(found, key=lambda one: one.seconds.value).prediction.workers
     said = [note for note in listing.notes if "the fewest seconds are predicted for" in note]
     assert len(said) == 1 and f"predicted for {best} (" in said[0] and 1 < best < 64
@@ -74,7 +73,7 @@ def test_the_fewest_seconds_and_the_fewest_worker_hours_are_named(tmp_path: Path
 def test_another_precision_on_the_wire_and_another_model_have_no_curve(tmp_path: Path) -> None:
     read = study(tmp_path, *TRAINED)
     predictions = forecast(read, tmp_path, replace(asked(2), allreduce=("fp16",))).predictions
-    assert len(predictions) == 1 and to_target.expected(read, predictions) == []
+    assert len(predictions) == 1 and prediction.expected(read, predictions) == []
 
 
 def test_a_study_of_trainings_alone_says_what_it_lacks(tmp_path: Path) -> None:
@@ -90,7 +89,7 @@ def test_the_command_writes_it_beside_the_throughput(tmp_path: Path, capsys: pyt
     said = capsys.readouterr().out
     assert "Predicted seconds to the target (trained)" in said and "worker-hours for" in said
     frame = pd.read_csv(tmp_path / "tables" / "prediction-to-target.csv")
-    assert tuple(frame) == prediction_to_target.COLUMNS and frame.workers.tolist() == [2, 4, 8]
+    assert tuple(frame) == prediction.COLUMNS and frame.workers.tolist() == [2, 4, 8]
     assert frame.error.notna().tolist() == [True, True, False]
 
 
@@ -99,7 +98,7 @@ def test_one_workers_steps_are_shared_as_the_trainings_shared_theirs(tmp_path: P
     plant_trainings(tmp_path, [*TRAINED, *MEASURED])
     alone = Planted("single", "resnet8", 64, 1, "none", 1000.0)
     read = results.read(plant(tmp_path, [alone], study="trained", seed=1))
-    found = to_target.expected(read, forecast(read, tmp_path, asked(2, 4)).predictions)
+    found = prediction.expected(read, forecast(read, tmp_path, asked(2, 4)).predictions)
     assert {one.prediction.target.row["framework"] for one in found} == {"torch_ddp"}
     assert [one.batch for one in found] == [128, 256]
     assert all(one.error is not None and one.error.value == pytest.approx(1, abs=0.15) for one in found)

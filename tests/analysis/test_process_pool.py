@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from analysis.execution import process_pool
+from analysis import execution
 from scaling_study.settings import CHECKOUT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="one process does it all there")
@@ -28,14 +28,14 @@ def test_every_task_is_done_once_by_more_than_one_process(tmp_path: Path) -> Non
             time.sleep(0.01)
         return number * number, os.getpid()
 
-    made = process_pool.run_tasks(task, range(40), 2)
+    made = execution.run_tasks(task, range(40), 2)
     assert {number: square for number, (square, _) in made.items()} == {n: n * n for n in range(40)}
     assert len({who for _, who in made.values()}) == 2 and HERE not in {who for _, who in made.values()}
 
 
 def test_each_process_keeps_to_the_order_that_is_asked_for() -> None:
     order = [3, 7, 1, 0, 2, 6, 5, 4]
-    made = process_pool.run_tasks(lambda number: (os.getpid(), time.monotonic()), order, 2)
+    made = execution.run_tasks(lambda number: (os.getpid(), time.monotonic()), order, 2)
     for process in {who for who, _ in made.values()}:
         its = [number for number in order if made[number][0] == process]
         assert its == sorted(its, key=lambda number: made[number][1])
@@ -43,11 +43,11 @@ def test_each_process_keeps_to_the_order_that_is_asked_for() -> None:
 
 @pytest.mark.parametrize("processes", [-1, 0, 1])
 def test_one_process_leaves_all_of_it_to_the_caller(processes: int) -> None:
-    assert process_pool.run_tasks(lambda number: number, range(4), processes) == {}
+    assert execution.run_tasks(lambda number: number, range(4), processes) == {}
 
 
 def test_nothing_to_do_is_done() -> None:
-    assert process_pool.run_tasks(lambda number: number, [], 2) == {}
+    assert execution.run_tasks(lambda number: number, [], 2) == {}
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_where_a_process_dies_what_was_done_stays_and_the_rest_is_left_to_the_ca
         return number
 
     before = psutil.Process().children()
-    made = process_pool.run_tasks(task, range(4), 2)
+    made = execution.run_tasks(task, range(4), 2)
     assert made == {0: 0, 1: 1, 2: 2}
     assert psutil.Process().children() == before
 
@@ -76,18 +76,18 @@ def test_where_no_process_can_be_forked_all_is_left_to_the_caller(monkeypatch: p
 
     before = psutil.Process().children()
     monkeypatch.setattr(os, "fork", one_fork)
-    assert process_pool.run_tasks(lambda number: number, range(4), 2) == {}
+    assert execution.run_tasks(lambda number: number, range(4), 2) == {}
     forked = [child for child in psutil.Process().children() if child not in before]
     assert psutil.wait_procs(forked, timeout=60)[1] == []
 
 
 def test_an_interrupt_ends_the_processes(tmp_path: Path) -> None:
     code = (
-        "import os, sys, time; from pathlib import Path; from analysis.execution import process_pool\n"
+        "import os, sys, time; from pathlib import Path; from analysis.execution import run_tasks\n"
         "def task(number):\n"
         "    Path(sys.argv[1], str(os.getpid())).touch()\n"
         "    time.sleep(600)\n"
-        "process_pool.run_tasks(task, range(4), 2)"
+        "run_tasks(task, range(4), 2)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=CHECKOUT, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
@@ -106,7 +106,7 @@ def test_what_one_raises_is_raised_and_nobody_works_on() -> None:
 
     before = psutil.Process().children()
     with pytest.raises(OSError, match="No space left"):
-        process_pool.run_tasks(task, range(4), 2)
+        execution.run_tasks(task, range(4), 2)
     assert psutil.Process().children() == before
 
 
@@ -114,12 +114,12 @@ def test_what_one_raises_is_raised_and_nobody_works_on() -> None:
 def test_nobody_outlives_who_began_it(tmp_path: Path, number: signal.Signals) -> None:
     """Not even who has more to say than a pipe holds, to nobody."""
     code = (
-        "import os, sys, time; from pathlib import Path; from analysis.execution import process_pool\n"
+        "import os, sys, time; from pathlib import Path; from analysis.execution import run_tasks\n"
         "def task(number):\n"
         "    Path(sys.argv[1], str(os.getpid())).touch()\n"
         "    time.sleep(2)\n"
         "    return bytes(5_000_000)\n"
-        "process_pool.run_tasks(task, range(250), 3)"
+        "run_tasks(task, range(250), 3)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=CHECKOUT)
     deadline = time.monotonic() + 300
@@ -134,9 +134,9 @@ def test_nobody_outlives_who_began_it(tmp_path: Path, number: signal.Signals) ->
 
 
 def test_more_than_a_pipe_holds_comes_back_whole() -> None:
-    made = process_pool.run_tasks(lambda number: bytes([number]) * 3_000_000, range(6), 2)
+    made = execution.run_tasks(lambda number: bytes([number]) * 3_000_000, range(6), 2)
     assert all(made[number] == bytes([number]) * 3_000_000 for number in range(6))
 
 
 def test_processes_are_no_more_than_cores() -> None:
-    assert 1 <= process_pool.available_processes() <= min(process_pool.MOST_PROCESSES, os.cpu_count() or 1)
+    assert 1 <= execution.available_processes() <= min(execution.MOST_PROCESSES, os.cpu_count() or 1)

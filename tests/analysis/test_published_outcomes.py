@@ -12,10 +12,9 @@ from planted_trainings import TrainedIn, plant_trained
 
 from analysis import outputs
 from analysis.frames.results import Results
-from analysis.published import reference, trained_side_by_side
-from analysis.published.trainings import FIGURES, of_study, published
-from analysis.tables import published_outcomes
-from analysis.tables.layout import markdown
+from analysis.published import outcomes, ratios
+from analysis.published.outcomes import FIGURES, of_study, published
+from analysis.show.layout import markdown
 from scaling_study.trial import Trial
 
 AS_PUBLISHED = {
@@ -37,7 +36,7 @@ def planted(folder: Path, *many: TrainedIn, study: str = "cifar10deepspeed") -> 
 
 
 def rows_of(results: Results, training: str = "ViT for small data sets") -> Any:
-    rows = trained_side_by_side.table(results)
+    rows = outcomes.table(results)
     return rows[rows.training == training].set_index("figure")
 
 
@@ -46,7 +45,7 @@ def test_the_mapping_is_whole_and_every_flaw_has_a_reason() -> None:
     for training in published():
         assert training.figures and set(training.figures) <= set(FIGURES), training.name
         assert set(training.keys) <= keys and training.flaws, training.name
-        assert set(training.flaws) <= set(reference.FLAWS) and all(18 <= int(flaw[1:]) <= 28 for flaw in training.flaws)
+        assert set(training.flaws) <= set(ratios.FLAWS) and all(18 <= int(flaw[1:]) <= 28 for flaw in training.flaws)
     assert {training.study for training in published()} == {"cifar10deepspeed", "lightning_hydra_timm", "w251_hw9"}
     earned = {flaw for training in published() for flaw in training.flaws}
     assert earned == {f"F{number}" for number in range(18, 29)}
@@ -67,7 +66,7 @@ def test_the_same_configuration_is_compared_in_accuracy_and_never_in_seconds(tmp
     assert rows.difference["loss"] == pytest.approx(1.1 - 0.51888203125)
     assert rows.difference[["seconds", "epoch_seconds", "epochs"]].isna().all()
     assert rows.measured["seconds"] == pytest.approx(600) and rows.measured["epoch_seconds"] == pytest.approx(40)
-    shown = markdown(published_outcomes.listing(made))
+    shown = markdown(outcomes.listing(made))
     assert "| ViT for small data sets | test accuracy, % | 84.62 | 80.20 [79.95, 80.45] | -4.42 |" in shown
     assert "| x_transformers, width 512 | test accuracy, % | 88.60 |  |  |  | no model of this project:" in shown
     assert "10 % of the training images (5,000) were held out, validation data selected" in shown
@@ -88,7 +87,7 @@ def test_another_model_has_no_difference_and_says_why(tmp_path: Path) -> None:
         "epochs"
     )
     assert set(rows.differs) == {differs}
-    shown = markdown(published_outcomes.listing(made))
+    shown = markdown(outcomes.listing(made))
     assert (
         "No difference is taken where what decides accuracy is another than published: vit_small_dataset_tiny" in shown
     )
@@ -110,14 +109,14 @@ def test_a_test_set_of_their_own_is_compared_with_nothing(tmp_path: Path) -> Non
 
 def test_a_study_of_another_name_has_no_such_table(tmp_path: Path) -> None:
     made = planted(tmp_path, trained(), study="mine")
-    assert published_outcomes.listing(made) is None and published_outcomes.table(made).empty
+    assert outcomes.listing(made) is None and outcomes.published_outcomes_table(made).empty
 
 
 def test_what_is_not_there_is_said_and_two_that_are_as_near_are_both_shown(tmp_path: Path) -> None:
     alike = [replace(trained(workers=count), accuracy=0.5) for count in (1, 2)]
     assert rows_of(planted(tmp_path / "two", *alike)).configuration.nunique() == 2
     missing = planted(tmp_path / "none", trained(), study="w251-hw9")
-    (why,) = set(trained_side_by_side.table(missing).decides[lambda all: all.str.contains("torch_ddp")])
+    (why,) = set(outcomes.table(missing).decides[lambda all: all.str.contains("torch_ddp")])
     assert why == "no torch_ddp: nothing was trained here that it would be"
 
 

@@ -17,8 +17,7 @@ from simulations import Seen, times
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.statistics import ranking
-from analysis.statistics.ranking import ALIKE, BEST, NO_INTERVAL, WORSE, WORST
-from analysis.statistics.simultaneous_intervals import Uncertainty
+from analysis.statistics.ranking import ALIKE, BEST, NO_INTERVAL, WORSE, WORST, Uncertainty
 
 SINGLE = Planted("single", speed=100.0, noise=0.005, repeats=5)
 TWO = replace(SINGLE, framework="horovod", workers=2, allreduce="fp32", speed=160.0)

@@ -14,12 +14,13 @@ import pytest
 from planted import Planted, plant
 from simulations import Seen, times
 
-from analysis.frames import launches, results
+from analysis.frames import configurations, results
 from analysis.frames.configurations import KEYS, over
 from analysis.frames.results import Results
-from analysis.statistics import allreduce_gain, ranking
-from analysis.statistics.simultaneous_intervals import Uncertainty
-from analysis.tables import notes
+from analysis.show import notes
+from analysis.statistics import ranking
+from analysis.statistics.ranking import Uncertainty
+from analysis.views import allreduce_gain
 from scaling_study.records import store
 from scaling_study.stats.intervals import ratio
 
@@ -74,7 +75,7 @@ def test_whose_gain_is_decided_in_spite_of_the_drift(study: Results) -> None:
 def test_the_start_of_their_processes_falls_on_both_alike(study: Results) -> None:
     both = [{**row(study, batch_per_worker=64, allreduce=wire), "processes_spread": 0.05} for wire in ("fp16", "fp32")]
     own = sum(each["launch_spread"] ** 2 for each in both)
-    share = launches.share_of_processes(*both)
+    share = configurations.share_of_processes(*both)
     assert share == pytest.approx(math.sqrt(own / (2 * 0.05**2 + own * 3 / 4)))
     apart = [{**each, "repeat_launches": each["repeat_launches"].replace("horovod", name)}
              for each, name in zip(both, "ab", strict=True)]  # fmt: skip
@@ -83,16 +84,19 @@ def test_the_start_of_their_processes_falls_on_both_alike(study: Results) -> Non
         for rows in (both, apart)
     )
     assert ours == pytest.approx(theirs * share)
-    wide, narrow = launches.p_value(*apart), launches.p_value(*both)
+    wide, narrow = configurations.p_value(*apart), configurations.p_value(*both)
     assert wide and narrow and narrow < wide
 
 
 def test_words_say_what_intervals_are_of(study: Results) -> None:
     half, full = (row(study, batch_per_worker=64, allreduce=wire) for wire in ("fp16", "fp32"))
     alone = {**half, "repeat_launches": ""}
-    assert launches.interval_of([(half, full)]) == "within launches that both shared"
-    assert launches.interval_of([(half, full), (alone, full)]).endswith(", else between repeats, Welch")
-    assert launches.interval_of([(alone, full)]) == "between repeats, Welch" and launches.p_value(alone, full) is None
+    assert configurations.interval_of([(half, full)]) == "within launches that both shared"
+    assert configurations.interval_of([(half, full), (alone, full)]).endswith(", else between repeats, Welch")
+    assert (
+        configurations.interval_of([(alone, full)]) == "between repeats, Welch"
+        and configurations.p_value(alone, full) is None
+    )
 
 
 @pytest.mark.parametrize("launch", ["", "1/0;2/0-0-x", "../../etc", "gates-1"])
@@ -101,7 +105,7 @@ def test_what_names_no_launch_shared_none(launch: str, tmp_path: Path) -> None:
     record = next(iter(store.read_study(folder)))
     store.write_record(folder / "trials" / record.id, replace(record, launch=launch))
     (only,) = results.read(folder).rows
-    assert only["n"] == 3 and only["repeat_launches"] == "" and not launches.names(only)
+    assert only["n"] == 3 and only["repeat_launches"] == "" and not configurations.launches_names(only)
 
 
 def test_the_legend_says_what_intervals_are_of(study: Results) -> None:
@@ -112,21 +116,21 @@ def test_launches_that_were_not_shared_say_nothing_of_a_ratio(study: Results) ->
     """Such as those of a sweep that was interrupted and went on."""
     half, full = (row(study, batch_per_worker=64, allreduce=wire) for wire in ("fp16", "fp32"))
     half["repeat_launches"] = "7/0-0-horovod_2;8/0-0-horovod_2;9/0-0-horovod_2"
-    assert launches.ratio(half, full) is None
+    assert configurations.launches_ratio(half, full) is None
     values = [[float(value) for value in one["repeat_values"].split(";")] for one in (half, full)]
     assert over(half, full) == ratio(*values, first=(3, 3))
 
 
 def test_one_that_was_measured_elsewhere_takes_no_pairing_from_the_others(study: Results) -> None:
     rows = [dict(each) for each in study.rows]
-    assert launches.common(rows) == ["1/0", "2/0", "3/0"]
+    assert configurations.common(rows) == ["1/0", "2/0", "3/0"]
     rows[1]["repeat_launches"] = "7/0-0-single;8/0-0-single;9/0-0-single"
-    assert launches.common(rows) == ["1/0", "2/0", "3/0"]
+    assert configurations.common(rows) == ["1/0", "2/0", "3/0"]
     rows[2]["repeat_launches"] = "2/0-0-horovod_2;3/0-0-horovod_2;4/0-0-horovod_2"
-    assert launches.common(rows) == ["1/0", "2/0", "3/0"], "two shared launches are too few"
+    assert configurations.common(rows) == ["1/0", "2/0", "3/0"], "two shared launches are too few"
     for at, each in enumerate(rows):
         each["repeat_launches"] = ";".join(f"{3 * at + launch}/0-0-x" for launch in (1, 2, 3))
-    assert launches.common(rows) == launches.common(rows[:1]) == launches.common([]) == []
+    assert configurations.common(rows) == configurations.common(rows[:1]) == configurations.common([]) == []
 
 
 def test_a_launch_that_ended_early_is_one_by_itself(tmp_path: Path) -> None:
@@ -140,9 +144,11 @@ def test_a_launch_that_ended_early_is_one_by_itself(tmp_path: Path) -> None:
     early = [dict(each) for each in rows if "2/0.4-" in each["repeat_launches"]]
     whole = [dict(each) for each in rows if "2/0.4-" not in each["repeat_launches"]]
     assert early and len(whole) > 1 and all(each["n"] == 3 for each in (*early, *whole))
-    assert launches.ratio(early[0], early[1]) is not None, "those that ended together are paired in all three"
-    assert launches.ratio(whole[0], whole[1]) is not None
-    assert launches.ratio(early[0], whole[0]) is None, "two launches are too few"
+    assert configurations.launches_ratio(early[0], early[1]) is not None, (
+        "those that ended together are paired in all three"
+    )
+    assert configurations.launches_ratio(whole[0], whole[1]) is not None
+    assert configurations.launches_ratio(early[0], whole[0]) is None, "two launches are too few"
 
 
 def test_a_study_of_one_configuration_has_its_throughput(tmp_path: Path) -> None:
@@ -195,5 +201,5 @@ def equal(rng: np.random.Generator, more: int, elsewhere: int) -> list[dict[str,
                 | {"repeat_launches": ";".join(f"{at + 1}/0-0-{framework}" for at in shared)}
                 | {"speedup": None}
             )  # fmt: skip
-    launches.add(rows)
+    configurations.add(rows)
     return rows

@@ -18,12 +18,11 @@ from planted_hostile import CONTROL, WORDS, results_of
 from analysis import outputs
 from analysis.__main__ import main
 from analysis.frames import results, trials
-from analysis.report import assemble, content, html, markdown, origins
-from analysis.report.content import Card, Cards, Code, Grid, Listing, Report, Section, Text
-from analysis.report.material import Material
-from analysis.report.sections import answer
-from analysis.tables.layout import BEST, WORST, Cell
-from scaling_study import quoting
+from analysis.report import answer, html, markdown, origins, sections
+from analysis.report import page as content
+from analysis.report.page import Card, Cards, Code, Grid, LongListing, Material, Report, Section, Text
+from analysis.show.layout import BEST, WORST, Cell
+from scaling_study import errors
 from scaling_study.records import store
 
 TITLES = (
@@ -35,11 +34,11 @@ TITLES = (
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """For what is not about figures: drawing them takes most of the time."""
-    monkeypatch.setattr("analysis.figures.drawing.write", lambda *_: [])
+    monkeypatch.setattr("analysis.views.figures.write", lambda *_: [])
 
 
 def made(folder: Path, planted: Sequence[Planted], **about: object) -> Report:
-    return assemble.report(Material(results.read(plant(folder, planted, **about)), str(folder), {}))
+    return sections.report(Material(results.read(plant(folder, planted, **about)), str(folder), {}))
 
 
 def text_of(report: Report) -> str:
@@ -136,7 +135,7 @@ def test_what_could_not_be_read_and_what_was_not_run_is_counted_and_doubted(tmp_
     for path in tmp_path.glob("trials/horovod*/record.json"):
         path.write_text("{")
     with pytest.warns(trials.SkippedRecord):
-        text = text_of(assemble.report(Material(results.read(tmp_path), "r", {})))
+        text = text_of(sections.report(Material(results.read(tmp_path), "r", {})))
     assert "1 of 2 configurations measured" in text
     assert "Records that cannot be read; Configurations without a record" in text.split("## Can you trust it")[0]
     assert "3 records could not be read. 1 configuration of the study without a record." in text
@@ -145,7 +144,7 @@ def test_what_could_not_be_read_and_what_was_not_run_is_counted_and_doubted(tmp_
     for path in tmp_path.glob("trials/*/record.json"):
         path.write_text("{")
     with pytest.warns(trials.SkippedRecord):
-        text = text_of(assemble.report(Material(results.read(tmp_path), "r", {})))
+        text = text_of(sections.report(Material(results.read(tmp_path), "r", {})))
     assert "There is none: none could be read of 6 records." in text and "6 records could not be read." in text
 
 
@@ -154,7 +153,7 @@ def test_a_price_makes_the_cheapest_a_sum_of_money(tmp_path: Path) -> None:
     for path in (tmp_path / "trials").glob("*"):
         record = store.read_record(path / "record.json")
         store.write_record(path, replace(record, machine_file={"name": "m", "price_per_worker_hour": 3.6}))
-    report = assemble.report(Material(results.read(tmp_path), "r", {}))
+    report = sections.report(Material(results.read(tmp_path), "r", {}))
     cheapest = next(part for part in report.sections[0].parts if isinstance(part, Cards)).cards[1]
     assert cheapest.value == "10.0" and "at 3.60 a worker-hour" in cheapest.note
 
@@ -187,7 +186,7 @@ def test_parity_is_said_whether_it_was_checked_or_not(tmp_path: Path) -> None:
     assert "Parity was not checked: no gate was run." in text_of(made(tmp_path / "a", planted, **about))
     plant(tmp_path / "b", planted, **about)
     plant_gates(tmp_path / "b", planted, {"horovod": "loss of every step: off by 1.2e-03 at step 2"})
-    report = assemble.report(Material(results.read(tmp_path / "b"), "r", {}))
+    report = sections.report(Material(results.read(tmp_path / "b"), "r", {}))
     assert re.search(r"gates passed, \d+ FAILED", text_of(report))
 
 
@@ -297,13 +296,13 @@ def breaks(*_: object, **__: object) -> None:
 @pytest.mark.parametrize(
     ("place", "what"),
     [
-        ("analysis.report.material.all_findings", "warnings"),
-        ("analysis.report.answers.fastest", "the answer for resnet8"),
-        ("analysis.report.sections.tables.throughput.speedup", "speed-up of resnet18"),
-        ("analysis.report.sections.why.bottlenecks", "the bottlenecks"),
-        ("analysis.report.sections.next.suggestions", "what is most worth measuring"),
-        ("analysis.report.sections.published.side_by_side.table", "Published beside measured"),
-        ("analysis.report.sections.provenance._samples", "Provenance"),
+        ("analysis.report.page.all_findings", "warnings"),
+        ("analysis.report.answer.fastest", "the answer for resnet8"),
+        ("analysis.report.sections.throughput.speedup", "speed-up of resnet18"),
+        ("analysis.report.sections.bottlenecks", "the bottlenecks"),
+        ("analysis.report.sections.suggestions", "what is most worth measuring"),
+        ("analysis.report.sections.ratios.side_by_side_table", "Published beside measured"),
+        ("analysis.report.sections._samples", "Provenance"),
     ],
 )
 def test_a_part_that_fails_is_named_where_it_would_have_stood_and_when_all_is_done(
@@ -329,7 +328,7 @@ def test_a_part_that_fails_is_named_where_it_would_have_stood_and_when_all_is_do
 
 @pytest.mark.parametrize("kind", WORDS)
 def test_words_of_others_make_no_markdown_and_no_html(tmp_path: Path, kind: str) -> None:
-    report = assemble.report(Material(results.read(results_of(tmp_path, WORDS[kind])), "r", {}))
+    report = sections.report(Material(results.read(results_of(tmp_path, WORDS[kind])), "r", {}))
     assert not report.lost
     words = markdown.markdown(report)
     assert not CONTROL.search(words) and "<" not in words and not re.search(r"\]\((?!figures/)", words)
@@ -366,7 +365,7 @@ NASTY = "</script><script>alert(1)</script>\u2028 **b** `c` & \"'"
 def test_every_kind_of_part_escapes_what_it_is_given() -> None:
     cell = Cell(NASTY, BEST, share=0.5)
     grid = Grid(NASTY, (NASTY, NASTY), ((cell, cell),), (NASTY,), 1, "a.csv", NASTY)
-    listing = Listing("a", NASTY, (NASTY,), ((NASTY, None, 1.5),), "b.csv")
+    listing = LongListing("a", NASTY, (NASTY,), ((NASTY, None, 1.5),), "b.csv")
     card = Card(NASTY, NASTY, NASTY, NASTY, (NASTY,), NASTY)
     parts = (grid, listing, Cards(NASTY, (card,)), Text(NASTY, "doubt", NASTY), Code(NASTY), content.Bullets((NASTY,)))
     fold = content.Fold(NASTY, parts)
@@ -441,4 +440,4 @@ def test_origins_are_collected_while_the_results_are_read(
     assert {trial: array.tolist() for trial, array in collected.step_seconds.items()} == expected
     assert list(collected.step_seconds) == list(expected) and collected.samples == sum(map(np.size, expected.values()))
     assert collected.about["device"] == Counter(rank.device_name for r in readable for rank in r.ranks)
-    assert collected.commands == {r.configuration: quoting.printable(r.command) for r in reversed(readable)}
+    assert collected.commands == {r.configuration: errors.printable(r.command) for r in reversed(readable)}

@@ -13,23 +13,31 @@ from planted_phases import STEP, Phased
 from planted_rounds import HIVEMIND, KEYS, ROUND, Peers, of_peers, plant_rounds
 from planted_trainings import TrainedIn, plant_trained, training_in
 
-from analysis import findings, outputs, to_target
+from analysis import outputs
 from analysis.__main__ import main
-from analysis.figures import shares
-from analysis.frames import results, rounds, trials
+from analysis.frames import measured, results, trials
 from analysis.frames.results import Results
-from analysis.prediction.forecast import Asked, forecast
 from analysis.prediction.network import Link, Network
-from analysis.published import trained_side_by_side
-from analysis.report import content
-from analysis.report.material import Material
-from analysis.report.sections import tables as section
-from analysis.tables import communication, layout, notes, prediction, reasons, target_pairs, throughput, training
-from analysis.tables import rounds as table
-from analysis.tables import target as target_table
-from analysis.why.attribution import attributions
-from analysis.why.bottleneck import bottlenecks
-from analysis.why.remedies import remedies
+from analysis.prediction.predict import Asked, forecast
+from analysis.published import outcomes
+from analysis.report import page, sections
+from analysis.report.page import Material
+from analysis.show import layout, notes
+from analysis.views import (
+    averaging_rounds,
+    bottleneck,
+    communication,
+    prediction,
+    reasons,
+    same_training,
+    throughput,
+    warnings,
+)
+from analysis.views import target as target_table
+from analysis.views import target as training
+from analysis.views.attribution import attributions
+from analysis.views.bottleneck import bottlenecks, remedies
+from analysis.views.target import trained_configurations
 from scaling_study.records import store
 
 SINGLE = Phased(Planted("single"), STEP)
@@ -47,7 +55,7 @@ def updates(how: str, **changes: object) -> Peers:
 
 def test_a_row_says_what_rounds_had_and_waited_for(tmp_path: Path) -> None:
     made = read(tmp_path, Peers())
-    (row,) = table.table(made).to_dict("records")
+    (row,) = averaging_rounds.table(made).to_dict("records")
     assert row["target_batch"] == 512 and row["runs"] == 3 and row["peers"] == row["workers"] == 2
     assert row["achieved_over_target"] == pytest.approx(1.0625) and row["achieved_most"] == pytest.approx(1.125)
     assert (row["rounds"], row["failed"], row["local"], row["failure"]) == (24, 0, 0, "")
@@ -55,7 +63,7 @@ def test_a_row_says_what_rounds_had_and_waited_for(tmp_path: Path) -> None:
     assert row["matchmaking_blocked_seconds"] == 0.5 and row["averaging_blocked_seconds"] == pytest.approx(0.1)
     assert row["weights_share"] == 0.75
     assert row["round_seconds"] == pytest.approx(2.4 * 1.02) and row["blocked_share"] == pytest.approx(0.6 / 2.448)
-    shown = layout.markdown(table.listing(made))
+    shown = layout.markdown(averaging_rounds.listing(made))
     cells = "1.062 [1.062, 1.062] | 24 | 0 | 2 of 2 | 2.45 | 2.05 | 0.50 | 0.15 | 0.10 | 25 % | 75 % |"
     assert cells in shown and "Every round was averaged over all peers." in shown
 
@@ -65,10 +73,10 @@ def test_achieved_has_an_interval_between_runs_and_none_of_one(tmp_path: Path) -
     for repeat, most in ((1, 1.0), (2, 1.1), (3, 1.2)):
         made = of_peers(Peers(achieved=(most,)), HIVEMIND.trial(repeat))
         store.write_record(folder / "trials" / made.id, made)
-    (row,) = table.table(results.read(folder)).to_dict("records")
+    (row,) = averaging_rounds.table(results.read(folder)).to_dict("records")
     assert row["achieved_low"] < 1.0 < 1.2 < row["achieved_high"]
     assert row["achieved_over_target"] == pytest.approx(1.1, abs=0.002)
-    alone = table.table(read(tmp_path / "one", Peers(replace(HIVEMIND, repeats=1))))
+    alone = averaging_rounds.table(read(tmp_path / "one", Peers(replace(HIVEMIND, repeats=1))))
     assert alone.achieved_low.isna().all() and alone.achieved_over_target[0] == pytest.approx(1.0625)
 
 
@@ -79,9 +87,9 @@ def test_a_run_with_a_failed_round_is_failed_and_its_rounds_are_counted(tmp_path
     assert run.reason == (
         "rank 0: 2 of 8 rounds were not averaged over all peers; round 3: AllreduceException: a peer left"
     )
-    (row,) = table.table(made).to_dict("records")
+    (row,) = averaging_rounds.table(made).to_dict("records")
     assert (row["runs"], row["rounds"], row["failed"], row["local"]) == (0, 0, 6, 6)
-    shown = layout.markdown(table.listing(made))
+    shown = layout.markdown(averaging_rounds.listing(made))
     assert "6 rounds failed, 6 of them applied with a peer's own gradients alone" in shown
     assert "first: AllreduceException: a peer left. Runs with such a round count as failed." in shown
     assert "6 (6 alone)" in shown
@@ -94,7 +102,7 @@ def test_an_averaging_that_was_under_way_at_the_end_says_nothing(tmp_path: Path)
     ranks = [replace(rank, rounds=[*rank.rounds[:-1], {**rank.rounds[-1], **last}]) for rank in made.ranks]
     folder = plant_rounds(tmp_path, [])
     store.write_record(folder / "trials" / made.id, replace(made, ranks=ranks))
-    (row,) = table.table(results.read(folder)).to_dict("records")
+    (row,) = averaging_rounds.table(results.read(folder)).to_dict("records")
     assert row["peers"] == 2 and row["local"] == 0 and row["rounds"] == 8
     assert row["matchmaking_seconds"] == pytest.approx(2.05) and row["achieved_over_target"] == pytest.approx(1.0625)
 
@@ -115,17 +123,21 @@ def test_columns_of_results_and_configurations_say_it_too(tmp_path: Path) -> Non
 def test_without_peers_there_is_no_table_and_no_sentence(tmp_path: Path) -> None:
     folder = plant(tmp_path, [Planted("single"), Planted("torch_ddp", workers=2, allreduce="fp32")])
     made = results.read(folder)
-    assert table.listing(made) is None and made.details.rounds.empty and not notes.how_it_differs(made.configurations)
+    assert (
+        averaging_rounds.listing(made) is None
+        and made.details.rounds.empty
+        and not notes.how_it_differs(made.configurations)
+    )
     outputs.write(folder, page=False)
     assert not list((folder / "tables").glob("rounds*"))
-    parts = section.section(Material(made, str(folder), {})).parts
-    assert not [part for part in parts if isinstance(part, content.Heading) and "ounds" in part.text]
+    parts = sections.tables_section(Material(made, str(folder), {})).parts
+    assert not [part for part in parts if isinstance(part, page.Heading) and "ounds" in part.text]
 
 
 def test_the_report_page_has_the_table(tmp_path: Path) -> None:
     made = read(tmp_path, Peers())
-    parts = section.section(Material(made, str(tmp_path), {})).parts
-    assert any(isinstance(part, content.Heading) and part.text == "Rounds of decentralised training" for part in parts)
+    parts = sections.tables_section(Material(made, str(tmp_path), {})).parts
+    assert any(isinstance(part, page.Heading) and part.text == "Rounds of decentralised training" for part in parts)
 
 
 def test_how_it_differs_is_one_sentence_with_this_studys_figures(tmp_path: Path) -> None:
@@ -166,14 +178,14 @@ def test_looking_for_peers_is_communication_with_names_of_its_own(tmp_path: Path
     named = [remedy.name for remedy in remedies(made)[limited.row["configuration"]]]
     assert "Twice the target batch of a round" in named and "Twice the batch on each worker" not in named
     assert named[0] == "Hiding all communication behind computing"
-    assert shares.draw(made)
+    assert bottleneck.draw(made)
 
 
 def test_a_round_of_more_than_its_target_is_no_miscounting(tmp_path: Path) -> None:
     made = read(tmp_path, Peers())
-    assert not [one for one in findings.all_findings(made) if one.title == "Samples that do not add up"]
+    assert not [one for one in warnings.all_findings(made) if one.title == "Samples that do not add up"]
     step = next(one for one in bottlenecks(made) if one.row["framework"] == "hivemind")
-    assert rounds.samples_of_step(step.row) == pytest.approx(1.0625 * 512)
+    assert measured.samples_of_step(step.row) == pytest.approx(1.0625 * 512)
 
 
 @pytest.mark.parametrize("how", ["delayed", "local"])
@@ -189,7 +201,7 @@ def test_other_updates_stand_apart_and_claim_no_speed_up(tmp_path: Path, how: st
         f"- § not comparable with synchronous training: {row['not_comparable'].split(': ', 1)[1]} (hivemind)." in shown
     )
     assert "| not comparable § |" in layout.markdown(throughput.speedup(made, "resnet18"))
-    assert "§ not comparable" in layout.markdown(table.listing(made))
+    assert "§ not comparable" in layout.markdown(averaging_rounds.listing(made))
 
 
 def test_synchronous_updates_are_compared_whether_said_or_not(tmp_path: Path) -> None:
@@ -232,11 +244,11 @@ def test_what_steps_otherwise_is_not_asked_whether_it_is_sooner(tmp_path: Path) 
     every = [trained("torch_ddp"), trained("hivemind", target, batch=64)]
     delayed = trained("hivemind", target, ("updates", "delayed"), batch=64)
     made = plant_trained(tmp_path, [*every, replace(delayed, step_seconds=0.01)])
-    verdicts = to_target.table(made).set_index("configuration").soonest
+    verdicts = trained_configurations(made).set_index("configuration").soonest
     assert verdicts[delayed.configuration] == "best" and "best" in set(verdicts.drop(delayed.configuration))
-    pairs = target_pairs.table(made)
+    pairs = same_training.target_pairs_table(made)
     assert set(pairs.configuration) | set(pairs.reference) == {one.configuration for one in every}
-    for shown in (target_table.listing(made), target_pairs.listing(made), training.listing(made)):
+    for shown in (target_table.listing(made), same_training.listing(made), training.resources_listing(made)):
         assert sum(note.startswith("How hivemind differs") for note in shown.notes) == 1, shown.title
     text = layout.markdown(target_table.listing(made))
     assert "delayed, batch 512 §" in text and "- § not comparable with synchronous training" in text
@@ -251,7 +263,7 @@ def test_f23_goes_by_the_target_of_a_round(tmp_path: Path) -> None:
             made = store.read_record(path)
             store.write_record(path.parent, replace(made, ranks=[replace(r, learning_rate=0.05) for r in made.ranks]))
         rated = results.read(tmp_path / name)
-        return [f"{one.flaw} {one.text}" for one in findings.all_findings(rated) if one.flaw == "F23"]
+        return [f"{one.flaw} {one.text}" for one in warnings.all_findings(rated) if one.flaw == "F23"]
 
     (said,) = titles("unlike", 32)
     assert "unlike global batches (hivemind 512; torch_ddp 64) compare numbers of steps, not strategies" in said
@@ -266,17 +278,17 @@ def test_a_trained_peer_stands_beside_the_published_one(tmp_path: Path) -> None:
     }  # fmt: skip
     peers = TrainedIn(Planted("hivemind", *vit, keys=tuple(keys.items())), [None] * 3, stopped=200, accuracy=0.95)
     made = plant_trained(tmp_path, [peers], study="lightning_hydra_timm")
-    rows = trained_side_by_side.table(made)
+    rows = outcomes.table(made)
     ours = rows[rows.training == "ViT-B/32, Hivemind"].set_index("figure")
     assert set(ours.configuration) == {peers.configuration} and set(ours.differs) == {""}
     assert ours.published["accuracy"] == pytest.approx(0.954299) and ours.measured["accuracy"] == pytest.approx(0.952)
     assert set(ours.decides) == {"their test set is one of their own, split anew (F22)"}
     smaller = trained("hivemind", ("target_batch_size", 512), ("train_epochs", 1), batch=64)
-    near = trained_side_by_side.table(plant_trained(tmp_path / "small", [smaller], study="lightning-hydra-timm"))
+    near = outcomes.table(plant_trained(tmp_path / "small", [smaller], study="lightning-hydra-timm"))
     (differs,) = set(near[near.training == "ViT-B/32, Hivemind"].differs)
     assert "512 samples a step instead of 8,192 samples a step" in differs and "workers" not in differs
     none = plant_trained(tmp_path / "none", [trained("torch_ddp")], study="lightning_hydra_timm")
-    rows = trained_side_by_side.table(none)
+    rows = outcomes.table(none)
     (why,) = set(rows[rows.training == "ViT-B/32, Hivemind"].decides)
     assert why == "no hivemind: nothing was trained here that it would be"
 

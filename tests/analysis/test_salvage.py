@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from planted import Planted, plant
 
+from analysis import execution
 from analysis.__main__ import main
-from analysis.execution import lost_parts
-from analysis.execution.lost_parts import NOTHING, Salvage
+from analysis.execution import NOTHING, Salvage
 
 
 def breaks() -> str:
@@ -28,8 +28,8 @@ def test_what_fails_is_named_once_with_the_reason_and_the_line() -> None:
 
 
 def test_a_long_reason_is_cut() -> None:
-    assert len(lost_parts.reason(ValueError("x" * 10_000))) < 400
-    assert lost_parts.reason(ValueError()) == "ValueError"
+    assert len(execution.reason(ValueError("x" * 10_000))) < 400
+    assert execution.reason(ValueError()) == "ValueError"
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), MemoryError(), KeyboardInterrupt()])
@@ -52,7 +52,7 @@ def test_tables_and_figures_that_fail_leave_the_others(
 ) -> None:
     two = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
     plant(tmp_path, [Planted(), two, replace(two, allreduce="fp16")])
-    for place in ("analysis.outputs.why.named", "analysis.figures.gain.draw"):
+    for place in ("analysis.outputs.reasons.named", "analysis.views.allreduce_gain.draw"):
         monkeypatch.setattr(place, lambda *_: breaks())
     assert main(["-q", str(tmp_path)]) == 1
     said = capsys.readouterr().err

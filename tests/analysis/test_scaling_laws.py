@@ -14,14 +14,11 @@ from planted import Planted, plant
 from planted_laws import ROOM, STRONG, WEAK, family, study
 from scipy.optimize import nnls
 
-from analysis.figures import scaling
 from analysis.frames import results
-from analysis.scaling import fit, laws
-from analysis.scaling.extrapolate import Extrapolation
-from analysis.scaling.families import families
-from analysis.scaling.fit import Comparison, Declined, compare
-from analysis.scaling.nonnegative import solve
-from analysis.tables import scaling as listing
+from analysis.statistics import scaling_laws
+from analysis.statistics.knee import Extrapolation
+from analysis.statistics.scaling_laws import Comparison, Declined, compare, families, solve
+from analysis.views import scaling
 
 COUNTS = (1, 2, 4, 8, 16, 32)
 
@@ -111,7 +108,8 @@ def test_held_out_errors_are_of_counts_that_were_not_seen() -> None:
     off = spent.copy()
     off[3] *= 2.0
     clean, dirty = (
-        fit.fitted(laws.AMDAHL, np.array(COUNTS, float), one, fit.Noise(None, 0)).held_out[3] for one in (spent, off)
+        scaling_laws.fitted(scaling_laws.AMDAHL, np.array(COUNTS, float), one, scaling_laws.Noise(None, 0)).held_out[3]
+        for one in (spent, off)
     )
     assert (1 + dirty) / (1 + clean) == pytest.approx(2.0), "what is left out changes nothing in its own prediction"
 
@@ -198,10 +196,10 @@ def test_a_framework_without_one_worker_takes_the_baseline(tmp_path: Path) -> No
 def test_what_does_not_compare_is_left_out_and_said(tmp_path: Path) -> None:
     planted = [*study(WEAK["ring"], (1, 2, 4)), *study(WEAK["ring"], (8,), keys=(("oversubscribe", True),))]
     read = results.read(plant(tmp_path, planted, machine={**ROOM, "cores": 4}))
-    (made,) = fit.comparisons(read)
+    (made,) = scaling_laws.comparisons(read)
     assert isinstance(made, Declined)
     assert made.why.endswith("a law needs at least 4; left out: 8 workers: oversubscribed")
-    said = listing.laws(read)
+    said = scaling.scaling_laws(read)
     assert (
         said and not said.rows and any("No scaling law of resnet18, horovod, fp32, batch 32" in n for n in said.notes)
     )
@@ -213,7 +211,7 @@ def test_strong_scaling_holds_the_global_batch(tmp_path: Path) -> None:
         for n in (1, 2, 4, 8, 16)
     ]
     read = results.read(plant(tmp_path, planted, scaling="strong", machine=ROOM))
-    (made,) = fit.comparisons(read)
+    (made,) = scaling_laws.comparisons(read)
     assert isinstance(made, Comparison) and made.family.label == "horovod, fp32, global batch 256"
     assert made.best.error < 0.05
 
@@ -224,7 +222,7 @@ def test_the_figure_and_the_tables_say_it(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, study(WEAK["ring"], COUNTS), machine=ROOM, baseline={"workers": 1}))
     text = shown(drawn_by(scaling.draw, read)["scaling-law-resnet18"])
     assert "alpha-beta" in text and "ideal" in text and "workers" in text
-    named = listing.named(read)
+    named = scaling.named(read)
     assert {"scaling-laws", "extrapolation", "returns", "cost"} <= set(named)
     assert named["scaling-laws"].rows[0][3] == "best"
     assert {row[1] for row in named["extrapolation"].rows} == {"64", "128"}

@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import pytest
 from planted import default_study, plant
 
-from analysis.figures import drawing
 from analysis.frames import results
-from analysis.report.slim import slim
+from analysis.report.html import slim
+from analysis.views import figures
 
 SHOWN = ("d", "x", "y", "width", "height", "clip-path", "{http://www.w3.org/1999/xlink}href", "transform")
 
@@ -40,7 +40,7 @@ def drawn(svg: bytes) -> list[tuple[object, ...]]:
 @pytest.mark.slow
 def test_it_draws_the_same_in_far_fewer_bytes(tmp_path: Path) -> None:
     read = results.read(planted_study(tmp_path / "study"))
-    for one in drawing.write(read, tmp_path):
+    for one in figures.write(read, tmp_path):
         whole = one.paths[1].read_bytes()
         assert drawn(slim(whole)) == drawn(whole), one.name
         assert len(slim(whole)) < 0.7 * len(whole), one.name

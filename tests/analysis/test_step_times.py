@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted import Planted, plant, rank_report, record
 
-from analysis.figures import distributions
-from analysis.frames import results, step_times
+from analysis.frames import details, results
+from analysis.views import noise
 from scaling_study.records.store import Record
 
 
@@ -25,24 +25,24 @@ def a_record(*steps: list[float]) -> Record:
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=300))
 def test_each_is_a_step_that_there_was_in_order(steps: list[float]) -> None:
-    (row,) = step_times.rows(a_record(steps, [1e-9]))
+    (row,) = details.step_rows(a_record(steps, [1e-9]))
     quantiles = list(row[3:])
     assert quantiles == sorted(quantiles) and set(quantiles) <= set(steps) and row[2] == len(steps)
     assert (quantiles[0], quantiles[-1]) == (min(steps), max(steps))
 
 
 def test_the_slowest_rank_counts_and_none_without_steps() -> None:
-    (row,) = step_times.rows(a_record([1.0, 1.0, 1.0], [2.0, 2.0, 2.0]))
+    (row,) = details.step_rows(a_record([1.0, 1.0, 1.0], [2.0, 2.0, 2.0]))
     assert set(row[3:]) == {2.0}
-    assert step_times.rows(a_record()) == []
-    assert list(step_times.frame([]).columns) == list(step_times.COLUMNS)
+    assert details.step_rows(a_record()) == []
+    assert list(details.steps_frame([]).columns) == list(details.STEP_COLUMNS)
 
 
 def test_the_figure_names_the_median_and_what_the_slowest_hundredth_takes(tmp_path: Path) -> None:
     steady = Planted("single", speed=100.0, noise=0.0, steps=100)
     read = results.read(plant(tmp_path, [steady, replace(steady, framework="horovod", speed=50.0)]))
     row = next(row for row in read.configurations.to_dict("records") if row["framework"] == "single")
-    one = distributions.spread(read, row)
+    one = noise.spread(read, row)
     assert one is not None and one.median_seconds == pytest.approx(0.32, rel=0.02)
     assert 0.02 < one.slow < 0.12 and len(one.repeats) == 3
     made = Figures(read)["distributions-resnet18"]
@@ -54,7 +54,7 @@ def test_the_figure_names_the_median_and_what_the_slowest_hundredth_takes(tmp_pa
 def test_steps_beyond_the_axis_are_marks_at_its_edge(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, [Planted(noise=0.0, steps=50)]))
     wild = read.details.steps.assign(most_seconds=1e3, p99_seconds=1e2)
-    made = distributions.draw(replace(read, details=replace(read.details, steps=wild)))["distributions-resnet18"]
+    made = noise.draw_distributions(replace(read, details=replace(read.details, steps=wild)))["distributions-resnet18"]
     axis = made.axes[0]
     assert axis.get_xlim()[1] <= 1.0 and [
         line for line in axis.lines if line.get_marker() == ">" and len(line.get_xdata())

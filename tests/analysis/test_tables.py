@@ -14,7 +14,8 @@ from rich.console import Console
 
 from analysis import print_tables
 from analysis.frames import results
-from analysis.tables import layout, notes, throughput
+from analysis.show import layout, notes
+from analysis.views import throughput
 from scaling_study.records.store import IMPLIED
 
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)

@@ -15,9 +15,10 @@ from matplotlib.patches import Rectangle
 from planted import Planted
 from planted_pipelines import Pipeline, plant_pipelines
 
-from analysis.figures import drawing, timeline
 from analysis.frames import results
 from analysis.frames.results import Results
+from analysis.views import figures
+from analysis.views import pipelines as timeline
 
 GPIPE = Pipeline("gpipe", p=2, m=4)
 
@@ -125,7 +126,7 @@ def test_without_a_timeline_there_is_no_figure(tmp_path: Path, draw_only: Callab
     plain = read(replace(GPIPE, steps=0), others=(Planted(),))
     assert timeline.draw(plain) == {} and "timeline" not in Figures(plain)
     draw_only("timeline")
-    made = drawing.paths(drawing.write(read(replace(GPIPE, steps=1, repeats=1)), tmp_path))
+    made = figures.paths(figures.write(read(replace(GPIPE, steps=1, repeats=1)), tmp_path))
     assert {path.name for path in made if "timeline" in path.name} == {
         "timeline-transformer_lm-gpipe-p2-m4.png", "timeline-transformer_lm-gpipe-p2-m4.svg",
     }  # fmt: skip

@@ -12,13 +12,11 @@ from planted import Planted
 from planted_trainings import TrainedIn, plant_trained
 from simulations import Seen, times
 
-from analysis.report import answers
-from analysis.report.sections import answer
-from analysis.statistics.censored import censored_mean
-from analysis.tables import target, target_pairs, training
-from analysis.tables.layout import markdown
-from analysis.to_target import frame, pairs, ties
-from analysis.to_target.ties import BEST, NOT_RESOLVED, SLOWER, TIED, TOO_FEW, Times
+from analysis.report import answer
+from analysis.show.layout import markdown
+from analysis.statistics.estimates import censored_mean
+from analysis.views import same_training, target
+from analysis.views.target import BEST, NOT_RESOLVED, SLOWER, TIED, TOO_FEW, Times
 
 ONE = TrainedIn(Planted("single", "resnet8", 128), [1000, 1050, 950], step_seconds=0.10, price=0.5)
 DDP = TrainedIn(Planted("torch_ddp", "resnet8", 64, 2, "fp32"), [1000, 1050, 950], step_seconds=0.06, price=0.5)
@@ -26,7 +24,7 @@ MPI = TrainedIn(Planted("mpi_allreduce", "resnet8", 64, 2, "fp32"), [2000, None,
 
 
 def test_cost_is_in_worker_hours_and_in_money(tmp_path: Path) -> None:
-    rows = frame.table(plant_trained(tmp_path, [ONE, DDP])).set_index("framework")
+    rows = target.trained_configurations(plant_trained(tmp_path, [ONE, DDP])).set_index("framework")
     mean = math.prod((100.0, 105.0, 95.0)) ** (1 / 3)
     assert rows.worker_hours_to_target["single"] == pytest.approx(mean / 3600)
     assert rows.worker_hours_to_target["torch_ddp"] == pytest.approx(2 * 0.6 * mean / 3600)
@@ -37,9 +35,11 @@ def test_cost_is_in_worker_hours_and_in_money(tmp_path: Path) -> None:
 
 
 def test_a_dear_worker_makes_the_fewest_worker_hours_not_the_cheapest(tmp_path: Path) -> None:
-    rows = frame.table(plant_trained(tmp_path, [replace(ONE, price=2.0), DDP])).set_index("framework")
+    rows = target.trained_configurations(plant_trained(tmp_path, [replace(ONE, price=2.0), DDP])).set_index("framework")
     assert dict(rows.cheapest) == {"single": SLOWER, "torch_ddp": BEST}
-    unpriced = frame.table(plant_trained(tmp_path / "b", [replace(ONE, price=None), DDP])).set_index("framework")
+    unpriced = target.trained_configurations(plant_trained(tmp_path / "b", [replace(ONE, price=None), DDP])).set_index(
+        "framework"
+    )
     assert dict(unpriced.cheapest) == {"single": BEST, "torch_ddp": SLOWER}
     assert unpriced.money_to_target.isna()["single"]
 
@@ -49,7 +49,7 @@ def test_what_never_reached_the_target_is_slower_or_not_resolved_and_never_dropp
     late = replace(MPI, stopped=3_000)
     for one, verdict in ((early, NOT_RESOLVED), (late, SLOWER)):
         made = plant_trained(tmp_path / verdict, [ONE, DDP, one])
-        rows = frame.table(made).set_index("framework")
+        rows = target.trained_configurations(made).set_index("framework")
         assert rows.soonest["mpi_allreduce"] == verdict and rows.reached["mpi_allreduce"] == 1
         shown = markdown(target.listing(made))
         assert "| too few | too few | too few |" in shown and f"| {verdict} |" in shown
@@ -60,11 +60,11 @@ def test_inputs_are_judged_each_by_itself_and_the_table_says_so(tmp_path: Path) 
     """Each augments in its own way."""
     dali, slower = (replace(one, of=replace(one.of, keys=(("input", "dali"),))) for one in (DDP, ONE))
     made = plant_trained(tmp_path, [ONE, dali, slower])
-    rows = frame.table(made).set_index("configuration")
+    rows = target.trained_configurations(made).set_index("configuration")
     assert dict(rows.soonest) == {ONE.configuration: BEST, dali.configuration: BEST, slower.configuration: SLOWER}
     shown = markdown(target.listing(made))
     assert "Inputs (dali, none given) augment images each in its own way: losses, metrics and steps are not" in shown
-    assert "dali input" in shown and len(pairs.table(made)) == 1, "memory's has nobody to be paired with"
+    assert "dali input" in shown and len(same_training.table(made)) == 1, "memory's has nobody to be paired with"
     assert "Inputs (" not in markdown(target.listing(plant_trained(tmp_path / "one", [ONE, DDP])))
 
 
@@ -76,14 +76,14 @@ def test_no_price_is_said(tmp_path: Path) -> None:
 def test_what_each_took_of_its_machine_stands_beside_what_it_came_to(tmp_path: Path) -> None:
     busy = replace(DDP, steps=[1000, 1000, 1000], cpu_seconds=45.75)  # two workers, 60 s of training, 1 of evaluation
     made = plant_trained(tmp_path, [ONE, busy])
-    rows = training.table(made).set_index("configuration").T
+    rows = target.resources_table(made).set_index("configuration").T
     one, ddp = rows[ONE.configuration], rows[DDP.configuration]
     assert ddp.cores_busy == pytest.approx(1.5) and np.isnan(one.cores_busy)
     assert (
         one.train_seconds == pytest.approx(math.prod((100.0, 105.0, 95.0)) ** (1 / 3))
         and one.train_seconds_low < 100 < one.train_seconds_high
     )
-    shown = markdown(training.listing(made))
+    shown = markdown(target.resources_listing(made))
     assert "| 60.0 [60.0, 60.0] | 2,133 | 1.50 | 1,074 | 1,000 of 1,000 | 0.612 [0.610, 0.614] | 1.100" in shown
     assert "GPUs busy" not in shown
 
@@ -91,18 +91,18 @@ def test_what_each_took_of_its_machine_stands_beside_what_it_came_to(tmp_path: P
 @pytest.mark.parametrize(
     ("ours", "theirs", "verdict"),
     [
-        ([1010] * 12, [1000] * 12, pairs.EQUAL),
-        ([1500, 1450, 1550, 1480, 1530], [1000, 1050, 950, 1000, 1000], pairs.DIFFERS),
-        ([1300, 900, 1000], [1000, 1100, 900], pairs.NOT_RESOLVED),
-        ([1000, 1000], [1000, 1000], pairs.TOO_FEW),
-        ([None] * 3, [1000] * 3, pairs.NOT_RESOLVED),
-        ([400] * 3, [400] * 3, pairs.NOT_RESOLVED),  # three that are alike to the nearest 50 steps show little
-        ([1600, 1700, 1650, 1620, None], [1000, 1000, 1050, 1000, 1000], pairs.DIFFERS),
+        ([1010] * 12, [1000] * 12, same_training.EQUAL),
+        ([1500, 1450, 1550, 1480, 1530], [1000, 1050, 950, 1000, 1000], same_training.DIFFERS),
+        ([1300, 900, 1000], [1000, 1100, 900], same_training.NOT_RESOLVED),
+        ([1000, 1000], [1000, 1000], same_training.TOO_FEW),
+        ([None] * 3, [1000] * 3, same_training.NOT_RESOLVED),
+        ([400] * 3, [400] * 3, same_training.NOT_RESOLVED),  # three that are alike to the nearest 50 steps show little
+        ([1600, 1700, 1650, 1620, None], [1000, 1000, 1050, 1000, 1000], same_training.DIFFERS),
     ],
 )
 def test_steps_are_equal_only_by_equivalence(tmp_path: Path, ours, theirs, verdict: str) -> None:
     made = plant_trained(tmp_path, [replace(ONE, steps=theirs), replace(DDP, steps=ours, stopped=1_800)])
-    (row,) = pairs.table(made).to_dict("records")
+    (row,) = same_training.table(made).to_dict("records")
     assert row["verdict"] == verdict
     assert (row["configuration"], row["reference"]) == (DDP.configuration, ONE.configuration)
     assert row["step_seconds_ratio"] == pytest.approx(0.6)
@@ -111,15 +111,15 @@ def test_steps_are_equal_only_by_equivalence(tmp_path: Path, ours, theirs, verdi
 
 def test_trainings_that_logged_the_same_to_the_last_digit_need_no_statistics(tmp_path: Path) -> None:
     same = [replace(ONE, train_loss=1.5), replace(DDP, train_loss=1.5)]
-    (row,) = pairs.table(plant_trained(tmp_path / "same", same)).to_dict("records")
-    assert (row["verdict"], row["steps_ratio"], row["steps_ratio_low"]) == (pairs.IDENTICAL, 1.0, 1.0)
+    (row,) = same_training.table(plant_trained(tmp_path / "same", same)).to_dict("records")
+    assert (row["verdict"], row["steps_ratio"], row["steps_ratio_low"]) == (same_training.IDENTICAL, 1.0, 1.0)
     assert row["seeds_needed"] is None and row["seconds_ratio"] == pytest.approx(0.6)
     digit = [same[0], replace(DDP, train_loss=1.5 + 1e-15)]
-    (row,) = pairs.table(plant_trained(tmp_path / "digit", digit)).to_dict("records")
-    assert row["verdict"] == pairs.EQUAL
+    (row,) = same_training.table(plant_trained(tmp_path / "digit", digit)).to_dict("records")
+    assert row["verdict"] == same_training.EQUAL
     longer = [same[0], replace(same[1], steps=[1000, 1050, 951])]
-    (row,) = pairs.table(plant_trained(tmp_path / "longer", longer)).to_dict("records")
-    assert row["verdict"] == pairs.EQUAL
+    (row,) = same_training.table(plant_trained(tmp_path / "longer", longer)).to_dict("records")
+    assert row["verdict"] == same_training.EQUAL
 
 
 def test_pairs_are_of_one_recipe_and_global_batch(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_pairs_are_of_one_recipe_and_global_batch(tmp_path: Path) -> None:
     other_rate = replace(DDP, of=replace(DDP.of, keys=(("learning_rate", 0.1),)))
     other_precision = replace(DDP, of=replace(DDP.of, keys=(("precision", "bf16"),)))
     made = plant_trained(tmp_path, [ONE, DDP, other_batch, other_rate, other_precision])
-    assert list(pairs.table(made).configuration) == [DDP.configuration]
-    shown = markdown(target_pairs.listing(made))
+    assert list(same_training.table(made).configuration) == [DDP.configuration]
+    shown = markdown(same_training.listing(made))
     assert "3 of 3" in shown and "| 0.60 [0.60, 0.60] | 0.60 [0.60, 0.60] |" in shown
 
 
@@ -136,8 +136,8 @@ def test_seeds_are_paired_and_not_only_means(tmp_path: Path) -> None:
     """Seeds that differ by a factor of four, with one ratio in all of them."""
     seeds = [500, 1000, 2000, 1500, 700, 900]
     made = plant_trained(tmp_path, [replace(ONE, steps=seeds), replace(DDP, steps=[round(1.02 * n) for n in seeds])])
-    (row,) = pairs.table(made).to_dict("records")
-    assert row["steps_ratio"] == pytest.approx(1.02, abs=0.001) and row["verdict"] == pairs.EQUAL
+    (row,) = same_training.table(made).to_dict("records")
+    assert row["steps_ratio"] == pytest.approx(1.02, abs=0.001) and row["verdict"] == same_training.EQUAL
 
 
 def test_a_ratio_known_only_to_be_smaller_is_the_inverse_of_one_known_only_to_be_larger() -> None:
@@ -160,7 +160,7 @@ def test_equal_configurations_are_called_slower_in_at_most_5_percent_of_studies(
         for index, row in enumerate(values):
             most = limit if stopped and index % 2 else math.inf
             group[str(index)] = Times(row[row <= most].tolist(), [most] * int((row > most).sum()))
-        wrong += SLOWER in ties.verdicts([group]).values()
+        wrong += SLOWER in target.ties_verdicts([group]).values()
     seen = Seen(wrong, of)
     print(f"{seeds} seeds, {'stopped early' if stopped else 'none stopped'}: any called slower in {seen}")
     assert seen.keeps(most=0.05)
@@ -168,19 +168,19 @@ def test_equal_configurations_are_called_slower_in_at_most_5_percent_of_studies(
 
 def test_what_is_slower_by_far_is_found() -> None:
     quick, slow = Times([10.0, 11.0, 9.5]), Times([20.0, 21.0, 19.0])
-    assert ties.verdicts([{"a": quick, "b": slow}]) == {"a": BEST, "b": SLOWER}
-    assert ties.verdicts([{"a": quick, "b": Times([10.2, 10.8, 9.6])}]) == {"a": BEST, "b": TIED}
-    assert ties.verdicts([{"a": Times([10.0]), "b": slow}]) == {"a": TOO_FEW, "b": BEST}
+    assert target.ties_verdicts([{"a": quick, "b": slow}]) == {"a": BEST, "b": SLOWER}
+    assert target.ties_verdicts([{"a": quick, "b": Times([10.2, 10.8, 9.6])}]) == {"a": BEST, "b": TIED}
+    assert target.ties_verdicts([{"a": Times([10.0]), "b": slow}]) == {"a": TOO_FEW, "b": BEST}
 
 
 def test_the_page_answers_who_is_soonest(tmp_path: Path) -> None:
-    (card,) = answers.soonest(plant_trained(tmp_path, [ONE, DDP]), "resnet8")
+    (card,) = answer.soonest(plant_trained(tmp_path, [ONE, DDP]), "resnet8")
     assert (card.label, card.name) == ("soonest to accuracy=0.6", "torch_ddp, 2 workers, fp32, global batch 128")
     assert card.value == "59.9 s of training" and card.tied == 0 and card.interval.endswith(", 3 seeds")
-    (sentence,) = answer.soonest({"resnet8": (card,)})
+    (sentence,) = answer.answer_soonest({"resnet8": (card,)})
     assert sentence.startswith(
         "resnet8 is soonest to accuracy=0.6 with **torch_ddp, 2 workers, fp32, global batch 128**"
     )
-    (none,) = answers.soonest(plant_trained(tmp_path / "stopped", [MPI]), "resnet8")
+    (none,) = answer.soonest(plant_trained(tmp_path / "stopped", [MPI]), "resnet8")
     assert not none.value and none.note == "no configuration reached it with three seeds or more"
-    assert answer.soonest({"resnet8": (none,)}) == []
+    assert answer.answer_soonest({"resnet8": (none,)}) == []

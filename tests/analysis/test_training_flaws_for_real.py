@@ -16,9 +16,9 @@ from planted import Planted, plant
 from tiny_cifar import tiny_cifar
 from trained_for_real import train
 
-from analysis import findings
-from analysis.findings.finding import Finding
+from analysis.findings import Finding
 from analysis.frames import results
+from analysis.views import warnings
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 
@@ -100,7 +100,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def seen(folder: Path) -> list[Finding]:
-    return [one for one in findings.all_findings(results.read(folder)) if one.flaw in OF_A_TRAINING]
+    return [one for one in warnings.all_findings(results.read(folder)) if one.flaw in OF_A_TRAINING]
 
 
 @pytest.mark.parametrize("flaw", FLAWS)

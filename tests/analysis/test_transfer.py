@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from planted_maps import Arm, plant_arms
 
-from analysis.tables import transfer
-from analysis.tables.layout import markdown
-from analysis.to_target import arms
+from analysis.show.layout import markdown
+from analysis.statistics import arms
+from analysis.views import transfer
 
 PRE = Arm("imagenet", rates={0.001: 0.5, 0.003: 0.6, 0.01: 0.4}, pointing=0.7)
 RANDOM = Arm("none", rates={0.001: 0.2, 0.003: 0.3, 0.01: 0.4}, pointing=0.15)

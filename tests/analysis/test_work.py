@@ -10,12 +10,11 @@ from planted import Planted, plant
 
 from analysis.frames import results
 from analysis.frames.results import Results
-from analysis.report.answers import cheapest, fastest
-from analysis.report.material import Material
-from analysis.report.sections.trust import section
-from analysis.scaling import pareto
-from analysis.statistics import equal_work, ranking
-from analysis.tables import throughput
+from analysis.report.answer import cheapest, fastest
+from analysis.report.page import Material
+from analysis.report.trust import section
+from analysis.statistics import ranking
+from analysis.views import cost, throughput
 
 LARGE = Planted("single", speed=100.0, noise=0.005, repeats=5, keys=(("image_size", 224),))
 TWO = replace(LARGE, framework="horovod", workers=2, allreduce="fp32", speed=160.0)
@@ -30,20 +29,20 @@ def read(tmp_path: Path) -> Results:
 
 def test_rows_are_alike_in_size_of_images_length_of_text_and_data(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, [LARGE, TWO, SMALL, GENERATED]))
-    groups = equal_work.alike(read.rows)
+    groups = ranking.equal_work_alike(read.rows)
     assert [len(ours) for ours in groups] == [2, 1, 1], "the most frequent first"
-    assert "224 px" in equal_work.name(groups[0][0])
-    assert {equal_work.name(ours[0]) for ours in groups[1:]} == {"32 px, cifar10 data", "224 px, synthetic data"}
+    assert "224 px" in ranking.name(groups[0][0])
+    assert {ranking.name(ours[0]) for ours in groups[1:]} == {"32 px, cifar10 data", "224 px, synthetic data"}
     of_images = dict.fromkeys(("image_size", "image_width", "freeze", "warm"))
     longer = [{**of_images, "sequence_length": n, "data": "real"} for n in (32, 128, 128)]
-    assert [len(ours) for ours in equal_work.alike(longer)] == [2, 1]
+    assert [len(ours) for ours in ranking.equal_work_alike(longer)] == [2, 1]
 
 
 def test_what_was_measured_in_rounds_is_held_against_its_like_alone(tmp_path: Path) -> None:
     warm = (*TWO.keys, ("warm", True))
     planted = [LARGE, TWO, replace(LARGE, keys=warm), replace(TWO, speed=180.0, keys=warm)]
     read = results.read(plant(tmp_path, planted, baseline={"framework": "single"}))
-    assert [len(ours) for ours in equal_work.alike(read.rows)] == [2, 2]
+    assert [len(ours) for ours in ranking.equal_work_alike(read.rows)] == [2, 2]
     speedups = {row["series"]: row["speedup"] for row in read.rows if row["framework"] == "horovod"}
     assert speedups == {
         "horovod, 2 workers, fp32": pytest.approx(1.6, rel=0.02),
@@ -60,7 +59,7 @@ def test_the_fastest_is_the_fastest_of_the_same_work(read: Results) -> None:
     card = fastest(read, "resnet18")
     assert card.name.startswith("horovod, 2 workers, fp32") and "among 224 px" in card.note
     assert "among 224 px" in cheapest(read, "resnet18").note
-    assert {one.row["image_size"] for one in pareto.points(read, "resnet18")} == {224}
+    assert {one.row["image_size"] for one in cost.points(read, "resnet18")} == {224}
 
 
 def test_a_table_marks_the_fastest_of_each_work(read: Results) -> None:

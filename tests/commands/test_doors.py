@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from scaling_study import cli
-from scaling_study.commands import exits
+from scaling_study.commands import options
 from scaling_study.settings import CHECKOUT
 
 STUDY = """
@@ -165,5 +165,5 @@ def test_ctrl_c_while_a_command_is_loaded_ends_it_without_a_word(capsys: pytest.
     def app() -> typer.Typer:
         raise KeyboardInterrupt
 
-    assert exits.call(app, "run_sweep.py", []) == exits.INTERRUPTED
+    assert options.call(app, "run_sweep.py", []) == options.INTERRUPTED
     assert capsys.readouterr() == ("", "")

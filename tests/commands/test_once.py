@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from scaling_study import cli, datasets
-from scaling_study.commands import rendering
-from scaling_study.study import matrix, plan
+from scaling_study.commands import options
+from scaling_study.study import combinations, plan
 
 STUDY = """
 study: tiny
@@ -48,7 +48,7 @@ def test_a_command_makes_its_plan_once(
 
         monkeypatch.setattr(owner, name, call)
 
-    counted(matrix, "combinations")  # once a sweep of the study
+    counted(combinations, "combinations")  # once a sweep of the study
     counted(plan, "draft")
     counted(plan, "_gates")
     (tmp_path / "tiny.yaml").write_text(STUDY)
@@ -72,7 +72,7 @@ def test_the_end_of_a_sweep_reads_every_record_once(planted_results: Path) -> No
     global opened
     opened = []
     try:
-        rendering.render(planted_results, Console(file=io.StringIO()))
+        options.render(planted_results, Console(file=io.StringIO()))
         reads = Counter(name for name in opened if name.endswith("record.json"))
     finally:
         opened = None

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from scaling_study import cli
-from scaling_study.commands import print_environment
+from scaling_study.commands import doctor
 from scaling_study.machine import installed, this_machine
 from scaling_study.settings import CHECKOUT
 
@@ -32,10 +32,10 @@ def test_it_prints_what_a_record_depends_on(
 def test_where_torch_cannot_be_imported_the_reason_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = subprocess.CompletedProcess([], 1, "", "Traceback ...\nModuleNotFoundError: No module named 'torch'\n")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
-    assert print_environment.asked_of("any") == {"error": "ModuleNotFoundError: No module named 'torch'"}
+    assert doctor.asked_of("any") == {"error": "ModuleNotFoundError: No module named 'torch'"}
 
 
 def test_a_launcher_that_is_not_there_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(sys, "executable", str(CHECKOUT / "nowhere" / "python"))
-    assert print_environment.launcher_paths()["torchrun"] == ""
+    assert doctor.launcher_paths()["torchrun"] == ""

@@ -87,7 +87,7 @@ def bound(injections: int) -> float:
 def about() -> dict[str, Any]:
     """When and where: what a count without it would not be worth."""
     from scaling_study.machine import this_machine
-    from scaling_study.provenance import commit, utc_now
+    from scaling_study.settings import commit, utc_now
 
     return {
         "date": utc_now(), "commit": commit(), "machine": str(this_machine()), "python": platform.python_version(),

@@ -16,11 +16,11 @@ import psutil
 import pytest
 from forms import FORM
 
-from scaling_study.doctor import cases
+from scaling_study.commands.doctor import cases
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.launch.warm_group import WarmGroup
 from scaling_study.machine import Machine, installed, this_machine
-from scaling_study.records import store, validation
+from scaling_study.records import outcome, store
 from scaling_study.study import groups
 from scaling_study.trial import Trial, Window
 
@@ -61,5 +61,5 @@ def test_ranks_of_all_go_on_after_a_long_stop(tmp_path: Path) -> None:
         assert group.exit and group.exit.code == 0, trial.framework
         ranks = store.read_ranks(group.folders[0], trial.processes)
         assert [len(rank.step_seconds) for rank in ranks] == [2 * STEPS] * trial.processes
-        assert not validation.first_problem(group.trials[0], tuple(ranks))
+        assert not outcome.first_problem(group.trials[0], tuple(ranks))
     assert not [pid for pid in pids if psutil.pid_exists(pid)]

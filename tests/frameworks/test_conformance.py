@@ -26,7 +26,7 @@ from scaling_study.ranks import as_pipelined
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
 from scaling_study.settings import CHECKOUT
-from scaling_study.study import gates
+from scaling_study.study import support
 from scaling_study.trial import Trial
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first case of a framework trains all of them
@@ -60,7 +60,7 @@ class Case:
         keys = {"model": "resnet8", "workers": 2, "launcher": launcher, **self.keys}
         keys |= {"batch_per_worker": 8} | ({} if by_mpi(self.framework) else {"cores_per_worker": 1})
         asked = Trial(framework=self.framework, device="cpu", data="synthetic", **keys)
-        first, *others = gates.gates_of(as_pipelined(asked) if FRAMEWORKS[self.framework].cuts_model else asked)
+        first, *others = support.gates_of(as_pipelined(asked) if FRAMEWORKS[self.framework].cuts_model else asked)
         return [first, *others][-1 if {"allreduce", "precision"} & set(self.keys) else 0]
 
 
@@ -154,7 +154,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Judged]
         else:
             for name, gate in cases.items():
                 ended(forked.run(argv_of(gate, folders[name]), env={"CUDA_VISIBLE_DEVICES": ""}))
-        ended(forked.run([sys.executable, "-m", "scaling_study.parity.check", *folders.values()]))
+        ended(forked.run([sys.executable, "-m", "scaling_study.parity.compare", *folders.values()]))
         return {
             name: Judged(store.read_ranks(folder, cases[name].processes), store.load(folder / "parity.json")["verdict"])
             for name, folder in folders.items()

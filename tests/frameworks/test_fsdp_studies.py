@@ -12,7 +12,7 @@ from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
 from scaling_study.models import OURS
 from scaling_study.settings import CHECKOUT
-from scaling_study.study import gates, plan, study
+from scaling_study.study import plan, study, support
 from scaling_study.study.plan import Plan
 from scaling_study.study.support import unsupported
 from scaling_study.trial import Trial
@@ -83,7 +83,7 @@ def test_the_cpu_study_in_small_takes_under_10_minutes_on_2_cores() -> None:
 def test_every_number_of_the_cpu_study_stands_behind_a_gate() -> None:
     made = planned("distributed_dl_fsdp_cpu", TWO_CORES)
     there = {gate.trial.id for gate in made.gates}
-    assert all(set(gates.gate_ids(p.trial)) <= there for p in made.configurations)
+    assert all(set(support.gate_ids(p.trial)) <= there for p in made.configurations)
 
 
 @pytest.mark.parametrize(

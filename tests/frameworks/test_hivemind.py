@@ -24,7 +24,7 @@ from scaling_study.machine import installed
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome
 from scaling_study.records.outcome import Outcome
-from scaling_study.study import gates
+from scaling_study.study import support
 from scaling_study.trial import Trial, Window
 
 pytestmark = pytest.mark.skipif(not installed("hivemind"), reason="hivemind is not installed")
@@ -35,8 +35,8 @@ SHORT = Window(1, 2, 0.0, None, 2)
 READS_8_BITS_AS_PUBLISHED = """
 import runpy, sys
 from hivemind.compression import Uniform8BitQuantization
-from scaling_study.worker import hivemind_compression
-hivemind_compression.Uniform8Bits.extract = Uniform8BitQuantization.extract
+from scaling_study.worker import with_hivemind
+with_hivemind.Uniform8Bits.extract = Uniform8BitQuantization.extract
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -194,13 +194,13 @@ def test_delayed_and_local_updates(allreduce: str, updates: str, tmp_path: Path)
 @pytest.mark.long
 def test_five_rounds_in_fp32_are_off_by_rounding_alone(tmp_path: Path) -> None:
     """By the types that Hivemind has by itself."""
-    from scaling_study.parity import check, compare, reference
+    from scaling_study.parity import compare, reference
 
-    trial = replace(list(gates.gates_of(a_trial()))[1], window=Window(0, 5, 0.0, None, 5))
+    trial = replace(list(support.gates_of(a_trial()))[1], window=Window(0, 5, 0.0, None, 5))
     assert (trial.precision, trial.allreduce) == ("fp32", "fp32")
     done = forked.run(launchers.command(trial, tmp_path).argv, env={"CUDA_VISIBLE_DEVICES": ""})
     assert done.returncode == 0, done.stderr[-3000:]
-    seen, right = check.read_trace(tmp_path, 2), reference.run(trial, 5)
+    seen, right = compare.read_trace(tmp_path, 2), reference.run(trial, 5)
     assert max(compare.weight_errors(seen.weights["last"], right.weights["last"]).values()) < 1e-5
     assert max(error for error, *_ in compare.loss_errors(seen, right, 5)) < 1e-5
 
@@ -218,7 +218,7 @@ def test_an_averaging_that_silently_did_not_happen_fails_the_trial(tmp_path: Pat
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_peer_whose_request_is_lost_ends(answers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hivemind's own wait has no end."""
-    from scaling_study.worker import hivemind_watch
+    from scaling_study.worker import with_hivemind
 
     ended, reasons = threading.Event(), list[str]()
     control = SimpleNamespace(done=lambda: True, cancelled=lambda: True, stage=None)
@@ -227,11 +227,11 @@ def test_a_peer_whose_request_is_lost_ends(answers: bool, monkeypatch: pytest.Mo
         assert answers or ended.wait(60)
         return control
 
-    monkeypatch.setattr(hivemind_watch, "ANSWER_SECONDS", 0.05)
-    monkeypatch.setattr(hivemind_watch, "give_up", lambda why: (reasons.append(why), ended.set()))
-    monkeypatch.setattr(hivemind_watch.DecentralizedAverager, "step", step)
-    assert hivemind_watch.Watching.__new__(hivemind_watch.Watching).step() is control
-    assert ended.wait(0.2) == (not answers) and reasons == [hivemind_watch.UNANSWERED][: not answers]
+    monkeypatch.setattr(with_hivemind, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(with_hivemind, "give_up", lambda why: (reasons.append(why), ended.set()))
+    monkeypatch.setattr(with_hivemind.DecentralizedAverager, "step", step)
+    assert with_hivemind.Watching.__new__(with_hivemind.Watching).step() is control
+    assert ended.wait(0.2) == (not answers) and reasons == [with_hivemind.UNANSWERED][: not answers]
 
 
 @pytest.mark.slow
@@ -239,15 +239,15 @@ def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pyt
     """Hivemind would wait as long again, and then go on by this peer's gradients as if nothing were amiss."""
     from hivemind.averaging.control import AveragingStage
 
-    from scaling_study.measure.phases import Phase
-    from scaling_study.measure.rounds import Rounds
-    from scaling_study.worker import hivemind_peer
-    from scaling_study.worker.hivemind_watch import Watch, of_round
+    from scaling_study.measure.averaging_rounds import Rounds
+    from scaling_study.measure.training import Phase
+    from scaling_study.worker import with_hivemind
+    from scaling_study.worker.with_hivemind import Watch, of_round
 
     endless = SimpleNamespace(done=lambda: False, stage=AveragingStage.RUNNING_ALLREDUCE)
     rounds, loaded = Rounds(2), list[object]()
     monkeypatch.setattr(
-        hivemind_peer.hivemind.Optimizer, "_average_gradients_and_load_into_optimizer",
+        with_hivemind.hivemind.Optimizer, "_average_gradients_and_load_into_optimizer",
         lambda self, control: loaded.append(control),
     )  # fmt: skip
     peer = unstarted_peer()
@@ -263,9 +263,9 @@ def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pyt
 
 def unstarted_peer(**attributes: Any) -> Any:
     """A peer without Hivemind's processes."""
-    from scaling_study.worker import hivemind_peer
+    from scaling_study.worker import with_hivemind
 
-    unstarted = type("Unstarted", (hivemind_peer.Peer,), {"__del__": lambda self: None})
+    unstarted = type("Unstarted", (with_hivemind.Peer,), {"__del__": lambda self: None})
     peer = unstarted.__new__(unstarted)
     vars(peer).update(attributes)
     return peer
@@ -277,10 +277,10 @@ def test_a_step_by_a_peers_own_gradients_is_a_failed_round(
     seen: int, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hivemind goes on so where it sees no other peer, or cannot begin; what it still takes part in mends nothing."""
-    from scaling_study.measure.rounds import Rounds
-    from scaling_study.worker import hivemind_peer
+    from scaling_study.measure.averaging_rounds import Rounds
+    from scaling_study.worker import with_hivemind
 
-    monkeypatch.setattr(hivemind_peer.hivemind.Optimizer, "_begin_averaging_gradients", lambda self, scaler: False)
+    monkeypatch.setattr(with_hivemind.hivemind.Optimizer, "_begin_averaging_gradients", lambda self, scaler: False)
     rounds = Rounds(2)
     watch = SimpleNamespace(round=rounds.current)
     tracker = SimpleNamespace(global_progress=SimpleNamespace(num_peers=seen))
@@ -294,10 +294,10 @@ def test_a_step_by_a_peers_own_gradients_is_a_failed_round(
 @pytest.mark.slow
 def test_a_peer_that_was_behind_has_failed_its_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """It drops what it has read. Local updates catch up so."""
-    from scaling_study.measure.rounds import Rounds
-    from scaling_study.worker import hivemind_peer
+    from scaling_study.measure.averaging_rounds import Rounds
+    from scaling_study.worker import with_hivemind
 
-    monkeypatch.setattr(hivemind_peer.hivemind.Optimizer, "load_state_from_peers", lambda self: None)
+    monkeypatch.setattr(with_hivemind.hivemind.Optimizer, "load_state_from_peers", lambda self: None)
     for local, failure in ((False, "this peer was behind, and took another's weights"), (True, "")):
         peer = unstarted_peer(rounds=Rounds(2), local=local)
         peer.load_state_from_peers()
@@ -341,9 +341,9 @@ def test_an_update_that_waits_for_weights_is_no_updating(monkeypatch: pytest.Mon
 
     from hivemind.optim.state_averager import TrainingStateAverager
 
-    from scaling_study.measure.phases import Phase
-    from scaling_study.measure.rounds import Rounds
-    from scaling_study.worker.hivemind_peer import Weights
+    from scaling_study.measure.averaging_rounds import Rounds
+    from scaling_study.measure.training import Phase
+    from scaling_study.worker.with_hivemind import Weights
 
     averaged = threading.Event()
     with ThreadPoolExecutor(1) as executor:
@@ -384,7 +384,7 @@ def test_one_peer_is_refused() -> None:
 @pytest.mark.slow
 def test_an_epoch_has_whole_rounds() -> None:
     """390 batches of 128, eight of them a round: as many updates as others have in 48 steps of 1,024."""
-    from scaling_study.worker.hivemind_peer import one_round_a_step
+    from scaling_study.worker.with_hivemind import one_round_a_step
 
     workload: Any = SimpleNamespace(steps_per_epoch=390)
     peers: Any = SimpleNamespace(world_size=2)
@@ -398,7 +398,7 @@ def test_an_epoch_has_whole_rounds() -> None:
 def test_the_step_that_makes_an_optimisers_state_is_taken_back(name: str) -> None:
     from hivemind.optim.state_averager import initialize_optimizer_state_
 
-    from scaling_study.worker.hivemind_peer import take_back_first_step
+    from scaling_study.worker.with_hivemind import take_back_first_step
 
     how: dict[str, Any] = {"lr": 0.1, "weight_decay": 0.1, **({"momentum": 0.9} if name == "SGD" else {})}
 
@@ -423,7 +423,7 @@ def test_eight_bits_are_read() -> None:
     from hivemind.compression import CompressionInfo, Uniform8BitQuantization
     from hivemind.compression.serialization import deserialize_torch_tensor
 
-    from scaling_study.worker.hivemind_compression import Uniform8Bits
+    from scaling_study.worker.with_hivemind import Uniform8Bits
 
     tensor = torch.randn(1000, generator=torch.Generator().manual_seed(1))
     packed = Uniform8Bits().compress(tensor, CompressionInfo.from_tensor(tensor))

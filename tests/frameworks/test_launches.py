@@ -19,19 +19,18 @@ from pathlib import Path
 
 import pytest
 
-from analysis.frames import over_ranks
-from scaling_study import doctor, missing
+from analysis.frames import measured
+from scaling_study.commands import doctor
 from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.launch import launchers
 from scaling_study.machine import Machine, installed, this_machine
-from scaling_study.measure.arrivals import watchable
+from scaling_study.measure.inspected import watchable
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome
 from scaling_study.records.outcome import Outcome
-from scaling_study.records.store import RankReport
-from scaling_study.records.throughput import samples_per_second
-from scaling_study.stats.collectives import COLLECTIVES
-from scaling_study.study.cluster import ALONE
+from scaling_study.records.store import RankReport, samples_per_second
+from scaling_study.stats.network import COLLECTIVES
+from scaling_study.study.support import ALONE
 from scaling_study.trial import Trial, Window
 
 ELSEWHERE = {  # started by tests of their own, or by none on a machine like this
@@ -140,7 +139,7 @@ def tried(examined: Examined, *asked: str | None) -> tuple[Trial, Sequence[RankR
         if (trial.framework, trial.launcher, trial.input) == (framework, launcher, None)
         and controller in (None, trial.controller)
     )
-    if absent := [name for name in missing.needed(trial) if not installed(name)]:
+    if absent := [name for name in doctor.needed(trial) if not installed(name)]:
         pytest.skip(f"{absent[0]} is not installed")
     result = examined.outcomes[doctor._name(trial)]
     assert (result.status, result.reason) == ("ok", "")
@@ -152,7 +151,7 @@ def test_every_answer_of_the_doctor_is_true(examined: Examined) -> None:
     machine = this_machine()
     for trial in doctor.cases(machine):
         answer = examined.answers[doctor._name(trial)]
-        here = trial.launcher != BY_SLURM and not missing.reason(trial, machine, ALONE)
+        here = trial.launcher != BY_SLURM and not doctor.reason(trial, machine, ALONE)
         assert answer["answer"] == (doctor.WORKS if here else doctor.NOT_HERE), answer
         assert here == (doctor._name(trial) in examined.outcomes), "nothing is answered untried"
     assert [what for what in examined.answers if BY_SLURM in what] and examined.code == 1
@@ -198,10 +197,10 @@ def test_its_ranks_meet_measure_and_report(
     assert {(rank.world_size, len(rank.step_seconds)) for rank in ranks} == {(trial.processes, STEPS)}
     if controller:
         assert {rank.backend["controller"] for rank in ranks} == {controller}, "what Horovod itself reports"
-    seen = over_ranks.carrier(ranks)
+    seen = measured.carrier(ranks)
     for attempt in range(3):
         if seen != carrier(trial):  # another test's messages were sent in that moment
-            seen = over_ranks.carrier(started_alone(trial, tmp_path / str(attempt)).ranks)
+            seen = measured.carrier(started_alone(trial, tmp_path / str(attempt)).ranks)
     assert seen == carrier(trial)
     shares = [rank.overlap for rank in ranks if rank.overlap is not None]
     assert len(shares) == (0 if trial.processes == 1 or FRAMEWORKS[framework].cuts_model else 2)

@@ -11,17 +11,17 @@ import forked
 import pandas as pd
 import pytest
 
-from analysis.frames import results as analysis_results
-from analysis.network import fit
+from analysis.frames import results
+from analysis.statistics import network
 from scaling_study import cli
 from scaling_study.frameworks import FRAMEWORKS, ONE_RANK_HAS_NO_NETWORK
 from scaling_study.launch import launchers
 from scaling_study.models import NO_MODEL
 from scaling_study.ranks import started_by
-from scaling_study.records import store, validation
+from scaling_study.records import outcome, store
 from scaling_study.settings import CHECKOUT
-from scaling_study.stats.collectives import COLLECTIVES
-from scaling_study.study import gates, plan
+from scaling_study.stats.network import COLLECTIVES
+from scaling_study.study import plan, support
 from scaling_study.trial import Trial
 
 BIN = Path(sys.executable).parent
@@ -87,7 +87,7 @@ def test_a_probe_has_no_model_no_gate_and_no_controller_but_horovods(plan_of) ->
     }  # fmt: skip
     assert all(p.trial.model == NO_MODEL and p.trial.configuration.startswith("network_probe-") for p in probes)
     assert {gate.trial.framework for gate in made.gates} == {"single"}
-    assert gates.gate_ids(probes[0].trial) == []
+    assert support.gate_ids(probes[0].trial) == []
     needed = {p.trial.launcher: p.unsupported for p in probes}
     assert needed == {"torchrun": "", "mpirun": "mpi4py is not installed", "horovodrun": ""}, "only by its launcher"
 
@@ -147,7 +147,7 @@ PROBE = Trial(framework="network_probe", workers=2, device="cpu", model=NO_MODEL
 
 
 def test_whole_reports_of_a_network_contradict_nothing(rank_report) -> None:
-    assert validation.first_problem(PROBE, reports(rank_report)) == ""
+    assert outcome.first_problem(PROBE, reports(rank_report)) == ""
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_whole_reports_of_a_network_contradict_nothing(rank_report) -> None:
     ],
 )
 def test_reports_of_a_network_that_contradict_each_other_are_a_failure(rank_report, change, said: str) -> None:
-    assert validation.first_problem(PROBE, reports(rank_report, change)).startswith(said)
+    assert outcome.first_problem(PROBE, reports(rank_report, change)).startswith(said)
 
 
 # --- the whole way ---
@@ -198,8 +198,8 @@ def test_a_study_holds_the_network_it_ran_on(file: Path, capsys) -> None:
     rows = pd.read_csv(folder / "results.csv").set_index("framework")
     assert rows.status.to_dict() == {"single": "ok", "network_probe": "ok"}
     assert pd.isna(rows.samples_per_second.network_probe) and rows.model.network_probe == NO_MODEL
-    read = analysis_results.read(folder)
-    fits = fit.fit(read)
+    read = results.read(folder)
+    fits = network.fit(read)
     assert set(fits) == {(name, busy) for name in COLLECTIVES for busy in (False, True)}
     assert fits["allreduce", False].seconds(1024) > 0
 
@@ -221,7 +221,7 @@ def test_a_wrong_result_is_a_failed_trial_and_no_figure(file: Path, capsys, monk
     assert record.status == "failed" and [row["correct"] for row in record.ranks[1].network] == [False] + [True] * 5
     assert all(row["correct"] for row in record.ranks[0].network)
     assert "failed: rank 1: allreduce of 1024 bytes gave a wrong result" in (folder / "tables/network.md").read_text()
-    assert not (folder / "figures" / "network.png").exists() and not fit.fit(analysis_results.read(folder))
+    assert not (folder / "figures" / "network.png").exists() and not network.fit(results.read(folder))
 
 
 def test_the_shipped_study_plans_every_library(machine) -> None:

@@ -16,7 +16,7 @@ from scaling_study.machine import Machine
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome, store
 from scaling_study.settings import CHECKOUT
-from scaling_study.study import gates
+from scaling_study.study import support
 from scaling_study.study.support import unsupported
 from scaling_study.trial import Trial
 
@@ -40,13 +40,13 @@ def trained(folder: Path, *flags: str, workers: int = 2, model: str = "resnet8")
 
 def gate_of(trial: Trial, folder: Path) -> Trial:
     """The trial's last gate (the 16-bit one, where there is one), ready to run in `folder`."""
-    *_, gate = gates.gates_of(replace(trial, device="cpu", data="synthetic"))
+    *_, gate = support.gates_of(replace(trial, device="cpu", data="synthetic"))
     store.write_json(folder / "trial.json", {**gate.to_dict(), "window": asdict(gate.window)})
     return gate
 
 
 def judged(folder: Path) -> dict:
-    run([sys.executable, "-m", "scaling_study.parity.check", str(folder)])
+    run([sys.executable, "-m", "scaling_study.parity.compare", str(folder)])
     return json.loads((folder / "parity.json").read_text())
 
 

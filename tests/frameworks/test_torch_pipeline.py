@@ -16,7 +16,7 @@ from scaling_study.launch import launchers
 from scaling_study.ranks import as_pipelined
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
-from scaling_study.study import gates
+from scaling_study.study import support
 from scaling_study.trial import Trial
 
 pytestmark = pytest.mark.slow
@@ -88,13 +88,13 @@ def judged(folder: Path, gate: Trial, script: Path) -> dict[str, Any]:
     store.write_json(folder / "trial.json", {**gate.to_dict(), "window": asdict(gate.window)})
     program = [sys.executable, str(script), *gate.to_argv(), "--record", str(folder)]
     run(launchers.torchrun(gate, program, BIN).argv)
-    run([sys.executable, "-m", "scaling_study.parity.check", str(folder)])
+    run([sys.executable, "-m", "scaling_study.parity.compare", str(folder)])
     return json.loads((folder / "parity.json").read_text())
 
 
 FAULTS = {  # what is broken -> what the gate says of it
-    "replicas_that_do_not_average": ("stages.replicas.average = lambda *given: None", "weights after step 1"),
-    "shared_weights_that_are_not_added_up": ("stages.replicas.add_up = lambda *given: None", "weights after step 1"),
+    "replicas_that_do_not_average": ("replicas.average = lambda *given: None", "weights after step 1"),
+    "shared_weights_that_are_not_added_up": ("replicas.add_up = lambda *given: None", "weights after step 1"),
     "a_stage_that_never_steps": (
         "place.Place.optimizer = lambda self, w: w.optimizer([torch.nn.Parameter(torch.zeros(1))]) if self.first else "
         "w.optimizer(w.model.parameters())", "weights after step 1"
@@ -103,7 +103,7 @@ FAULTS = {  # what is broken -> what the gate says of it
 BROKEN = """
 import runpy, sys, torch
 from scaling_study import stages
-from scaling_study.stages import place, replicas
+from scaling_study.stages import parts as place, stage as replicas
 {fault}
 runpy.run_path({script!r}, run_name="__main__")
 """
@@ -116,7 +116,7 @@ def test_the_gate_names_what_a_broken_pipeline_does_wrong(tmp_path, fault):
     (tmp_path / "broken.py").write_text(BROKEN.format(fault=line, script=str(SCRIPT)))
     shape = {"workers": 4, "replicas": 2} if "replicas" in fault else {"workers": 2}
     asked = Trial(framework="torch_pipeline", launcher="torchrun", model=model, batch_per_worker=8, **shape)
-    gate, *_ = gates.gates_of(replace(as_pipelined(asked), device="cpu", data="synthetic"))
+    gate, *_ = support.gates_of(replace(as_pipelined(asked), device="cpu", data="synthetic"))
     assert said in judged(tmp_path, gate, tmp_path / "broken.py")["verdict"]
 
 

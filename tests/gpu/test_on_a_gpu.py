@@ -7,10 +7,10 @@ import time
 import pytest
 import torch
 
-from scaling_study.measure import peak
+from scaling_study.measure import surroundings
 from scaling_study.measure.memory import Memory
-from scaling_study.measure.phases import Phase, now
-from scaling_study.measure.power import PowerMeter, gpu_uuids
+from scaling_study.measure.surroundings import PowerMeter, gpu_uuids
+from scaling_study.measure.training import Phase, now
 from scaling_study.workloads.feed import sent
 
 pytestmark = [
@@ -71,13 +71,13 @@ def test_energy_is_that_of_this_device_by_its_uuid() -> None:
 
 def test_peaks_are_those_of_their_precision() -> None:
     fp32, tf32, fp16 = (
-        peak.matrix_product(GPU, dtype, tf32)
+        surroundings.matrix_product(GPU, dtype, tf32)
         for dtype, tf32 in ((torch.float32, False), (torch.float32, True), (torch.float16, False))
     )
     assert fp16 > 1.5 * fp32
     if torch.cuda.get_device_capability(GPU) >= (8, 0):
         assert tf32 > 1.5 * fp32
-    assert 1e10 < peak.copy(GPU) < 2e13
+    assert 1e10 < surroundings.copy(GPU) < 2e13
 
 
 def test_phases_add_up_to_the_wall_clock_and_events_agree() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaling_study.hosts.allocation import Allocation, current, env_without_job
+from scaling_study.hosts.hosts import Allocation, current, env_without_job
 
 BATCH_SCRIPT = {
     "SLURM_CLUSTER_NAME": "planted", "SLURM_CPUS_ON_NODE": "1", "SLURM_JOB_CPUS_PER_NODE": "1(x2)",

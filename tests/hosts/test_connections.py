@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scaling_study.hosts import agent, ssh
+from scaling_study.hosts import agent, hosts
 from scaling_study.hosts.connections import AgentConnection, AgentConnections, ConnectionLost, other_hosts
 from scaling_study.processes import leftovers, process
 from scaling_study.processes.process import Exit, Interruption
@@ -32,7 +32,7 @@ def interruption() -> Iterator[Interruption]:
 @pytest.fixture
 def no_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every host is reached by a shell; `away` by none."""
-    monkeypatch.setattr(ssh, "command", lambda host, argv: ["false"] if host == "away" else list(argv))
+    monkeypatch.setattr(hosts, "ssh_command", lambda host, argv: ["false"] if host == "away" else list(argv))
 
 
 @pytest.fixture

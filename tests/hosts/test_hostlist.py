@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.hosts.hostlist import expand
+from scaling_study.hosts.hosts import expand
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_any_text_gives_hosts_that_every_shell_takes_or_a_problem(text: str) -> 
     for read in (hosts.parse_option, lambda said: hosts.parse_hostfile(said, "f")):
         try:
             for host in read(text):
-                assert hosts.NAME.fullmatch(host.name) and 1 <= host.slots <= hosts.MOST_SLOTS
+                assert hosts.HOST_NAME.fullmatch(host.name) and 1 <= host.slots <= hosts.MOST_SLOTS
         except StudyError as wrong:
             assert wrong.problems
 

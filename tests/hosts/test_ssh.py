@@ -6,11 +6,11 @@ import shlex
 
 import pytest
 
-from scaling_study.hosts import ssh
+from scaling_study.hosts import hosts
 
 
 def test_nothing_is_asked_of_a_person_and_the_shell_there_gets_one_command() -> None:
-    made = ssh.command("h2", ["/venv/bin/python", "-c", "print('a b')", "$HOME"])
+    made = hosts.ssh_command("h2", ["/venv/bin/python", "-c", "print('a b')", "$HOME"])
     assert made[0] == "ssh" and made[-2] == "h2"
     assert "BatchMode=yes" in made and not any("StrictHostKeyChecking" in word for word in made)
     assert shlex.split(made[-1]) == ["exec", "/venv/bin/python", "-c", "print('a b')", "$HOME"]
@@ -43,9 +43,9 @@ def test_nothing_is_asked_of_a_person_and_the_shell_there_gets_one_command() -> 
     ],
 )  # fmt: skip
 def test_each_failure_is_one_clause_with_what_helps(code: int, said: str, why: str) -> None:
-    assert ssh.failure("h2", code, said) == why
+    assert hosts.ssh_failure("h2", code, said) == why
 
 
 def test_the_remedy_stands_beside_the_line_it_belongs_to() -> None:
     said = "@@@@@@@@\nWARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!\n@@@@@@@@\nHost key verification failed.\n"
-    assert ssh.failure("h2", 255, said).startswith("ssh: Host key verification failed: ")
+    assert hosts.ssh_failure("h2", 255, said).startswith("ssh: Host key verification failed: ")

@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 
 from scaling_study.frameworks import FRAMEWORKS, Framework
-from scaling_study.launch import attempts, launchers, transient
+from scaling_study.launch import attempts, launchers
 from scaling_study.launch.attempts import Attempt, Attempts
 from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes.process import Exit, Interruption
 from scaling_study.records import outcome
 from scaling_study.records.outcome import Outcome
 from scaling_study.records.store import RankReport
-from scaling_study.study.schema import Measure
+from scaling_study.study.study import Measure
 from scaling_study.trial import Trial
 
 HERE = Path(__file__).parents[1]
@@ -96,7 +96,7 @@ def test_a_port_that_is_given_back_meanwhile(
 def test_a_port_that_stays_taken_fails_with_its_kind_after_the_retries(
     running: Callable[..., Attempt], held: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transient, "BACK_OFF_SECONDS", (0.1, 0.2))
+    monkeypatch.setattr(attempts, "BACK_OFF_SECONDS", (0.1, 0.2))
     attempt = running("listen", retries=1)
     assert (attempt.outcome.status, attempt.number) == ("failed", 2)
     assert attempt.outcome.reason == "port: rank 0: [Errno 98] Address already in use"
@@ -108,7 +108,7 @@ def test_a_port_that_stays_taken_fails_with_its_kind_after_the_retries(
 def test_who_asks_the_sweep_to_end_is_not_kept_waiting(
     running: Callable[..., Attempt], held: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transient, "BACK_OFF_SECONDS", (600.0,))
+    monkeypatch.setattr(attempts, "BACK_OFF_SECONDS", (600.0,))
 
     def soon() -> None:
         while not (tmp_path / "trial" / "ranks" / "error-0.json").exists():
@@ -131,7 +131,7 @@ def test_a_launcher_is_told_a_port_that_is_free(tmp_path: Path, monkeypatch: pyt
         launchers.LAUNCHERS, "told", lambda trial, program, bin, port, *over: launchers.Command(("echo", str(port)))
     )  # type: ignore[index]
     monkeypatch.setattr(launchers, "NEED_PORT", ("told",))
-    monkeypatch.setattr("scaling_study.processes.ports.WAIT_SECONDS", 0.5)
+    monkeypatch.setattr("scaling_study.processes.leftovers.WAIT_SECONDS", 0.5)
     trial = Trial(framework="told", launcher="told", device="cpu", allreduce="none")
     own = launchers.preferred_port(trial)
     with Interruption() as interruption, SupervisorClient(tmp_path, interruption) as supervisor:

@@ -13,9 +13,9 @@ from scaling_study.launch import inspection
 from scaling_study.launch.inspection import HostReport, Requirements
 from scaling_study.machine import Machine
 from scaling_study.study import plan
-from scaling_study.study.cluster import Cluster
 from scaling_study.study.machine_file import MachineFile
 from scaling_study.study.study import Study
+from scaling_study.study.support import Cluster
 
 RESULTS = Path("results/a")
 NEEDS = Requirements(frozenset({"torch"}), "eth0", cores=2, data=("/data",))

@@ -17,7 +17,7 @@ from scaling_study.hosts import hosts
 from scaling_study.launch import launchers
 from scaling_study.launch.launchers import LAUNCHERS, Command, command
 from scaling_study.settings import CHECKOUT
-from scaling_study.study.cluster import Cluster
+from scaling_study.study.support import Cluster
 from scaling_study.trial import Trial
 
 BIN = Path("/venv/bin")

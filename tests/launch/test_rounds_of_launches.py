@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from scaling_study.launch import rounds
+from scaling_study.launch import shared_launch
 from scaling_study.launch.launch_folders import whole_rounds
-from scaling_study.launch.rounds import Built
+from scaling_study.launch.shared_launch import Built
 from scaling_study.launch.warm_group import GroupFailed
 from scaling_study.trial import Trial, Window
 
@@ -81,7 +81,7 @@ def told(seed: str) -> list[tuple[Any, ...]]:
     """All that is asked of two groups."""
     calls: list[tuple[Any, ...]] = []
     watch = Watching(calls)
-    rounds.run([Built.of(group, watch) for group in two(calls)], seed, watch, never)
+    shared_launch.run_rounds([Built.of(group, watch) for group in two(calls)], seed, watch, never)
     return calls
 
 
@@ -91,15 +91,15 @@ def log() -> list[tuple[Any, ...]]:
 
 
 def test_a_group_knows_its_slowest_ranks_steps_and_all_its_memory() -> None:
-    built = Built.of(Told("single", []), rounds.Unwatched())
+    built = Built.of(Told("single", []), shared_launch.Unwatched())
     assert (built.step_seconds, built.resident_bytes, len(built.trials)) == ([0.1, 1.0], 200, 2)
 
 
 def test_a_group_that_has_no_room_for_all_is_built_in_part() -> None:
     log: list[tuple[Any, ...]] = []
-    built = Built.of(Told("single", log), rounds.Unwatched(), room_bytes=199)
+    built = Built.of(Told("single", log), shared_launch.Unwatched(), room_bytes=199)
     assert log == [("build", "single", 0)] and built.trials == built.group.trials[:1]
-    rounds.run([built], "a seed", rounds.Unwatched(), never)
+    shared_launch.run_rounds([built], "a seed", shared_launch.Unwatched(), never)
     assert {call[2] for call in log} == {0} and built.blocks == [8]
 
 
@@ -134,9 +134,9 @@ def test_the_order_is_drawn_anew_and_is_the_same_for_a_seed(log: list[tuple[Any,
 def test_the_canary_is_first_and_last(baseline: tuple[str, ...], canary: tuple[str, int]) -> None:
     """The one with the shortest steps, of the baseline's where some of these are there."""
     log: list[tuple[Any, ...]] = []
-    built = [Built.of(group, rounds.Unwatched()) for group in two(log)]
+    built = [Built.of(group, shared_launch.Unwatched()) for group in two(log)]
     names = {trial.configuration for each in built for trial in each.trials if trial.framework in baseline}
-    rounds.run(built, "a seed", rounds.Unwatched(), never, names)
+    shared_launch.run_rounds(built, "a seed", shared_launch.Unwatched(), never, names)
     blocks = [call[1:3] for call in log if call[0] == "block"]
     assert blocks[0] == blocks[-1] == canary and len(blocks) == 32
     assert len({at % 4 for at, who in enumerate(blocks) if who == canary}) > 1, "between them, its turn is drawn"
@@ -148,7 +148,9 @@ def test_a_canary_with_other_rounds_is_last_in_its_own(rounds_of_canary: int, ot
     groups = two(log)
     for group, count in zip(groups, (others, rounds_of_canary), strict=True):
         group.trials = [replace(trial, window=replace(WINDOW, rounds=count)) for trial in group.trials]
-    rounds.run([Built.of(group, rounds.Unwatched()) for group in groups], "a seed", rounds.Unwatched(), never)
+    shared_launch.run_rounds(
+        [Built.of(group, shared_launch.Unwatched()) for group in groups], "a seed", shared_launch.Unwatched(), never
+    )
     orders = {round: [call[1:3] for call in log if call[0] == "block" and call[3] == round] for round in range(8)}
     assert orders[0][0] == ("torch_ddp", 0) and len(orders[0]) == 4
     assert rounds_of_canary == 1 or orders[rounds_of_canary - 1][-1] == ("torch_ddp", 0)
@@ -160,7 +162,9 @@ def test_the_launch_is_called_by_what_is_due_in_it() -> None:
     groups = two(log)
     for group, repeat in zip(groups, (7, 2), strict=True):
         group.trials = [replace(trial, repeat=repeat) for trial in group.trials]
-    rounds.run([Built.of(group, rounds.Unwatched()) for group in groups], "a seed", Watching(log), never)
+    shared_launch.run_rounds(
+        [Built.of(group, shared_launch.Unwatched()) for group in groups], "a seed", Watching(log), never
+    )
     assert {call[1] for call in log if call[0] == "round"} == {2}
 
 
@@ -177,8 +181,8 @@ def test_no_step_that_is_longer_than_a_block_is_left_out(log: list[tuple[Any, ..
 def test_a_block_is_as_long_as_the_one_before_it_says() -> None:
     """Its steps become slower; what was decided of them stays."""
     log: list[tuple[Any, ...]] = []
-    built = Built.of(Slower("torch_ddp", log), rounds.Unwatched())
-    rounds.run([built], "a seed", rounds.Unwatched(), never)
+    built = Built.of(Slower("torch_ddp", log), shared_launch.Unwatched())
+    shared_launch.run_rounds([built], "a seed", shared_launch.Unwatched(), never)
     blocks = [call[4:] for call in log if call[:3] == ("block", "torch_ddp", 1)]
     assert blocks[:3] == [(2, True), (1, True), (1, True)] and not built.trials[1].window.is_long(0.2)
     assert built.trials[1].window.is_long(built.step_seconds[1])
@@ -234,11 +238,14 @@ def with_a_failure(in_round: int) -> tuple[list[Built[Told]], list[tuple[Any, ..
             return None
         another = Told("torch_ddp", log)
         another.trials, another.others, single.others = another.trials[:1], (single,), (another,)
-        return Built.of(another, rounds.Unwatched())
+        return Built.of(another, shared_launch.Unwatched())
 
-    built: list[Built[Told]] = [Built.of(single, rounds.Unwatched()), Built.of(failing, rounds.Unwatched())]
+    built: list[Built[Told]] = [
+        Built.of(single, shared_launch.Unwatched()),
+        Built.of(failing, shared_launch.Unwatched()),
+    ]
     built[1].ending.callback(log.append, ("ended",))
-    rounds.run(built, "a seed", rounds.Unwatched(), after_failure)
+    shared_launch.run_rounds(built, "a seed", shared_launch.Unwatched(), after_failure)
     return built, log, told
 
 
@@ -268,5 +275,7 @@ def test_a_failure_in_the_first_rounds_begins_them_anew_for_all(in_round: int) -
 def test_where_no_group_is_left_there_are_no_more_rounds() -> None:
     log: list[tuple[Any, ...]] = []
     failing = Failing(3, log)
-    rounds.run([Built.of(failing, rounds.Unwatched())], "a seed", Watching(log), lambda ended, begin_anew: None)
+    shared_launch.run_rounds(
+        [Built.of(failing, shared_launch.Unwatched())], "a seed", Watching(log), lambda ended, begin_anew: None
+    )
     assert [call[2] for call in log if call[0] == "round"] == [1, 2, 3, 4]

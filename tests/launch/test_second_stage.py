@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from scaling_study.launch import second_stage
+from scaling_study.launch import shared_launch
 from scaling_study.records.summary import Summary
 from scaling_study.stats import launches
 from scaling_study.stats.intervals import repeats_for
 from scaling_study.study import groups
 from scaling_study.study.plan import Planned
-from scaling_study.study.schema import Measure
+from scaling_study.study.study import Measure
 from scaling_study.trial import Trial
 
 MEASURE = Measure(warm=True, repeats=3, max_repeats=50, target_interval=0.02)
@@ -43,11 +43,11 @@ def counts(
         return summary(trial, own[repeat - 1] * DRIFT[repeat - 1], group)
 
     names = {trial: each.trial.configuration for trial, each in zip(ALL, planned, strict=True)}
-    against = second_stage.Against([names[trial] for trial in baseline])
+    against = shared_launch.Against([names[trial] for trial in baseline])
     if target is None:
-        found = second_stage.totals(planned, known, against)
+        found = shared_launch.totals(planned, known, against)
     else:
-        found = second_stage.wanted(planned, known, against, target)
+        found = shared_launch.wanted(planned, known, against, target)
     return [found[names[trial]] for trial in ALL]
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from scaling_study.launch import shared_launch
-from scaling_study.launch.rounds import Unwatched
+from scaling_study.launch.shared_launch import Unwatched
 from scaling_study.launch.warm_group import GroupFailed
 from scaling_study.processes import process
 from scaling_study.records.summary import Summary
 from scaling_study.study import groups
 from scaling_study.study.plan import Planned
-from scaling_study.study.schema import Measure
+from scaling_study.study.study import Measure
 from scaling_study.trial import Trial
 
 ONE = Trial(framework="single", launcher="python", device="cpu", cores_per_worker=1, machine="here")

@@ -20,9 +20,9 @@ import pytest
 from scaling_study.launch import warm_group
 from scaling_study.launch.warm_group import GroupFailed, WarmGroup
 from scaling_study.machine import installed
-from scaling_study.measure import arrivals
+from scaling_study.measure import inspected
 from scaling_study.processes import leftovers
-from scaling_study.records import store, validation
+from scaling_study.records import outcome, store
 from scaling_study.records.store import RankReport
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial, Window
@@ -128,7 +128,7 @@ def test_each_configuration_has_its_own_steps(alone: Ran) -> None:
         assert report.samples_seen == STEPS * ROUNDS * alone.group.trials[index].batch_per_worker
         assert report.phases and report.phases.forward_seconds
         assert 0 < (report.own_cpu_seconds or 0) < 10 * report.window_seconds
-        assert not validation.first_problem(alone.group.trials[index], (report,))
+        assert not outcome.first_problem(alone.group.trials[index], (report,))
     assert alone.group.changed == {0: set(), 1: set()}
 
 
@@ -173,8 +173,8 @@ def test_every_launcher_keeps_its_ranks(name: str, tmp_path: Path) -> None:
         assert len(counted) == 1 and all(counted), "the same, with and without a profiler in the step that is counted"
         assert all(report.overlap is not None and 0 <= report.overlap <= 1 for report in reports)
         assert all(report.memory["activations"] for report in reports)
-        assert [bool(report.gradients) for report in reports] == [arrivals.watchable(result.group.trials[index])] * 2
-        assert not validation.first_problem(result.group.trials[index], tuple(reports))
+        assert [bool(report.gradients) for report in reports] == [inspected.watchable(result.group.trials[index])] * 2
+        assert not outcome.first_problem(result.group.trials[index], tuple(reports))
 
 
 def test_a_rank_that_is_killed_ends_the_launch_and_is_named(tmp_path: Path) -> None:

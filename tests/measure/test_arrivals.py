@@ -13,7 +13,7 @@ from torch import nn
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.launch import launchers
 from scaling_study.measure import Phase, Training, Wire, measure
-from scaling_study.measure.arrivals import Arrivals, watchable
+from scaling_study.measure.inspected import Arrivals, watchable
 from scaling_study.ranks import Ranks
 from scaling_study.records import store
 from scaling_study.trial import Trial, Window

@@ -8,9 +8,7 @@ import time
 import pytest
 import torch
 
-from scaling_study.measure.busy import cores_busy
-from scaling_study.measure.calls import FEWEST_CALLS, MOST_CALLS, Budget, Calls, missing
-from scaling_study.measure.payload import Payload, pattern
+from scaling_study.measure.network import FEWEST_CALLS, MOST_CALLS, Budget, Calls, Payload, cores_busy, missing, pattern
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Window
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scaling_study.measure import carrier
-from scaling_study.measure.carrier import RDMA, SHARED_MEMORY, TCP, Traffic
+from scaling_study.measure import inspected
+from scaling_study.measure.inspected import RDMA, SHARED_MEMORY, TCP, Traffic
 
 MB = 1_000_000
 
@@ -28,17 +28,17 @@ def test_the_way_is_that_whose_counter_moved(
     monkeypatch: pytest.MonkeyPatch, interfaces: int, ports: int, handed_over: int, way: str
 ) -> None:
     sent = {"interfaces": iter((7 * MB, 7 * MB + interfaces)), "ports": iter((3 * MB, 3 * MB + ports))}
-    monkeypatch.setattr(carrier, "sent_by_interfaces", lambda: next(sent["interfaces"]))
-    monkeypatch.setattr(carrier, "sent_by_rdma", lambda: next(sent["ports"]))
+    monkeypatch.setattr(inspected, "sent_by_interfaces", lambda: next(sent["interfaces"]))
+    monkeypatch.setattr(inspected, "sent_by_rdma", lambda: next(sent["ports"]))
     with Traffic() as traffic:
         pass
     assert traffic.carrier(handed_over) == way
 
 
 def test_ports_count_words_of_four_bytes(tmp_path: Path) -> None:
-    assert carrier.sent_by_rdma(tmp_path) == 0
+    assert inspected.sent_by_rdma(tmp_path) == 0
     for device, words in (("mlx5_0", 100), ("mlx5_1", 5)):
         counters = tmp_path / device / "ports" / "1" / "counters"
         counters.mkdir(parents=True)
         (counters / "port_xmit_data").write_text(f"{words}\n")
-    assert carrier.sent_by_rdma(tmp_path) == 4 * 105
+    assert inspected.sent_by_rdma(tmp_path) == 4 * 105

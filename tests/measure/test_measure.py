@@ -18,16 +18,14 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from scaling_study.measure import Phase, Training, Wire, ddp_buckets, inspected, measure
+from scaling_study.measure.clock import Stopwatch
 from scaling_study.measure.console import Console
 from scaling_study.measure.memory import Memory, held_on
-from scaling_study.measure.peak import Peak
-from scaling_study.measure.power import PowerMeter
-from scaling_study.measure.quiet import QuietMeter
-from scaling_study.measure.stopwatch import Stopwatch
+from scaling_study.measure.surroundings import Peak, PowerMeter, QuietMeter
 from scaling_study.ranks import Ranks
 from scaling_study.records import summary
+from scaling_study.records.outcome import first_problem
 from scaling_study.records.store import read_ranks
-from scaling_study.records.validation import first_problem
 from scaling_study.trial import Trial, Window
 from scaling_study.workloads import Batch, Feed, Workload
 
@@ -122,7 +120,7 @@ def test_warm_up_timed_and_instrumented_steps_are_kept_apart(capsys):
 
 
 def test_where_steps_are_long_one_shows_phases_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scaling_study.window.LONG_STEP", 0.0)
+    monkeypatch.setattr("scaling_study.trial.LONG_STEP", 0.0)
     report, calls = run(Window(warmup_steps=4, min_steps=4, max_steps=4, min_seconds=0))
     assert calls == [False] * 8 + [True, False], "bytes have a step of their own"
     assert report.phases.steps == 1 and report.phases.forward_seconds > 0

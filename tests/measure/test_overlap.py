@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from scaling_study.measure import overlap
-from scaling_study.measure.overlap import Flights
+from scaling_study.measure import inspected
+from scaling_study.measure.inspected import Flights
 from scaling_study.measure.wire import Wire
 
 
@@ -32,7 +32,7 @@ from scaling_study.measure.wire import Wire
 def test_overlap_is_the_share_of_the_time_in_flight(
     in_flight: list[tuple[int, int]], computing: list[tuple[int, int]], share: float | None
 ) -> None:
-    assert overlap.overlap(in_flight, computing) == (None if share is None else pytest.approx(share))
+    assert inspected.overlap(in_flight, computing) == (None if share is None else pytest.approx(share))
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_overlap_is_the_share_of_the_time_in_flight(
     ],
 )
 def test_names_of_collectives(name: str, collective: bool) -> None:
-    assert overlap.is_collective(name) == collective
+    assert inspected.is_collective(name) == collective
 
 
 def test_kernels_of_nccl_by_name() -> None:
-    assert overlap.is_nccl("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
-    assert not overlap.is_nccl("sm90_xmma_fprop_implicit_gemm_f32")
+    assert inspected.is_nccl("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
+    assert not inspected.is_nccl("sm90_xmma_fprop_implicit_gemm_f32")
 
 
 def test_a_blocking_call_is_its_own_flight_and_a_handle_one_until_it_is_complete() -> None:
@@ -91,7 +91,7 @@ def test_a_step_is_observed_through_the_functions_that_a_library_names(
             else:
                 time.sleep(0.01)
 
-    observed = overlap.observe(step, wire, torch.device("cpu"))
+    observed = inspected.observe(step, wire, torch.device("cpu"))
     assert library.start is start, "put back"
     assert observed.nccl_kernels is None
     assert observed.overlap is not None and least <= observed.overlap <= most
@@ -108,6 +108,6 @@ def test_what_is_counted_may_be_observed_in_the_same_step() -> None:
         with wire:
             library.reduce(sent)
 
-    assert overlap.observe(step, wire, torch.device("cpu")).overlap is not None
+    assert inspected.observe(step, wire, torch.device("cpu")).overlap is not None
     assert wire.bytes == {"allreduce": 40}
     assert library.reduce is original, "put back"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scaling_study.measure.payload import Payload, pattern, weight
-from scaling_study.stats.collectives import COLLECTIVES
+from scaling_study.measure.network import Payload, pattern, weight
+from scaling_study.stats.network import COLLECTIVES
 
 CPU = torch.device("cpu")
 

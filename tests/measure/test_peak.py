@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from scaling_study.measure import peak
-from scaling_study.measure.peak import Peak, copy, fastest, matrix_product, may_round_to_tf32, measure_peak
+from scaling_study.measure import surroundings
+from scaling_study.measure.surroundings import Peak, copy, fastest, matrix_product, may_round_to_tf32, measure_peak
 from scaling_study.records.store import read_ranks
 from scaling_study.settings import CHECKOUT
 
@@ -34,21 +34,21 @@ def test_it_is_the_fastest_call_that_counts() -> None:
 
 
 def test_a_matrix_product_is_two_n_cubed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peak, "SIDES", {"cpu": (64, 64)})
-    monkeypatch.setattr(peak, "fastest", lambda call, device, seconds: 0.5)
+    monkeypatch.setattr(surroundings, "SIDES", {"cpu": (64, 64)})
+    monkeypatch.setattr(surroundings, "fastest", lambda call, device, seconds: 0.5)
     assert matrix_product(CPU, torch.float32) == 2 * 64**3 / 0.5
 
 
 def test_a_copy_is_read_and_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peak, "COPY_BYTES", {"cpu": 1 << 20})
-    monkeypatch.setattr(peak, "fastest", lambda call, device, seconds: 0.5)
+    monkeypatch.setattr(surroundings, "COPY_BYTES", {"cpu": 1 << 20})
+    monkeypatch.setattr(surroundings, "fastest", lambda call, device, seconds: 0.5)
     assert copy(CPU) == 2 * (1 << 20) / 0.5
 
 
 def test_a_copy_takes_a_small_share_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peak, "fastest", lambda call, device, seconds: 0.5)
+    monkeypatch.setattr(surroundings, "fastest", lambda call, device, seconds: 0.5)
     little = type("Memory", (), {"available": 1 << 30})
-    monkeypatch.setattr(peak.psutil, "virtual_memory", lambda: little)
+    monkeypatch.setattr(surroundings.psutil, "virtual_memory", lambda: little)
     assert copy(CPU) == 2 * (1 << 22) / 0.5, "64 ranks of a host do this at once"
 
 
@@ -56,15 +56,15 @@ def test_a_copy_takes_a_small_share_of_memory(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_numbers_are_random_as_those_of_training_are(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
     """A GPU draws less power for zeros and ones, and so runs at a higher clock than it holds in training."""
-    monkeypatch.setattr(peak, "SIDES", {"cpu": (64, 64)})
-    monkeypatch.setattr(peak, "COPY_BYTES", {"cpu": 8 << 20})
+    monkeypatch.setattr(surroundings, "SIDES", {"cpu": (64, 64)})
+    monkeypatch.setattr(surroundings, "COPY_BYTES", {"cpu": 8 << 20})
     seen: list[torch.Tensor] = []
 
     def called(call: Callable[[], object], device: torch.device, seconds: float) -> float:
         seen.append(call())
         return 0.5
 
-    monkeypatch.setattr(peak, "fastest", called)
+    monkeypatch.setattr(surroundings, "fastest", called)
     matrix_product(CPU, dtype)
     copy(CPU)
     product, copied = seen
@@ -117,7 +117,7 @@ def test_the_product_computes_as_the_run_did(
         allowed.append(torch.backends.cuda.matmul.allow_tf32)
         return 0.5
 
-    monkeypatch.setattr(peak, "fastest", noted)
+    monkeypatch.setattr(surroundings, "fastest", noted)
     torch_allows_tf32(not tf32, not tf32)
     measure_peak(CPU, "fp32", tf32)
     assert allowed[0] == tf32 and torch.backends.cuda.matmul.allow_tf32 != tf32

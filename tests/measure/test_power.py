@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from scaling_study.measure import power
-from scaling_study.measure.power import PowerMeter, gpu_uuids
+from scaling_study.measure import surroundings
+from scaling_study.measure.surroundings import PowerMeter, gpu_uuids
 
 
 @pytest.fixture
 def rapl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, int], None]:
     """rapl("intel-rapl:0", "package-0", microjoules) plants one domain of the kernel's."""
-    monkeypatch.setattr(power, "RAPL", tmp_path)
+    monkeypatch.setattr(surroundings, "RAPL", tmp_path)
 
     def plant(folder: str, name: str, microjoules: int) -> None:
         (tmp_path / folder).mkdir(exist_ok=True)
@@ -69,8 +69,8 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         nvmlDeviceGetTotalEnergyConsumption=lambda handle: millijoules[handle],
         nvmlDeviceGetUtilizationRates=lambda handle: SimpleNamespace(gpu={"GPU-a": 20, "GPU-b": 60}[handle]),
     )  # fmt: skip
-    monkeypatch.setattr(power, "pynvml", nvml)
-    monkeypatch.setattr(power, "SAMPLE_SECONDS", 0.001)
+    monkeypatch.setattr(surroundings, "pynvml", nvml)
+    monkeypatch.setattr(surroundings, "SAMPLE_SECONDS", 0.001)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid="ba"[index]))
     return millijoules
 
@@ -95,7 +95,7 @@ def test_one_gpu_whose_counter_is_missing_leaves_the_sum_unknown(gpus: dict[str,
             raise OSError("Not Supported")
         return 1000
 
-    power.pynvml.nvmlDeviceGetTotalEnergyConsumption = of_one
+    surroundings.pynvml.nvmlDeviceGetTotalEnergyConsumption = of_one
     meter = PowerMeter((0, 1), local_rank=0)
     meter.start()
     meter.stop()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scaling_study.measure.quiet import QuietMeter
+from scaling_study.measure.surroundings import QuietMeter
 
 
 def busy(seconds: float, done: multiprocessing.synchronize.Event, end: multiprocessing.synchronize.Event) -> None:

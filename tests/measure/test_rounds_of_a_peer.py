@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaling_study.measure.rounds import Rounds
+from scaling_study.measure.averaging_rounds import Rounds
 
 
 def rounds_of(*samples: int, peers: int = 2) -> Rounds:

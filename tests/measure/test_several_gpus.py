@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
+from scaling_study.measure.clock import Stopwatch
 from scaling_study.measure.memory import Memory
-from scaling_study.measure.phases import Phase, now
-from scaling_study.measure.stopwatch import Stopwatch
+from scaling_study.measure.training import Phase, now
 from scaling_study.ranks import Ranks
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial

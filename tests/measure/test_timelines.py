@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from scaling_study.measure import Phase, Timeline, timeline
+from scaling_study.measure import Phase, Timeline, training
 
 
 @pytest.mark.parametrize(("host", "shared"), [("h1", True), ("h2", False)])
@@ -17,9 +17,9 @@ def test_a_clock_is_shared_where_the_host_is_and_not_where_it_looks_alike(
 ) -> None:
     """Two hosts that booted within seconds of one another have clocks that look alike."""
     zero = time.perf_counter() - 30.0
-    monkeypatch.setattr(timeline.socket, "gethostname", lambda: "h1")
-    said = iter([zero, timeline.clock_of_this_host()])
-    monkeypatch.setattr(timeline.socket, "gethostname", lambda: host)
+    monkeypatch.setattr(training.socket, "gethostname", lambda: "h1")
+    said = iter([zero, training.clock_of_this_host()])
+    monkeypatch.setattr(training.socket, "gethostname", lambda: host)
     agree: Callable[[float], float] = lambda mine: next(said)  # noqa: E731
     ours = Timeline(Phase(torch.device("cpu")))
     ours.phase.on = True

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.measure.window import next_block
+from scaling_study.measure.clock import next_block
 from scaling_study.trial import Window
 
 WINDOW = Window(min_steps=10, min_seconds=2.0, max_seconds=30.0)

@@ -28,7 +28,7 @@ from scaling_study.machine import Machine
 from scaling_study.models import OURS
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import plan, study
-from scaling_study.study.cluster import ALONE
+from scaling_study.study.support import ALONE
 from tests.net.examples import example, studies
 from tests.net.folders import unpacked
 

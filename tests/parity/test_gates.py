@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scaling_study.frameworks import FRAMEWORKS, SCHEDULES
 from scaling_study.models import MODEL_KEYS, OURS, SMOOTH_IMAGES
-from scaling_study.study import gates, pipelines
+from scaling_study.study import rules, support
 from scaling_study.trial import Trial, Window
 
 RUNNABLE = sorted(name for name, table in FRAMEWORKS.items() if "model" in table.axes)
@@ -53,7 +53,7 @@ def test_every_framework_is_shown_over_ten_steps(framework, model):
     workers = 1 if table.axes["workers"] == (1,) else 2
     wire = "none" if workers == 1 else "fp32"
     trial = Trial(framework=framework, model=model, workers=workers, allreduce=wire, device="cpu")
-    gate, *others = gates.gates_of(trial)
+    gate, *others = support.gates_of(trial)
     assert len(others) == table.fp64_by_another_path
     assert (gate.find, gate.workers, gate.allreduce) == ("parity", workers, wire)
     if table.parity_precision == "fp64":
@@ -63,13 +63,13 @@ def test_every_framework_is_shown_over_ten_steps(framework, model):
 def test_fsdp2_is_shown_in_the_precision_that_is_timed_too():
     """It reduces fp64 by another path: torch 2.8 doubled its fp32 gradients, which no gate in fp64 could see."""
     trial = Trial(framework="torch_fsdp2", model="resnet50", workers=4, allreduce="fp32", zero_stage=3, device="cpu")
-    fp64, fp32 = gates.gates_of(trial)
+    fp64, fp32 = support.gates_of(trial)
     assert (fp64.model, fp64.precision, fp64.window.max_steps) == ("resnet50", "fp64", 10)
     assert (fp32.model, fp32.precision, fp32.allreduce) == (SMOOTH_IMAGES, "fp32", "fp32")
     assert fp32.window.max_steps == 1 and fp32.zero_stage == 3
-    (alone,) = gates.gates_of(replace(trial, precision="fp64"))
+    (alone,) = support.gates_of(replace(trial, precision="fp64"))
     assert alone == fp64
-    in_half = [gate.precision for gate in gates.gates_of(replace(trial, precision="bf16"))]
+    in_half = [gate.precision for gate in support.gates_of(replace(trial, precision="bf16"))]
     assert in_half == ["fp64", "bf16"]
 
 
@@ -78,7 +78,7 @@ def test_fsdp2_is_shown_in_the_precision_that_is_timed_too():
 ])  # fmt: skip
 def test_every_16_bit_wire_is_shown_for_one_step_where_rounding_is_all_that_differs(framework, wire):
     trial = Trial(framework=framework, model="resnet50", workers=4, allreduce=wire, device="cpu")
-    full, half = gates.gates_of(trial)
+    full, half = support.gates_of(trial)
     fp64 = FRAMEWORKS[framework].parity_precision == "fp64"
     assert (full.model, full.allreduce) == ("resnet50" if fp64 else SMOOTH_IMAGES, "fp32")
     assert (half.model, half.allreduce, half.precision) == ("resnet8_groupnorm", wire, "fp32")
@@ -88,17 +88,17 @@ def test_every_16_bit_wire_is_shown_for_one_step_where_rounding_is_all_that_diff
 @pytest.mark.parametrize("framework", CUTTING)
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_a_pipeline_is_shown_with_two_stages_and_four_micro_batches(framework, workers):
-    shape = pipelines.resolved(framework, workers, {"stage_cut": "time"})
-    (gate,) = gates.gates_of(Trial(framework=framework, model="resnet8", workers=workers, device="cpu", **shape))
+    shape = rules.resolved(framework, workers, {"stage_cut": "time"})
+    (gate,) = support.gates_of(Trial(framework=framework, model="resnet8", workers=workers, device="cpu", **shape))
     assert (gate.workers, gate.stages, gate.data_parallel, gate.allreduce) == (2, 2, 1, "none")
     assert (gate.stage_cut, gate.micro_batches) == ("even", 4 if "micro_batches" in shape else None)
-    assert not list(pipelines.problems(framework, gate.workers, gate.batch_per_worker, asked(gate)))
+    assert not list(rules.pipeline_problems(framework, gate.workers, gate.batch_per_worker, asked(gate)))
 
 
 def test_replicas_of_a_pipeline_are_shown_with_two_of_them_and_on_their_wire():
-    shape = pipelines.resolved("torch_pipeline", 8, {"replicas": 4})
+    shape = rules.resolved("torch_pipeline", 8, {"replicas": 4})
     ours = Trial(framework="torch_pipeline", model="resnet8", workers=8, allreduce="fp16", device="cpu", **shape)
-    full, half = gates.gates_of(ours)
+    full, half = support.gates_of(ours)
     assert (full.workers, full.stages, full.replicas, full.allreduce) == (4, 2, 2, "fp32")
     assert (half.model, half.allreduce, half.window.max_steps, half.data_parallel) == (SMOOTH_IMAGES, "fp16", 1, 2)
     assert full.oversubscribe and half.oversubscribe  # four workers, whatever this machine has
@@ -106,14 +106,14 @@ def test_replicas_of_a_pipeline_are_shown_with_two_of_them_and_on_their_wire():
 
 @pytest.mark.parametrize("schedule", sorted(SCHEDULES))
 def test_every_schedule_has_a_gate_of_its_own_that_can_be_run(schedule):
-    shape = pipelines.resolved("torch_pipeline", 4, {"schedule": schedule, "micro_batches": 20})
-    (gate,) = gates.gates_of(Trial(framework="torch_pipeline", model="resnet8", workers=4, device="cpu", **shape))
+    shape = rules.resolved("torch_pipeline", 4, {"schedule": schedule, "micro_batches": 20})
+    (gate,) = support.gates_of(Trial(framework="torch_pipeline", model="resnet8", workers=4, device="cpu", **shape))
     assert gate.schedule == schedule
-    assert not list(pipelines.problems("torch_pipeline", gate.workers, gate.batch_per_worker, asked(gate)))
+    assert not list(rules.pipeline_problems("torch_pipeline", gate.workers, gate.batch_per_worker, asked(gate)))
 
 
 def asked(gate):
-    return {key: getattr(gate, key) for key in pipelines.SHAPE if getattr(gate, key) is not None}
+    return {key: getattr(gate, key) for key in rules.SHAPE if getattr(gate, key) is not None}
 
 
 @pytest.mark.parametrize("path", [{"compile": True}, {"memory_format": "channels_last"}])
@@ -121,34 +121,36 @@ def test_another_path_through_the_kernels_is_shown_by_itself(path):
     """The plain path's gate shows nothing of what torch.compile makes, or of kernels for another layout."""
     plain = Trial(framework="torch_ddp", model="resnet8", workers=2, allreduce="fp16", device="cpu")
     ours = replace(plain, **path)
-    assert not set(gates.gate_ids(ours)) & set(gates.gate_ids(plain))
-    assert all(getattr(gate, key) == value for gate in gates.gates_of(ours) for key, value in path.items())
-    assert len(gates.needed([plain, ours])) == 4
+    assert not set(support.gate_ids(ours)) & set(support.gate_ids(plain))
+    assert all(getattr(gate, key) == value for gate in support.gates_of(ours) for key, value in path.items())
+    assert len(support.needed([plain, ours])) == 4
 
 
 def test_16_bit_compute_is_shown_too_and_alone_where_nothing_is_reduced():
-    _, half = gates.gates_of(Trial(precision="bf16", allreduce="none", device="cpu"))
+    _, half = support.gates_of(Trial(precision="bf16", allreduce="none", device="cpu"))
     assert (half.framework, half.precision, half.allreduce) == ("single", "bf16", "none")
-    _, both = gates.gates_of(Trial(framework="torch_ddp", workers=2, precision="bf16", allreduce="fp16", device="cpu"))
+    _, both = support.gates_of(
+        Trial(framework="torch_ddp", workers=2, precision="bf16", allreduce="fp16", device="cpu")
+    )
     assert (both.precision, both.allreduce) == ("bf16", "fp16")
 
 
 def test_one_worker_is_shown_to_be_parallel_all_the_same():
     """A study of one worker: what it compares is a framework, and that is shown with two."""
-    (gate,) = gates.gates_of(Trial(framework="torch_ddp", workers=1, allreduce="none", device="cpu"))
+    (gate,) = support.gates_of(Trial(framework="torch_ddp", workers=1, allreduce="none", device="cpu"))
     assert (gate.workers, gate.allreduce) == (2, "fp32")
 
 
 def test_on_one_gpu_two_workers_are_shown_on_the_cpu_unless_there_is_nothing_to_show_there():
-    (gate,) = gates.gates_of(Trial(framework="horovod", workers=1, allreduce="none", device="cuda"))
+    (gate,) = support.gates_of(Trial(framework="horovod", workers=1, allreduce="none", device="cuda"))
     assert (gate.workers, gate.device) == (2, "cpu")
-    (gate,) = gates.gates_of(Trial(framework="torch_dp", workers=1, allreduce="none", device="cuda"))
+    (gate,) = support.gates_of(Trial(framework="torch_dp", workers=1, allreduce="none", device="cuda"))
     assert (gate.workers, gate.device, gate.allreduce) == (1, "cuda", "none")
 
 
 @given(anything)
 def test_a_gate_can_be_run_as_a_command_line(trial):
-    for gate in gates.gates_of(trial):
+    for gate in support.gates_of(trial):
         again, _ = Trial.from_argv(gate.framework, gate.to_argv())
         assert again.to_argv() == gate.to_argv() and again.find == "parity" and again.window == gate.window
         for axis, values in FRAMEWORKS[gate.framework].axes.items():
@@ -157,38 +159,38 @@ def test_a_gate_can_be_run_as_a_command_line(trial):
 
 @given(anything)
 def test_every_micro_batch_of_a_gate_is_whole_and_has_a_variance(trial):
-    for gate in gates.gates_of(trial):
+    for gate in support.gates_of(trial):
         assert gate.batch_per_worker % gate.accumulation == 0
         assert gate.accumulation == min(trial.accumulation, 4)
         assert gate.batch_per_worker // gate.accumulation >= (4 if gate.accumulation > 1 else 2)
-        assert gate.batch_per_worker >= gates.BATCH
+        assert gate.batch_per_worker >= support.BATCH
 
 
 @given(anything, st.integers(1, 512), st.integers(2, 9), st.sampled_from([None, 0.3]))
 def test_batch_size_workers_and_rate_need_no_gate_of_their_own(trial, batch, workers, rate):
     if trial.workers > 1:
         other = replace(trial, batch_per_worker=batch, workers=workers, learning_rate=rate, cores_per_worker=3)
-        assert gates.gate_ids(other) == gates.gate_ids(trial)
+        assert support.gate_ids(other) == support.gate_ids(trial)
 
 
 @pytest.mark.slow
 @given(st.lists(anything, max_size=6))
 def test_a_study_runs_each_gate_once_and_has_those_of_every_configuration(trials):
-    ids = [gate.id for gate in gates.needed(trials)]
+    ids = [gate.id for gate in support.needed(trials)]
     assert len(ids) == len(set(ids))
-    assert set(ids) == {id for trial in trials for id in gates.gate_ids(trial)}
+    assert set(ids) == {id for trial in trials for id in support.gate_ids(trial)}
 
 
 def test_what_finds_out_something_else_needs_no_gate():
-    assert gates.needed([Trial(find="max_batch"), Trial(find="parity")]) == []
+    assert support.needed([Trial(find="max_batch"), Trial(find="parity")]) == []
 
 
 @pytest.mark.slow
 @given(anything, st.lists(st.sampled_from(["passed", "not checked", "loss of step 1: off by 1e-01"]), min_size=2))
 def test_a_configuration_has_passed_if_all_its_gates_have(trial, said):
-    known = dict(zip(gates.gate_ids(trial), said, strict=False))
-    heard = [known.get(id, "not checked") for id in gates.gate_ids(trial)]
-    verdict = gates.verdict(trial, known)
+    known = dict(zip(support.gate_ids(trial), said, strict=False))
+    heard = [known.get(id, "not checked") for id in support.gate_ids(trial)]
+    verdict = support.verdict(trial, known)
     assert (verdict == "passed") == (set(heard) == {"passed"})
     assert verdict in heard
     if any(one.startswith("loss") for one in heard):  # a failure is louder than what nobody looked at
@@ -197,8 +199,8 @@ def test_a_configuration_has_passed_if_all_its_gates_have(trial, said):
 
 def test_every_model_with_batchnorm_has_a_smooth_one_of_its_own_kind():
     for name, model in OURS.items():
-        smooth = gates.smooth(Trial(model=name)).model
+        smooth = support.smooth(Trial(model=name)).model
         assert not OURS[smooth].smooth.replace(smooth, "")
-        for gate in gates.gates_of(Trial(model=name, image_width=56 if "image_width" in model.keys else None)):
+        for gate in support.gates_of(Trial(model=name, image_width=56 if "image_width" in model.keys else None)):
             lacking = set(MODEL_KEYS) - set(OURS[gate.model].keys) - {"memory_format"}
             assert not [key for key in lacking if getattr(gate, key) is not None], "keys that the smooth one lacks"

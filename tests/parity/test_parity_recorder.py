@@ -9,14 +9,14 @@ import torch
 from torch import nn
 
 from scaling_study.measure.parity_recorder import ParityRecorder, coming_epochs
-from scaling_study.parity import check
+from scaling_study.parity import compare
 from scaling_study.ranks import Ranks
-from scaling_study.study import gates
+from scaling_study.study import support
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.feed import Feed
 
-FULL, HALF = gates.gates_of(Trial(framework="torch_ddp", workers=2, allreduce="fp16", device="cpu"))
+FULL, HALF = support.gates_of(Trial(framework="torch_ddp", workers=2, allreduce="fp16", device="cpu"))
 
 
 def workload(steps_per_epoch: int = 7) -> Workload:
@@ -101,14 +101,14 @@ def test_the_epochs_are_the_next_whole_ones(taken):
 
 def test_the_judge_reads_what_every_rank_left(tmp_path):
     left(FULL, tmp_path)
-    trace = check.read_trace(tmp_path, 2)
+    trace = compare.read_trace(tmp_path, 2)
     assert (len(trace.losses), len(trace.ids), len(trace.epochs)) == (2, 2, 2)
     assert trace.ids[1].dtype == torch.int64 and set(trace.weights) == {"first", "one", "last"}
     with pytest.raises(FileNotFoundError):
-        check.read_trace(tmp_path, 3)
+        compare.read_trace(tmp_path, 3)
 
 
 def test_what_cannot_be_judged_has_not_passed(tmp_path):
-    check.write_failure(tmp_path, ValueError("no such thing"))
+    compare.write_failure(tmp_path, ValueError("no such thing"))
     assert '"could not be judged: ValueError: no such thing"' in (tmp_path / "parity.json").read_text()
-    assert gates.verdict(replace(FULL, find=None), {FULL.id: "could not be judged"}) != "passed"
+    assert support.verdict(replace(FULL, find=None), {FULL.id: "could not be judged"}) != "passed"

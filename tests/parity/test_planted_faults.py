@@ -18,13 +18,13 @@ import pytest
 from scaling_study import cli, frameworks
 from scaling_study.launch import launchers
 from scaling_study.records import store
-from scaling_study.study import gates
+from scaling_study.study import support
 from scaling_study.trial import Trial
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # eleven trials before the first answer
 SCRIPTS = Path(__file__).parent / "scripts_that"
 ASKED = Trial(framework="torch_ddp", model="resnet8", launcher="torchrun", device="cpu", data="synthetic")
-GATE = next(gates.gates_of(ASKED))
+GATE = next(support.gates_of(ASKED))
 
 PLANTED = {  # script -> the check that names its fault, and what it says
     "sum_gradients": ("weights after step 1", "the update is 2.00 times the right one"),
@@ -50,7 +50,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
         started = time.monotonic()
         run(launchers.torchrun(GATE, program, Path(sys.executable).parent).argv)
         print(f"{name}: {time.monotonic() - started:.1f} s")
-    run([sys.executable, "-m", "scaling_study.parity.check", *map(str, folders.values())])
+    run([sys.executable, "-m", "scaling_study.parity.compare", *map(str, folders.values())])
     return {name: json.loads((folder / "parity.json").read_text()) for name, folder in folders.items()}
 
 

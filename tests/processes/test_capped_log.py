@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from scaling_study.processes import capped_log
-from scaling_study.processes.capped_log import FIRST_BYTES, LAST_BYTES, CappedLog
+from scaling_study.processes import process
+from scaling_study.processes.process import FIRST_BYTES, LAST_BYTES, CappedLog
 
 
 def printed(path: Path, code: str, *arguments: object) -> bytes:
@@ -64,12 +64,12 @@ def test_a_full_disk_does_not_stop_who_prints(tmp_path, monkeypatch):
 
 
 def test_memory_stays_small_under_a_flood_of_small_writes(tmp_path, monkeypatch):
-    monkeypatch.setattr(capped_log, "FIRST_BYTES", 10)
-    monkeypatch.setattr(capped_log, "LAST_BYTES", 100)
+    monkeypatch.setattr(process, "FIRST_BYTES", 10)
+    monkeypatch.setattr(process, "LAST_BYTES", 100)
     log = CappedLog(tmp_path / "log")
     with log:
         subprocess.run(
             [sys.executable, "-c", "for i in range(1000): print(i, flush=True)"], stdout=log.fileno(), check=True
         )
-    assert sum(map(len, log._last)) <= 100 + capped_log.PIECE_BYTES
+    assert sum(map(len, log._last)) <= 100 + process.PIECE_BYTES
     assert (tmp_path / "log").read_bytes().endswith(b"\n998\n999\n")

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from scaling_study.processes import gpu_memory
-from scaling_study.processes.gpu_memory import GpuMemory
+from scaling_study.processes import leftovers
+from scaling_study.processes.leftovers import GpuMemory
 
 GIB = 1 << 30
 
@@ -47,8 +47,8 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(gpu_memory, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(gpu_memory, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(leftovers, "GPU_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(leftovers, "GPU_WAIT_SECONDS", 0.2)
 
     def plant(*bytes: int | list[int]) -> None:
         in_use[:] = [size if isinstance(size, list) else [size] for size in bytes]
@@ -90,7 +90,7 @@ def test_only_gpus_that_trials_see_are_waited_for(used: Callable[..., None], mon
 
 
 def test_who_asks_the_sweep_to_end_does_not_wait(used: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_memory, "WAIT_SECONDS", 600.0)
+    monkeypatch.setattr(leftovers, "GPU_WAIT_SECONDS", 600.0)
     used(0)
     memory, stop = GpuMemory(), Stop()
     memory.wait_until_freed(stop)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scaling_study.processes import ports
+from scaling_study.processes import leftovers
 
 AMONG = range(21_000, 21_040)
 
@@ -32,16 +32,16 @@ def taken(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
     address, family = request.param
     with socket.socket(family) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind((address, next(port for port in AMONG if ports.is_free(port))))
+        server.bind((address, next(port for port in AMONG if leftovers.is_free(port))))
         server.listen()
         yield server
 
 
 def test_a_port_that_anybody_listens_on_is_not_free(taken: socket.socket) -> None:
     port = taken.getsockname()[1]
-    assert not ports.is_free(port)
+    assert not leftovers.is_free(port)
     taken.close()
-    assert ports.is_free(port)
+    assert leftovers.is_free(port)
 
 
 def test_a_connection_that_lingers_does_not_hold_its_port(taken: socket.socket) -> None:
@@ -51,24 +51,24 @@ def test_a_connection_that_lingers_does_not_hold_its_port(taken: socket.socket) 
         served.close()  # first: the server's side is the one that lingers (TIME_WAIT)
         client.recv(1)
     taken.close()
-    assert ports.is_free(port)
+    assert leftovers.is_free(port)
 
 
 def test_a_port_that_is_free_is_taken_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "WAIT_SECONDS", 600.0)
-    port = next(port for port in AMONG if ports.is_free(port))
+    monkeypatch.setattr(leftovers, "WAIT_SECONDS", 600.0)
+    port = next(port for port in AMONG if leftovers.is_free(port))
     start = time.monotonic()
-    assert ports.choose_port(port, AMONG, Never()) == (port, "")
+    assert leftovers.choose_port(port, AMONG, Never()) == (port, "")
     assert time.monotonic() - start < 60
 
 
 def test_a_port_that_stays_taken_is_left_to_its_holder_who_is_named(
     taken: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ports, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(leftovers, "WAIT_SECONDS", 0.5)
     held = taken.getsockname()[1]
-    port, why = ports.choose_port(held, AMONG, Never())
-    assert port != held and port in AMONG and ports.is_free(port)
+    port, why = leftovers.choose_port(held, AMONG, Never())
+    assert port != held and port in AMONG and leftovers.is_free(port)
     assert why.startswith(f"port {held} is in use by process {os.getpid()} (")
     assert why.endswith(f"; {port} was used instead")
 
@@ -77,20 +77,20 @@ def test_a_port_that_stays_taken_is_left_to_its_holder_who_is_named(
 def test_a_port_that_is_given_back_meanwhile_is_taken(taken: socket.socket) -> None:
     held = taken.getsockname()[1]
     threading.Timer(0.6, taken.close).start()
-    assert ports.choose_port(held, AMONG, Never()) == (held, "")
+    assert leftovers.choose_port(held, AMONG, Never()) == (held, "")
 
 
 def test_who_asks_the_sweep_to_end_does_not_wait_for_a_port(
     taken: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ports, "WAIT_SECONDS", 600.0)
+    monkeypatch.setattr(leftovers, "WAIT_SECONDS", 600.0)
     start = time.monotonic()
-    ports.choose_port(taken.getsockname()[1], AMONG, Never(asked=True))
+    leftovers.choose_port(taken.getsockname()[1], AMONG, Never(asked=True))
     assert time.monotonic() - start < 60
 
 
 def test_the_search_goes_round() -> None:
     last = AMONG[-1]
     with socket.create_server(("", last)):
-        port, _ = ports.choose_port(last, AMONG, Never(asked=True))
+        port, _ = leftovers.choose_port(last, AMONG, Never(asked=True))
     assert port in AMONG and port != last

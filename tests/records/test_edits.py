@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.records import edits, manifest
+from scaling_study.records import manifest
 from scaling_study.records.manifest import Manifest
 from scaling_study.records.store import UnreadableRecord
 from tests.net import examples
@@ -38,18 +38,18 @@ def measured(**changes: list[Any]) -> dict[str, Any]:
 
 
 def test_the_same_study_says_nothing() -> None:
-    assert edits.changes(NOW, NOW, {"a", "b", "c"}) == []
+    assert manifest.changes(NOW, NOW, {"a", "b", "c"}) == []
 
 
 def test_how_often_is_no_matter_of_what_a_trial_is() -> None:
-    assert edits.changes(changed(measure=measured(repeats=[5])), NOW, {"a"}) == [
+    assert manifest.changes(changed(measure=measured(repeats=[5])), NOW, {"a"}) == [
         "The study has changed since its last run here: repeats 5 -> 3."
     ]
 
 
 def test_another_window_makes_other_trials() -> None:
     before = changed(measure=measured(warmup_steps=[10], max_steps=[20, None]), configurations=["x", "y", "z"])
-    assert edits.changes(before, NOW, {"x", "y"}) == [
+    assert manifest.changes(before, NOW, {"x", "y"}) == [
         "The study has changed since its last run here: warmup_steps 10 -> 5, max_steps 20 and None -> None.",
         "What was measured with other warmup_steps, max_steps is kept and measured again.",
         "3 configurations are new since the last run.",
@@ -58,20 +58,22 @@ def test_another_window_makes_other_trials() -> None:
 
 
 def test_more_time_says_how_to_run_again_what_timed_out() -> None:
-    said = edits.changes(changed(measure=measured(timeout_seconds=[60.0])), NOW, ())
+    said = manifest.changes(changed(measure=measured(timeout_seconds=[60.0])), NOW, ())
     assert said[0].endswith("timeout_seconds 60.0 -> 600.0.") and "--retry timeout" in said[1]
 
 
 def test_what_came_and_what_went() -> None:
-    assert edits.changes(changed(configurations=["a", "b"]), NOW, ()) == ["1 configuration is new since the last run."]
-    assert edits.changes(changed(configurations=["a", "b", "c", "d"]), NOW, ()) == [
+    assert manifest.changes(changed(configurations=["a", "b"]), NOW, ()) == [
+        "1 configuration is new since the last run."
+    ]
+    assert manifest.changes(changed(configurations=["a", "b", "c", "d"]), NOW, ()) == [
         "1 configuration is no longer in the study."
     ]
 
 
 def test_the_rest_of_a_study() -> None:
     before = changed(scaling="strong", baseline=None, order_seed=7)
-    assert edits.changes(before, NOW, ()) == [
+    assert manifest.changes(before, NOW, ()) == [
         "The study has changed since its last run here: scaling strong -> weak, "
         "baseline None -> {'framework': 'single'}, order_seed 7 -> 0."
     ]
@@ -79,7 +81,7 @@ def test_the_rest_of_a_study() -> None:
 
 @pytest.mark.parametrize("missing", list(KEYS))
 def test_a_study_json_of_an_older_version_says_nothing_of_what_it_lacks(missing: str) -> None:
-    assert edits.changes(study(**{key: value for key, value in KEYS.items() if key != missing}), NOW, {"a"}) == []
+    assert manifest.changes(study(**{key: value for key, value in KEYS.items() if key != missing}), NOW, {"a"}) == []
 
 
 words = st.text(max_size=3)
@@ -96,7 +98,7 @@ def test_any_shape_of_it_is_read_or_refused_in_one_line(keys: dict[str, Any]) ->
     except UnreadableRecord as error:
         assert str(error).startswith("study.json is not whole: ") and "\n" not in str(error)
     else:
-        assert all(isinstance(line, str) for line in edits.changes(before, NOW, {"a"}))
+        assert all(isinstance(line, str) for line in manifest.changes(before, NOW, {"a"}))
 
 
 def test_a_study_json_of_today_is_written_byte_by_byte_as_it_was(tmp_path: Path) -> None:

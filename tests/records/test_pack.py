@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from scaling_study import cli
-from scaling_study.records import maps, pack, reading, store
+from scaling_study.records import maps, pack, store
 from scaling_study.records import results as folders
 from scaling_study.records.manifest import Manifest
 from scaling_study.records.pack import PackError
@@ -209,7 +209,7 @@ def test_only_a_results_folder_is_packed(tmp_path: Path) -> None:
 
 
 def test_a_record_that_cannot_be_read_is_not_left_out(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST_BYTES", 1000)
+    monkeypatch.setattr(store, "MOST_BYTES", 1000)
     with pytest.raises(PackError, match=r"record\.json cannot be read: .* bytes"):
         pack.pack(results)
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.records import reading
-from scaling_study.records.reading import MissingRecord, UnreadableRecord, load, misfit
+from scaling_study.records import store
+from scaling_study.records.store import MissingRecord, UnreadableRecord, load, misfit
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_a_file_that_no_memory_could_hold_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "a.json").open("wb") as sparse:
-        sparse.truncate(reading.MOST_BYTES + 1)
+        sparse.truncate(store.MOST_BYTES + 1)
     assert "bytes" in unreadable(tmp_path / "a.json")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling_study.records import reservation
+from scaling_study.records import disk as reservation
 from scaling_study.settings import CHECKOUT
 
 MIB = 1 << 20
@@ -73,7 +73,7 @@ def test_a_folder_that_is_gone_is_an_error_and_no_folder_is_made(tmp_path: Path)
 FULL_DISK = """
 import errno, json, sys
 from pathlib import Path
-from scaling_study.records import reservation as room
+from scaling_study.records import disk as room
 disk = Path(sys.argv[1])
 said = {}
 

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.records import reading, store
+from scaling_study.records import store
 from scaling_study.records.store import (
     Phases,
     RankReport,
@@ -64,7 +64,7 @@ def test_a_failed_trials_record_needs_no_ranks(tmp_path: Path) -> None:
 
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
-whole_numbers = st.integers(1 - reading.MOST, reading.MOST - 1)
+whole_numbers = st.integers(1 - store.MOST, store.MOST - 1)
 
 
 @given(

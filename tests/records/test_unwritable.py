@@ -20,7 +20,7 @@ from test_reservation import on_a_small_disk
 
 from scaling_study.errors import HostError
 from scaling_study.processes import process
-from scaling_study.records import results, store, unwritable
+from scaling_study.records import disk, results, store
 from scaling_study.study.plan import Plan
 
 PlanFor = Callable[..., Plan]
@@ -71,15 +71,15 @@ def test_a_rank_that_found_the_disk_full_has_not_failed(plan_for: PlanFor, tmp_p
     plan = plan_for("take_a_second")
     results.open_results(tmp_path, plan)
     with pytest.raises(HostError) as stopped:
-        unwritable.raise_if_unwritable(tmp_path, 1 << 20, [{"rank": 3, "message": said}])
+        disk.raise_if_unwritable(tmp_path, 1 << 20, [{"rank": 3, "message": said}])
     assert f"no space left on the disk (rank 3: {said}); finished trials are kept" in str(stopped.value)
-    unwritable.raise_if_unwritable(tmp_path, 1 << 20, [{"rank": 3, "message": "the planted bug"}])
+    disk.raise_if_unwritable(tmp_path, 1 << 20, [{"rank": 3, "message": "the planted bug"}])
 
 
 def test_less_room_than_a_record_needs_is_said_with_both_sizes(plan_for: PlanFor, tmp_path: Path) -> None:
     results.open_results(tmp_path, plan_for("take_a_second"))
     with pytest.raises(HostError, match=r"no space left on the disk \([0-9]+ GiB free, 4096000 GiB needed"):
-        unwritable.raise_if_unwritable(tmp_path, 4_096_000 << 30, [])
+        disk.raise_if_unwritable(tmp_path, 4_096_000 << 30, [])
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,14 @@ def test_each_way_of_not_being_written_is_said(plan_for: PlanFor, tmp_path: Path
     results.open_results(tmp_path, plan_for("take_a_second"))
     error = OSError(number, os.strerror(number), "somewhere")
     assert f"{tmp_path} can no longer be written to ({said}); finished trials" in str(
-        unwritable.write_error(tmp_path, 1, error)
+        disk.write_error(tmp_path, 1, error)
     )
 
 
 def test_an_error_that_is_not_the_folders_stays_what_it_is(plan_for: PlanFor, tmp_path: Path) -> None:
     results.open_results(tmp_path, plan_for("take_a_second"))
     with pytest.raises(OSError, match="Too many open files"):
-        raise unwritable.write_error(tmp_path, 1, OSError(errno.EMFILE, "Too many open files"))
+        raise disk.write_error(tmp_path, 1, OSError(errno.EMFILE, "Too many open files"))
 
 
 SWEEP = """
@@ -205,9 +205,9 @@ def test_a_disk_that_becomes_read_only_ends_the_sweep_with_one_sentence(tmp_path
 
 
 def test_a_first_file_that_cannot_be_written_asks_for_another_place(tmp_path: Path) -> None:
-    said = str(unwritable.first_write_error(tmp_path, OSError(errno.EACCES, "Permission denied")))
+    said = str(disk.first_write_error(tmp_path, OSError(errno.EACCES, "Permission denied")))
     assert said == f"{tmp_path}: cannot write results there: Permission denied; choose another with --results"
-    assert "no space left on the disk" in str(unwritable.first_write_error(tmp_path, OSError(errno.ENOSPC, "full")))
+    assert "no space left on the disk" in str(disk.first_write_error(tmp_path, OSError(errno.ENOSPC, "full")))
 
 
 def test_a_failed_write_of_a_record_leaves_the_trial_open_and_an_earlier_one_in_place(
@@ -221,7 +221,7 @@ def test_a_failed_write_of_a_record_leaves_the_trial_open_and_an_earlier_one_in_
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patched, pytest.raises(HostError, match="Input/output error"):
-        patched.setattr("scaling_study.records.reservation.DiskReservation.fill", broken)
+        patched.setattr("scaling_study.records.disk.DiskReservation.fill", broken)
         run(plan, tmp_path, retry=frozenset({"ok"}))
     assert store.read_trial(tmp_path / "trials" / first.started[0]) == before
     assert run(plan, tmp_path)[0].kept == first.started

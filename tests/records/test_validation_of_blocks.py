@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scaling_study.records import validation
+from scaling_study.records import outcome
 
 
 def block(round: Any, steps: Any) -> dict[str, Any]:
@@ -32,6 +32,6 @@ def block(round: Any, steps: Any) -> dict[str, Any]:
 )
 def test_blocks_are_those_of_its_steps_one_a_round(blocks: list[dict[str, Any]], problem: str) -> None:
     report = SimpleNamespace(rank=1, blocks=blocks, step_seconds=[0.1] * 3)
-    problems = list(validation._of_blocks(report))  # type: ignore[arg-type]
+    problems = list(outcome._of_blocks(report))  # type: ignore[arg-type]
     assert len(problems) == bool(problem) and all(problem in each for each in problems)
     assert all(each.startswith("rank 1 reports ") for each in problems)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from scaling_study.records import validation
+from scaling_study.records import outcome
 
 SHARE = 64  # samples of a rank in a round, if all give equally many
 
@@ -19,7 +19,7 @@ def problems(rounds: list[dict[str, Any]], seen: int, steps: int, untimed: str =
         samples_per_step=SHARE,
         untimed_rounds_failure=untimed,
     )
-    return list(validation._of_rounds(report))  # type: ignore[arg-type]
+    return list(outcome._of_rounds(report))  # type: ignore[arg-type]
 
 
 def of(samples: int, failure: str = "") -> dict[str, Any]:

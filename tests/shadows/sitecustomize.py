@@ -12,7 +12,7 @@ import sys
 ADDRESS = "TESTS_SHADOWS_OF"  # the socket of the process that forks
 PREFIX = "TESTS_SHADOWS_PREFIX"  # whose interpreter that is
 MODULES = (
-    "scaling_study.parity.check", "scaling_study.workloads.", "benchmarks.", "torch.distributed.run",
+    "scaling_study.parity.compare", "scaling_study.workloads.", "benchmarks.", "torch.distributed.run",
     "deepspeed.launcher.launch",
 )  # fmt: skip
 NEEDS_TORCH = (b"torch", b"horovod", b"deepspeed", b"scaling_study.worker")  # what a program's text names

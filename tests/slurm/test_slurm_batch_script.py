@@ -31,8 +31,7 @@ from scaling_study.slurm.batch_script import (
     requested_gpus,
     trial_options,
 )
-from scaling_study.slurm.jobs import Job
-from scaling_study.slurm.states import ScriptExit
+from scaling_study.slurm.jobs import Job, ScriptExit
 from scaling_study.trial import Trial
 
 # sinfo -h -N -o '%P|%N|%c|%m|%G', as it really said it and as on a cluster with GPUs

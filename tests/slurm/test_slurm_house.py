@@ -29,4 +29,4 @@ def test_one_part_talks_to_slurm():
 
 @pytest.mark.parametrize("name", PURE)
 def test_what_decides_is_pure(name):
-    assert not imported(PARTS[name]) & (IMPURE | {"scaling_study.slurm.controller"})
+    assert not imported(PARTS[name]) & (IMPURE | {"scaling_study.slurm.jobs"})

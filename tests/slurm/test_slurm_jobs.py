@@ -9,8 +9,7 @@ import pytest
 
 from scaling_study.errors import HostError
 from scaling_study.records import store
-from scaling_study.records.reading import UnreadableRecord
-from scaling_study.records.store import Record
+from scaling_study.records.store import Record, UnreadableRecord
 from scaling_study.slurm import jobs
 from scaling_study.slurm.jobs import Job
 

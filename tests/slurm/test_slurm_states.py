@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from scaling_study.records import store
-from scaling_study.slurm.states import (
+from scaling_study.slurm.jobs import (
     RUNNING,
     WAITING,
     JobState,

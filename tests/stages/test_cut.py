@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.stages.cut import balanced, even, shared_out, stages_of
+from scaling_study.stages.stage import balanced, even, shared_out, stages_of
 
 COSTS = st.lists(st.floats(0.01, 10), min_size=1, max_size=8)
 

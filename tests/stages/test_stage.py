@@ -13,7 +13,7 @@ from torch import nn
 from scaling_study import workloads
 from scaling_study.ranks import Ranks, as_pipelined
 from scaling_study.stages import cut, micro_batches
-from scaling_study.stages.timing import layer_seconds
+from scaling_study.stages.stage import layer_seconds
 from scaling_study.trial import Trial
 
 CPU = torch.device("cpu")

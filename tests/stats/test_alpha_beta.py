@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.stats.alpha_beta import AlphaBeta, Point, bounded, fit, summary
-from scaling_study.stats.collectives import sizes
-from scaling_study.stats.number_formats import three_digits
+from scaling_study.stats.network import AlphaBeta, Point, bounded, fit, sizes, summary
+from scaling_study.stats.spread import three_digits
 
 SIZES = list(sizes())
 ALPHA, BETA = 100e-6, 1e-9  # 100 us, 1 GB/s

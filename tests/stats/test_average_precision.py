@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
 
-from scaling_study.stats import average_precision as ap
+from scaling_study.stats import scores as ap
 
 
 def columns(*each: list[float]) -> np.ndarray:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.stats import collectives
-from scaling_study.stats.collectives import COLLECTIVES, bus_bandwidth, bus_factor, part_elements, whole_bytes
+from scaling_study.stats import network
+from scaling_study.stats.network import COLLECTIVES, bus_bandwidth, bus_factor, part_elements, whole_bytes
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ def test_what_is_no_collective_has_no_factor() -> None:
 
 
 def test_the_sizes_are_1_kib_to_256_mib_by_four() -> None:
-    assert list(collectives.sizes()) == [1024 * 4**power for power in range(10)]
-    assert list(collectives.sizes())[-1] == 256 * 2**20
-    assert list(collectives.sizes(8, 100, 3)) == [8, 24, 72]
+    assert list(network.sizes()) == [1024 * 4**power for power in range(10)]
+    assert list(network.sizes())[-1] == 256 * 2**20
+    assert list(network.sizes(8, 100, 3)) == [8, 24, 72]
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ def test_parts_fill_their_size_as_far_as_they_can(collective: str, bytes: int, r
 
 
 def test_no_size_says_both_values() -> None:
-    assert collectives.no_size(None, None) == "" == collectives.no_size(1024, 1024)
-    assert collectives.no_size(4096, 1024) == "min_bytes=4096 is more than max_bytes=1024"
-    assert collectives.no_size(None, 512) == "min_bytes=1024 (the default) is more than max_bytes=512"
-    assert collectives.no_size(1 << 30, None) == "min_bytes=1073741824 is more than max_bytes=268435456 (the default)"
+    assert network.no_size(None, None) == "" == network.no_size(1024, 1024)
+    assert network.no_size(4096, 1024) == "min_bytes=4096 is more than max_bytes=1024"
+    assert network.no_size(None, 512) == "min_bytes=1024 (the default) is more than max_bytes=512"
+    assert network.no_size(1 << 30, None) == "min_bytes=1073741824 is more than max_bytes=268435456 (the default)"
 
 
 TABLE = """
@@ -91,10 +91,10 @@ TABLE = """
 
 def test_the_table_is_that_of_nccl_tests_with_the_columns_of_osu() -> None:
     made = [
-        *collectives.table_header(),
-        collectives.table_row("allreduce", 2, 1024, [31e-6, 40e-6], 0, 0.031),
-        collectives.table_row("broadcast", 3, 1048576, [1e-3] * 100, 0, 0.0),
-        collectives.table_row("reduce_scatter", 3, 1008, [0.25e-6] * 10, 1, 0.5),
-        collectives.table_row("all_gather", 8, 268435456, [0.4], 3, None),
+        *network.table_header(),
+        network.table_row("allreduce", 2, 1024, [31e-6, 40e-6], 0, 0.031),
+        network.table_row("broadcast", 3, 1048576, [1e-3] * 100, 0, 0.0),
+        network.table_row("reduce_scatter", 3, 1008, [0.25e-6] * 10, 1, 0.5),
+        network.table_row("all_gather", 8, 268435456, [0.4], 3, None),
     ]
     assert made == TABLE.strip("\n").split("\n")

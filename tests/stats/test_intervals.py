@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from scaling_study.measure.window import next_block
+from scaling_study.measure.clock import next_block
 from scaling_study.stats.intervals import (
     TOO_FEW,
     TOO_SHORT,

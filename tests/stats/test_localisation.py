@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from scaling_study.stats import localisation
-from scaling_study.stats.localisation import Place
+from scaling_study.stats import scores
+from scaling_study.stats.scores import Place
 
 GRID = (2, 3)
 MASK = np.zeros((8, 12), bool)
@@ -24,7 +24,7 @@ def peak(row: int, column: int) -> np.ndarray:
 def test_a_map_points_to_its_highest_cell() -> None:
     place = Place(MASK, ((1.0, 1.0),), GRID)
     assert [place.score(peak(*at)).mask for at in ((0, 0), (0, 1), (1, 0))] == [1.0, 0.0, 0.0]
-    assert localisation.highest(peak(1, 2), (8, 12)) == (10.0, 6.0)
+    assert scores.highest(peak(1, 2), (8, 12)) == (10.0, 6.0)
 
 
 def test_a_thin_instrument_is_in_the_cells_that_it_runs_through() -> None:
@@ -52,7 +52,7 @@ def test_energy_is_of_the_map_as_it_is_enlarged() -> None:
     down = np.array([1, 1, 0.875, 0.625, 0.375, 0.125, 0, 0])
     energy = Place(MASK, (), GRID).score(peak(0, 0)).energy
     assert energy == pytest.approx(np.outer(down, along)[MASK.nonzero()].sum() / np.outer(down, along).sum())
-    np.testing.assert_allclose(localisation.enlarged(peak(0, 0), (8, 12)), np.outer(down, along))
+    np.testing.assert_allclose(scores.enlarged(peak(0, 0), (8, 12)), np.outer(down, along))
 
 
 def test_what_is_below_0_has_no_energy() -> None:
@@ -62,7 +62,7 @@ def test_what_is_below_0_has_no_energy() -> None:
 
 def test_a_map_that_shows_nothing_scores_as_chance_does() -> None:
     place = Place(MASK, ((1.0, 0.5),), GRID)
-    chance = localisation.chance(place)
+    chance = scores.chance(place)
     assert chance == place.score(np.zeros(GRID)) == place.score(np.full(GRID, -2.0))
     assert (chance.mask, chance.tip) == (pytest.approx(1 / 6), pytest.approx(1 / 6))
     assert chance.energy == pytest.approx(MASK.mean())
@@ -71,7 +71,7 @@ def test_a_map_that_shows_nothing_scores_as_chance_does() -> None:
 def test_the_middle_of_the_frame_needs_no_model() -> None:
     wide = np.zeros((8, 12), bool)
     wide[:, 4:8] = True
-    centre = localisation.centre(Place(wide, (), GRID))
+    centre = scores.centre(Place(wide, (), GRID))
     assert centre.mask == 1.0 and 1 / 3 < centre.energy < 1
 
 
@@ -79,4 +79,4 @@ def test_enlarging_is_what_torch_does() -> None:
     torch = pytest.importorskip("torch")
     shown = np.random.default_rng(0).random((6, 11))
     theirs = torch.nn.functional.interpolate(torch.from_numpy(shown)[None, None], (96, 176), mode="bilinear")
-    np.testing.assert_allclose(localisation.enlarged(shown, (96, 176)), theirs[0, 0].numpy(), atol=1e-12)
+    np.testing.assert_allclose(scores.enlarged(shown, (96, 176)), theirs[0, 0].numpy(), atol=1e-12)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaling_study.stats.trend import step_trend
+from scaling_study.stats.intervals import step_trend
 
 
 @pytest.mark.parametrize(

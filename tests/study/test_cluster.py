@@ -13,13 +13,13 @@ import pytest
 from scaling_study.hosts.hosts import Host
 from scaling_study.launch.launchers import LAUNCHERS, Command, command
 from scaling_study.machine import Machine
-from scaling_study.records import validation
+from scaling_study.records import outcome
 from scaling_study.records.store import RankReport
-from scaling_study.study import gates, plan
-from scaling_study.study.cluster import ALONE, Cluster
+from scaling_study.study import plan, support
 from scaling_study.study.machine_file import MachineFile
 from scaling_study.study.plan import Plan
 from scaling_study.study.study import Study
+from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial
 
 BIN = Path("/venv/bin")
@@ -173,7 +173,7 @@ def test_a_gate_over_hosts_is_a_gate_of_its_own(
     asked = study_of((STUDY % "workers: [2], hosts: [1, 2]").replace("parity: false\n", ""))
     made = plan.make(asked, machine(cores=2), cluster=PLAIN)
     assert sorted((gate.trial.hosts or 1, gate.trial.workers) for gate in made.gates) == [(1, 2), (2, 2)]
-    assert {gate.hosts for gate in gates.gates_of(trial(framework="torch_ddp", workers=8, hosts=8))} == {2}
+    assert {gate.hosts for gate in support.gates_of(trial(framework="torch_ddp", workers=8, hosts=8))} == {2}
 
 
 # --- the records ---
@@ -193,4 +193,4 @@ def test_ranks_on_other_hosts_than_asked_for_are_a_contradiction(
     rank_report: Callable[..., RankReport], seen: list[str], said: str
 ) -> None:
     reports = [rank_report(rank=rank, world_size=4, host=host) for rank, host in enumerate(seen)]
-    assert validation.first_problem(trial(), reports) == said
+    assert outcome.first_problem(trial(), reports) == said

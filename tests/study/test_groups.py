@@ -10,7 +10,7 @@ import pytest
 
 from scaling_study import models
 from scaling_study.study import groups
-from scaling_study.study.schema import Measure
+from scaling_study.study.study import Measure
 from scaling_study.trial import Trial
 
 DDP = Trial(framework="torch_ddp", workers=2, launcher="torchrun", device="cpu", cores_per_worker=1, machine="here")

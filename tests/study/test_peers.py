@@ -8,7 +8,7 @@ import pytest
 
 from scaling_study.estimate import round_seconds
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.study import gates, peers
+from scaling_study.study import rules, support
 from scaling_study.study.plan import Plan
 from scaling_study.trial import Trial
 
@@ -55,7 +55,7 @@ def test_what_is_wrong_is_one_error_with_its_line(
 def test_no_other_framework_has_the_keys(problems_of: Callable[..., list[str]]) -> None:
     problems = problems_of(f"{STUDY.replace('hivemind', 'torch_ddp')}    workers: 2\n    target_batch_size: 256\n")
     assert len(problems) == 1 and "framework torch_ddp has no 'target_batch_size'" in problems[0]
-    assert list(peers.problems("torch_ddp", 1, 32, {"target_batch_size": 1})) == []
+    assert list(rules.peer_problems("torch_ddp", 1, 32, {"target_batch_size": 1})) == []
 
 
 def test_the_target_is_the_global_batch(plan_of: Callable[..., Plan]) -> None:
@@ -74,19 +74,22 @@ def test_the_same_gates_for_all_targets_and_ways_to_update() -> None:
         )
         for updates in peers_updates()
     ]  # fmt: skip
-    fp64, fp32 = gates.needed([base, *others])
+    fp64, fp32 = support.needed([base, *others])
     assert (fp64.precision, fp64.target_batch_size, fp64.updates) == ("fp64", None, None)
     assert (fp32.precision, fp32.allreduce, fp32.updates) == ("fp32", "fp32", None), "what Hivemind does by itself"
 
 
 def test_eight_bits_have_a_gate_of_their_own() -> None:
     trial = Trial(framework="hivemind", model="resnet8", workers=2, launcher="torchrun", device="cpu", allreduce="int8")
-    assert [(gate.precision, gate.allreduce) for gate in gates.gates_of(trial)] == [("fp64", "fp32"), ("fp32", "int8")]
+    assert [(gate.precision, gate.allreduce) for gate in support.gates_of(trial)] == [
+        ("fp64", "fp32"),
+        ("fp32", "int8"),
+    ]
 
 
 def test_a_round_takes_as_long_as_peers_look_for_each_other() -> None:
     trial = Trial(framework="hivemind", workers=2, batch_per_worker=64, target_batch_size=1280)
-    assert round_seconds(trial, 0.1) == peers.MATCHMAKING_SECONDS
+    assert round_seconds(trial, 0.1) == rules.MATCHMAKING_SECONDS
     assert round_seconds(trial, 1.0) == pytest.approx(10.0)
     assert round_seconds(Trial(framework="single"), 0.1) == 0.1
 

@@ -7,28 +7,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling_study.frameworks import FRAMEWORKS, SCHEDULES
-from scaling_study.study import pipelines
+from scaling_study.study import rules
 
 CUTTING = sorted(name for name, table in FRAMEWORKS.items() if table.cuts_model)
 
 
 def said(workers: int, batch: int, framework: str = "torch_pipeline", **given: object) -> list[tuple[str, str]]:
-    return list(pipelines.problems(framework, workers, batch, given))
+    return list(rules.pipeline_problems(framework, workers, batch, given))
 
 
 def test_left_open_all_workers_are_one_pipeline() -> None:
-    assert pipelines.resolved("torch_pipeline", 4, {}) == {
+    assert rules.resolved("torch_pipeline", 4, {}) == {
         "stages": 4, "replicas": 1, "schedule": "1f1b", "virtual_stages": 1, "micro_batches": 8, "stage_cut": "even",
     }  # fmt: skip
-    assert pipelines.resolved("naive_model_parallel", 4, {}) == {"stages": 4, "stage_cut": "even"}
-    assert pipelines.resolved("fairscale_pipe", 2, {}) == {"stages": 2, "micro_batches": 4, "stage_cut": "even"}
+    assert rules.resolved("naive_model_parallel", 4, {}) == {"stages": 4, "stage_cut": "even"}
+    assert rules.resolved("fairscale_pipe", 2, {}) == {"stages": 2, "micro_batches": 4, "stage_cut": "even"}
 
 
 @pytest.mark.parametrize(("given", "stages", "replicas"), [
     ({"stages": 2}, 2, 2), ({"replicas": 2}, 2, 2), ({"replicas": 4}, 1, 4), ({"stages": 4, "replicas": 1}, 4, 1),
 ])  # fmt: skip
 def test_stages_and_replicas_follow_from_each_other(given: dict[str, int], stages: int, replicas: int) -> None:
-    shape = pipelines.resolved("torch_pipeline", 4, given)
+    shape = rules.resolved("torch_pipeline", 4, given)
     assert (shape["stages"], shape["replicas"]) == (stages, replicas)
     assert said(4, 64, **given) == []
 
@@ -41,12 +41,12 @@ def test_every_shape_that_is_not_refused_is_whole(framework, schedule, stages, r
     workers, given = stages * replicas, {"schedule": schedule, "stages": stages, "micro_batches": parts}
     if any(key not in FRAMEWORKS[framework].axes for key in given):
         given = {"stages": stages}
-    if list(pipelines.problems(framework, workers, parts * size, given)):
+    if list(rules.pipeline_problems(framework, workers, parts * size, given)):
         return
-    shape = pipelines.resolved(framework, workers, given)
+    shape = rules.resolved(framework, workers, given)
     assert shape["stages"] * shape.get("replicas", 1) == workers
     assert (parts * size) % shape.get("micro_batches", 1) == 0
-    assert set(shape) == set(pipelines.SHAPE) & set(FRAMEWORKS[framework].axes)
+    assert set(shape) == set(rules.SHAPE) & set(FRAMEWORKS[framework].axes)
 
 
 INTERLEAVED, ZBV = "interleaved_1f1b", "zbv_zero_bubble"
@@ -88,5 +88,5 @@ def test_a_framework_with_no_replicas_says_so() -> None:
 
 
 def test_a_cut_by_hand_is_a_list_of_layers() -> None:
-    assert pipelines.by_hand("9,5") == [9, 5]
-    assert pipelines.by_hand("time") is None and pipelines.by_hand("9,") is None
+    assert rules.by_hand("9,5") == [9, 5]
+    assert rules.by_hand("time") is None and rules.by_hand("9,") is None

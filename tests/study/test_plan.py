@@ -20,7 +20,7 @@ from scaling_study.estimate import Estimate
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.machine import Machine
 from scaling_study.settings import CHECKOUT
-from scaling_study.study import gates, plan, study
+from scaling_study.study import plan, study, support
 from scaling_study.study.plan import Plan
 from scaling_study.study.study import Study
 from scaling_study.trial import Trial, Window
@@ -306,7 +306,7 @@ def test_who_makes_batches_of_images_is_a_key_of_models_that_have_them(
     pip = "nvidia-dali-cuda130 is not installed (pip install 'scaling-study[dali]')"
     assert [p.unsupported for p in plan_of(text % "resnet8").configurations] == ["", "", pip]
     assert "model albert_tiny has no 'input'" in problems_of(text % "albert_tiny")[0]
-    gated = gates.needed(p.trial for p in plan_of(text % "resnet8").configurations)
+    gated = support.needed(p.trial for p in plan_of(text % "resnet8").configurations)
     assert [gate.input for gate in gated] == [None], "the gate is the framework's, whatever makes its batches"
 
 

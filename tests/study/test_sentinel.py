@@ -13,13 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.text import Text
 
-from analysis import figures
-from analysis.execution.lost_parts import NOTHING
-from analysis.findings import noise
+from analysis.execution import NOTHING
 from analysis.frames import results as analysis_results
+from analysis.views import figures, noise
 from scaling_study.errors import StudyError
 from scaling_study.records import results, store
-from scaling_study.study import plan, sentinel, study
+from scaling_study.study import plan, study
 from scaling_study.study.plan import Plan
 
 HOROVOD = "study: a\nsweeps:\n  - framework: horovod\n    matrix: {model: [resnet8], "
@@ -47,7 +46,7 @@ def places(made: Plan) -> list[int]:
 
 @given(st.integers(0, 400), st.integers(0, 30))
 def test_it_stands_at_equal_distances_first_and_last(others: int, runs: int) -> None:
-    spread = list(sentinel.spread([("other", i) for i in range(others)], [("S", i) for i in range(runs)]))
+    spread = list(plan.spread([("other", i) for i in range(others)], [("S", i) for i in range(runs)]))
     assert [one for one in spread if one[0] == "S"] == [("S", i) for i in range(runs)]
     assert [one for one in spread if one[0] == "other"] == [("other", i) for i in range(others)]
     if runs > 1:
@@ -59,8 +58,8 @@ def test_it_stands_at_equal_distances_first_and_last(others: int, runs: int) -> 
 
 @given(st.integers(1, 1000), st.integers(0, 200_000))
 def test_it_costs_at_most_a_tenth(planned: int, others: int) -> None:
-    total = sentinel.repeats(planned, others)
-    assert planned <= total <= max(planned, sentinel.MOST) and total - planned <= others / 10
+    total = plan.repeats(planned, others)
+    assert planned <= total <= max(planned, plan.MOST) and total - planned <= others / 10
 
 
 def test_it_is_repeated_through_the_whole_sweep(plan_of: Callable[..., Plan]) -> None:
@@ -133,7 +132,7 @@ def test_a_short_study_shows_the_floor_of_its_sentinel(
     plan_of: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Really launched, with a script that trains nothing; one repeat of the sentinel for each other trial, not ten."""
-    monkeypatch.setattr(sentinel, "EVERY", 1)
+    monkeypatch.setattr(plan, "EVERY", 1)
     monkeypatch.setenv("SECONDS", "0")
     monkeypatch.setenv("SPREAD", "0.05")
     second = replace(planted_sweeps.TABLE["single"], script=planted_sweeps.framework("take_a_second").script)
@@ -145,6 +144,6 @@ def test_a_short_study_shows_the_floor_of_its_sentinel(
     done = analysis_results.read(tmp_path)
     least = noise.floor(noise.table(done))
     assert least is not None and (least.sentinel, least.repeats) == (True, 4) and 0 < least.low < least.spread
-    drawn = figures.of_kind("drift", dict(figures.kinds(done))["drift"], done, NOTHING)["drift"]
+    drawn = figures.figures_of_kind("drift", dict(figures.figure_kinds(done))["drift"], done, NOTHING)["drift"]
     words = " ".join(text.get_text() for text in drawn.findobj(Text))
     assert "one standard deviation between repeats of the sentinel" in words.replace("\n", " ")

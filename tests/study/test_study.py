@@ -19,8 +19,7 @@ from scaling_study.machine import Machine
 from scaling_study.models import MODELS
 from scaling_study.settings import CHECKOUT
 from scaling_study.study import plan, study
-from scaling_study.study.schema import KEYS, NOT_FOR_STUDIES
-from scaling_study.study.study import Measure, Study
+from scaling_study.study.study import KEYS, NOT_FOR_STUDIES, Measure, Study
 from scaling_study.trial import Trial
 
 WHOLE = """\

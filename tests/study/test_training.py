@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaling_study.study import gates
+from scaling_study.study import support
 from scaling_study.trial import Trial
 
 HEAD = "study: s\nparity: false\n"
@@ -58,12 +58,12 @@ def test_what_is_only_timed_keeps_its_ids() -> None:
 
 
 def test_its_gates_are_those_of_the_timed_trial() -> None:
-    timed = gates.needed([Trial("torch_ddp", workers=2, allreduce="fp32", launcher="torchrun", device="cpu")])
+    timed = support.needed([Trial("torch_ddp", workers=2, allreduce="fp32", launcher="torchrun", device="cpu")])
     trained = Trial(
         "torch_ddp", workers=2, allreduce="fp32", launcher="torchrun", device="cpu", seed=3,
         train_epochs=2, train_augmentation="crop_flip",
     )  # fmt: skip
-    assert [gate.id for gate in gates.needed([trained])] == [gate.id for gate in timed]
+    assert [gate.id for gate in support.needed([trained])] == [gate.id for gate in timed]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from scaling_study.machine import Machine
 from scaling_study.study.plan import Plan
-from scaling_study.study.versions import too_old
+from scaling_study.study.support import too_old
 from scaling_study.trial import Trial
 
 PIPELINE = "framework: torch_pipeline, workers: 2, micro_batches: 4, model: mlp_wide"

@@ -18,7 +18,8 @@ from torch import nn
 
 from scaling_study.train.checkpoints import Checkpoints
 from scaling_study.train.loop import Loop
-from scaling_study.workloads import resnet_cifar10, sampling, trained_images
+from scaling_study.workloads import feed as sampling
+from scaling_study.workloads import resnet_cifar10, trained_images
 from scaling_study.workloads.feed import Feed
 from scaling_study.workloads.trained_images import Images
 

@@ -13,19 +13,19 @@ from torch import nn
 
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
-from scaling_study.train import facts
+from scaling_study.train import log
 
 
 def test_frozen_weights_are_a_group_at_a_rate_of_0() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
     model[0].weight.requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    assert facts.groups(optimizer, [0.1], model) == [
+    assert log.groups(optimizer, [0.1], model) == [
         {"name": "0", "parameters": 11, "learning_rate": 0.1},
         {"name": "asks for no gradient", "parameters": 6, "learning_rate": 0.0},
     ]
     model[0].weight.requires_grad_(True)
-    assert len(facts.groups(optimizer, [0.1], model)) == 1
+    assert len(log.groups(optimizer, [0.1], model)) == 1
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,12 @@ def test_frozen_weights_are_a_group_at_a_rate_of_0() -> None:
     ],
 )
 def test_a_logged_loss_is_of_every_step_or_says_of_how_many(rows, text: str) -> None:
-    assert facts.logged_loss(rows) == text
+    assert log.logged_loss(rows) == text
 
 
 def test_what_is_no_number_is_null() -> None:
     said = {"rows": [{"loss": float("nan"), "steps": 3}], "seconds": 1.5, "text": "nan"}
-    assert facts.recordable(said) == {"rows": [{"loss": None, "steps": 3}], "seconds": 1.5, "text": "nan"}
+    assert log.recordable(said) == {"rows": [{"loss": None, "steps": 3}], "seconds": 1.5, "text": "nan"}
 
 
 @pytest.mark.slow

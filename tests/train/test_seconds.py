@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaling_study.train.progress import Intervals, Progress
+from scaling_study.train.log import Intervals, Progress
 
 
 def test_what_our_loop_counted_itself_is_not_counted_twice() -> None:

@@ -12,8 +12,8 @@ import forked
 import pytest
 from tiny_texts import TOKENS, tiny_texts
 
-from analysis.findings.training_flaws import LOOKS
 from analysis.frames.training import Training
+from analysis.views.training_flaws import LOOKS
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT

@@ -12,7 +12,7 @@ import pytest
 import torch
 from planted_leaks import LEAKS
 
-from scaling_study.worker.global_state import SETTINGS, GlobalState
+from scaling_study.worker.in_blocks import SETTINGS, GlobalState
 
 
 @pytest.fixture(autouse=True)

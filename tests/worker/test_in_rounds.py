@@ -11,8 +11,8 @@ import pytest
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.worker import in_rounds
-from scaling_study.worker.in_rounds import Serving
+from scaling_study.worker import in_blocks
+from scaling_study.worker.in_blocks import Serving
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def serving(steps: list[Any], monkeypatch: pytest.MonkeyPatch) -> Serving:
     rank.measurements[0] = measurement  # type: ignore[assignment]
     rank.watches[0] = SimpleNamespace(check_block=lambda before: None)  # type: ignore[assignment]
     rank.states[0] = SimpleNamespace(leave=lambda: ["threads of torch"])  # type: ignore[assignment]
-    monkeypatch.setattr(in_rounds.store, "write_rank", lambda folder, report: steps.append((folder.name, report)))
+    monkeypatch.setattr(in_blocks.store, "write_rank", lambda folder, report: steps.append((folder.name, report)))
     return rank
 
 
@@ -74,10 +74,10 @@ def test_what_others_hold_on_a_gpu_is_known_before_it_is_built(
     built = SimpleNamespace(
         memory=memory, warm_up=note("warm up"), inspect=note("inspect"), warmup_seconds=[0.3, 0.2]
     )  # fmt: skip
-    monkeypatch.setattr(in_rounds, "Measurement", lambda *_: steps.append("built") or built)
-    monkeypatch.setattr(in_rounds.memory, "release_workspaces", note("release"))
-    monkeypatch.setattr(in_rounds.memory, "held_on", note("held", {"a GPU": 100}))
-    monkeypatch.setattr(in_rounds.memory, "used_share", note("used", 0.4))
+    monkeypatch.setattr(in_blocks, "Measurement", lambda *_: steps.append("built") or built)
+    monkeypatch.setattr(in_blocks.memory, "release_workspaces", note("release"))
+    monkeypatch.setattr(in_blocks.memory, "held_on", note("held", {"a GPU": 100}))
+    monkeypatch.setattr(in_blocks.memory, "used_share", note("used", 0.4))
     answer = serving.build(0)
     assert [each if isinstance(each, str) else each[0] for each in steps] == [
         "release", "held", "built", "beside", "warm up", "inspect", "settle", "used",

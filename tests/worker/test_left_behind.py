@@ -19,8 +19,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scaling_study.worker import left_behind
-from scaling_study.worker.left_behind import AT_ONCE, GROWING_BLOCKS, IN_A_BLOCK, LeftBehind, Traces, Watch
+from scaling_study.worker import in_blocks
+from scaling_study.worker.in_blocks import AT_ONCE, GROWING_BLOCKS, IN_A_BLOCK, LeftBehind, Traces, Watch
 
 kept: list[object] = []  # what a leak holds on to, so that the test can take it back
 
@@ -104,7 +104,7 @@ def _taken_back() -> Iterator[None]:
 
 
 def test_every_kind_is_planted() -> None:
-    assert list(LEAKS) == list(IN_A_BLOCK) and set(GROWING) == set(left_behind.GROWING)
+    assert list(LEAKS) == list(IN_A_BLOCK) and set(GROWING) == set(in_blocks.GROWING)
     assert sum(map(len, LEAKS.values())) + len(GROWING) + 1 >= 12
 
 

@@ -16,7 +16,7 @@ from tiny_tree import tiny_tree
 
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
-from scaling_study.worker.rendezvous import taken
+from scaling_study.worker.script import taken
 
 BOTH = ["--world-size", "2", "--rank", "1"]
 SET = {"MASTER_ADDR": "h1", "MASTER_PORT": "29500", "WORLD_SIZE": "2", "RANK": "0"}

@@ -256,7 +256,7 @@ def test_every_gate_of_albert_is_passed(trained, framework, precision, allreduce
     """Ten steps in float64 as one process trains them."""
     gate = gate_of(framework, precision, allreduce)
     record = trained(gate)
-    assert forked.run([sys.executable, "-m", "scaling_study.parity.check", record]).returncode == 0
+    assert forked.run([sys.executable, "-m", "scaling_study.parity.compare", record]).returncode == 0
     judged = store.load(record / "parity.json")
     assert judged["verdict"] == "passed", judged
     print([f"{check['name']}: {check['detail']}" for check in judged["checks"] if "off by" in check["detail"]])

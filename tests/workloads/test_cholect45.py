@@ -12,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_operations import OFFICIAL, TINY, as_cholect45, tiny_scenes
 
-from scaling_study.workloads.cholect45 import FOLDS, LABELS, PARTS, Surgery, read
-from scaling_study.workloads.surgical_masks import InstrumentMask, masks_of
+from scaling_study.workloads.cholect45 import FOLDS, LABELS, PARTS, InstrumentMask, Surgery, masks_of, read, split
 from scaling_study.workloads.surgical_scenes.triplets import TRIPLETS
-from scaling_study.workloads.surgical_splits import split
 
 
 @pytest.fixture(scope="module")

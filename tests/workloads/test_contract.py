@@ -18,7 +18,7 @@ from scaling_study.machine import installed
 from scaling_study.models import OURS
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import Workload, cola, load, wikitext2, wikitext2_bpe
+from scaling_study.workloads import Workload, cola, load, wikitext2
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ ONES = [
     One("timm_vit_tiny"),
     One("albert_tiny", 1_016_386, {"learning_rate": 1e-3}, frozenset({0.0, 0.1})),  # before the classifier only
     One("transformer_lm", 12_025_582, TEXT, frozenset({0.2}), math.log(28_782)),
-    One("gpt2_tiny", 3_382_080, TEXT, frozenset({0.1}), math.log(wikitext2_bpe.VOCABULARY)),
+    One("gpt2_tiny", 3_382_080, TEXT, frozenset({0.1}), math.log(wikitext2.BPE_VOCABULARY)),
 ]
 LARGE = [  # are counted, and built for nothing else
     One("resnet8_groupnorm", 78_042),

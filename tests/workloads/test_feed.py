@@ -14,7 +14,7 @@ from PIL import Image
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import cifar10, cola, image_tree, tree_data, wikitext2
+from scaling_study.workloads import cifar10, cola, tree, tree_data, wikitext2
 from scaling_study.workloads.feed import Feed, sent
 
 GPU = torch.device("cuda", 0)
@@ -75,7 +75,7 @@ def of_a_tree(folder: Path) -> Feed:
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8), (number, 0, 0)).save(file)
     trial = Trial(model="iformer_tiny", data="images", batch_per_worker=2, image_size=32)
-    return tree_data.of_tree(image_tree.listed(folder), trial, Ranks(device=GPU), 32).feed
+    return tree_data.of_tree(tree.listed(folder), trial, Ranks(device=GPU), 32).feed
 
 
 @pytest.mark.parametrize("feed_of", [of_cifar10, of_cola, of_wikitext2, of_a_tree])

@@ -10,7 +10,7 @@ import torch
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import load
-from scaling_study.workloads.flops import forward_flops_per_sample
+from scaling_study.workloads.workload import forward_flops_per_sample
 
 SYNTHETIC = {"data": "synthetic", "batch_per_worker": 4}
 

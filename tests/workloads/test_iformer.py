@@ -12,7 +12,7 @@ from scaling_study.ranks import Ranks
 from scaling_study.study.plan import Plan
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload, load
-from scaling_study.workloads.inception_transformer import Block
+from scaling_study.workloads.iformer import Block
 from scaling_study.workloads.workload import autocast
 
 

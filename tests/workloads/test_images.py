@@ -21,9 +21,9 @@ from scaling_study.errors import HostError
 from scaling_study.measure.parity_recorder import coming_epochs
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import cifar10, image_tree, images, load
-from scaling_study.workloads.feed import Feed
-from scaling_study.workloads.read_ahead import AHEAD, Begun, ReadAhead
+from scaling_study.workloads import cifar10, images, load
+from scaling_study.workloads import tree as image_tree
+from scaling_study.workloads.feed import AHEAD, Begun, Feed, ReadAhead
 
 ROOT = settings.data_root()
 MINI = ROOT / "imagenet-mini"

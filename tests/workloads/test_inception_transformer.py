@@ -11,15 +11,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from scaling_study.workloads.inception_transformer import (
-    SMALL,
-    TINY,
-    Attention,
-    Block,
-    InceptionTransformer,
-    Mixer,
-    Stage,
-)
+from scaling_study.workloads.iformer import SMALL, TINY, Attention, Block, InceptionTransformer, Mixer, Stage
 
 
 def on_no_device(classes: int = 10, image_size: int = 224) -> InceptionTransformer:

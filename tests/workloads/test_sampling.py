@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.workloads.sampling import batches_of_indices, shard, steps_per_epoch
+from scaling_study.workloads.feed import batches_of_indices, shard, steps_per_epoch
 
 SIZES = st.tuples(st.integers(1, 400), st.integers(1, 5), st.integers(1, 17)).filter(lambda s: s[0] >= s[1] * s[2])
 

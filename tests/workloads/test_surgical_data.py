@@ -17,13 +17,11 @@ from scaling_study import datasets
 from scaling_study.datasets import NO_SURGERY, Data
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import surgical_data as operations
-from scaling_study.workloads import surgical_frames
+from scaling_study.workloads import surgical_data
 from scaling_study.workloads.cholect45 import read
-from scaling_study.workloads.damaged import DamagedFiles
-from scaling_study.workloads.read_ahead import AHEAD
-from scaling_study.workloads.surgical_data import SurgicalData
-from scaling_study.workloads.surgical_frames import Frames
+from scaling_study.workloads.feed import AHEAD
+from scaling_study.workloads.surgical_data import Frames, SurgicalData
+from scaling_study.workloads.tree import DamagedFiles
 
 HEIGHT, WIDTH = 24, 42
 
@@ -49,7 +47,7 @@ def mine(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def data(ranks: Ranks | None = None, **keys: object) -> SurgicalData:
     asked = {"data": "surgical_scenes", "batch_per_worker": 2, "train_epochs": 1, **keys}
     trial = Trial(**asked)  # type: ignore[arg-type]
-    return operations.surgical_data(trial, ranks or Ranks(), HEIGHT, WIDTH, lambda pixels: pixels.float() / 255)
+    return surgical_data.surgical_data(trial, ranks or Ranks(), HEIGHT, WIDTH, lambda pixels: pixels.float() / 255)
 
 
 def test_a_batch_is_frames_labels_and_videos(scenes: Path) -> None:
@@ -122,8 +120,8 @@ def test_after_the_first_epoch_no_file_is_read(mine: Path) -> None:
 
 def test_frames_beyond_the_memory_there_is_are_decoded_again(scenes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[Path] = []
-    opened = surgical_frames.opened
-    monkeypatch.setattr(surgical_frames, "opened", lambda file: decoded.append(file) or opened(file))
+    opened = surgical_data.opened
+    monkeypatch.setattr(surgical_data, "opened", lambda file: decoded.append(file) or opened(file))
     most = 4 * HEIGHT * WIDTH * 3 + 5
     frames = Frames(read(scenes), HEIGHT, WIDTH, 2, False, DamagedFiles(), most_bytes=most)
     ids = torch.arange(8)
@@ -167,14 +165,14 @@ def test_scenes_that_nobody_has_drawn_yet_are_drawn_once(tmp_path: Path, monkeyp
     monkeypatch.delenv("DATA_PATH", raising=False)
     monkeypatch.setenv("DATA_ROOT", str(tmp_path / "root"))
     monkeypatch.setattr(datasets, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(operations.surgical_scenes, "Scenes", lambda: replace(TINY, frames=5))
-    folder = operations.surgical_scenes.written()
+    monkeypatch.setattr(surgical_data.surgical_scenes, "Scenes", lambda: replace(TINY, frames=5))
+    folder = surgical_data.surgical_scenes.written()
     assert folder == tmp_path / "cache/surgical_scenes-1" and len(read(folder).files) == 5
-    monkeypatch.setattr(operations.surgical_scenes, "write", lambda *_: pytest.fail("drawn twice"))
-    assert operations.surgical_scenes.written() == folder
+    monkeypatch.setattr(surgical_data.surgical_scenes, "write", lambda *_: pytest.fail("drawn twice"))
+    assert surgical_data.surgical_scenes.written() == folder
     (tmp_path / "root").mkdir()
     folder.rename(tmp_path / "root" / "surgical_scenes")
-    assert operations.surgical_scenes.written() == tmp_path / "root" / "surgical_scenes"
+    assert surgical_data.surgical_scenes.written() == tmp_path / "root" / "surgical_scenes"
 
 
 @pytest.mark.parametrize("find", [None, "parity"])

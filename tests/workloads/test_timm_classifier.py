@@ -23,8 +23,7 @@ from scaling_study.workloads import load
 
 if not installed("timm"):
     pytest.skip("timm is not installed", allow_module_level=True)
-from scaling_study.workloads.timm_classifier import Renormalised, blocks, network
-from scaling_study.workloads.vit_layers import chain_of
+from scaling_study.workloads.timm_classifier import Renormalised, blocks, chain_of, network
 
 VIT_B = "timm:vit_base_patch32_224"
 

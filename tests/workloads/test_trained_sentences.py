@@ -16,15 +16,8 @@ from scaling_study import datasets, settings
 from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import cola, cola_development
-from scaling_study.workloads.cola import Sentences
-from scaling_study.workloads.trained_sentences import (
-    TrainedSentences,
-    acceptability,
-    disjoint,
-    score,
-    trained_sentences,
-)
+from scaling_study.workloads import cola
+from scaling_study.workloads.cola import Sentences, TrainedSentences, acceptability, disjoint, score, trained_sentences
 
 pytest.importorskip("tokenizers")
 CPU = torch.device("cpu")
@@ -125,7 +118,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(cola, "ARCHIVE", "http://127.0.0.1:9/cola_public_1.1.zip")
     monkeypatch.setattr(cola, "_pretrained", lambda: None)
     monkeypatch.setattr(cola, "SAMPLES", 5)
-    monkeypatch.setattr(cola_development, "SAMPLES", 3)
+    monkeypatch.setattr(cola, "DEVELOPMENT_SAMPLES", 3)
     monkeypatch.setattr(datasets, "CACHE", tmp_path / "cache")
     monkeypatch.setenv("DATA_ROOT", str(tmp_path))
     (tmp_path / "cola").mkdir()
@@ -150,7 +143,7 @@ def test_both_domains_are_read_by_the_training_sentences_tokeniser(folder: Path)
     put(folder, "in_domain_dev.tsv", "c a", "b d")
     put(folder, "out_of_domain_dev.tsv", "a")
     put(folder, "dev.tsv", "b", "b", "b")
-    read = cola_development.sentences()
+    read = cola.development_sentences()
     assert texts(read) == ["c a", "b <unk>", "a"] and read.labels.tolist() == [1, 1, 1]
     assert read.tokenizer == cola.sentences().tokenizer == "trained"
 
@@ -158,31 +151,31 @@ def test_both_domains_are_read_by_the_training_sentences_tokeniser(folder: Path)
 def test_glues_one_file_is_read_where_the_archives_two_are_not_there(folder: Path) -> None:
     put(folder, "in_domain_dev.tsv", "c a", "b d")
     put(folder, "dev.tsv", "b", "b a", "b c")
-    assert texts(cola_development.sentences()) == ["b", "b a", "b c"]
+    assert texts(cola.development_sentences()) == ["b", "b a", "b c"]
     put(folder, "dev.tsv", "a", "a c", "c c c")
-    assert texts(cola_development.sentences()) == ["a", "a c", "c c c"], "a changed file is read anew"
+    assert texts(cola.development_sentences()) == ["a", "a c", "c c c"], "a changed file is read anew"
 
 
 def test_a_read_only_cache_costs_time_and_not_the_data(folder: Path) -> None:
     put(folder, "dev.tsv", "b", "b a", "b c")
-    kept = cola_development.sentences().ids.tolist()
+    kept = cola.development_sentences().ids.tolist()
     datasets.CACHE.rename(datasets.CACHE.with_name("elsewhere"))
     datasets.CACHE.write_text("a file where the folder should be", encoding="utf-8")
-    assert cola_development.sentences().ids.tolist() == kept
+    assert cola.development_sentences().ids.tolist() == kept
 
 
 def test_development_sentences_that_are_not_there_or_too_few_are_named(folder: Path) -> None:
     names = r"\(in_domain_dev.tsv and out_of_domain_dev.tsv or dev.tsv\) beside .*in_domain_train.tsv"
     with pytest.raises(NoData, match=rf"^CoLA has no development sentences {names}, and what is trained .* there$"):
-        cola_development.sentences()
+        cola.development_sentences()
     put(folder, "dev.tsv", "b", "b a")
     with pytest.raises(SystemExit, match=r"^CoLA in .*dev.tsv is damaged or incomplete \(2 sentences, not 3\)"):
-        cola_development.sentences()
+        cola.development_sentences()
 
 
 @real_data
 def test_of_the_published_sentences_18_are_in_training_and_development_and_are_left_out() -> None:
-    train, test = cola.sentences(), cola_development.sentences()
+    train, test = cola.sentences(), cola.development_sentences()
     data = trained(train, test)
     assert len(test.labels) == 1_043 and test.labels.sum() == 719
     assert not any(data.held_out.in_both.values())

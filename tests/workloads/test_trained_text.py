@@ -12,10 +12,9 @@ from torch.nn import functional as F
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import trained_text
-from scaling_study.workloads.held_out import HeldOut
-from scaling_study.workloads.text_feed import cross_entropy
-from scaling_study.workloads.trained_text import IGNORED, held_out_text, in_both, passages, windows
+from scaling_study.workloads import text as trained_text
+from scaling_study.workloads.feed import HeldOut
+from scaling_study.workloads.text import IGNORED, cross_entropy, held_out_text, in_both, passages, windows
 
 
 def held_out(text: np.ndarray, length: int) -> HeldOut:

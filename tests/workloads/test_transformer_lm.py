@@ -171,7 +171,7 @@ def test_every_gate_is_passed(tmp_path, framework, model, precision, allreduce):
     )  # fmt: skip
     store.write_json(tmp_path / "trial.json", {**trial.to_dict(), "window": vars(trial.window)})
     started([*program, *trial.to_argv(), "--record", str(tmp_path)])
-    started([sys.executable, "-m", "scaling_study.parity.check", str(tmp_path)])
+    started([sys.executable, "-m", "scaling_study.parity.compare", str(tmp_path)])
     judged = store.load(tmp_path / "parity.json")
     assert judged["verdict"] == "passed", judged
     print([f"{check['name']}: {check['detail']}" for check in judged["checks"] if "off by" in check["detail"]])

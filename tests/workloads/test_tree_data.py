@@ -15,8 +15,7 @@ from tiny_tree import CLASSES, tiny_tree
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, load, tree_data
-from scaling_study.workloads.image_tree import decoded, listed
-from scaling_study.workloads.views import MIDDLE
+from scaling_study.workloads.tree import MIDDLE, decoded, listed
 from scaling_study.workloads.workload import Workload
 
 SIDE = 32

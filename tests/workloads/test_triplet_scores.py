@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scaling_study import targets
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import average_precision
-from scaling_study.workloads.triplet_scores import COLUMNS, figures, members
+from scaling_study.workloads import metrics
+from scaling_study.workloads.metrics import COLUMNS, figures, members
 
 BANK = np.array(Recognition().bank)  # theirs: triplet, instrument, verb, target, instrument and verb, and target
 FRAMES = 240
@@ -116,13 +116,13 @@ def test_each_heads_loss_is_the_mean_over_its_own_classes() -> None:
     labels[0, 0] = 1
     logits = torch.zeros(2, 131)
     logits[0, :6] = torch.tensor([9.0, -9, -9, -9, -9, -9])
-    found = average_precision.losses(logits.double(), labels.double())
+    found = metrics.losses(logits.double(), labels.double())
     assert found[0, 0] < 1e-3 and found[1].tolist() == pytest.approx([np.log(2)] * 4)
 
 
 def test_a_split_is_of_its_own_frames_and_an_empty_one_is_none(random) -> None:
     surgery = operations(random.random((30, 100)) < 0.05, videos=3)
     ids = {"validation": torch.arange(0, 0), "test": torch.arange(20, 30)}
-    held = average_precision.held_out(surgery, ids, lambda ids: (ids,), Trial(model="resnet8"), Ranks())
+    held = metrics.held_out(surgery, ids, lambda ids: (ids,), Trial(model="resnet8"), Ranks())
     assert held.sizes == {"test": 10} and held.fetch("test", torch.tensor([3]))[-1].tolist() == [23]
     assert tuple(held.metrics()) == (*targets.TRIPLETS, "loss")

@@ -7,9 +7,10 @@ import torch
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import load, optimizers
+from scaling_study.workloads import load
+from scaling_study.workloads import workload as optimizers
 from scaling_study.workloads.feed import Batch
-from scaling_study.workloads.frozen_features import FrozenFeatures
+from scaling_study.workloads.tripnet import FrozenFeatures
 from scaling_study.workloads.workload import Workload
 
 KEYS = {"model": "tripnet_squeezenet", "data": "synthetic", "batch_per_worker": 4, "image_size": 64}
@@ -104,7 +105,7 @@ def test_features_are_computed_once_and_equal_what_the_model_makes_of_frames() -
 
 
 def test_what_does_not_fit_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scaling_study.workloads.frozen_features.MOST_BYTES", 1)
+    monkeypatch.setattr("scaling_study.workloads.tripnet.MOST_BYTES", 1)
     features = FrozenFeatures(torch.nn.Identity(), "fp32", Ranks())
     for _ in range(2):
         features.batch(torch.tensor([0, 1]), lambda ids: (torch.zeros(len(ids), 3, 2, 2),))

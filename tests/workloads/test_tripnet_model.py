@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from scaling_study.workloads import backbones
+from scaling_study.workloads import tripnet
 from scaling_study.workloads.surgical_scenes.triplets import TRIPLETS
-from scaling_study.workloads.tripnet_model import Tripnet
+from scaling_study.workloads.tripnet import Tripnet
 
 WHICH = torch.tensor(TRIPLETS)
 
@@ -21,7 +21,7 @@ def small(frozen: bool = False) -> Tripnet:
 
 @pytest.mark.parametrize(("normalised", "parameters"), [(True, 12_261_330), (False, 12_261_268)])
 def test_parameter_counts_are_the_published_ones(normalised: bool, parameters: int) -> None:
-    backbone = backbones.backbone("resnet18", 256)
+    backbone = tripnet.backbone("resnet18", 256)
     model = Tripnet(backbone.layers, backbone.channels, 8 * 14, WHICH, normalised=normalised)
     assert sum(p.numel() for p in model.parameters() if p.requires_grad) == parameters
 

@@ -17,7 +17,7 @@ from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 from scaling_study.workloads import load
-from scaling_study.workloads.small_vision_transformer import (
+from scaling_study.workloads.vit_small_dataset import (
     SMALL,
     TINY,
     Attention,

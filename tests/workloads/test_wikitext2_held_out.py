@@ -13,8 +13,9 @@ from scaling_study import datasets, settings
 from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import load, trained_text, wikitext2, wikitext2_bpe, wikitext2_held_out
-from scaling_study.workloads.trained_text import in_both, windows
+from scaling_study.workloads import load, wikitext2
+from scaling_study.workloads import text as trained_text
+from scaling_study.workloads.text import in_both, windows
 
 ROOT = settings.data_root()
 real_data = pytest.mark.skipif(
@@ -36,7 +37,7 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(datasets, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(wikitext2, "TOKENS", 16)
     monkeypatch.setattr(wikitext2, "VOCABULARY", len(KNOWN))
-    monkeypatch.setattr(wikitext2_held_out, "WORDS", {"validation": 4, "test": 7})
+    monkeypatch.setattr(wikitext2, "WORDS", {"validation": 4, "test": 7})
     folder = tmp_path / "wikitext-2"
     folder.mkdir()
     for name, text in TEXTS.items():
@@ -45,36 +46,36 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_word_that_training_never_saw_is_unknown(texts: Path) -> None:
-    read = {split: " ".join(KNOWN[id] for id in ids) for split, ids in wikitext2_held_out.words().items()}
+    read = {split: " ".join(KNOWN[id] for id in ids) for split, ids in wikitext2.held_out_words().items()}
     assert read == {"validation": "the <unk> said .", "test": "<unk> <unk> sat <unk> the cat ."}
-    assert all(isinstance(ids, np.memmap) and ids.dtype == np.uint16 for ids in wikitext2_held_out.words().values())
+    assert all(isinstance(ids, np.memmap) and ids.dtype == np.uint16 for ids in wikitext2.held_out_words().values())
 
 
 def test_byte_pairs_are_those_of_the_training_text(texts: Path) -> None:
     pytest.importorskip("tokenizers")
     from tokenizers import Tokenizer
 
-    read = wikitext2_held_out.byte_pairs()
+    read = wikitext2.byte_pairs()
     tokenizer = Tokenizer.from_file(str(datasets.packed_wikitext2_bpe() / "tokenizer.json"))
     assert [tokenizer.decode(ids.tolist()) for ids in read.values()] == list(TEXTS.values())[1:]
     assert "Ġcat" in tokenizer.get_vocab() and "Ġdog" not in tokenizer.get_vocab()
-    assert wikitext2_bpe.tokenizer_of_training().get_vocab() == tokenizer.get_vocab()
+    assert wikitext2.tokenizer_of_training().get_vocab() == tokenizer.get_vocab()
 
 
 def test_a_changed_text_is_numbered_anew(texts: Path) -> None:
-    before = wikitext2_held_out.words()["validation"].tolist()
+    before = wikitext2.held_out_words()["validation"].tolist()
     (texts / "wiki.valid.tokens").write_text(" \n said . dog dog \n", encoding="utf-8")
     os.utime(texts / "wiki.valid.tokens", ns=(1, 1))
-    after = wikitext2_held_out.words()["validation"].tolist()
+    after = wikitext2.held_out_words()["validation"].tolist()
     assert [KNOWN[id] for id in after] == ["said", ".", "<unk>", "<unk>"] and after != before
     assert not list((datasets.CACHE).glob("*.tmp"))
 
 
 def test_a_read_only_cache_costs_time_and_not_the_data(texts: Path) -> None:
-    kept = [ids.tolist() for ids in wikitext2_held_out.words().values()]
+    kept = [ids.tolist() for ids in wikitext2.held_out_words().values()]
     datasets.CACHE.rename(datasets.CACHE.with_name("elsewhere"))
     datasets.CACHE.write_text("a file where the folder should be", encoding="utf-8")
-    assert [ids.tolist() for ids in wikitext2_held_out.words().values()] == kept
+    assert [ids.tolist() for ids in wikitext2.held_out_words().values()] == kept
 
 
 def test_a_text_that_is_not_there_is_named_and_timing_does_without(texts: Path) -> None:
@@ -83,7 +84,7 @@ def test_a_text_that_is_not_there_is_named_and_timing_does_without(texts: Path) 
         r"WikiText-2 has no test text \(wiki.test.tokens or test.txt\) beside .*wiki.train.tokens, and what is trained"
     )
     with pytest.raises(NoData, match=rf"^{why} to a result is evaluated on it: unpack http.* there$"):
-        wikitext2_held_out.words()
+        wikitext2.held_out_words()
     keys = {"model": "transformer_lm", "batch_per_worker": 1, "sequence_length": 8}
     with pytest.raises(SystemExit, match=f"^--data auto: {why}"):
         load(Trial(**keys, train_steps=1), Ranks())
@@ -93,7 +94,7 @@ def test_a_text_that_is_not_there_is_named_and_timing_does_without(texts: Path) 
 def test_another_text_is_named(texts: Path) -> None:
     (texts / "wiki.valid.tokens").write_text("Less .", encoding="utf-8")
     with pytest.raises(SystemExit, match=r"^WikiText-2's validation text in .* is damaged, .* \(2 words, not 4\)"):
-        wikitext2_held_out.words()
+        wikitext2.held_out_words()
     assert not list(datasets.CACHE.glob("*held_out*/*"))
 
 
@@ -103,7 +104,7 @@ def test_the_three_texts_are_downloaded(texts: Path, tmp_path: Path, monkeypatch
             archive.write(texts / name, f"wikitext-2/{name}")
     monkeypatch.setattr(wikitext2, "ARCHIVE", (tmp_path / "site.zip").as_uri())
     monkeypatch.setenv("DATA_ROOT", str(tmp_path / "new"))
-    assert [len(ids) for ids in wikitext2_held_out.words().values()] == [4, 7]
+    assert [len(ids) for ids in wikitext2.held_out_words().values()] == [4, 7]
 
 
 def test_synthetic_text_has_no_result(texts: Path) -> None:
@@ -119,13 +120,13 @@ def test_what_a_text_has_not_is_refused_by_hand_too(texts: Path, key: dict[str, 
 
 @real_data
 def test_the_published_texts_are_read_to_the_last_word() -> None:
-    assert [len(ids) for ids in wikitext2_held_out.words().values()] == [214_417, 241_859]
+    assert [len(ids) for ids in wikitext2.held_out_words().values()] == [214_417, 241_859]
 
 
 @pytest.mark.slow
 @real_data
 def test_the_longest_passage_of_test_and_training_text_has_54_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = {"train": wikitext2.tokens(), **wikitext2_held_out.words()}
+    texts = {"train": wikitext2.tokens(), **wikitext2.held_out_words()}
     shared = {"train/validation": 2, "train/test": 0, "validation/test": 0}
     assert in_both(texts, 35) == shared and windows(len(texts["validation"]), 35) == 6_127
     del texts["validation"]

@@ -8,8 +8,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from scaling_study.workloads.surgical_scenes.canvas import Canvas, Colour, Point, blob, curve, tube, turned
-from scaling_study.workloads.surgical_scenes.tissue import across, bed, rings, rounded, winding
+from scaling_study.workloads.surgical_scenes.canvas import (
+    Canvas,
+    Colour,
+    Point,
+    across,
+    bed,
+    blob,
+    curve,
+    rings,
+    rounded,
+    tube,
+    turned,
+    winding,
+)
 from scaling_study.workloads.surgical_scenes.triplets import TARGETS
 
 Painter = Callable[[Canvas, Point, float, float], None]  # canvas, centre, size, angle

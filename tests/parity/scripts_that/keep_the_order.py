@@ -6,7 +6,7 @@ from train_rightly import train_by
 
 from scaling_study import workloads
 from scaling_study.workloads.cifar10 import SAMPLES
-from scaling_study.workloads.sampling import shard
+from scaling_study.workloads.feed import shard
 
 
 def kept(trial, ranks):

@@ -1,0 +1,474 @@
+"""The analysis from a command line: options, messages, exit codes. pandas is loaded when a command runs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from analysis.prediction import network as quantities
+from analysis.prediction.network import CannotPredict, Link, Network
+
+if TYPE_CHECKING:
+    from analysis.prediction.predict import Asked
+    from analysis.show.layout import Listing
+
+# How every command here ends: its exit code, and one line on standard error for each thing that is wrong.
+
+OK, INCOMPLETE, REFUSED = 0, 1, 2  # exit codes
+Value = TypeVar("Value")
+FOLDER = "A results folder, such as results/<study>, or a packed study, such as X.study.zip."
+ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", help=FOLDER, show_default=False)]
+OUT = "Write there; default: into RESULTS, or into X/ beside X.study.zip."
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help=OUT, show_default=False)]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Write the files, print no table.")]
+
+
+def exit_code(
+    command: Callable[[], int], unwritable: str, refusals: tuple[type[Exception], ...] = (), refused: int = REFUSED
+) -> int:
+    """The exit code of `command()`; `refused` where it raises NotResults, OSError or one of `refusals`.
+
+    `unwritable`: how the line begins that explains an OSError. Skipped records are warnings; parts of the output that
+    could not be made are errors, and make OK INCOMPLETE.
+    """
+    from analysis.execution import LostPart
+    from analysis.frames.study import NotResults
+    from analysis.frames.trials import SkippedRecord
+
+    expected: tuple[type[Exception], ...] = (NotResults, *refusals)
+    with warnings.catch_warnings(record=True) as caught:
+        for kind in (SkippedRecord, LostPart):
+            warnings.simplefilter("always", kind)
+        try:
+            code = command()
+        except expected as error:
+            print(f"error: {error}", file=sys.stderr)
+            code = refused
+        except OSError as error:
+            print(f"error: {unwritable}: {error}", file=sys.stderr)
+            code = refused
+    lost = False
+    for category, message in dict.fromkeys((warning.category, str(warning.message)) for warning in caught):
+        if issubclass(category, SkippedRecord):
+            print(f"warning: {message}", file=sys.stderr)
+        elif issubclass(category, LostPart):
+            print(f"error: {message}", file=sys.stderr)
+            lost = True
+    return INCOMPLETE if lost and code == OK else code
+
+
+def parsed(option: str, parse: Callable[[str], Value], text: str | None) -> Value | None:
+    """The value of an option that was given. Raises typer.BadParameter with what `parse` says is wrong."""
+    try:
+        return None if text is None else parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=f"'{option}'") from error
+
+
+def files_written(paths: list[Path]) -> str:
+    """`12 files in a, b`."""
+    return f"{len(paths)} files in {', '.join(sorted({str(path.parent) for path in paths}))}"
+
+
+# python -m analysis RESULTS: the tables in the terminal, tables and figures on disk.
+#
+# Exit codes: 0 done; 1 but for a part that could not be made, which it names; 2 not a results folder, or one that
+# cannot be written to.
+
+
+def tables(results: ResultsFolder, quiet: Quiet = False, out: Out = None) -> int:
+    """Print the tables of a study; write its tables and figures."""
+
+    def command() -> int:
+        from rich.console import Console
+
+        import analysis
+        from analysis import execution
+
+        paths = analysis.write(results, execution.available_processes(), None if quiet else Console(), out)
+        print(files_written(paths))
+        return OK
+
+    return exit_code(command, f"{out or results} cannot be written to")
+
+
+# python -m analysis report RESULTS: the tables and figures anew, and the page that explains them.
+#
+# Exit codes: 0 done; 1 written, but a part could not be made, which the page and the last lines name; 2 not a results
+# folder, or one that cannot be written to.
+
+
+def report_command(results: ResultsFolder, out: Out = None) -> int:
+    """Write report.html, which needs no other file; report.md with the same text; tables, figures and samples.npz."""
+
+    def command() -> int:
+        import analysis
+        from analysis import execution
+
+        paths = analysis.write(results, execution.available_processes(), out=out, page=True)
+        page = next(path for path in paths if path.suffix == ".html")
+        print(f"{page} ({page.stat().st_size / 1e6:.1f} MB), and {len(paths) - 1} files beside it")
+        return OK
+
+    return exit_code(command, f"{out or results} cannot be written to")
+
+
+# python -m analysis compare results/A results/B: what became slower or faster, configuration by configuration.
+#
+# For CI the exit code is the answer. A check that could never fail is none: where nothing could be tested, it is 3.
+
+NO_REGRESSION, REGRESSION, COMPARE_REFUSED, CANNOT_TELL = 0, 1, 2, 3
+# Of differences that --expect names, for --help.
+EXPECTABLE = ("machine", "driver", "versions", "commit", "environment", "window", "backend", "data")
+EXPECT = f"Differences that are meant, no reason to refuse: {', '.join(EXPECTABLE)}, or a name such as torch."
+
+
+def compare(
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help="A results folder or packed study: before.", show_default=False)
+    ],
+    b: Annotated[Path, typer.Argument(metavar="B", help="A results folder or packed study: now.", show_default=False)],
+    threshold: Annotated[
+        str, typer.Option(metavar="SHARE", help="Smallest change of interest: 2% or 0.02; 0: any.")
+    ] = "1%",
+    expect: Annotated[str, typer.Option(metavar="WHAT,…", help=EXPECT, show_default=False)] = "",
+    anyway: Annotated[bool, typer.Option("--anyway", help="Compare whatever differs; the table names it.")] = False,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a comment for a pull request.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> int:
+    """Compare two results of a study: which configurations became slower or faster from A to B.
+
+    Exit codes: 0 no regression; 1 a regression was found (slower, no longer runs, runs that fail now, or now fails
+    parity); 2 refused, or no results to compare; 3 nothing could be tested (no pair has 3 repeats on both sides), or a
+    configuration that A measured is missing in B: planned there without a record, or its records cannot be read.
+    """
+    from analysis.compare.report import NothingToCompare
+
+    share = parsed("--threshold", _share, threshold) or 0.0
+    expected = tuple(word.strip() for word in expect.split(",") if word.strip())
+    return exit_code(
+        lambda: _compare(a, b, share, expected, anyway, markdown, as_json), "cannot read or write",
+        (NothingToCompare,), COMPARE_REFUSED,
+    )  # fmt: skip
+
+
+def _compare(
+    a: Path, b: Path, threshold: float, expected: tuple[str, ...], anyway: bool, markdown: Path | None, as_json: bool
+) -> int:
+    """Raises NotResults, NothingToCompare, OSError."""
+    from rich.console import Console
+
+    from analysis import execution
+    from analysis.compare import report
+    from analysis.frames.source import opened
+
+    with opened(a) as before, opened(b) as now:
+        comparison = report.compare(before.folder, now.folder, threshold, expected, anyway)
+    if markdown:
+        execution.write_text(markdown, report.to_markdown(comparison))
+    if as_json:
+        print(report.to_json(comparison))
+    if comparison.refused:
+        print(report.refusal(comparison), file=sys.stderr)
+        return COMPARE_REFUSED
+    if not as_json:
+        report.to_terminal(comparison, Console(highlight=False))
+    if comparison.regressed:
+        return REGRESSION
+    if comparison.says_nothing:
+        print("nothing was tested: no pair has enough repeats on both sides", file=sys.stderr)
+    if comparison.missing:
+        print(f"not all was tested: {len(comparison.missing)} of A missing in B", file=sys.stderr)
+    return CANNOT_TELL if comparison.says_nothing or comparison.missing else NO_REGRESSION
+
+
+def _share(text: str) -> float:
+    """`2%` or `0.02`, from 0 to below 1."""
+    number, percent = text.removesuffix("%"), text.endswith("%")
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise ValueError(f"{text} is no share from 0 to below 1, such as 2% or 0.02")
+    return value
+
+
+# python -m analysis export RESULTS --tensorboard DIR | --mlflow DIR | --wandb DIR: the numbers for other tools.
+#
+# Exit codes: 0 done; 2 not a results folder, the tool's library is missing, or it was exported there before.
+
+TOOLS = ("tensorboard", "mlflow", "wandb")
+
+
+def _folder(help: str) -> Any:
+    return typer.Option(metavar="DIR", help=help)
+
+
+def export(
+    results: ResultsFolder,
+    tensorboard: Annotated[Path | None, _folder("Write TensorBoard's event files there.")] = None,
+    mlflow: Annotated[Path | None, _folder("Write an MLflow database there.")] = None,
+    wandb: Annotated[Path | None, _folder("Write offline runs of W&B there.")] = None,
+) -> int:
+    """Write configurations as runs and their repeats as points, for another tool. Nothing is sent."""
+    folders = zip(TOOLS, (tensorboard, mlflow, wandb), strict=True)
+    chosen = [(tool, folder) for tool, folder in folders if folder is not None]
+    if len(chosen) != 1:
+        raise typer.BadParameter("give exactly one of --tensorboard, --mlflow, --wandb")
+    ((tool, folder),) = chosen
+    return exit_code(lambda: _export(results, tool, folder), f"{folder} cannot be written to")
+
+
+def _export(results: Path, tool: str, folder: Path) -> int:
+    """Raises NotResults, OSError."""
+    from analysis import execution
+    from analysis.export import AlreadyThere, Missing, runs
+    from analysis.frames import results as frames
+    from analysis.frames.source import opened
+
+    with opened(results) as source:
+        study = frames.read(source.folder, execution.available_processes())
+    try:
+        exported = runs(study)
+        place = importlib.import_module(f"analysis.export.{tool}").write(exported, study.study.name, folder)
+    except Missing as error:
+        problem = f"--{tool} needs what is not installed here: pip install {error}"
+    except AlreadyThere as error:
+        problem = f"{error} is there already: remove it, or name another folder"
+    else:
+        print(f"{len(exported)} runs in {place}")
+        return OK
+    print(f"error: {problem}", file=sys.stderr)
+    return REFUSED
+
+
+# python -m analysis predict RESULTS --workers 4,8,64,512: what more workers would give, as table and figure.
+#
+# Exit codes: 0 done; 2 not a results folder, nothing to predict from, or no network known.
+
+WITHOUT_BRACKETS = "Intervals are in tables/prediction.md and .csv: 95 %"  # a terminal has no room for them
+ALGORITHMS = ("ring", "tree", "halving_doubling", "hierarchical")  # collectives.ALGORITHMS, for --help
+NETWORK = "The network (default: what a network_probe in the study measured)"
+REDUCTION = "How gradients are reduced (default: as the study's frameworks did)"
+CROWDING = "How many times as long workers compute that share a host (default: as measured in the study, else 1)."
+CHECK = "Compare with what the study measured with several workers (always done where it measured its network too)."
+
+
+def _option(metavar: str, help: str, group: str | None = None) -> Any:
+    return typer.Option(metavar=metavar, help=help, rich_help_panel=group, show_default=False)
+
+
+@dataclass(frozen=True)
+class LinkOptions:
+    """What the command line says of the network, each in its unit: bytes per second, seconds."""
+
+    bandwidth: float | None = None
+    latency: float | None = None
+    per_host: int | None = None
+    local_bandwidth: float | None = None
+    local_latency: float | None = None
+
+
+def predict(
+    results: ResultsFolder,
+    workers: Annotated[str, _option("N,N,…", "Up to 100,000.")],
+    bandwidth: Annotated[str | None, _option("RATE", "Between hosts, e.g. 25Gbit.", NETWORK)] = None,
+    latency: Annotated[str | None, _option("TIME", "Of a message, e.g. 5us.", NETWORK)] = None,
+    per_host: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=quantities.MOST_WORKERS,
+            metavar="N",
+            help="Workers on a host; default: 1.",
+            rich_help_panel=NETWORK,
+        ),
+    ] = None,
+    local_bandwidth: Annotated[str | None, _option("RATE", "Within a host.", NETWORK)] = None,
+    local_latency: Annotated[str | None, _option("TIME", "Within a host.", NETWORK)] = None,
+    algorithm: Annotated[str | None, _option("NAME,…", f"{', '.join(ALGORITHMS)}.", REDUCTION)] = None,
+    allreduce: Annotated[str | None, _option("NAME,…", "Precision on the wire, e.g. fp32,fp16.", REDUCTION)] = None,
+    fusion_bytes: Annotated[str | None, _option("SIZE", "Of one call at most, e.g. 64MiB.", REDUCTION)] = None,
+    cycle: Annotated[str | None, _option("TIME", "Of Horovod, e.g. 1ms.", REDUCTION)] = None,
+    no_stragglers: Annotated[bool, typer.Option("--no-stragglers", help="Do not wait for the slowest worker.")] = False,
+    crowding: Annotated[str | None, _option("FACTOR", CROWDING)] = None,
+    check: Annotated[bool, typer.Option("--check", help=CHECK)] = False,
+    quiet: Quiet = False,
+    out: Out = None,
+) -> int:
+    """Predict throughput, efficiency and exposed communication of more workers.
+
+    From a study's runs with one worker, and a network that it measured or that is given.
+    """
+    link = LinkOptions(
+        parsed("--bandwidth", quantities.bandwidth, bandwidth), parsed("--latency", quantities.duration, latency),
+        per_host, parsed("--local-bandwidth", quantities.bandwidth, local_bandwidth),
+        parsed("--local-latency", quantities.duration, local_latency),
+    )  # fmt: skip
+    counts = parsed("--workers", quantities.workers, workers) or ()
+    algorithms = parsed("--algorithm", _algorithms, algorithm) or ()
+    precisions = parsed("--allreduce", _precisions, allreduce) or ()
+    fusion = parsed("--fusion-bytes", quantities.size, fusion_bytes)
+    cycle_seconds = parsed("--cycle", quantities.duration, cycle)
+    factor = parsed("--crowding", _crowding, crowding)
+
+    def command() -> int:
+        from analysis.prediction.predict import Asked
+
+        asked = Asked(
+            counts, algorithms, precisions, network(link), fusion, cycle_seconds, not no_stragglers, factor, check
+        )
+        paths, table, to_target = run(results, asked, out)
+        if not quiet:
+            show(table)
+            if to_target:
+                show_to_target(to_target)
+        print(files_written(paths))
+        return OK
+
+    return exit_code(command, f"{out or results} cannot be written to", (CannotPredict,))
+
+
+def run(results: Path, asked: Asked, out: Path | None = None) -> tuple[list[Path], Listing, Listing | None]:
+    """(files written, the table, that of seconds to a target where the study trained to one). Raises NotResults,
+    CannotPredict, OSError."""
+    from analysis.frames.source import opened
+
+    with opened(results, out) as source:
+        return _run(source.folder, asked, source.out)
+
+
+def _run(folder: Path, asked: Asked, out: Path) -> tuple[list[Path], Listing, Listing | None]:
+    from analysis import execution
+    from analysis.frames import results
+    from analysis.prediction import predict as frame
+    from analysis.prediction.predict import forecast
+    from analysis.show import layout
+    from analysis.views import figures as drawing
+    from analysis.views import prediction
+
+    read = results.read(folder, execution.available_processes())
+    predictions = forecast(read, folder, asked)
+    table = prediction.listing(predictions, read)
+    paths = [execution.write_text(out / "tables" / "prediction.md", layout.markdown(table))]
+    paths.append(execution.write_csv(out / "tables" / "prediction.csv", frame.table(predictions)))
+    figures = prediction.draw(predictions, read).items()
+    drawn = [drawing.save(name, picture, out / "figures") for name, picture in figures]
+    paths += drawing.paths(drawn)
+    expected = prediction.expected(read, predictions.predictions)
+    if not expected:
+        return paths, table, None
+    seconds = prediction.to_target_listing(expected, read)
+    paths.append(execution.write_text(out / "tables" / "prediction-to-target.md", layout.markdown(seconds)))
+    numbers = prediction.table(expected, read)
+    paths.append(execution.write_csv(out / "tables" / "prediction-to-target.csv", numbers))
+    return paths, table, seconds
+
+
+def show(table: Listing) -> None:
+    """The table in the terminal: algorithms side by side, and what it stands on below."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from analysis.views.prediction import BRACKETS
+
+    place = {name: index for index, name in enumerate(table.header)}
+    algorithms = list(dict.fromkeys(row[place["algorithm"]] for row in table.rows))
+    terminal = Table(title=Text(table.title), title_justify="left", title_style="bold")
+    terminal.add_column("configuration")
+    for name in ("workers", *(f"{name}: samples/s, efficiency" for name in algorithms)):
+        terminal.add_column(name, justify="right")
+    groups: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
+    for row in table.rows:
+        way = (row[0], row[place["allreduce"]])
+        speed, share = (row[place[name]].split(" [")[0] for name in ("samples/s", "efficiency"))
+        groups.setdefault(way, {}).setdefault(row[place["workers"]], {})[row[place["algorithm"]]] = f"{speed}, {share}"
+    for way, counts in groups.items():
+        for index, (count, cells) in enumerate(counts.items()):
+            configuration = Text(", ".join(way) if index == 0 else "")
+            terminal.add_row(configuration, count, *(cells.get(algorithm, "") for algorithm in algorithms))
+        terminal.add_section()
+    console = Console(highlight=False)
+    console.print(terminal)
+    for note in table.notes:
+        plain = note.replace(BRACKETS, WITHOUT_BRACKETS).replace("**", "")
+        console.print(Text(f"  {plain}", style="dim"))
+
+
+def show_to_target(listing: Listing) -> None:
+    """In the terminal: workers, global batch and seconds, and what is best."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    terminal = Table(title=Text(listing.title), title_justify="left", title_style="bold")
+    places = [listing.header.index(name) for name in ("configuration", "workers", "global batch", "seconds", "error")]
+    for place in places:
+        terminal.add_column(listing.header[place], justify="left" if place == 0 else "right")
+    for row in listing.rows:
+        terminal.add_row(*(Text(row[place]) for place in places))
+    console = Console(highlight=False)
+    console.print(terminal)
+    for note in listing.notes:
+        console.print(Text(f"  {note}", style="dim"))
+
+
+def network(given: LinkOptions) -> Network | None:
+    """The network that the command line describes; None where it says nothing. Raises CannotPredict for half of one."""
+    between = _link(given.bandwidth, given.latency, "--bandwidth", "--latency")
+    within = _link(given.local_bandwidth, given.local_latency, "--local-bandwidth", "--local-latency")
+    if between is None:
+        if within or given.per_host:
+            raise CannotPredict("hosts need a link between them: --bandwidth and --latency are missing")
+        return None
+    if within is None and (given.per_host or 1) > 1:
+        raise CannotPredict(
+            f"{given.per_host} workers a host need a link of their own: --local-bandwidth and --local-latency are "
+            "missing"
+        )
+    if within and given.per_host is None:
+        raise CannotPredict("a link within hosts needs to know how many workers share one: --per-host is missing")
+    return Network(between, within, given.per_host or 1)
+
+
+def _link(bandwidth: float | None, latency: float | None, *flags: str) -> Link | None:
+    if bandwidth is None and latency is None:
+        return None
+    if bandwidth is None or latency is None:
+        raise CannotPredict(
+            f"a link has both a bandwidth and a latency: {flags[0 if bandwidth is None else 1]} is missing"
+        )
+    return Link(latency, 1 / bandwidth)
+
+
+def _named(text: str, known: Sequence[str], what: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"{unknown[0] or 'nothing'} is no {what}: {', '.join(known)}")
+    return names
+
+
+_algorithms = partial(_named, known=ALGORITHMS, what="allreduce algorithm known here")
+_precisions = partial(_named, known=("fp32", "fp16", "bf16"), what="precision of an allreduce")
+
+
+def _crowding(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 10:
+        raise ValueError(f"{text} is no factor between 0.1 and 10")
+    return value

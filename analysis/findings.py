@@ -1,0 +1,129 @@
+"""Findings: reasons to doubt a study's numbers, and the facts that detectors look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow, Named
+from analysis.frames.rows import as_rows
+
+# A finding: one reason to doubt a study's numbers, or a mistake in it, in words, with whom it concerns.
+#
+# Texts hold names and messages that others wrote. They are plain text: who shows them escapes them for where they go.
+
+WRONG, DOUBT, NOTE = SEVERITIES = ("wrong", "doubt", "note")
+MOST_NAMES = 3
+Row = ConfigurationRow
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`wrong`: a comparison that must not be made; `doubt`: one that may mislead; `note`: to be known."""
+
+    flaw: str  # of the published studies, "F13", or a word of our own, "drift"
+    title: str  # a few words
+    text: str  # what was seen, with its figures, and what follows from it
+    severity: str  # one of SEVERITIES
+    configurations: tuple[str, ...] = ()  # ids; none: the study as a whole
+
+    @property
+    def published(self) -> bool:
+        """Whether the flaw is one of the published studies': F1 to F28 of docs/flaws.md."""
+        return self.flaw[:1] == "F" and self.flaw[1:].isdigit()
+
+    def __post_init__(self) -> None:
+        if self.severity not in SEVERITIES:
+            raise ValueError(f"severity {self.severity!r} is none of {', '.join(SEVERITIES)}")
+
+
+def about(flaw: str, title: str, text: str, severity: str, rows: Iterable[Named]) -> Finding:
+    """A finding about these configurations."""
+    return Finding(flaw, title, text, severity, tuple(dict.fromkeys(str(row["configuration"]) for row in rows)))
+
+
+def named(rows: Sequence[Named], among: Sequence[Named] = ()) -> str:
+    """`resnet18, horovod, 2 workers, fp32, batch 32; ... and 5 more`; `all` where it is all of `among`."""
+    if 1 < len(among) == len(rows):
+        return "all"
+    names = list(dict.fromkeys(f"{row['model']}, {row['series']}, batch {row['batch']}" for row in rows))
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return "; ".join(names[:MOST_NAMES]) + more
+
+
+def count(number: int, what: str) -> str:
+    """`1 configuration`, `3 configurations`."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """The worst first, each once."""
+    return sorted(dict.fromkeys(findings), key=lambda finding: SEVERITIES.index(finding.severity))
+
+
+# What detectors look at: the configurations that were measured, each with the facts of its trials, read once.
+
+RUN_COLUMNS = (
+    *("trial", "configuration", "model", "find", "repeat", "status", "started_at", "launch"),
+    *("samples_per_second", "samples_seen", "steps", "step_trend"),
+    *("global_batch", "busy_elsewhere_cores", "achieved_over_target"),
+)
+T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
+FALSE_ALARMS = 0.05  # of studies in which there is nothing to find, by any one detector that compares throughputs
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A study as detectors see it. A detector is a function of it, and yields findings."""
+
+    results: Results
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The configurations of which at least one repeat is ok."""
+        return [row for row in self.results.rows if row["n"]]
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """RUN_COLUMNS of the trials that trained in order to be measured."""
+        runs: pd.DataFrame = replace(self.results, trials=self.results.trials[list(RUN_COLUMNS)]).runs
+        return runs
+
+    @cached_property
+    def facts(self) -> dict[str, list[dict[str, Any]]]:
+        """Configuration -> the facts (facts.COLUMNS) of each of its trials; none where records are older."""
+        facts: dict[str, list[dict[str, Any]]] = {}
+        for fact in as_rows(self.results.details.facts):
+            facts.setdefault(str(fact["configuration"]), []).append({str(key): value for key, value in fact.items()})
+        return facts
+
+    @cached_property
+    def pairs(self) -> list[tuple[Row, Row]]:
+        """(configuration, its baseline) for each that has a speed-up over another one."""
+        by_id = {row["configuration"]: row for row in self.rows}
+        candidates = ((row, by_id.get(row["baseline"] or "")) for row in self.rows if row["speedup"] == row["speedup"])
+        return [(row, base) for row, base in candidates if base is not None and base is not row]
+
+    def fact(self, row: Row, name: str) -> list[Any]:
+        """What the trials of a configuration say of one thing, where they know it."""
+        known = (fact[name] for fact in self.facts.get(str(row["configuration"]), ()))
+        return [value for value in known if value is not None and value == value and value != ""]
+
+
+def simultaneous(comparisons: int) -> float:
+    """The confidence of each of so many two-sided intervals if one bound of each is looked at (Bonferroni)."""
+    return 1 - 2 * FALSE_ALARMS / max(1, comparisons)
+
+
+def grouped(rows: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
+    """Rows by what `key` makes of them, in their order."""
+    groups: dict[Key, list[T]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups

@@ -1,0 +1,289 @@
+"""Measurements of the ranks of one trial, folded into its row of results.csv: slowest, sum, mean or largest."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.frames.row_types import Means
+from analysis.frames.rows import typed
+from scaling_study.errors import printable
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.models import NO_MODEL
+from scaling_study.records import store
+from scaling_study.records.store import RankReport, Record, samples_per_second
+from scaling_study.stats.intervals import step_trend, throughput, within_runs
+
+# Averaging rounds of decentralised training (scaling_study/measure/averaging_rounds.py): one row a run.
+#
+#     samples of all peers over the target, rounds that were not averaged over all of them, seconds of a round
+#
+# A round is a step: the n-th round of every rank is the same one. Seconds are means over ranks and rounds, since each
+# peer watches its own; those of an averaging that was still under way (peers: 0) when the run ended are not known.
+
+SECONDS = tuple(
+    f"{part}_{what}" for part in ("matchmaking", "averaging") for what in ("seconds", "blocked_seconds")
+)  # of a peer's round, as it says them
+NUMBERS = ("achieved_over_target", "achieved_most", "round_seconds", *SECONDS, "weights_share")
+ROUND_COLUMNS = ("configuration", "repeat", "ok", "rounds", "failed", "local", "peers", "failure", *NUMBERS)
+Row = tuple[Any, ...]
+
+
+def of_peers(framework: str) -> bool:
+    """Whether its step is a round of peers, which ends once they together have a target batch."""
+    table = FRAMEWORKS.get(framework)
+    return table is not None and table.has_rounds
+
+
+def samples_of_step(row: Mapping[str, Any]) -> float:
+    """That a configuration's workers take in one step: its global batch, or what a round really had."""
+    achieved = row.get("achieved_over_target")
+    return float(row["global_batch"]) * (1.0 if achieved is None or pd.isna(achieved) else float(achieved))
+
+
+def achieved(record: Record) -> float | None:
+    """Samples of all peers in a round over its target, mean of the rounds; None where there are none."""
+    shares = _shares(record)
+    return sum(shares) / len(shares) if shares else None
+
+
+def failed(record: Record) -> int | None:
+    """Rounds that some peer did not average with all others; None where there are no rounds."""
+    return sum(bool(_failure(each)) for each in _whole(record)) if _has_rounds(record) else None
+
+
+def round_rows(record: Record) -> list[Row]:
+    """One of COLUMNS for a run that has rounds. `local`: rounds that some peer applied with its own gradients alone;
+    `failure`: of the first that failed; `round_seconds`: of a timed round on the slowest rank; `weights_share`: of the
+    rounds, those after which weights were averaged too, which older records do not say."""
+    whole = _whole(record)
+    if not whole:
+        return []
+    slowest = max(record.ranks, key=lambda rank: rank.window_seconds)
+    every = [each for rank in record.ranks for each in rank.rounds]
+    over = [each for each in every if int(each["peers"])]
+    failures = [why for each in whole if (why := _failure(each))]
+    shares = _shares(record)
+    return [
+        (
+            *(printable(record.configuration), int(record.trial["repeat"]), record.status == "ok"),
+            *(len(whole), len(failures), sum(any(int(one["peers"]) == 1 for one in each) for each in whole)),
+            *(min((int(each["peers"]) for each in over), default=0), printable(failures[0]) if failures else ""),
+            *(sum(shares) / len(shares), max(shares)),
+            slowest.window_seconds / len(slowest.step_seconds) if slowest.step_seconds else None,
+            *(sum(_seconds(each, name) for each in over) / len(over) if over else None for name in SECONDS),
+            _weights_share(every),
+        )
+    ]
+
+
+def _seconds(each: Mapping[str, Any], name: str) -> float:
+    """What blocked a round's averaging is also that of the weights before it, for which its update waited."""
+    more = each.get("weights_blocked_seconds", 0.0) if name == "averaging_blocked_seconds" else 0.0
+    return float(each[name]) + float(more)
+
+
+def _weights_share(every: Sequence[Mapping[str, Any]]) -> float | None:
+    known = [each["weights_peers"] is not None for each in every if "weights_peers" in each]  # 0: under way
+    return sum(known) / len(known) if known else None
+
+
+def rounds_frame(rows: Iterable[Row]) -> pd.DataFrame:
+    """COLUMNS, with types that do not depend on which rows there are."""
+    kinds = dict.fromkeys(ROUND_COLUMNS) | dict.fromkeys(("repeat", "rounds", "failed", "local", "peers"), "int64")
+    kinds |= {"ok": "bool"} | dict.fromkeys(NUMBERS, "float64")
+    return typed(rows, kinds)
+
+
+def _has_rounds(record: Record) -> bool:
+    return any(rank.rounds for rank in record.ranks)
+
+
+def _whole(record: Record) -> list[Sequence[Mapping[str, Any]]]:
+    """Round by round what each rank says of it, as far as all say something."""
+    return list(zip(*(rank.rounds for rank in record.ranks), strict=False)) if _has_rounds(record) else []
+
+
+def _shares(record: Record) -> list[float]:
+    """Of each round: samples of all peers over the target. Raises ValueError where there is no target."""
+    if not (whole := _whole(record)):
+        return []
+    if (target := int(record.trial["global_batch"])) < 1:
+        raise ValueError(f"global_batch is {target}")
+    return [sum(int(one["samples"]) for one in each) / target for each in whole]
+
+
+def _failure(each: Sequence[Mapping[str, Any]]) -> str:
+    """Why not all peers took part, by the first that says it."""
+    return next((str(one["failure"]) for one in each if one["failure"]), "")
+
+
+# What the ranks of one trial measured, folded into its row of results.csv: slowest, sum, mean or largest.
+
+PHASES = (*("data", "forward", "backward", "communication", "matchmaking", "averaging", "optimizer", "unattributed"),)
+OF_A_ROUND = (
+    "matchmaking",
+    "averaging",
+)  # parts of which go on while batches compute: what blocks the step is the phase
+MEMORY = ("parameters", "gradients", "optimizer", "buffers", "activations", "resident")
+COLLECTIVES = ("allreduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all", "send", "other")
+LIBRARIES = {"mpi": "MPI", "gloo": "Gloo", "nccl": "NCCL"}
+HOST = "host"
+PHASE_COLUMNS = tuple(f"{name}_blocked_seconds" if name in OF_A_ROUND else f"{name}_seconds" for name in PHASES)
+MEMORY_COLUMNS = tuple(f"{kind}_bytes" for kind in MEMORY)
+COMMUNICATION_COLUMNS = tuple(f"communication_{kind}_bytes" for kind in COLLECTIVES)
+
+
+def phase_seconds(row: Means) -> dict[str, float]:
+    """Phase -> its seconds of a step, of the phases that were measured; in the order of PHASES."""
+    seconds = {phase: float(row[name]) for phase, name in zip(PHASES, PHASE_COLUMNS, strict=True)}  # type: ignore[literal-required]
+    return {phase: value for phase, value in seconds.items() if not math.isnan(value)}
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The window of a trial's slowest rank, for the interval within it."""
+
+    step_seconds: NDArray[np.float64]  # (n,)
+    samples_per_step: float  # over all ranks
+
+
+def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
+    """The columns of what was measured, over all ranks of a trial that is ok, and what its interval is made of
+    (intervals). Of a probe: that it was alone."""
+    ranks = record.ranks
+    if record.trial.get("model") == NO_MODEL:
+        return {"busy_elsewhere_cores": store.busy_elsewhere_cores(ranks)}, None
+    slowest = max(ranks, key=lambda rank: rank.window_seconds)
+    window_seconds = slowest.window_seconds
+    if window_seconds <= 0:
+        raise ValueError("the timed window lasted no time")
+    samples = sum(rank.samples_seen for rank in ranks)
+    if samples <= 0:
+        raise ValueError("no rank saw a sample in the timed window")
+    speed = samples_per_second((rank.samples_seen for rank in ranks), (rank.window_seconds for rank in ranks))
+    if not 0 < speed < math.inf:
+        raise ValueError(f"{samples} samples in {window_seconds:.2g} s are no speed")
+    if min(min(rank.step_seconds) for rank in ranks) < 0:
+        raise ValueError("a step took less than no time")
+    steps = np.asarray(slowest.step_seconds, dtype=np.float64)
+    tokens = over(sum, (rank.tokens_seen for rank in ranks))
+    memory: list[dict[str, int]] = [rank.memory for rank in ranks]
+    if record.trial.get("warm"):  # its process holds what others need too
+        memory = [{kind: size for kind, size in kinds.items() if kind != "resident"} for kinds in memory]
+    sent = [kinds for rank in ranks if (kinds := communication(rank)) is not None]
+    columns = {
+        "busy_elsewhere_cores": store.busy_elsewhere_cores(ranks),
+        "samples_per_second": speed,
+        "tokens_per_second": None if tokens is None else tokens / window_seconds,
+        "steps": len(steps),
+        "step_seconds_mean": window_seconds / len(steps),
+        "step_seconds_median": statistics.median(slowest.ordered_seconds),
+        "step_trend": step_trend(slowest.step_seconds),
+        **{
+            name: over(_mean, [getattr(rank.phases, f"{phase}_seconds", None) for rank in ranks])
+            for phase, name in zip(PHASES, PHASE_COLUMNS, strict=True)
+        },
+        "parameters": over(max, (rank.parameters for rank in ranks)),
+        "samples_seen": samples,
+        "achieved_over_target": achieved(record),
+        "allreduce_bytes": over(max, (rank.allreduce_bytes for rank in ranks)),
+        "communication_bytes": over(max, [sum(kinds.values()) for kinds in sent]),
+        **{
+            name: over(max, [kinds[kind] for kinds in sent])
+            for kind, name in zip(COLLECTIVES, COMMUNICATION_COLUMNS, strict=True)
+        },
+        "carrier": carrier(ranks),
+        "overlap": over(_mean, (rank.overlap for rank in ranks)),
+        "peak_memory_bytes": over(max, (rank.peak_memory_bytes for rank in ranks)),
+        **{
+            name: over(max, [kinds.get(kind) for kinds in memory])
+            for kind, name in zip(MEMORY, MEMORY_COLUMNS, strict=True)
+        },
+        "gpu_utilization_percent": over(_mean, (rank.gpu_utilization_percent for rank in ranks)),
+        "energy_joules": _energy_of_devices(ranks),
+        "loss_first": over(_mean, (rank.loss_first for rank in ranks)),
+        "loss_last": over(_mean, (rank.loss_last for rank in ranks)),
+        "data_source": "; ".join(dict.fromkeys(rank.data_source for rank in ranks)),
+    }
+    return columns, Timed(steps, samples / len(steps))
+
+
+def intervals(timed: Sequence[Timed], reasons: Iterable[str]) -> list[dict[str, Any]]:
+    """`interval_low`, `interval_high` and `reason` of each: the verdict on the interval where there is none yet."""
+    within = within_runs([rank.step_seconds for rank in timed])
+    speeds = (throughput(seconds, rank.samples_per_step) for seconds, rank in zip(within, timed, strict=True))
+    return [
+        {"interval_low": speed.low, "interval_high": speed.high, "reason": reason or speed.verdict}
+        for speed, reason in zip(speeds, reasons, strict=True)
+    ]
+
+
+def communication(rank: RankReport) -> Mapping[str, int] | None:
+    """Bytes of one step of one worker, by kind of collective; None where the framework does not let us count."""
+    counted = rank.communication_bytes or rank.allreduce_bytes is not None
+    if not counted:
+        return None
+    kinds = dict.fromkeys(COLLECTIVES, 0)
+    for kind, size in rank.communication_bytes.items():
+        kinds[kind if kind in kinds else "other"] += size
+    return kinds
+
+
+def carrier(ranks: Sequence[RankReport]) -> str:
+    """`MPI over shared memory`, `Gloo over TCP`: the library of the collectives, and which way bytes were seen to go.
+
+    Empty where nothing was seen to go anywhere. Of several ways that by which most ranks sent.
+    """
+    ways = [rank.transport for rank in ranks if rank.transport]
+    return f"{library(ranks)} over {statistics.mode(ways)}".removeprefix(" over ") if ways else ""
+
+
+def library(ranks: Sequence[RankReport]) -> str:
+    """MPI, Gloo or NCCL, by what the framework says of itself; empty where it says nothing.
+
+    Horovod says NCCL where it was built with it. Where no kernel of NCCL ran, its controller carried the gradients.
+    """
+    about = ranks[0].backend
+    named = communicator(ranks)
+    return LIBRARIES.get(str(about.get("controller")) if named == HOST else named, named)
+
+
+def communicator(ranks: Sequence[RankReport]) -> str:
+    """`nccl`, `gloo`, `mpi`, `host` (Horovod's controller carries): empty where the framework says nothing."""
+    named = str(ranks[0].backend.get("operations") or ranks[0].backend.get("backend") or "").lower()
+    unused = named == "nccl" and 0 in {rank.nccl_kernels for rank in ranks}
+    return HOST if unused else printable(named)
+
+
+def over(fold: Callable[[list[Any]], Any], values: Iterable[Any]) -> Any:
+    """`fold` over what is known of `values`; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return fold(known) if known else None
+
+
+def _energy_of_devices(ranks: Sequence[RankReport]) -> float | None:
+    """Joules of all distinct devices: two ranks on one CPU read the same meter. None where one device's are unknown.
+
+    A GPU is known by its UUID: where each rank sees its own one only, all ranks of a host have a `cuda:0`.
+    """
+    by_device: dict[tuple[str, ...], float | None] = {}
+    for rank in ranks:
+        on_gpu = rank.device.startswith("cuda")
+        if on_gpu and not rank.gpu_uuids and len(ranks) > 1:
+            return None
+        key = tuple(rank.gpu_uuids) if on_gpu else (rank.host,)
+        by_device[key] = over(max, (by_device.get(key), rank.energy_joules))
+    joules = list(by_device.values())
+    return None if None in joules else sum(value for value in joules if value is not None)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,424 @@
+"""Inputs of predictions that a study measured: ways of sharing gradients, one worker's step, its network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+from analysis.frames import results as series
+from analysis.frames.configurations import KEYS, known, same, value_of, values_of
+from analysis.frames.measured import of_peers
+from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
+from analysis.prediction import simulate
+from analysis.prediction.network import Link, Network
+from analysis.prediction.simulate import HOROVOD, Fusion, Gradient, Step
+from analysis.statistics import network
+from analysis.statistics.network import Probe
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.records import store
+from scaling_study.records.store import RankReport, UnreadableRecord
+from scaling_study.stats.network import AlphaBeta
+from scaling_study.study.rules import MATCHMAKING_SECONDS
+from scaling_study.targets import ENDS
+
+# What can be predicted of a study: each way of sharing gradients that it ran, over one worker's step.
+#
+# configurations of data-parallel frameworks, whatever their workers and wire   -->  a way: framework, batch, knobs
+# the framework's own run with one worker; without one, plain PyTorch's         -->  whose step it is
+
+FUSIONS: Mapping[str, Fusion] = {
+    "horovod": simulate.HOROVOD,
+    "torch_ddp": simulate.DDP,
+    "lightning_ddp": simulate.DDP,
+    "mpi_allreduce": simulate.AFTERWARDS,
+}
+NOT_SIMULATED = (
+    "{framework} is not predicted: its rounds follow clocks, with a floor of about {seconds:g} s in which peers look "
+    "for each other, and end when peers together have their target; the simulator knows the calls of an allreduce only"
+)
+ALONE = "single"  # whose step stands in for that of a framework without a run of its own with one worker
+KNOBS = ("bucket_bytes", "fusion_bytes", "cycle_seconds", "buffers", "tuned_for")
+SPREAD = (
+    *("framework", "workers", "allreduce", "launcher", "controller", "hosts", "oversubscribe", "global_batch"),
+    *KNOBS,
+)
+ALIKE = tuple(key for key in KEYS if key not in SPREAD)  # decide what one worker computes
+WIRE_BITS = {"fp32": 32, "fp16": 16, "bf16": 16}
+Row = ConfigurationRow
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is predicted: a framework's way of sharing the gradients of one worker's step, on each of `wires`."""
+
+    row: Row  # the trial keys, of one of the framework's own configurations where the study has any
+    label: str
+    alone: OneWorker
+    fusion: Fusion
+    wires: tuple[str, ...]  # precisions of the allreduce
+
+    def wire(self, allreduce: str) -> float:
+        """Bytes on the wire for each byte of a gradient."""
+        width = 64 if self.row["precision"] == "fp64" else 32
+        return WIRE_BITS[allreduce] / width if allreduce != "fp32" else 1.0
+
+
+def targets(results: Results, folder: Path, asked: Sequence[str] = ()) -> tuple[list[Target], list[str]]:
+    """(what can be predicted, in the order of the tables, one sentence for each thing that cannot).
+
+    `asked`: precisions of the allreduce; without any, those that the study ran with several workers, else fp32.
+    Trainings to a result were not timed in parts. Where a study shares gradients in nothing else, its one-worker steps
+    are shared as they do; but not where it shares them in rounds of peers, which nothing here is like.
+    """
+    every: list[Row] = [row for row in results.rows if not known(row["find"])]
+    rows = [row for row in every if not _trained(row)]
+    shared = [row for row in rows if row["framework"] in FUSIONS]
+    chosen, wrong = [], [_not_simulated(row) for row in every if row["n"] and of_peers(str(row["framework"]))]
+    stood_for = _trained_ways(every) or ([] if wrong else [{"framework": "horovod"}])
+    ways = list(_ways(shared or _as(stood_for, rows)))
+    bases: dict[str, OneWorker | str] = {}
+    for way in ways:
+        base = _base(way, rows)
+        if isinstance(base, str):
+            wrong.append(f"{way['framework']}, {way['model']}, batch {way['batch_per_worker']}: {base}")
+            continue
+        name = str(base["configuration"])
+        alone = bases.setdefault(name, one_worker(base, results.trials, folder))
+        if isinstance(alone, str):
+            wrong.append(f"{name}: {alone}")
+            continue
+        chosen.append(Target(way, _label(way, results), alone, policy(way), tuple(asked) or _wires(way, every)))
+    return chosen, list(dict.fromkeys(wrong))
+
+
+def _not_simulated(row: Row) -> str:
+    asked = row["matchmaking_seconds"]
+    seconds = asked if known(asked) else MATCHMAKING_SECONDS
+    return NOT_SIMULATED.format(framework=row["framework"], seconds=seconds)
+
+
+def policy(row: Row) -> Fusion:
+    """How a configuration's framework fuses gradients, with the knobs that it was run with."""
+    fusion_policy = FUSIONS[str(row["framework"])]
+    knob = {key: value for key in KNOBS if known(value := value_of(row, key))}
+    if "fusion_bytes" in knob:
+        fusion_policy = replace(fusion_policy, most_bytes=float(knob["fusion_bytes"]))
+    if "cycle_seconds" in knob:
+        fusion_policy = replace(fusion_policy, cycle_seconds=float(knob["cycle_seconds"]))
+    if "bucket_bytes" in knob:  # then the first bucket is like the others
+        fusion_policy = replace(fusion_policy, most_bytes=float(knob["bucket_bytes"]), first_bytes=None)
+    return fusion_policy
+
+
+def _ways(rows: Iterable[Row]) -> Iterator[Row]:
+    """One row for each way of sharing gradients: whatever its workers and precision on the wire."""
+    seen: list[tuple[Any, ...]] = []
+    for row in rows:
+        way = values_of(row, (*ALIKE, "framework", "controller", *KNOBS))
+        if way not in seen and row["n"]:
+            seen.append(way)
+            yield row
+
+
+def _trained(row: Row) -> bool:
+    return any(known(value_of(row, end)) for end in ENDS)
+
+
+def _trained_ways(rows: Iterable[Row]) -> list[Mapping[str, Any]]:
+    """How trainings to a result shared gradients: framework, controller and knobs."""
+    keys = ("framework", "controller", *KNOBS)
+    found = [dict(zip(keys, values_of(row, keys), strict=True)) for row in rows if _trained(row)]
+    return [way for number, way in enumerate(found) if way["framework"] in FUSIONS and way not in found[:number]]
+
+
+def _as(ways: Sequence[Mapping[str, Any]], rows: Iterable[Row]) -> list[Row]:
+    """One-worker steps of plain PyTorch, as if their gradients were shared in each of these ways."""
+    alone = [row for row in rows if row["framework"] == ALONE and row["workers"] == 1]
+    return [cast(Row, {**row, **way}) for way in ways for row in alone]
+
+
+def _differing(row: Row, other: Row, keys: Sequence[str]) -> int:
+    """In how many of the keys."""
+    return sum(not same(value_of(row, key), value_of(other, key)) for key in keys)
+
+
+def _base(way: Row, rows: Sequence[Row]) -> Row | str:
+    """The one-worker configuration that stands for each worker of `way`, or why there is none."""
+    fits = [row for row in rows if row["workers"] == 1 and not _differing(row, way, ALIKE)]
+    ranked = [row for row in fits if row["framework"] == way["framework"]]
+    ranked.sort(key=lambda row: _differing(row, way, (*KNOBS, "controller")))
+    ranked += [row for row in fits if row["framework"] == ALONE]
+    good = [row for row in ranked if row["n"]]
+    if not good:
+        return "no run with one worker and the same batch, so there is no step to predict from"
+    if way["buffers"] == "synced":
+        return "its buffers are broadcast in forward, which is not predicted"
+    if way["not_comparable"]:
+        return str(way["not_comparable"])
+    return good[0]
+
+
+def _wires(way: Row, rows: Iterable[Row]) -> tuple[str, ...]:
+    ran = {
+        str(row["allreduce"])
+        for row in rows
+        if row["workers"] > 1 and row["framework"] == way["framework"] and row["model"] == way["model"]
+    }
+    return tuple(name for name in WIRE_BITS if name in ran) or ("fp32",)
+
+
+def _label(way: Row, results: Results) -> str:
+    """`horovod, batch 32`, with what else tells this study's configurations apart."""
+    names = [key for key in results.series_keys if key not in series.MAIN_KEYS]
+    words = series.words(way, names)
+    return ", ".join([str(way["framework"]), f"batch {way['batch_per_worker']}", *words])
+
+
+# One worker's step as a study measured it: its parts, when its gradients are there, and how much all of it varies.
+#
+#     timed steps          their mean, how it varies between repeats and from step to step
+#     instrumented steps   data, forward, backward, the rest: scaled to the timed mean, since timing them disturbs
+#     the step after       which gradient came when: scaled to backward
+#
+# Gradients that nobody noted, as in older records, are taken to come evenly.
+
+EVEN_PARTS = 64  # of a backward whose gradients nobody noted
+
+
+@dataclass(frozen=True)
+class OneWorker:
+    """`log_error`: standard error of the logarithm of its mean step, between `repeats`; `variation`: deviation of one
+    timed step over the mean. `noted`: whether gradients were seen to arrive, or are taken to come evenly."""
+
+    configuration: str
+    step: Step
+    samples: int
+    repeats: int
+    log_error: float
+    variation: float
+    noted: bool
+
+    @property
+    def samples_per_second(self) -> float:
+        return self.samples / self.step.seconds
+
+
+def one_worker(base: Row, trials: pd.DataFrame, folder: Path) -> OneWorker | str:
+    """What the repeats of a configuration with one worker say, or why they do not say it."""
+    ours = trials[(trials.configuration == base["configuration"]) & (trials.status == "ok")]
+    reports = [report for trial in ours.trial if (report := _report(folder / "trials" / str(trial)))]
+    micro_batches = int(base["accumulation"]) if known(base["accumulation"]) else 1
+    return of_reports(str(base["configuration"]), reports, micro_batches)
+
+
+def of_reports(configuration: str, reports: Sequence[RankReport], micro_batches: int = 1) -> OneWorker | str:
+    """The same from the reports themselves, one a repeat."""
+    if not reports:
+        return "none of its records can be read"
+    phases = [report.phases for report in reports]
+    if any(p is None or p.forward_seconds is None or p.backward_seconds is None for p in phases):
+        return "its records do not say how long forward and backward take"
+    means = np.array([np.mean(report.step_seconds) for report in reports])
+    varied = [float(np.std(report.step_seconds) / np.mean(report.step_seconds)) for report in reports]
+    spread = float(np.std(np.log(means), ddof=1)) if len(reports) > 1 else 0.0
+    gradients, noted = arrivals(reports)
+    return OneWorker(
+        configuration, _step(reports, gradients, micro_batches),
+        reports[0].samples_per_step, len(reports), spread / math.sqrt(len(reports)), float(np.mean(varied)), noted,
+    )  # fmt: skip
+
+
+def _step(reports: Sequence[RankReport], gradients: Sequence[Gradient], micro_batches: int) -> Step:
+    """Means over the repeats. `gradients`: arrivals as shares of the last micro-batch's backward, which sends them."""
+    before, backward, whole = [], [], []
+    for report in reports:
+        phases, seconds = report.phases, float(np.mean(report.step_seconds))
+        assert phases is not None and phases.forward_seconds is not None and phases.backward_seconds is not None
+        undisturbed = seconds / phases.step_seconds
+        last = phases.backward_seconds / micro_batches
+        earlier = (phases.data_seconds or 0.0) + phases.forward_seconds + phases.backward_seconds - last
+        before.append(earlier * undisturbed)
+        backward.append(last * undisturbed)
+        whole.append(seconds)
+    seconds, half, rest = (float(np.mean(values)) for values in (backward, before, whole))
+    return Step(half, seconds, rest - half - seconds, tuple((size, share * seconds) for size, share in gradients))
+
+
+def arrivals(reports: Sequence[RankReport]) -> tuple[list[Gradient], bool]:
+    """(bytes, share of backward after which it is there) of each gradient, and whether it was noted.
+
+    The last gradient ends backward: autograd runs nothing that leads to none. Repeats that came in one order are
+    averaged. Without notes (older records) the parameters' bytes come evenly.
+    """
+    noted = [report.gradients for report in reports if report.gradients and report.gradients[-1][1] > 0]
+    if not noted:
+        total = 4.0 * reports[0].parameters
+        return [(total / EVEN_PARTS, (part + 1) / EVEN_PARTS) for part in range(EVEN_PARTS)], False
+    sizes = [size for size, _ in noted[0]]
+    alike = [moments for moments in noted if [size for size, _ in moments] == sizes]
+    shares = np.mean([[seconds / moments[-1][1] for _, seconds in moments] for moments in alike], axis=0)
+    return list(zip(sizes, map(float, shares), strict=True)), True
+
+
+def _report(trial: Path) -> RankReport | None:
+    try:
+        return store.read_trial(trial).ranks[0]
+    except (UnreadableRecord, IndexError):
+        return None
+
+
+# What the workers of one host do to each other's computing: they share its memory, its caches and its clock.
+#
+# A run with one worker has the host to itself. Forward communicates nothing, so where a study ran a configuration with
+# one worker and with w on one host, seconds of forward with w over seconds with one is what crowding costs; the
+# geometric
+# mean over such pairs is taken for all. Configurations that synchronise buffers in forward are left out.
+
+
+def pairs(rows: Sequence[Row], workers_per_host: int, without: Sequence[str] = ()) -> list[float]:
+    """Forward with so many workers over forward with one, of each configuration that ran both on one host.
+
+    `without`: configurations to leave out, because it is they that are predicted.
+    """
+    ratios = []
+    for row in rows:
+        if row["framework"] not in FUSIONS or row["workers"] != workers_per_host or row["configuration"] in without:
+            continue
+        if FRAMEWORKS[str(row["framework"])].syncs(row["buffers"]):
+            continue
+        if hosts_of(row) > 1 or not row["n"] or not known(row["forward_seconds"]):
+            continue
+        alone = [
+            other
+            for other in rows
+            if other["workers"] == 1 and other["framework"] == row["framework"] and known(other["forward_seconds"])
+            if all(same(value_of(other, key), value_of(row, key)) for key in ALIKE)
+        ]
+        ratios += [float(row["forward_seconds"]) / float(alone[0]["forward_seconds"])] if alone else []
+    return ratios
+
+
+def factor(ratios: Sequence[float]) -> float:
+    """The geometric mean; 1 where nothing was found."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else 1.0
+
+
+# The network as the study's own probes measured it, taken apart into links.
+#
+#     probe: seconds = A + B bytes, an allreduce of n workers        link: alpha = A / (2 (n-1))
+#                                                                          beta  = B n / (2 (n-1))
+#
+# as if the probe had run a ring. Of n = 2 any algorithm gives the same beta; the bus bandwidth of nccl-tests is 1 /
+# beta.
+# Horovod's calls wait for its background thread, half a cycle on average: simulate.py counts that by itself, so here
+# it
+# is taken off A. On a CPU every probe measures twice, with the cores idle and busy; network.py says what for.
+
+IDLE, BUSY = ("allreduce", False), ("allreduce", True)
+LAUNCHER = {  # whose collectives a framework calls -> the probe that called the same
+    "horovod": "horovodrun", "torch_ddp": "torchrun", "lightning_ddp": "torchrun", "mpi_allreduce": "mpirun",
+}  # fmt: skip
+CARRIES = {"mpi": "mpirun", "gloo": "torchrun"}  # the probe that used what this controller of Horovod's uses
+NORMAL_95 = 1.96
+MOST_SPREAD = 1.0  # of a logarithm: what is known no better than this is known not at all
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A probe, and on how many hosts it ran."""
+
+    probe: Probe
+    hosts: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.probe.name} ({self.probe.configuration})"
+
+    def link(self, kind: tuple[str, bool]) -> Link:
+        """What it says of a link, the wait for Horovod's background thread taken off."""
+        waits = HOROVOD.cycle_seconds / 2 if self.probe.launcher == "horovodrun" else 0.0
+        return link(self.probe.fits[kind], self.probe.workers, waits)
+
+
+def probes(results: Results) -> list[Probed]:
+    """Those of the study's probes that say what an allreduce takes."""
+    trials = results.trials.drop_duplicates("configuration").set_index("configuration", drop=False)
+    return [
+        Probed(probe, hosts_of({"hosts": trials.loc[probe.configuration, "hosts"]}))
+        for probe in network.probes(results)
+        if IDLE in probe.fits and probe.workers > 1
+    ]
+
+
+def hosts_of(row: Mapping[str, object]) -> int:
+    """How many hosts a trial's workers were on: its `hosts`, a number or as in h1:2,h2:2; without any, one."""
+    hosts = row.get("hosts")
+    if isinstance(hosts, int | float):
+        return int(float(hosts)) if float(hosts) >= 1 else 1  # what is no number is below
+    if isinstance(hosts, str):
+        return max(1, len([part for part in hosts.split(",") if part.strip()]))
+    return max(1, len(hosts)) if isinstance(hosts, list | tuple) else 1
+
+
+def network_of(row: Row, among: Sequence[Probed]) -> Network:
+    """The network that a framework's configuration runs on, from probes(), of which there is at least one.
+
+    Each link is that of the nearest probe: within a host of one that ran on one host, between hosts of one that ran on
+    several. Where only the first was measured, the second is taken to be the same.
+    """
+    ranked = sorted(among, key=lambda probed: _nearness(probed.probe, row), reverse=True)
+    local = next((probed for probed in ranked if probed.hosts == 1), None)
+    wide = next((probed for probed in ranked if probed.hosts > 1), None)
+    if local is None or wide is None:
+        only = local or wide
+        assert only is not None
+        share = only.probe.workers if only is local else 1
+        return _joined(only, only if share > 1 else None, share)
+    return _joined(wide, local, local.probe.workers)
+
+
+def _joined(between: Probed, within: Probed | None, workers_per_host: int) -> Network:
+    sources = [f"between hosts by {between.name}", f"within a host by {within.name}" if within else ""]
+    if within is between:
+        sources = [f"by {between.name} on one host; other hosts are taken to be no farther"]
+    idle, busy = (
+        None
+        if any(kind not in part.probe.fits for part in (between, within) if part)
+        else Network(between.link(kind), within.link(kind) if within else None, workers_per_host)
+        for kind in (IDLE, BUSY)
+    )
+    assert idle is not None
+    return replace(idle, busy=busy, source=f"measured {', '.join(filter(None, sources))}")
+
+
+def link(fitted: AlphaBeta, workers: int, waits_seconds: float = 0.0) -> Link:
+    """What each of the 2 (n-1) steps of a ring takes, with the relative errors of the fit."""
+    steps = 2 * (workers - 1)
+    alpha, beta = max(0.0, fitted.alpha_seconds - waits_seconds), fitted.beta_seconds_per_byte
+    return Link(
+        alpha / steps, beta * workers / steps,
+        _spread(alpha, fitted.alpha_low, fitted.alpha_high), _spread(beta, fitted.beta_low, fitted.beta_high),
+    )  # fmt: skip
+
+
+def _spread(value: float, low: float | None, high: float | None) -> float:
+    """Relative standard error from a 95 % interval; 0 where none is claimed or nothing is there."""
+    if low is None or high is None or value <= 0:
+        return 0.0
+    return min(MOST_SPREAD, (high - low) / 2 / NORMAL_95 / value)
+
+
+def _nearness(probe: Probe, row: Row) -> tuple[bool, bool, bool, int]:
+    """The same library and controller; else what carries its bytes; else the probe of most workers."""
+    same_library = probe.launcher == LAUNCHER.get(str(row["framework"]))
+    controller = row.get("controller")
+    carried = known(controller) and probe.launcher == CARRIES.get(str(controller))
+    same_controller = not known(controller) or probe.controller == controller
+    return same_library and same_controller, carried, same_library, probe.workers

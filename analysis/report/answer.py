@@ -1,0 +1,312 @@
+"""The answer: what to run, in the time it takes to read four numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from analysis.findings import DOUBT, WRONG, Finding, count
+from analysis.frames.configurations import known
+from analysis.frames.results import Results, unit
+from analysis.frames.rows import as_rows
+from analysis.report import page
+from analysis.report.page import Card, Cards, Material, Part, Section, Text, of_rows
+from analysis.show import notes
+from analysis.statistics import ranking
+from analysis.statistics.estimates import said_of, widths
+from analysis.statistics.knee import SHARE, Returned, returns
+from analysis.statistics.scaling_laws import Comparison, comparisons
+from analysis.text import number
+from analysis.views import cost
+from analysis.views.scaling import extrapolated
+from analysis.views.target import BEST, TIED, trained_configurations
+
+# The answers to a study, model by model: the fastest, the cheapest, the most efficient, the knee; and what reaches a
+# target soonest, where there was one.
+#
+# Each with its interval and with what is tied with it; or with the reason why there is no answer.
+
+SOONEST = "soonest to "
+CHEAPEST = "cheapest for a million samples"
+MOST_ALIKE = 4  # names under an answer; the rest are counted
+Row = Mapping[Any, Any]
+
+
+def of(results: Results, model: str) -> tuple[Card, ...]:
+    """Fastest, cheapest, best efficiency, knee; then the soonest to each target."""
+    speeds = fastest(results, model), cheapest(results, model), efficient(results, model), knee(results, model)
+    return (*speeds, *soonest(results, model))
+
+
+def soonest(results: Results, model: str) -> tuple[Card, ...]:
+    """Of trainings to a result: seconds of training to each of the model's targets."""
+    rows = trained_configurations(results)
+    ours = rows[(rows.model == model) & (rows.target != "")]
+    return tuple(_soonest(str(target), group) for target, group in ours.groupby("target", sort=False))
+
+
+def _soonest(target: str, group: pd.DataFrame) -> Card:
+    label, best = SOONEST + target, group[group.soonest == BEST]
+    if best.empty:
+        return Card(label, "", note="no configuration reached it with three seeds or more")
+    first, alike = best.iloc[0], group[group.soonest == TIED]
+    names = [_at_global_batch(row) for row in as_rows(alike)]
+    more = [f"and {len(names) - MOST_ALIKE} more"] if len(names) > MOST_ALIKE else []
+    low, high = number(first.seconds_to_target_low), number(first.seconds_to_target_high)
+    return Card(
+        label, f"{number(first.seconds_to_target)} s of training", f"95 %: {low} to {high}, {first.reached} seeds",
+        _at_global_batch(first), (*names[:MOST_ALIKE], *more), "evaluation and checkpoints apart", tied=len(names),
+    )  # fmt: skip
+
+
+def _at_global_batch(row: Any) -> str:
+    return f"{row['series']}, global batch {row['global_batch']}"
+
+
+def fastest(results: Results, model: str) -> Card:
+    kind = unit(results.frame_of(model))
+    return _ranked(results, model, "fastest", "samples_per_second", number, f" {kind}/s")
+
+
+def efficient(results: Results, model: str) -> Card:
+    card = _ranked(results, model, "best efficiency", "efficiency", lambda value: f"{100 * value:.0f}", " %")
+    if card.value:
+        return card
+    why = "no configuration of more than one worker has a speed-up"
+    return Card(card.label, "", note=why if results.study.baseline is not None else "the study declares no baseline")
+
+
+def cheapest(results: Results, model: str) -> Card:
+    """In money where every worker has a price; else in worker-hours, and says so."""
+    ours = [point.of for point in cost.points(results, model)]
+    prices = {priced.price for priced in ours}
+    if len(prices) > 1:  # a ratio of throughputs is then not one of costs
+        return _cheapest_of_several(ours)
+    price = prices.pop() if prices else None
+    cost_text = partial(_cost, price=price)
+    unit_of = " worker-hours" if price is None else ""
+    card = _ranked(results, model, CHEAPEST, "samples_per_worker_second", cost_text, unit_of)
+    if not card.value:
+        return card
+    why = (
+        f"at {number(price)} a worker-hour"
+        if price is not None
+        else "no price is set (`price_per_worker_hour` in a machine file): every worker is assumed to cost the same"
+    )
+    return replace(card, note="; ".join(filter(None, (why, card.note))))
+
+
+def _cost(rate: float, price: float | None) -> str:
+    """Of a million samples at `rate` samples a second and worker."""
+    return number((1.0 if price is None else price) * cost.SAMPLES / 3600 / rate)
+
+
+def _cheapest_of_several(ours: list[cost.Cost]) -> Card:
+    best = cost.cheapest(ours)
+    if best is None:
+        return Card(CHEAPEST, "", note="no comparable configuration was measured")
+    value = number(best.money) if best.money is not None else f"{number(best.worker_hours)} worker-hours"
+    interval = "" if best.bounds is None else f"95 %: {number(best.bounds[0])} to {number(best.bounds[1])}"
+    why = "workers have different prices: ties were not computed"
+    return Card(CHEAPEST, value, interval, name_of(best.row), (), why)
+
+
+def knee(results: Results, model: str) -> Card:
+    """Of the family that the fastest configuration is in, else of the first that has a law."""
+    label = f"knee at {100 * SHARE:.0f} %"
+    top = _top(results, model, "samples_per_second")
+    returns = [
+        (extrapolation, at) for extrapolation, _, at in extrapolated(results) if extrapolation.family.model == model
+    ]
+    for extrapolation, at in sorted(returns, key=lambda pair: not _holds(pair[0], top)):
+        value, _, bounds = at.text.partition(" [")
+        interval = f"95 %: {bounds.removesuffix(']').replace(', ', ' to ')}" if bounds else ""
+        why = f"beyond it the marginal efficiency of a worker is below {100 * at.share:.0f} %"
+        if at.workers >= at.looked:
+            why = f"no knee up to here: the marginal efficiency of every worker is {100 * at.share:.0f} % or more"
+        return Card(label, value, interval, extrapolation.family.label, (), why)
+    return Card(label, "", note=_no_knee(results, model))
+
+
+def _no_knee(results: Results, model: str) -> str:
+    """Why there is none, and the marginal efficiencies that were measured."""
+    ours = [comparison for comparison in comparisons(results) if comparison.family.model == model]
+    for priced in ours:
+        if priced.why:
+            steps = [_marginal(step) for step in returns(priced.family)]
+            return f"{priced.why} ({priced.family.label})" + (f"; measured: {'; '.join(steps)}" if steps else "")
+    return "no configuration was measured at several worker counts, all else equal"
+
+
+def _marginal(step: Returned) -> str:
+    """`marginal efficiency of the second worker: 98 %`; `of workers 3 to 4`."""
+    which = f"workers {step.before + 1} to {step.after}" if step.after - step.before > 1 else f"worker {step.after}"
+    which = "the second worker" if (step.before, step.after) == (1, 2) else which
+    return f"marginal efficiency of {which}: {100 * step.share:.0f} %"
+
+
+def name_of(row: Row) -> str:
+    """`horovod, 2 workers, fp16, batch 64`."""
+    return f"{row['series']}, batch {row['batch']}"
+
+
+def _ranked(results: Results, model: str, label: str, by: str, text_of: Callable[[float], str], unit_of: str) -> Card:
+    """`said`: the value in words, without its unit."""
+    top = _top(results, model, by)
+    if top is None:
+        return Card(label, "", note="no comparable configuration was measured")
+    names = {row["configuration"]: name_of(row) for row in results.rows}
+    alike = [names[name] for name in top["indistinguishable"]]
+    more = [f"and {len(alike) - MOST_ALIKE} more"] if len(alike) > MOST_ALIKE else []
+    lone = len(top["without_interval"])
+    low, high = (text_of(top[f"value_{end}"]) if known(top[f"value_{end}"]) else "" for end in ("low", "high"))
+    if by == "samples_per_worker_second":  # the more samples, the less they cost
+        low, high = high, low
+    interval = f"95 %: {low} to {high}, {top['n']} repeats" if low else f"no interval: n = {top['n']}"
+    why = [f"{lone} other{'s' * (lone != 1)} not ranked (fewer than 3 repeats)"] if lone else []
+    why += [f"among {top['work']}: the model's other rows do different work"] if top["work"] else []
+    return Card(
+        label, text_of(top["value"]) + unit_of, interval, name_of(top),
+        (*alike[:MOST_ALIKE], *more), "; ".join(why), lone,
+        len(alike),
+    )  # fmt: skip
+
+
+def _top(results: Results, model: str, by: str) -> Row | None:
+    best = ranking.best(results, by)
+    ours = as_rows(best[best.model == model])
+    return ours[0] if ours else None
+
+
+def _holds(compared: Comparison, top: Row | None) -> bool:
+    return top is not None and any(row["configuration"] == top["configuration"] for row in compared.family.rows)
+
+
+def precision(results: Results) -> str:
+    """What the intervals are too wide for; empty where every one reaches the study's target."""
+    asked, target = widths(results), results.study.target_interval
+    claimed = [width.half for width in asked if not math.isnan(width.half)]
+    if not claimed:
+        return "No interval is claimed: every configuration has fewer than 3 repeats."
+    wide = sum(half > target for half in claimed)
+    if not wide:
+        return ""
+    return (
+        f"But {wide} of {len(asked)} intervals{said_of(asked)} are wider than the target of "
+        f"±{100 * target:.2g} % (median ±{100 * median(claimed):.2g} %, widest ±{100 * max(claimed):.2g} %): smaller "
+        "differences are not resolved."
+    )
+
+
+def source(results: Results) -> str:
+    return notes.source(results)
+
+
+# The answer: what to run, in the time it takes to read four numbers.
+
+MOST_TITLES = 4  # of findings, before the next section
+MOST_CARDS = 4  # models with cards of their own; more are rows of a table
+HEADER = ("model", "", "value", "95 % interval", "configuration", "tied (95 %)", "note")
+
+
+def section(material: Material) -> Section:
+    results = material.results
+    title = "The answer"
+    if results.nothing_yet or results.configurations.empty:
+        why = results.nothing_yet or "only the network was probed"
+        return Section("answer", title, f"There is none: {why}.", ())
+    by_title: dict[str, tuple[Card, ...]] = {}
+    unknown: list[Part] = []
+    for model in results.models:
+        unknown += material.parts(f"the answer for {model}", partial(_answer, results, model, by_title))
+    parts = [*material.parts("the warnings in a line", lambda: [trust(material.findings, results)]), *unknown]
+    if len(by_title) <= MOST_CARDS:
+        parts += [Cards(model, cards) for model, cards in by_title.items()]
+    else:
+        rows: list[tuple[str, ...]] = [
+            (model, card.label, card.value or "none", card.interval, card.name, "; ".join(card.alike), card.note)
+            for model, cards in by_title.items()
+            for card in cards
+        ]
+        parts.append(of_rows("Answers, model by model", HEADER, rows, file="answers.csv"))
+    parts.append(
+        Text(
+            "Tied (95 %): the simultaneous 95 % interval of the ratio contains 1. Where all are equally fast, any is "
+            "called slower in at most 5 % of studies. The highest of many means is partly chance. Overlapping "
+            "intervals are not a test and are not used as one."
+        )
+    )
+    first = lead({model: cards[0] for model, cards in by_title.items()})
+    return Section("answer", title, " ".join(filter(None, (first, *answer_soonest(by_title)))), tuple(parts))
+
+
+def answer_soonest(by_title: dict[str, tuple[Card, ...]]) -> list[str]:
+    """A sentence for each target of the first models that some configuration reached."""
+    sentences = []
+    for model, cards in list(by_title.items())[:3]:
+        for card in cards:
+            if card.label.startswith(SOONEST) and card.value:
+                tied = f"; {card.tied} tied (95 %)" if card.tied else ""
+                sentences.append(f"{model} is {card.label} with **{card.name}**: {card.value} [{_bounds(card)}]{tied}.")
+    return sentences
+
+
+def _bounds(card: Card) -> str:
+    """`1, 2` of `95 %: 1 to 2, 3 repeats`."""
+    return card.interval.removeprefix("95 %: ").rpartition(",")[0].replace(" to ", ", ")
+
+
+def _answer(results: Results, model: str, into: dict[str, tuple[Card, ...]]) -> list[Part]:
+    into[model] = of(results, model)
+    return []
+
+
+def lead(fastest: dict[str, page.Card]) -> str:
+    """One sentence for each of the first models."""
+    sentences = []
+    for model, card in list(fastest.items())[:3]:
+        if not card.value:
+            sentences.append(f"{model}: no answer, {card.note}.")
+            continue
+        if not card.interval.startswith("95 %"):
+            sentences.append(
+                f"{model} measured highest with **{card.name}**: {card.value} ({card.interval.rpartition(': ')[2]}, "
+                "too few repeats to call it the fastest)."
+            )
+            continue
+        value = f"**{card.name}**: {card.value} [{_bounds(card)}]"
+        others = f"{card.untested} other{'s' * (card.untested != 1)} with fewer than 3 repeats"
+        alone = f", {others} not ranked" if card.untested else ""
+        sentences.append(
+            f"{model}: no single fastest; {card.tied + 1} configurations are tied (95 %), the highest mean is {value}."
+            if card.tied
+            else f"{model} is fastest with {value}{alone}."
+        )
+    return " ".join([*sentences, f"{count(len(fastest) - 3, 'more model')} below."] if len(fastest) > 3 else sentences)
+
+
+def trust(findings: list[Finding], results: Results) -> Text:
+    """The warnings in a line that leads to the next section."""
+    if not (results.configurations.n > 0).any():
+        return Text("No trial is ok, so there are no results. The next section states why.", page.WRONG)
+    severities = [finding.severity for finding in findings]
+    wrong, doubts = severities.count(WRONG), severities.count(DOUBT)
+    titles = list(
+        dict.fromkeys(finding.title for finding in findings if finding.severity in (WRONG, DOUBT) or not wrong + doubts)
+    )
+    more = [f"{len(titles) - MOST_TITLES} more"] if len(titles) > MOST_TITLES else []
+    named = "; ".join([*titles[:MOST_TITLES], *more])
+    if not wrong + doubts:
+        text = f"No warnings. Notes: {named}." if named else "No warnings."
+        wide = precision(results)
+        return Text(f"{text} {wide}".strip(), "note" if wide else "good")
+    counts = [f"{wrong} wrong"] * bool(wrong)
+    counts += [f"{doubts} doubt{'s' * (doubts != 1)}"] * bool(doubts)
+    tone = page.WRONG if wrong else page.DOUBT
+    return Text(f"Read the next section before you use these numbers: {' and '.join(counts)} ({named}).", tone)

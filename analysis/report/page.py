@@ -1,0 +1,307 @@
+"""Parts of a report before they are HTML or Markdown: texts, grids, long lists, pictures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from analysis.execution import NOTHING, Salvage
+from analysis.findings import Finding
+from analysis.frames import configurations as outcomes
+from analysis.frames.configurations import known, value_of
+from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
+from analysis.report.origins import Origins
+from analysis.show import layout
+from analysis.show.layout import ASIDE, FAILED, WORST, Cell, Grid
+from analysis.statistics import ranking
+from analysis.views.warnings import all_findings
+
+# What a report is made of, before it is HTML or Markdown: sections, and in them a few kinds of parts.
+#
+# A text is one paragraph. Of its characters only `**bold**` and `` `code` `` mean anything; all else is shown as it
+# is.
+
+GOOD, NOTE, DOUBT, WRONG = TONES = ("good", "note", "doubt", "wrong")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph; with a tone it stands out. `label` is said before it, as `doubt` or `F13`."""
+
+    text: str
+    tone: str = ""
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """Sentences under each other."""
+
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Card:
+    """One answer: `fastest`, its value with unit, the interval, whose it is, and what else may be as good."""
+
+    label: str
+    value: str  # empty: not known, and `note` says why
+    interval: str = ""
+    name: str = ""
+    alike: tuple[str, ...] = ()
+    note: str = ""
+    untested: int = 0  # others with too few repeats for a test
+    tied: int = 0  # others that are tied with it, of which `alike` names the first
+
+
+@dataclass(frozen=True)
+class Cards:
+    """The answers of one model."""
+
+    title: str
+    cards: tuple[Card, ...]
+
+
+@dataclass(frozen=True)
+class LongListing:
+    """A table too long for a page: columns of values, of which the page shows the few rows that are in sight."""
+
+    slug: str
+    title: str
+    columns: tuple[str, ...]
+    values: tuple[tuple[Any, ...], ...]  # one tuple a column, all as long; None: unknown
+    file: str  # beside the page, with all of it
+
+    @property
+    def length(self) -> int:
+        return len(self.values[0]) if self.values else 0
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure: the name of its files in figures/, and what it says to who cannot see it."""
+
+    name: str
+    title: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """Text of a file, as it is."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Files:
+    """Links to files beside the page, named by where they are from it."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Parts that are shown when asked for."""
+
+    summary: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Heading:
+    """Begins a part of a section."""
+
+    text: str
+
+
+Part = Text | Bullets | Cards | Grid | LongListing | Picture | Code | Files | Fold | Heading
+
+
+@dataclass(frozen=True)
+class Section:
+    """`slug` is its anchor. `lead` is what who reads no further should know."""
+
+    slug: str
+    title: str
+    lead: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All of it. `facts`: a few words each, of where the numbers come from."""
+
+    title: str
+    facts: tuple[str, ...]
+    sections: tuple[Section, ...]
+    lost: tuple[str, ...] = ()  # a sentence for each part that could not be made
+
+
+def every(parts: Sequence[Part]) -> Iterator[Part]:
+    """The parts, and what is folded into them."""
+    for part in parts:
+        yield part
+        if isinstance(part, Fold):
+            yield from every(part.parts)
+
+
+def lost(what: str, why: str) -> Text:
+    """Where a part would have stood that ought to have been there."""
+    return Text(f"**{what}**: this part could not be made: {why}", WRONG, "lost")
+
+
+def missing(what: str, why: str) -> Text:
+    """`Not measured: ...`: a gap, said where something would have stood."""
+    return Text(f"{what}: {why}", NOTE)
+
+
+# Tables of the analysis -> grids of the report: the same cells, with best and worst marked and bars behind numbers.
+
+MOST_COLUMNS = 9  # of a table on a page; beyond, a row for each configuration
+STATUSES = ("oom", "timeout", "failed", "unsupported", "cancelled")
+Place = tuple[int, str]  # batch size, series
+
+
+def of_table(table: layout.Table, results: Results, model: str, value: str, csv: pd.DataFrame, file: str) -> Grid:
+    """`value`: the column of configurations that its bars show. `csv`: the numbers behind it."""
+    ours = results.rows_of(model)
+    shares, verdicts = _shares(ours, value), ranking.verdicts_of_rows(results)
+    slowest = {place_of(row) for row in ours if verdicts.get(str(row["configuration"])) == ranking.WORST}
+
+    def cell(place: Place) -> Cell:
+        shown = table.cells[place]
+        if not shown.text or shown.mark == FAILED:
+            return shown
+        mark = ASIDE if shown.sign else shown.mark or (WORST if place in slowest else "")
+        return replace(shown, mark=mark, share=shares.get(place))
+
+    marked = replace(table, cells={place: cell(place) for place in table.cells})
+    return replace(marked.grid(MOST_COLUMNS), file=file, csv=to_csv(csv))
+
+
+def of_listing(listing: layout.Listing, file: str = "", csv: pd.DataFrame | None = None) -> Grid:
+    """The CSV is that of the numbers behind it, or, where there is none, of its own cells."""
+    shown = listing.grid()
+    rows = tuple(
+        tuple(replace(cell, mark=FAILED) if cell.text in STATUSES else cell for cell in row) for row in shown.rows
+    )
+    numbers = pd.DataFrame(list(listing.rows), columns=list(listing.header)) if csv is None else csv
+    name = file or re.sub(r"\W+", "-", listing.title.split(" (")[0].lower()).strip("-") + ".csv"
+    return replace(shown, rows=rows, file=name, csv=to_csv(numbers) if rows else "")
+
+
+def of_rows(
+    title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], notes: tuple[str, ...] = (), file: str = ""
+) -> Grid:
+    return of_listing(layout.Listing(title, header, tuple(rows), notes), file)
+
+
+def to_csv(frame: pd.DataFrame) -> str:
+    return str(frame.to_csv(index=False))
+
+
+def place_of(row: ConfigurationRow) -> Place:
+    return int(row["batch"]), str(row["series"])
+
+
+def _shares(rows: Sequence[ConfigurationRow], value: str) -> dict[Place, float]:
+    """Of the largest."""
+    numbers = {place_of(row): float(number) for row in rows if known(number := value_of(row, value))}
+    most = max(numbers.values(), default=0.0)
+    return {place: size / most for place, size in numbers.items()} if most > 0 else {}
+
+
+# Every configuration and every trial, as columns for a list of which only what is in sight is drawn.
+
+OF_CONFIGURATIONS = {
+    "model": "model", "series": "configuration", "batch": "batch", "workers": "workers", "word": "status", "n": "n",
+    "samples_per_second": "samples/s", "interval_low": "low", "interval_high": "high", "speedup": "speed-up",
+    "efficiency": "efficiency", "step_seconds_mean": "step (ms)", "peak_memory_bytes": "peak memory (MB)",
+    "allreduce_bytes": "reduced (MB)", "achieved_over_target": "achieved / target",
+    "carrier": "carried by", "overlap": "overlap", "parameters": "parameters",
+    "parity": "parity", "reason": "reason", "configuration": "id",
+}  # fmt: skip
+OF_TRIALS = {
+    "model": "model", "series": "configuration", "batch": "batch", "repeat": "repeat", "word": "status",
+    "samples_per_second": "samples/s", "interval_low": "low, within", "interval_high": "high, within",
+    "steps": "steps", "step_seconds_median": "median step (ms)", "launch_seconds": "launch (s)",
+    "loss_last": "last loss", "achieved_over_target": "achieved / target", "rounds_failed": "failed rounds",
+    "busy_elsewhere_cores": "busy elsewhere", "started_at": "started", "reason": "reason",
+    "trial": "id",
+}  # fmt: skip
+THOUSANDTHS = ("step_seconds_mean", "step_seconds_median")
+MEGABYTES = ("peak_memory_bytes", "allreduce_bytes")
+DIGITS = 5  # that are shown, and kept on the page; the CSV beside it has all
+
+
+def configurations(results: Results) -> LongListing:
+    rows = results.configurations.sort_values(["model", "batch", "series_order"], kind="stable")
+    return _listing("configurations", "Configurations", rows, OF_CONFIGURATIONS, "configurations.csv")
+
+
+def trials(results: Results) -> LongListing:
+    """Of the study as it is now; gates and probes are in results.csv."""
+    about = results.configurations[["configuration", "series", "batch"]]
+    rows = results.runs.merge(about, on="configuration", how="inner")
+    return _listing("trials", "Trials", rows, OF_TRIALS, "results.csv")
+
+
+def _listing(slug: str, title: str, rows: pd.DataFrame, names: dict[str, str], file: str) -> LongListing:
+    rows = rows.assign(word=outcomes.words(rows))
+    kept = [name for name in names if name in ("model", "word", "samples_per_second") or rows[name].notna().any()]
+    columns = tuple(tuple(_values(rows[name], name)) for name in kept)
+    return LongListing(slug, title, tuple(names[name] for name in kept), columns, file)
+
+
+def _values(column: pd.Series[Any], name: str) -> list[Any]:
+    """Plain values, None where unknown; numbers to DIGITS significant ones."""
+    if pd.api.types.is_float_dtype(column) or name in MEGABYTES:
+        factor = 1000.0 if name in THOUSANDTHS else 1e-6 if name in MEGABYTES else 1.0
+        return [None if pd.isna(value) else float(f"{value * factor:.{DIGITS}g}") for value in column]
+    if pd.api.types.is_integer_dtype(column):
+        return [None if pd.isna(value) else int(value) for value in column]
+    return ["" if pd.isna(value) else str(value) for value in column]
+
+
+# What sections are written from.
+
+
+@dataclass(frozen=True)
+class Material:
+    """`folder`: the results folder or packed study as it was named on the command line. `pictures`: those drawn of this
+    study, by the name of their files. `salvage`: what could not be made."""
+
+    results: Results
+    folder: str
+    pictures: Mapping[str, Picture]
+    origins: Origins = field(default_factory=Origins)
+    salvage: Salvage = field(default=NOTHING)
+
+    def parts(self, what: str, make: Callable[[], Iterable[Part]]) -> list[Part]:
+        """What `make` gives, or, loudly, the reason why it gave nothing."""
+        return self.salvage.or_else(what, lambda: list(make()), lambda why: [lost(what, why)])
+
+    def text(self, what: str, make: Callable[[], str]) -> str:
+        """The same of a sentence."""
+        return self.salvage.or_else(what, make, lambda why: f"**{what}**: this part could not be made: {why}.")
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What speaks against the numbers, the worst first."""
+        return all_findings(self.results)
+
+    def drawn(self, *beginnings: str) -> tuple[Picture, ...]:
+        """The pictures whose names are one of these, or begin with one and a dash; in this order."""
+        return tuple(
+            picture
+            for word in beginnings
+            for name, picture in self.pictures.items()
+            if name == word or name.startswith(f"{word}-")
+        )

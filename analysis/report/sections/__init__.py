@@ -1,1 +1,0 @@
-"""The sections of a report, one module each: section(material) -> Section, whatever the study has or lacks."""

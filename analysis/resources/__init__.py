@@ -1,1 +1,0 @@
-"""What a worker holds in memory and hands to collectives."""

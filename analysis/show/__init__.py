@@ -1,0 +1,1 @@
+"""How tables and figures look: layouts, notes under tables, styles of figures."""

@@ -1,0 +1,212 @@
+"""The sentences under a table: what the numbers are, how sure, what failed and why, where and when it was measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from analysis.frames import configurations
+from analysis.frames.configurations import is_pipeline
+from analysis.frames.measured import of_peers
+from analysis.frames.results import Results, once, unit
+from analysis.statistics import estimates
+from scaling_study.records.store import BUSY_CORES
+from scaling_study.study.rules import MATCHMAKING_SECONDS
+
+MOST_REASONS = 6  # lines of reasons under one table; the rest are counted
+
+
+def of(results: Results, model: str) -> list[str]:
+    """What is particular to one model's throughput table: who may not be compared, how sure, what failed, what was
+    trained."""
+    ours = results.frame_of(model)
+    how = how_it_differs(ours)
+    return [*_compared(ours), *how, *_sure(ours, results), *_carried(ours), *_failed(ours, "status"), *_trained(ours)]
+
+
+def of_speedup(results: Results, model: str) -> list[str]:
+    """Likewise of its speed-up table: what has no speed-up, and why."""
+    ours = results.frame_of(model)
+    without = ours[(ours.status == "ok") & ours.speedup.isna() & (ours.not_comparable.fillna("") == "")]
+    differs = how_it_differs(ours)
+    return [*_compared(ours), *differs, *_failed(without, "speedup_reason"), *_failed(ours, "status")]
+
+
+def how_it_differs(rows: pd.DataFrame) -> list[str]:
+    """One sentence where peers that step by rounds stand beside workers that step together; else none. `rows`: those
+    of results.configurations that a table shows."""
+    by_rounds = rows.framework.map(of_peers).astype(bool)
+    if not by_rounds.any():  # as in most studies, and a frame of all columns costs
+        return []
+    peers, others = rows[by_rounds & (rows.n > 0)], rows[~by_rounds & (rows.n > 0)]
+    apart = peers.updates.isin(list(configurations.UPDATES))
+    peers = peers if apart.all() else peers[~apart]
+    if peers.empty or others.empty:
+        return []
+    names = ", ".join(dict.fromkeys(peers.framework))
+    achieved, blocked = peers.achieved_over_target.dropna(), peers.matchmaking_blocked_seconds.dropna()
+    read = f" ({_span(achieved, '.2f')} of that on average were read)" if len(achieved) else ""
+    kept = f", of which {_span(blocked, '.2g')} s blocked it here" if len(blocked) else ""
+    looked = peers.matchmaking_seconds.fillna(MATCHMAKING_SECONDS)
+    theirs = dict.fromkeys(others.framework)
+    whose = " and ".join(theirs) if len(theirs) < 3 else "the others"
+    return [
+        f"How {names} differs: its step is a round, which waits until peers together have "
+        f"{_span(peers.global_batch, ',.0f')} samples{read} and in which they look for each other for about "
+        f"{_span(looked, 'g')} s{kept}, hidden only while batches compute; a step of {whose} is "
+        f"{_span(others.batch_per_worker, ',.0f')} samples a worker."
+    ]
+
+
+def _span(values: pd.Series[Any], form: str) -> str:
+    """`3`, or `1 to 3`."""
+    low, high = (format(float(end), form) for end in (values.min(), values.max()))
+    return low if low == high else f"{low} to {high}"
+
+
+def legend(results: Results) -> list[str]:
+    """How every throughput table of the study is to be read."""
+    return [
+        f"Samples per second over all workers, mean of {results.repeats} ± half of the 95 % interval between "
+        "repeats (Student t); with fewer than 3 repeats no interval is claimed.",
+        "**Bold**: the fastest of its row, among those that do the same work; ≈: tied with it (95 %); others: slower "
+        "(p < 0.05, corrected for all rows of the study) or, with fewer than 3 repeats, not tested; ★: the row of the "
+        "fastest.",
+        *_busy(results),
+        *_older(results),
+        source(results),
+    ]
+
+
+def _busy(results: Results) -> list[str]:
+    """A warning where others used the machine: it is in the numbers, and no statistics on them can tell."""
+    others = results.runs.busy_elsewhere_cores.dropna()
+    busy = others[others > BUSY_CORES]
+    if not len(busy):
+        return []
+    return [
+        f"**The machine was not quiet**: during {len(busy)} of {len(others)} runs other processes kept more than "
+        f"{BUSY_CORES} cores busy, {busy.max():.1f} at most. Their load is in these numbers; run again with "
+        "--retry ok on a quiet machine."
+    ]
+
+
+def _older(results: Results) -> list[str]:
+    if not results.older:
+        return []
+    return [f"{results.older} measured configuration(s) are no longer in the study: they are in results.csv only."]
+
+
+def legend_of_speedup(results: Results) -> list[str]:
+    """How every speed-up table of the study is to be read."""
+    pipelines = ", a pipeline's the same global_batch," if _pipelines(results) else ""
+    return [
+        f"Speed-up [95 % interval {interval_of_speedups(results)}], and efficiency: speed-up over (workers / workers "
+        "of the baseline). The baseline has the "
+        f"same {results.study.batch_key} ({results.study.scaling} scaling){pipelines} and is otherwise the same.",
+        source(results),
+    ]
+
+
+@once
+def interval_of_speedups(results: Results) -> str:
+    """In words, what they are of."""
+    by_id = {row["configuration"]: row for row in results.rows}
+    pairs = [(row, by_id[row["baseline"] or ""]) for row in results.rows if row["speedup_low"] == row["speedup_low"]]
+    return configurations.interval_of((row, base) for row, base in pairs if row is not base)
+
+
+@once
+def _pipelines(results: Results) -> bool:
+    """Whether there are some that are held against another batch than the rest."""
+    rows = results.rows
+    return results.study.batch_key != "global_batch" and any(is_pipeline(row) for row in rows)
+
+
+@once
+def source(results: Results) -> str:
+    """Study, machine, date and data: `cifar10-scaling; 2 cores of Xeon, no GPU; 2026-01-31; SYNTHETIC DATA`."""
+    data = "" if results.synthetic else data_names(results)
+    parts = [f"Study {results.study.name}", results.study.machine_text, results.dates, data, *results.marks]
+    return "; ".join(part for part in parts if part)
+
+
+def data_names(results: Results) -> str:
+    """`cifar10 data`; the records also say where it came from."""
+    sources = results.runs.data_source.dropna()
+    names = sorted({str(origin).split()[0].rstrip(":;,") for origin in sources if origin})
+    return f"{' and '.join(names)} data" if names else ""
+
+
+def _sure(ours: pd.DataFrame, results: Results) -> list[str]:
+    """The widest interval against the target, with what the target would cost; and runs too short for their own."""
+    lines = []
+    target = results.study.target_interval
+    shown = set(ours.configuration)
+    widths = [width for width in estimates.widths(results) if width.row["configuration"] in shown]
+    if wide := [width for width in widths if width.half > target]:
+        worst = max(wide, key=lambda width: width.half)
+        what = "launches" if worst.of_ratio else "repeats"
+        needs = f"; to reach it, this would need {worst.repeats_needed} {what}" if worst.repeats_needed else ""
+        name = ours.set_index("configuration").loc[worst.row["configuration"]]
+        lines.append(
+            f"{len(wide)} of {len(widths)} intervals{estimates.said_of(widths)} are wider than the target of "
+            f"±{100 * target:.2g} %. Widest: ±{100 * worst.half:.1f} % ({name.series}, batch {name.batch}){needs}."
+        )
+    by_itself = ours[ours.repeat_launches.fillna("") == ""]  # blocks of a shared launch are no series of steps
+    if short := int(by_itself.too_short.sum()):
+        lines.append(
+            f"{short} of {int(by_itself.n.sum())} runs are too short for a reliable interval within the run "
+            "(results.csv); the intervals above are between repeats and do not use it."
+        )
+    return lines
+
+
+def _compared(ours: pd.DataFrame) -> list[str]:
+    """Whose speed claims nothing, and that the others were shown to train the same thing."""
+    return [*configurations.sentences(ours), *configurations.checked(ours)]
+
+
+def _trained(ours: pd.DataFrame) -> list[str]:
+    """Parameters and gradient bytes beside the numbers: two models that are one, or a half-sent gradient, show here."""
+    counts = [f"{count:,}" for count in sorted(set(ours.parameters.dropna()))]
+    if not counts:
+        return []
+    sent = ours[(ours.allreduce_bytes > 0) & (ours.allreduce != "none")].groupby("allreduce").allreduce_bytes.max()
+    wire = [f"{size / 1e6:,.2f} MB in {precision}" for precision, size in sent.items()]
+    reduced = f"; each worker reduces {', '.join(wire)} in one step" if wire else ""
+    kind = unit(ours).removesuffix("s")
+    tokens = f" A sample is a {kind}; tokens/s stands beside it." if kind != "sample" else ""
+    return [
+        ("DIFFERENT parameter counts: " if len(counts) > 1 else "Parameters: ")
+        + " and ".join(counts)
+        + reduced
+        + "."
+        + tokens
+    ]
+
+
+def _carried(ours: pd.DataFrame) -> list[str]:
+    """Where they differ, whose gradients went which way."""
+    by_way = {str(way): group for way, group in ours[ours.carrier.fillna("") != ""].groupby("carrier", sort=False)}
+    if len(by_way) < 2:
+        return []
+    ways = "; ".join(f"{way} ({configurations.names(group, ours)})" for way, group in by_way.items())
+    return [f"Gradients are carried by unlike means: {ways}."]
+
+
+def _failed(ours: pd.DataFrame, column: str) -> list[str]:
+    """One line for each status, or speed-up that is missing, and its reason: with the configurations it befell."""
+    if column == "status":
+        ours = ours[ours.status != "ok"]
+        reasons = ours.status + ours.reason.fillna("").map(lambda reason: f" ({reason})" if reason else "")
+    else:
+        reasons = "no speed-up: " + ours[column].fillna("")
+    lines = []
+    for text, group in ours.groupby(reasons, sort=False):
+        where = [f"{series}, batch {batch}" for series, batch in zip(group.series, group.batch, strict=True)]
+        more = f" and {len(where) - 4} more" if len(where) > 4 else ""
+        lines.append(f"{text}: {'; '.join(where[:4])}{more}.")
+    unsaid = len(lines) - MOST_REASONS
+    return lines[:MOST_REASONS] + ([f"{unsaid} more reasons: see configurations.csv."] if unsaid > 0 else [])

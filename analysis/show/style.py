@@ -1,0 +1,474 @@
+"""How every figure looks: sheets of panels, series, marks, footnotes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from numpy.typing import NDArray
+
+from analysis.frames import configurations
+from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import as_rows
+from analysis.frames.study import workers_text
+from analysis.show import notes
+from scaling_study.frameworks import FRAMEWORKS
+
+# How every figure looks: fonts, colours, and a sheet of panels whose places are worked out in inches.
+#
+# The places are computed from the size of the text rather than left to an automatic layout, because labels at the
+# ends of lines, a strip for what failed and a wrapped footnote all have to fit, and are tested not to overlap.
+
+SIZE, SMALL, TITLE = 8.0, 7.0, 10.0  # points
+LINE = 1.35  # of the font size, from one line of text to the next
+DARK, GREY, PALE = "#222222", "#8a8a8a", "#f2f2f2"
+MARKERS = ("o", "s", "^", "D", "v", "<", ">", "p", "h", "P", "X", "*")
+PALETTE = (0, 1, 2, 4, 3, 9, 5)  # of seaborn's colour-blind safe one; its yellow, pink and grey vanish on white
+RC: Any = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same widths on every machine
+    "font.size": SIZE,
+    "text.parse_math": False,  # a dollar sign in a name is one
+    "axes.labelsize": SIZE,
+    "axes.titlesize": SIZE,
+    "axes.titley": 1.0,  # above the panel; looking each time for what may be in its way takes long
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": GREY,
+    "xtick.bottom": True,
+    "xtick.major.size": 3,
+    "xtick.major.width": 0.8,
+    "axes.linewidth": 0.8,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 5.0,
+    "text.color": DARK,
+    "axes.labelcolor": DARK,
+    "xtick.color": DARK,
+    "ytick.color": DARK,
+    "text.hinting": "none",  # hinted text is wider than measured, by an amount that depends on the resolution
+    "svg.fonttype": "none",  # text stays text: it can be searched and edited
+    "svg.hashsalt": "scaling-study",  # the same figure is the same file
+    "figure.dpi": 100,
+    "savefig.dpi": 200,
+}
+
+
+@contextmanager
+def applied() -> Iterator[None]:
+    """The style, for as long as figures are drawn and saved; nothing of it stays behind."""
+    with mpl.rc_context(), sns.axes_style("whitegrid", rc=RC), sns.plotting_context("paper", rc=RC):
+        mpl.rcParams.update(RC)
+        yield
+
+
+def style_colours(count: int) -> list[str]:
+    """The first `count` colours, from the start again where there are more."""
+    palette = sns.color_palette("colorblind").as_hex()
+    return [palette[PALETTE[i % len(PALETTE)]] for i in range(count)]
+
+
+def left_of(numbers: Sequence[str]) -> float:
+    """Inches that a y axis with these tick labels and its name need."""
+    return 0.5 + max(inches(number, SMALL) for number in numbers)
+
+
+def shades(count: int) -> list[str]:
+    """For an ordered thing, such as batch sizes: dark to light, distinct in grey as well."""
+    return list(sns.color_palette("viridis", n_colors=max(count + 1, 3)).as_hex()[:count])
+
+
+@cache
+def inches(text: str, size: float = SIZE, bold: bool = False) -> float:
+    """Width of one line of text."""
+    if not text.strip():
+        return 0.0
+    font = FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal", size=size)
+    # From the advances of its letters: from their outlines it would take 30 times as long.
+    width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
+    return 1.03 * float(width) / 72
+
+
+def wrapped(text: str, width: float, size: float = SMALL, bold: bool = False) -> list[str]:
+    """Lines of at most `width` inches."""
+    lines: list[str] = []
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and inches(longer, size, bold) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes in inches. Each panel has room at its left for the y axis, at its right (`gutters`) for labels, and
+    under it a strip of `strip` for what failed."""
+
+    panel_width: float = 2.4
+    panel_height: float = 2.3
+    left: float = 0.68
+    gutters: tuple[float, ...] = (1.2,)  # of each column; the last also of those that follow
+    strip: float = 0.0
+    above: float = 0.36  # room for the panel's title
+    below: float = 0.48  # room for its tick labels and x label
+    panel_heights: tuple[float, ...] = ()  # of each row of panels, where they differ
+    last_below: float = 0.0  # more room under the last row, where only that one has the x label
+
+    def heights(self, rows: int) -> list[float]:
+        """Of the panels of each row."""
+        return list(self.panel_heights) or [self.panel_height] * rows
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A figure and its panels: `axes[row][column]`, with the strip under each, or None."""
+
+    figure: Figure
+    axes: list[list[Axes]]
+    strips: list[list[Axes | None]]
+    layout: Layout
+
+    def at(self, index: int) -> tuple[Axes, Axes | None]:
+        """The index-th panel and its strip, counted along the rows."""
+        row, column = divmod(index, len(self.axes[0]))
+        return self.axes[row][column], self.strips[row][column]
+
+
+def sheet(rows: int, columns: int, layout: Layout, title: str, footnote: Sequence[str]) -> Sheet:
+    """An empty sheet with its title above, and each sentence of the footnote on lines of its own below."""
+    gutters = [layout.gutters[min(column, len(layout.gutters) - 1)] for column in range(columns)]
+    starts = list(accumulate([layout.left + layout.panel_width + gutter for gutter in gutters], initial=0.0))
+    heights = layout.heights(rows)
+    around = layout.above + layout.strip + layout.below
+    downs = list(accumulate([height + around for height in heights], initial=0.0))  # where each row begins
+    width = max(starts[-1], 4.0)
+    heading = wrapped(title, width - 0.2, TITLE, bold=True)
+    notes = [line for sentence in footnote for line in wrapped(sentence, width - 0.2)]
+    top = 0.12 + len(heading) * TITLE * LINE / 72
+    bottom = 0.14 + len(notes) * SMALL * LINE / 72
+    height = top + downs[-1] + layout.last_below + bottom
+    figure = Figure(figsize=(width, height))
+    axes: list[list[Axes]] = []
+    strips: list[list[Axes | None]] = []
+    for row in range(rows):
+        axes.append([])
+        strips.append([])
+        for column in range(columns):
+            x = starts[column] + layout.left
+            y = height - top - downs[row] - layout.above - heights[row]
+            axis = figure.add_axes((x / width, y / height, layout.panel_width / width, heights[row] / height))
+            axes[-1].append(axis)
+            under = (x / width, (y - layout.strip) / height, layout.panel_width / width, layout.strip / height)
+            strips[-1].append(figure.add_axes(under, sharex=axis) if layout.strip else None)
+    for index, line in enumerate(heading):
+        down = 0.06 + (index + 0.8) * TITLE * LINE / 72
+        figure.text(0.1 / width, 1 - down / height, line, fontsize=TITLE, weight="bold", va="baseline")
+    for index, line in enumerate(notes):
+        up = 0.1 + (len(notes) - 1 - index) * SMALL * LINE / 72
+        figure.text(0.1 / width, up / height, line, fontsize=SMALL, color="#555555", va="baseline")
+    return Sheet(figure, axes, strips, layout)
+
+
+def name_y(axis: Axes, text: str, layout: Layout) -> None:
+    """The y axis's name, at the same place in every panel, however wide the tick labels are."""
+    axis.set_ylabel(text, va="center")
+    axis.yaxis.set_label_coords((0.14 - layout.left) / layout.panel_width, 0.5)
+
+
+def remove(sheet: Sheet, index: int) -> None:
+    """Take away the index-th panel and its strip: one that is left over at the end of the sheet."""
+    for axis in sheet.at(index):
+        if axis is not None:
+            axis.remove()
+
+
+# How each series is drawn, the same in every panel: colour, marker, line style; hollow and grey if not comparable.
+
+MOST_COLOURS = 12  # series that each have a look of their own; beyond, frameworks have panels and share their looks
+DASHES = {"none": "-", "fp32": "-", "fp16": "--", "bf16": "-.", "int8": ":"}
+
+
+@dataclass(frozen=True)
+class Look:
+    """One series. `sign` stands beside its name and refers to the footnote."""
+
+    colour: str
+    marker: str = "o"
+    dashes: str = "-"
+    sign: str = ""
+
+    @property
+    def hollow(self) -> bool:
+        return bool(self.sign)
+
+
+def of(rows: pd.DataFrame) -> dict[str, Look]:
+    """Series -> look, in the order of the series."""
+    first = as_rows(rows.sort_values("series_order").drop_duplicates("series"), ConfigurationRow)
+    names = [str(row["series"]) for row in first]
+    kinds = [name.removeprefix(f"{row['framework']}, ") for name, row in zip(names, first, strict=True)]
+    if len(names) <= MOST_COLOURS:
+        looks = _distinct(names)
+    elif len(set(kinds)) <= MOST_COLOURS:  # `2 workers, fp16` looks the same in the panel of every framework
+        shared = _distinct(list(dict.fromkeys(kinds)))
+        looks = {name: shared[kind] for name, kind in zip(names, kinds, strict=True)}
+    else:
+        looks = _shaded(first)
+    signs = {str(row["series"]): configurations.sign(row) for row in first}
+    return {name: replace(look, colour=GREY, sign=signs[name]) if signs[name] else look for name, look in looks.items()}
+
+
+def _distinct(names: Sequence[str]) -> dict[str, Look]:
+    """The palette is shorter than MOST_COLOURS: its second round is dashed, and no marker comes twice."""
+    colours, turn = style_colours(len(names)), len(PALETTE)
+    return {name: Look(colours[i], MARKERS[i], "-" if i < turn else "--") for i, name in enumerate(names)}
+
+
+def _shaded(first: Sequence[ConfigurationRow]) -> dict[str, Look]:
+    """Too many to tell apart: shades say workers, dashes precision, markers the rest (or, with no rest, workers)."""
+    workers = sorted({int(row["workers"]) for row in first})
+    shade = dict(zip(workers, shades(len(workers)), strict=True))
+    rests = {str(row["series"]): _rest(row) for row in first}
+    kinds = sorted(set(rests.values()))
+    if len(kinds) == 1:
+        rests, kinds = {str(row["series"]): str(row["workers"]) for row in first}, [str(count) for count in workers]
+    return {
+        str(row["series"]): Look(
+            DARK if alone(row["framework"]) else shade[row["workers"]],
+            MARKERS[kinds.index(rests[str(row["series"])]) % len(MARKERS)],
+            DASHES.get(row["allreduce"], "-"),
+        )
+        for row in first
+    }
+
+
+def _rest(row: ConfigurationRow) -> str:
+    """What a label says beside framework, workers and precision: `ZeRO-3`."""
+    main = (str(row["framework"]), workers_text(int(row["workers"])), str(row["allreduce"]))
+    return ", ".join(part for part in str(row["series"]).split(", ") if part not in main)
+
+
+def alone(framework: str) -> bool:
+    """Whether it only ever has one worker: a reference to the others."""
+    return framework in FRAMEWORKS and FRAMEWORKS[framework].axes.get("workers") == (1,)
+
+
+# What panels have in common: labels at the ends of lines, intervals, and the strip of what was not measured.
+
+GAP = SMALL * 1.45 / 72  # inches between two labels
+STRIP_ROW = 0.165  # inches
+MOST_STRIP_ROWS = 6
+
+
+@dataclass(frozen=True)
+class EndLabel:
+    """Text beside a panel, tied by a thin line to (x, y) in data coordinates, in the colour of its line."""
+
+    x: float
+    y: float
+    text: str
+    colour: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One row of the strip: where (`xs`, data coordinates) a line has no value, and `text`, which and why."""
+
+    xs: tuple[float, ...]
+    text: str
+    colour: str
+    implied: frozenset[float] = frozenset()  # those of `xs` that were not even run
+
+
+def end_labels(axis: Axes, labels: Sequence[EndLabel], panel_height: float) -> None:
+    """Write the labels right of the panel, as near to their heights as they can be without touching.
+
+    The nearest places that keep an order and a distance are an isotonic regression of the heights less the
+    distances (Best and Chakravarti, Math. Program. 47, 1990).
+    """
+    if not labels:
+        return
+    from scipy.optimize import isotonic_regression
+
+    axis.autoscale_view()  # what was plotted may not have moved the limits yet
+    ordered = sorted(labels, key=lambda label: label.y)
+    to_axes = axis.transData - axis.transAxes  # whatever the scale of the axis
+    wanted = np.array([to_axes.transform((label.x, label.y))[1] for label in ordered])
+    gaps = np.arange(len(ordered)) * GAP / panel_height
+    places = np.clip(isotonic_regression(wanted - gaps).x, 0.0, max(0.0, 1.0 - gaps[-1])) + gaps
+    for label, place in zip(ordered, places, strict=True):
+        axis.text(1.05, place, label.text, va="center", fontsize=SMALL, transform=axis.transAxes)
+    # Lines of their own: an annotation's arrow looks for where it leaves its text, which takes long.
+    ties = [
+        np.array([to_axes.transform((label.x, label.y)), (1.04, place)])
+        for label, place in zip(ordered, places, strict=True)
+    ]
+    axis.add_collection(
+        LineCollection(
+            ties, colors=[label.colour for label in ordered], linewidths=0.9, linestyles=":", clip_on=False,
+            transform=axis.transAxes, zorder=1.5,
+        ),
+        autolim=False,
+    )  # fmt: skip
+
+
+def strip_height(panels: Sequence[Sequence[Failure]]) -> float:
+    """Inches that the strip needs under panels with these failures; 0 where nothing failed."""
+    rows = max((len(merged(failures)) for failures in panels), default=0)
+    return rows * STRIP_ROW + 0.05 if rows else 0.0
+
+
+def merged(failures: Sequence[Failure]) -> Sequence[Failure]:
+    """A row for each line that failed, or one for all where that would be too many to tell apart."""
+    if len(failures) <= MOST_STRIP_ROWS:
+        return failures
+    xs = {x for failure in failures for x in failure.xs}
+    measured = {x for failure in failures for x in failure.xs if x not in failure.implied}
+    return [Failure(tuple(sorted(xs)), f"{len(failures)} not measured (tables)", GREY, frozenset(xs - measured))]
+
+
+def strip(axis: Axes, below: Axes | None, failures: Sequence[Failure], label: str) -> None:
+    """Draw in `below` what was not measured: a cross where a value is missing, and beside it which and why.
+
+    `label` names the x axis, which is that of the strip where there is one and of the panel where there is not.
+    """
+    if below is None or not failures:
+        axis.set_xlabel(label)
+        if below is not None:
+            below.remove()
+        return
+    axis.tick_params(labelbottom=False, bottom=False)
+    axis.spines["bottom"].set_visible(False)
+    below.spines["top"].set_visible(True)
+    below.set_xlabel(label)
+    below.set_facecolor(PALE)
+    below.grid(False)
+    rows = merged(failures)
+    below.set_ylim(len(rows) - 0.4, -0.6)
+    below.yaxis.set_major_locator(NullLocator())
+    for index, failure in enumerate(rows):
+        for x in failure.xs:
+            cross(below, x, index, failure.colour, x in failure.implied)
+        below.annotate(
+            failure.text, xy=(1.05, index), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL,
+            annotation_clip=False,
+        )  # fmt: skip
+
+
+def cross(axis: Axes, x: float, y: float, colour: str, implied: bool) -> None:
+    """Where a value is missing: a cross, hollow where it is only implied that there is none."""
+    looks = {"marker": "X", "markerfacecolor": "white", "markeredgewidth": 0.9, "markersize": 6.5} if implied else {
+        "marker": "x", "markeredgewidth": 1.6, "markersize": 5,
+    }  # fmt: skip
+    axis.plot([x], [y], linestyle="", color=colour, clip_on=False, zorder=3, **looks)  # type: ignore[arg-type]
+
+
+def gutter(texts: Iterable[str], titles: Iterable[str] = (), panel_width: float = 0.0) -> float:
+    """Inches that labels with these texts need beside a panel, and its title, which starts above its left edge."""
+    beyond = max((inches(title, bold=True) for title in titles), default=0.0) - panel_width - 0.4
+    return max(0.35 + max((inches(text, SMALL) for text in texts), default=0.0), beyond)
+
+
+def failure_text(name: str, statuses: Sequence[tuple[str, str]]) -> str:
+    """`fp32: oom at 256, 512; timeout at 1024` from (status, where) pairs."""
+    where = {status: [at for word, at in statuses if word == status] for status, _ in statuses}
+    return f"{name}: " + "; ".join(f"{status} at {', '.join(at)}" for status, at in where.items())
+
+
+def interval_line(
+    axis: Axes, x: NDArray[np.float64], rows: pd.DataFrame, names: tuple[str, str, str], look: Look,
+) -> None:  # fmt: skip
+    """Points joined by a line, with a bar from low to high where there is an interval. `names`: mean, low, high."""
+    inside, edge = ("white", look.colour) if look.hollow else (look.colour, "white")
+    mean, low, high = (rows[name].astype(float).to_numpy() for name in names)
+    axis.plot(
+        x, mean, color=look.colour, marker=look.marker, linestyle=":" if look.hollow else look.dashes,
+        markerfacecolor=inside, markeredgecolor=edge, markeredgewidth=1.1 if look.hollow else 0.5, zorder=3,
+    )  # fmt: skip
+    sure = low < high
+    if not sure.any():
+        return
+    at, low, high = x[sure], low[sure], high[sure]
+    bars = np.stack([np.column_stack([at, low]), np.column_stack([at, high])], axis=1)
+    axis.add_collection(LineCollection(list(bars), colors=look.colour, linewidths=1.0, zorder=3), autolim=False)
+    axis.plot(
+        np.concatenate([at, at]), np.concatenate([low, high]), color=look.colour, linestyle="", marker="_",
+        markersize=5.0, markeredgewidth=1.0, zorder=3,
+    )  # fmt: skip
+
+
+def ticks(axis: Axes, at: Sequence[float], names: Sequence[str], panel_width: float) -> None:
+    """Ticks at these places of the x axis, leaving out names that would touch the one before."""
+    low, high = axis.get_xlim()
+    shown: dict[float, str] = {}
+    free = -np.inf
+    for place, name in zip(at, names, strict=True):
+        middle, width = (place - low) / (high - low) * panel_width, inches(name, SMALL)
+        shown[place] = name if middle - width / 2 > free + 0.06 else ""
+        free = middle + width / 2 if shown[place] else free
+    axis.xaxis.set_major_locator(FixedLocator(list(shown)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda at, _: next((n for p, n in shown.items() if p == at), "")))
+    axis.xaxis.set_minor_locator(NullLocator())
+
+
+# What every figure says of itself in its footnote: how to read it, the study, the machine, the date, the data.
+
+MEAN, RATIO = "mean", "ratio of means"  # what a point is
+BETWEEN_REPEATS = "between repeats (Student t)"
+
+
+def footnote(
+    results: Results, rows: pd.DataFrame, what: str, points: str, method: str, shown: str = "", drawn: str = ""
+) -> list[str]:
+    """Sentences: `what` is drawn of `rows`, what its `points` are, what the interval is of (`method`), how a
+    lone repeat is `shown`, and how that which may not be compared is `drawn`."""
+    counts = results.configurations.n
+    lines = [what]
+    if (counts > 0).any():
+        bars = f"; bars: 95 % interval {method}" if (counts >= 3).any() else ""
+        lines.append(f"Points: {points} of {results.repeats}{bars}.")
+    if counts.between(1, 2).any():
+        lines.append("With fewer than 3 repeats no interval is claimed" + (f"; {shown}." if shown else "."))
+    if (rows.status != "ok").any():
+        lines.append("Crosses: not measured, with the reason at the right.")
+    if (configurations.words(rows) == configurations.IMPLIED).any():
+        lines.append("Hollow crosses: not run, as a smaller batch was out of memory.")
+    marked = configurations.sentences(rows)
+    if marked and drawn:
+        lines.append(drawn)
+    return [" ".join(line for line in lines if line), *marked, *notes.how_it_differs(rows), f"{notes.source(results)}."]
+
+
+def words(figure: Figure) -> tuple[str, str]:
+    """(title, everything that is written around the panels) of a figure made by style.sheet."""
+    lines = [(text.get_text(), text.get_fontweight() == "bold") for text in figure.texts]
+    title = " ".join(text for text, bold in lines if bold)
+    return title, " ".join([f"{title}.", *(text for text, bold in lines if not bold)])
+
+
+def empty(title: str, why: str, results: Results) -> Figure:
+    """A figure that says why there is nothing on it."""
+    figure = sheet(1, 1, Layout(gutters=(0.6,)), f"{title}: {results.study.name}", [f"{notes.source(results)}."])
+    axis = figure.axes[0][0]
+    axis.set_axis_off()
+    axis.text(0.5, 0.5, "\n".join(why.split(": ")), ha="center", va="center", transform=axis.transAxes)
+    return figure.figure

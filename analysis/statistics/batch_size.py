@@ -1,0 +1,406 @@
+"""What a larger batch costs in samples: recipes, the critical batch size, the gradient noise scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from analysis.frames.configurations import DECIDING_KEYS, own_algorithm, values_of
+from analysis.frames.results import Results, once
+from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.training import evaluation_steps, rounding
+from analysis.statistics import estimates
+from analysis.statistics.estimates import LogEstimate, censored_mean
+from scaling_study.stats.intervals import FEWEST_REPEATS, Interval, between_repeats, freedom_within, within_run
+
+# The gradient noise scale, from norms of gradients at two batch sizes (McCandlish et al., arXiv 1812.06162, A.1).
+#
+# The mean of |g|^2 over batches of b samples is |G|^2 + S / b: of the true gradient, and of the noise of one sample.
+# From
+# a small batch b and a big one B, both at the same step,
+#
+#     |G|^2 = (B |g_B|^2 - b |g_b|^2) / (B - b)        S = (|g_b|^2 - |g_B|^2) / (1/b - 1/B)        scale = S / |G|^2
+#
+# Each is unbiased, their ratio is not, and a single |G|^2 can be negative: both are averaged over steps before they
+# are
+# divided. The interval of the ratio is Fieller's (J. R. Stat. Soc. B 16, 1954): it holds each scale r for which the
+# mean
+# of S - r |G|^2 may be 0. Between runs, where there are at least three, that is Student's t over the runs' means,
+# which
+# are independent; else within the run, whose steps are not (scaling_study/stats/intervals.py). It has no upper end
+# where
+# |G|^2 may be 0, and no best value where its mean is not above 0. A scale that grows while a model trains is averaged
+# over.
+
+FEWEST_ROWS = 8  # steps of all runs, below which nothing is claimed
+LARGEST = 1e12  # samples; no scale is looked for beyond
+CONTRADICTORY = "larger batches have larger gradients"
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Norms:
+    """Of one run: |g|^2 at `small_batch`, the mean over ranks, and at `big_batch`, both (steps,), in order."""
+
+    small_batch: float
+    big_batch: float
+    small_sqr: ArrayLike
+    big_sqr: ArrayLike
+
+    def parts(self) -> tuple[Values, Values]:
+        """(|G|^2, S) of each step: unbiased, and of a single step of either sign."""
+        b, big = self.small_batch, self.big_batch
+        small_sqr, big_sqr = np.asarray(self.small_sqr, float), np.asarray(self.big_sqr, float)
+        return (big * big_sqr - b * small_sqr) / (big - b), (small_sqr - big_sqr) / (1 / b - 1 / big)
+
+
+@dataclass(frozen=True)
+class NoiseScale:
+    """In samples, with its 95 % interval: `high` None where it has no upper end, `scale` None where the mean of |G|^2
+    is not above 0, all None where nothing is claimed (`verdict`). `freedom`: degrees of freedom of the interval."""
+
+    scale: float | None
+    low: float | None
+    high: float | None
+    freedom: float
+    gradient_sqr: float  # |G|^2
+    variance: float  # S
+    runs: int
+    rows: int
+    verdict: str = ""
+
+
+def noise_scale(runs: Sequence[Norms]) -> NoiseScale:
+    """Of runs of one configuration, one a seed. Raises ValueError for norms that are no finite numbers."""
+    parts = [run.parts() for run in runs if np.size(run.small_sqr)]
+    count, rows = len(parts), sum(len(sqr) for sqr, _ in parts)
+    if rows < FEWEST_ROWS:
+        return NoiseScale(None, None, None, 0, math.nan, math.nan, count, rows, f"{rows} of {FEWEST_ROWS} steps")
+    interval: Callable[[ArrayLike], Interval]
+    if count >= FEWEST_REPEATS:
+        sqr, variance = (np.array([part[i].mean() for part in parts]) for i in (0, 1))
+        interval, freedom = between_repeats, float(count - 1)
+    else:  # one after another: what two runs differ by is slow variation
+        sqr, variance = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        interval, freedom = within_run, float(freedom_within(rows))
+    scale, low, high, verdict = _fieller(variance, sqr, interval)
+    return NoiseScale(scale, low, high, freedom, float(sqr.mean()), float(variance.mean()), count, rows, verdict)
+
+
+def _fieller(
+    above: Values, under: Values, interval: Callable[[ArrayLike], Interval]
+) -> tuple[float | None, float | None, float | None, str]:
+    """(ratio of the means, its lower and upper bound, why not). Of a ratio that cannot be negative."""
+
+    def beyond(ratio: float, side: int) -> float:
+        """Above 0 where the mean of above - ratio x under is surely above 0 (side 1), or surely below (side -1)."""
+        of = interval(above - ratio * under)
+        assert of.low is not None and of.high is not None
+        return of.low if side == 1 else -of.high
+
+    least = interval(under)
+    assert least.low is not None and least.high is not None
+    if beyond(0.0, -1) > 0 or (least.high < 0 and least.mean < 0):
+        return None, None, None, CONTRADICTORY
+    scale = float(above.mean() / under.mean()) if above.mean() > 0 and under.mean() > 0 else None
+    start = scale or 1.0
+    low = 0.0 if beyond(0.0, 1) <= 0 else _crossing(lambda ratio: beyond(ratio, 1), 0.0, start)
+    high = _crossing(lambda ratio: -beyond(ratio, -1), scale or 0.0, start) if least.low > 0 else None
+    return scale, low, high, ""
+
+
+def _crossing(of: Callable[[float], float], inside: float, reach: float) -> float | None:
+    """Where `of`, above 0 at `inside`, falls to 0 as its argument grows; None where it never does."""
+    from scipy.optimize import brentq
+
+    while of(inside + reach) > 0:
+        reach *= 2
+        if reach > LARGEST:
+            return None
+    return float(brentq(of, inside, inside + reach, rtol=1e-6))
+
+
+def predicted_efficiency(scale: float, batch: float, smallest: float) -> float:
+    """Samples needed at the smallest batch over those at `batch`, by a noise scale (McCandlish et al., eq. 2.11)."""
+    return (smallest + scale) / (batch + scale) if math.isfinite(scale) else 1.0
+
+
+def pollux_efficiency(gradient_sqr: float, variance: float, growth: float) -> float:
+    """The same from |G|^2 and the variance of a gradient at the smallest batch, for one `growth` times as large.
+
+    Qiao et al., "Pollux", OSDI 2021, section 3.1, as AdaptDL computes it: what a step gains, over what it costs. Equal
+    to predicted_efficiency with scale = smallest batch x variance / |G|^2.
+    """
+    gain = (variance + gradient_sqr) / (variance / growth + gradient_sqr)
+    return gain / growth
+
+
+# Trainings of one recipe: the same model, target and optimisation, whatever shares the work and at which global
+# batch.
+#
+# What a batch costs in samples is a matter of the recipe; frameworks, workers and what else only decides speed are
+# pooled. Where several configurations have one global batch, the mean of a seed over them is one value: the same seed
+# reads the same samples in the same order, so they are not independent. 16 bits on the wire are another recipe, in
+# which
+# the runs that send nothing have their place too.
+
+SPEED_KEYS = ("device", "compile", "memory_format", "allocator")  # decide how fast, and not what is computed
+SHARED_BY = ("accumulation", "train_loop", "train_log", "train_keep")  # how a batch is shared out, who calls the steps
+NOT_OF_A_RECIPE = (*SPEED_KEYS, *SHARED_BY, "cores_per_worker", "machine", "oversubscribe", "seed", "find")
+RECIPE_KEYS = tuple(key for key in DECIDING_KEYS if key not in NOT_OF_A_RECIPE)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One configuration. `speed`: samples a second of training, over its seeds. `unknown`: why it has no noise
+    scale."""
+
+    row: ConfigurationRow
+    speed: LogEstimate
+    noise: NoiseScale | None
+    unknown: str
+    seeds: int
+    reached: int
+
+    @property
+    def batch(self) -> int:
+        return int(self.row["global_batch"])
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """`samples`: to the target at each global batch that tells. `borrowed`: those that send nothing, at home
+    elsewhere."""
+
+    model: str
+    target: str
+    trained: tuple[Trained, ...]
+    borrowed: tuple[Trained, ...]
+    needed: tuple[Needed, ...]
+    samples: Mapping[int, LogEstimate]
+    curve: Curve | str
+
+    def efficiency(self, batch: int) -> LogEstimate | None:
+        """Samples to the target at the smallest global batch over those at this one."""
+        if batch not in self.samples:
+            return None
+        return estimates.exactly(1.0) if batch == self.smallest else self.samples[self.smallest] / self.samples[batch]
+
+    @property
+    def smallest(self) -> int:
+        return min(self.samples)
+
+    def noise_at(self, batch: int) -> NoiseScale | None:
+        """Of the configuration with this global batch that noted most; None where none has a scale."""
+        scales = [one.noise for one in (*self.trained, *self.borrowed) if one.batch == batch and one.noise]
+        return max((one for one in scales if one.scale), key=lambda one: one.rows, default=None)
+
+
+@once
+def recipes(results: Results) -> list[Recipe]:
+    """Those with a target, in the order of the configurations."""
+    whole = results.details.trained
+    ours = whole[(whole.target != "") & (whole.samples > 0) & (whole.train_seconds > 0)]
+    by_name = {str(name): group for name, group in ours.groupby("configuration", sort=False)}
+    noted = {str(name): group for name, group in results.details.noise.groupby("configuration", sort=False)}
+    homes: dict[tuple[Any, ...], dict[str, list[ConfigurationRow]]] = {}
+    for row in results.rows:
+        if row["configuration"] in by_name:
+            wires = homes.setdefault((*values_of(row, RECIPE_KEYS), own_algorithm(row)), {})
+            wires.setdefault(str(row["allreduce"]), []).append(row)
+    made = []
+    for wires in homes.values():
+        nothing = wires.pop("none", [])
+        full = nothing + wires.pop("fp32", [])
+        for at_home, borrowed in ((full, []), *((rows, nothing) for rows in wires.values())):
+            if at_home:
+                parts = [[_trained(row, by_name, noted) for row in rows] for rows in (at_home, borrowed)]
+                groups = [by_name[str(row["configuration"])] for row in (*at_home, *borrowed)]
+                every = evaluation_steps(results.details.evaluations)
+                made.append(_recipe(parts[0], parts[1], pd.concat(groups), every))
+    return made
+
+
+def _recipe(
+    at_home: Sequence[Trained], borrowed: Sequence[Trained], runs: pd.DataFrame, every: dict[str, float]
+) -> Recipe:
+    batches = {str(one.row["configuration"]): one.batch for one in (*at_home, *borrowed)}
+    needed = needed_by(runs.assign(batch=runs.configuration.map(batches)))
+    samples = {}
+    for batch in sorted({one.batch for one in needed}):
+        of = [one for one in needed if one.batch == batch]
+        known, bounds = ([one.samples for one in of if one.censored == stopped] for stopped in (False, True))
+        at_batch = runs[runs.configuration.map(batches) == batch]
+        mean = censored_mean(known, bounds, least_spread=rounding(at_batch, every))
+        estimate = estimates.of_censored(mean)
+        if estimate is not None:
+            samples[batch] = estimate
+    row = at_home[0].row
+    curve = fit(needed)
+    return Recipe(
+        str(row["model"]), str(runs.target.iloc[0]), tuple(at_home), tuple(borrowed), tuple(needed), samples, curve
+    )
+
+
+def needed_by(runs: pd.DataFrame) -> list[Needed]:
+    """One for each global batch and seed of trained.COLUMNS with `batch`: the geometric mean over configurations, only
+    known to be larger where one of them was stopped before."""
+    stopped = runs.target_samples.isna()
+    logs = runs.target_samples.where(~stopped, runs.samples).map(math.log)
+    groups = runs.assign(log=logs, stopped=stopped).groupby(["batch", "seed"])
+    return [
+        Needed(int(of.batch.iloc[0]), int(of.seed.iloc[0]), math.exp(float(of.log.mean())), bool(of.stopped.any()))
+        for _, of in groups
+    ]
+
+
+def _trained(row: ConfigurationRow, runs: Mapping[str, pd.DataFrame], noted: Mapping[str, pd.DataFrame]) -> Trained:
+    ours, steps = runs[str(row["configuration"])], noted.get(str(row["configuration"]))
+    speed = estimates.of_values((ours.samples / ours.train_seconds).tolist())
+    reached = int(ours.target_samples.notna().sum())
+    if steps is None:
+        return Trained(row, speed, None, "not recorded", len(ours), reached)
+    unknown, told = sorted(set(steps.unknown[steps.unknown != ""])), steps[steps.unknown == ""]
+    if told.empty:
+        return Trained(row, speed, None, "; ".join(unknown) or "no step was noted", len(ours), reached)
+    scale = noise_scale(list(_norms(told)))
+    return Trained(row, speed, scale, scale.verdict, len(ours), reached)
+
+
+def _norms(steps: pd.DataFrame) -> Iterable[Norms]:
+    """Of each seed, and of each pair of batch sizes should they differ, in the order of its steps."""
+    for _, ours in steps.groupby(["seed", "small_batch", "big_batch"]):
+        ordered = ours.sort_values("step")
+        batches = float(ordered.small_batch.iloc[0]), float(ordered.big_batch.iloc[0])
+        yield Norms(*batches, ordered.small_sqr.to_numpy(), ordered.big_sqr.to_numpy())
+
+
+# The critical batch size, measured directly: what a larger batch needs in samples (Shallue et al., arXiv 1811.03600).
+#
+#     steps(B) = Smin (1 + Bcrit / B)        samples(B) = Smin (B + Bcrit)
+#
+# (McCandlish et al., arXiv 1812.06162, eq. 2.11), fitted to every seed by maximum likelihood. Samples are log-normal
+# around the curve with one spread at all batch sizes; of a seed that never reached the target only the probability of
+# needing more than it got counts. Intervals are of the profile likelihood. What the curve misses widens them, as it
+# adds
+# to the spread.
+
+PARAMETERS = 2
+BEYOND = 1000.0  # how far below the smallest and above the largest batch a critical one is looked for
+POINTS = 801
+MOST_ROUNDS, CONVERGED = 2000, 1e-7
+LEAST_SIGMA = 1e-6
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Samples that one seed needed at one global batch; `censored`: it was stopped before, after so many."""
+
+    batch: int
+    seed: int
+    samples: float
+    censored: bool = False
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The fit. `critical` in samples, None where it lies beyond what the batches can tell: then one of its 95 % bounds
+    may still stand. `steps`: Smin."""
+
+    batches: tuple[int, ...]
+    seeds: int
+    critical: float | None
+    low: float | None
+    high: float | None
+    steps: float | None
+    logs: Values  # (points,) of candidates for the critical batch
+    smallest: Values  # (points,) log Smin that fits best with each
+    half: Values  # (points,) how far from it the data let it be; nan: not with this candidate at all
+    best: int
+    freedom: float
+
+    def samples(self, batch: float) -> LogEstimate:
+        """Needed at `batch`, with what the fit leaves open."""
+        at = self.smallest + np.log(batch + np.exp(self.logs))
+        low, high = float(np.nanmin(at - self.half)), float(np.nanmax(at + self.half))
+        quantile, log = float(stats.t.ppf(0.975, self.freedom)), float(at[self.best])
+        return LogEstimate(log, (log - low) / quantile, (high - log) / quantile, self.freedom)
+
+
+def fit(needed: Sequence[Needed]) -> Curve | str:
+    """Of one recipe and target; or why there is none."""
+    known = [one for one in needed if not one.censored]
+    batches = sorted({one.batch for one in known})
+    if len(batches) < PARAMETERS:
+        return f"the target was reached at {len(batches)} global batch size{'s' * (len(batches) != 1)}, not at two"
+    freedom = len(known) - PARAMETERS
+    if freedom < 1:
+        return f"{len(known)} seeds reached the target: too few for an interval"
+    batch, log = np.array([float(one.batch) for one in needed]), np.log([one.samples for one in needed])
+    censored = np.array([one.censored for one in needed])
+    edges = math.log(batches[0] / BEYOND), math.log(batches[-1] * BEYOND)
+    logs = np.linspace(*edges, POINTS)
+    smallest, sigma, cost = _profile(batch, log, censored, logs)
+    best = int(cost.argmin())
+    deviance, total = 2 * (cost - cost[best]), len(needed)
+    most = total * math.log1p(float(stats.t.ppf(0.975, freedom)) ** 2 / freedom)  # of least squares: the t interval
+    room = np.expm1((most - deviance) / total)
+    half = np.where(room >= 0, sigma * np.sqrt(np.maximum(room, 0.0) * total / len(known)), np.nan)
+    inside = 0 < best < len(logs) - 1
+    low, high = (_critical_batch_crossing(logs, deviance, most, best, side) for side in (-1, 1))
+    return Curve(
+        tuple(batches), len({one.seed for one in needed}), _vertex(logs, cost, best) if inside else None, low, high,
+        math.exp(smallest[best]) if inside else None, logs, smallest, half, best, float(freedom),
+    )  # fmt: skip
+
+
+def _profile(batch: Values, log: Values, censored: NDArray[np.bool_], logs: Values) -> tuple[Values, Values, Values]:
+    """(log Smin, spread, minus the log likelihood) that fit best with each candidate."""
+    left = log - np.log(batch + np.exp(logs)[:, None])  # (points, n): log Smin of each seed alone
+    if not censored.any():
+        mean, sigma = left.mean(axis=1), np.maximum(left.std(axis=1), LEAST_SIGMA)
+        return mean, sigma, len(log) * np.log(sigma)
+    mean, sigma = left.mean(axis=1), np.maximum(left.std(axis=1), LEAST_SIGMA)
+    known, bounds = left[:, ~censored], left[:, censored]
+    for _ in range(MOST_ROUNDS):  # expectation maximisation (Dempster, Laird and Rubin, J. R. Stat. Soc. B 39, 1977)
+        beyond = (bounds - mean[:, None]) / sigma[:, None]
+        hazard = np.exp(stats.norm.logpdf(beyond) - stats.norm.logsf(beyond))
+        expected = mean[:, None] + sigma[:, None] * hazard
+        new = (known.sum(axis=1) + expected.sum(axis=1)) / len(log)
+        off, centred = new - mean, known - new[:, None]
+        squares = sigma[:, None] ** 2 * (1 + beyond * hazard) - 2 * off[:, None] * sigma[:, None] * hazard
+        total = (centred**2).sum(axis=1) + (squares + off[:, None] ** 2).sum(axis=1)
+        spread = np.maximum(np.sqrt(total / len(log)), LEAST_SIGMA)
+        moved = float(np.max((abs(off) + abs(spread - sigma)) / spread))
+        mean, sigma = new, spread
+        if moved < CONVERGED:
+            break
+    squares = ((known - mean[:, None]) ** 2).sum(axis=1) / sigma**2 / 2
+    tails = stats.norm.logsf((bounds - mean[:, None]) / sigma[:, None]).sum(axis=1)
+    return mean, sigma, known.shape[1] * np.log(sigma) + squares - tails
+
+
+def _vertex(logs: Values, cost: Values, best: int) -> float:
+    """The critical batch at the bottom of the parabola through the best candidate and its neighbours."""
+    before, at, after = cost[best - 1 : best + 2]
+    bend = before - 2 * at + after
+    shift = 0.5 * (before - after) / bend if bend > 0 else 0.0
+    return math.exp(float(logs[best] + shift * (logs[1] - logs[0])))
+
+
+def _critical_batch_crossing(logs: Values, deviance: Values, most: float, best: int, side: int) -> float | None:
+    """Where the deviance rises above `most` on one side of the best; None where it does not."""
+    place = best
+    while deviance[place] <= most:
+        place += side
+        if not 0 <= place < len(logs):
+            return None
+    share = (most - deviance[place - side]) / (deviance[place] - deviance[place - side])
+    return math.exp(float(logs[place - side] + side * share * (logs[1] - logs[0])))

@@ -1,0 +1,237 @@
+"""Throughput at worker counts that were not run, and the knee, beyond which another worker returns too little."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.frames.results import Results, once
+from analysis.statistics.scaling_laws import Comparison, Curves, Family, comparisons, curves
+from scaling_study.stats.intervals import FEWEST_REPEATS, welch_satterthwaite
+
+# Throughput at worker counts that were not run, with an interval that holds all laws the data do not tell apart.
+#
+# Each law is fitted over and over to means as likely as those that were measured: drawn with the spread of the
+# repeats,
+# one draw of that spread for all counts since it is pooled, and with the law's own misfit on top. What it then says of
+# a
+# count is 95 % of the draws, each off by as much as the law was off counts left out (beyond their noise). The interval
+# spans those of all laws that are kept: which of them is right is the larger doubt, and grows with the distance.
+#
+# It is about this machine and this software at more workers; a switch that begins to saturate beyond the largest run,
+# or
+# a second host after the first, is in no draw.
+
+DRAWS, SEED = 400, 0
+INSIDE = (2.5, 97.5)  # percentiles
+FARTHEST = 4  # times the largest count measured, that tables and figures look ahead
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Extrapolated:
+    """At one worker count. `samples_per_second` and `efficiency` by the best law; no bounds where counts had no
+    repeats. `measured`: whether it lies within the counts that were."""
+
+    workers: float
+    samples_per_second: float
+    low: float | None
+    high: float | None
+    efficiency: float
+    efficiency_low: float | None
+    efficiency_high: float | None
+    inside: bool
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One law on every draw, and how far off the law each draw is."""
+
+    curves: Curves
+    off: Vector  # (draws,) of a logarithm
+
+    def rates(self, workers: Vector, off: bool = True) -> Vector:
+        """(draws, counts) samples a second."""
+        factor = np.exp(self.off)[:, None] if off else 1.0
+        return np.asarray(factor * workers / np.maximum(self.curves(workers), 1e-300))
+
+
+class Extrapolation:
+    """What the laws of one comparison say beyond it."""
+
+    def __init__(self, compared: Comparison) -> None:
+        self.compared = compared
+
+    @cached_property
+    def drawn(self) -> list[Drawn]:
+        """One for each law that is kept; none where the noise is unknown."""
+        noise, family = self.compared.noise, self.compared.family
+        if noise.errors is None:
+            return []
+        generator = np.random.default_rng(SEED)
+        spent, shape = family.workers / family.rates, (DRAWS, len(family.workers))
+        # Pooled over all counts, so one draw of the spread for all of them: Student's t, count by count.
+        pooled = np.sqrt(noise.freedom / generator.chisquare(noise.freedom, DRAWS))[:, None]
+        base = pooled * generator.standard_normal(shape) * noise.errors
+        bands = []
+        for fitted in self.compared.kept:
+            off = base + fitted.misfit * generator.standard_normal(shape)
+            curve = curves(fitted.law, family.workers, spent * np.exp(off), spent)
+            bands.append(Drawn(curve, fitted.beyond(noise) * generator.standard_normal(DRAWS)))
+        return bands
+
+    def at(self, counts: Sequence[float]) -> list[Extrapolated]:
+        """At each of these; for a line also between whole workers."""
+        workers = np.array([float(count) for count in counts])
+        fitted, curve = np.ones(1), self.compared.best.curve
+        best, alone = workers / curve(workers)[0], 1.0 / curve(fitted)[0]
+        rates = [drawn.rates(workers) for drawn in self.drawn]
+        shares = [rate / drawn.rates(fitted) / workers for rate, drawn in zip(rates, self.drawn, strict=True)]
+        low, high = _spans(rates, best)
+        share_low, share_high = _spans(shares, best / alone / workers)
+        seen = self.compared.family.workers
+        return [
+            Extrapolated(
+                count, float(best[at]), low[at], high[at], float(best[at] / alone[0] / count), share_low[at],
+                share_high[at], bool(seen.min() <= count <= seen.max()),
+            )
+            for at, count in enumerate(counts)
+        ]  # fmt: skip
+
+    @property
+    def counts(self) -> list[int]:
+        """Powers of two that were not run, up to FARTHEST times the largest that was."""
+        seen = {int(count) for count in self.compared.family.workers}
+        return [count for count in _powers(FARTHEST * max(seen)) if count not in seen]
+
+
+@once
+def extrapolations(results: Results) -> list[Extrapolation]:
+    """Of every family that a law describes, in the order of comparisons(results). Nothing is drawn before it is asked
+    for."""
+    return [
+        Extrapolation(comparison)
+        for comparison in comparisons(results)
+        if isinstance(comparison, Comparison) and not comparison.why
+    ]
+
+
+def _powers(most: int) -> list[int]:
+    return [2**power for power in range(most.bit_length()) if 2**power <= most]
+
+
+def _spans(drawn: Sequence[Vector], means: Vector) -> tuple[list[float | None], list[float | None]]:
+    """The lowest and highest bound over laws, which hold the mean; None where nothing was drawn."""
+    if not drawn:
+        return [None] * len(means), [None] * len(means)
+    bounds = np.stack([np.percentile(draw, INSIDE, axis=0) for draw in drawn])
+    low, high = np.minimum(bounds[:, 0].min(axis=0), means), np.maximum(bounds[:, 1].max(axis=0), means)
+    return [float(value) for value in low], [float(value) for value in high]
+
+
+# The knee: beyond which worker count another worker returns less than a set share of what one alone does.
+#
+#     return of the (n+1)-th worker = (throughput(n+1) - throughput(n)) / throughput(1)
+#
+# By the fitted laws, count by count, with an interval over their draws and over all laws that are not told apart;
+# looked
+# for up to FARTHEST times the largest count measured, and no further than MOST. Between counts that were measured the
+# return of each further worker is measured too, and needs no law.
+
+SHARE = 0.5
+KNEE_FARTHEST = 16  # times the largest count measured
+MOST = 1 << 14  # workers: every count up to there is looked at, on every draw
+
+
+@dataclass(frozen=True)
+class Knee:
+    """The last worker count whose last worker returns at least `share`. Of a bound that lies beyond `looked`, nothing
+    but that is known; `low` and `high` are None where counts had no repeats."""
+
+    workers: int
+    low: int | None
+    high: int | None
+    share: float
+    looked: int
+
+    @property
+    def text(self) -> str:
+        """`12 workers [10, 16]`; `more than 128 workers`."""
+        bounds = "" if self.low is None else f" [{self._said(self.low)}, {self._said(self.high)}]"
+        count = f"{self.workers} worker{'s' * (self.workers != 1)}"
+        return (f"more than {self.looked} workers" if self.workers >= self.looked else count) + bounds
+
+    def _said(self, count: int | None) -> str:
+        return "?" if count is None else f"beyond {self.looked}" if count >= self.looked else str(count)
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What each worker between two measured counts returned, as a share of one alone."""
+
+    before: int
+    after: int
+    share: float
+    low: float | None
+    high: float | None
+
+
+def knee(extrapolation: Extrapolation, share: float = SHARE) -> Knee:
+    """Of one family, by its laws. Raises ValueError for a share that is not between 0 and 1."""
+    if not 0 < share < 1:
+        raise ValueError(f"share must lie between 0 and 1, not {share}")
+    largest = int(extrapolation.compared.family.workers.max())
+    looked = max(largest, min(KNEE_FARTHEST * largest, MOST))
+    counts = np.arange(1.0, looked + 1)
+    best = _last(counts / extrapolation.compared.best.curve(counts), share)[0]
+    drawn = [_last(law.rates(counts, off=False), share) for law in extrapolation.drawn]
+    if not drawn:
+        return Knee(int(best), None, None, share, looked)
+    bounds = [np.percentile(draw, (2.5, 97.5), method="inverted_cdf") for draw in drawn]
+    low, high = min(bound[0] for bound in bounds), max(bound[1] for bound in bounds)
+    return Knee(int(best), int(min(low, best)), int(max(high, best)), share, looked)
+
+
+def _last(rates: Vector, share: float) -> Vector:
+    """(draws,) the last count before returns fall below `share`; rates: (draws, counts 1, 2, ...)."""
+    returned = np.diff(rates, axis=1) / rates[:, :1]
+    below = returned < share
+    return np.asarray(np.where(below.any(axis=1), below.argmax(axis=1) + 1, rates.shape[1]), dtype=np.float64)
+
+
+def returns(family: Family) -> list[Returned]:
+    """Between each two neighbouring counts that were measured; none without a run with one worker.
+
+    95 % by the delta method on the means of three counts (two, where the first is one worker), Welch's degrees of
+    freedom; no interval with fewer than 3 repeats of one of them.
+    """
+    workers, repeats = [int(count) for count in family.workers], family.repeats
+    return [_returned(workers, repeats, at) for at in range(1, len(workers))] if workers[0] == 1 else []
+
+
+def _returned(workers: Sequence[int], repeats: Sequence[Vector], at: int) -> Returned:
+    means = [float(repeat.mean()) for repeat in repeats]
+    step = workers[at] - workers[at - 1]
+    share = (means[at] - means[at - 1]) / step / means[0]
+    slopes = {0: -share / means[0]}
+    for place, sign in ((at, 1.0), (at - 1, -1.0)):
+        slopes[place] = slopes.get(place, 0.0) + sign / step / means[0]
+    before, after = workers[at - 1], workers[at]
+    if min(len(repeats[place]) for place in slopes) < FEWEST_REPEATS:
+        return Returned(before, after, share, None, None)
+    from scipy.special import stdtrit
+
+    variances = {
+        place: slope**2 * float(np.var(repeats[place], ddof=1)) / len(repeats[place]) for place, slope in slopes.items()
+    }
+    total = sum(variances.values())
+    if total == 0:
+        return Returned(before, after, share, share, share)
+    freedom = welch_satterthwaite(list(variances.values()), [len(repeats[place]) - 1.0 for place in variances])
+    half = float(stdtrit(freedom, 0.975)) * math.sqrt(total)
+    return Returned(before, after, share, share - half, share + half)

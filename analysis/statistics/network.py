@@ -1,0 +1,183 @@
+"""Networks that a study probed: latency and bandwidth of each, and a row for each size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from analysis.frames.configurations import known
+from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
+from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
+from scaling_study.stats.network import COLLECTIVES, AlphaBeta, Point, bus_factor
+from scaling_study.stats.network import fit as fit_line
+
+# Latency and bandwidth of every network that a study probed: seconds = alpha + beta x bytes.
+#
+#     fit(results)[("allreduce", False)]  ->  AlphaBeta: alpha_seconds, beta_seconds_per_byte, intervals,
+# seconds(bytes)
+#
+# Bytes are sizes as nccl-tests has them, and alpha and beta are those of the collective on as many workers as the
+# probe
+# had: for a ring of other n, take them apart by its formula (scaling_study/stats/network.py has the factors).
+#
+# The intervals are the wider of two: of the line through the means, where sizes are off it (alpha_beta.py), and, with
+# three repeats or more, of the repeats' own lines, since processes that are started again find another network.
+
+Key = tuple[str, bool]  # (collective, cores busy)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One configuration of a network probe. `fits` has no collective that was measured at fewer than two sizes."""
+
+    configuration: str
+    name: str  # `torch.distributed (gloo), 2 workers`
+    launcher: str
+    controller: str | None
+    workers: int
+    device: str
+    fits: dict[Key, AlphaBeta]
+
+
+def probes(results: Results) -> list[Probe]:
+    """Every probe of the study that was measured, in the order of their names."""
+    sizes = table(results)
+    probes = []
+    for configuration, ours in sizes.groupby("configuration", sort=False):
+        about = ours.iloc[0]
+        fits = {
+            (str(collective), bool(busy)): _fitted(group, results, str(configuration))
+            for (collective, busy), group in ours.groupby(["collective", "busy"], sort=False)
+            if group.bytes.nunique() > 1
+        }
+        controller = None if pd.isna(about.controller) else str(about.controller)
+        probes.append(
+            Probe(str(configuration), str(about.probe), str(about.launcher), controller, int(about.workers),
+                  str(about.device), fits)
+        )  # fmt: skip
+    return probes
+
+
+def fit(results: Results, configuration: str | None = None) -> dict[Key, AlphaBeta]:
+    """Of the study's probe; where it has several, `configuration` says which.
+
+    Empty where there is none. Raises ValueError where there are several and none is named.
+    """
+    matching = [probe for probe in probes(results) if configuration in (None, probe.configuration)]
+    if len(matching) > 1:
+        names = ", ".join(probe.configuration for probe in matching)
+        raise ValueError(f"several networks were probed, say which: {names}")
+    return matching[0].fits if matching else {}
+
+
+def _fitted(sizes: pd.DataFrame, results: Results, configuration: str) -> AlphaBeta:
+    """`sizes`: the rows of table.COLUMNS of one probe, collective and state of the cores."""
+    rows = results.details.network
+    rows = rows[(rows.configuration == configuration) & (rows.collective == sizes.collective.iloc[0])]
+    rows = rows[rows.busy == sizes.busy.iloc[0]]
+    if rows.repeat.nunique() < FEWEST_REPEATS:
+        return _line(sizes)
+    each = rows.assign(seconds_error=(rows.seconds_high - rows.seconds_low) / 4).groupby("repeat")
+    return _widened(_line(sizes), [_line(ours) for _, ours in each])
+
+
+def _widened(whole: AlphaBeta, each: Sequence[AlphaBeta]) -> AlphaBeta:
+    """The line through all repeats, with intervals that hold for the repeats' own lines too."""
+    alpha = between_repeats([fitted.alpha_seconds for fitted in each]).half_width or 0.0
+    beta = between_repeats([fitted.beta_seconds_per_byte for fitted in each]).half_width or 0.0
+    a, b = whole.alpha_seconds, whole.beta_seconds_per_byte
+    return replace(
+        whole,
+        alpha_low=max(0.0, min(a - alpha, a if whole.alpha_low is None else whole.alpha_low)),
+        alpha_high=max(a + alpha, whole.alpha_high or 0.0),
+        beta_low=max(0.0, min(b - beta, b if whole.beta_low is None else whole.beta_low)),
+        beta_high=max(b + beta, whole.beta_high or 0.0),
+    )
+
+
+def _line(sizes: pd.DataFrame) -> AlphaBeta:
+    """Through the mean seconds of each size."""
+    known = zip(sizes.bytes, sizes.seconds, sizes.seconds_error, strict=True)
+    return fit_line(
+        [Point(int(size), float(mean), None if pd.isna(error) else float(error)) for size, mean, error in known]
+    )
+
+
+# A row for each size of every network that was probed: seconds over the repeats, and the bandwidths they make.
+
+BETWEEN, WITHIN = "between repeats", "within the run"
+LIBRARIES: Mapping[str, str] = {"torchrun": "torch.distributed", "horovodrun": "Horovod", "mpirun": "mpi4py"}
+COLUMNS = (
+    *("configuration", "probe", "launcher", "controller", "device", "workers", "collective", "busy", "bytes"),
+    *("repeats", "calls", "seconds", "seconds_low", "seconds_high", "seconds_error", "interval"),
+    *("seconds_min", "seconds_max"),
+    *("algorithm_bytes_per_second", "bus_bytes_per_second"),
+)
+
+
+def table(results: Results) -> pd.DataFrame:
+    """COLUMNS of every probe that is ok, by probe, state of the cores, collective and size.
+
+    Intervals are 95 %: between the repeats with three or more, else within the runs, as `interval` says.
+    """
+    trials = results.probes[results.probes.status == "ok"].drop_duplicates("configuration")
+    about = {row["configuration"]: row for row in as_rows(trials)}
+    names = _names(about)
+    sizes = results.details.network
+    measured = sizes[sizes.configuration.isin(about)]
+    keys = ["configuration", "busy", "collective", "bytes"]
+    groups = [ours for _, ours in measured.groupby(keys, sort=False)]
+    rows = [_row(dict(ours.iloc[0][keys]), ours, about, names) for ours in groups]
+    frame = pd.DataFrame(rows, columns=list(COLUMNS)).assign(
+        order=[COLLECTIVES.index(row["collective"]) for row in rows]
+    )
+    order = ["probe", "configuration", "busy", "order", "bytes"]
+    return frame.sort_values(order, kind="stable", ignore_index=True).drop(columns="order")
+
+
+def _row(
+    keys: dict[Any, Any], ours: pd.DataFrame, trials: Mapping[str, Mapping[Any, Any]], names: Mapping[str, str]
+) -> dict[str, Any]:
+    trial = trials[keys["configuration"]]
+    workers, seconds = int(trial["workers"]), float(ours.seconds.mean())
+    rate = keys["bytes"] / seconds
+    return {
+        **keys, "probe": names[keys["configuration"]], "workers": workers,
+        **{key: trial[key] for key in ("launcher", "controller", "device")},
+        "repeats": len(ours), "calls": int(ours.calls.sum()), "seconds": seconds, **_interval(ours, seconds),
+        "seconds_min": ours.seconds_min.min(), "seconds_max": ours.seconds_max.max(),
+        "algorithm_bytes_per_second": rate, "bus_bytes_per_second": bus_factor(keys["collective"], workers) * rate,
+    }  # fmt: skip
+
+
+def _interval(ours: pd.DataFrame, seconds: float) -> dict[str, Any]:
+    """The 95 % interval of the mean over the repeats of one size, and its standard error."""
+    n = len(ours)
+    if n >= FEWEST_REPEATS:
+        mean, error, kind = between_repeats(ours.seconds.to_numpy()), ours.seconds.std() / n**0.5, BETWEEN
+        low, high = mean.low, mean.high
+    else:  # of each run, independent of the others
+        half, kind = ((ours.seconds_high - ours.seconds_low).pow(2).sum(skipna=False)) ** 0.5 / 2 / n, WITHIN
+        low, high, error = max(0.0, seconds - half), seconds + half, half / 2
+    return {"seconds_low": low, "seconds_high": high, "seconds_error": error, "interval": kind}
+
+
+def _names(trials: Mapping[str, Mapping[Any, Any]]) -> dict[str, str]:
+    """Configuration -> `Horovod (gloo), 2 workers`, with its hash's digits where two would be called alike."""
+    names = {configuration: _name(trial) for configuration, trial in trials.items()}
+    every = list(names.values())
+    return {c: name if every.count(name) == 1 else f"{name}, {c.rpartition('-')[2]}" for c, name in names.items()}
+
+
+def _name(trial: Mapping[Any, Any]) -> str:
+    library = LIBRARIES.get(str(trial["launcher"]), str(trial["launcher"]))
+    carrier = str(trial["controller"]) if known(trial["controller"]) else ""
+    if library == "torch.distributed":
+        carrier = "NCCL" if trial["device"] == "cuda" else "Gloo"
+    cycle = f", cycle of {1000 * trial['cycle_seconds']:g} ms" if known(trial["cycle_seconds"]) else ""
+    over = f" on {trial['hosts']} hosts" if known(trial["hosts"]) and trial["hosts"] > 1 else ""
+    return f"{library}{f' ({carrier})' if carrier else ''}{cycle}, {trial['workers']} workers{over}"

@@ -1,0 +1,121 @@
+"""The same tables in the terminal, and the warnings. A table too wide for it is one long table, batch size by batch
+size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from analysis.findings import DOUBT, NOTE, WRONG
+from analysis.frames import configurations
+from analysis.frames.results import Results
+from analysis.show.layout import ALIKE, ALIKE_SIGN, BEST, FAILED, Cell, Listing, Table
+from analysis.views import network, throughput
+from analysis.views import warnings as findings
+from analysis.views import warnings as warned
+
+MOST_COLUMNS, MOST_ROWS = 8, 120
+COLUMN = 14  # characters, with its borders, below which a cell breaks over too many lines
+MOST_WARNINGS = 12
+STYLES = {WRONG: "bold red", DOUBT: "yellow", NOTE: "dim"}
+
+
+def show(results: Results, console: Console) -> None:
+    """Print every model's throughput, its speed-up where the study declares a baseline, and all warnings."""
+    if results.nothing_yet:
+        console.print(Text(f"{results.study.name}: {results.nothing_yet}"))
+        _say(configurations.of_gates(results.gates), console)
+    legend: dict[str, None] = {}
+    for model in results.models:
+        tables = [throughput.throughput(results, model)]
+        if results.study.baseline is not None:
+            tables.append(throughput.speedup(results, model))
+        fits = len(tables[0].columns) <= min(MOST_COLUMNS, (console.width - COLUMN) // COLUMN)
+        for drawn in map(render, tables) if fits else [render_long(tables)]:
+            console.print(drawn)
+        for table in tables:
+            legend |= dict.fromkeys(table.legend)
+        _say(dict.fromkeys(note for table in tables for note in table.notes), console)
+        console.print()
+    _say(legend, console)
+    if (probed := network.brief(results)) is not None:
+        console.print(render_listing(probed))
+        _say(probed.notes, console)
+    if (results.configurations.n > 0).any():
+        _warn(results, console)
+
+
+def _say(sentences: Iterable[str], console: Console) -> None:
+    for sentence in sentences:
+        console.print(Padding(Text(sentence.replace("**", ""), style="dim"), (0, 0, 0, 2)))
+
+
+def _warn(results: Results, console: Console) -> None:
+    """Every finding in one or two sentences, the worst first, and what the machine was like meanwhile."""
+    warnings = findings.all_findings(results)
+    console.print(Text("\nWarnings" if warnings else "\nNo warnings", style="bold"))
+    for warning in warnings[:MOST_WARNINGS]:
+        flaw = f" ({warning.flaw})" if warning.published else ""
+        words = Text.assemble(
+            (warning.severity, STYLES[warning.severity]), ": ", (warning.title, "bold"), flaw, ". ", warning.text
+        )
+        console.print(Padding(words, (0, 0, 0, 2)))
+    more = len(warnings) - MOST_WARNINGS
+    _say([*([f"and {more} more: see report.html"] if more > 0 else []), *warned.machine(results)], console)
+
+
+def render(table: Table) -> RichTable:
+    """A row for each batch size. The fastest of each row is bold green, a status yellow, the best row starred."""
+    result = RichTable(title=escape(table.title), title_justify="left", title_style="bold")
+    result.add_column(table.row_name.replace(" ", "\n", 1), justify="right", no_wrap=True)
+    shown = table.grid(MOST_COLUMNS)
+    for column in shown.header[1:]:
+        result.add_column(escape(column.replace(", ", "\n")), justify="right")
+    for row in shown.rows[:MOST_ROWS]:
+        result.add_row(*map(_text, row))
+    return result
+
+
+def render_listing(listing: Listing) -> RichTable:
+    """A row for each line; only the first column is words."""
+    result = RichTable(title=escape(listing.title), title_justify="left", title_style="bold", box=None)
+    for index, name in enumerate(listing.header):
+        result.add_column(escape(name), justify="right" if index else "left")
+    for row in listing.rows[:MOST_ROWS]:
+        result.add_row(*map(escape, row))
+    return result
+
+
+def render_long(tables: Sequence[Table]) -> RichTable:
+    """A row for each configuration, in sections by batch size, with the value of each of these tables."""
+    first = tables[0]
+    result = RichTable(
+        title=escape("\n".join(table.title for table in tables)), title_justify="left", title_style="bold"
+    )
+    result.add_column(first.row_name.replace(" ", "\n", 1), justify="right", no_wrap=True)
+    result.add_column("configuration")
+    for table in tables:
+        result.add_column(table.value_name, justify="right")
+    for row, group in groupby(first.places[:MOST_ROWS], key=lambda place: place[0]):
+        for index, place in enumerate(group):
+            name = first.star(row) if index == 0 else ""
+            result.add_row(name, escape(place[1]), *(_text(table.cells[place]) for table in tables))
+        result.add_section()
+    if len(first.places) > MOST_ROWS:
+        result.caption = f"{len(first.places) - MOST_ROWS} more rows: see tables/"
+    return result
+
+
+def _text(cell: Cell) -> Text:
+    if cell.mark == FAILED:
+        return Text(cell.signed, style="yellow")
+    if cell.sign:
+        return Text(cell.signed, style="bright_black")
+    return Text(cell.text + (f" {ALIKE_SIGN}" if cell.mark == ALIKE else ""), style="bold green" * (cell.mark == BEST))

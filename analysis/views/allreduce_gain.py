@@ -1,0 +1,325 @@
+"""What a 16-bit allreduce gains over fp32: ratios, figure, findings."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from analysis import findings
+from analysis.findings import DOUBT, WRONG, Evidence, Finding, Row, grouped
+from analysis.frames import configurations
+from analysis.frames import configurations as launches
+from analysis.frames import configurations as outcomes
+from analysis.frames import results as series
+from analysis.frames.configurations import KEYS, over, values_of
+from analysis.frames.results import Results, once
+from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import as_rows, typed
+from analysis.frames.study import workers_text
+from analysis.show import style
+from analysis.show.style import RATIO
+from analysis.statistics.ranking import Uncertainty, holm
+
+# What a 16-bit allreduce gains over fp32: the ratio of throughputs, everything else equal, with its interval.
+#
+# Faster and slower hold for all pairs of a study together: where nothing differs, any pair is called either in at most
+# 5 % of studies (Holm). "No difference" is a test of equivalence: the whole 95 % interval of the ratio lies within the
+# study's target_interval of 1. What is neither is not resolved.
+
+REFERENCE = "fp32"
+COMPARED = ("fp16", "bf16")
+FASTER, SLOWER, NO_DIFFERENCE = "faster", "slower", "no difference"
+NOT_RESOLVED, NO_INTERVAL, NOT_COMPARABLE = "not resolved", "no interval", "not comparable"
+FALSE_ALARMS = 0.05  # of studies in which nothing differs
+COLUMNS = (
+    *(key for key in KEYS if key != "allreduce"),
+    *("allreduce", "gain", "gain_low", "gain_high", "n", "verdict", "configuration", "reference"),
+)
+OF_EACH = (
+    *("configuration", "status", "reason", "not_comparable", "planned", "n", "samples_per_second"),
+    *("repeat_values", "repeat_launches", *launches.COLUMNS),
+)
+
+
+@once
+def gains(results: Results) -> pd.DataFrame:
+    """That of a study."""
+    return table(results.configurations, results.study.target_interval)
+
+
+def table(configurations: pd.DataFrame, threshold: float) -> pd.DataFrame:
+    """One row for each pair of configurations that differ in allreduce precision only.
+
+    `gain` is the compared throughput over that of fp32, with its bounds; `n` the smaller number of repeats.
+    `verdict` is faster, slower, "no difference" (within `threshold` of 1, 0.02: 2 %), "not resolved", "no interval"
+    (fewer than 3 repeats), "not comparable", or, where one of the two was not measured, which and why: "fp16: oom".
+    """
+    rows = as_rows(configurations[[*KEYS, *OF_EACH]], ConfigurationRow)
+    alike = [key for key in KEYS if key != "allreduce"]
+    references: dict[tuple[Any, ...], ConfigurationRow] = {}
+    for row in rows:
+        if row["allreduce"] == REFERENCE:
+            references.setdefault(values_of(row, alike), row)
+    candidates = ((row, references.get(values_of(row, alike))) for row in rows if row["allreduce"] in COMPARED)
+    compared = [(row, reference) for row, reference in candidates if reference is not None]
+    pairs = [_pair(row, reference, threshold) for row, reference in compared]
+    _call_changes(pairs, compared, [row for row in rows if row["n"]])
+    kinds: dict[str, Any] = {key: configurations[key].dtype for key in (*alike, "allreduce", "configuration")}
+    kinds |= {"reference": "string", "verdict": "string", "n": "Int64"}
+    return typed(pairs, {name: kinds.get(name, "float64") for name in COLUMNS})
+
+
+def _pair(row: ConfigurationRow, reference: ConfigurationRow, threshold: float) -> dict[str, Any]:
+    """All but what needs the other pairs: whether one is faster or slower."""
+    pair: dict[str, Any] = dict(zip(KEYS, values_of(row, KEYS), strict=True))
+    pair |= {"configuration": row["configuration"], "reference": reference["configuration"]}
+    missing = [f"{side['allreduce']}: {outcomes.word(side)}" for side in (reference, row) if side["status"] != "ok"]
+    if missing:
+        return pair | {"n": 0, "verdict": ", ".join(missing)}
+    gain = over(row, reference)
+    if row["not_comparable"] or reference["not_comparable"]:
+        return pair | {"n": gain.n, "verdict": NOT_COMPARABLE}
+    if gain.low is None or gain.high is None:
+        verdict = NO_INTERVAL
+    else:
+        verdict = NO_DIFFERENCE if 1 - threshold <= gain.low and gain.high <= 1 + threshold else NOT_RESOLVED
+    return pair | {"gain": gain.mean, "gain_low": gain.low, "gain_high": gain.high, "n": gain.n, "verdict": verdict}
+
+
+def _call_changes(
+    pairs: list[dict[str, Any]], compared: list[tuple[ConfigurationRow, ConfigurationRow]], measured: list[Any]
+) -> None:
+    """Enter FASTER and SLOWER where a difference is more than chance among so many."""
+    tested = [at for at, pair in enumerate(pairs) if pair["verdict"] == NOT_RESOLVED]
+    if not tested:
+        return
+    of_all = Uncertainty.of_rows(measured, over_baselines=False).p_values([compared[at] for at in tested])
+    shared = [launches.p_value(*compared[at]) for at in tested]  # by the same processes, what comes over these cancels
+    p_values = [p if within is None else within for p, within in zip(of_all, shared, strict=True)]
+    for at, p in zip(tested, holm(p_values), strict=True):
+        if p <= FALSE_ALARMS:
+            pairs[at]["verdict"] = FASTER if pairs[at]["gain"] > 1 else SLOWER
+
+
+# What 16-bit allreduce gains over fp32: a panel for each model, a row for each pair, its ratio and interval.
+
+ROW = 0.23  # inches
+MOST_ROWS = 40
+MOST_COLUMNS = 2
+STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0)
+
+
+def draw(results: Results) -> Figure | None:
+    """The figure, or None where the study measured no pair that differs in allreduce precision only."""
+    pairs = gains(results)
+    if pairs.gain.isna().all():
+        return None
+    signs = {row["configuration"]: configurations.sign(row) for row in results.rows}
+    names = _names(pairs, results)
+    pairs = pairs.assign(
+        name=names, text=[_text(pair, signs, results.study.target_interval) for pair in as_rows(pairs)]
+    )
+    models = [model for model in results.models if (pairs.model == model).any()]
+    panels = [pairs[pairs.model == m].sort_values(["workers", results.study.batch_key, "name"]) for m in models]
+    most = max(len(panel) for panel in panels)
+    panels = [panel.head(MOST_ROWS) for panel in panels]
+    columns = min(len(models), MOST_COLUMNS)
+    blue, orange, green = style.style_colours(3)
+    looks = {FASTER: ("o", blue, blue), SLOWER: ("s", orange, orange), NO_DIFFERENCE: ("o", "white", style.GREY)}
+    looks |= {NOT_RESOLVED: ("o", "white", style.GREY), NO_INTERVAL: ("D", "white", green)}
+    layout = style.Layout(
+        left=0.3 + max(style.inches(name, style.SMALL) for name in names),
+        gutters=tuple(
+            style.gutter(text for panel in panels[c::columns] for text in panel.text) for c in range(columns)
+        ),
+        panel_height=max(len(panel) for panel in panels) * ROW + 0.1,
+    )
+    what = "All else is equal. Filled: faster or slower (p < 0.05, corrected for all pairs). Open grey: not resolved."
+    if most > MOST_ROWS:
+        what += f" The first {MOST_ROWS} of up to {most} pairs of a model; tables/ has all."
+    ours = results.configurations[results.configurations.configuration.isin([*pairs.configuration, *pairs.reference])]
+    by_id = {row["configuration"]: row for row in results.rows}
+    sure = pairs[pairs.gain_low.notna()]
+    both = [(by_id[a], by_id[b]) for a, b in zip(sure.configuration, sure.reference, strict=True)]
+    footnote = style.footnote(
+        results, ours, what, RATIO, configurations.interval_of(both), drawn="Grey text: not comparable."
+    )
+    title = f"Gain of {_precisions(pairs)} over fp32 allreduce: {results.study.name}"
+    sheet = style.sheet(-(-len(models) // columns), columns, layout, title, footnote)
+    low, high = _limits(pairs)
+    for index, (model, panel) in enumerate(zip(models, panels, strict=True)):
+        axis, _ = sheet.at(index)
+        axis.set_title(model, loc="left", weight="bold")
+        axis.set_xlabel(f"throughput with {_precisions(pairs)} / with fp32")
+        axis.set_xlim(low, high)
+        _panel(axis, panel, looks)
+    for index in range(len(models), len(sheet.axes) * columns):
+        style.remove(sheet, index)
+    return sheet.figure
+
+
+def _panel(axis: Axes, panel: pd.DataFrame, looks: dict[str, tuple[str, str, str]]) -> None:
+    axis.axvline(1.0, color=style.DARK, linewidth=0.9, zorder=2)
+    left = axis.get_xlim()[0]
+    for row, pair in enumerate(as_rows(panel)):
+        if pair["verdict"] in looks:
+            marker, face, edge = looks[pair["verdict"]]
+            if not pd.isna(pair["gain_low"]):
+                axis.plot([pair["gain_low"], pair["gain_high"]], [row, row], color=edge, linewidth=1.3, zorder=3)
+            axis.plot(
+                pair["gain"], row, marker=marker, markerfacecolor=face, markeredgecolor=edge, markeredgewidth=1.2,
+                linestyle="", markersize=5.5, zorder=4,
+            )  # fmt: skip
+        elif pair["verdict"] != NOT_COMPARABLE:
+            whole = all(part.endswith(configurations.IMPLIED) for part in pair["verdict"].split(", "))
+            style.cross(axis, left, row, style.DARK, whole)
+        axis.annotate(
+            pair["text"], xy=(1.05, row), xycoords=("axes fraction", "data"), va="center", fontsize=style.SMALL,
+            annotation_clip=False, color=style.GREY if pair["verdict"] == NOT_COMPARABLE else style.DARK,
+        )  # fmt: skip
+    axis.set_ylim(len(panel) - 0.4, -0.6)
+    axis.set_yticks(range(len(panel)), panel.name)
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_locator(FixedLocator(_ticks(*axis.get_xlim())))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+    axis.grid(False, axis="y")
+
+
+def _limits(pairs: pd.DataFrame) -> tuple[float, float]:
+    """Of the x axis: every interval and 1; a very wide interval is cut at three times the farthest ratio."""
+    means = pairs.gain.dropna().to_numpy(dtype=float)
+    farthest = max([0.02, *np.abs(means - 1)])
+    low = max(0.0, 1 - 3 * farthest, np.nanmin([1, *pairs.gain_low.to_numpy(dtype=float), *means]))
+    high = min(1 + 3 * farthest, np.nanmax([1, *pairs.gain_high.to_numpy(dtype=float), *means]))
+    room = 0.06 * max(high - low, 0.02)
+    return low - room, high + room
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """At most six round numbers, 1 among them."""
+    fine = ((high - low) / step <= 6 for step in STEPS)
+    step = next((step for step, fits in zip(STEPS, fine, strict=True) if fits), high - low)
+    first, last = math.ceil((low - 1) / step), math.floor((high - 1) / step)
+    return [1 + count * step for count in range(first, last + 1)]
+
+
+def _names(pairs: pd.DataFrame, results: Results) -> list[str]:
+    """`batch 32, 2 workers`, with whatever else tells the pairs of this study apart."""
+    extra = [key for key in results.series_keys if key not in ("workers", "allreduce", "framework")]
+    several = pairs.framework.nunique() > 1
+    names = []
+    for pair in as_rows(pairs):
+        words = [f"batch {pair[results.study.batch_key]}", workers_text(int(pair["workers"]))]
+        words += [str(pair["framework"])] * several + series.words(pair, extra)
+        names.append(", ".join(words + [str(pair["allreduce"])] * (pairs.allreduce.nunique() > 1)))
+    return names
+
+
+def _text(pair: dict[Any, Any], signs: dict[str, str], target: float) -> str:
+    if pair["verdict"] == NOT_COMPARABLE:
+        return f"{NOT_COMPARABLE} {signs[pair['configuration']] or signs[pair['reference']]}"
+    if pair["verdict"] == NO_DIFFERENCE:
+        return f"{pair['gain']:.2f}, within ±{100 * target:.2g} %"
+    if pair["verdict"] == NO_INTERVAL:
+        return f"{pair['gain']:.2f} (no interval)"
+    if pair["verdict"] in (FASTER, SLOWER, NOT_RESOLVED):
+        return f"{pair['gain']:.2f} [{pair['gain_low']:.2f}, {pair['gain_high']:.2f}]"
+    return str(pair["verdict"])
+
+
+def _precisions(pairs: pd.DataFrame) -> str:
+    return " and ".join(sorted(pairs.allreduce.unique(), reverse=True))
+
+
+# Is a difference between frameworks really one of precision? F7: "fp16" of compute here and of the wire there; F21:
+# DDP in fp32 against FSDP in fp16.
+#
+# A speed-up is only ever taken at one precision of compute (baseline.py), and the two kinds of fp16 are two columns.
+# What
+# is left is a study whose frameworks have no precision in common, where whoever ranks them ranks precisions; and one
+# in
+# which 16 bits are computed in by one framework and sent by another, where whoever sets the two gains side by side
+# does.
+
+TITLES = {
+    "precision": ("F21", "Frameworks at unlike precision", "compute in"),
+    "allreduce": ("F7", "Frameworks with unlike precision on the wire", "reduce gradients in"),
+}
+
+
+NARROW = ("fp16", "bf16")
+MEANINGS = "two meanings"
+
+
+def mixed_precisions(evidence: Evidence) -> Iterator[Finding]:
+    """For each model and number of workers, and each of the two precisions, once."""
+    seen = set()
+    for (model, workers), rows in grouped(evidence.rows, lambda row: (str(row["model"]), row["workers"])).items():
+        for key in TITLES:
+            on = findings.count(int(workers), "worker")
+            if (model, key) not in seen and (mixed := _unlike(rows, key, f"{model} on {on}")):
+                seen.add((model, key))
+                yield mixed
+        if (model, MEANINGS) not in seen and (mixed := _two_meanings(rows, model, int(workers))):
+            seen.add((model, MEANINGS))
+            yield mixed
+    trained = [row for row in evidence.rows if any(evidence.fact(row, "training"))]
+    for model, rows in grouped(trained, lambda row: str(row["model"])).items():
+        if (model, "precision") not in seen and (mixed := _unlike(rows, "precision", f"{model}, trained to a result,")):
+            yield mixed
+
+
+def _two_meanings(rows: list[Row], model: str, workers: int) -> Finding | None:
+    """Frameworks that only ever compute in 16 bits, beside others that only ever send them."""
+    computed, sent = (
+        {name for name, of in grouped(rows, lambda row: str(row["framework"])).items() if any(map(narrow, of))}
+        for narrow in (_computes, _sends)
+    )
+    compute, wire = sorted(computed - sent), sorted(sent - computed)
+    if not compute or not wire:
+        return None
+    text = (
+        f"With {model} on {findings.count(workers, 'worker')} 16 bits mean computing in them in {', '.join(compute)}, "
+        f"and fp32 computing with 16-bit gradients on the wire in {', '.join(wire)}: two gains, two questions. "
+        "Run each framework both ways, or set like beside like."
+    )
+    concerned = [
+        row for row in rows
+        if (row["framework"] in compute and _computes(row)) or (row["framework"] in wire and _sends(row))
+    ]  # fmt: skip
+    return findings.about("F7", "Two meanings of 16 bits", text, DOUBT, concerned)
+
+
+def _computes(row: Row) -> bool:
+    return str(row["precision"]) in NARROW
+
+
+def _sends(row: Row) -> bool:
+    return str(row["allreduce"]) in NARROW and not _computes(row)
+
+
+def _unlike(rows: list[Row], key: str, of: str) -> Finding | None:
+    """Two frameworks that share no value of this key."""
+    had = {
+        name: {value for row in of for value in map(str, values_of(row, [key])) if value != "none"}
+        for name, of in grouped(rows, lambda row: str(row["framework"])).items()
+    }
+    apart = [(a, b) for a, b in itertools.combinations(sorted(had), 2) if had[a] and had[b] and not had[a] & had[b]]
+    if not apart:
+        return None
+    flaw, title, does = TITLES[key]
+    names = sorted({name for pair in apart for name in pair})
+    each = "; ".join(f"{name} in {' and '.join(sorted(had[name]))}" for name in names)
+    text = (
+        f"With {of} frameworks {does} unlike precisions, so their difference "
+        f"is one of precision, whatever else it is: {each}. Run them in one that they have in common."
+    )
+    return findings.about(flaw, title, text, WRONG, [row for row in rows if row["framework"] in names])

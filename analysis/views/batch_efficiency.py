@@ -1,0 +1,536 @@
+"""Statistical efficiency and goodput: what a larger batch costs in samples, and up to how many workers it pays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from scipy import stats
+
+from analysis.frames import results as series
+from analysis.frames.configurations import SPREADING_KEYS, known, same, value_of, values_of
+from analysis.frames.results import Results
+from analysis.show import notes, style
+from analysis.show.layout import Listing
+from analysis.show.style import EndLabel
+from analysis.statistics import estimates
+from analysis.statistics.batch_size import (
+    RECIPE_KEYS,
+    SPEED_KEYS,
+    Curve,
+    Recipe,
+    Trained,
+    predicted_efficiency,
+    recipes,
+)
+from analysis.statistics.estimates import LogEstimate
+from analysis.text import file_name, number
+
+# Statistical efficiency and goodput of each trained configuration, and what the noise scale predicts of them.
+#
+#     efficiency(B) = samples to the target at the smallest global batch / at B     goodput = samples/s x efficiency
+#     by a noise scale Bnoise: (smallest + Bnoise) / (B + Bnoise)
+#
+# Predicted is samples(B) = Smin (B + Bnoise): Smin from the samples, and Bnoise from the gradients, of the two
+# smallest
+# global batches with a noise scale. Seconds are those samples over the configuration's own throughput.
+
+WITH_BOUNDS = (
+    *("samples_per_second", "efficiency", "noise_efficiency", "goodput", "noise_scale", "critical_batch"),
+    *("measured_steps", "predicted_steps", "error", "seconds", "predicted_seconds"),
+)
+COLUMNS = (
+    *("configuration", "series", "model", "framework", "workers", "batch_per_worker", "global_batch", "target"),
+    *("recipe", "seeds", "reached", "smallest_batch"),
+    *(f"{name}{bound}" for name in WITH_BOUNDS for bound in ("", "_low", "_high")),
+    *("smallest_steps", "noise_rows", "noise_unknown", "predicted_from", "worker_hours"),
+)
+NAMES = COLUMNS[:7]
+PREDICTED_FROM = 2  # global batches
+
+
+def table(results: Results) -> pd.DataFrame:
+    """COLUMNS, a row for each configuration that was trained to a target; `recipe` counts recipes from 1. `error`:
+    predicted / measured - 1."""
+    rows = [
+        _row(one, recipe, number)
+        for number, recipe in enumerate(recipes(results), start=1)
+        for one in recipe.trained
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _row(one: Trained, recipe: Recipe, number: int) -> dict[str, Any]:
+    made: dict[str, Any] = {name: one.row[name] for name in NAMES}  # type: ignore[literal-required]
+    made |= {"target": recipe.target, "recipe": number, "seeds": one.seeds, "reached": one.reached}
+    made |= {"noise_unknown": one.unknown, "noise_rows": one.noise.rows if one.noise else 0}
+    made |= _bounded("samples_per_second", one.speed)
+    if isinstance(recipe.curve, Curve):
+        curve = recipe.curve
+        made |= {"critical_batch": curve.critical, "critical_batch_low": curve.low, "critical_batch_high": curve.high}
+        made["smallest_steps"] = curve.steps
+    if one.noise:
+        made |= {"noise_scale": one.noise.scale, "noise_scale_low": one.noise.low, "noise_scale_high": one.noise.high}
+    if (efficiency := recipe.efficiency(one.batch)) is None:
+        return made
+    samples = recipe.samples[one.batch]
+    seconds = samples / one.speed
+    made |= {"smallest_batch": recipe.smallest, "worker_hours": seconds.value * int(one.row["workers"]) / 3600}
+    made |= _bounded("efficiency", efficiency) | _bounded("goodput", one.speed * efficiency)
+    made |= _bounded("measured_steps", samples / estimates.exactly(one.batch)) | _bounded("seconds", seconds)
+    made |= _noise_efficiency(one, recipe.smallest)
+    sources = predicted_from(recipe)
+    made["predicted_from"] = ";".join(map(str, sources))
+    if (expected := predicted(recipe, sources, one.batch)) is not None and one.batch not in sources:
+        made |= _bounded("predicted_steps", expected / estimates.exactly(one.batch))
+        made |= _bounded("predicted_seconds", expected / one.speed)
+        error = _bounded("error", expected / samples)
+        made |= {name: None if value is None else value - 1 for name, value in error.items()}
+    return made
+
+
+def predicted_from(recipe: Recipe) -> tuple[int, ...]:
+    """The smallest global batches that reached the target and whose noise scale is known."""
+    there = [batch for batch in sorted(recipe.samples) if recipe.noise_at(batch)]
+    return tuple(there[:PREDICTED_FROM]) if len(there) >= PREDICTED_FROM else ()
+
+
+def predicted(recipe: Recipe, sources: Sequence[int], batch: int) -> LogEstimate | None:
+    """Samples to the target at `batch`; None without sources."""
+    if not sources:
+        return None
+    share, noise, smallest = 1 / len(sources), estimates.exactly(1.0), estimates.exactly(1.0)
+    for source in sources:
+        known = recipe.noise_at(source)
+        assert known is not None and known.scale is not None
+        noise *= estimates.between(known.scale, known.low, known.high, known.freedom) ** share
+        smallest *= recipe.samples[source] ** share
+
+    def growth(scale: float) -> float:
+        """Logarithm of samples at `batch` over those at the sources."""
+        if math.isinf(scale):
+            return 0.0
+        return math.log(batch + scale) - share * sum(math.log(source + scale) for source in sources)
+
+    low, high = noise.bounds()
+    at, ends = growth(noise.value), (growth(low or 0.0), growth(math.inf if high is None else high))
+    quantile = float(stats.t.ppf(0.975, noise.freedom))
+    below, above = at - min(at, *ends), max(at, *ends) - at
+    return smallest * LogEstimate(at, below / quantile, above / quantile, noise.freedom)
+
+
+def _noise_efficiency(one: Trained, smallest: int) -> dict[str, Any]:
+    """By the configuration's own noise scale. An interval without an upper end leads to no loss at all."""
+    if one.noise is None or one.noise.low is None:
+        return {}
+    high = math.inf if one.noise.high is None else one.noise.high
+    ends = [predicted_efficiency(scale, one.batch, smallest) for scale in (one.noise.low, high)]
+    best = None if one.noise.scale is None else predicted_efficiency(one.noise.scale, one.batch, smallest)
+    return {"noise_efficiency": best, "noise_efficiency_low": ends[0], "noise_efficiency_high": ends[1]}
+
+
+def _bounded(name: str, estimate: LogEstimate) -> dict[str, float | None]:
+    low, high = estimate.bounds()
+    return {name: estimate.value, f"{name}_low": low, f"{name}_high": high}
+
+
+# Up to how many workers it pays: the worker counts with the fewest seconds, and worker-hours, to the target.
+#
+# Seconds are samples to the target over samples a second, so the highest goodput is the fewest seconds. Only worker
+# counts that were trained compete, each with its best global batch. Tied is what may be the best at 95 % for all at
+# once
+# (Bonferroni over the others); where two have the same global batch, only their throughputs tell them apart.
+
+ALONE = "single"  # the one worker of a framework that has no run of its own with one
+WAY_KEYS = tuple(key for key in SPREADING_KEYS if key not in ("workers", "hosts", "allreduce", "launcher"))
+FALSE_ALARMS = 0.05
+
+
+@dataclass(frozen=True)
+class Best:
+    """`tied`: other worker counts that may be as good; `unsure`: those of which too few seeds tell."""
+
+    of: Trained
+    tied: tuple[int, ...]
+    unsure: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Paying:
+    """Of one framework: the best by seconds, by worker-hours, and by throughput alone."""
+
+    framework: str
+    seconds: Best
+    hours: Best
+    throughput: Trained
+
+
+def paying(recipe: Recipe) -> Iterator[Paying]:
+    """For each way of sharing the work that was trained with, or beside, another number of workers."""
+    there = [one for one in (*recipe.trained, *recipe.borrowed) if one.batch in recipe.samples]
+    ways: dict[tuple[Any, ...], list[Trained]] = {}
+    for one in there:
+        if one.row["framework"] != ALONE:
+            ways.setdefault(values_of(one.row, (*WAY_KEYS, *SPEED_KEYS)), []).append(one)
+    for ours in ways.values():
+        if all(int(one.row["workers"]) > 1 for one in ours):
+            speed = values_of(ours[0].row, SPEED_KEYS)
+            alone = [one for one in there if one.row["framework"] == ALONE]
+            ours = [*(one for one in alone if values_of(one.row, SPEED_KEYS) == speed), *ours]
+        if len({int(one.row["workers"]) for one in ours}) > 1:
+            fastest = max(ours, key=lambda one: one.speed.log)
+            by_seconds, by_hours = (_best(ours, recipe, priced) for priced in (False, True))
+            yield Paying(str(ours[-1].row["framework"]), by_seconds, by_hours, fastest)
+
+
+def _best(ours: Sequence[Trained], recipe: Recipe, priced: bool) -> Best:
+    """`priced`: each second costs as much as there are workers."""
+
+    def cost(one: Trained) -> float:
+        return _cost(one, recipe, priced).value
+
+    best = min(ours, key=cost)
+    others = [one for one in ours if one.row["workers"] != best.row["workers"]]
+    confidence = 1 - FALSE_ALARMS / max(1, len(others))
+    tied, unsure = set[int](), set[int]()
+    for one in others:
+        low, _ = _ratio(one, best, recipe, priced).bounds(confidence)
+        if low is None:
+            unsure.add(int(one.row["workers"]))
+        elif low <= 1:
+            tied.add(int(one.row["workers"]))
+    return Best(best, tuple(sorted(tied)), tuple(sorted(unsure - tied)))
+
+
+def _cost(one: Trained, recipe: Recipe, priced: bool) -> LogEstimate:
+    return recipe.samples[one.batch] / one.speed * _price(one, priced)
+
+
+def _ratio(one: Trained, other: Trained, recipe: Recipe, priced: bool) -> LogEstimate:
+    """What `one` costs, over what `other` does."""
+    if one.batch == other.batch:
+        return other.speed / one.speed * (_price(one, priced) / _price(other, priced))
+    return _cost(one, recipe, priced) / _cost(other, recipe, priced)
+
+
+def _price(one: Trained, priced: bool) -> LogEstimate:
+    return estimates.exactly(float(one.row["workers"]) if priced else 1.0)
+
+
+# The table of statistical efficiency and goodput: what a larger batch costs in samples, and how many workers pay.
+
+efficiency_table = table
+HEADER = (
+    *("configuration", "samples/s", "efficiency", "by noise scale", "goodput", "noise scale"),
+    *("steps", "predicted steps", "error", "seconds", "predicted seconds"),
+)
+EFFICIENCY_COLUMNS = (
+    *("samples_per_second", "efficiency", "noise_efficiency", "goodput", "noise_scale"),
+    *("measured_steps", "predicted_steps", "error", "seconds", "predicted_seconds"),
+)
+METHOD = (
+    "Efficiency: samples to the target at the smallest global batch over those at this one; by noise scale: as the "
+    "configuration's own gradient noise scale has it, (smallest + scale) / (batch + scale). Goodput: samples/s x "
+    "efficiency. Geometric means over the seeds [95 % interval]; frameworks and workers of one recipe and global batch "
+    "are pooled for samples, seed by seed.",
+    "Noise scale, in samples: from squared norms of the gradients of two batch sizes, averaged over the training "
+    "before they are divided (McCandlish et al., arXiv 1812.06162, A.1) [95 %, Fieller; between seeds from three on].",
+)
+PREDICTED = (
+    "Predicted: steps(B) = Smin (1 + scale / B), with the samples and the noise scales of global batches {sources} "
+    "alone. Error: predicted / measured - 1 [95 %]. Predicted seconds: with the configuration's own throughput, so of "
+    "the same error."
+)
+BEYOND = (
+    "Of worker counts and batch sizes that were not trained nothing is said here; with a network and timed runs of one "
+    "worker in the study, `python -m analysis predict` says what their throughput would be."
+)
+
+
+def listing(results: Results) -> Listing | None:
+    """A row for each configuration that was trained to a target; None where nothing can be said of batch sizes."""
+    rows, found = efficiency_table(results), recipes(results)
+    if rows.noise_scale_low.isna().all() and not any(len(recipe.samples) > 1 for recipe in found):
+        return None
+    several = rows.model.nunique() > 1
+    return Listing(
+        f"Statistical efficiency and goodput ({results.heading})", HEADER,
+        tuple(_cells(row, several) for row in rows.to_dict("records")), tuple(_lines(results, rows, found)),
+    )  # fmt: skip
+
+
+def name(recipe: Recipe, results: Results) -> str:
+    """`resnet8 to accuracy=0.6`, with what else tells this study's recipes apart."""
+    row = recipe.trained[0].row
+    others = [other.trained[0].row for other in recipes(results) if other.model == recipe.model]
+    differing = (key for key in RECIPE_KEYS if any(not same(value_of(row, key), value_of(one, key)) for one in others))
+    keys = [key for key in differing if key != "train_target"]
+    wire = [f"gradients in {row['allreduce']}"] if row["allreduce"] not in ("none", "fp32") else []
+    return ", ".join([f"{recipe.model} to {recipe.target}", *series.words(row, keys), *wire])
+
+
+def critical(curve: Curve) -> str:
+    """`204 samples [198, 210]`, or on which side of what it lies."""
+    if curve.critical is not None:
+        return f"{number(curve.critical)} samples{_bounds(curve.low, curve.high, _text)}"
+    if curve.low is not None:
+        return f"above {number(curve.low)} samples (95 %)"
+    return f"below {number(curve.high)} samples (95 %)" if curve.high is not None else "unknown"
+
+
+def _cells(row: Mapping[Any, Any], several: bool) -> tuple[str, ...]:
+    model = f"{row['model']}, " if several else ""
+    return (
+        f"{model}{row['series']}, batch {row['global_batch']}",
+        *(_cell(row, column) for column in EFFICIENCY_COLUMNS),
+    )
+
+
+def _cell(row: Mapping[Any, Any], column: str) -> str:
+    value, low, high = (row[f"{column}{bound}"] for bound in ("", "_low", "_high"))
+    if column == "noise_scale" and not known(value):
+        return f"above {number(low)}" if known(low) else "unknown"
+    if not known(value):
+        return "not reached" if column in ("efficiency", "measured_steps") else ""
+    if column in ("efficiency", "noise_efficiency") and row["global_batch"] == row["smallest_batch"]:
+        return "1"
+    text = _signed if column == "error" else _text
+    return text(value) + _bounds(low, high, text)
+
+
+def _bounds(low: Any, high: Any, text: Callable[[float], str]) -> str:
+    """` [low, high]`, `∞` for one that is open; "" of none."""
+    if not known(low) and not known(high):
+        return ""
+    return f" [{text(low) if known(low) else '0'}, {text(high) if known(high) else '∞'}]"
+
+
+def _text(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else number(value)
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.0f} %"
+
+
+def _lines(results: Results, rows: pd.DataFrame, found: list[Recipe]) -> Iterator[str]:
+    yield from METHOD
+    yield from notes.how_it_differs(
+        results.configurations[results.configurations.configuration.isin(rows.configuration)]
+    )
+    for recipe in found:
+        yield from _of_recipe(recipe, name(recipe, results))
+    for unknown, ours in rows[rows.noise_unknown != ""].groupby("noise_unknown", sort=False):
+        names = ", ".join(dict.fromkeys(ours.series))
+        yield f"Noise scale unknown of {names}: {unknown}."
+    sources = sorted({text.replace(";", " and ") for text in rows.predicted_from.dropna() if text})
+    if rows.predicted_steps.notna().any():
+        yield PREDICTED.format(sources="; ".join(sources))
+    else:
+        yield "No steps are predicted: that takes two global batches with a noise scale, and a third to compare."
+    yield BEYOND
+    yield notes.source(results)
+
+
+def _of_recipe(recipe: Recipe, title: str) -> Iterator[str]:
+    curve = recipe.curve
+    if isinstance(curve, str):
+        yield f"{title}: no critical batch size, as {curve}."
+    else:
+        batches = ", ".join(map(str, curve.batches))
+        least = "" if curve.steps is None else f", Smin {number(curve.steps)} steps"
+        yield (
+            f"{title}: critical batch size {critical(curve)}{least}; steps = Smin (1 + critical / batch), fitted to "
+            f"{curve.seeds} seeds at global batches {batches} (Shallue et al., arXiv 1811.03600)."
+        )
+    for one in paying(recipe):
+        best, fastest = one.seconds, one.throughput
+        throughput = f"highest throughput with {_workers(int(fastest.row['workers']))} (batch {fastest.batch})"
+        more = int(fastest.row["workers"]) > int(best.of.row["workers"])
+        stops = ": beyond it more workers are faster, and no sooner at the target" if more else ""
+        yield (
+            f"{title}, {one.framework}: highest goodput, and so fewest seconds, with {_efficiency_best(best)}{stops}; "
+            f"{throughput}; fewest worker-hours with {_efficiency_best(one.hours)}."
+        )
+
+
+def _efficiency_best(best: Best) -> str:
+    """`2 workers (batch 128; tied: 1 worker)`."""
+    parts = [f"batch {best.of.batch}"]
+    parts += [f"tied: {_counts(best.tied)}"] if best.tied else []
+    parts += [f"not told from {_counts(best.unsure)}, for want of seeds"] if best.unsure else []
+    return f"{_workers(int(best.of.row['workers']))} ({'; '.join(parts)})"
+
+
+def _counts(workers: tuple[int, ...]) -> str:
+    return " and ".join(map(_workers, workers))
+
+
+def _workers(count: int) -> str:
+    return f"{count} worker{'s' * (count != 1)}"
+
+
+# What a larger batch costs: throughput beside goodput, and samples to the target with the critical batch size.
+#
+# Left, the two as lines of one colour each way of sharing the work; where they part, more speed is lost to more
+# samples.
+
+DODGE = 1.05
+CURVE_POINTS = 60
+HEIGHT = 2.7
+LEGEND_LINE = 0.17  # inches
+EFFICIENCY_BEYOND = 4  # times the largest batch, up to which the right panel goes
+MOST_LINES = 8  # of the legend, beyond which the lines are drawn and not named
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """`efficiency-<model>` of each model that reached its target at more than one global batch."""
+    rows = table(results)
+    figures: dict[str, Figure] = {}
+    for model in dict.fromkeys(rows.model):
+        found = [
+            (number, recipe)
+            for number, recipe in enumerate(recipes(results), start=1)
+            if recipe.model == model and len(recipe.samples) > 1
+        ]
+        if found:
+            ours = rows[rows.recipe.isin([number for number, _ in found]) & rows.goodput.notna()]
+            figures[f"efficiency-{file_name(model)}"] = _figure(results, model, ours, [recipe for _, recipe in found])
+    return figures
+
+
+def _figure(results: Results, model: str, rows: pd.DataFrame, found: Sequence[Recipe]) -> Figure:
+    names = list(dict.fromkeys(rows.series))
+    labels = [_short_name(recipe, results, found) for recipe in found]
+    layout = style.Layout(
+        panel_width=2.9, panel_height=HEIGHT, left=style.left_of(["1,000 k"]), above=0.3,
+        gutters=(style.gutter(names), style.gutter(labels if len(found) > 1 else ()))
+    )  # fmt: skip
+    footnote = [
+        "Left: dashed, samples a second; solid, goodput: that x samples to the target at the smallest global batch / "
+        "at this one. Bars: 95 % interval over the seeds.",
+        "Right: geometric means over the seeds, frameworks and workers of one recipe pooled; bars: 95 %. Line: "
+        "samples = Smin (batch + critical), with its 95 % band. Vertical: dashed, the critical batch size [95 %]; "
+        "dotted, the gradient noise scale, the median of the configurations' (from the least to the largest).",
+        f"{notes.source(results)}.",
+    ]
+    targets = ", ".join(dict.fromkeys(recipe.target for recipe in found))
+    title = f"{model} to {targets}: what a larger batch costs: {results.study.name}"
+    sheet = style.sheet(1, 2, layout, title, footnote)
+    left, right = sheet.at(0)[0], sheet.at(1)[0]
+    _speeds(left, rows, names)
+    style.name_y(left, "samples a second", layout)
+    ends: list[EndLabel] = []
+    for recipe, label, colour in zip(found, labels, style.style_colours(len(found)), strict=True):
+        ends += _samples(right, recipe, label, colour, len(found) > 1)
+    style.name_y(right, "samples to the target", layout)
+    batches = sorted({batch for recipe in found for batch in recipe.samples})
+    _logarithmic(right, batches)
+    least, most = right.get_xlim()  # a critical batch far from what was trained does not squeeze it
+    right.set_xlim(max(least, batches[0] / EFFICIENCY_BEYOND), min(most, batches[-1] * EFFICIENCY_BEYOND))
+    if 0 < (lines := len(right.get_legend_handles_labels()[0])) <= MOST_LINES:
+        low, high = right.get_ylim()
+        share = lines * LEGEND_LINE / HEIGHT  # of the panel, above all points
+        right.set_ylim(top=high * (high / low) ** (share / (1 - share)))
+        legend = right.legend(loc="upper left", fontsize=style.SMALL, borderaxespad=0.0, framealpha=1.0)
+        legend.get_frame().set_linewidth(0)  # it hides the lines under its words
+    if len(found) > 1:
+        style.end_labels(right, ends, HEIGHT)
+    return sheet.figure
+
+
+def _speeds(axis: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
+    """Against the global batch, a colour each series."""
+    labels = []
+    for place, (name, colour) in enumerate(zip(names, style.style_colours(len(names)), strict=True)):
+        ours = rows[rows.series == name].sort_values("global_batch")
+        at = ours.global_batch * DODGE ** (place - (len(names) - 1) / 2)
+        for column, dashes, marker in (("samples_per_second", "--", "s"), ("goodput", "-", "o")):
+            axis.plot(at, ours[column], color=colour, linestyle=dashes, marker=marker, markersize=3.5, linewidth=1.2)
+            _bars(axis, at, ours, column, colour)
+        labels.append(EndLabel(float(at.iloc[-1]), float(ours.goodput.iloc[-1]), name, colour))
+    axis.set_title("throughput (dashed) and goodput", loc="left")
+    axis.set_ylim(bottom=0)
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}"))
+    _batches(axis, sorted(set(rows.global_batch)))
+    axis.set_xlabel("global batch")
+    style.end_labels(axis, labels, HEIGHT)
+
+
+def _bars(axis: Axes, at: pd.Series, rows: pd.DataFrame, column: str, colour: str) -> None:
+    for x, low, high in zip(at, rows[f"{column}_low"], rows[f"{column}_high"], strict=True):
+        if known(low) and known(high):
+            axis.plot([x, x], [low, high], color=colour, linewidth=1.0)
+
+
+def _samples(axis: Axes, recipe: Recipe, label: str, colour: str, several: bool) -> list[EndLabel]:
+    """Points, the fitted curve, and vertical lines at the critical batch and the noise scale. The labels to write."""
+    batches = sorted(recipe.samples)
+    for batch in batches:
+        least, most = recipe.samples[batch].bounds()
+        if least is not None and most is not None:
+            axis.plot([batch, batch], [least, most], color=colour, linewidth=1.2, zorder=3)
+    values = [recipe.samples[batch].value for batch in batches]
+    axis.plot(batches, values, color=colour, linestyle="", marker="o", markersize=4.5, zorder=4)
+    if isinstance(recipe.curve, Curve):
+        at = np.geomspace(batches[0], batches[-1], CURVE_POINTS)
+        line = [recipe.curve.samples(batch) for batch in at]
+        bounds = [one.bounds() for one in line]
+        low, high = np.array(bounds, dtype=float).T  # None as nan
+        axis.plot(at, [one.value for one in line], color=colour, linewidth=1.3, zorder=2)
+        axis.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
+    axis.set_title("samples to the target", loc="left")
+    axis.set_xlabel("global batch")
+    _vertical(axis, recipe, colour, several)
+    return [EndLabel(batches[-1], values[-1], label, colour)]
+
+
+def _vertical(axis: Axes, recipe: Recipe, colour: str, several: bool) -> None:
+    """The critical batch size and the gradient noise scale, with what they are in the panel's legend."""
+    curve = recipe.curve
+    if isinstance(curve, Curve) and curve.critical is not None:
+        axis.axvline(
+            curve.critical, color=colour, linestyle="--", linewidth=1.0, zorder=1,
+            label=f"critical batch: {critical(curve).replace(' samples', '')}",
+        )  # fmt: skip
+        if curve.low is not None and curve.high is not None:
+            axis.axvspan(curve.low, curve.high, color=colour, alpha=0.1, linewidth=0, zorder=0)
+    scales = [one.noise.scale for one in recipe.trained if one.noise and one.noise.scale]
+    if scales:
+        least, middle, most = (number(float(np.quantile(scales, at))) for at in (0, 0.5, 1))
+        spread = f" ({least} to {most})" if len(scales) > 1 else ""
+        axis.axvline(
+            float(np.median(scales)), color=colour if several else style.DARK, linestyle=":", linewidth=1.2, zorder=1,
+            label=f"noise scale: {middle}{spread}",
+        )  # fmt: skip
+
+
+def _short_name(recipe: Recipe, results: Results, found: Sequence[Recipe]) -> str:
+    """What tells it apart from the others of its model."""
+    start = f"{recipe.model} to {recipe.target}"
+    others = name(recipe, results).removeprefix(start).removeprefix(", ")
+    same_target = len({one.target for one in found}) == 1
+    return others if others and same_target else ", ".join(filter(None, (recipe.target, others)))
+
+
+def _batches(axis: Axes, batches: Sequence[int]) -> None:
+    axis.set_xscale("log")
+    axis.set_xticks(list(batches), [str(batch) for batch in batches])
+    axis.xaxis.set_minor_locator(NullLocator())
+
+
+def _logarithmic(axis: Axes, batches: Sequence[int]) -> None:
+    _batches(axis, batches)
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value / 1000:,g} k" if value >= 1000 else number(value))
+    )

@@ -1,0 +1,426 @@
+"""What takes most of a step, what would help most, and where a step goes, as figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from analysis.frames import configurations
+from analysis.frames.configurations import known, over
+from analysis.frames.measured import of_peers, samples_of_step
+from analysis.frames.results import Results, once
+from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import as_rows
+from analysis.show import notes, style
+from analysis.text import file_name, number, percent, three_digits
+from analysis.views import allreduce_gain, attribution, steps
+from analysis.views.attribution import Attribution
+from analysis.views.memory import Family, families
+from analysis.views.roofline import Utilisation, utilisations
+from analysis.views.steps import (
+    AVERAGING,
+    COMMUNICATION,
+    COMPUTING,
+    DATA,
+    MATCHMAKING,
+    OPTIMIZER,
+    UNATTRIBUTED,
+    Fixed,
+    Steps,
+)
+
+# What takes most of a step, and the numbers that say so.
+#
+#     compute         forward and backward, less what is told apart of them below
+#     launch          the part of them that no batch size changes: launching kernels (kernels.py)
+#     communication   what a step waits for after backward, and what collectives add to computing (attribution.py); of
+#                     peers, looking for each other (matchmaking) and averaging, each a share of its own
+#     input           waiting for the batch
+#     memory          updating the weights, which is moving them; and computing, where memory is its lower roof
+#                     (utilisation.py); and whatever was out of memory
+#     pipeline bubble stages with nothing to do, wherever they stood meanwhile (idle.py)
+#
+# The rule is plain: the bottleneck is whichever takes the largest share of the step. Where forward and backward hold
+# both
+# computing and communication, and nothing tells them apart, it is named only if it is the same whichever of the two
+# all
+# of that is.
+
+COMPUTE, LAUNCH, COMMUNICATE, INPUT, MEMORY, BUBBLE = KINDS = (
+    "compute", "launch", "communication", "input", "memory", "pipeline bubble",
+)  # fmt: skip
+OTHER, MIXED, UNKNOWN = "not attributed", "compute or communication", "not known"
+FIND, AVERAGE = OF_PEERS = ("matchmaking", "averaging")  # communication, told apart
+SHARES = (*KINDS[:3], *OF_PEERS, *KINDS[3:], MIXED, OTHER)
+DOING = {
+    COMPUTE: "computing (forward and backward)",
+    LAUNCH: "the fixed part of computing (launching kernels, reading weights)",
+    COMMUNICATE: "communication", FIND: "peers that look for each other (matchmaking)",
+    AVERAGE: "peers that average", INPUT: "waiting for batches", MEMORY: "updating the weights",
+    BUBBLE: "stages waiting with nothing to do", OTHER: "what no phase covers",
+    MIXED: "phases in which this framework both computes and communicates",
+}  # fmt: skip
+WORTH_A_WORD = 0.01  # of a step
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """Of one configuration. `shares`: of its step, adding up to 1, empty where phases are unknown."""
+
+    row: ConfigurationRow
+    kind: str  # of KINDS, or UNKNOWN
+    evidence: str  # a sentence
+    shares: Mapping[str, float]
+
+
+@once
+def bottlenecks(results: Results) -> list[Bottleneck]:
+    """Of every configuration, in the order of results.configurations."""
+    every = steps.steps(results)
+    lines = steps.lines(results)
+    lost = {str(attributed.row["configuration"]): attributed for attributed in attribution.attributions(results)}
+    used = {str(utilisation.row["configuration"]): utilisation for utilisation in utilisations(results)}
+    judged = []
+    for row in results.rows:
+        name = str(row["configuration"])
+        if name in every:
+            judged.append(_judged(every[name], shares(every[name], lost.get(name), lines.get(name)), used.get(name)))
+        else:
+            judged.append(_without(row))
+    return judged
+
+
+def shares(ours: Steps, lost: Attribution | None = None, line: Fixed | None = None) -> dict[str, float]:
+    """SHARES of the step; those that are nothing are left out.
+
+    `lost` says what of computing is communication, `line` what of it is launching.
+    """
+    step = ours.mean()
+    mean = step.shares
+    shares_of = dict.fromkeys(SHARES, 0.0)
+    shares_of[INPUT], shares_of[COMMUNICATE], shares_of[MEMORY] = (
+        float(mean[at]) for at in (DATA, COMMUNICATION, OPTIMIZER)
+    )
+    shares_of[FIND], shares_of[AVERAGE] = float(mean[MATCHMAKING]), float(mean[AVERAGING])
+    shares_of[BUBBLE], shares_of[OTHER] = step.idle, float(mean[UNATTRIBUTED])
+    busy = steps.communicates_in(ours.row)
+    apart = lost is not None and not lost.part("mixed") and not lost.why
+    for phase in COMPUTING:
+        hides = (phase in busy or steps.one_process(ours.row)) and not apart
+        shares_of[MIXED if hides else COMPUTE] += float(mean[phase])
+    if lost is not None and apart:
+        _move(shares_of, lost.part("within"))
+    elif OPTIMIZER in busy:
+        shares_of[MIXED], shares_of[MEMORY] = shares_of[MIXED] + shares_of[MEMORY], 0.0
+    if line is not None and shares_of[COMPUTE] > 0:
+        of = sum(float(mean[phase]) for phase in line.phases)
+        fixed = min(1.0, line.seconds / float(ours.step_seconds.mean()) / of) if of > 0 else 0.0
+        shares_of[LAUNCH], shares_of[COMPUTE] = fixed * shares_of[COMPUTE], (1 - fixed) * shares_of[COMPUTE]
+    return {name: share for name, share in shares_of.items() if share > 0}
+
+
+def _move(parts: dict[str, float], share: float) -> None:
+    """What collectives add to computing is communication."""
+    taken = min(max(0.0, share), parts[COMPUTE])
+    parts[COMPUTE], parts[COMMUNICATE] = parts[COMPUTE] - taken, parts[COMMUNICATE] + taken
+
+
+def named(shares: Mapping[str, float]) -> str | None:
+    """The kind with the largest share; None where that depends on what the mixed one is."""
+    names = set()
+    of_kinds = {kind: shares.get(kind, 0.0) for kind in KINDS}
+    of_kinds[COMMUNICATE] += sum(shares.get(part, 0.0) for part in OF_PEERS)
+    for meant in (COMPUTE, COMMUNICATE) if shares.get(MIXED) else (None,):
+        clear = {kind: share + (shares.get(MIXED, 0.0) if kind == meant else 0.0) for kind, share in of_kinds.items()}
+        names.add(max(clear, key=lambda kind: clear[kind]))
+    return names.pop() if len(names) == 1 else None
+
+
+def _judged(ours: Steps, parts: Mapping[str, float], used: Utilisation | None) -> Bottleneck:
+    kind = named(parts)
+    largest_first = sorted(parts.items(), key=lambda item: item[1], reverse=True)
+    first = kind or largest_first[0][0]
+    if first == COMMUNICATE and any(parts.get(part) for part in OF_PEERS):
+        first = max((COMMUNICATE, *OF_PEERS), key=lambda part: parts.get(part, 0.0))
+    rest = [
+        f"{percent(share)} into {DOING[name]}"
+        for name, share in largest_first
+        if name != first and share >= WORTH_A_WORD
+    ]
+    step = f"a step of {three_digits(1000 * float(ours.step_seconds.mean()))} ms"
+    text = ", ".join([f"{percent(parts.get(first, 0.0))} of {step} goes into {DOING[first]}", *rest[:2]])
+    if kind is None:
+        return Bottleneck(ours.row, UNKNOWN, f"{text}; nothing measured tells the two apart.", parts)
+    if kind == MEMORY:
+        text += _moved(ours.row)
+    if kind == COMPUTE and used is not None and used.share is not None:
+        text += f"; {percent(used.share)} of the device's measured peak"
+        if used.under_memory:
+            kind = MEMORY
+            text += (
+                f", and at about {number(used.intensity or 0.0)} FLOP/byte memory is the lower roof "
+                f"(below {number(used.ridge or 0.0)})"
+            )
+    return Bottleneck(ours.row, kind, f"{text}.", parts)
+
+
+def _moved(row: ConfigurationRow) -> str:
+    """What the update passes through memory, where it was counted."""
+    state = [row[name] for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes")]
+    whole = sum(float(size) for size in state if known(size))
+    what = "parameters, gradients and optimiser state go through memory for it"
+    return f"; {number(whole / 1e6)} MB of {what}" if whole else ""
+
+
+def _without(row: ConfigurationRow) -> Bottleneck:
+    """One that was not measured, or whose phases were not."""
+    if not row["n"]:
+        if row["status"] == "oom":
+            return Bottleneck(row, MEMORY, "Out of memory.", {})
+        return Bottleneck(row, UNKNOWN, f"Not measured: {configurations.word(row)}.", {})
+    return Bottleneck(row, UNKNOWN, "Its phases were not measured.", {})
+
+
+# What would help most: how much faster a configuration could be at most, if one part of its step were less.
+#
+#     gain <= 1 / (1 - saved share of the step) - 1        Amdahl, AFIPS 30, 1967
+#
+# Upper bounds, each by itself: nothing else gets worse for it, latency shrinks with the bytes, and what was hidden
+# behind
+# the part does not come to light. Real gains are smaller. Shares are those of bottleneck.py.
+
+LEAST = 0.005  # of a gain: what is less is not worth a line
+MOST_GAIN = 10.0  # beyond it the bound says nothing: almost all of the step is that part
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """`saved`: share of the step; `gain`: of throughput, at most (0.04: 4 %). `but`: what stands against it."""
+
+    row: ConfigurationRow
+    name: str
+    saved: float
+    gain: float
+    but: str = ""
+    way: int = -1  # its place in WAYS
+
+    @property
+    def sentence(self) -> str:
+        """`Halving the bytes of the allreduce would give at most +4.0 %.`"""
+        more = f" ({self.but})" if self.but else ""
+        if self.gain > MOST_GAIN:
+            return f"{self.name} takes almost all of the step away{more}."
+        return f"{self.name} would give at most +{percent(self.gain)}{more}."
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a remedy is judged by: shares of the step, and of waiting for the slowest rank in it."""
+
+    shares: Mapping[str, float]
+    lag: float
+    row: ConfigurationRow
+
+    def __getitem__(self, name: str) -> float:
+        return self.shares.get(name, 0.0)
+
+
+OF_A_ROUND = (*OF_PEERS, MEMORY)  # shares that a larger target batch spreads over more samples
+HALVED = {"fp32": "Halving the bytes of the allreduce (16 bits)", "fp16": "Halving the bytes of the allreduce again",
+          "bf16": "Halving the bytes of the allreduce again"}  # fmt: skip
+FIXED_SHARES = (COMMUNICATE, LAUNCH, MEMORY, OTHER)  # that a larger batch spreads over more samples
+
+
+def _of_peers(known: Known) -> bool:
+    return of_peers(str(known.row["framework"]))
+
+
+WAYS: tuple[tuple[Callable[[Known], str], Callable[[Known], float]], ...] = (
+    (lambda k: HALVED.get(str(k.row["allreduce"]), ""), lambda k: max(0.0, k[COMMUNICATE] + k[AVERAGE] - k.lag) / 2),
+    (lambda k: "Hiding all communication behind computing", lambda k: k[COMMUNICATE] + k[FIND] + k[AVERAGE]),
+    (lambda k: "Ranks that are equally fast", lambda k: k.lag),
+    (lambda k: "Input that never keeps a step waiting", lambda k: k[INPUT]),
+    (
+        lambda k: "" if _of_peers(k) else "Twice the batch on each worker",
+        lambda k: sum(k[name] for name in FIXED_SHARES) / 2,
+    ),
+    (lambda k: "Computing in half the time", lambda k: (k[COMPUTE] + k[LAUNCH]) / 2),
+    (lambda k: "Computing without its fixed part (fewer, larger kernels)", lambda k: k[LAUNCH]),
+    (lambda k: "Updating weights at no cost", lambda k: k[MEMORY]),
+    (lambda k: "A pipeline without a bubble", lambda k: k[BUBBLE]),
+    (lambda k: "Twice the target batch of a round" * _of_peers(k), lambda k: sum(k[name] for name in OF_A_ROUND) / 2),
+    (lambda k: "Peers that find each other at once" * _of_peers(k), lambda k: k[FIND]),
+)
+HALVE, LARGER_BATCH = 0, 4  # of WAYS
+
+
+@once
+def remedies(results: Results) -> dict[str, list[Remedy]]:
+    """Configuration -> what would help it, the most first; of those whose phases are known."""
+    lost = {str(attributed.row["configuration"]): attributed for attributed in attribution.attributions(results)}
+    memory = {str(row["configuration"]): family for family in families(results) for row in family.rows}
+    gains = allreduce_gain.gains(results).dropna(subset="gain")
+    narrow = {str(pair["reference"]): _measured(pair["gain"], pair["gain_low"], pair["gain_high"], pair["allreduce"])
+              for pair in as_rows(gains)}  # fmt: skip
+    by_configuration = {}
+    for limit in bottlenecks(results):
+        name = str(limit.row["configuration"])
+        if limit.shares:
+            tried = {HALVE: narrow.get(name, ""), LARGER_BATCH: _larger(limit.row, memory.get(name))}
+            by_configuration[name] = of(limit, lost.get(name), tried)
+    return by_configuration
+
+
+def of(bottleneck: Bottleneck, lost: Attribution | None = None, tried: Mapping[int, str] | None = None) -> list[Remedy]:
+    """Of one configuration, the most first. `tried`: place in WAYS -> what the study itself has measured of it."""
+    judged = Known(bottleneck.shares, max(0.0, lost.part("stragglers")) if lost else 0.0, bottleneck.row)
+    remedies_of = []
+    for index, (name, saved) in enumerate(WAYS):
+        share = min(saved(judged), 1.0 - 1e-9)
+        most = 1 / (1 - share) - 1
+        if (judged_name := name(judged)) and most >= LEAST:
+            remedies_of.append(Remedy(bottleneck.row, judged_name, share, most, (tried or {}).get(index, ""), index))
+    return sorted(remedies_of, key=lambda remedy: remedy.gain, reverse=True)
+
+
+def _larger(row: ConfigurationRow, memory: Family | None) -> str:
+    """What became of twice the batch, where it was tried."""
+    if memory is None:
+        return ""
+    twice, out = 2 * int(row["batch_per_worker"]), memory.smallest_out
+    if out is not None and out <= twice:
+        return f"batch {out} was out of memory"
+    larger = [larger_batch for larger_batch in memory.rows if int(larger_batch["batch_per_worker"]) == twice]
+    if not larger:
+        return ""
+    measured = over(larger[0], row)
+    return _measured(measured.mean, measured.low, measured.high, f"batch {twice}")
+
+
+def _measured(ratio: float, low: float | None, high: float | None, what: str) -> str:
+    """`fp16 was measured: -10 % [-14, -7]`."""
+    bounds = f" [{100 * (low - 1):+.0f}, {100 * (high - 1):+.0f}]" if known(low) and known(high) else ""
+    return f"{what} was measured: {100 * (ratio - 1):+.0f} %{bounds}"
+
+
+# Where a step goes: a figure a model, a row for each series at one batch size, its parts side by side to 100 %.
+
+ROW = 0.2  # inches
+WIDTH = 3.6
+MOST_ROWS = 40
+NAMES = {
+    COMPUTE: "computing", LAUNCH: "computing, fixed part", COMMUNICATE: "communication", INPUT: "waiting for batches",
+    FIND: "matchmaking of peers", AVERAGE: "averaging of peers",
+    MEMORY: "updating weights", BUBBLE: "stages idle", MIXED: "computing or communication", OTHER: "not attributed",
+}  # fmt: skip
+_BLUE, _ORANGE, _GREEN, _PINK, _RED, _SKY, _BROWN = style.style_colours(7)
+COLOURS = {
+    COMPUTE: _BLUE, LAUNCH: _SKY, COMMUNICATE: _ORANGE, INPUT: _RED, MEMORY: _GREEN, BUBBLE: _PINK, MIXED: _BROWN,
+    OTHER: "#bdbdbd", FIND: "#fdd0a2", AVERAGE: "#6b3d00",  # communication's orange, pale and dark
+}  # fmt: skip
+PALE = (LAUNCH, OTHER, FIND)  # colours on which white cannot be read
+LEAST_NUMBER = 0.065  # of a step: a part as wide as its own number
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """`steps-<model>`, for each model whose phases are known."""
+    figures = {}
+    for model in results.models:
+        ours = [
+            bottleneck for bottleneck in bottlenecks(results) if bottleneck.shares and bottleneck.row["model"] == model
+        ]
+        if ours:
+            figures[f"steps-{file_name(model)}"] = _figure(model, ours, results)
+    return figures
+
+
+def _figure(model: str, every: Sequence[Bottleneck], results: Results) -> Figure:
+    counts = [int(bottleneck.row["batch"]) for bottleneck in every]
+    batch = max(counts, key=lambda size: (counts.count(size), size))
+    ours = sorted(
+        (bottleneck for bottleneck in every if bottleneck.row["batch"] == batch),
+        key=lambda bottleneck: int(bottleneck.row["series_order"]),
+    )
+    shown = ours[:MOST_ROWS]
+    present = [kind for kind in SHARES if any(bottleneck.shares.get(kind, 0.0) >= 0.001 for bottleneck in shown)]
+    names = [str(bottleneck.row["series"]) for bottleneck in shown]
+    texts = [f"{three_digits(1000 * _seconds(bottleneck))} ms" for bottleneck in shown]
+    key = [NAMES[kind] for kind in present]
+    layout = style.Layout(
+        panel_width=WIDTH,
+        panel_height=max(len(shown), len(key)) * ROW + 0.1,
+        left=0.25 + max(style.inches(name, style.SMALL) for name in names),
+        gutters=(0.75 + max(style.inches(text, style.SMALL) for text in texts) + style.gutter(key),),
+        below=0.46,
+        above=0.2,
+    )
+    title = f"Where a step goes: {model}, batch {batch} ({results.study.name})"
+    sheet = style.sheet(1, 1, layout, title, _footnote(shown, ours, every, results))
+    axis, _ = sheet.at(0)
+    _panel(axis, shown, names, texts)
+    _key(axis, present, max(style.inches(text, style.SMALL) for text in texts))
+    return sheet.figure
+
+
+def _seconds(bottleneck: Bottleneck) -> float:
+    """Of a step."""
+    return samples_of_step(bottleneck.row) / float(bottleneck.row["samples_per_second"])
+
+
+def _panel(axis: Axes, shown: Sequence[Bottleneck], names: Sequence[str], texts: Sequence[str]) -> None:
+    for index, bottleneck in enumerate(shown):
+        at = 0.0
+        for kind in SHARES:
+            share = bottleneck.shares.get(kind, 0.0)
+            if not share:
+                continue
+            axis.barh(index, 100 * share, left=100 * at, height=0.72, color=COLOURS[kind], linewidth=0, zorder=3)
+            if share >= LEAST_NUMBER:
+                axis.text(
+                    100 * (at + share / 2), index, f"{100 * share:.0f}", ha="center", va="center_baseline",
+                    fontsize=style.SMALL, color=style.DARK if kind in PALE else "white", weight="bold", zorder=4,
+                )  # fmt: skip
+            at += share
+        axis.annotate(
+            texts[index], xy=(1.03, index), xycoords=("axes fraction", "data"), va="center", fontsize=style.SMALL,
+            annotation_clip=False,
+        )  # fmt: skip
+    axis.set_xlim(0, 100)
+    axis.set_ylim(len(shown) - 0.4, -0.6)
+    axis.set_yticks(range(len(names)), names)
+    axis.tick_params(axis="y", length=0)
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} %"))
+    axis.set_xlabel("share of a step")
+    axis.grid(False)
+
+
+def _key(axis: Axes, present: Sequence[str], beside: float) -> None:
+    """What the colours are, right of the steps' lengths, which are `beside` inches wide."""
+    for index, kind in enumerate(present):
+        down = -(index + 0.5) * ROW * 72
+        for right, text, ink in ((0.0, "■", COLOURS[kind]), (11.0, NAMES[kind], style.DARK)):
+            axis.annotate(
+                text, xy=(1, 1), xycoords="axes fraction", xytext=(72 * (beside + 0.4) + right, down),
+                textcoords="offset points", va="center", ha="left", fontsize=style.SMALL, color=ink,
+                annotation_clip=False,
+            )  # fmt: skip
+
+
+def _footnote(
+    shown: Sequence[Bottleneck], ours: Sequence[Bottleneck], every: Sequence[Bottleneck], results: Results
+) -> list[str]:
+    what = "Shares of a step, from instrumented steps; beside them the time of a timed step."
+    if any(bottleneck.shares.get(LAUNCH) for bottleneck in shown):
+        what += " Fixed part: the intercept of a line through the batch sizes."
+    if any(bottleneck.shares.get(MIXED) for bottleneck in shown):
+        what += " Computing or communication: a framework that communicates inside forward or backward."
+    if len(ours) > len(shown):
+        what += f" The first {len(shown)} of {len(ours)} series."
+    if len(every) > len(ours):
+        what += " Other batch sizes: tables/bottleneck."
+    return [what, f"{notes.source(results)}."]

@@ -1,0 +1,187 @@
+"""Bytes that a worker hands to collectives in one step: by kind, and whether they travelled as a fast run's would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from analysis import findings
+from analysis.findings import DOUBT, NOTE, WRONG, Evidence, Finding, grouped
+from analysis.frames import configurations
+from analysis.frames.configurations import BATCH_KEYS, KEYS, known, values_of
+from analysis.frames.measured import COMMUNICATION_COLUMNS
+from analysis.frames.results import Results, once
+from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import as_rows
+from analysis.show import notes
+from analysis.show.layout import Listing
+from analysis.text import megabytes
+from analysis.views.memory import one_batch
+
+# What a worker hands to collectives in one step, by kind, counted at the call: docs/record.md, communication_bytes.
+#
+# With p bytes of fp32 parameters an allreduce hands over p, in fp16 p/2. FSDP gathers the parameters twice and reduces
+# the gradients once: 3p, and with fp16 gradients 2p + p/2 = 5/6 of it. ZeRO-1 and -2 send the new parameters once:
+# 3/4.
+
+ALIKE = tuple(key for key in KEYS if key not in ("allreduce", *BATCH_KEYS))  # the size of a batch sends no byte
+COLUMNS = (
+    *("configuration", "series", "series_order", "framework", "zero_stage", "workers", "allreduce", "batch"),
+    *(*COMMUNICATION_COLUMNS, "communication_bytes", "of_fp32", "bytes_per_parameter", "carrier", "overlap", "parity"),
+)
+
+
+def table(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row of COLUMNS for each configuration of one model that was measured with more than one worker.
+
+    `of_fp32` is the ratio to the fp32 row of the same framework, otherwise the same; None where there is none.
+    """
+    parallel = [row for row in as_rows(rows, ConfigurationRow) if row["n"] and row["workers"] > 1]
+    full: dict[tuple[Any, ...], int] = {}
+    for row in parallel:
+        if row["allreduce"] == "fp32" and known(row["communication_bytes"]):
+            full.setdefault(values_of(row, ALIKE), int(row["communication_bytes"]))
+    with_ratios = [{**row, **_ratios(row, full.get(values_of(row, ALIKE)))} for row in parallel]
+    frame = pd.DataFrame(with_ratios, columns=list(COLUMNS), dtype=object)
+    return frame.sort_values(["series_order", "batch"], kind="stable", ignore_index=True)
+
+
+@once
+def measured(results: Results, model: str) -> pd.DataFrame:
+    """table() of one model of a study."""
+    return table(results.frame_of(model))
+
+
+def _ratios(row: ConfigurationRow, full: int | None) -> dict[str, Any]:
+    """`full`: what the fp32 row hands over."""
+    sent, count = row["communication_bytes"], row["parameters"]
+    if not known(sent):
+        return {"of_fp32": None, "bytes_per_parameter": None}
+    each = int(sent) / int(count) if known(count) and count else None
+    return {"of_fp32": int(sent) / full if full else None, "bytes_per_parameter": each}
+
+
+# What a worker hands to collectives in one step, by kind, as a table.
+
+
+@once
+def listing(results: Results, model: str) -> Listing | None:
+    """A row for each series; None where there is nothing to send."""
+    ours = results.frame_of(model)
+    sent = one_batch(measured(results, model))
+    if sent.empty or sent.communication_bytes.isna().all():
+        return None
+    signs = {row["configuration"]: configurations.sign_of_work(row) for row in results.rows_of(model)}
+    kinds = [name for name in COMMUNICATION_COLUMNS if (pd.to_numeric(sent[name]) > 0).any()]
+    header = ["configuration (MB a worker and step)"]
+    header += [name.removeprefix("communication_").removesuffix("_bytes").replace("_", "-") for name in kinds]
+    rows = [
+        (
+            f"{row['series']} {signs[row['configuration']]}".rstrip(),
+            *(megabytes(row[kind]) if known(row[kind]) and row[kind] else "" for kind in kinds),
+            megabytes(row["communication_bytes"]) or "not counted",
+            f"{row['of_fp32']:.3f}" if known(row["of_fp32"]) else "",
+            f"{row['bytes_per_parameter']:.2f}" if known(row["bytes_per_parameter"]) else "",
+            row["carrier"] if known(row["carrier"]) else "",
+            f"{100 * row['overlap']:.0f} %" if known(row["overlap"]) else "",
+        )
+        for row in as_rows(sent)
+    ]
+    legend = [
+        "Whole tensors that a worker passes to collectives in one step, counted at the call. Bytes on the wire differ: "
+        "a ring of n workers moves 2 (n-1)/n of an allreduce, (n-1)/n of the others.",
+        "Of fp32: against fp32 gradients, otherwise the same. 16-bit gradients make 1/2 of an allreduce; 3/4 where "
+        "fp32 parameters are sent once beside them (ZeRO-1, ZeRO-2, OSS), 5/6 where they are gathered twice (FSDP).",
+    ]
+    if sent.overlap.notna().any():
+        legend.append(
+            "Overlap: of the time with a collective in flight, the share in which the worker computed, in one step "
+            "under torch's profiler; mean over workers. On GPUs the sharded are built to overlap; on a CPU few do."
+        )
+    if "communication_send_bytes" in kinds:
+        legend.append("Send: a pipeline's activations and their gradients, sent to the neighbouring stage.")
+    parity = [*configurations.sentences(ours, configurations.FAILED_SIGN), *configurations.checked(ours)]
+    lines = [*parity, *notes.how_it_differs(ours), *legend]
+    return Listing(
+        f"Communication of {model} by kind ({results.heading})",
+        (*header, "sum", "of fp32", "bytes per parameter", "carried by", "overlap"), tuple(rows),
+        (*lines, notes.source(results)),
+    )  # fmt: skip
+
+
+# Did gradients travel, and weights gather, as a fast run of this framework would?
+#
+# F3   Horovod without NCCL: gradients of GPUs went through the host, and 2 GPUs ran at half of 1
+# F14  DDP on GPUs over gloo
+# carriers   one framework by MPI over shared memory, another by Gloo over TCP: their ratio is one of carriers too
+# overlap    on a CPU some frameworks compute while collectives are in flight, others wait: on GPUs all may overlap
+# F24  FSDP without a wrapping policy: one unit, gathered whole at once, nothing overlapped
+
+THROUGH_THE_HOST = ("gloo", "host", "mpi")
+HOROVODS = "host"
+OVERLAPS = 0.2  # of the time in flight; below, what computes meanwhile is copying
+
+
+def slow_backends(evidence: Evidence) -> Iterator[Finding]:
+    several = [row for row in evidence.rows if row["device"] == "cuda" and int(row["workers"]) > 1]
+    on_gpus = [row for row in several if not row["oversubscribe"]]  # of two workers on one GPU NCCL knows nothing
+    slow = [(row, by) for row in on_gpus for by in set(evidence.fact(row, "communicator")) if by in THROUGH_THE_HOST]
+    for by, pairs in grouped(slow, lambda pair: pair[1]).items():
+        rows = [row for row, _ in pairs]
+        flaw = "F3" if by == HOROVODS else "F14"
+        remedy = "Build Horovod with NCCL operations" if by == HOROVODS else "Choose the nccl backend"
+        text = (
+            f"Gradients of GPUs go through the host ({by}) instead of NCCL, and the way there and back is measured: "
+            f"{findings.named(rows)}. {remedy}, and run these again."
+        )
+        yield findings.about(flaw, "GPUs that do not use NCCL", text, WRONG, rows)
+    yield from _unlike_carriers(evidence)
+    yield from _unlike_overlap(evidence)
+    whole = [row for row in evidence.rows if 1 in evidence.fact(row, "units") and int(row["workers"]) > 1]
+    if whole:
+        text = (
+            "Sharded as one unit, so all weights are gathered at once, little memory is saved and nothing overlaps: "
+            f"{findings.named(whole)}. Give it a wrapping policy, block by block."
+        )
+        yield findings.about("F24", "One unit, gathered whole", text, WRONG, whole)
+
+
+def _unlike_carriers(evidence: Evidence) -> Iterator[Finding]:
+    """Frameworks that are compared, with gradients that go different ways."""
+    known = [row for row in evidence.rows if int(row["workers"]) > 1 and row["carrier"]]
+    groups = grouped(known, lambda row: (row["model"], row["batch"], row["workers"])).values()
+    unlike = [rows for rows in groups if len({row["carrier"] for row in rows}) > 1]
+    if not unlike:
+        return
+    rows = [row for group in unlike for row in group]
+    ways = "; ".join(
+        f"{way} ({', '.join(dict.fromkeys(str(row['framework']) for row in by))})"
+        for way, by in grouped(rows, lambda row: str(row["carrier"])).items()
+    )
+    text = (
+        f"Gradients of compared frameworks are carried by unlike means: {ways}. A difference between them is one of "
+        "carriers too: compare like with like (controller: gloo makes Horovod use Gloo)."
+    )
+    yield findings.about("carriers", "Unlike carriers", text, DOUBT, rows)
+
+
+def _unlike_overlap(evidence: Evidence) -> Iterator[Finding]:
+    """Frameworks that are compared on a CPU, of which only some hide their communication."""
+    known = [row for row in evidence.rows if row["device"] == "cpu" and row["overlap"] == row["overlap"]]
+    groups = grouped(known, lambda row: (row["model"], row["batch"], row["workers"])).values()
+    rows = [row for group in groups if len({row["framework"] for row in group}) > 1 for row in group]
+    most = {
+        name: max(row["overlap"] for row in own) for name, own in grouped(rows, lambda row: row["framework"]).items()
+    }
+    hiding = [name for name, share in most.items() if share >= OVERLAPS]
+    waiting = [name for name, share in most.items() if share < OVERLAPS]
+    if not hiding or not waiting:
+        return
+    text = (
+        f"Communication overlaps computing in {', '.join(hiding)} (up to {100 * max(most.values()):.0f} % of its time "
+        f"in flight), in {', '.join(waiting)} in at most {100 * max(most[name] for name in waiting):.0f} %. On GPUs "
+        "these may overlap too: take no ratio between them from this machine to one with GPUs."
+    )
+    yield findings.about("overlap", "Unlike overlap", text, NOTE, rows)

@@ -1,0 +1,279 @@
+"""What a million samples cost, and which configurations no other beats in both cost and time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from analysis.frames.configurations import known, over
+from analysis.frames.results import Results, once
+from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import as_rows
+from analysis.show import notes, style
+from analysis.show.style import EndLabel
+from analysis.statistics import ranking
+
+# What a million samples cost: worker-hours, and money where a machine file gave the price of one.
+#
+#     worker-hours = workers x 1e6 / samples a second / 3600        money = worker-hours x price of a worker-hour
+#
+# Both have the throughput's own interval between repeats, upside down. Without a price all workers are taken to cost
+# the
+# same: then the fewest worker-hours are the cheapest, in whatever currency.
+
+SAMPLES = 1e6
+NO_PRICE = "no price given"
+FREE = "its workers cost nothing"
+SEVERAL_PRICES = "its repeats were run at different prices"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one configuration. `seconds`: for a million samples; worker-hours likewise, bounds None with fewer than 3
+    repeats. `price`: of a worker-hour; None with the reason in `why`."""
+
+    row: ConfigurationRow
+    seconds: float
+    worker_hours: float
+    low: float | None
+    high: float | None
+    price: float | None
+    why: str = ""
+
+    @property
+    def money(self) -> float | None:
+        """For a million samples."""
+        return None if self.price is None else self.price * self.worker_hours
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Of what cost() says: money where there is a price, else worker-hours."""
+        if self.low is None or self.high is None:
+            return None
+        return self.low * (self.price or 1.0), self.high * (self.price or 1.0)
+
+
+def costs(results: Results, price: float | None = None) -> list[Cost]:
+    """Of every configuration whose speed may be compared, in the order of results.configurations.
+
+    `price` of a worker-hour: instead of what the records say.
+    """
+    return _recorded(results) if price is None else _all(results, price)
+
+
+@once
+def _recorded(results: Results) -> list[Cost]:
+    return _all(results, None)
+
+
+def prices(results: Results) -> dict[str, tuple[float | None, str]]:
+    """Configuration -> the price of its worker-hour, as its machine file gave it; None with the reason."""
+    given = results.details.ranks.groupby("configuration").price_per_worker_hour.agg(["min", "max"])
+    return {str(name): _price(low, high) for name, low, high in given.itertuples(name=None)}
+
+
+def _price(low: Any, high: Any) -> tuple[float | None, str]:
+    if not known(high):
+        return None, NO_PRICE
+    if low != high:
+        return None, SEVERAL_PRICES
+    return (float(high), "") if high else (None, FREE)  # as of one's own machine: money then tells nothing apart
+
+
+def _all(results: Results, price: float | None) -> list[Cost]:
+    given = prices(results) if price is None else {}
+    rows = results.configurations
+    fit = rows[(rows.n > 0) & ~rows.oversubscribed.fillna(False) & (rows.not_comparable.fillna("") == "")]
+    return [
+        _cost(row, *(given.get(str(row["configuration"]), (None, NO_PRICE)) if price is None else _price(price, price)))
+        for row in as_rows(fit, ConfigurationRow)
+    ]
+
+
+def _cost(row: ConfigurationRow, price: float | None, why: str) -> Cost:
+    hours = int(row["workers"]) * SAMPLES / 3600
+    speed, low, high = row["samples_per_second"], row["interval_low"], row["interval_high"]
+    bounded = known(low) and low > 0
+    return Cost(
+        row, SAMPLES / speed, hours / speed, hours / high if bounded else None, hours / low if bounded else None, price,
+        why,
+    )  # fmt: skip
+
+
+def cheapest(among: list[Cost]) -> Cost | None:
+    """The one with the least money; where one has no price, the fewest worker-hours."""
+    if any(cost.money is None for cost in among):
+        return min(among, key=lambda cost: cost.worker_hours, default=None)
+    return min(among, key=lambda cost: cost.money or 0.0, default=None)
+
+
+# Cost against time for a million samples: which configurations no other beats in both.
+#
+# One is beaten by another that is neither slower nor dearer, and better in one. Means decide who is on the front; who
+# is
+# beaten only by such as are tied with it (the 95 % interval of their ratio of throughputs holds 1) may be on it too.
+
+ON, PERHAPS, BEATEN = "on the front", "perhaps on the front", "beaten"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One configuration of a model: `cost` in money where all of its model have a price, else in worker-hours."""
+
+    of: Cost
+    cost: float
+    place: str  # ON, PERHAPS or BEATEN
+    by: str = ""  # the series and batch of one that beats it
+
+    @property
+    def row(self) -> ConfigurationRow:
+        return self.of.row
+
+
+def points(results: Results, model: str, price: float | None = None) -> list[Point]:
+    """Every configuration of a model, the fastest first; of one that does several kinds of work, the most frequent."""
+    ours = {str(cost.row["configuration"]): cost for cost in costs(results, price) if cost.row["model"] == model}
+    same = next(iter(ranking.equal_work_alike(candidate.row for candidate in ours.values())), [])
+    return placed([ours[str(row["configuration"])] for row in same])
+
+
+def placed(among: Sequence[Cost]) -> list[Point]:
+    """The fastest first. With a price for some only, all are counted in worker-hours."""
+    priced = all(candidate.money is not None for candidate in among)
+    cost = {
+        id(candidate): float(candidate.money if priced and candidate.money is not None else candidate.worker_hours)
+        for candidate in among
+    }
+    ordered = sorted(among, key=lambda candidate: (candidate.seconds, cost[id(candidate)]))
+    front: list[Cost] = []  # ascending seconds, descending cost
+    placed_points = []
+    for candidate in ordered:
+        beating = [other for other in front if cost[id(other)] <= cost[id(candidate)]]
+        if not beating:
+            front.append(candidate)
+            placed_points.append(Point(candidate, cost[id(candidate)], ON))
+            continue
+        sure = next((other for other in beating if _surely(other, candidate, cost)), None)
+        by = (sure or beating[-1]).row
+        placed_points.append(
+            Point(candidate, cost[id(candidate)], BEATEN if sure else PERHAPS, f"{by['series']}, batch {by['batch']}")
+        )
+    return placed_points
+
+
+def _surely(better: Cost, worse: Cost, cost: Mapping[int, float]) -> bool:
+    """Whether it is faster and cheaper beyond doubt: by more than what another number of workers costs."""
+    dearer = (cost[id(better)] / better.worker_hours) / (cost[id(worse)] / worse.worker_hours)
+    needed = max(1.0, dearer * int(better.row["workers"]) / int(worse.row["workers"]))
+    ratio = over(better.row, worse.row)
+    return ratio.low is not None and ratio.low > needed
+
+
+# Cost against time for a million samples: a panel for each model, the front that nothing beats drawn as steps.
+
+MOST_LABELS, MOST_COLUMNS = 14, 2
+ROOM = 6  # names, beyond which lines to them would cross
+UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
+LOGARITHMIC_FROM = 8  # largest over smallest
+
+
+def draw(results: Results) -> Figure | None:
+    """The figure, or None where no model has two configurations to choose between."""
+    of_model = {model: points(results, model) for model in results.models}
+    panels = [(model, ours) for model, ours in of_model.items() if len(ours) > 1]
+    if not panels:
+        return None
+    columns = min(len(panels), MOST_COLUMNS)
+    labels = [[_name(point) for point in _labelled(ours)] for _, ours in panels]
+    most = max(point.cost for _, ours in panels for point in ours)
+    layout = style.Layout(
+        panel_width=2.5,
+        panel_height=max(2.1, (max(map(len, labels)) + 1) * 1.3 * style.GAP),
+        left=style.left_of([f"{most:,.4g}0"]),
+        below=0.46,
+        gutters=tuple(
+            style.gutter(
+                (text for of_model in labels[place::columns] for text in of_model),
+                (model for model, _ in panels[place::columns]),
+                2.5,
+            )
+            for place in range(columns)
+        ),
+    )
+    title = f"Cost against time: {results.study.name}"
+    sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, _footnote(panels, results))
+    for index, (model, ours) in enumerate(panels):
+        axis, _ = sheet.at(index)
+        axis.set_title(model, loc="left", weight="bold")
+        priced = all(point.of.money is not None for point in ours)
+        style.name_y(axis, "money" if priced else "worker-hours", layout)
+        _panel(axis, ours, layout)
+    for index in range(len(panels), len(sheet.axes) * columns):
+        style.remove(sheet, index)
+    return sheet.figure
+
+
+def _panel(axis: Axes, ours: Sequence[Point], layout: style.Layout) -> None:
+    blue = style.style_colours(1)[0]
+    scale, unit = _unit(max(point.of.seconds for point in ours))
+    times = [point.of.seconds / scale for point in ours]
+    front = [point for point in ours if point.place == ON]
+    x, y = [point.of.seconds / scale for point in front], [point.cost for point in front]
+    axis.plot(x, y, color=blue, linewidth=1.0, drawstyle="steps-post", zorder=2)
+    for place in (BEATEN, PERHAPS, ON):
+        beaten, here = place == BEATEN, [index for index, point in enumerate(ours) if point.place == place]
+        axis.plot(
+            [times[index] for index in here], [ours[index].cost for index in here], marker="o", linestyle="",
+            markeredgecolor=style.GREY if beaten else blue, markerfacecolor=blue if place == ON else "white",
+            markersize=4.0 if beaten else 5.5, zorder=4 if place == ON else 3,
+        )  # fmt: skip
+    axis.set_xlabel(f"{unit} for a million samples")
+    _scale(axis, "x", times)
+    _scale(axis, "y", [point.cost for point in ours])
+    ends = [EndLabel(point.of.seconds / scale, point.cost, _name(point), blue) for point in _labelled(ours)]
+    style.end_labels(axis, ends, layout.panel_height)
+
+
+def _unit(most_seconds: float) -> tuple[float, str]:
+    """(seconds, name) of the unit in which the slowest has at least 2."""
+    return next((unit for unit in UNITS if most_seconds >= 2 * unit[0]), UNITS[-1])
+
+
+def _scale(axis: Axes, which: str, values: Sequence[float]) -> None:
+    """From 0, unless that would press the best together."""
+    each = axis.xaxis if which == "x" else axis.yaxis
+    if max(values) > LOGARITHMIC_FROM * min(values):
+        axis.set(**{f"{which}scale": "log", f"{which}lim": (0.8 * min(values), 1.25 * max(values))})
+        each.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=6))
+    else:
+        axis.set(**{f"{which}lim": (0, 1.07 * max(values))})
+        each.set_major_locator(MaxNLocator(5))
+    each.set_minor_locator(NullLocator())
+    each.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def _labelled(ours: Sequence[Point]) -> list[Point]:
+    """The front, and who may be on it where names have room beside each other."""
+    front, perhaps = ([point for point in ours if point.place == place] for place in (ON, PERHAPS))
+    return (front + perhaps if len(front) + len(perhaps) <= ROOM else front)[:MOST_LABELS]
+
+
+def _name(point: Point) -> str:
+    return f"{point.row['series']}, batch {point.row['batch']}"
+
+
+def _footnote(panels: Sequence[tuple[str, Sequence[Point]]], results: Results) -> list[str]:
+    what = (
+        "Of a million samples. Filled, with the line: nothing is both faster and cheaper. Hollow: what beats it is "
+        "tied with it (95 %). Small and grey: beaten."
+    )
+    if any(point.of.price is None for _, ours in panels for point in ours):
+        what += " No price is set: cost is in worker-hours."
+    if any(sum(point.place != BEATEN for point in ours) > len(_labelled(ours)) for _, ours in panels):
+        what += " Not all are named; tables/cost has all."
+    return [what, f"{notes.source(results)}."]

@@ -1,0 +1,274 @@
+"""Epochs as people report them, beside the same ratio at equal work, and what is wrong with comparing them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+from analysis import findings
+from analysis.findings import DOUBT, WRONG, Evidence, Finding
+from analysis.frames import configurations
+from analysis.frames import configurations as baseline
+from analysis.frames.configurations import known, value_of
+from analysis.frames.results import Results
+from analysis.frames.row_types import ComparedEpoch, Named
+from analysis.frames.rows import as_rows
+from analysis.show import notes
+from analysis.show.layout import Listing
+from analysis.text import number
+from scaling_study.models import MODELS
+from scaling_study.stats.intervals import ratio
+
+# What makes an epoch say less than it seems to: a mark for the row, and a sentence that says it loudly.
+#
+# A row here is one of table.COLUMNS, or the mapping that becomes one.
+
+UNEQUAL_WORK, OTHER_MODEL, OTHER_STEPS, LOADING, UNSTEADY = "F9", "F10", "F13", "F17", "≠"
+STEADY = 0.05  # of running seconds: beyond it the two ways of measuring disagree
+MOST_LOADING = 0.1  # of running seconds
+Row = ComparedEpoch
+Fault = tuple[str, str]  # mark, sentence
+
+
+def faults_of(row: Row, rows: Sequence[Row]) -> list[Fault]:
+    """The faults of one row; `rows` are all, its baseline among them."""
+    faults = []
+    reference = next((other for other in rows if other["configuration"] == row["epoch_baseline"]), None)
+    if reference is not None and reference["configuration"] != row["configuration"]:
+        faults += _against(row, reference)
+    if row["running_seconds"] and (share := row["data_seconds"] / row["running_seconds"]) > MOST_LOADING:
+        faults.append((LOADING, f"{100 * share:.0f} % of the epoch went into waiting for data, not training (F28)"))
+    if abs(row["unsteady"]) > STEADY:
+        lasted, steady = number(row["running_seconds"]), number(row["steady_seconds"])
+        by = f"its {row['steps']:,} steps {steady} s by the steps' own clock: {100 * row['unsteady']:+.0f} %"
+        faults.append((UNSTEADY, f"the epoch lasted {lasted} s, and {by}"))
+    return faults
+
+
+def _against(row: Row, reference: Row) -> list[Fault]:
+    """What differs between two epochs beside who ran them."""
+    faults = []
+    # A tail that fills no global batch is left out of an epoch: that much may differ.
+    if abs(row["samples"] - reference["samples"]) >= max(row["global_batch"], reference["global_batch"]):
+        ratios = f"the epoch ratio of {factor(row['epoch_ratio'])} is {factor(row['equal_work_ratio'])} at equal work"
+        trained = f"trained {row['samples']:,} samples an epoch against {reference['samples']:,}"
+        faults.append((UNEQUAL_WORK, f"{trained}: {ratios}"))
+    if row["model"] != reference["model"]:
+        departs = MODELS[str(row["model"])].departs.replace(f" ({OTHER_MODEL})", "")
+        faults.append((OTHER_MODEL, f"compared with {reference['model']}, and is not it: {departs}"))
+    if row["global_batch"] != reference["global_batch"]:
+        faults.append((OTHER_STEPS, _steps(row, reference)))
+    return faults
+
+
+def _steps(row: Row, reference: Row) -> str:
+    """Both readings of a batch that grew with the workers: the same for each of them, or the same for all together."""
+    rates = row["used_learning_rate"], reference["used_learning_rate"]
+    at = ""
+    if all(map(known, rates)):
+        at = f" and a learning rate of {rates[0]:g} against {rates[1]:g}"
+        at = f" at one learning rate ({rates[0]:g})" if rates[0] == rates[1] else at
+    same = row.get("same_batch_ratio")
+    other = f"it is {factor(same)}" if known(same) else "no baseline was run"
+    return (
+        f"{row['steps']:,} optimiser steps an epoch against {reference['steps']:,}, with a global batch of "
+        f"{row['global_batch']} against {reference['global_batch']}{at}: another training. The epoch ratio of "
+        f"{factor(row['epoch_ratio'])} is at the same batch per worker; at the same global batch {other}"
+    )
+
+
+def factor(value: Any) -> str:
+    """`12.0x`, `0.21x`; empty where unknown."""
+    return f"{number(value)}x" if known(value) else ""
+
+
+# One row a configuration that ran epochs: its last one, and what it is against the baseline's.
+
+SECONDS = ("data_seconds", "training_seconds", "running_seconds")
+COLUMNS = (
+    *("configuration", "series", "series_order", "model", "framework", "workers", "batch_per_worker", "global_batch"),
+    *("steps", "samples", *SECONDS, "steady_seconds", "unsteady", "epoch_repeats", "samples_per_epoch_second"),
+    *("used_learning_rate", "epoch_baseline", "epoch_ratio", "epoch_ratio_low", "epoch_ratio_high"),
+    *("equal_work_ratio", "same_batch_baseline", "same_batch_ratio", "why_no_ratio", "flags"),
+    *("parity", "not_comparable"),
+)
+NO_RATIO = dict.fromkeys(("epoch_baseline", "epoch_ratio", "equal_work_ratio", "same_batch_ratio"))
+
+
+def table(results: Results) -> pd.DataFrame:
+    """COLUMNS, for every configuration that ran epochs: means over its repeats of the last epoch.
+
+    Samples are summed over the ranks, seconds are of the rank whose epoch lasted longest. `unsteady` is
+    running_seconds / steady_seconds - 1. Ratios are None with the reason in `why_no_ratio`; `same_batch_ratio` is the
+    epoch ratio to a baseline with the same global batch, where the other was chosen by another. `flags`: `F9;F13`.
+    """
+    mine = measured(results)
+    configurations = results.rows
+    rows = [
+        cast("ComparedEpoch", {**row, **mine[row["configuration"]]})
+        for row in configurations
+        if row["configuration"] in mine
+    ]
+    compared = [cast("ComparedEpoch", {**row, **NO_RATIO, **_compared(row, rows, results)}) for row in rows]
+    for row in compared:
+        row["flags"] = ";".join(mark for mark, _ in faults_of(row, compared))
+    frame = pd.DataFrame(compared, columns=list(COLUMNS), dtype=object)
+    return frame.sort_values(["model", "series_order", "global_batch"], kind="stable", ignore_index=True)
+
+
+def measured(results: Results) -> dict[str, dict[str, Any]]:
+    """Configuration -> what its last epoch took, and `values`: the running seconds of each repeat."""
+    epochs = results.details.epochs
+    steady = results.trials.set_index(["configuration", "repeat"]).step_seconds_mean
+    last_epochs: dict[str, dict[str, Any]] = {}
+    for name, ours in epochs[~epochs.warmup].groupby("configuration", sort=False):
+        last = ours.groupby(["repeat", "rank"], as_index=False).last()
+        slowest = last.sort_values("running_seconds").groupby("repeat").last()
+        mean_step = steady.reindex([(name, repeat) for repeat in slowest.index]).to_numpy(dtype=float)
+        means = {key: float(slowest[key].mean()) for key in SECONDS}
+        expected = float(np.mean(slowest.steps.to_numpy() * mean_step))
+        samples = int(last.groupby("repeat").samples.sum().max())
+        last_epochs[str(name)] = {
+            "steps": int(slowest.steps.max()), "samples": samples, **means,
+            "steady_seconds": expected, "unsteady": means["running_seconds"] / expected - 1,
+            "epoch_repeats": len(slowest), "samples_per_epoch_second": samples / means["running_seconds"],
+            "used_learning_rate": None if last.learning_rate.isna().all() else float(last.learning_rate.max()),
+            "values": slowest.running_seconds.to_list(),
+        }  # fmt: skip
+    return last_epochs
+
+
+def _compared(row: Row, rows: Sequence[Row], results: Results) -> dict[str, Any]:
+    """The ratios of one row to its baseline among `rows`, or why there are none."""
+    reference = _baseline(row, rows, results)
+    if isinstance(reference, str):
+        return {"why_no_ratio": reference}
+    if held := next((side for side in (row, reference) if side["not_comparable"] or side["oversubscribed"]), None):
+        return {"why_no_ratio": held["not_comparable"] or "oversubscribed"}
+    columns: dict[str, Any] = {"epoch_baseline": reference["configuration"], "why_no_ratio": ""}
+    if reference is row:
+        return columns | {"epoch_ratio": 1.0, "equal_work_ratio": 1.0}
+    gain = ratio(reference["values"], row["values"], first=(int(reference["planned"]), int(row["planned"])))
+    columns |= {"epoch_ratio": gain.mean, "epoch_ratio_low": gain.low, "epoch_ratio_high": gain.high}
+    columns |= {"equal_work_ratio": row["samples_per_epoch_second"] / reference["samples_per_epoch_second"]}
+    if row["global_batch"] != reference["global_batch"]:
+        other = _baseline(row, rows, results, batch="global_batch")
+        if not isinstance(other, str) and not other["not_comparable"]:
+            columns |= {"same_batch_baseline": other["configuration"]}
+            columns |= {"same_batch_ratio": ratio(other["values"], row["values"]).mean}
+    return columns
+
+
+def _baseline(row: Row, rows: Sequence[Row], results: Results, batch: str | None = None) -> Row | str:
+    """Its own model's, or that of the model it is a variant of."""
+    reference = baseline.find(row, rows, results.study, batch=batch)
+    like = MODELS[str(row["model"])].like if str(row["model"]) in MODELS else ""
+    if isinstance(reference, str) and like:
+        original = baseline.find(row, rows, results.study, model=like, batch=batch)
+        return reference if isinstance(original, str) else original
+    return reference
+
+
+# The table of epochs: the ratio as published, and beside it the same ratio at equal work.
+
+HEADER = (
+    *("configuration", "workers", "global batch", "steps", "samples", "data s", "training s", "running s"),
+    *("of which data", "epoch ratio, as published", "at equal work", "against steady state", "flags"),
+)
+
+
+def listing(results: Results) -> Listing | None:
+    """A row for each configuration that ran epochs; None where none did."""
+    epochs = table(results)
+    if epochs.empty:
+        return None
+    ours = results.configurations[results.configurations.configuration.isin(epochs.configuration)]
+    signs = {row["configuration"]: configurations.sign(row) for row in results.rows}
+    several, rows = epochs.model.nunique() > 1, as_rows(epochs, ComparedEpoch)
+    names = {
+        row["configuration"]: (f"{row['model']}, " if several else "") + f"{row['series']}, batch {row['global_batch']}"
+        for row in rows
+    }
+    cells = [(f"{names[row['configuration']]} {signs[row['configuration']]}".rstrip(), *_cells(row)) for row in rows]
+    lines = [
+        *configurations.sentences(ours), *_flagged(rows, names), *_without(rows, names), *configurations.checked(ours),
+        *_legend(results), notes.source(results),
+    ]  # fmt: skip
+    return Listing(f"Epochs ({results.heading})", HEADER, tuple(cells), tuple(lines))
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    published = factor(row["epoch_ratio"])
+    if known(row["epoch_ratio_low"]):
+        published += f" [{row['epoch_ratio_low']:.2f}, {row['epoch_ratio_high']:.2f}]"
+    if row["epoch_baseline"] == row["configuration"]:
+        published = "1 (baseline)"
+    share = row["data_seconds"] / row["running_seconds"] if row["running_seconds"] else None
+    return (
+        *(f"{value_of(row, key):,}" for key in ("workers", "global_batch", "steps", "samples")),
+        *(number(value_of(row, key)) for key in SECONDS),
+        "" if share is None else f"{100 * share:.1f} %",
+        *(published, factor(row["equal_work_ratio"])),
+        f"{100 * row['unsteady']:+.1f} %",
+        row["flags"].replace(";", ", "),
+    )
+
+
+def _flagged(rows: Sequence[Row], names: Mapping[str, str]) -> list[str]:
+    """`**F9** torch_pipeline, 2 workers, batch 20: trained 1,000 samples ...`, the same sentence once."""
+    whom: dict[Fault, list[str]] = {}
+    for row in rows:
+        for fault in faults_of(row, rows):
+            whom.setdefault(fault, []).append(names[row["configuration"]])
+    return [f"**{mark}** {'; '.join(who)}: {sentence}." for (mark, sentence), who in whom.items()]
+
+
+def _without(rows: Sequence[Row], names: Mapping[str, str]) -> list[str]:
+    """Who has no ratio, where no other sentence says why."""
+    return [
+        f"No ratio: {row['why_no_ratio']} ({names[row['configuration']]})."
+        for row in rows
+        if row["why_no_ratio"] and not row["not_comparable"]
+    ]
+
+
+def _legend(results: Results) -> list[str]:
+    return [
+        "The last epoch, after the warm-up ones: samples of all data-parallel ranks, seconds of the slowest rank, "
+        "means over the repeats. Data: waiting for batches; training: in the step; running: wall time of both.",
+        f"Epoch ratio: running seconds of {results.study.baseline_text or 'a baseline'} / these, as published studies "
+        "have it [95 % interval between repeats, Welch]; at equal work: samples per second of the epoch / the "
+        "baseline's. Against steady state: running seconds against steps x the mean timed step; beyond ±5 % marked "
+        f"{UNSTEADY}.",
+    ]
+
+
+# What the table of epochs marks (analysis/views/epochs.py), as findings: F9, F10, F13, F17, and F8 for "≠".
+
+TITLES = {
+    UNEQUAL_WORK: ("F9", "Epochs of unlike work", WRONG, "Quote the ratio at equal work."),
+    OTHER_MODEL: ("F10", "Another model", WRONG, "Compare it with its own kind alone."),
+    OTHER_STEPS: ("F13", "Another number of optimiser steps", DOUBT, "Quote the ratio at one global batch."),
+    LOADING: ("F17", "An epoch that waits for data", DOUBT, "Compare training seconds, or mend the loader."),
+    UNSTEADY: ("F8", "More than steps in an epoch's time", DOUBT, "Compare the steps' own seconds."),
+}
+
+
+def epoch_faults(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.results.details.epochs.empty:
+        return
+    marked = table(evidence.results)
+    batch = evidence.results.study.batch_key
+    rows = as_rows(marked, ComparedEpoch)
+    for row in rows:
+        row["batch"] = value_of(row, batch)
+    rows_of: dict[Fault, list[Named]] = {}
+    for row in rows:
+        for fault in faults_of(row, rows):
+            rows_of.setdefault(fault, []).append(row)
+    for (mark, sentence), of in rows_of.items():
+        flaw, title, severity, remedy = TITLES[mark]
+        yield findings.about(flaw, title, f"{findings.named(of)}: {sentence}. {remedy}", severity, of)

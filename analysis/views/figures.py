@@ -1,0 +1,183 @@
+"""The list of all figures, drawn and written."""
+
+from __future__ import annotations
+
+import gc
+import io
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from analysis import execution
+from analysis.execution import NOTHING, Salvage, replaced
+from analysis.frames.results import Results
+from analysis.show import style
+from analysis.text import file_name
+from analysis.views import (
+    allreduce_gain,
+    batch_efficiency,
+    bottleneck,
+    cost,
+    maps,
+    memory,
+    network,
+    noise,
+    pipelines,
+    reasons,
+    roofline,
+    scaling,
+    speedup,
+    target,
+    throughput,
+    warnings,
+)
+
+# Figures for a paper, as PNG and SVG. The only part of the analysis that imports seaborn.
+
+Made = Mapping[str, Figure] | Figure | None
+
+
+def draw(results: Results, salvage: Salvage = NOTHING) -> dict[str, Figure]:
+    """File name without its ending -> figure; those that this study has nothing to show on are left out, and one that
+    cannot be drawn says so."""
+    figures: dict[str, Figure] = {}
+    with style.applied():
+        for name, make in figure_kinds(results):
+            figures |= figures_of_kind(name, make, results, salvage)
+    return figures
+
+
+def figures_of_kind(name: str, make: Callable[[], Made], results: Results, salvage: Salvage) -> dict[str, Figure]:
+    """Those that one of kinds() makes."""
+    lost = partial(_lost, name, results)
+    figures = salvage.or_else(f"figure {name}", partial(_drawn, name, make), lost)
+    return {name: figure for name, figure in figures.items() if figure is not None}
+
+
+def figure_kinds(results: Results) -> Iterator[tuple[str, Callable[[], Made]]]:
+    """What each figure, or each kind of them, is drawn by; in the order in which they are looked at."""
+    only_probed = results.configurations.empty and not results.nothing_yet
+    if not only_probed:
+        yield "throughput", partial(throughput.draw, results)
+    yield "frameworks", partial(throughput.draw_frameworks, results)
+    for model in results.models:
+        yield f"speedup-{file_name(model)}", partial(speedup.draw, results, model)
+    yield "allreduce-gain", partial(allreduce_gain.draw, results)
+    for name, several in (
+        *(("distributions", noise), ("timeline", pipelines), ("network", network), ("drift", warnings)),
+        *(("waterfall", reasons), ("steps", bottleneck), ("scaling-law", scaling), ("target", target)),
+        *(("efficiency", batch_efficiency), ("pointing", maps), ("maps", maps)),
+    ):
+        yield name, partial(several.draw, results)
+    for name, module in (("roofline", roofline), ("frontier", memory), ("pareto", cost)):
+        yield name, partial(module.draw, results)
+
+
+def _drawn(name: str, make: Callable[[], Made]) -> dict[str, Figure | None]:
+    figures = make()
+    return dict(figures) if isinstance(figures, Mapping) else {name: figures}
+
+
+def _lost(name: str, results: Results, why: str) -> dict[str, Figure | None]:
+    return {name: style.empty(f"Could not be drawn: {name}", why, results)}
+
+
+# Figures, drawn and written: of a large study several kinds at once, each by a process of its own.
+#
+# What comes back of a process is words and paths, as the figures themselves are on disk by then. Where one dies, the
+# others' work stays and the rest is drawn here.
+
+UNDATED = {"Date": None}  # the same results are the same file
+SEVERAL_FROM = 500  # trials; of fewer, drawing takes less than it would take to share it out
+DPI, MOST_PIXELS = 200, 8_000_000  # of a PNG; whoever looks closer at a poster has the SVG
+TAG = re.compile(rb"<[^>]+>")  # matplotlib writes no > in an attribute
+GEOMETRY = re.compile(rb'\b(?:d|x|y|x1|x2|y1|y2|width|height|points|transform)="[^"]*"')
+FURTHER = re.compile(rb"(\.\d\d)\d+")
+FAST = {"compress_level": 3}  # of PNG: figures are no larger for it than with the usual 6
+Kind = tuple[str, Callable[[], Made]]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One figure on disk: its name, its files, its title, and all that is written around its panels."""
+
+    name: str
+    paths: tuple[Path, ...]
+    title: str
+    text: str
+
+
+def write(results: Results, folder: Path, salvage: Salvage = NOTHING, processes: int = 1) -> list[Drawn]:
+    """Every figure of the study, in the order in which they are looked at. Raises OSError."""
+    kinds = list(figure_kinds(results))
+    drawn: list[Drawn] = []
+    with execution.only_new():
+        files = (
+            _at_once(results, folder, kinds, salvage.strict, processes) if len(results.trials) > SEVERAL_FROM else {}
+        )
+        for index, kind in enumerate(kinds):
+            if index not in files:
+                drawn += _kind(results, folder, kind, salvage)
+            else:
+                some, lost = files[index]
+                drawn += some
+                salvage.lost += [message for message in lost if message not in salvage.lost]
+    return drawn
+
+
+def _at_once(
+    results: Results, folder: Path, kinds: Sequence[Kind], strict: bool, processes: int
+) -> dict[int, tuple[list[Drawn], list[str]]]:
+    """Place in `kinds` -> its figures, and what was lost, by several processes (process_pool)."""
+
+    def task(index: int) -> tuple[list[Drawn], list[str]]:
+        salvage = Salvage(strict=strict)
+        return _kind(results, folder, kinds[index], salvage), salvage.lost
+
+    order = range(len(kinds))[::-1]  # last ones first: those draw a figure of every model
+    files = execution.run_tasks(task, order, processes)
+    if processes > 1 and len(files) < len(order):
+        for kind in ("png", "svg"):  # what one of them was writing when it died
+            for half in folder.glob(f".*.{kind}.????????"):
+                half.unlink(missing_ok=True)
+    return files
+
+
+def _kind(results: Results, folder: Path, kind: Kind, salvage: Salvage) -> list[Drawn]:
+    name, make = kind
+    with execution.ignored(), style.applied():
+        of_kind = figures_of_kind(name, make, results, salvage)
+        drawn = [save(name, figure, folder) for name, figure in of_kind.items()]
+        del of_kind
+        gc.collect(0)  # what is young: the figures, and none of what was derived for those before
+    return drawn
+
+
+def save(name: str, figure: Figure, folder: Path) -> Drawn:
+    """As PNG, for looking at, and as SVG, for a paper."""
+    with style.applied():
+        across, up = figure.get_size_inches()
+        dpi = min(DPI, math.sqrt(MOST_PIXELS / (across * up)))
+        png = partial(figure.savefig, format="png", dpi=dpi, pil_kwargs=FAST)
+        paths = replaced(folder / f"{name}.png", png), replaced(folder / f"{name}.svg", partial(_vectors, figure))
+    return Drawn(name, paths, *style.words(figure))
+
+
+def _vectors(figure: Figure, path: Path) -> None:
+    """SVG to a hundredth of a point: of the six digits that matplotlib writes nobody sees the last four."""
+    whole = io.BytesIO()
+    figure.savefig(whole, format="svg", metadata=UNDATED)
+    path.write_bytes(TAG.sub(_rounded, whole.getvalue()))
+
+
+def _rounded(tag: re.Match[bytes]) -> bytes:
+    return GEOMETRY.sub(lambda place: FURTHER.sub(rb"\1", place[0]), tag[0])
+
+
+def paths(drawn: Iterable[Drawn]) -> list[Path]:
+    return [path for figure in drawn for path in figure.paths]

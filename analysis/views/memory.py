@@ -1,0 +1,396 @@
+"""Memory of a worker: by kind, what sharding saves of it, and against batch size until it ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from analysis.frames import configurations
+from analysis.frames.configurations import BATCH_KEYS, KEYS, known, over, same, value_of, values_of
+from analysis.frames.measured import MEMORY_COLUMNS
+from analysis.frames.results import Results, once
+from analysis.frames.row_types import ConfigurationRow, TrialRow
+from analysis.frames.rows import as_rows
+from analysis.show import notes, style
+from analysis.show.layout import Listing
+from analysis.show.style import EndLabel, Failure, Look
+from analysis.text import megabytes, whole_percent
+from scaling_study.frameworks import FRAMEWORKS
+from scaling_study.stats.intervals import Interval
+
+# Memory of a worker by kind, and what sharding saves of it, measured beside what it should.
+#
+# What a worker holds of parameters P, gradients G and optimiser state O with n workers (Rajbhandari et al., "ZeRO:
+# Memory
+# Optimizations Toward Training Trillion Parameter Models", arXiv 1910.02054):
+#
+#     replicated   P + G + O            DDP, Horovod
+#     ZeRO-1       P + G + O/n          the optimiser state is sharded
+#     ZeRO-2       P + (G + O)/n        and the gradients
+#     ZeRO-3       (P + G + O)/n        and the parameters: FSDP
+
+STATE = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
+REFERENCES = ("torch_ddp", "horovod", "single")  # the first that was measured; none of them shards anything
+COLUMNS = (
+    *("configuration", "series", "series_order", "framework", "zero_stage", "workers", "batch", *MEMORY_COLUMNS),
+    *("peak_memory_bytes", "state_bytes", "reference", "saved", "theory", "parity"),
+)
+
+
+class Memory(ConfigurationRow):
+    """A configuration with what a worker holds of parameters, gradients and optimiser."""
+
+    state_bytes: int
+
+
+def stage_of(row: ConfigurationRow) -> int | None:
+    """What a configuration shards, 0 to 3: as asked for, or as its framework does by itself; None where unknown."""
+    if known(row["zero_stage"]):
+        return int(row["zero_stage"])
+    framework = FRAMEWORKS.get(str(row["framework"]))
+    return None if framework is None or framework.cuts_model else framework.shards
+
+
+def held(state: Sequence[float], stage: int, workers: int) -> float:
+    """Bytes of `state` (parameters, gradients, optimiser) that a worker holds, in theory."""
+    first_sharded = {0: 3, 1: 2, 2: 1, 3: 0}[stage]
+    return sum(size / workers if index >= first_sharded else size for index, size in enumerate(state))
+
+
+def table(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row of COLUMNS for each configuration of one model that was measured.
+
+    `state_bytes` are parameters, gradients and optimiser; `saved` is their share that is missing against those of
+    `reference`, and `theory` what that share should be. Both are None where there is nothing to compare with.
+    """
+    measured = [row for row in as_rows(rows, Memory) if row["n"] and known(value_of(row, MEMORY_COLUMNS[0]))]
+    for row in measured:
+        row["state_bytes"] = sum(int(size) for kind in STATE if known(size := value_of(row, kind)))
+    with_savings = [{**row, **_saved(row, measured)} for row in measured]
+    frame = pd.DataFrame(with_savings, columns=list(COLUMNS), dtype=object)
+    return frame.sort_values(["series_order", "batch"], kind="stable", ignore_index=True)
+
+
+@once
+def measured(results: Results, model: str) -> pd.DataFrame:
+    """table() of one model of a study."""
+    return table(results.frame_of(model))
+
+
+def one_batch(frame: pd.DataFrame) -> pd.DataFrame:
+    """Each series once: at the batch size that most series have (the largest of several), else at its own largest."""
+    if frame.empty:
+        return frame
+    count = frame.groupby("batch").series.nunique()
+    common = max(count.index, key=lambda batch: (count[batch], batch))
+    nearest = frame.assign(common=frame.batch == common).sort_values(
+        ["common", "batch"], ascending=False, kind="stable"
+    )
+    return nearest.drop_duplicates("series").sort_values("series_order", ignore_index=True).drop(columns="common")
+
+
+def _saved(row: Memory, among: Sequence[Memory]) -> dict[str, Any]:
+    right = [r for r in among if not configurations.failed(r) and same(r["precision"], row["precision"])]
+    names = [name for name in REFERENCES if any(r["framework"] == name for r in right)]
+    if not names:
+        return {"reference": None, "saved": None, "theory": None}
+    near = ("workers", "batch_per_worker", "allreduce", "accumulation", "compile")
+
+    def likeness(other: Memory) -> tuple[bool, ...]:
+        return tuple(same(value_of(other, key), value_of(row, key)) for key in near)
+
+    reference = max((r for r in right if r["framework"] == names[0]), key=likeness)
+    whole, stage = reference["state_bytes"], stage_of(row)
+    should = (
+        None
+        if stage is None
+        else held([float(value_of(reference, kind)) for kind in STATE], stage, int(row["workers"]))
+    )
+    return {
+        "reference": names[0],
+        "saved": 1 - row["state_bytes"] / whole,
+        "theory": None if should is None else 1 - should / whole,
+    }
+
+
+# Memory of a worker by kind, and what sharding saves of it, as a table.
+
+
+@once
+def listing(results: Results, model: str) -> Listing | None:
+    """A row for each series, at one batch size where it was measured; None where memory was not counted."""
+    ours = results.frame_of(model)
+    kept = one_batch(measured(results, model))
+    if kept.empty:
+        return None
+    signs = {row["configuration"]: configurations.sign_of_work(row) for row in results.rows_of(model)}
+    header = ["configuration (MB a worker)", "batch", *(kind.removesuffix("_bytes") for kind in MEMORY_COLUMNS[:-1])]
+    rows = [
+        (
+            f"{row['series']} {signs[row['configuration']]}".rstrip(),
+            str(row["batch"]),
+            *(megabytes(row[kind]) for kind in MEMORY_COLUMNS[:-1]),
+            megabytes(row["peak_memory_bytes"]),
+            megabytes(row["resident_bytes"]),
+            *(whole_percent(row[name]) for name in ("saved", "theory")),
+        )
+        for row in as_rows(kept)
+    ]
+    references = [str(name) for name in kept.reference.dropna().unique()]
+    against = f"against {references[0]}" if references else "no reference was measured"
+    legend = [
+        "Largest over the ranks. Peak: on a GPU the allocator's, on a CPU the sum of the kinds. Resident: the growth "
+        "of the process beside them (in older records: all of it, libraries included).",
+        f"Saved: of parameters + gradients + optimiser state, {against}. Theory: with n workers ZeRO-1 holds "
+        "P + G + O/n, ZeRO-2 P + (G + O)/n, ZeRO-3 and FSDP (P + G + O)/n (Rajbhandari et al., arXiv 1910.02054). "
+        "Counted between steps: parameters that FSDP gathers for a layer (ZeRO-3), or from forward to backward "
+        "(ZeRO-2), are extra.",
+    ]
+    parity = [*configurations.sentences(ours, configurations.FAILED_SIGN), *configurations.checked(ours)]
+    lines = [*parity, *notes.how_it_differs(ours), *legend]
+    return Listing(
+        f"Memory of {model} by kind ({results.heading})", (*header, "peak", "resident", "saved", "theory"),
+        tuple(rows), (*lines, notes.source(results)),
+    )  # fmt: skip
+
+
+# Memory against batch, and where it ends: what fits, what was out of memory, and what lies between.
+#
+#     bytes |            x  x     out of memory: measured, or implied by a smaller batch (not run)
+#           |        o'
+#           |    o'               measured peaks lie on a line: bytes = fixed + per sample x batch
+#           | o'
+#           +---------------- batch of a worker
+#
+# The device's limit is only known as a bracket: the line at the largest batch that fitted is below it, and at the
+# smallest that did not, above. How full a device may be is nowhere recorded, and allocators lose some of it.
+
+OOM, FIND_MAX = "oom", "max_batch"
+ALIKE = tuple(key for key in KEYS if key not in (*BATCH_KEYS, "find"))
+AS_LARGE = tuple(key for key in ALIKE if key != "warm")  # a search has launches to itself; what fits is the same
+Row = ConfigurationRow
+
+
+@dataclass(frozen=True)
+class Family:
+    """Configurations that differ in the size of the batch only. Batches are of one worker, in ascending order."""
+
+    rows: tuple[Row, ...]  # measured, with a peak
+    out: tuple[int, ...]  # batches that were out of memory
+    implied: tuple[int, ...]  # batches that were not run for it
+    searched: int | None  # the largest that fits, where it was looked for (find: max_batch)
+    about: Row  # the keys that all have
+
+    @property
+    def series(self) -> str:
+        return str(self.about["series"])
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        return tuple(int(row["batch_per_worker"]) for row in self.rows)
+
+    @property
+    def peaks(self) -> tuple[int, ...]:
+        """Bytes of one worker, the largest of its repeats."""
+        return tuple(row["peak_memory_bytes"] or 0 for row in self.rows)
+
+    @property
+    def largest(self) -> int | None:
+        """That fitted; None where none was seen to."""
+        return max((*self.batches, *([self.searched] if self.searched else ())), default=None)
+
+    @property
+    def smallest_out(self) -> int | None:
+        """The smallest that did not fit though nothing larger did."""
+        beyond = [batch for batch in self.out if batch > (self.largest or 0)]
+        return min(beyond, default=None)
+
+    @property
+    def line(self) -> tuple[float, float] | None:
+        """(fixed bytes, bytes of a sample), by least squares of relative errors; None of one size or no growth."""
+        if len(set(self.batches)) < 2:
+            return None
+        slope, fixed = np.polyfit(self.batches, self.peaks, 1, w=1 / np.array(self.peaks))  # relative errors
+        return (float(fixed), float(slope)) if slope > 0 else None
+
+    def bytes_at(self, batch: int) -> float | None:
+        """By the line."""
+        return None if self.line is None else self.line[0] + self.line[1] * batch
+
+    @property
+    def growth(self) -> tuple[int, int, Interval] | None:
+        """(from, to, ratio of throughputs) of the two largest batches that were measured."""
+        if len(self.rows) < 2:
+            return None
+        before, last = self.rows[-2:]
+        return self.batches[-2], self.batches[-1], over(last, before)
+
+
+def families(results: Results, model: str | None = None) -> list[Family]:
+    """Of one model or all, in the order of their series; those of which no memory is known are left out."""
+    return [family for family in _every(results) if model is None or family.about["model"] == model]
+
+
+@once
+def _every(results: Results) -> list[Family]:
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    ordered = results.configurations.sort_values(["series_order", "batch_per_worker"], kind="stable")
+    for row in as_rows(ordered, Row):
+        groups.setdefault(values_of(row, ALIKE), []).append(row)
+    searching = results.trials[(results.trials["find"] == FIND_MAX) & (results.trials.status == "ok")]
+    searches = as_rows(searching, TrialRow)
+    families = [_family(rows, searches) for rows in groups.values()]
+    return [family for family in families if family.rows or family.out]
+
+
+def _family(rows: Sequence[Row], searches: Sequence[TrialRow]) -> Family:
+    about = rows[0]
+    out = [row for row in rows if not row["n"] and row["status"] == OOM]
+    alike = [trial["max_batch"] for trial in searches if values_of(trial, AS_LARGE) == values_of(about, AS_LARGE)]
+    return Family(
+        tuple(row for row in rows if row["n"] and known(row["peak_memory_bytes"])),
+        tuple(int(row["batch_per_worker"]) for row in out if not configurations.implied(row)),
+        tuple(int(row["batch_per_worker"]) for row in out if configurations.implied(row)),
+        max(filter(None, alike), default=None), about,
+    )  # fmt: skip
+
+
+# Memory against batch, and where it ends: a panel for each model, a line for each series, crosses where memory was
+# exhausted (hollow: not run, as a smaller batch was).
+
+MOST_LABELS, MOST_COLUMNS = 16, 2
+LOGARITHMIC_FROM = 25  # largest over smallest peak of a panel
+
+
+def draw(results: Results) -> Figure | None:
+    """The figure, or None where memory was measured at one batch size only and was never exhausted."""
+    every = {model: families(results, model) for model in results.models}
+    every = {
+        model: [family for family in of_model if family.rows or family.out] for model, of_model in every.items()
+        if any(len(family.batches) > 1 or family.out for family in of_model) and any(family.rows for family in of_model)
+    }  # fmt: skip
+    if not every:
+        return None
+    look = style.of(results.configurations)
+    panels = list(every.items())
+    columns = min(len(panels), MOST_COLUMNS)
+    failed = [_failures(of_model, look) for _, of_model in panels]
+    labels = [_named(of_model) for _, of_model in panels]
+    layout = style.Layout(
+        panel_width=2.5,
+        panel_height=max(2.2, (max(map(len, labels)) + 1) * 1.3 * style.GAP),
+        left=style.left_of(["100,000"]),
+        gutters=tuple(
+            style.gutter(
+                [*(text for of_model in labels[place::columns] for text in of_model),
+                 *(f.text for of_model in failed[place::columns] for f in style.merged(of_model))],
+                (model for model, _ in panels[place::columns]), 2.5,
+            )
+            for place in range(columns)
+        ),
+        strip=style.strip_height(failed),
+    )  # fmt: skip
+    title = f"Memory against batch: {results.study.name}"
+    sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, _footnote(every, results))
+    for index, (model, of_model) in enumerate(panels):
+        axis, strip = sheet.at(index)
+        axis.set_title(model, loc="left", weight="bold")
+        style.name_y(axis, "peak memory of a worker (MB)", layout)
+        _panel(axis, of_model, look, labels[index], layout)
+        style.strip(axis, strip, failed[index], "batch per worker (samples)")
+    for index in range(len(panels), len(sheet.axes) * columns):
+        style.remove(sheet, index)
+    return sheet.figure
+
+
+def _panel(
+    axis: Axes, families: Sequence[Family], look: dict[str, Look], named: list[str], layout: style.Layout
+) -> None:
+    batches = sorted({batch for family in families for batch in (*family.batches, *family.out, *family.implied)})
+    span = max(math.log2(batches[-1] / batches[0]), 1.0)
+    axis.set_xlim(math.log2(batches[0]) - 0.12 * span, math.log2(batches[-1]) + 0.12 * span)
+    labels = []
+    shown = [family for family in families if family.rows]
+    for index, family in enumerate(shown):
+        ours = look[family.series]
+        dodge = (index - (len(shown) - 1) / 2) * min(0.02, 0.12 / len(shown)) * span  # many hold the same
+        x, peaks = np.log2(np.array(family.batches, dtype=float)), np.array(family.peaks) / 1e6
+        if family.line:
+            ahead = max(family.batches[-1], family.smallest_out or 0)
+            along = np.geomspace(family.batches[0], ahead, 60)
+            axis.plot(
+                np.log2(along) + dodge, (family.line[0] + family.line[1] * along) / 1e6, color=ours.colour,
+                linewidth=1.0, linestyle=ours.dashes, zorder=2,
+            )  # fmt: skip
+        axis.plot(
+            x + dodge, peaks, linestyle="", marker=ours.marker, color=ours.colour, zorder=3,
+            markerfacecolor="white" if ours.hollow else ours.colour, markeredgecolor=ours.colour,
+        )  # fmt: skip
+        if family.smallest_out is not None and (at := family.bytes_at(family.smallest_out)):
+            style.cross(axis, math.log2(family.smallest_out) + dodge, at / 1e6, ours.colour, False)
+        if family.series in named:
+            labels.append(EndLabel(float(x[-1] + dodge), float(peaks[-1]), family.series, ours.colour))
+    _scale(axis, shown)
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.grid(False, axis="x")
+    style.ticks(axis, [math.log2(batch) for batch in batches], [str(batch) for batch in batches], layout.panel_width)
+    style.end_labels(axis, labels, layout.panel_height)
+
+
+def _scale(axis: Axes, shown: Sequence[Family]) -> None:
+    """From 0, unless that would press the small ones together."""
+    needed = [family.bytes_at(family.smallest_out) or 0.0 for family in shown if family.smallest_out is not None]
+    most = max([peak for family in shown for peak in family.peaks] + needed) / 1e6
+    least = min(peak for family in shown for peak in family.peaks) / 1e6
+    if most > LOGARITHMIC_FROM * least:
+        axis.set_yscale("log")
+        axis.set_ylim(0.7 * least, 1.3 * most)
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+    else:
+        axis.set_ylim(0, 1.06 * most)
+        axis.yaxis.set_major_locator(MaxNLocator(6))
+    axis.yaxis.set_minor_locator(NullLocator())
+
+
+def _named(families: Sequence[Family]) -> list[str]:
+    """Series that are labelled: all, or those of most and least memory."""
+    names = [family.series for family in families if family.rows]
+    if len(names) <= MOST_LABELS:
+        return names
+    by_peak = sorted((family for family in families if family.rows), key=lambda family: family.peaks[-1])
+    return [by_peak[0].series, by_peak[-1].series]
+
+
+def _failures(families: Sequence[Family], look: dict[str, Look]) -> list[Failure]:
+    failures = []
+    for family in families:
+        if family.out or family.implied:
+            statuses = [
+                *(("oom", str(batch)) for batch in family.out),
+                *(("oom (implied)", str(b)) for b in family.implied),
+            ]
+            at, implied = (tuple(math.log2(batch) for batch in some) for some in (family.out, family.implied))
+            text = style.failure_text(family.series, statuses)
+            failures.append(Failure((*at, *implied), text, look[family.series].colour, frozenset(implied)))
+    return failures
+
+
+def _footnote(every: dict[str, list[Family]], results: Results) -> list[str]:
+    shown = [family for families in every.values() for family in families]
+    what = "Points: the largest peak of a worker over the repeats. Lines: fixed + per sample x batch, fitted."
+    if any(family.smallest_out is not None for family in shown):
+        what += (
+            " Crosses: out of memory; on a line, what it would have needed. What memory can hold lies between the last "
+            "point and the cross."
+        )
+    if any(family.implied for family in shown):
+        what += " Hollow: not run, as a smaller batch was out of memory."
+    return [what, f"{notes.source(results)}."]

@@ -1,0 +1,242 @@
+"""The network that a study ran on, as table and figure: seconds and bandwidth by size, and the line that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from numpy.typing import NDArray
+
+from analysis.frames.results import Results
+from analysis.show import notes, style
+from analysis.show.layout import Listing
+from analysis.show.style import EndLabel
+from analysis.statistics import network
+from analysis.statistics.network import Probe, table
+from analysis.text import binary_size, byte_rate, duration, giga
+from scaling_study.records.store import BUSY_CORES
+from scaling_study.stats.network import COLLECTIVES, AlphaBeta, bounded, bus_factor
+
+# The networks of a study as a table: latency and bandwidth, and how well the fit holds.
+
+STRAIGHT = 0.1  # sizes further off the line than this are said to be no line
+HEADER = (
+    *("network", "collective", "cores", "latency (µs)", "bandwidth (GB/s)", "of the bus (GB/s)"),
+    *("off the line by", "at most", "smallest size", "takes", "largest size", "takes"),
+)
+
+
+def listing(results: Results) -> Listing | None:
+    """A row for each probe, collective and state of the cores; None where the study probed no network."""
+    if results.probes.empty:
+        return None
+    probes = network.probes(results)
+    sizes = table(results)
+    rows = [_cells(probe, key, fitted, sizes) for probe in probes for key, fitted in probe.fits.items()]
+    lines = [*_crooked(probes), *_failed(results), *_disturbed(results), *_legend(sizes), f"{notes.source(results)}."]
+    return Listing(f"The network ({results.study.name})", HEADER, tuple(rows), tuple(lines))
+
+
+def brief(results: Results) -> Listing | None:
+    """The same in few words, for a terminal."""
+    whole = listing(results)
+    if whole is None:
+        return None
+    at = [HEADER.index(name) for name in ("latency (µs)", "bandwidth (GB/s)")]
+    rows = tuple((", ".join(filter(None, row[:3])), *(row[i] for i in at)) for row in whole.rows)
+    loud = tuple(note for note in whole.notes if note.startswith("**") or not note.endswith("."))
+    return Listing(whole.title, ("network", *(HEADER[i] for i in at)), rows, loud)
+
+
+def _cells(probe: Probe, key: network.Key, fitted: AlphaBeta, sizes: pd.DataFrame) -> tuple[str, ...]:
+    collective, busy = key
+    ours = sizes[(sizes.configuration == probe.configuration) & (sizes.collective == collective) & (sizes.busy == busy)]
+    smallest, largest = ours.iloc[0], ours.iloc[-1]
+    bounds = None if fitted.alpha_low is None or fitted.alpha_high is None else (fitted.alpha_low, fitted.alpha_high)
+    return (
+        probe.name, collective.replace("_", "-"), state_text(probe, busy),
+        bounded(fitted.alpha_seconds, bounds, 1e6),
+        bounded(fitted.bytes_per_second, fitted.bytes_per_second_bounds, 1e-9),
+        giga(bus_factor(collective, probe.workers) * fitted.bytes_per_second),
+        f"{100 * fitted.misfit:.0f} %", f"{100 * fitted.worst:+.0f} % at {binary_size(fitted.worst_bytes)}",
+        binary_size(int(smallest.bytes)), duration(smallest.seconds),
+        binary_size(int(largest.bytes)), duration(largest.seconds),
+    )  # fmt: skip
+
+
+def state_text(probe: Probe, busy: bool) -> str:
+    """Whether the cores computed meanwhile, where that was told apart."""
+    return "busy" if busy else "idle" if any(key[1] for key in probe.fits) else ""
+
+
+def _crooked(probes: Sequence[Probe]) -> Iterator[str]:
+    """One sentence for those whose sizes are no line, worst first."""
+    every = [(fitted.misfit, probe, key) for probe in probes for key, fitted in probe.fits.items()]
+    names = [
+        f"{probe.name}, {key[0].replace('_', '-')}{f', {state}' if (state := state_text(probe, key[1])) else ''}"
+        for misfit, probe, key in sorted(every, key=lambda item: -item[0])
+        if misfit > STRAIGHT
+    ]
+    if names:
+        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+        yield (
+            f"**No straight line**: sizes are off it by more than {100 * STRAIGHT:.0f} % beyond their noise, as where "
+            f"a protocol changes with the size, or a cache ends ({'; '.join(names[:4])}{more}). The two numbers are a "
+            "summary there; network.csv has each size."
+        )
+
+
+def _failed(results: Results) -> Iterator[str]:
+    bad = results.probes[results.probes.status != "ok"].drop_duplicates("configuration")
+    for row in bad.itertuples():
+        yield f"{row.status}: {row.reason} ({row.configuration})."
+
+
+def _disturbed(results: Results) -> Iterator[str]:
+    others = results.probes.busy_elsewhere_cores.dropna()
+    if len(busy := others[others > BUSY_CORES]):
+        yield (
+            f"**The machine was not quiet**: during {len(busy)} of {len(others)} probes other processes kept more than "
+            f"{BUSY_CORES} cores busy, {busy.max():.1f} at most."
+        )
+
+
+def _legend(sizes: pd.DataFrame) -> Iterator[str]:
+    yield (
+        "Seconds of a call = latency + size / bandwidth, by least squares of relative errors over the sizes [95 %]. "
+        "Size, and bandwidth of the bus, as in nccl-tests: of an all-gather and a reduce-scatter the whole; times "
+        "2(n-1)/n of an allreduce, (n-1)/n of those two, 1 of a broadcast."
+    )
+    yield (
+        "A call takes as long as its slowest rank, from a barrier on; every result was checked on every rank. Cores "
+        "busy: they multiplied matrices meanwhile, as training does while gradients travel."
+    )
+    if kinds := " and ".join(sorted(set(sizes.interval))):
+        yield f"Off the line by: beyond what the sizes' noise ({kinds}) explains; at most: the largest residual."
+
+
+# The networks that a study probed: seconds and bus bandwidth by size, on log axes, each with the line that fits.
+#
+# A row of panels for each collective; a colour for each probe, filled where the cores were idle and hollow where they
+# computed meanwhile.
+
+MOST_PROBES = len(style.PALETTE)
+Values = NDArray[np.float64]
+SECONDS, BUS = "time of a call", "bus bandwidth"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One probe's sizes (table.COLUMNS) of one collective, with its fit where there is one."""
+
+    name: str
+    sizes: pd.DataFrame
+    fitted: AlphaBeta | None
+    colour: str
+    hollow: bool
+
+    def shown(self, kind: str, column: str) -> Values:
+        """The seconds in this column, or the bus bandwidth that they make."""
+        seconds: Values = self.sizes[column].to_numpy(dtype=float)
+        return seconds if kind == SECONDS else self.bandwidth(self.sizes.bytes.to_numpy(dtype=float), seconds)
+
+    def bandwidth(self, bytes: Values, seconds: Values) -> Values:
+        factor = bus_factor(str(self.sizes.collective.iloc[0]), int(self.sizes.workers.iloc[0]))
+        with np.errstate(divide="ignore"):  # an interval of seconds may reach down to none
+            return np.asarray(factor * bytes / seconds, dtype=np.float64)
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """`network`, where the study probed one."""
+    sizes, probes = network.table(results), network.probes(results)[:MOST_PROBES]
+    present = [name for name in COLLECTIVES if (sizes.collective == name).any()]
+    if not present:
+        return {}
+    rows = [list(_lines(sizes[sizes.collective == name], probes)) for name in present]
+    layout = style.Layout(
+        left=style.left_of(["100 MB/s"]), panel_width=2.5, panel_height=1.9, below=0.46,
+        gutters=(0.35, style.gutter(line.name for lines in rows for line in lines)),
+    )  # fmt: skip
+    sheet = style.sheet(len(rows), 2, layout, f"The network: {results.study.name}", _footnote(results, sizes))
+    for index, (name, lines) in enumerate(zip(present, rows, strict=True)):
+        for column, kind in enumerate((SECONDS, BUS)):
+            axis, _ = sheet.at(2 * index + column)
+            axis.set_title(name.replace("_", "-") if column == 0 else "", loc="left", weight="bold")
+            style.name_y(axis, kind, layout)
+            _panel(axis, lines, kind, layout)
+    return {"network": sheet.figure}
+
+
+def _lines(sizes: pd.DataFrame, probes: Sequence[network.Probe]) -> list[Line]:
+    lines = []
+    for probe, colour in zip(probes, style.style_colours(len(probes)), strict=True):
+        for busy in (False, True):
+            ours = sizes[(sizes.configuration == probe.configuration) & (sizes.busy == busy)]
+            if len(ours):
+                state = state_text(probe, busy)
+                name = probe.name + (f", {state}" if state else "")
+                key = (str(ours.collective.iloc[0]), busy)
+                lines.append(Line(name, ours, probe.fits.get(key), colour, busy))
+    return lines
+
+
+def _panel(axis: Axes, lines: Sequence[Line], kind: str, layout: style.Layout) -> None:
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    labels = []
+    for line in lines:
+        x, mean = line.sizes.bytes.to_numpy(dtype=float), line.shown(kind, "seconds")
+        ends = [line.shown(kind, f"seconds_{end}") for end in ("low", "high")]
+        low, high = (np.nan_to_num(bound, nan=0.0, posinf=0.0) for bound in (np.fmin(*ends), np.fmax(*ends)))
+        bars = np.vstack([np.where(low > 0, mean - low, 0.0), np.where(high > 0, high - mean, 0.0)])
+        axis.errorbar(
+            x, mean, yerr=np.clip(bars, 0, None), color=line.colour, marker="o", markersize=4, linestyle="",
+            markerfacecolor="white" if line.hollow else line.colour, markeredgecolor=line.colour, markeredgewidth=1.0,
+            elinewidth=0.9, capsize=2, zorder=3,
+        )  # fmt: skip
+        if line.fitted:
+            along = np.geomspace(x[0], x[-1], 100)
+            seconds = np.array([line.fitted.seconds(size) for size in along])
+            axis.plot(
+                along, seconds if kind == SECONDS else line.bandwidth(along, seconds), color=line.colour,
+                linestyle="--" if line.hollow else "-", linewidth=1.1, zorder=2,
+            )  # fmt: skip
+        labels.append(EndLabel(float(x[-1]), float(mean[-1]), line.name, line.colour))
+    sizes = sorted({int(size) for line in lines for size in line.sizes.bytes})
+    axis.set_xlim(sizes[0] / 1.8, sizes[-1] * 1.8)
+    axis.set_xlabel("size")
+    axis.grid(False, axis="x")
+    _size_ticks(axis, sizes, layout.panel_width)
+    axis.yaxis.set_major_locator(LogLocator(numticks=8))
+    axis.yaxis.set_minor_locator(NullLocator())
+    number_format = duration if kind == SECONDS else byte_rate
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number_format(value)))
+    if kind == BUS:
+        style.end_labels(axis, labels, layout.panel_height)
+
+
+def _size_ticks(axis: Axes, sizes: Sequence[int], width: float) -> None:
+    """As many of the sizes as have room for their names."""
+    widest = max(style.inches(binary_size(size), style.SMALL) for size in sizes) + 0.08
+    every = max(1, int(np.ceil(len(sizes) * widest / width)))
+    axis.xaxis.set_major_locator(FixedLocator([float(size) for size in sizes[::every]]))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: binary_size(round(value))))
+    axis.xaxis.set_minor_locator(NullLocator())
+
+
+def _footnote(results: Results, sizes: pd.DataFrame) -> list[str]:
+    kinds = " and ".join(sorted(set(sizes.interval)))
+    lines = [
+        f"Points: mean seconds of a call's slowest rank, and the bus bandwidth that they make (nccl-tests); bars: 95 % "
+        f"interval {kinds}. Lines: seconds = latency + size / bandwidth, fitted to relative errors."
+    ]
+    if sizes.busy.any():
+        lines[0] += " Hollow, dashed: with busy cores (matrix products)."
+    if sizes.configuration.nunique() > MOST_PROBES:
+        lines[0] += f" The first {MOST_PROBES} of {sizes.configuration.nunique()} probes; tables/ has all."
+    return [*lines, f"{notes.source(results)}."]

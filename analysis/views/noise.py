@@ -1,0 +1,415 @@
+"""The machine itself: noise, drift, other processes, and how the steps of each run were spread."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import median
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from numpy.typing import NDArray
+
+from analysis import findings
+from analysis.findings import DOUBT, NOTE, Evidence, Finding, grouped
+from analysis.frames import configurations as launches
+from analysis.frames.results import Results, once
+from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import as_rows
+from analysis.show import notes, style
+from analysis.text import file_name, three_digits
+from scaling_study.datasets import SCENES
+from scaling_study.records.store import BUSY_CORES
+from scaling_study.stats.launches import together
+
+# The machine itself: how much two runs of one thing differ, and whether it became slower or faster over the sweep.
+#
+# floor    relative spread between repeats: of the sentinel, the one configuration that is repeated through the whole
+#          sweep (scaling_study/study/plan.py), or pooled over all where the study has none. Said to be too much
+# only
+#          where its whole interval is above the study's target
+# drift    do later repeats of a configuration tend to be slower, or faster, than its earlier ones? Kendall's S,
+#          configuration by configuration and added up (Hirsch, Slack and Smith, Water Resour. Res. 18, 1982, whose
+#          seasons our configurations are). Only the order within each counts, so nothing is assumed of how noisy they
+#          are. Runs close in time are alike, so the sweep is cut into blocks of time, which are taken to be
+#          exchangeable where nothing drifts: the null distribution is that of all orders of the blocks.
+
+FALSE_ALARMS = 0.02  # of studies without drift; the test is exact, so at most so many
+FEWEST = 3  # degrees of freedom; below, a spread says nothing
+BLOCK = 4  # runs of a block, at least: neighbours in time correlate, blocks of so many hardly
+FEWEST_BLOCKS, MOST_BLOCKS = 5, 10  # below, no order of them is rarer than FALSE_ALARMS: 2 / 4! = 0.08
+MOST_EXACT = 7  # blocks, of which all orders are counted; beyond, DRAWS of them are drawn, from a fixed seed
+DRAWS = 20_000
+COLUMNS = ("configuration", "repeat", "launch", "at", "hours", "place", "relative", "sentinel")
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The relative standard deviation between repeats, with its 95 % interval (chi-squared)."""
+
+    spread: float
+    low: float
+    high: float
+    repeats: int
+    configurations: int
+    sentinel: bool  # of the sentinel alone, else pooled
+
+    def smallest(self, repeats: int) -> float:
+        """The least relative difference that two configurations of so many repeats each show at 95 %."""
+        from scipy.special import stdtrit
+
+        return float(stdtrit(2 * (repeats - 1), 0.975)) * self.spread * math.sqrt(2 / repeats)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """From the first to the last trial (`total`: -0.03 is 3 % slower), and how often chance alone shows as much."""
+
+    total: float
+    p: float
+    trials: int
+    configurations: int
+    blocks: int
+    hours: float
+
+    @property
+    def found(self) -> bool:
+        return self.p <= FALSE_ALARMS
+
+
+def noise_and_drift(evidence: Evidence) -> Iterator[Finding]:
+    target, runs = evidence.results.study.target_interval, table(evidence.results)
+    # Repeats that shared launches differ by what came over all at once, which cancels in their ratios.
+    shared = [row["configuration"] for row in evidence.rows if launches.launches_names(row)]
+    least, moved = floor(runs[~runs.configuration.isin(shared)]), drift(runs)
+    if moved is not None and moved.found:
+        small = abs(moved.total) <= target
+        text = (
+            f"Later repeats of a configuration tend to be {'slower' if moved.total < 0 else 'faster'}: "
+            f"{100 * moved.total:+.1f} % from the first to the last of {moved.trials} trials (p = {moved.p:.2g}). "
+            "Repeats are interleaved, so it favours none but widens every interval: let the machine settle, and run "
+            "again."
+        )
+        yield Finding("drift", "The machine drifts", text, NOTE if small else DOUBT)
+    if least is not None and least.low > target:
+        repeats = int(median(int(row["n"]) for row in evidence.rows if row["n"] > 1))
+        text = (
+            f"Two runs of one configuration differ by {100 * least.spread:.1f} % (one standard deviation, "
+            f"{100 * least.low:.1f} to {100 * least.high:.1f}), more than the target of ±{100 * target:.2g} %. With "
+            f"{repeats} repeats a side take differences below {100 * least.smallest(repeats):.0f} % for noise, or "
+            "repeat more often."
+        )
+        yield Finding("noise", "A noisy machine", text, NOTE)
+
+
+def table(results: Results) -> pd.DataFrame:
+    """COLUMNS, a row for each trial that is ok of a configuration with two or more, in the order in which they ran.
+
+    `hours` since the first, `place` in the order (0 to 1), `relative`: samples per second over the geometric mean of
+    its configuration, less 1.
+    """
+    runs = Evidence(results).runs
+    known = runs.configuration.isin(results.configurations.configuration)
+    ours = runs[(runs.status == "ok") & runs.samples_per_second.notna() & known]
+    at = pd.to_datetime(ours.started_at, utc=True, errors="coerce", format="ISO8601")
+    runs_in_order = pd.DataFrame(
+        {
+            "configuration": ours.configuration.astype(object),
+            "repeat": ours["repeat"],
+            "launch": [together(str(launch or "")) for launch in ours.launch.fillna("")],
+            "at": at,
+            "logs": np.log(ours.samples_per_second.to_numpy(float)),
+        }
+    )
+    runs_in_order = runs_in_order[at.notna()].sort_values(["at", "repeat"], kind="stable", ignore_index=True)
+    logs = runs_in_order.groupby("configuration").logs
+    runs_in_order["relative"] = np.expm1(runs_in_order.logs - logs.transform("mean"))
+    runs_in_order = runs_in_order[logs.transform("size") > 1].reset_index(drop=True)
+    runs_in_order["hours"] = (runs_in_order["at"] - runs_in_order["at"].min()).dt.total_seconds() / 3600
+    runs_in_order["place"] = np.arange(len(runs_in_order)) / max(1, len(runs_in_order) - 1)
+    runs_in_order["sentinel"] = runs_in_order.configuration == (results.study.sentinel or "")
+    shown: pd.DataFrame = runs_in_order[list(COLUMNS)]
+    return shown
+
+
+def floor(runs: pd.DataFrame) -> Floor | None:
+    """Of the sentinel where it has enough repeats, else pooled; None where there are too few for either.
+
+    `runs`: COLUMNS.
+    """
+    from scipy.special import chdtri
+
+    alone = runs[runs.sentinel]
+    single = len(alone) > FEWEST
+    ours = alone if single else runs
+    configurations = ours.configuration.nunique()
+    freedom = len(ours) - configurations
+    if freedom < FEWEST:
+        return None
+    squares = float((np.log1p(ours.relative.to_numpy(float)) ** 2).sum())
+    low, high = (math.sqrt(squares / float(chdtri(freedom, tail))) for tail in (0.025, 0.975))
+    return Floor(math.sqrt(squares / freedom), low, high, len(ours), configurations, single)
+
+
+def drift(runs: pd.DataFrame) -> Drift | None:
+    """Over all configurations of `runs` (COLUMNS, in the order of time); None for fewer than FEWEST_BLOCKS blocks."""
+    block = blocks(list(runs.launch))
+    if not len(block) or block[-1] + 1 < FEWEST_BLOCKS:
+        return None
+    indices = runs.groupby("configuration", sort=False).indices.values()
+    relative, place = runs.relative.to_numpy(float), runs.place.to_numpy(float)
+    series = [relative[at] for at in indices]
+    total = _slope([place[at] for at in indices], series)
+    p = trend(series, [block[at] for at in indices])
+    return Drift(total, p, len(runs), len(series), int(block[-1]) + 1, float(runs.hours.max()))
+
+
+def blocks(shared: Sequence[str]) -> NDArray[np.intp]:
+    """(n,) of each run, in the order of time, the number of its block, from 0: as many as there may be. Those that
+    `shared` a launch, by its name, are of one block: what came over it is in all of them."""
+    count, firsts = len(shared), dict[str, int]()
+    number = np.arange(count) * min(MOST_BLOCKS, count // BLOCK) // max(1, count)
+    whole = [number[firsts.setdefault(name, at) if name else at] for at, name in enumerate(shared)]
+    return np.unique(np.array(whole, dtype=np.intp), return_inverse=True)[1].astype(np.intp)
+
+
+def trend(series: Sequence[Values], blocks: Sequence[NDArray[np.intp]]) -> float:
+    """The two-sided p-value of a common trend over blocks of time.
+
+    Each series in the order of time and of any scale of its own, with the block (0, 1, ...) of each of its values.
+    """
+    count = 1 + max(int(own.max()) for own in blocks)
+    rises = np.zeros((count, count))  # [a, b]: of values in block b over those in block a
+    for values, own in zip(series, blocks, strict=True):
+        np.add.at(rises, (own[:, None], own[None, :]), np.sign(values[None, :] - values[:, None]))
+    orders = _orders(count)
+    earlier, later = np.triu_indices(count, 1)
+    scores = rises[orders[:, earlier], orders[:, later]].sum(axis=1)
+    return float(np.mean(np.abs(scores) >= abs(scores[0])))  # the first is the order that was
+
+
+@cache
+def _orders(count: int) -> NDArray[np.intp]:
+    """(k, count) orders of so many blocks: all of them, or DRAWS and the one that was, which is the first."""
+    if count <= MOST_EXACT:
+        return np.array(list(itertools.permutations(range(count))))
+    rng = np.random.default_rng(count)
+    return np.array([np.arange(count), *(rng.permutation(count) for _ in range(DRAWS))])
+
+
+def _slope(places: Sequence[Values], series: Sequence[Values]) -> float:
+    """The median slope over all pairs within a configuration (Theil and Sen), from the first trial to the last."""
+    slopes = [
+        (y[later] - y[earlier]) / (x[later] - x[earlier])
+        for x, y in zip(places, map(np.log1p, series), strict=True)
+        for earlier, later in [np.triu_indices(len(x), 1)]
+    ]
+    return float(np.expm1(np.median(np.concatenate(slopes))))
+
+
+# Was the machine the study's own while it ran, and the same for what is compared? Other processes' work, and what
+# changed between two sweeps, are in the numbers, and no statistics undo it.
+
+
+def disturbances(evidence: Evidence) -> Iterator[Finding]:
+    runs = evidence.runs
+    others = runs.busy_elsewhere_cores
+    disturbed = runs[others > BUSY_CORES]
+    if len(disturbed):
+        names = set(disturbed.configuration)
+        rows = [row for row in evidence.rows if row["configuration"] in names]
+        text = (
+            f"During {len(disturbed)} of {others.notna().sum()} runs other processes kept more than {BUSY_CORES} cores "
+            f"busy, {others.max():.1f} at most, and were measured too. Quiet the machine, and run them again: "
+            "--retry ok."
+        )
+        yield findings.about("busy", "The machine was not quiet", text, DOUBT, rows)
+    yield from _apart(evidence)
+    if evidence.results.synthetic:
+        rows = [row for row in evidence.rows if "synthetic" in str(row["data_source"])]
+        who = findings.named(rows, evidence.rows)
+        drawn = all(str(row["data_source"]).startswith(SCENES) for row in rows)
+        figures = "figures are of drawn scenes, and of no operation" if drawn else "quote no loss"
+        text = f"Trained on generated data: {who}. Speeds may be those of real data; {figures}."
+        yield findings.about("synthetic", "Synthetic data", text, NOTE, rows)
+
+
+def _apart(evidence: Evidence) -> Iterator[Finding]:
+    """Compared configurations whose repeats were not interleaved: the last of one began before the first of another."""
+    runs = evidence.runs[evidence.runs.status == "ok"]
+    at = pd.to_datetime(runs.started_at, utc=True, errors="coerce", format="ISO8601")
+    began = (at - at.min()).dt.total_seconds().groupby(runs.configuration)
+    spans = {str(name): (min(own), max(own)) for name, own in began if len(own) > 1}
+    groups = grouped(evidence.rows, lambda row: (row["model"], row["batch"])).values()
+    compared = [*evidence.pairs, *((ours[0], row) for ours in groups for row in ours[1:])]
+    apart = []
+    for row, other in compared:
+        a, b = (spans.get(str(side["configuration"])) for side in (row, other))
+        if a and b and (gap := max(a[0], b[0]) - min(a[1], b[1])) > 0:
+            apart.append((gap, row, other))
+    if apart:
+        seconds, row, other = max(apart, key=lambda pair: pair[0])
+        text = (
+            f"{findings.count(len(apart), 'comparison')} of configurations that were not measured in turns, up to "
+            f"{seconds / 60:.0f} minutes apart ({findings.named([row, other])}): a machine that changed in between is "
+            "in the ratio. Measure them together: --retry ok."
+        )
+        rows = [side for _, *pair in apart for side in pair]
+        yield findings.about("apart", "Compared, but measured at different times", text, DOUBT, rows)
+
+
+# How the steps of each run were spread: a figure a model, a row for each series at one batch size, a box a repeat.
+#
+# A mean says nothing of the step in a hundred that takes twice as long, nor of a repeat that was slower throughout.
+# Steps
+# are against the configuration's own median, or the slowest series would be all that one sees.
+
+MOST_ROWS, MOST_REPEATS = 40, 10
+REPEAT, ROW = 0.065, 0.2  # inches: a repeat, and what a row has at least
+WIDTH = 3.6
+WIDEST = (-0.6, 1.0)  # of the axis; what lies beyond is a mark at its edge
+INNER, OUTER = style.style_colours(1)[0], style.GREY
+HEADINGS = ("median", "1 in 100")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One configuration: its median step in seconds, and each repeat's quantiles against it, (repeats, quantiles)."""
+
+    row: ConfigurationRow
+    median_seconds: float
+    repeats: pd.DataFrame
+
+    @property
+    def slow(self) -> float:
+        """By how much the slowest hundredth of its steps are slower than the median, in its median repeat."""
+        return float(self.repeats.p99.median())
+
+
+def draw_distributions(results: Results) -> dict[str, Figure]:
+    """`distributions-<model>`, for each model with timed steps."""
+    figures = {}
+    for model in results.models:
+        rows = results.frame_of(model)
+        rows = rows[rows.n > 0]
+        if len(rows):
+            batch = max(rows.batch, key=lambda size: (int((rows.batch == size).sum()), int(size)))
+            ours = as_rows(rows[rows.batch == batch].sort_values("series_order", kind="stable"), ConfigurationRow)
+            every = [
+                distribution for distribution in (spread(results, row) for row in ours) if distribution is not None
+            ]
+            if every:
+                figures[f"distributions-{file_name(model)}"] = _figure(model, int(batch), every, len(rows), results)
+    return figures
+
+
+def spread(results: Results, row: ConfigurationRow) -> Spread | None:
+    """None where no repeat has timed steps."""
+    ours = _steps(results).get(str(row["configuration"]))
+    if ours is None:
+        return None
+    median = float(ours.p50_seconds.median())
+    quantiles = ours.filter(like="_seconds") / median - 1
+    return Spread(row, median, quantiles.rename(columns=lambda name: name.removesuffix("_seconds")))
+
+
+@once
+def _steps(results: Results) -> dict[str, pd.DataFrame]:
+    """Configuration -> what is known of its steps, a row a repeat."""
+    every = results.details.steps.sort_values("repeat", kind="stable")
+    return {str(name): rows for name, rows in every.groupby("configuration", sort=False)}
+
+
+def _figure(model: str, batch: int, every: Sequence[Spread], of: int, results: Results) -> Figure:
+    shown = every[:MOST_ROWS]
+    names = [str(distribution.row["series"]) for distribution in shown]
+    texts = [
+        (f"{three_digits(1000 * distribution.median_seconds)} ms", f"{100 * distribution.slow:+.0f} %")
+        for distribution in shown
+    ]
+    most = max(min(len(distribution.repeats), MOST_REPEATS) for distribution in shown)
+    height = max(ROW, REPEAT * most + 0.07)
+    first = 0.2 + max(style.inches(text, style.SMALL) for text, _ in [*texts, (HEADINGS[0], "")])
+    layout = style.Layout(
+        panel_width=WIDTH, panel_height=len(shown) * height + 0.1, above=0.34, below=0.45,
+        left=0.25 + max(style.inches(name, style.SMALL) for name in names),
+        gutters=(first + 0.3 + style.inches(HEADINGS[1], style.SMALL),),
+    )  # fmt: skip
+    title = f"Step times: {model}, batch {batch} ({results.study.name})"
+    sheet = style.sheet(1, 1, layout, title, _footnote(shown, every, of, results))
+    axis, _ = sheet.at(0)
+    low, high = _bounds(shown)
+    _lines(axis, shown, high)
+    for index in range(len(shown)):
+        _beside(axis, texts[index], xy=(1.0, index), units=("axes fraction", "data"), first=first)
+    _beside(axis, HEADINGS, xy=(1.0, 1.0), units=("axes fraction", "axes fraction"), first=first, up=7)
+    axis.axvline(0.0, color=style.GREY, linewidth=0.8, zorder=1)
+    axis.set_xlim(low, high)
+    axis.set_ylim(len(shown) - 0.45, -0.55)
+    axis.set_yticks(range(len(names)), names)
+    axis.tick_params(axis="y", length=0)
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+.3g} %" if value else "median"))
+    axis.set_xlabel("seconds of a step, against the median of its configuration")
+    axis.grid(False, axis="y")
+    return sheet.figure
+
+
+def _bounds(shown: Sequence[Spread]) -> tuple[float, float]:
+    """Where the axis begins and ends: every repeat's 5 to 99 %, if that is within WIDEST."""
+    least = min(float(distribution.repeats.p5.min()) for distribution in shown)
+    most = max(float(distribution.repeats.p99.max()) for distribution in shown)
+    room = max(0.05 * (most - least), 0.005)
+    return max(WIDEST[0], least - room), min(WIDEST[1], most + room)
+
+
+def _lines(axis: Axes, shown: Sequence[Spread], high: float) -> None:
+    """Lines from 5 to 95 %, boxes from 25 to 75 %, a tick at the median; the slowest hundredth and the slowest."""
+    repeats = [distribution.repeats.iloc[:MOST_REPEATS] for distribution in shown]
+    offsets = [0.66 * ((np.arange(len(ours)) + 0.5) / len(ours) - 0.5) for ours in repeats]
+    at = np.concatenate([index + offset for index, offset in enumerate(offsets)])
+    every = pd.concat(repeats)
+    axis.hlines(at, every.p5, every.p95, color=INNER, linewidth=0.9, alpha=0.75, zorder=2)
+    axis.hlines(at, every.p25, every.p75, color=INNER, linewidth=2.6, zorder=3)
+    axis.plot(every.p50, at, linestyle="", marker="|", markersize=3.2, color=style.DARK, markeredgewidth=1.0, zorder=5)
+    for name, sign in (("p99", "|"), ("most", ".")):
+        values = every[name].to_numpy(float)
+        for beyond, marker in ((values > high, ">"), (values <= high, sign)):
+            axis.plot(
+                np.minimum(values, high)[beyond], at[beyond], linestyle="", marker=marker, markersize=2.6, color=OUTER,
+                markeredgewidth=0.8, clip_on=False, zorder=4,
+            )  # fmt: skip
+
+
+def _beside(
+    axis: Axes, texts: tuple[str, str], xy: tuple[float, float], units: tuple[str, str], first: float, up: float = 0
+) -> None:
+    """Two texts right of the panel, in columns."""
+    for text, right in zip(texts, (0.1, first + 0.1), strict=True):
+        axis.annotate(
+            text, xy=xy, xycoords=units, xytext=(72 * right, up), textcoords="offset points", va="center", ha="left",
+            fontsize=style.SMALL, color=style.DARK if not up else style.GREY, annotation_clip=False,
+        )  # fmt: skip
+
+
+def _footnote(shown: Sequence[Spread], every: Sequence[Spread], of: int, results: Results) -> list[str]:
+    what = (
+        "A line a repeat: 5 to 95 % of its timed steps, of the slowest rank; thick: 25 to 75 %; tick: the median; "
+        "grey: from the 99th percentile to the slowest. 1 in 100: how much that percentile is above the median, "
+        "at least."
+    )
+    if any(len(distribution.repeats) > MOST_REPEATS for distribution in shown):
+        what += f" The first {MOST_REPEATS} repeats."
+    if len(every) > len(shown):
+        what += f" The first {len(shown)} of {len(every)} series."
+    if of > len(every):
+        what += " Other batch sizes: samples.npz."
+    return [what, f"{notes.source(results)}."]

@@ -1,0 +1,224 @@
+"""Model FLOP/s against the device's measured peak, and where that leaves the step on a roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from analysis.frames.configurations import known, values_of
+from analysis.frames.measured import of_peers, samples_of_step
+from analysis.frames.results import Results, once
+from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import as_rows
+from analysis.show import notes, style
+from analysis.show.style import EndLabel
+from analysis.text import flop_rate, three_digits
+from analysis.views.memory import stage_of
+from analysis.views.steps import cut
+
+# Model FLOP/s against the device's measured peak, and where that leaves the step on a roofline.
+#
+#     model FLOP/s       3 x forward FLOPs of a sample x samples a second of one worker        (workloads/flops.py)
+#     utilisation        that / the fastest matrix product of the same kind of device           (measure/peak.py)
+#     intensity          model FLOPs of a step / bytes that it moves at least                   FLOP/byte
+#     roof               min(peak FLOP/s, intensity x peak bytes/s)      Williams, Waterman, Patterson, CACM 52(4),
+# 2009
+#
+# Bytes moved are counted as if each kind of tensor passed through memory once for each use, and caches kept nothing
+# else:
+# activations written and read (2), parameters read by forward, backward and update and written by it (4), gradients
+# written and read (2), optimiser state read and written (2). So the intensity is an estimate, good to a factor, not a
+# measurement; where a model fits into caches it is too low.
+#
+# The peak is the highest that any run of the study measured on such a device, with as many cores and in this precision
+# (fp32 and TF32 apart): noise can only make a measured roof too low.
+
+PASSES = 3  # a step's FLOPs over forward's
+USES = {"activations_bytes": 2, "parameters_bytes": 4, "gradients_bytes": 2, "optimizer_bytes": 2}
+DEVICE = ("machine", "device", "cores_per_worker", "precision", "tf32")
+PEAKS = ("peak_flops_per_second", "peak_bytes_per_second")
+NOT_COUNTED, NOT_MEASURED = "its FLOPs were not counted", "its device's peak was not measured"
+Row = ConfigurationRow
+
+
+@dataclass(frozen=True)
+class Utilisation:
+    """Of one worker of a configuration. What is None is unknown, and `why` says what was not measured."""
+
+    row: Row
+    flops_per_second: float | None
+    peak_flops_per_second: float | None
+    peak_bytes_per_second: float | None
+    bytes_per_step: float | None
+    flops_per_step: float | None
+    why: str = ""
+
+    @property
+    def share(self) -> float | None:
+        """Of the peak."""
+        if self.flops_per_second is None or self.peak_flops_per_second is None:
+            return None
+        return self.flops_per_second / self.peak_flops_per_second
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOP/byte."""
+        return self.flops_per_step / self.bytes_per_step if self.flops_per_step and self.bytes_per_step else None
+
+    @property
+    def ridge(self) -> float | None:
+        """FLOP/byte below which memory is the lower roof."""
+        if self.peak_flops_per_second is None or self.peak_bytes_per_second is None:
+            return None
+        return self.peak_flops_per_second / self.peak_bytes_per_second
+
+    @property
+    def roof(self) -> float | None:
+        """FLOP/s that this intensity allows."""
+        if self.intensity is None or self.peak_bytes_per_second is None or self.peak_flops_per_second is None:
+            return None
+        return min(self.peak_flops_per_second, self.intensity * self.peak_bytes_per_second)
+
+    @property
+    def under_memory(self) -> bool:
+        """Whether memory is the lower roof."""
+        return self.intensity is not None and self.ridge is not None and self.intensity < self.ridge
+
+
+@once
+def utilisations(results: Results) -> list[Utilisation]:
+    """Of every configuration that was measured, in the order of results.configurations."""
+    ranks = results.details.ranks.groupby("configuration")
+    numbers = ranks[["forward_flops_per_sample", "tf32", *PEAKS]].max()
+    numbers = numbers.where(numbers > 0)
+    measured = results.configurations[results.configurations.n > 0].join(numbers, on="configuration")
+    kind = [measured[key].map(lambda value: str(value) if known(value) else "") for key in DEVICE]
+    roofs = measured.groupby(kind)[list(PEAKS)].transform("max") if len(measured) else measured[list(PEAKS)]
+    rows = as_rows(measured.assign(**{name: roofs[name] for name in PEAKS}))
+    return [_utilisation(row) for row in cast("list[Row]", rows)]
+
+
+def _utilisation(row: Row) -> Utilisation:
+    forward, peak, bandwidth = values_of(row, ("forward_flops_per_sample", *PEAKS))
+    samples = samples_of_step(row) / int(row["workers"])  # that a worker's share of a step amounts to
+    each = None if forward is None else PASSES * forward
+    why = [text for value, text in ((forward, NOT_COUNTED), (peak, NOT_MEASURED)) if value is None]
+    return Utilisation(
+        row,
+        None if each is None else each * float(row["samples_per_second"]) / int(row["workers"]),
+        peak, bandwidth, _bytes(row), None if each is None else each * samples, " and ".join(why),
+    )  # fmt: skip
+
+
+def _bytes(row: Row) -> float | None:
+    """That a worker moves in a step, at least; None where memory was not counted by kind, or where what was counted is
+    not all that passes: activations of one of several micro-batches, a shard of the weights."""
+    kinds = values_of(row, USES)
+    gathers = stage_of(row) == 3 and int(row["workers"]) > 1  # what passes through memory is more than its shard
+    several = (known(row["accumulation"]) and int(row["accumulation"]) > 1) or of_peers(str(row["framework"]))
+    if cut(row) or gathers or several or not all(known(value) for value in kinds):
+        return None
+    moved = float(np.dot([float(value) for value in kinds], list(USES.values())))
+    return moved if moved > 0 else None
+
+
+# The roofline: model FLOP/s of a worker against arithmetic intensity, under what the device was measured to reach.
+#
+# A panel for each model; declined where FLOPs were not counted or no peak was measured.
+
+MOST_LABELS, MOST_COLUMNS = 14, 2
+FEW_DECADES = 300  # end over beginning of an axis, below which powers of ten alone would be too few ticks
+
+
+def draw(results: Results) -> Figure | None:
+    """The figure, or None where there is nothing to hold under a roof."""
+    every = [
+        utilisation
+        for utilisation in utilisations(results)
+        if utilisation.roof is not None and utilisation.flops_per_second is not None
+    ]
+    models = [model for model in results.models if any(utilisation.row["model"] == model for utilisation in every)]
+    if not models:
+        return None
+    look = style.of(results.configurations)
+    panels = [[utilisation for utilisation in every if utilisation.row["model"] == model] for model in models]
+    columns = min(len(models), MOST_COLUMNS)
+    labels = [_labels(panel) for panel in panels]
+    layout = style.Layout(
+        panel_width=2.6,
+        panel_height=max(2.2, (max(map(len, labels)) + 1) * 1.3 * style.GAP),
+        left=style.left_of(["100 TFLOP/s"]),
+        below=0.46,
+        gutters=tuple(
+            style.gutter((text for texts in labels[place::columns] for text in texts), models[place::columns], 2.6)
+            for place in range(columns)
+        ),
+    )
+    footnote = (
+        "Lines: the fastest matrix product and the fastest copy that any run of the study measured on such a device. "
+        "Model FLOPs: 3 x forward. Intensity is an estimate: each tensor passes through memory once for each use. "
+        "Larger batches lie further right."
+    )
+    if any((utilisation.share or 0.0) > 1.0 for utilisation in every):
+        footnote += " Points above the roof: training exceeded the microbenchmark."
+    foot = [footnote, f"{notes.source(results)}."]
+    sheet = style.sheet(-(-len(models) // columns), columns, layout, f"Roofline: {results.study.name}", foot)
+    for index, (model, panel) in enumerate(zip(models, panels, strict=True)):
+        axis, _ = sheet.at(index)
+        axis.set_title(model, loc="left", weight="bold")
+        style.name_y(axis, "model FLOP/s of a worker", layout)
+        _panel(axis, panel, look, layout)
+    for index in range(len(models), len(sheet.axes) * columns):
+        style.remove(sheet, index)
+    return sheet.figure
+
+
+def _labels(panel: Sequence[Utilisation]) -> list[str]:
+    """One for each series, at its largest intensity; the first and the last where they would be too many."""
+    names = list(dict.fromkeys(str(utilisation.row["series"]) for utilisation in panel))
+    return names if len(names) <= MOST_LABELS else [names[0], names[-1]]
+
+
+def _panel(axis: Axes, panel: Sequence[Utilisation], look: dict[str, style.Look], layout: style.Layout) -> None:
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    intensities = [utilisation.intensity for utilisation in panel if utilisation.intensity]
+    ridges = [utilisation.ridge for utilisation in panel if utilisation.ridge]
+    low, high = min(*intensities, *ridges) / 3, max(*intensities, *ridges) * 3
+    for utilisation in {
+        tuple(str(utilisation.row.get(key)) for key in DEVICE): utilisation for utilisation in panel
+    }.values():
+        assert utilisation.peak_flops_per_second is not None and utilisation.peak_bytes_per_second is not None
+        x = np.geomspace(low, high, 200)
+        roof = np.minimum(utilisation.peak_flops_per_second, x * utilisation.peak_bytes_per_second)
+        axis.plot(x, roof, color=style.DARK, linewidth=1.3, zorder=2)
+    ends: dict[str, EndLabel] = {}
+    for utilisation in sorted(panel, key=lambda utilisation: utilisation.intensity or 0.0):
+        name = str(utilisation.row["series"])
+        ours = look[name]
+        assert utilisation.intensity is not None and utilisation.flops_per_second is not None
+        axis.plot(
+            utilisation.intensity, utilisation.flops_per_second, marker=ours.marker, linestyle="", color=ours.colour,
+            markerfacecolor="white" if ours.hollow else ours.colour, markeredgecolor=ours.colour, zorder=3,
+        )  # fmt: skip
+        ends[name] = EndLabel(utilisation.intensity, utilisation.flops_per_second, name, ours.colour)
+    least = min(utilisation.flops_per_second or 0.0 for utilisation in panel)
+    most = max(
+        max(utilisation.peak_flops_per_second or 0.0, utilisation.flops_per_second or 0.0) for utilisation in panel
+    )
+    axis.set_xlim(low, high)
+    axis.set_ylim(least / 3, 2 * most)
+    axis.set_xlabel("arithmetic intensity (FLOP/byte)")
+    for each, ends_of in ((axis.xaxis, (low, high)), (axis.yaxis, (least / 3, 2 * most))):
+        few = ends_of[1] < FEW_DECADES * ends_of[0]
+        each.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=7))
+        each.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: three_digits(value)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: flop_rate(value)))
+    style.end_labels(axis, [ends[name] for name in _labels(panel)], layout.panel_height)

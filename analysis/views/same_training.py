@@ -1,0 +1,221 @@
+"""Configurations that train the same in unlike ways, by seed: equal steps, and what each step costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.frames.configurations import KEYS, known, own_algorithm, same, values_of
+from analysis.frames.results import Results
+from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.training import METRICS, evaluation_steps
+from analysis.show import notes
+from analysis.show.layout import Listing
+from analysis.statistics.estimates import CensoredMean, censored_mean
+from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_needed
+
+# Configurations that train the same in unlike ways, by seed: do they take the same steps, and what does each cost?
+#
+#     steps to target, of one seed    horovod 1,300    single 1,250    ->   ratio 1.04; geometric mean over the seeds
+#
+# Same model, global batch, precision and recipe; framework, workers, wire or loop differ. One seed is one initial
+# model
+# and one order of the data, so ratios are taken within a seed. Training in fp32 is chaotic: one rounding more, and a
+# seed
+# reaches the target some evaluations earlier or later. So that steps are equal is not what is seen when they hardly
+# differ, but what an equivalence test shows (two one-sided tests: the 95 % interval of the ratio lies within the
+# margin).
+# Only trainings whose every logged loss and metric is the same to the last digit need no test: they are the same
+# steps.
+
+MARGIN = 1.10  # within which a ratio of steps, up or down, is of no account: docs/training.md says why
+FALSE_ALARMS = 0.05  # of studies in which nothing differs
+EQUAL, DIFFERS, NOT_RESOLVED, TOO_FEW = "equal", "differs", "not resolved", "too few seeds"
+IDENTICAL = "identical"
+WAYS = ("train_loop", "train_log", "train_keep")  # of training keys, those that are no part of the recipe
+RECIPE = (
+    *("model", "global_batch", "precision", "data", "input", "image_size", "image_width", "learning_rate", "dropout"),
+    *("weights", "freeze", "part_learning_rates"),
+    *(key for key in KEYS if key.startswith("train_") and key not in WAYS),
+)
+UNITS = ("steps", "seconds", "step_seconds")
+SAME_STEPS = {
+    "steps_ratio": 1.0,
+    "steps_ratio_low": 1.0,
+    "steps_ratio_high": 1.0,
+    "verdict": IDENTICAL,
+    "seeds_needed": None,
+}
+COLUMNS = (
+    *("model", "global_batch", "target", "configuration", "series", "reference", "reference_series"),
+    *("seeds", "both_reached", "one_reached"),
+    *(f"{unit}_ratio{bound}" for unit in UNITS for bound in ("", "_low", "_high")),
+    *("verdict", "seeds_needed"),
+)
+
+
+def table(results: Results) -> pd.DataFrame:
+    """COLUMNS: each configuration with a target against the reference of its recipe, the baseline where it is one.
+
+    Ratios are geometric means over the seeds that both have, with 95 % intervals. Where one of a pair was stopped
+    before the target, its ratio is known only to be larger or smaller, and counts so; where both were, it says nothing.
+    `verdict` is of the steps: IDENTICAL, EQUAL, DIFFERS (corrected for the number of pairs), NOT_RESOLVED, or TOO_FEW
+    (fewer than 3 seeds say anything). `seeds_needed`: by the spread of those that both reached, for an interval of the
+    margin; none of what is identical.
+    """
+    trained = results.details.trained
+    of = {str(name): rows.set_index("seed") for name, rows in trained.groupby("configuration", sort=False)}
+    pairs = [(row, reference) for group in _groups(results, set(of)) for row, reference in _against(group, results)]
+    steps = evaluation_steps(results.details.evaluations)
+    curves = _curves(results)
+    rows = []
+    for row, reference in pairs:
+        ours, theirs = str(row["configuration"]), str(reference["configuration"])
+        pair = _pair(row, reference, of[ours], of[theirs], steps.get(ours, 0.0), len(pairs))
+        rows.append(pair | (SAME_STEPS if _identical(curves.get(ours, {}), curves.get(theirs, {})) else {}))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _curves(results: Results) -> dict[str, dict[int, Any]]:
+    """Configuration -> seed -> what each evaluation logged, but for times."""
+    trained = results.details.trained
+    seeds = dict(zip(zip(trained.configuration, trained.repeat, strict=True), trained.seed, strict=True))
+    curves: dict[str, dict[int, Any]] = {}
+    for (name, repeat), rows in results.details.evaluations.groupby(["configuration", "repeat"], sort=False):
+        logged = rows[["steps", "train_loss", *METRICS]].to_numpy(float)
+        curves.setdefault(str(name), {})[int(seeds[name, repeat])] = logged
+    return curves
+
+
+def _identical(ours: Mapping[int, Any], theirs: Mapping[int, Any]) -> bool:
+    """Whether the trainings of all seeds that both have logged the same, to the last digit."""
+    both = ours.keys() & theirs.keys()
+    return bool(both) and all(np.array_equal(ours[seed], theirs[seed], equal_nan=True) for seed in both)
+
+
+def _groups(results: Results, trained: set[str]) -> list[list[ConfigurationRow]]:
+    groups: dict[tuple[Any, ...], list[ConfigurationRow]] = {}
+    for row in sorted(results.rows, key=lambda row: row["series_order"]):
+        if row["configuration"] in trained and row["train_target"]:
+            recipe = (*map(_hashable, values_of(row, RECIPE)), own_algorithm(row))
+            groups.setdefault(recipe, []).append(row)
+    return list(groups.values())
+
+
+def _hashable(value: Any) -> Any:
+    return None if value is None or value != value else value
+
+
+def _against(group: list[ConfigurationRow], results: Results) -> list[tuple[ConfigurationRow, ConfigurationRow]]:
+    said = {key: value for key, value in (results.study.baseline or {}).items() if key in group[0]}
+    base = next((row for row in group if said and all(same(dict(row)[k], v) for k, v in said.items())), group[0])
+    return [(row, base) for row in group if row is not base]
+
+
+def _pair(
+    row: ConfigurationRow,
+    reference: ConfigurationRow,
+    ours: pd.DataFrame,
+    theirs: pd.DataFrame,
+    every: float,
+    pairs: int,
+) -> dict[str, Any]:
+    both = ours.join(theirs.add_suffix("_of_reference"), how="inner")
+    steps, seconds = _ratios(both, "steps"), _ratios(both, "seconds")
+    known, larger, smaller = steps
+    # Steps are those of an evaluation: a ratio of two is no surer than two roundings to that grid.
+    usual = float(both.target_steps.mean()) if len(known) else 1.0
+    rounding = every / usual / math.sqrt(6)
+    mean = censored_mean(*steps, least_spread=rounding)
+    wide = censored_mean(*steps, confidence=1 - FALSE_ALARMS / pairs, least_spread=rounding)
+    each = (both.train_seconds / both.steps) / (both.train_seconds_of_reference / both.steps_of_reference)
+    said = {"steps": mean, "seconds": censored_mean(*seconds), "step_seconds": censored_mean(each.to_list(), ())}
+    return {
+        **{key: row[key] for key in ("model", "global_batch", "configuration", "series")},
+        "target": row["train_target"], "reference": reference["configuration"], "reference_series": reference["series"],
+        "seeds": len(both), "both_reached": len(known), "one_reached": len(larger) + len(smaller),
+        **{f"{unit}_ratio{bound}": value for unit, of in said.items() for bound, value in _bounds(of).items()},
+        "verdict": verdict(mean, wide), "seeds_needed": repeats_needed(known, MARGIN - 1) if len(known) > 1 else None,
+    }  # fmt: skip
+
+
+def _ratios(both: pd.DataFrame, unit: str) -> tuple[list[float], list[float], list[float]]:
+    """(known, only known to be larger, only known to be smaller)."""
+    stopped = "train_seconds" if unit == "seconds" else unit
+    a, b = both[f"target_{unit}"], both[f"target_{unit}_of_reference"]
+    at_least_a, at_least_b = both[stopped], both[f"{stopped}_of_reference"]
+    known, larger, smaller = a.notna() & b.notna(), a.isna() & b.notna(), a.notna() & b.isna()
+    return (a / b)[known].to_list(), (at_least_a / b)[larger].to_list(), (a / at_least_b)[smaller].to_list()
+
+
+def verdict(mean: CensoredMean, wide: CensoredMean) -> str:
+    """Of a ratio and its 95 % interval, and the interval that is as much wider as there are pairs."""
+    if mean.low is None or mean.high is None or mean.known + mean.censored < FEWEST_REPEATS:
+        return TOO_FEW if mean.known + mean.censored < FEWEST_REPEATS else NOT_RESOLVED
+    if mean.low >= 1 / MARGIN and mean.high <= MARGIN:
+        return EQUAL
+    return DIFFERS if (wide.low or 0.0) > 1 or (wide.high or math.inf) < 1 else NOT_RESOLVED
+
+
+def _bounds(of: CensoredMean) -> dict[str, float | None]:
+    return {"": of.mean, "_low": of.low, "_high": of.high}
+
+
+# The table of configurations that train the same in unlike ways, by seed: equal steps, and what each step costs.
+
+target_pairs_table = table
+HEADER = ("configuration", "against", "seeds", "steps", "steps are", "seconds a step", "seconds", "seeds needed")
+
+
+def listing(results: Results) -> Listing | None:
+    """A row for each pair; None where no two configurations have one recipe."""
+    rows = target_pairs_table(results)
+    if rows.empty:
+        return None
+    several = rows.model.nunique() > 1
+    both = {*rows.configuration, *rows.reference}
+    cells = tuple(_cells(row, several) for row in rows.to_dict("records"))
+    return Listing(
+        f"The same training in unlike ways, by seed ({results.heading})", HEADER, cells, _lines(results, both)
+    )
+
+
+def _cells(row: Mapping[Any, Any], several: bool) -> tuple[str, ...]:
+    model = f"{row['model']}, " if several else ""
+    one_reached = f" + {row['one_reached']}" if row["one_reached"] else ""
+    return (
+        f"{model}{row['series']}, batch {row['global_batch']}", str(row["reference_series"]),
+        f"{row['both_reached']}{one_reached} of {row['seeds']}", _ratio(row, "steps"), str(row["verdict"]),
+        _ratio(row, "step_seconds"), _ratio(row, "seconds"),
+        f"{row['seeds_needed']:.0f}" if known(row["seeds_needed"]) else "",
+    )  # fmt: skip
+
+
+def _ratio(row: Mapping[Any, Any], unit: str) -> str:
+    mean, low, high = (row[f"{unit}_ratio{bound}"] for bound in ("", "_low", "_high"))
+    if not known(mean):
+        return ""
+    bounds = (f"{bound:.2f}" if known(bound) else "?" for bound in (low, high))
+    return f"{mean:.2f} [{', '.join(bounds)}]" if known(low) or known(high) else f"{mean:.2f}"
+
+
+def _lines(results: Results, shown: set[str]) -> tuple[str, ...]:
+    ours = results.configurations[results.configurations.configuration.isin(shown)]
+    percent = 100 * (MARGIN - 1)
+    return (
+        *notes.how_it_differs(ours),
+        "Ratios to the configuration they are against, which has the same model, global batch, precision and recipe: "
+        "geometric means over the seeds of both, taken seed by seed [95 % interval, log-normal]. Steps and seconds are "
+        "those to the target; seconds a step are of the whole trainings.",
+        "Seeds: that both reached the target with, + those that one did (its ratio is known only to be larger or "
+        "smaller, and counts so). With a seed that neither reached it, nothing is known.",
+        "Steps are identical where every evaluation of every seed logged the same loss and metric, to the last digit. "
+        f"They are equal where the whole interval lies within {percent:.0f} % of 1, up or down (equivalence), and "
+        "differ where it leaves out 1, corrected for the number of pairs; else it is not resolved. Where they are "
+        "equal, the seconds differ by the framework's time. Seeds needed: for an interval as narrow as that margin.",
+        notes.source(results),
+    )

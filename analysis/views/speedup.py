@@ -1,0 +1,227 @@
+"""Speed-up and efficiency against workers, as a figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+
+from analysis.frames import configurations, results
+from analysis.frames.configurations import is_pipeline
+from analysis.frames.results import Results
+from analysis.frames.rows import as_rows
+from analysis.show import notes, style
+from analysis.show.style import DASHES, RATIO, EndLabel, Failure, Look
+
+# Which lines share a panel of the speed-up figure: a framework's, by allreduce precision and batch size.
+
+SHOWN = (
+    *("configuration", "baseline", "framework", "allreduce", "workers", "batch", "status", "reason", "oversubscribed"),
+    *("speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high"),
+)  # of each configuration: slices of few columns are taken in no time
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a panel: its configurations, one-worker ones included, in the order of workers."""
+
+    name: str
+    look: Look
+    rows: pd.DataFrame
+
+    @property
+    def missing(self) -> pd.DataFrame:
+        """What has no speed-up, with why in `status`: not measured, oversubscribed, or no baseline that is ok."""
+        if not self.rows.speedup.isna().any():
+            return self.rows[:0]
+        why = configurations.words(self.rows).where(self.rows.status != "ok", "no baseline")
+        why = why.mask((self.rows.status == "ok") & self.rows.oversubscribed, "oversubscribed")
+        return self.rows.assign(status=why)[self.rows.speedup.isna()]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A panel of speed-ups and one of efficiencies under it: a framework, with the precisions that share them."""
+
+    title: str
+    rows: pd.DataFrame
+    precisions: tuple[str, ...]
+
+    def lines(self, batches: list[int]) -> Iterator[Line]:
+        """One for each precision and batch size; one worker reduces nothing and belongs to every precision."""
+        several = len(self.precisions) > 1
+        shades = dict(zip(batches, style.shades(len(batches)), strict=True))
+        for index, (batch, shade) in enumerate(shades.items()):
+            for precision in self.precisions:
+                fits = (self.rows.allreduce == precision) | (self.rows.workers == 1)
+                rows = self.rows[fits & (self.rows.batch == batch)].sort_values("workers")
+                dashes = DASHES.get(precision, "-") if several else "-"
+                look = Look(shade, style.MARKERS[index % len(style.MARKERS)], dashes)
+                if len(rows):
+                    yield Line(f"batch {batch}" + (f", {precision}" if several else ""), look, rows)
+
+
+def arrange(data: pd.DataFrame, names: Sequence[str], together: bool) -> list[Column]:
+    """A column for each series without its worker count; with `together`, without its allreduce precision too.
+
+    `names`: the keys that tell series apart.
+    """
+    others = [name for name in names if name not in ("workers", "allreduce")]
+    columns: dict[str, Column] = {}
+    apart = [*others] if together else [*others, "allreduce"]
+    for row in as_rows(data[data.workers > 1].sort_values("series_order").drop_duplicates(apart)):
+        alike = pd.Series(True, index=data.index)
+        for name in others:
+            alike &= data[name].isna() if pd.isna(row[name]) else (data[name] == row[name]).fillna(False)
+        rows = data.loc[alike, list(SHOWN)]
+        wire = [p for p in results.ALLREDUCE_ORDER if ((rows.allreduce == p) & (rows.workers > 1)).any()]
+        precisions = tuple(wire) if together else (str(row["allreduce"]),)
+        rows = rows[rows.allreduce.isin(precisions) | (rows.workers == 1)]
+        words = [] if len(precisions) > 1 or precisions == ("none",) else [f"{precisions[0]} allreduce"]
+        words += results.words(row, (name for name in others if name != "framework"))
+        title = ", ".join([str(row["framework"]), *words])
+        columns.setdefault(title, Column(title, rows, precisions))
+    return list(columns.values())
+
+
+# Speed-up and efficiency against workers, with the ideal line: a column of panels for each framework and allreduce
+# precision, a line for each batch size; where those would be many, the precisions of a framework share a panel.
+
+MANY = 6  # columns of panels beyond which precisions share them, and four stand side by side instead of three
+MOST_PANELS = 16  # of each kind; a study that varies more shows its first ones here and all in its tables
+MOST_IN_ALL = 48  # of all models together, but a row for each
+LINEAR_UP_TO = 8  # workers; beyond, both axes are logarithmic so that the small counts stay apart
+SPEEDUP = ("speedup", "speedup_low", "speedup_high")
+EFFICIENCY = ("efficiency", "efficiency_low", "efficiency_high")
+
+
+def draw(results: Results, model: str) -> Figure | None:
+    """The figure for one model, or None where the study claims no speed-up of it."""
+    everything = results.frame_of(model)
+    data = everything[everything.not_comparable.fillna("") == ""]
+    if results.study.baseline is None or data.speedup.isna().all():
+        return None
+    panels = arrange(data, results.series_keys, together=False)
+    if many := len(panels) > MANY:
+        panels = arrange(data, results.series_keys, together=True)
+    columns = panels[: min(MOST_PANELS, max(4, MOST_IN_ALL // len(results.models)))]
+    if not columns:
+        return None
+    batches = sorted(int(batch) for batch in data.batch.unique())
+    workers = sorted({int(w) for column in columns for w in column.rows.workers})
+    alone = _baseline_workers(results, data)
+    lines = [list(column.lines(batches)) for column in columns]
+    failed = [_failures(of, workers[-1] > LINEAR_UP_TO) for of in lines]
+    across = min(len(columns), 4 if many else 3)
+    most = max(len(of) for of in lines)
+    layout = style.Layout(
+        panel_width=2.1, panel_height=max(1.9, (most + 2) * style.GAP), below=0.46,
+        gutters=tuple(
+            style.gutter([
+                "ideal",
+                *(line.name for of in lines[place::across] for line in of),
+                *(f.text for fs in failed[place::across] for f in style.merged(fs)),
+            ], (column.title for column in columns[place::across]), 2.1)
+            for place in range(across)
+        ),
+        strip=style.strip_height(failed),
+    )  # fmt: skip
+    which = results.study.batch_key.replace("_", " ")
+    if which != "global batch" and any(is_pipeline(row) for row in results.rows_of(model) if not row["not_comparable"]):
+        which += " (pipelines: global batch)"
+    what = f"Speed-up over {results.study.baseline_text} at the same {which}; efficiency: over the ratio of workers."
+    if len(panels) > len(columns):
+        what += f" The first {len(columns)} of {len(panels)} combinations; tables/ has all."
+    title = f"Speed-up and efficiency of {model}: {results.study.name}"
+    intervals = notes.interval_of_speedups(results)
+    footnote = style.footnote(results, everything, what, RATIO, intervals, drawn="Not shown: what is not comparable.")
+    deep = -(-len(columns) // across)
+    sheet = style.sheet(2 * deep, across, layout, title, footnote)
+    for index, column in enumerate(columns):
+        for part, names_of in enumerate((SPEEDUP, EFFICIENCY)):  # efficiency under its speed-up
+            axis, strip = sheet.at((2 * (index // across) + part) * across + index % across)
+            axis.set_title(column.title, loc="left", weight="bold")
+            style.name_y(axis, "efficiency" if part else f"speed-up over {results.study.baseline_text}", layout)
+            ideal = [count / alone for count in workers] if names_of is SPEEDUP else [1.0] * len(workers)
+            _panel(axis, lines[index], names_of, workers, ideal, layout, _top(data, names_of, ideal[-1]))
+            style.strip(axis, strip, failed[index], "workers")
+    for index in range(len(columns), deep * across):
+        for part in range(2):
+            style.remove(sheet, (2 * (index // across) + part) * across + index % across)
+    return sheet.figure
+
+
+def _baseline_workers(results: Results, data: pd.DataFrame) -> int:
+    """How many workers the ideal line starts from: those of the smallest baseline."""
+    everything = results.configurations
+    return int(everything.workers[everything.configuration.isin(data.baseline.dropna())].min())
+
+
+def _top(data: pd.DataFrame, names: tuple[str, str, str], ideal: float) -> float:
+    """Upper end of the y axis, the same in every panel of a row: room for the data and for the ideal line."""
+    highest = np.nanmax([ideal, data[names[0]].max(), min(data[names[2]].max(), 2 * data[names[0]].max())])
+    return float(highest) * 1.08
+
+
+def _panel(
+    axis: Axes,
+    lines: list[Line],
+    names: tuple[str, str, str],
+    workers: list[int],
+    ideal: list[float],
+    layout: style.Layout,
+    top: float,
+) -> None:
+    logarithmic = workers[-1] > LINEAR_UP_TO
+    place = np.log2 if logarithmic else np.asarray
+    at = [float(place(count)) for count in workers]
+    span = max(at[-1] - at[0], 1.0)
+    labels = [EndLabel(at[-1], ideal[-1], "ideal", style.GREY)]
+    axis.plot(at, ideal, color=style.GREY, linestyle="--", linewidth=1.0, zorder=2)
+    dodges = [(i - (len(lines) - 1) / 2) * min(0.03, 0.16 / len(lines)) * span for i in range(len(lines))]
+    for line, dodge in zip(lines, dodges, strict=True):
+        good = line.rows[line.rows[names[0]].notna()]
+        if good.empty:
+            continue
+        # Lines of one batch size are of one colour, and share their point at one worker, which reduces nothing.
+        shared = [other for other, of in zip(dodges, lines, strict=True) if of.look.colour == line.look.colour]
+        away = np.where(good.workers == 1, np.mean(shared), dodge)
+        # The baseline is 1 by definition and has no bar: nothing there needs to be told apart.
+        away = away * (good.baseline != good.configuration).to_numpy(dtype=float)
+        x = place(good.workers.to_numpy(dtype=float)) + away
+        style.interval_line(axis, x, good, names, line.look)
+        if len(good) > 1 or len(workers) == 1:  # a baseline alone has no end: what failed is named in the strip
+            labels.append(EndLabel(float(x[-1]), float(good[names[0]].iloc[-1]), line.name, line.look.colour))
+    axis.set_xlim(at[0] - 0.14 * span, at[-1] + 0.14 * span)
+    if logarithmic and names is SPEEDUP:
+        least = min(
+            (float(line.rows[names[0]].min()) for line in lines if line.rows[names[0]].notna().any()), default=1
+        )
+        axis.set_yscale("log", base=2)
+        axis.set_ylim(min(0.5, least / 1.2), top * 1.1)
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    else:
+        axis.set_ylim(0, top)
+        axis.yaxis.set_major_locator(MaxNLocator(5))
+    if names is EFFICIENCY:
+        axis.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, decimals=0, symbol=" %"))
+    axis.grid(False, axis="x")
+    style.ticks(axis, at, [str(count) for count in workers], layout.panel_width)
+    style.end_labels(axis, labels, layout.panel_height)
+
+
+def _failures(lines: list[Line], logarithmic: bool) -> list[Failure]:
+    failures = []
+    for line in lines:
+        if len(bad := line.missing):
+            where = [(status, str(w)) for status, w in zip(bad.status, bad.workers, strict=True)]
+            xs = [math.log2(w) if logarithmic else float(w) for w in bad.workers]
+            implied = frozenset(x for x, (why, _) in zip(xs, where, strict=True) if why == configurations.IMPLIED)
+            failures.append(Failure(tuple(xs), style.failure_text(line.name, where), line.look.colour, implied))
+    return failures

@@ -1,0 +1,414 @@
+"""Throughput and speed-up by batch size: tables in the published layout, figures, and every framework side by side."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from analysis.frames import configurations
+from analysis.frames.configurations import known, values
+from analysis.frames.results import ALLREDUCE_ORDER, Results, once, unit
+from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.rows import as_rows
+from analysis.show import notes, style
+from analysis.show.layout import ALIKE, BEST, FAILED, Cell, Table
+from analysis.show.style import MEAN, EndLabel, Failure, Look
+from analysis.statistics import ranking
+from analysis.text import number
+
+# Tables in the published layout: one a model, a row for each batch size, a column for workers x allreduce precision.
+#
+# A `Table` is text in cells, with a mark on the fastest; layout.markdown() and terminal.py render it, long() is its
+# numbers.
+
+SHOWN = {ranking.BEST: BEST, ranking.ALIKE: ALIKE}
+
+
+@once
+def throughput(results: Results, model: str) -> Table:
+    """`712 ± 8` samples/s; the half-width is that of the 95 % interval between repeats. Beside it tokens/s, of text."""
+    samples = unit(_of_model(results, model))
+    title, legend = f"Throughput of {model} in {samples}/s", notes.legend(results)
+    return _table(results, model, title, f"{samples}/s", throughput_text, notes.of(results, model), legend)
+
+
+@once
+def speedup(results: Results, model: str) -> Table:
+    """`1.62 [1.58, 1.66], 81 %`: speed-up with its 95 % interval, and efficiency."""
+    title = f"Speed-up of {model} over {results.study.baseline_text}, and efficiency"
+    name, lines, legend = "speed-up, efficiency", notes.of_speedup(results, model), notes.legend_of_speedup(results)
+    return _table(results, model, title, name, _speedup_text, lines, legend)
+
+
+@once
+def long(results: Results, model: str) -> pd.DataFrame:
+    """The numbers of throughput(): one row a batch size; a mean (or status), a half-width, and for text the tokens/s,
+    for each series."""
+    ours = _of_model(results, model)
+    text = [
+        round(row["samples_per_second"], 3) if row["status"] == "ok" else configurations.word(row)
+        for row in _rows(results, model)
+    ]
+    half = ((ours.interval_high - ours.interval_low) / 2).round(3)
+    frame = ours.assign(mean=pd.Series(text, index=ours.index, dtype=object), half=half.astype(object))
+    frame["tokens"] = ours.tokens_per_second.round(1).astype(object)
+    names = {"mean": "", "half": " ±"} | ({"tokens": " tokens/s"} if ours.tokens_per_second.notna().any() else {})
+    wide = {
+        (order, series, what): group.drop_duplicates("batch").set_index("batch")[what]
+        for (order, series), group in frame[["series_order", "series", "batch", *names]].groupby(
+            ["series_order", "series"]
+        )
+        for what in names
+    }
+    signs = {row["series"]: configurations.sign(row) for row in results.rows_of(model)}
+    titles = [f"{series} {signs[str(series)]}".rstrip() + names[what] for _, series, what in wide]
+    result = pd.DataFrame(list(wide.values()), index=titles, dtype=object).T.sort_index()
+    return result.rename_axis(results.study.batch_key).reset_index()
+
+
+def _of_model(results: Results, model: str) -> pd.DataFrame:
+    ours = results.frame_of(model)
+    return ours.sort_values(["batch", "series_order"], kind="stable")
+
+
+def _rows(results: Results, model: str) -> list[ConfigurationRow]:
+    """In the same order."""
+    return sorted(results.rows_of(model), key=lambda row: (row["batch"], row["series_order"]))
+
+
+def _table(
+    results: Results, model: str, title: str, name: str, text: Any, lines: list[str], legend: list[str]
+) -> Table:
+    ours = _rows(results, model)
+    cells: dict[tuple[int, str], Cell] = {}
+    verdicts = ranking.verdicts_of_rows(results)
+    for batch in dict.fromkeys(row["batch"] for row in ours):
+        for row in ours:
+            place = (int(row["batch"]), str(row["series"]))
+            if row["batch"] == batch:
+                mark = SHOWN.get(verdicts.get(row["configuration"], ""), "") if row["status"] == "ok" else FAILED
+                cell = Cell(text(row), mark, configurations.sign(row))
+                # Two configurations that differ only in how they were measured share a cell and are both shown.
+                both = cells.get(place)
+                cells[place] = Cell(f"{both.text}; {cell.text}", mark.replace(FAILED, ""), cell.sign) if both else cell
+    most = next(iter(ranking.equal_work_alike(r for r in ours if competes(r))), [])
+    fastest = max(most, key=lambda r: r["samples_per_second"], default=None)
+    order = sorted({(row["series_order"], str(row["series"])) for row in ours})
+    return Table(
+        title=f"{title} ({results.heading})",
+        row_name="global batch" if results.study.batch_key == "global_batch" else "batch per worker",
+        value_name=name,
+        rows=tuple(sorted({batch for batch, _ in cells})),
+        columns=tuple(series for _, series in order),
+        cells=cells,
+        best_row=None if fastest is None else int(fastest["batch"]),
+        notes=tuple(lines),
+        legend=tuple(legend),
+    )
+
+
+def competes(row: ConfigurationRow) -> bool:
+    """Whether its speed may be set beside others'."""
+    return bool(row["n"] and not row["oversubscribed"] and not row["not_comparable"])
+
+
+def throughput_text(row: ConfigurationRow) -> str:
+    """`712 ± 8`, or the status."""
+    if row["status"] != "ok":
+        return configurations.word(row)
+    half = (row["interval_high"] - row["interval_low"]) / 2 if known(row["interval_low"]) else None
+    lone = f" (n = {row['n']})" if half is None else ""
+    failed = f" ({row['failures']})" if row["failures"] else ""
+    tokens = f"; {number(row['tokens_per_second'])} tokens/s" if known(row["tokens_per_second"]) else ""
+    return number(row["samples_per_second"], half) + lone + tokens + failed
+
+
+def _speedup_text(row: ConfigurationRow) -> str:
+    if row["status"] != "ok":
+        return configurations.word(row)
+    if row["not_comparable"]:
+        return "not comparable"
+    if not known(row["speedup"]):
+        return "oversubscribed" if row["oversubscribed"] else "no baseline"
+    if row["baseline"] == row["configuration"]:
+        return "1 (baseline)"
+    low, high = row["speedup_low"], row["speedup_high"]
+    interval = f" [{low:.2f}, {high:.2f}]" if known(low) else f" (n = {row['n']})"
+    return f"{row['speedup']:.2f}{interval}, {100 * row['efficiency']:.0f} %"
+
+
+# Throughput against batch size: a panel for each model, a line for each worker count and allreduce precision.
+
+MANY_PANELS = 4  # beyond, three side by side instead of two
+MOST_PANELS = 24  # a study with more shows its first ones here and all in its tables
+MOST_LABELS = 24  # lines in a panel that are named; beyond, only the fastest and the slowest
+LOGARITHMIC_FROM = 25  # largest over smallest throughput of a panel
+NAMES = ("samples_per_second", "interval_low", "interval_high")
+THROUGHPUT_SHOWN = (
+    *("model", "framework", "series", "series_order", "batch", "status", "reason", "n", "repeat_values"),
+    *("tokens_per_second", *NAMES),
+)  # of each configuration: slices of few columns are taken in no time
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Its title, its configurations, and what their labels need not say because the title does."""
+
+    title: str
+    rows: pd.DataFrame
+    said: str = ""
+
+    def label(self, series: str, look: Look) -> str:
+        return f"{series.removeprefix(self.said)} {look.sign}".rstrip()
+
+
+def draw(results: Results) -> Figure:
+    """The figure; with no finished trial, one that says so."""
+    if results.nothing_yet:
+        return style.empty("Throughput", results.nothing_yet, results)
+    look = style.of(results.configurations)
+    arranged = _panels(results, many=len(look) > style.MOST_COLOURS)
+    panels = arranged[:MOST_PANELS]
+    failed = [_failures(panel, look) for panel in panels]
+    columns = min(len(panels), 3 if len(panels) > MANY_PANELS else 2)
+    texts = [
+        [*(panel.label(name, look[name]) for name in panel.rows.series), *(f.text for f in style.merged(bad))]
+        for panel, bad in zip(panels, failed, strict=True)
+    ]
+    fastest = [panel.rows.samples_per_second.max() for panel in panels]
+    most = max(panel.rows.series.nunique() for panel in panels)
+    width = 2.4 if results.configurations.batch.nunique() > 1 else 1.5
+    layout = style.Layout(
+        left=style.left_of([f"{0 if pd.isna(speed) else speed:,.0f}" for speed in fastest]),
+        panel_width=width,
+        panel_height=max(2.3, (min(most, MOST_LABELS) + 1) * 1.4 * style.GAP),
+        gutters=tuple(
+            style.gutter(
+                (t for of in texts[column::columns] for t in of),
+                (panel.title for panel in panels[column::columns]),
+                width,
+            )
+            for column in range(columns)
+        ),
+        strip=style.strip_height(failed),
+    )
+    what = f"Of {most} lines, the fastest and the slowest are named; tables/ has all." if most > MOST_LABELS else ""
+    if len(arranged) > len(panels):
+        what = f"The first {len(panels)} of {len(arranged)} panels; tables/ has all. {what}".rstrip()
+    footnote = style.footnote(
+        results, results.configurations, what, MEAN, style.BETWEEN_REPEATS, "dashes show the single repeats",
+        "Hollow and grey: not comparable.",
+    )  # fmt: skip
+    title = f"Throughput by batch size: {results.study.name}"
+    sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, footnote)
+    every = results.configurations[list(THROUGHPUT_SHOWN)]
+    for index, panel in enumerate(panels):
+        axis, strip = sheet.at(index)
+        axis.set_title(panel.title, loc="left", weight="bold")
+        model = every[every.model.isin(panel.rows.model)]
+        style.name_y(axis, f"throughput ({unit(model)}/s)", layout)
+        _scale(axis, model)  # one for all panels of a model
+        _panel(axis, panel, look, layout)
+        style.strip(axis, strip, failed[index], f"{results.study.batch_key.replace('_', ' ')} (samples)")
+    for index in range(len(panels), len(sheet.axes) * columns):
+        style.remove(sheet, index)
+    return sheet.figure
+
+
+def _panels(results: Results, many: bool) -> list[Panel]:
+    """One panel a model, or, where lines are many, one a model and framework.
+
+    A framework that only ever has one worker is a reference to the others, and shown with each of them.
+    """
+    data = results.configurations[list(THROUGHPUT_SHOWN)]
+    every = list(data.sort_values("series_order").framework.unique())
+    frameworks, alone = [f for f in every if not style.alone(f)], [f for f in every if style.alone(f)]
+    if not many or len(frameworks) < 2:
+        return [Panel(model, data[data.model == model]) for model in results.models]
+    panels = []
+    for model in results.models:
+        for framework in frameworks:
+            rows = data[(data.model == model) & data.framework.isin([framework, *alone])]
+            if (rows.framework == framework).any():
+                panels.append(Panel(f"{model}, {framework}", rows, f"{framework}, "))
+    return panels or [Panel(model, data[data.model == model]) for model in results.models]
+
+
+def _panel(axis: Axes, panel: Panel, look: dict[str, Look], layout: style.Layout) -> None:
+    rows = panel.rows
+    batches = sorted(rows.batch.unique())
+    lone = len(batches) == 1  # a column of points: apart from each other, as there are no lines to follow
+    span = max(math.log2(batches[-1] / batches[0]), 1.0)
+    present = [name for name in look if (rows.series == name).any()]
+    labels = []
+    margin, most, whole = (0.6, 0.08, 0.9) if lone else (0.12, 0.03, 0.15)
+    axis.set_xlim(math.log2(batches[0]) - margin * span, math.log2(batches[-1]) + margin * span)
+    for index, name in enumerate(present):
+        good = rows[(rows.series == name) & (rows.status == "ok")].sort_values("batch")
+        if good.empty:
+            continue
+        ours, means = look[name], good.samples_per_second
+        dodge = (index - (len(present) - 1) / 2) * min(most, whole / len(present)) * span
+        x = np.log2(good.batch.to_numpy(dtype=float)) + dodge
+        style.interval_line(axis, x, good, NAMES, ours)
+        for at, row in zip(x, as_rows(good[["n", "repeat_values"]]), strict=True):
+            if row["n"] < 3:  # no interval is claimed: show the repeats themselves
+                axis.plot([at] * row["n"], values(row), linestyle="", marker="_", color=ours.colour, markersize=7)
+        labels.append(EndLabel(float(x[-1]), float(means.iloc[-1]), panel.label(name, ours), ours.colour))
+    if not labels:
+        axis.text(0.5, 0.5, "nothing measured", ha="center", va="center", transform=axis.transAxes)
+        axis.yaxis.set_major_locator(NullLocator())
+    axis.grid(False, axis="x")
+    style.ticks(axis, [math.log2(batch) for batch in batches], [str(batch) for batch in batches], layout.panel_width)
+    if len(labels) > MOST_LABELS:
+        labels.sort(key=lambda label: label.y)
+        labels = [labels[0], labels[-1]]
+    style.end_labels(axis, labels, layout.panel_height)
+
+
+def _scale(axis: Axes, rows: pd.DataFrame) -> None:
+    """From 0, unless that would press the slow ones together; room for every interval up to twice the fastest."""
+    least, most = rows.samples_per_second.min(), rows.samples_per_second.max()
+    top = 1.0 if pd.isna(most) else min(np.nanmax([most, rows.interval_high.max()]) * 1.06, 2 * most)
+    if not pd.isna(most) and most / least > LOGARITHMIC_FROM:
+        axis.set_yscale("log")
+        axis.set_ylim(0.7 * least, 1.15 * top)
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_minor_locator(NullLocator())
+    else:
+        axis.set_ylim(0, top)
+        axis.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def _failures(panel: Panel, look: dict[str, Look]) -> list[Failure]:
+    bad = panel.rows[panel.rows.status != "ok"].sort_values(["series_order", "batch"])
+    bad = bad.assign(word=configurations.words(bad), x=[math.log2(batch) for batch in bad.batch])
+    return [
+        Failure(
+            tuple(group.x),
+            style.failure_text(
+                panel.label(str(name), look[str(name)]),
+                [(word, str(b)) for word, b in zip(group.word, group.batch, strict=True)],
+            ),
+            look[str(name)].colour,
+            frozenset(group.x[group.word == configurations.IMPLIED]),
+        )
+        for name, group in bad.groupby("series", sort=False)
+    ]
+
+
+# Every framework side by side at one batch size: a panel for each model, a row for each series, the fastest on top.
+
+FEWEST = 3  # frameworks of a model, below which the figure would say nothing that the others do not
+ROW = 0.19  # inches
+MOST_ROWS = 48
+MOST_COLUMNS = 2
+
+
+def draw_frameworks(results: Results) -> Figure | None:
+    """The figure, or None where no model was measured with several frameworks."""
+    data = results.configurations
+    measured = data[data.n > 0].groupby("model").framework.nunique()
+    panels = {
+        model: _frameworks_rows(data[data.model == model])
+        for model in results.models
+        if measured.get(model, 0) >= FEWEST
+    }
+    if not panels:
+        return None
+    most = max(map(len, panels.values()))
+    panels = {model: rows.head(MOST_ROWS) for model, rows in panels.items()}
+    columns = min(len(panels), MOST_COLUMNS)
+    titles = {model: f"{model}, batch {rows.batch.iloc[0]}" for model, rows in panels.items()}
+    layout = style.Layout(
+        left=0.3 + max(style.inches(name, style.SMALL) for rows in panels.values() for name in rows.name),
+        gutters=tuple(
+            style.gutter(text for rows in list(panels.values())[column::columns] for text in rows.text)
+            for column in range(columns)
+        ),
+        panel_height=max(map(len, panels.values())) * ROW + 0.1,
+    )
+    narrow = "16-bit or 8-bit" if (data.allreduce == "int8").any() else "16-bit"
+    what = f"Colour: workers; squares: {narrow} allreduce."
+    if most > MOST_ROWS:
+        what += f" The first {MOST_ROWS} of up to {most} rows of a model; tables/ has all."
+    shown = data[data.model.isin(panels)]
+    hollow = "Hollow and grey: not comparable."
+    footnote = style.footnote(results, shown, what, MEAN, style.BETWEEN_REPEATS, drawn=hollow)
+    title = f"Throughput by framework: {results.study.name}"
+    sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, footnote)
+    workers = sorted(int(count) for count in data.workers.unique())
+    colour = dict(zip(workers, style.style_colours(len(workers)), strict=True))
+    for index, (model, rows) in enumerate(panels.items()):
+        axis, _ = sheet.at(index)
+        axis.set_title(titles[model], loc="left", weight="bold")
+        axis.set_xlabel(f"throughput ({unit(rows)}/s)")
+        _frameworks_panel(axis, rows, colour)
+    for index in range(len(panels), len(sheet.axes) * columns):
+        style.remove(sheet, index)
+    return sheet.figure
+
+
+def _frameworks_rows(data: pd.DataFrame) -> pd.DataFrame:
+    """The batch size that most series have: what may be compared by speed, then what may not, then what failed."""
+    count = data[data.n > 0].groupby("batch").series.nunique()
+    rows: pd.DataFrame = data[data.batch == max(count.index, key=lambda batch: (count[batch], batch))]
+    typed = as_rows(rows, ConfigurationRow)
+    signs = [configurations.sign(row) for row in typed]
+    rows = rows.assign(
+        sign=signs,
+        name=[f"{row['series']} {sign}".rstrip() for row, sign in zip(typed, signs, strict=True)],
+        text=[_text(row) for row in typed],
+        place=[2 if not row["n"] else 1 if sign else 0 for row, sign in zip(typed, signs, strict=True)],
+    )
+    return rows.sort_values(["place", "samples_per_second"], ascending=[True, False], kind="stable")
+
+
+class Shown(ConfigurationRow):
+    sign: str
+    text: str
+
+
+def _frameworks_panel(axis: Axes, rows: pd.DataFrame, colour: dict[int, str]) -> None:
+    for index, row in enumerate(as_rows(rows, Shown)):
+        edge = style.GREY if row["sign"] else colour[int(row["workers"])]
+        marker = "s" if row["allreduce"] in ALLREDUCE_ORDER[2:] else "o"
+        if known(row["interval_low"]):
+            axis.plot([row["interval_low"], row["interval_high"]], [index, index], color=edge, linewidth=1.3, zorder=3)
+        if row["n"]:
+            axis.plot(
+                row["samples_per_second"], index, marker=marker, linestyle="", markersize=5.0, markeredgecolor=edge,
+                markerfacecolor="white" if row["sign"] else edge, zorder=4,
+            )  # fmt: skip
+        else:
+            style.cross(axis, 0, index, style.DARK, configurations.implied(row))
+        axis.annotate(
+            row["text"], xy=(1.05, index), xycoords=("axes fraction", "data"), va="center", fontsize=style.SMALL,
+            annotation_clip=False,
+        )  # fmt: skip
+    good = rows[rows.n > 0]
+    highest = max(
+        good.samples_per_second.max(), min(good.interval_high.fillna(0).max(), 2 * good.samples_per_second.max())
+    )
+    axis.set_xlim(0, 1.06 * highest)
+    axis.set_ylim(len(rows) - 0.4, -0.6)
+    axis.set_yticks(range(len(rows)), rows.name)
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_locator(MaxNLocator(4))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.grid(False, axis="y")
+
+
+def _text(row: ConfigurationRow) -> str:
+    if not row["n"]:
+        return configurations.word(row)
+    low, high = row["interval_low"], row["interval_high"]
+    return number(row["samples_per_second"], (high - low) / 2 if known(low) else None)

@@ -1,0 +1,153 @@
+"""Runs that were trained to a result: what the flaws of published ones look like in a record.
+
+F11 a frozen network            F12 the loss of the last batch alone, maps of hidden channels and an unlikely class
+F18 the test set selects        F20 a checkpoint of another     F22 train and test set joined
+F23 unlike steps (optimizer_steps.py)  F25 every epoch in one order    F27 a part of the validation set alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from analysis import findings
+from analysis.findings import DOUBT, WRONG, Evidence, Finding, Row
+from analysis.frames.training import Training
+from scaling_study.records.maps import RIGHT
+
+TEST = "test"
+CHANCE = 0.01  # of published texts some passages recur: 2 of WikiText-2's 6,127 windows
+
+
+def training_flaws(evidence: Evidence) -> Iterator[Finding]:
+    """Each flaw once, with all configurations that have it."""
+    for flaw, title, severity, look, remedy in LOOKS:
+        rows_of: dict[str, list[Row]] = {}
+        for row in evidence.rows:
+            for ranks in evidence.fact(row, "training"):
+                if text := look(ranks):
+                    rows_of.setdefault(text, []).append(row)
+        for text, rows in rows_of.items():
+            yield findings.about(flaw, title, f"{text} ({findings.named(rows)}). {remedy}", severity, rows)
+
+
+def _frozen(ranks: tuple[Training, ...]) -> str:
+    still = [
+        (name, count)
+        for rank in ranks[:1]
+        for name, count, rate in rank.groups
+        if rate == 0 and count and name not in rank.asked
+    ]
+    names = ", ".join(f"{name} ({count:,} parameters)" for name, count in still)
+    return f"Frozen networks are compared, at a learning rate of 0: {names}" if still else ""
+
+
+def _unmoved(ranks: tuple[Training, ...]) -> str:
+    """A part that is said to train and did not, or the other way round."""
+    for rank in ranks[:1]:
+        rates = {name: rate for name, _, rate in rank.groups}
+        still = [name for name, moved in rank.moved.items() if not moved and rates.get(name)]
+        if still:
+            each = ", ".join(f"{name} (learning rate {rates[name]:g})" for name in still)
+            return f"Weights are said to be trained, and did not move: {each}"
+        if moving := [name for name, moved in rank.moved.items() if moved and name in rank.asked]:
+            return f"Weights are said to be frozen, and moved: {', '.join(moving)}"
+    return ""
+
+
+def _last_batch(ranks: tuple[Training, ...]) -> str:
+    logged = next((rank.logged_loss for rank in ranks), "")
+    return (
+        f"The logged loss is that of the {logged}, not of an epoch" if logged not in ("", "epoch", "interval") else ""
+    )
+
+
+def _another_map(ranks: tuple[Training, ...]) -> str:
+    for rank in ranks[:1]:
+        channels, shown = (rank.shown_maps.get(key, right) for key, right in RIGHT.items())
+        if channels != RIGHT["channels"] or shown != RIGHT["class"]:
+            return f"The activation maps shown are of {channels} channels and of the {shown} class"
+    return ""
+
+
+def _selected_on_test(ranks: tuple[Training, ...]) -> str:
+    for rank in ranks:
+        shared = max((rank.in_both.get(key, 0) for key in _both(rank.selected_on, TEST)), default=0)
+        if rank.selected_on == TEST:
+            return "The test set selects the model: its accuracy there is the best of many tries, and no test"
+        if shared:
+            return f"{shared:,} samples of the test set are in the {rank.selected_on} set, which selects the model"
+    return ""
+
+
+def _joined(ranks: tuple[Training, ...]) -> str:
+    for rank in ranks:
+        mixed = [(name, sets) for name, sets in rank.splits.items() if TEST in sets and name != TEST and sets[TEST]]
+        trained = {"train", *rank.splits.get("train", {})}  # published sets that training draws from
+        foreign = [(s, n) for s, n in rank.splits.get(TEST, {}).items() if s != TEST and s in trained and n]
+        shared = max((rank.in_both.get(key, 0) for key in _both("train", TEST)), default=0)
+        if any(name == "train" for name, _ in mixed) or foreign:
+            return "Train and test set were joined and split anew: no figure here compares with a published one"
+        if shared:
+            return f"{shared:,} samples of the test set are trained on"
+    return ""
+
+
+def _validated_on_training(ranks: tuple[Training, ...]) -> str:
+    for rank in ranks:
+        size = sum(rank.splits.get(rank.selected_on, {}).values())
+        shared = max((rank.in_both.get(key, 0) for key in _both("train", rank.selected_on)), default=0)
+        if shared > CHANCE * size:
+            return f"{shared:,} of the {size:,} samples of the {rank.selected_on} set are trained on"
+    return ""
+
+
+def _another_checkpoint(ranks: tuple[Training, ...]) -> str:
+    unlike = any(rank.resumed_layout and rank.resumed_layout != rank.layout for rank in ranks)
+    return "Went on from a checkpoint whose weights have other names or shapes than the model's" if unlike else ""
+
+
+def _one_order(ranks: tuple[Training, ...]) -> str:
+    same = [rank for rank in ranks if len(rank.orders) > len(set(rank.orders)) and not rank.one_order]
+    if not same:
+        return ""
+    different, epochs = len(set(same[0].orders)), len(same[0].orders)
+    return f"{epochs} epochs read their samples in {findings.count(different, 'order')}, not shuffled anew"
+
+
+def _unreduced(ranks: tuple[Training, ...]) -> str:
+    for what in ("evaluated", "validated"):
+        claims: list[Mapping[str, Any]] = [getattr(rank, what) for rank in ranks]
+        for rank, claim in zip(ranks, claims, strict=True):
+            size = sum(rank.splits.get(str(claim.get("split")), {}).values())
+            samples = claim.get("samples")
+            if isinstance(samples, int | float) and size and samples != size:
+                return f"Figures are over {samples:,.0f} of the {size:,} samples of the {claim['split']} set"
+        figures = [repr({k: v for k, v in claim.items() if k not in ("split", "samples")}) for claim in claims]
+        if len(set(figures)) > 1:
+            return "Ranks claim unlike figures of one evaluation: they were not reduced over the ranks"
+    return ""
+
+
+LOOKS: tuple[tuple[str, str, str, Callable[[tuple[Training, ...]], str], str], ...] = (
+    ("F11", "Frozen networks", WRONG, _frozen, "Give it a rate, or say that it is frozen."),
+    (
+        "F11",
+        "Weights that did not do as is said",
+        WRONG,
+        _unmoved,
+        "Find out why: what is compared is another training.",
+    ),
+    ("F12", "The loss of a few samples", DOUBT, _last_batch, "Log its mean over the epoch."),
+    ("F12", "Maps of something else", WRONG, _another_map, "Show class maps, of the most likely class."),
+    ("F18", "The test set selects the model", WRONG, _selected_on_test, "Hold out a part of the training set."),
+    ("F22", "Train and test set joined", WRONG, _joined, "Keep the published test set apart."),
+    ("F22", "Validation data is trained on", WRONG, _validated_on_training, "Hold out what is not trained on."),
+    ("F20", "A checkpoint of another architecture", WRONG, _another_checkpoint, "Train it anew, from its own weights."),
+    ("F25", "Every epoch in the same order", DOUBT, _one_order, "Tell the sampler the epoch (set_epoch)."),
+    ("F27", "Validation of a part", WRONG, _unreduced, "Reduce over the ranks, and count each sample once."),
+)
+
+
+def _both(a: str, b: str) -> tuple[str, str]:
+    return f"{a}/{b}", f"{b}/{a}"

@@ -1,0 +1,330 @@
+"""Did rows that are compared do the same work? Models, samples, optimiser steps, skipped steps, speed-ups above n."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from analysis import findings
+from analysis.findings import DOUBT, MOST_NAMES, NOTE, WRONG, Evidence, Finding, Row, grouped, simultaneous
+from analysis.frames import configurations
+from analysis.frames.configurations import known, over, value_of, values_of
+from analysis.frames.trials import NOT_CHECKED
+from analysis.views.same_training import RECIPE
+from scaling_study.models import MODELS
+from scaling_study.stats.intervals import FEWEST_REPEATS
+from scaling_study.targets import ENDS
+
+# Did rows that are compared do the same work? F9: 2,929 batches an epoch against 50, and "over 10x".
+#
+# A throughput counts samples, so it cannot be fooled by shorter epochs; but whoever multiplies it by an epoch can, and
+# two rows whose epochs are unlike read unlike data.
+
+
+def unequal_work(evidence: Evidence) -> Iterator[Finding]:
+    yield from _miscounted(evidence)
+    yield from _unlike_epochs(evidence)
+    yield from _unlike_data(evidence)
+
+
+def _miscounted(evidence: Evidence) -> Iterator[Finding]:
+    """Trials whose samples are not their steps times their global batch. A round of peers has what they gave it.
+
+    A search for the largest batch has the steps of what it found, not of where it began.
+    """
+    trials = evidence.runs
+    seen = trials[(trials.status == "ok") & trials.samples_seen.notna() & trials.steps.notna()]
+    seen = seen[seen.achieved_over_target.isna() & seen["find"].isna()]
+    wrong = seen[seen.samples_seen != seen.steps * seen.global_batch]
+    if wrong.empty:
+        return
+    names, first = set(wrong.configuration), wrong.iloc[0]
+    rows = [row for row in evidence.rows if row["configuration"] in names]
+    text = (
+        f"{findings.count(len(wrong), 'trial')} did not see steps x global batch samples: {first.trial} saw "
+        f"{first.samples_seen:,} in {first.steps:,} steps of {first.global_batch:,} ({findings.named(rows)}). Compare "
+        "them with nothing until their script counts rightly."
+    )
+    yield findings.about("F9", "Samples that do not add up", text, WRONG, rows)
+
+
+def _unlike_epochs(evidence: Evidence) -> Iterator[Finding]:
+    """A tail that fills no global batch is left out of an epoch: that much may differ."""
+    for rows in grouped(evidence.rows, _same_data).values():
+        sizes = {id(row): max(evidence.fact(row, "samples_per_epoch"), default=0) for row in rows}
+        counted = sorted((row for row in rows if sizes[id(row)]), key=lambda row: sizes[id(row)])
+        if not counted:
+            continue
+        least, most = counted[0], counted[-1]
+        if sizes[id(most)] - sizes[id(least)] >= max(int(row["global_batch"]) for row in counted):
+            text = (
+                f"An epoch of {findings.named([least])} has {sizes[id(least)]:,} samples, one of "
+                f"{findings.named([most])} {sizes[id(most)]:,}: they "
+                "are not the same work. Compare samples per second, never seconds an epoch."
+            )
+            yield findings.about("F9", "Epochs of unlike work", text, WRONG, [least, most])
+
+
+def _unlike_data(evidence: Evidence) -> Iterator[Finding]:
+    """Real and generated data, or two data sets, in rows that are otherwise alike."""
+    for model, rows in grouped(evidence.rows, lambda row: str(row["model"])).items():
+        named = [row for row in rows if known(row["data_source"]) and row["data_source"]]
+        sources = grouped(named, lambda row: str(row["data_source"]).split()[0].rstrip(":;,"))
+        asked = {row["data"] for row in named}
+        if len(sources) > 1 and len(asked) < len(sources):  # what the study itself compares is no accident
+            each = "; ".join(f"{name} in {findings.named(of)}" for name, of in sorted(sources.items()))
+            text = f"Rows of {model} read unlike data: {each}. Run them on one data set."
+            yield findings.about("F9", "Unlike data", text, WRONG, named)
+
+
+def _same_data(row: Row) -> tuple[object, ...]:
+    """What decides how many samples an epoch has; one that is trained to a result leaves out what validates it."""
+    keys = ("model", "data", "sequence_length", "image_size", "image_width", "train_validation")
+    return (*values_of(row, keys), any(known(value_of(row, end)) for end in ENDS))
+
+
+# Was the thing trained that its name says? Parameter counts, variants, lost weights, and what parity said.
+#
+# F5   a table of "ResNet-50" that was ResNet-18: two models with one parameter count, or one model with two
+# F10  a variant beside its original, as if it were it
+# F15  weights that were in no stage of a pipeline, and so were never trained
+
+
+def wrong_models(evidence: Evidence) -> Iterator[Finding]:
+    yield from _parity(evidence)
+    yield from _two_counts(evidence)
+    yield from _one_count(evidence)
+    yield from _variants(evidence)
+    yield from _lost(evidence)
+
+
+def _parity(evidence: Evidence) -> Iterator[Finding]:
+    """What trains something else, and what nobody has looked at."""
+    failed = [row for row in evidence.rows if configurations.failed(row)]
+    for fault, rows in grouped(failed, lambda row: str(row["parity"])).items():
+        faults = f"{' '.join(fault.split())} ({findings.named(rows)})"
+        text = f"Does not train what one process would: {faults}. Compare its speed with nothing."
+        yield findings.about("parity", "Parity failed", text, WRONG, rows)
+    if unknown := [row for row in evidence.rows if row["parity"] == NOT_CHECKED]:
+        text = (
+            f"Nobody has shown that these train what one process would: {findings.named(unknown, evidence.rows)}. "
+            "Run python -m scaling_study.parity --study FILE."
+        )
+        yield findings.about("parity", "Parity not checked", text, DOUBT, unknown)
+
+
+def _two_counts(evidence: Evidence) -> Iterator[Finding]:
+    """One model, several parameter counts. Those of a head that fits its data differ with the data, and with the size
+    of frames; what a trial freezes is said by it."""
+    counted = [row for row in evidence.rows if known(row["parameters"])]
+    for (model, *_), rows in grouped(counted, _same_layers).items():
+        counts = grouped(rows, lambda row: row["parameters"] or 0)
+        if len(counts) > 1:
+            each = "; ".join(f"{count:,} in {findings.named(of)}" for count, of in sorted(counts.items()))
+            text = (
+                f"Rows of {model} have unlike parameter counts, so they train unlike models: {each}. Find out which is "
+                f"{model}, and compare the others with nothing."
+            )
+            yield findings.about("F5", "One model, several parameter counts", text, WRONG, rows)
+
+
+def _same_layers(row: Row) -> tuple[object, ...]:
+    """What decides how many of a model's parameters are trained."""
+    return (row["model"], row["data_source"], *values_of(row, ("image_size", "image_width", "freeze")))
+
+
+def _one_count(evidence: Evidence) -> Iterator[Finding]:
+    """Several models, one parameter count."""
+    counted = [row for row in evidence.rows if known(row["parameters"])]
+    for count, rows in grouped(counted, lambda row: row["parameters"] or 0).items():
+        pairs = itertools.combinations(sorted({str(row["model"]) for row in rows}), 2)
+        names = list(dict.fromkeys(name for pair in pairs if not _related(*pair) for name in pair))
+        if names:
+            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+            models = ", ".join(names[:MOST_NAMES]) if more else " and ".join(names)
+            text = (
+                f"{models}{more} have {count:,} parameters each: very probably they are one model under several names. "
+                "Look at what their scripts build."
+            )
+            ours = [row for row in rows if row["model"] in names]
+            yield findings.about("F5", "Several models, one parameter count", text, WRONG, ours)
+
+
+def _related(a: str, b: str) -> bool:
+    """Whether one is known to be a variant of the other."""
+    return any(
+        two in (MODELS[first].like, MODELS[first].smooth) for first, two in ((a, b), (b, a)) if first in MODELS
+    )  # fmt: skip
+
+
+def _variants(evidence: Evidence) -> Iterator[Finding]:
+    models = grouped(evidence.rows, lambda row: str(row["model"]))
+    for name, rows in models.items():
+        about = MODELS.get(name)
+        if about is not None and about.like in models:
+            departs = about.departs.replace(" (F10)", "")
+            text = f"{name} is a variant of {about.like} and not it: {departs}. Quote its speed for itself alone."
+            yield findings.about("F10", "A variant beside its original", text, DOUBT, rows)
+
+
+def _lost(evidence: Evidence) -> Iterator[Finding]:
+    """The stages of each rank's pipeline, together, against the whole model."""
+    stages = evidence.results.details.stages
+    if stages.empty:
+        return
+    held = stages.drop_duplicates(["configuration", "stage"]).groupby("configuration").parameters.sum().to_dict()
+    for row in evidence.rows:
+        have = held.get(row["configuration"])
+        if have is not None and known(row["parameters"]) and have < row["parameters"]:
+            missing = int(row["parameters"]) - int(have)
+            text = (
+                f"{missing:,} of {row['parameters']:,} parameters are in no stage: they are never trained "
+                f"({findings.named([row])}). Cut the model so that each is in one."
+            )
+            yield findings.about("F15", "Weights that no stage has", text, WRONG, [row])
+
+
+# Another batch at the same learning rate is another training: fewer optimiser steps, each no longer.
+#
+#     F13  batch 128 a GPU: 391 steps an epoch on one, 98 on four; of measured epochs, epochs.py says it too
+#     F19  the global batch changes with the number of GPUs, the learning rate does not        F26  likewise, doubled
+#     F23  strategies compared by accuracy at 1280 and 8192 samples a step, at one rate
+#
+# For a speed it does not matter, so of timed runs it is a note. Of runs that were trained to a result it decides it.
+# There the reverse is found too: a rate that was multiplied by the workers although the global batch is the same. A
+# rule that scales the rate with the global batch is the remedy: other batches then have other rates, the same batch
+# one.
+
+TIMED = "Samples per second do not depend on it; compare no losses and no accuracies."
+TRAINED = "Scale the rate with the batch, or hold the global batch."
+
+
+def unequal_steps(evidence: Evidence) -> Iterator[Finding]:
+    rated = [(row, set(evidence.fact(row, "learning_rate"))) for row in evidence.rows]
+    rows = [(row, rates.pop()) for row, rates in rated if len(rates) == 1]
+    yield from _with_workers(evidence, rows)
+    yield from _other_rates(evidence, rows)
+    yield from _between_strategies(evidence, rows)
+
+
+def _with_workers(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterator[Finding]:
+    """One model, one batch a worker, one rate, several global batches."""
+    rates = {row["configuration"]: rate for row, rate in rated}
+    rows = [row for row, _ in rated]
+    for (model, _), ours in grouped(rows, lambda row: (row["model"], rates[row["configuration"]])).items():
+        by_batch = grouped(ours, lambda row: row["batch_per_worker"]).values()
+        grew = [of for of in by_batch if len({row["global_batch"] for row in of}) > 1]
+        if not grew:
+            continue
+        sizes = sorted({int(row["global_batch"]) for row in grew[0]})
+        batches, doubled = " and ".join(f"{batch:,}" for batch in sizes), sizes == [sizes[0], 2 * sizes[0]]
+        rate, concerned = rates[ours[0]["configuration"]], [row for of in grew for row in of]
+        trained = _trained(evidence, concerned)
+        flaw, severity = ("F26" if doubled else "F19", WRONG) if trained else ("F19", NOTE)
+        if any(known(row["epochs"]) for row in concerned):
+            flaw, severity = ("F13", DOUBT if severity == NOTE else severity)
+        text = (
+            f"{model} has global batches of {batches} samples at one learning rate ({rate:g}): so many fewer optimiser "
+            f"steps in an epoch are another training ({findings.named(concerned)}). "
+        )
+        text += TRAINED if trained else TIMED
+        yield findings.about(flaw, "More samples a step, the same learning rate", text, severity, concerned)
+
+
+def _other_rates(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterator[Finding]:
+    """Of runs whose results are compared: one recipe and global batch, and unlike rates all the same."""
+    rates = {row["configuration"]: rate for row, rate in rated}
+    rows = _trained(evidence, [row for row, _ in rated])
+    for ours in grouped(rows, lambda row: tuple(map(str, values_of(row, RECIPE)))).values():
+        by_rate = grouped(ours, lambda row: f"{rates[row['configuration']]:.6g}")
+        if len(by_rate) > 1:
+            each = "; ".join(f"{rate} in {findings.named(of)}" for rate, of in by_rate.items())
+            text = (
+                f"One recipe at one global batch was trained at unlike learning rates: {each}. What multiplies the "
+                "rate by workers trains something else; take it out."
+            )
+            yield findings.about("F19", "The learning rate changes with the workers", text, WRONG, ours)
+
+
+def _between_strategies(evidence: Evidence, rated: list[tuple[Row, float]]) -> Iterator[Finding]:
+    """Of runs whose results are compared: frameworks with no global batch in common."""
+    rates = {row["configuration"]: rate for row, rate in rated}
+    rows = _trained(evidence, [row for row, _ in rated])
+    for (model, rate), ours in grouped(rows, lambda row: (row["model"], rates[row["configuration"]])).items():
+        batches = {
+            str(name): {int(row["global_batch"]) for row in of}
+            for name, of in grouped(ours, lambda row: row["framework"]).items()
+        }
+        if len(batches) > 1 and not set.intersection(*batches.values()):
+            each = "; ".join(f"{name} {', '.join(map(str, sorted(sizes)))}" for name, sizes in sorted(batches.items()))
+            text = (
+                f"Results of {model} at one learning rate ({rate:g}) and unlike global batches ({each}) compare "
+                "numbers of steps, not strategies. Train all at one global batch."
+            )
+            yield findings.about("F23", "Strategies with unlike optimiser steps", text, WRONG, ours)
+
+
+def _trained(evidence: Evidence, rows: list[Row]) -> list[Row]:
+    """Those that were trained to a result."""
+    return [row for row in rows if any(evidence.fact(row, "training"))]
+
+
+# Did every timed step train? With fp16 a step whose gradients overflow is left out, and is shorter than the others.
+
+
+def skipped_steps(evidence: Evidence) -> Iterator[Finding]:
+    """Configurations whose loss scaler left out steps of the timed window: it had not settled in the warm-up."""
+    skipped = [(row, max(evidence.fact(row, "skipped_steps"), default=0)) for row in evidence.rows]
+    concerned = [(row, int(count)) for row, count in skipped if count]
+    if not concerned:
+        return
+    rows = [row for row, _ in concerned]
+    most = max(count for _, count in concerned)
+    text = (
+        f"The loss scaler of fp16 left out up to {findings.count(most, 'optimiser step')} of a timed window "
+        f"({findings.named(rows)}): gradients were not finite, nothing was updated, and the step was shorter. Raise "
+        "warmup_steps until the scale has settled."
+    )
+    yield findings.about("skipped steps", "Timed steps that trained nothing", text, DOUBT, rows)
+
+
+# Speed-ups above the number of workers: there is a reason, and it is seldom a fast framework.
+#
+# "Over 10 x on two GPUs" was unequal work (F9) and another model (F10). So what lies above the ideal beyond all noise
+# is
+# said loudly. The intervals are simultaneous (Bonferroni over all speed-ups of the study): a study whose every speed-
+# up
+# is ideal raises this alarm in at most 5 % of cases.
+
+WITHOUT_INTERVAL = 1.25  # of the ideal: a single repeat must be so far above it to be suspected
+
+
+def superlinear_speedups(evidence: Evidence) -> Iterator[Finding]:
+    grown = [(row, base) for row, base in evidence.pairs if int(row["workers"]) > int(base["workers"])]
+    sure = [(row, base) for row, base in grown if min(row["n"], base["n"]) >= FEWEST_REPEATS]
+    above: list[tuple[float, Row, float]] = []  # how far, which, its lower bound
+    for row, base in sure:
+        low = over(row, base, simultaneous(len(sure))).low
+        if low is not None and low > ideal(row, base):
+            above.append((low / ideal(row, base), row, low))
+    if above:
+        _, worst, low = max(above, key=lambda case: case[0])
+        rows = [row for _, row, _ in above]
+        text = (
+            f"Faster than the number of workers allows, beyond all noise: {findings.named(rows)}; most, "
+            f"{worst['speedup']:.2f} x on {worst['workers']} workers, at least {low:.2f} x. Look for unequal work, "
+            "another model or another precision first, then for caches that now hold what they did not."
+        )
+        yield findings.about("superlinear", "Superlinear speed-up", text, WRONG, rows)
+    few = [(row, base) for row, base in grown if min(row["n"], base["n"]) < FEWEST_REPEATS]
+    if single := [row for row, base in few if float(row["speedup"]) > WITHOUT_INTERVAL * ideal(row, base)]:
+        text = (
+            f"{findings.named(single)}: up to {max(float(row['speedup']) for row in single):.2f} x, above the number "
+            f"of workers, from too few repeats for an interval. Repeat it {FEWEST_REPEATS} times before it is quoted."
+        )
+        yield findings.about("superlinear", "Superlinear speed-up, perhaps", text, DOUBT, single)
+
+
+def ideal(row: Row, base: Row) -> float:
+    """What twice, or n times, the workers could gain at most."""
+    return int(row["workers"]) / int(base["workers"])

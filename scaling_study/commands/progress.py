@@ -1,0 +1,439 @@
+"""What a person sees of a sweep: its plan, its progress, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, median
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from scaling_study import datasets
+from scaling_study.estimate import Estimate
+from scaling_study.launch import launchers
+from scaling_study.models import NO_MODEL
+from scaling_study.processes.process import Interruption
+from scaling_study.records import store
+from scaling_study.records.store import BUSY_CORES
+from scaling_study.records.summary import Summary
+from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
+from scaling_study.study.plan import Plan, Planned
+from scaling_study.sweep import Run
+from scaling_study.trial import Trial
+
+# What the driver prints before and after a sweep, and the plan of a dry run.
+
+COLUMNS = ("framework", "model", "batch_per_worker", "workers", "allreduce")
+NUMBERS = ("batch_per_worker", "workers")
+OF_TRAINING = ("model", "batch_per_worker", "allreduce")  # what one that trains nothing does not have
+TARGETS = (0.05, 0.02, 0.01)  # half of a 95 % interval, whose costs a dry run names
+Wanted = Sequence[tuple[Trial, Planned]]
+
+
+def plan(console: Console, run: Run, wanted: Wanted, as_json: bool) -> None:
+    """A dry run: every configuration with the command that runs it, what is skipped and why, how long it takes."""
+    plan = run.plan
+    if as_json:
+        rows = [
+            {**t.to_dict(), "trial": t.id, "command": _command(t, plan), "unsupported": p.unsupported}
+            for t, p in wanted
+        ]
+        trials = [row for row in rows if row["find"] != "parity"]
+        print(json.dumps({"trials": trials, "gates": [row for row in rows if row["find"] == "parity"]}))
+        return
+    estimate, everything = Estimate(run.records.values(), datasets.tree_images), wanted
+    gates, wanted = [(t, p) for t, p in wanted if t.find == "parity"], [(t, p) for t, p in wanted if t.find != "parity"]
+    repeats = Counter(trial.configuration for trial, _ in wanted)
+    configurations = [(p.trial, p) for p in plan.configurations if p.trial.configuration in repeats]
+    columns = _telling([trial for trial, _ in configurations])
+    title = escape(f"{plan.study.name}: {len(wanted)} trials in {run.folder}")
+    table = Table(title=title, title_justify="left", box=None)
+    for title in (*columns, "repeats", "estimate"):
+        table.add_column(title, justify="left" if title in COLUMNS and title not in NUMBERS else "right")
+    for trial, planned in configurations:
+        times = repeats[trial.configuration]
+        known = "" if planned.unsupported else clock(times * estimate(trial, planned))
+        keys = trial.to_dict() | (dict.fromkeys(OF_TRAINING) if trial.model == NO_MODEL else {})
+        cells = ["" if keys[name] is None else escape(str(keys[name])) for name in columns]
+        table.add_row(*cells, str(times), known, style="bright_black" if planned.unsupported else "")
+    console.print(table)
+    console.print("\nCommands, one per configuration (the sweep adds --record):")
+    for trial, planned in configurations:
+        if planned.unsupported:
+            console.print(
+                f"  [bright_black]skipped: {escape(f'{describe(trial)}: {planned.unsupported}')}[/]", soft_wrap=True
+            )
+        else:
+            console.print(f"  {escape(_command(trial, plan))}", soft_wrap=True)
+    if gates:
+        names = dict.fromkeys(f"{t.framework} {t.model}" for t, p in gates if not p.unsupported)
+        console.print(f"\nParity first, {len(names)} gates: {', '.join(names)}", soft_wrap=True)
+    console.print(f"\nMachine: {escape(str(plan.machine))}")
+    for note in plan.notes:
+        console.print(f"Note: {escape(note)}", soft_wrap=True)
+    console.print(_cost(everything, estimate))
+    if certainty := _certainty(run, estimate):
+        console.print(certainty, soft_wrap=True)
+
+
+def print_before(console: Console, plan: Plan, wanted: Wanted, job: Run, estimate: Estimate) -> None:
+    """One paragraph before the first trial."""
+    left = [(t, p) for t, p in wanted if not job.kept(t)]
+    console.print(f"[bold]{plan.study.name}[/] on {escape(str(plan.machine))}", soft_wrap=True)
+    for line in job.edits:
+        console.print(escape(line), soft_wrap=True)
+    for note in plan.notes:
+        console.print(f"Note: {escape(note)}", soft_wrap=True)
+    if len(left) < len(wanted):
+        console.print(f"{len(wanted) - len(left)} of {len(wanted)} trials are already finished and kept.")
+    to_run = [(t, p) for t, p in left if p.unsupported or not job.implied(t)]
+    if len(to_run) < len(left):
+        pruned = len(left) - len(to_run)
+        console.print(f"Skipped because a smaller batch ran out of memory: {pruned} (--no-prune runs them).")
+    console.print(_cost(to_run, estimate), soft_wrap=True)
+
+
+def print_after(
+    console: Console, job: Run, mine: Sequence[Summary], wanted: Sequence[str], interruption: Interruption, again: str,
+    quiet: bool, no_report: bool = False,
+) -> None:  # fmt: skip
+    """What went wrong, where everything is, how to go on."""
+    for (status, reason), group in _grouped(mine).items():
+        if status != "unsupported":  # the tables list those, with their reasons
+            more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
+            log = f"its log: {_log(job.folder, group[0])}"
+            where = "not run; --no-prune runs it" if group[0].implied else log
+            console.print(
+                f"[bold]{status}[/]: {escape(group[0].id)}{more}: {escape(reason)}; {escape(where)}", soft_wrap=True
+            )
+    open_ = [id for id in wanted if id not in job.records]
+    if interruption.signal is not None or open_:
+        why = f"Stopped by {interruption.signal.name}" if interruption.signal is not None else "Stopped at --max-trials"
+        console.print(f"{why}; {len(mine)} finished trials are kept, {len(open_)} remain.")
+        console.print(f"To resume: {escape(again)}", soft_wrap=True)
+    if not quiet:
+        later = f"Records: {job.folder}/; tables and figures of them: python -m analysis {job.folder}"
+        there = f"Tables, figures and records: {job.folder}/"
+        console.print(escape(later if no_report else there), soft_wrap=True)
+
+
+def row(record: Summary) -> dict[str, Any]:
+    """One trial for --json."""
+    outcome = {"trial": record.id, "status": record.status, "reason": record.reason}
+    return {**record.trial, **outcome, "samples_per_second": record.samples_per_second}
+
+
+def _log(results: Path, record: Summary) -> Path:
+    """Of its own processes (a gate's too, which shared its launch), of the launch with others in which it failed, or by
+    itself after that."""
+    trial = results / "trials" / record.id
+    if (shared := results / "launches" / record.launch / "log.txt").exists() and record.launch:
+        return own if (own := trial / "log.txt").exists() else shared
+    return alone if (alone := trial / "alone" / "log.txt").exists() else trial / "log.txt"
+
+
+def _grouped(records: Sequence[Summary]) -> dict[tuple[str, str], list[Summary]]:
+    groups: dict[tuple[str, str], list[Summary]] = {}
+    for record in records:
+        if record.status != "ok":
+            groups.setdefault((record.status, record.reason), []).append(record)
+    return groups
+
+
+def _command(trial: Trial, plan: Plan) -> str:
+    return launchers.command(trial, cluster=plan.cluster).shell(Path.cwd())
+
+
+def _telling(trials: Sequence[Trial]) -> list[str]:
+    """The usual keys, and every other one in which two trials of a framework differ: unlike rows must look unlike."""
+    values: dict[str, dict[str, set[Any]]] = {}  # key -> framework -> what its trials have
+    for trial in trials:
+        for name, value in trial.to_dict().items():
+            values.setdefault(name, {}).setdefault(trial.framework, set()).add(value)
+    differ = [name for name, by in values.items() if any(len(distinct) > 1 for distinct in by.values())]
+    return [*COLUMNS, *(name for name in differ if name not in (*COLUMNS, "global_batch"))]
+
+
+def _certainty(run: Run, estimate: Estimate) -> str:
+    """What narrower intervals would cost, by the spread of what is finished; empty where too little is."""
+    planned = {p.trial.configuration: p for p in run.plan.configurations}
+    costs = []
+    for target in TARGETS:
+        if not (counts := run.wanted_for(target)):
+            return ""
+        seconds = sum(count * estimate(planned[name].trial, planned[name]) for name, count in counts.items())
+        costs.append(f"±{100 * target:g}%: at most {max(counts.values()):,} repeats, {clock(seconds)}")
+    return f"By the spread so far, of {len(counts)} configurations: {'; '.join(costs)}."
+
+
+def _cost(wanted: Wanted, estimate: Estimate) -> str:
+    """The estimated time, and what repeats for the target interval could add."""
+    seconds = sum(estimate(trial, planned) for trial, planned in wanted)
+    runnable = {p.trial.configuration: p for _, p in wanted if not p.unsupported and p.trial.model != NO_MODEL}
+    widened = [p for p in runnable.values() if p.measure.repeats >= FEWEST_REPEATS]  # of fewer no spread is known
+    most = sum(estimate(p.trial, p) * (p.measure.max_repeats - p.measure.repeats) for p in widened)
+    cost = f"Estimated time: about {clock(seconds)} for {len(wanted)} trials"
+    if most:
+        target = min(p.measure.target_interval for p in widened)
+        cost += f", up to {clock(most)} more for repeats while intervals are wider than ±{100 * target:g}%"
+    return f"{cost}."
+
+
+# The display of a running sweep: one row per configuration with its repeats, and the estimated time left.
+#
+# On a terminal a live table; in a log file one line per finished trial.
+
+COLOURS: Mapping[str, str] = {
+    "ok": "green", "failed": "red", "oom": "magenta", "timeout": "yellow",
+    "unsupported": "bright_black", "cancelled": "yellow",
+}  # fmt: skip
+
+REDRAWS_PER_SECOND = 0.2  # between events: drawing takes milliseconds of the very cores that are being measured
+
+
+class Progress:
+    """Shows `planned` configurations; the sweep tells it what starts and what has finished."""
+
+    def __init__(
+        self, console: Console, plan: Plan, trials: Sequence[tuple[Trial, Planned]], estimate: Estimate, quiet: bool,
+        results: Path | None = None,
+    ) -> None:  # fmt: skip
+        self.console, self.estimate, self.quiet, self.results = console, estimate, quiet, results
+        self.pending = {trial.id for trial, _ in trials}
+        self.waiting = Counter(trial.configuration for trial, _ in trials)
+        self.seconds = {trial.configuration: estimate(trial, planned) for trial, planned in trials}  # of one repeat
+        self.left_seconds = sum(count * self.seconds[name] for name, count in self.waiting.items())
+        self.total = len(self.pending)
+        self.rows: dict[str, list[Summary]] = {}
+        # As the study has them.
+        self.order = [p.trial for p in plan.configurations if p.trial.configuration in self.waiting]
+        self.place = {trial.configuration: place for place, trial in enumerate(self.order)}
+        self.running: Trial | None = None
+        self.launch = ""  # how far one is that configurations share
+        self.blocks: dict[str, list[float]] = {}  # of it, by configuration: samples per second of each
+        self.done = self.kept = 0
+        self.since = self.started = time.monotonic()
+        self._live = Live(
+            console=console, get_renderable=self.render, refresh_per_second=REDRAWS_PER_SECOND, transient=True
+        )
+
+    def __enter__(self) -> Progress:
+        if self.console.is_terminal and not self.quiet:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._live.is_started:
+            self._live.stop()
+
+    def starts(self, trial: Trial, planned: Planned) -> None:
+        self.running, self.since = trial, time.monotonic()
+        self._redraw()
+
+    def building(self, trial: Trial) -> None:
+        self.running, self.launch = trial, f"launch {trial.repeat}: building {describe(trial)}"
+        self._redraw()
+
+    def alone(self, trial: Trial) -> None:
+        self.running, self.launch = trial, f"launch {trial.repeat}: by itself, as it failed there: {describe(trial)}"
+        self._redraw()
+
+    def round_begins(self, launch: int, round: int, of: int) -> None:
+        self.launch = f"launch {launch}: round {round} of {of}"
+        if round == 1:
+            self.blocks.clear()
+        if not self.quiet and not self._live.is_started:
+            left = clock(self.remaining_seconds())
+            self.console.print(f"{self.launch}, {left} left{self._widths()}", highlight=False, soft_wrap=True)
+        self._redraw()
+
+    def _widths(self) -> str:
+        """The intervals of this launch so far, which others may differ from: `; ± 2.1 % (5.0 % at most) over its
+        rounds`. What is faster is not said before all launches are over: whoever looks often finds something."""
+        intervals = [between_repeats(rates) for rates in self.blocks.values() if len(rates) > 2]
+        widths = [width for each in intervals if (width := each.relative_half_width) is not None]
+        return f"; ± {median(widths):.1%} ({max(widths):.1%} at most) over its rounds" if widths else ""
+
+    def expects(self, more: Sequence[tuple[Trial, Planned]]) -> None:
+        """These are to come too: the spread of what was planned asks for them."""
+        new = [(trial, planned) for trial, planned in more if trial.id not in self.pending]
+        self.pending |= {trial.id for trial, _ in new}
+        self.waiting.update(trial.configuration for trial, _ in new)
+        for trial, planned in new:
+            if trial.configuration not in self.place:
+                self.place[trial.configuration] = len(self.order)
+                self.order.append(replace(trial, repeat=1))
+            self.left_seconds += self.seconds.setdefault(trial.configuration, self.estimate(trial, planned))
+        self.total += len(new)
+
+    def block_timed(self, trial: Trial, step_seconds: float) -> None:
+        """One more block of a configuration: the mean seconds of its slowest rank's steps."""
+        self.running = trial
+        self.blocks.setdefault(trial.configuration, []).append(trial.global_batch / step_seconds)
+
+    def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None:
+        name = trial.configuration
+        self.left_seconds -= self.waiting[name] * self.seconds.get(name, 0.0)
+        self.waiting[name] -= trial.id in self.pending
+        self.pending.discard(trial.id)
+        if not again:  # what was finished before, the estimate knew from the beginning
+            self.estimate.learn(record)
+        self.seconds[name] = self.estimate(trial, planned)
+        self.left_seconds += self.waiting[name] * self.seconds[name]  # of this configuration alone has it changed
+        self.rows.setdefault(name, []).append(record)
+        self.running, self.launch = None, ""
+        self.blocks.pop(name, None)
+        self.done += 1
+        self.kept += again
+        self.total = max(self.total, self.done + len(self.pending))
+        if not again:
+            self._redraw()
+        if not again and not self.quiet and not self._live.is_started:
+            self.console.print(self._line(trial, record), highlight=False, soft_wrap=True)
+
+    def _redraw(self) -> None:
+        if self._live.is_started:
+            self._live.refresh()
+
+    def _line(self, trial: Trial, record: Summary) -> Text:
+        result = f"{record.samples_per_second:9.1f} samples/s" if record.samples_per_second else record.status
+        line = Text(f"[{self.done:>{len(str(self.total))}}/{self.total}] {describe(trial):<58} repeat {trial.repeat}  ")
+        line.append(result, style=COLOURS[record.status])
+        line.append(f"  {record.reason}" if record.reason else f"  ({record.total_seconds:.1f} s)")
+        line.append(busy(record), style="yellow")
+        return line
+
+    def remaining_seconds(self) -> float:
+        return max(0.0, self.left_seconds - (time.monotonic() - self.since if self.running else 0.0))
+
+    def render(self) -> RenderableType:
+        """The live table. Configurations that do not fit the screen's height are counted in the last row."""
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+        for title, justify in (
+            ("framework", "left"), ("model", "left"), ("batch", "right"), ("workers", "right"), ("allreduce", "left"),
+            ("repeats", "left"), ("samples/s", "right"), ("", "left"),
+        ):  # fmt: skip
+            table.add_column(title, justify=justify)  # type: ignore[arg-type]
+        room = max(3, self.console.height - 6)
+        shown = self.order if len(self.order) <= room else self._nearest(room)
+        for trial in shown:
+            table.add_row(*self._cells(trial))
+        if len(shown) < len(self.order):
+            table.add_row(f"... and {len(self.order) - len(shown)} more", style="bright_black")
+        return Group(table, Text(""), Text(self.launch or self._training(), style="cyan"), self._footer())
+
+    def _training(self) -> str:
+        """How far the training is that runs: `epoch 3.2 of 5.0, accuracy 0.61, 42 s left`; empty for what is timed."""
+        if not (self.running and self.running.trained and self.results):
+            return ""
+        with contextlib.suppress(store.UnreadableRecord, KeyError, TypeError):
+            now = store.load(self.results / "trials" / self.running.id / store.PROGRESS)
+            return training_line(now, self.running)
+        return ""
+
+    def _nearest(self, room: int) -> list[Trial]:
+        """A stretch of rows around the running one."""
+        middle = self.place.get(self.running.configuration, 0) if self.running else 0
+        start = max(0, min(middle - room // 2, len(self.order) - room))
+        return self.order[start : start + room]
+
+    def _cells(self, trial: Trial) -> list[Text]:
+        records = self.rows.get(trial.configuration, [])
+        waiting = self.waiting[trial.configuration]
+        running = self.running is not None and self.running.configuration == trial.configuration
+        dots = Text()
+        for record in records:
+            dots.append("●" if record.status == "ok" else "✗", style=COLOURS[record.status])
+        dots.append("◐" * running + "○" * (waiting - running), style="cyan" if running else "bright_black")
+        rates = [record.samples_per_second for record in records if record.samples_per_second]
+        if blocks := self.blocks.get(trial.configuration, []):
+            rates.append(fmean(blocks))
+        rate = Text(f"{sum(rates) / len(rates):.1f}" if rates else "", style="bold")
+        trouble = next((r for r in records if r.status != "ok"), None)
+        if trouble:
+            note = Text(f"{trouble.status}: {trouble.reason}"[:60], style=COLOURS[trouble.status])
+        else:
+            width, over = between_repeats(rates).relative_half_width if len(rates) > 2 else None, ""
+            if width is None and len(blocks) > 2:  # of this launch alone, which others may differ from
+                width, over = between_repeats(blocks).relative_half_width, " over its rounds"
+            note = Text(f"± {width:.1%}{over}" if width is not None else "", style="bright_black")
+            note.append("  machine busy" if any(map(busy, records)) else "", style="yellow")
+        words = [trial.framework, trial.model, str(trial.batch_per_worker), str(trial.workers), trial.allreduce]
+        if trial.model == NO_MODEL:
+            words = [trial.framework, f"by {trial.launcher}", "", str(trial.workers), ""]
+        return [Text(word, style="bold cyan" if running else "") for word in words] + [dots, rate, note]
+
+    def _footer(self) -> RenderableType:
+        grid = Table.grid(padding=(0, 1))
+        elapsed, left = time.monotonic() - self.started, self.remaining_seconds()
+        grid.add_row(
+            ProgressBar(total=max(self.total, 1), completed=self.done, width=40),
+            Text(f"{self.done}/{self.total} trials, {clock(elapsed)} elapsed, about {clock(left)} left"),
+        )
+        return grid
+
+
+SHOWN = ("train_loss", "accuracy", "matthews", "perplexity")  # of a training's last evaluation
+
+
+def training_line(now: Mapping[str, Any], trial: Trial) -> str:
+    """One line of a training's `progress.json`. Raises KeyError or TypeError for what is none."""
+    last = {key: value for key, value in now["last"].items() if key in SHOWN}
+    words = [describe(trial), f"epoch {now['epoch']:.2f}", f"{now['seconds']:.0f} s of training"]
+    words += [f"{key.replace('train_', 'training ')} {value:.4f}" for key, value in last.items()]
+    left = now.get("seconds_left")
+    return ", ".join([*words, *([f"at most {clock(left)} left"] if left is not None else [])])
+
+
+def busy(record: Summary) -> str:
+    """A warning if others used the machine while this trial was timed."""
+    others = record.busy_elsewhere_cores
+    return f"  other processes kept {others:.1f} cores busy" if others is not None and others > BUSY_CORES else ""
+
+
+def describe(trial: Trial) -> str:
+    """One configuration in words, for a line."""
+    workers = f"{trial.workers} worker{'s' if trial.workers > 1 else ''}"
+    if trial.hosts:
+        workers += f" on {trial.hosts} host{'s' if trial.hosts > 1 else ''}"
+    if trial.model == NO_MODEL:
+        through = f" over {trial.controller}" if trial.controller else ""
+        return f"{trial.framework} by {trial.launcher}{through}, {workers}"
+    wire = shape(trial) if trial.stages else f"allreduce {trial.allreduce}"
+    if trial.find == "parity":
+        return f"parity of {trial.framework} {trial.model}, {workers}, {wire}, {trial.precision}"
+    return f"{trial.framework} {trial.model} batch {trial.batch_per_worker}, {workers}, {wire}"
+
+
+def shape(trial: Trial) -> str:
+    """What sets one pipeline apart from another: `1f1b, m = 4, cut time`."""
+    several = trial.replicas if trial.replicas and trial.replicas > 1 else None
+    parts = [
+        trial.schedule,
+        f"{trial.virtual_stages} stages each" if (trial.virtual_stages or 1) > 1 else "",
+        f"m = {trial.micro_batches}" if trial.micro_batches else "",
+        f"{several} replicas, allreduce {trial.allreduce}" if several else "",
+        f"cut {trial.stage_cut}",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def clock(seconds: float) -> str:
+    """`42 s`, `5 min 20 s`, `3 h 05 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

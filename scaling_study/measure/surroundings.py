@@ -1,0 +1,420 @@
+"""What surrounds the timed steps: allocator, garbage collector, other processes, power, peaks, versions.  [torch]"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import platform
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml
+import torch
+from torch import nn
+
+from scaling_study.machine import DALI, boot_id, cpu_model, installed
+from scaling_study.measure.training import Loss, Step, Training
+from scaling_study.ranks import Ranks
+from scaling_study.trial import Trial
+from scaling_study.workloads.workload import DTYPES, Batch
+
+# glibc's allocator with fixed thresholds, the same in every step and whatever ran before.
+#
+# By default glibc returns a large tensor to the kernel as soon as it is freed: the next step faults its pages in
+# again,
+# and zeroes them. From which size on is a threshold that moves with what was freed before, so that a configuration's
+# speed depends on its history. With `allocator: fixed` freed memory stays in the process (mallopt(3)); resident memory
+# then is the most that was ever in use at once, and what fragments of it.
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of malloc.h
+TOP_PAD_BYTES = 256 << 20  # taken from the kernel at once
+
+
+def fix_thresholds() -> None:
+    """For the rest of this process. Raises SystemExit where the C library is another than glibc."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:
+        raise SystemExit("--allocator fixed needs glibc's mallopt, which is not here: --allocator system") from None
+    never = -1  # trim nothing
+    for option, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, never), (M_TOP_PAD, TOP_PAD_BYTES)):
+        if not mallopt(option, value):
+            raise SystemExit(f"--allocator fixed: glibc refused mallopt({option}, {value}): --allocator system")
+
+
+# Python's garbage collector, kept from walking what setting up left behind.
+#
+# Importing torch and building a model leaves hundreds of thousands of objects. A full collection walks them all: some
+# tenths of a second, at another step on every rank, and all ranks wait for each. What is alive when the window begins
+# is
+# collected once and then set apart; what the steps themselves make is collected as ever.
+
+
+def settle() -> None:
+    """Set apart what is alive now."""
+    gc.collect()
+    gc.freeze()
+
+
+@contextmanager
+def settled() -> Iterator[None]:
+    """The timed window runs in here."""
+    settle()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+# Was the machine quiet? CPU time of this process and of the whole host over the timed window.
+#
+# Another process that takes half a core for ten minutes is in every number measured meanwhile, and no statistics on
+# those numbers can tell. The kernel can: what the host was busy with, less what the ranks themselves used, is
+# that of other processes (the hypervisor's steal included). A loader's processes are the rank's own, and so are those
+# that they start in turn, such as the daemon of Hivemind's DHT.
+
+IDLE = ("idle", "iowait", "guest", "guest_nice")  # guests are counted in user time already
+
+
+class QuietMeter:
+    """Reads from each `start()` to its `stop()`, added up."""
+
+    def __init__(self) -> None:
+        self.own_cpu_seconds = 0.0  # of this process, all its threads, and all processes below it
+        self.host_cpu_seconds = 0.0  # of every core of the host
+        self._before = (0.0, 0.0)
+
+    def start(self) -> None:
+        self._before = (own_seconds(), busy_seconds())
+
+    def stop(self) -> None:
+        own, host = self._before
+        self.own_cpu_seconds += own_seconds() - own
+        self.host_cpu_seconds += busy_seconds() - host
+
+
+def own_seconds() -> float:
+    """CPU time of this process and of those alive that it has started, or they have."""
+    seconds = time.process_time()
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            seconds += sum(child.cpu_times()[:2])
+    return seconds
+
+
+def busy_seconds() -> float:
+    """Seconds that the host's cores have been busy since it started, all cores together."""
+    times = psutil.cpu_times()
+    return float(sum(value for name, value in times._asdict().items() if name not in IDLE))
+
+
+# Versions of what decides how fast a trial is: the interpreter, the libraries, and what lies under a GPU.
+#
+# python -m scaling_study.measure.surroundings      the same as JSON (--print-environment)
+
+LIBRARIES = (
+    "torch", "torchvision", "horovod", "mpi4py", "fairscale", "deepspeed", "lightning", "transformers", "numpy",
+    "scaling_study", *DALI,
+)  # fmt: skip
+
+
+def versions() -> dict[str, str]:
+    """Name -> version, of what is there."""
+    libraries = {name: version for name in LIBRARIES if (version := installed(name))}
+    return {"python": platform.python_version(), **libraries, **(under_a_gpu() if torch.cuda.is_available() else {})}
+
+
+def under_a_gpu() -> dict[str, str]:
+    """`cuda`, `cudnn`, `nccl` as torch was built with them, and `nvidia_driver`; those that can be asked."""
+    nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else None
+    libraries = {
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "nccl": ".".join(map(str, nccl)) if isinstance(nccl, tuple) else nccl,
+        "nvidia_driver": _driver(),
+    }
+    return {name: str(version) for name, version in libraries.items() if version is not None}
+
+
+def _driver() -> str | None:
+    try:
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+
+
+if __name__ == "__main__":
+    print(json.dumps(versions()))
+
+
+# GPU utilisation and energy over the timed window, where they can be read; unknown elsewhere.
+#
+# NVML gives a GPU's utilisation (sampled) and its energy counter; RAPL gives the energy of whole CPU packages,
+# which is this trial's only because the driver runs one trial at a time.
+
+RAPL = Path("/sys/class/powercap")
+PACKAGE = "package"  # how RAPL's name of one begins; psys has the packages' energy in it, core and dram are parts
+SAMPLE_SECONDS = 0.25
+
+
+class PowerMeter:
+    """Reads from each `start()` to its `stop()`, added up. `gpus`: this worker's devices, none for a CPU worker."""
+
+    def __init__(self, gpus: Sequence[int], local_rank: int) -> None:
+        self.gpus, self.local_rank = gpus, local_rank
+        self.utilization_percent: float | None = None
+        self.energy_joules: float | None = None
+        self.samples: list[float] = []
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._before: list[float] = []
+
+    def start(self) -> None:
+        self._before = self._joules()
+        if self.gpus:
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._sample, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        used = [after - before for before, after in zip(self._before, self._joules(), strict=False)]
+        if used and min(used) >= 0:  # counters wrap
+            self.energy_joules = (self.energy_joules or 0.0) + sum(used)
+        if self._thread:
+            self._stop.set()
+            self._thread.join()
+        if self.samples:
+            self.utilization_percent = sum(self.samples) / len(self.samples)
+
+    def _joules(self) -> list[float]:
+        """Of each of this worker's GPUs; of each CPU package for the first worker of a CPU host, so none counts twice.
+
+        Nothing where one of them cannot be read: without permission, or on a device that has no counter.
+        """
+        try:
+            if self.gpus:
+                return [float(pynvml.nvmlDeviceGetTotalEnergyConsumption(h)) / 1e3 for h in self._handles()]
+            return [int(counter.read_text()) / 1e6 for counter in _packages()] if self.local_rank == 0 else []
+        except (pynvml.NVMLError, OSError):
+            return []
+
+    def _sample(self) -> None:
+        try:
+            handles = self._handles()
+            while not self._stop.wait(SAMPLE_SECONDS):
+                self.samples += [float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu) for handle in handles]
+        except pynvml.NVMLError:
+            return  # utilisation stays unknown
+
+    def _handles(self) -> list[object]:
+        """By UUID: CUDA's numbering follows CUDA_VISIBLE_DEVICES, NVML's does not."""
+        pynvml.nvmlInit()
+        return [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in gpu_uuids(self.gpus)]
+
+
+def gpu_uuids(indices: Sequence[int]) -> list[str]:
+    """NVML's names of torch's devices, sorted: the same device of a host has one, whatever index a rank sees it at.
+
+    Empty where torch does not know one of them.
+    """
+    uuids = [getattr(torch.cuda.get_device_properties(index), "uuid", None) for index in indices]
+    return [] if None in uuids else sorted(f"GPU-{uuid}" for uuid in uuids)
+
+
+def _packages() -> list[Path]:
+    """The energy counters of the host's CPU packages, in microjoules."""
+    domains = [path.parent for path in sorted(RAPL.glob("intel-rapl:*/name")) if ":" not in path.parent.name[11:]]
+    return [domain / "energy_uj" for domain in domains if (domain / "name").read_text().startswith(PACKAGE)]
+
+
+# What this worker's device can do at most, measured: FLOP/s of a matrix product, bytes/s of a copy.
+#
+# A roof to hold training against (analysis/views/roofline.py), not a number from a data sheet: the same cores or GPU,
+# the same number of threads, the same precision, while the other workers of the trial do the same. After everything
+# else,
+# so nothing that is measured knows of it. The fastest call counts: a roof is what can be reached.
+#
+#     matrix product   n x n in the precision of compute, 2 n^3 FLOP; n doubles while a call stays short
+#     copy             a buffer larger than caches, read once and written once (as STREAM's copy counts it)
+#
+# On a GPU `fp32` uses TF32 where the run's own convolutions or matrix products were allowed to: torch allows it to the
+# former by default and not to the latter. Numbers are random: for ones a GPU draws less power and clocks higher.
+
+SECONDS = 0.1  # for each of the two, once its size is found
+FEWEST_CALLS = 3
+LONGEST_CALL = 0.03  # seconds, beyond which n is not doubled
+SIDES = {"cpu": (128, 2048), "cuda": (1024, 8192)}  # the smallest and the largest n
+COPY_BYTES = {"cpu": 128 << 20, "cuda": 256 << 20}
+TILE = 1 << 18  # random numbers, repeated over the buffer
+SHARE_OF_MEMORY = 256  # of what is available, as a divisor: two buffers on each of 64 ranks are half of it
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Of one worker's device; None where it could not be measured, such as where memory is full."""
+
+    flops_per_second: float | None
+    bytes_per_second: float | None
+
+
+def may_round_to_tf32(model: nn.Module, precision: str, device: torch.device) -> bool:
+    """Whether fp32 means TF32 for this model with torch's settings as they are now, in any of its layers."""
+    convolves = any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules())
+    allowed = torch.backends.cuda.matmul.allow_tf32 or (convolves and torch.backends.cudnn.allow_tf32)
+    return bool(allowed) and device.type == "cuda" and precision == "fp32"
+
+
+def measure_peak(device: torch.device, precision: str, tf32: bool, seconds: float = SECONDS) -> Peak:
+    """Both, in a few tenths of a second. Never raises: a trial does not fail for it."""
+    with torch.no_grad():
+        return Peak(
+            _or_unknown(lambda: matrix_product(device, DTYPES[precision], tf32, seconds)),
+            _or_unknown(lambda: copy(device, seconds)),
+        )
+
+
+def matrix_product(device: torch.device, dtype: torch.dtype, tf32: bool = False, seconds: float = SECONDS) -> float:
+    """FLOP/s of the fastest n x n by n x n product; of fp32 on a GPU, with TF32 or without."""
+    side, most = SIDES[device.type]
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    try:
+        while True:
+            a, b = (torch.randn(side, side, dtype=dtype, device=device) for _ in range(2))
+            out = torch.empty_like(a)
+
+            def call(a: torch.Tensor = a, b: torch.Tensor = b, out: torch.Tensor = out) -> torch.Tensor:
+                return torch.mm(a, b, out=out)
+
+            if side >= most or 8 * fastest(call, device, 0.0) > LONGEST_CALL:
+                return 2 * side**3 / fastest(call, device, seconds)
+            side *= 2
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def copy(device: torch.device, seconds: float = SECONDS) -> float:
+    """Bytes read and written a second by the fastest copy of a large buffer."""
+    size = COPY_BYTES[device.type]
+    if device.type == "cpu":  # where memory that is full would end the trial, not this measurement
+        size = min(size, psutil.virtual_memory().available // SHARE_OF_MEMORY)
+    tile = torch.randn(min(TILE, size // 4), device=device)  # drawing all of them would take longer than the copies
+    source = tile.repeat(size // tile.nbytes)
+    size = source.nbytes
+    target = torch.zeros_like(source)  # touched, so that no call pays for the pages' first use
+    return 2 * size / fastest(lambda: target.copy_(source), device, seconds)
+
+
+def fastest(call: Callable[[], object], device: torch.device, seconds: float) -> float:
+    """Seconds of the shortest of at least FEWEST_CALLS calls, repeated for `seconds`; the first is not counted."""
+    clock = _on_gpu if device.type == "cuda" else _on_cpu
+    clock(call)
+    best, until, calls = float("inf"), time.perf_counter() + seconds, 0
+    while calls < FEWEST_CALLS or time.perf_counter() < until:
+        best, calls = min(best, clock(call)), calls + 1
+    return best
+
+
+def _on_cpu(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _on_gpu(call: Callable[[], object], times: int = 8) -> float:
+    """The mean of several in a row: the host issues the next while the device computes one."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(times):
+        call()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1e3 / times
+
+
+def _or_unknown(measure: Callable[[], float]) -> float | None:
+    try:
+        return measure()
+    except (RuntimeError, KeyError):  # out of memory, or a type or a device that has no such product
+        return None
+
+
+# Optimiser steps that were left out because a gradient of fp16 was not finite.
+#
+# A scaler of losses (torch's, FairScale's, DeepSpeed's, Lightning's) begins with a scale that is too large, and lowers
+# it
+# each time that it finds such a gradient, without calling the optimiser. The step is then shorter than others, and
+# trains nothing. All of them call the same method of the optimiser otherwise, so that is where steps are seen: on the
+# host, with no wait for the device.
+
+
+class SkippedSteps:
+    """`count` of the steps made through `counting` in which the optimiser took none; None where nothing scales."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, trial: Trial) -> None:
+        self.count: int | None = 0 if trial.precision == "fp16" else None
+        self._taken = False
+        if self.count is not None:
+            optimizer.register_step_post_hook(self._noted)
+
+    def counting(self, step: Step) -> Step:
+        """The step, after which it is known whether the optimiser was called in it."""
+        if self.count is None:
+            return step
+
+        def counted(batch: Batch) -> Loss:
+            self._taken = False
+            loss = step(batch)
+            self.count = (self.count or 0) + (not self._taken)
+            return loss
+
+        return counted
+
+    def since(self, before: int | None) -> int | None:
+        """How many more there are than `before`."""
+        return None if self.count is None or before is None else self.count - before
+
+    def _noted(self, *_: object) -> None:
+        self._taken = True
+
+
+# What a rank's report says of the rank itself, however the trial is measured.
+
+
+def described(training: Training, trial: Trial, ranks: Ranks) -> dict[str, Any]:
+    """The fields of a RankReport that no measuring is needed for."""
+    workload = training.workload
+    return {
+        "rank": ranks.rank, "world_size": ranks.world_size, "local_rank": ranks.local_rank,
+        "host": socket.gethostname(), "boot_id": boot_id(), "pid": os.getpid(),
+        "device": str(ranks.device), "device_name": device_name(ranks.device),
+        "cores": list(ranks.cores), "threads": torch.get_num_threads(),
+        "gpu_uuids": gpu_uuids([device.index for device in ranks.devices if device.type == "cuda"]),
+        "samples_per_step": workload.samples_per_step, "parameters": workload.parameters,
+        "parameters_all": workload.parameters_all,
+        "data_source": workload.data_source, "steps_per_epoch": workload.steps_per_epoch,
+        "forward_flops_per_sample": workload.forward_flops_per_sample,
+        "backend": dict(with_backend(ranks, training).backend), "versions": versions(),
+        "learning_rate": training.optimizer.param_groups[0]["lr"], "stages": list(training.stages),
+        "weights": dict(workload.weights),
+    }  # fmt: skip
+
+
+def with_backend(ranks: Ranks, training: Training) -> Ranks:
+    """The ranks, with what the framework reports once the model is wrapped."""
+    return replace(ranks, backend={**ranks.backend, **training.backend})
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()

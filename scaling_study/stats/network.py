@@ -1,0 +1,322 @@
+"""Latency and bandwidth of a network: what collectives cost, and the line that fits their seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scaling_study.stats.intervals import within_run
+from scaling_study.stats.spread import three_digits
+
+# The four collectives of data parallelism: what a size is, which bandwidths follow from it, and the table they fill.
+#
+# Sizes and bandwidths are those of nccl-tests (its doc/PERFORMANCE.md), with n ranks:
+#
+#                     a rank has      ends with       size             bus bandwidth / algorithm bandwidth
+#     allreduce       size            size            of the buffer    2 (n-1)/n
+#     reduce_scatter  size            size / n        of the whole     (n-1)/n
+#     all_gather      size / n        size            of the whole     (n-1)/n
+#     broadcast       size (rank 0)   size            of the buffer    1
+#
+# Algorithm bandwidth is size / seconds: what a caller gets. Bus bandwidth is what the slowest link carries at best, so
+# it
+# can be held against the hardware whatever n is. A GB/s is 1e9 bytes a second.
+#
+# Pure; imports nothing.
+
+ALLREDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST = "allreduce", "reduce_scatter", "all_gather", "broadcast"
+COLLECTIVES = (ALLREDUCE, BROADCAST, REDUCE_SCATTER, ALL_GATHER)
+PARTED = (REDUCE_SCATTER, ALL_GATHER)  # a rank has, or ends with, one n-th of the whole
+ELEMENT_BYTES = 4  # fp32
+ALIGNED = 4  # elements: parts are whole 16 bytes, as in nccl-tests
+MIN_BYTES, MAX_BYTES, SIZE_FACTOR = 1 << 10, 256 << 20, 4
+REDUCTION, ROOT = {ALLREDUCE: "sum", REDUCE_SCATTER: "sum"}, {BROADCAST: "0"}  # as the table names them
+
+
+def bus_factor(collective: str, ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth. Raises ValueError for another collective, or fewer than one rank."""
+    if ranks < 1:
+        raise ValueError(f"{ranks} ranks")
+    match collective:
+        case "allreduce":
+            return 2 * (ranks - 1) / ranks
+        case "reduce_scatter" | "all_gather":
+            return (ranks - 1) / ranks
+        case "broadcast":
+            return 1.0
+    raise ValueError(f"{collective!r} is none of {', '.join(COLLECTIVES)}")
+
+
+def algorithm_bandwidth(bytes: float, seconds: float) -> float:
+    """Bytes a second, as the caller sees them."""
+    return bytes / seconds
+
+
+def bus_bandwidth(collective: str, bytes: float, seconds: float, ranks: int) -> float:
+    """Bytes a second of the slowest link, were the algorithm the best there is."""
+    return bus_factor(collective, ranks) * algorithm_bandwidth(bytes, seconds)
+
+
+def sizes(min_bytes: int = MIN_BYTES, max_bytes: int = MAX_BYTES, factor: int = SIZE_FACTOR) -> Iterator[int]:
+    """min_bytes, and each `factor` times the one before, up to max_bytes."""
+    size = min_bytes
+    while size <= max_bytes:
+        yield size
+        size *= factor
+
+
+def no_size(min_bytes: int | None, max_bytes: int | None) -> str:
+    """Why there is no size between these (None: the default); empty if there is one."""
+    least, most = min_bytes or MIN_BYTES, max_bytes or MAX_BYTES
+    if least <= most:
+        return ""
+    min_default, max_default = ("" if given else " (the default)" for given in (min_bytes, max_bytes))
+    return f"min_bytes={least}{min_default} is more than max_bytes={most}{max_default}"
+
+
+def part_elements(collective: str, bytes: int, ranks: int) -> int:
+    """Elements of one rank's part (of the buffer where it is not parted): the largest that fit in `bytes`, at least
+    one element, or as few as are aligned."""
+    if collective not in PARTED:
+        return max(1, bytes // ELEMENT_BYTES)
+    return max(ALIGNED, bytes // ELEMENT_BYTES // ranks // ALIGNED * ALIGNED)
+
+
+def whole_bytes(collective: str, part: int, ranks: int) -> int:
+    """The size that a call with parts of so many elements has."""
+    return part * ELEMENT_BYTES * (ranks if collective in PARTED else 1)
+
+
+# The columns of nccl-tests, then what the OSU benchmarks add with -f: fastest and slowest call, and their number.
+TABLE = (  # name, unit, width
+    ("size", "(B)", 12), ("count", "(elements)", 12), ("type", "", 7), ("redop", "", 6), ("root", "", 5),
+    ("time", "(us)", 8), ("algbw", "(GB/s)", 7), ("busbw", "(GB/s)", 7), ("#wrong", "", 6),
+    ("+-95%", "", 7), ("min", "(us)", 8), ("max", "(us)", 8), ("calls", "", 6),
+)  # fmt: skip
+
+
+def table_header() -> list[str]:
+    """Two lines: names, and units."""
+    names = " ".join(name.rjust(width) for name, _, width in TABLE)
+    units = " ".join(unit.rjust(width) for _, unit, width in TABLE)
+    return ["#" + line[1:].rstrip() for line in (names, units)]
+
+
+def table_row(
+    collective: str, ranks: int, bytes: int, seconds: Sequence[float], wrong: int, half_width: float | None
+) -> str:
+    """One size: mean, fastest and slowest of the calls' seconds; `half_width`: relative, of the mean's interval."""
+    mean = sum(seconds) / len(seconds)
+    rates = (algorithm_bandwidth(bytes, mean), bus_bandwidth(collective, bytes, mean, ranks))
+    cells: tuple[str | float, ...] = (
+        str(bytes), str(bytes // ELEMENT_BYTES // (ranks if collective in PARTED else 1)),
+        "float", REDUCTION.get(collective, "none"), ROOT.get(collective, "-1"),
+        1e6 * mean, rates[0] / 1e9, rates[1] / 1e9, str(wrong),
+        "n/a" if half_width is None else f"{100 * half_width:.1f}%", 1e6 * min(seconds), 1e6 * max(seconds),
+        str(len(seconds)),
+    )  # fmt: skip
+    return " ".join(_fitting(cell, width).rjust(width) for cell, (_, _, width) in zip(cells, TABLE, strict=True))
+
+
+def _fitting(cell: str | float, width: int) -> str:
+    """A number with two decimals where they fit, else with fewer."""
+    if isinstance(cell, str):
+        return cell
+    return next((text for places in (2, 1) if len(text := f"{cell:.{places}f}") <= width), f"{cell:.0f}")
+
+
+# Latency and bandwidth of a network: seconds = alpha + beta x bytes, fitted to the sizes that were measured. Pure.
+#
+#     seconds |                  .*      alpha  what a call costs whatever its size (the flat part on log axes)
+#             |              .*          beta   what each byte more costs (the slope); 1 / beta is the bandwidth
+#             |  *   *  . *
+#             +----------------- bytes
+#
+# Sizes span five powers of ten, so errors are relative: 10 % at 1 KB counts as much as 10 % at 256 MB. A measured size
+# is off the line for two reasons: noise, which its own standard error says, and `misfit`, for no network is a straight
+# line (protocols change with the size, caches end). The two are told apart as in a random-effects meta-regression: the
+# misfit is what the residuals have beyond their standard errors (Paule and Mandel, J. Res. NBS 87, 1982), and the
+# intervals are Student t over the sizes (Knapp and Hartung, Stat. Med. 22, 2003). So a line that does not fit has wide
+# intervals, and says so.
+
+Vector = NDArray[Any]  # of floats
+FEWEST_SIZES = 3  # for an interval: two sizes lie on a line whatever they are
+UNKNOWN_ERROR = 0.05  # relative standard error of a size that was called once, where no other size knows better
+ROUNDS = 50
+
+
+@dataclass(frozen=True)
+class Point:
+    """The mean seconds of one size, and the standard error of that mean (None: unknown)."""
+
+    bytes: int
+    seconds: float
+    standard_error: float | None = None
+
+    @classmethod
+    def of(cls, bytes: int, seconds: Sequence[float]) -> Point:
+        """From the seconds of each call: the standard error is that of a series in time (intervals.py)."""
+        interval = within_run(seconds)
+        half = interval.half_width
+        return cls(bytes, interval.mean, None if half is None else half / 2)
+
+
+@dataclass(frozen=True)
+class AlphaBeta:
+    """seconds = alpha_seconds + beta_seconds_per_byte x bytes, with 95 % intervals (None: none is claimed).
+
+    `misfit`: relative standard deviation of the sizes around the line that their noise does not explain (0.1: 10 %).
+    `worst`: the largest relative residual, measured / fitted - 1, and `worst_bytes` the size that has it.
+    `min_bytes`, `max_bytes`: the sizes that it was fitted to; beyond them it is an extrapolation.
+    """
+
+    alpha_seconds: float
+    alpha_low: float | None
+    alpha_high: float | None
+    beta_seconds_per_byte: float
+    beta_low: float | None
+    beta_high: float | None
+    misfit: float
+    worst: float
+    worst_bytes: int
+    sizes: int
+    min_bytes: int
+    max_bytes: int
+
+    @property
+    def residuals(self) -> str:
+        """How far off the sizes are, in words."""
+        noise = f"{100 * self.misfit:.0f} % beyond their noise" if self.misfit else "no more than their noise"
+        return f"sizes are off the line by {noise}, at most by {100 * self.worst:+.0f} % at {self.worst_bytes} B"
+
+    def seconds(self, bytes: float) -> float:
+        """Of one call of this size."""
+        return self.alpha_seconds + self.beta_seconds_per_byte * bytes
+
+    @property
+    def bytes_per_second(self) -> float:
+        """1 / beta: the algorithm bandwidth that large calls come near to."""
+        return 1 / self.beta_seconds_per_byte if self.beta_seconds_per_byte > 0 else math.inf
+
+    @property
+    def bytes_per_second_bounds(self) -> tuple[float, float] | None:
+        """Its 95 % interval; infinite where the slope may be none. None where no interval is claimed."""
+        if self.beta_low is None or self.beta_high is None:
+            return None
+        return (
+            1 / self.beta_high if self.beta_high > 0 else math.inf,
+            1 / self.beta_low if self.beta_low > 0 else math.inf,
+        )
+
+
+def fit(points: Sequence[Point]) -> AlphaBeta:
+    """The line through the points. Raises ValueError for fewer than two sizes, or seconds that are not positive."""
+    if len({point.bytes for point in points}) < 2:
+        raise ValueError("latency and bandwidth take at least two sizes")
+    sizes = np.array([point.bytes for point in points], dtype=np.float64)
+    seconds = np.array([point.seconds for point in points], dtype=np.float64)
+    if not (np.isfinite(seconds).all() and (seconds > 0).all()):
+        raise ValueError("every size needs positive seconds")
+    noise, largest = _relative_errors(points), float(sizes.max())
+    design, line, misfit = np.column_stack([np.ones(len(sizes)), sizes / largest]), seconds, 0.0
+    for _ in range(ROUNDS):  # weights are relative to the line, not to a measured value that noise has made small
+        before = line
+        misfit = _misfit(design / line[:, None], seconds / line, noise)
+        theta = _solved(design / line[:, None], seconds / line, 1 / (noise**2 + misfit**2))
+        line = design @ theta
+        if np.allclose(line, before, rtol=1e-9, atol=0):
+            break
+    residuals = seconds / line - 1
+    half = _half_widths(design / line[:, None], residuals, 1 / (noise**2 + misfit**2))
+    alpha, beta = _bounded(theta / (1, largest), half / (1, largest))
+    at = int(np.argmax(np.abs(residuals)))
+    return AlphaBeta(
+        *alpha, *beta, misfit, float(residuals[at]), int(sizes[at]), len(points), int(sizes.min()), int(largest)
+    )  # fmt: skip
+
+
+def _relative_errors(points: Sequence[Point]) -> Vector:
+    """Standard error over mean, of each point; of one that was called once, as much as the noisiest other has."""
+    known = [p.standard_error / p.seconds for p in points if p.standard_error is not None and p.standard_error > 0]
+    other = max(known, default=UNKNOWN_ERROR)
+    return np.array([p.standard_error / p.seconds if p.standard_error else other for p in points])
+
+
+def _solved(design: Vector, target: Vector, weights: Vector) -> Vector:
+    """Weighted least squares; a latency or a slope below zero is none, and is held at zero."""
+    theta: Vector = np.linalg.solve(design.T @ (design * weights[:, None]), design.T @ (weights * target))
+    if (theta >= 0).all():
+        return theta
+    kept = int(np.argmax(theta))
+    column, alone = design[:, kept], np.zeros(2)
+    alone[kept] = (weights * column * target).sum() / (weights * column**2).sum()
+    return alone
+
+
+def _misfit(design: Vector, target: Vector, noise: Vector) -> float:
+    """The relative standard deviation, beyond the noise, that makes the residuals as large as they are."""
+    freedom = len(target) - 2
+
+    def excess(variance: float) -> float:
+        weights = 1 / (noise**2 + variance)
+        residuals = target - design @ _solved(design, target, weights)
+        return float((weights * residuals**2).sum()) - freedom
+
+    if freedom < 1 or excess(0.0) <= 0:
+        return 0.0
+    from scipy.optimize import brentq
+
+    high = float(noise.max() ** 2)
+    while excess(high) > 0:
+        high *= 4
+    return math.sqrt(brentq(excess, 0.0, high, xtol=1e-9 * high, rtol=1e-9))
+
+
+def _bounded(values: Vector, half: Vector) -> list[tuple[float, float | None, float | None]]:
+    """(value, low, high) of each, never below zero; without bounds where there are none."""
+    bounds = zip(values, values - half, values + half, strict=True)
+    return [
+        (float(v), *((max(0.0, float(low)), float(high)) if math.isfinite(high) else (None, None)))
+        for v, low, high in bounds
+    ]
+
+
+def _half_widths(design: Vector, residuals: Vector, weights: Vector) -> Vector:
+    """Of the 95 % intervals of both coefficients; infinite for too few sizes.
+
+    Where the residuals happen to be smaller than the noise says, the noise is believed (scale 1): else the intervals
+    would cover less than they say.
+    """
+    from scipy.special import stdtrit  # of scipy.special: scipy.stats takes half a second to import
+
+    freedom = len(residuals) - 2
+    if freedom < FEWEST_SIZES - 2:
+        return np.full(2, np.inf)
+    scale = max(1.0, float((weights * residuals**2).sum()) / freedom)
+    covariance: Vector = scale * np.linalg.inv(design.T @ (design * weights[:, None]))
+    half: Vector = float(stdtrit(freedom, 0.975)) * np.sqrt(covariance.diagonal())
+    return half
+
+
+def summary(points: Sequence[Point]) -> str:
+    """The fit in a line, for a person: latency, bandwidth, and how far off it is."""
+    if len({point.bytes for point in points}) < 2:
+        return "no fit of latency and bandwidth: it takes two sizes"
+    fitted = fit(points)
+    latency = None if fitted.alpha_low is None or fitted.alpha_high is None else (fitted.alpha_low, fitted.alpha_high)
+    return (
+        f"latency {bounded(fitted.alpha_seconds, latency, 1e6)} us, "
+        f"bandwidth {bounded(fitted.bytes_per_second, fitted.bytes_per_second_bounds, 1e-9)} GB/s [95 %]; "
+        f"{fitted.residuals}"
+    )
+
+
+def bounded(value: float, bounds: tuple[float, float] | None, scale: float) -> str:
+    """`4,840 [3,320, 6,370]`, in another unit."""
+    interval = "" if bounds is None else f" [{', '.join(three_digits(scale * bound) for bound in bounds)}]"
+    return f"{three_digits(scale * value)}{interval}"

@@ -1,0 +1,254 @@
+"""Faults of one combination of keys: peers, pipelines, training to a result. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from scaling_study.frameworks import FRAMEWORKS, SCHEDULES
+from scaling_study.models import IMAGE_KEYS, OURS, Model
+from scaling_study.targets import ENDS, Target, logs, trains
+from scaling_study.trial import Trial
+
+# What is wrong about peers that average once they together have a target batch, in one combination of keys. Pure.
+
+MATCHMAKING_SECONDS, AVERAGING_TIMEOUT_SECONDS = 3.0, 60.0  # where a trial names none; the latter is Hivemind's own
+
+
+def peer_problems(framework: str, workers: int, batch: int, keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(key, message) of everything that is wrong; nothing for a framework whose workers are no peers."""
+    if not FRAMEWORKS[framework].has_rounds:
+        return
+    if workers < 2:
+        yield "workers", f"workers={workers}: one peer has nobody to average with; {framework} needs two or more"
+    if keys.get("updates") == "delayed" and trains(keys):
+        yield (
+            "updates",
+            "updates=delayed can only be timed: its weights lie twice, and a checkpoint would have one of them",
+        )
+    target = keys.get("target_batch_size")
+    if target is not None and batch and target < workers * batch:
+        yield (
+            "target_batch_size",
+            f"target_batch_size={target} is less than the {workers * batch} samples of workers={workers} with "
+            f"batch_per_worker={batch}: each peer gives a batch at least",
+        )
+    elif target is not None and target % workers:
+        yield "target_batch_size", f"workers={workers} does not divide target_batch_size={target}"
+    matchmaking = keys.get("matchmaking_seconds") or MATCHMAKING_SECONDS
+    timeout = keys.get("averaging_timeout_seconds") or AVERAGING_TIMEOUT_SECONDS
+    if matchmaking >= timeout:
+        key = "matchmaking_seconds" if "matchmaking_seconds" in keys else "averaging_timeout_seconds"
+        yield (
+            key,
+            f"matchmaking_seconds={matchmaking:g} leaves no time to average: averaging_timeout_seconds={timeout:g} "
+            "counts from its beginning",
+        )
+
+
+# The shape of a pipeline: stages x replicas of workers, micro-batches, schedule. Pure.
+#
+#     workers = stages x replicas          the model is cut into stages x virtual_stages parts
+#
+#                  stage 0     stage 1
+#     replica 0    worker 0 -> worker 1    each replica reads data of its own, batch_per_worker samples a step,
+#     replica 1    worker 2 -> worker 3    in micro_batches parts; gradients are averaged down each column
+#
+# What a study or a command line leaves open is filled in here, and contradictions are reported with both values.
+
+SHAPE = ("stages", "replicas", "schedule", "virtual_stages", "micro_batches", "stage_cut")
+DEFAULT_SCHEDULE = "1f1b"
+CUTS = ("even", "time")
+
+
+def resolved(framework: str, workers: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every key of the shape that the framework has, in full; `given` are those asked for. Nothing is checked here."""
+    axes = FRAMEWORKS[framework].axes
+    asked = {key: given[key] for key in SHAPE if given.get(key) is not None}
+    stages = asked.get("stages") or max(1, workers // asked.get("replicas", 1))
+    schedule = asked.get("schedule", DEFAULT_SCHEDULE)
+    holds = {"one": 1, "two": 2, "several": 2}[SCHEDULES[schedule]]
+    full = {
+        "stages": stages, "replicas": max(1, workers // stages), "schedule": schedule, "virtual_stages": holds,
+        "micro_batches": 2 * stages, "stage_cut": "even", **asked,
+    }  # fmt: skip
+    return {key: full[key] for key in SHAPE if key in axes}
+
+
+def pipeline_problems(framework: str, workers: int, batch: int, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(key, what is wrong with it on every machine) of a shape that is asked for."""
+    shape = resolved(framework, workers, given)
+    stages, replicas = shape["stages"], shape.get("replicas", 1)
+    if stages * replicas != workers:
+        if "replicas" in given and "stages" in given:
+            yield "workers", f"workers={workers} is not stages={stages} x replicas={given['replicas']}"
+        elif "replicas" in given:
+            yield "replicas", f"replicas={given['replicas']} does not divide workers={workers}"
+        elif "replicas" in FRAMEWORKS[framework].axes:
+            yield "stages", f"workers={workers} does not divide into pipelines of stages={stages}"
+        else:
+            yield "stages", f"{framework} has one stage a worker: stages={stages} is not workers={workers}"
+    if "schedule" in shape:
+        yield from _unheld(shape["schedule"], shape["virtual_stages"])
+    parts = shape.get("micro_batches", 1)
+    if "schedule" in shape and (problem := _too_few(shape["schedule"], stages, shape["virtual_stages"], parts)):
+        yield "micro_batches", problem
+    if batch and batch % parts:
+        default = "" if "micro_batches" in given else " (2 x stages, the default)"
+        yield "micro_batches", f"micro_batches={parts}{default} does not divide batch_per_worker={batch}"
+    if (problem := _uncut(str(shape["stage_cut"]), stages * shape.get("virtual_stages", 1))) != "":
+        yield "stage_cut", problem
+
+
+def by_hand(stage_cut: str) -> list[int] | None:
+    """`9,5` -> [9, 5], layers a stage in order; None for what is no such list."""
+    parts = stage_cut.split(",")
+    return [int(part) for part in parts] if all(re.fullmatch(r" *[0-9]{1,9} *", part) for part in parts) else None
+
+
+def _unheld(schedule: str, virtual: int) -> Iterator[tuple[str, str]]:
+    holds = SCHEDULES[schedule]
+    if holds == "one" and virtual != 1:
+        yield "virtual_stages", f"schedule={schedule} has one stage a worker, not virtual_stages={virtual}"
+    elif holds == "two" and virtual != 2:
+        yield "virtual_stages", f"schedule={schedule} has two stages a worker, not virtual_stages={virtual}"
+    elif holds == "several" and virtual < 2:
+        yield "virtual_stages", f"schedule={schedule} needs virtual_stages of 2 or more, not {virtual}; 1f1b has one"
+
+
+def _too_few(schedule: str, stages: int, virtual: int, parts: int) -> str:
+    """What torch's schedule refuses about the number of micro-batches; empty if nothing."""
+    if schedule == "1f1b" and parts < stages:
+        return f"schedule=1f1b needs a micro-batch for each of the {stages} stages, not micro_batches={parts}"
+    if schedule == "dualpipev" and parts < stages * virtual:
+        return f"schedule=dualpipev needs a micro-batch for each of the {stages * virtual} stages, not {parts}"
+    rounds = max(1, parts // stages)
+    if SCHEDULES[schedule] == "several" and schedule != "looped_bfs" and parts % rounds:
+        return f"schedule={schedule} goes in rounds of {stages} workers: {rounds} of them do not divide {parts}"
+    return ""
+
+
+def _uncut(stage_cut: str, parts: int) -> str:
+    """What is wrong with the cut; empty if nothing is."""
+    if stage_cut in CUTS:
+        return ""
+    layers = by_hand(stage_cut)
+    if layers is None:
+        return f"stage_cut={stage_cut!r} is neither even nor time, nor layers a stage like 9,5"
+    if len(layers) != parts:
+        return f"stage_cut={stage_cut} names {len(layers)} stages, the pipeline has {parts}"
+    return "" if min(layers) > 0 else f"stage_cut={stage_cut}: every stage needs a layer"
+
+
+# What is wrong about training to a result, in one combination of keys. Pure.
+
+INSTEAD = ("epochs", "warmup_epochs", "find")
+GPU_ONLY = "it needs a GPU, and training to a result by it was tried on none: it can only be timed"
+ONLY_TIMED = {"torch_dp": GPU_ONLY}  # framework -> why it is not trained to a result
+NATIVE = ("lightning_ddp", "lightning_fsdp", "deepspeed_zero")  # frameworks with a loop of their own
+SCHEDULES_WITH_AN_END = ("step", "cosine", "one_cycle", "triangular")
+CYCLES = ("one_cycle", "triangular")
+
+
+def libraries(trial: Trial) -> dict[str, str]:
+    """What a training needs beside its framework -> the extra that installs it; nothing where a trial is timed."""
+    extra = {"wandb": "export"}
+    needed = ("torchmetrics", *logs(vars(trial))) if trial.trained else ()
+    return {library: extra.get(library, "training") for library in needed}
+
+
+def training_problems(
+    keys: Mapping[str, Any], model_name: str, model: Model, framework: str
+) -> Iterator[tuple[str, str]]:
+    """(key, message) of everything that is wrong; nothing for a combination that is only timed."""
+    given = {key: value for key, value in keys.items() if key.startswith("train_") and value is not None}
+    if not given:
+        return
+    if not any(key in given for key in ENDS):
+        first = next(iter(given))
+        yield first, f"{first}={given[first]} without an end: give train one of epochs, steps or max_seconds"
+    for key in INSTEAD:
+        if keys.get(key) is not None:
+            yield key, f"{key}={keys[key]} measures something else than train does: give one of the two"
+    if "train_epochs" in given and "train_steps" in given:
+        yield "train_steps", "give train epochs or steps, not both: one follows from the other"
+    if model_name in OURS and not model.metrics:
+        yield "model", f"model {model_name} has no held-out data to be evaluated on: it can only be timed"
+    if given.get("train_loop") == "native" and (why := no_native_loop(framework)):
+        yield "train_loop", why
+    yield from _of_evaluation(given, model_name, model)
+    yield from _of_the_optimiser(given, keys.get("learning_rate"))
+    if "train_optimizer" in given and keys.get("learning_rate") is None:
+        yield "train_optimizer", f"optimizer={given['train_optimizer']} needs a learning_rate: the default is another's"
+    if given.get("train_augmentation", "none") != "none" and not set(IMAGE_KEYS) & set(model.keys):
+        augmentation = given["train_augmentation"]
+        yield "train_augmentation", f"augmentation={augmentation} is for images, which model {model_name} does not have"
+    for key in model.no_train_keys:
+        if (asked := given.get(f"train_{key}", 0)) not in ("none", 0):
+            yield f"train_{key}", f"{key}={asked}: model {model_name} has none"
+    try:
+        logs(given)
+    except ValueError as error:
+        yield "train_log", str(error)
+
+
+def no_native_loop(framework: str) -> str:
+    """Why a framework has no loop of its own; empty where it has."""
+    *first, last = NATIVE
+    having = f"{', '.join(first)} and {last} have"
+    return "" if framework in NATIVE else f"loop=native: {framework} has no training loop of its own; {having}"
+
+
+def no_share(model_name: str, model: Model, validation: float | None) -> str:
+    """Why no share of the training data can be held out; empty where it can, or none is asked for."""
+    if validation is None or not model.published_validation:
+        return ""
+    return (
+        f"validation={validation}: model {model_name} is validated on the published validation text, "
+        "and nothing of the training text is held out: leave the key out"
+    )
+
+
+def _of_evaluation(given: Mapping[str, Any], model_name: str, model: Model) -> Iterator[tuple[str, str]]:
+    if text := given.get("train_target"):
+        try:
+            metric = Target.parse(text).metric
+            if model.metrics and metric not in model.metrics:
+                yield "train_target", f"model {model_name} has no {metric}; it has {', '.join(model.metrics)}"
+        except ValueError as error:
+            yield "train_target", str(error)
+    if why := no_share(model_name, model, given.get("train_validation")):
+        yield "train_validation", why
+        return
+    for key in ("train_target", "train_patience", "train_keep"):  # evaluate_every logs the training loss all the same
+        if key in given and given.get("train_validation") == 0:
+            yield key, f"{key.removeprefix('train_')} needs validation data: validation=0 holds none out"
+
+
+def _of_the_optimiser(given: Mapping[str, Any], rate: float | None) -> Iterator[tuple[str, str]]:
+    optimizer, schedule = given.get("train_optimizer"), given.get("train_schedule")
+    if "train_momentum" in given and optimizer not in ("sgd", "nesterov"):
+        yield "train_momentum", f"momentum is a key of optimizer sgd or nesterov, not of {optimizer or 'the default'}"
+    if "train_weight_decay" in given and optimizer is None:
+        yield "train_weight_decay", "weight_decay needs an optimizer: sgd, nesterov, adam or adamw"
+    ends = {"train_epochs", "train_steps", *(("train_cycle_steps",) if schedule == "triangular" else ())}
+    if schedule in SCHEDULES_WITH_AN_END and not ends & set(given):
+        yield "train_schedule", f"schedule={schedule} needs an end that is known: epochs or steps"
+    if schedule in CYCLES and "train_warmup_steps" in given:
+        share = "30 %" if schedule == "one_cycle" else "half"
+        yield "train_warmup_steps", f"schedule={schedule} has a warm-up of its own: its first {share}"
+    if "train_cycle_steps" in given and schedule != "triangular":
+        yield "train_cycle_steps", f"cycle_steps is a key of schedule triangular, not of {schedule or 'constant'}"
+    if (start := given.get("train_start_learning_rate")) is not None:
+        if schedule not in CYCLES:
+            other = f"not of {schedule or 'constant'}"
+            yield "train_start_learning_rate", f"start_learning_rate is of schedule {' or '.join(CYCLES)}, {other}"
+        elif rate is None or start > rate:
+            found = "none is given" if rate is None else f"{rate:g} is smaller"
+            yield "train_start_learning_rate", f"start_learning_rate={start:g} grows to learning_rate: {found}"
+    scale, reference = given.get("train_scale_learning_rate", "none"), given.get("train_reference_batch")
+    if scale != "none" and reference is None:
+        yield "train_scale_learning_rate", f"scale_learning_rate={scale} needs a reference_batch to scale from"
+    if scale == "none" and reference is not None:
+        yield "train_reference_batch", f"reference_batch={reference} without scale_learning_rate: linear or sqrt"
