@@ -1,6 +1,6 @@
 # make sweep   set up what is missing, then run the default study       (STUDY=other.yaml, ARGS="--small --dry-run")
 # make test    set up what is missing, then run the tests               (ARGS="-k horovod")
-# also: examples, test-quick, test-faults, test-cluster, test-export, test-long, coverage, lint, bench, doctor, setup, clean  (PYTHON=python3.12 chooses the interpreter)
+# also: examples, test-quick, test-frameworks, test-faults, test-cluster, test-export, test-long, coverage, lint, bench, doctor, setup, clean  (PYTHON=python3.12 chooses the interpreter)
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 RUN = PATH="$(abspath $(VENV))/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep examples test test-quick test-faults test-cluster test-export test-long coverage lint bench doctor clean
+.PHONY: help setup sweep examples test test-quick test-frameworks test-faults test-cluster test-export test-long coverage lint bench doctor clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -3
@@ -40,8 +40,13 @@ doctor: setup
 PYTEST = $(RUN) python -m pytest
 SHARED_OUT = --dist loadfile --no-loadscope-reorder
 
+REAL_STARTS = $(addprefix tests/frameworks/test_,launches.py conformance.py)
 test: setup
-	$(PYTEST) -m "not long and not faults and not cluster" -n 3 $(SHARED_OUT) $(ARGS)
+	$(PYTEST) $(addprefix --ignore=,$(REAL_STARTS)) -m "not long and not faults and not cluster" -n 3 $(SHARED_OUT) $(ARGS)
+
+# Each framework by each of its launchers, really started, and its parity gates.
+test-frameworks: setup
+	$(PYTEST) $(REAL_STARTS) -m "not long" -n 2 $(SHARED_OUT) $(ARGS)
 
 test-quick: setup
 	$(PYTEST) -m "not slow" -n 2 $(SHARED_OUT) $(ARGS)
