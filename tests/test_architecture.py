@@ -109,7 +109,6 @@ READS_BY = {  # what few users have, loaded inside a function
     "scaling_study/workloads/dali_input.py": "nvidia",
     "scaling_study/maps/cams.py": "pytorch_grad_cam",
 }
-BECOMES_ITS_LAUNCHER = "scaling_study/launch/short_command.py"
 FORKS_TRIALS = "scaling_study/worker/in_turn.py"  # inside the ranks of one launch, which processes/process watches
 
 SCRIPT_FOLDERS = sorted({Path(framework.script).parts[0] for framework in FRAMEWORKS.values()})
@@ -118,10 +117,7 @@ SOURCES = {  # "scaling_study/measure/clock.py" -> its tree
     for folder in ("scaling_study", "analysis", "environment", "benchmarks", "tests", *SCRIPT_FOLDERS)
     for path in sorted((CHECKOUT / folder).rglob("*.py"))
 } | {"run_sweep.py": ast.parse((CHECKOUT / "run_sweep.py").read_text(encoding="utf-8"))}
-# Not scripts of a framework, but commands of their own that become the command line of one.
-ENTRY_POINTS = {"fsdp/fairscale_resnet.py", "fsdp/fairscale_albert.py"}
-IN_FOLDERS = {name for name in SOURCES if name.split("/")[0] in SCRIPT_FOLDERS and not name.endswith("__init__.py")}
-SCRIPTS = sorted(IN_FOLDERS - ENTRY_POINTS)
+SCRIPTS = sorted(n for n in SOURCES if n.split("/")[0] in SCRIPT_FOLDERS and not n.endswith("__init__.py"))
 
 
 @functools.cache
@@ -264,12 +260,6 @@ def test_scripts_see_only_what_scripts_are_made_of() -> None:
         assert not packages(name) & {"analysis", "benchmarks", "environment"}, name
 
 
-def test_an_entry_point_only_becomes_the_command_of_a_framework() -> None:
-    for name in ENTRY_POINTS:
-        assert library_parts(name) == {"launch"}, f"{name} does something of its own"
-        assert not packages(name) & (TORCH | OPTIONAL), f"{name} starts slowly"
-
-
 def test_nothing_imports_a_script() -> None:
     for name in SOURCES:
         assert not packages(name) & set(SCRIPT_FOLDERS), f"{name} imports from a folder of scripts"
@@ -305,10 +295,7 @@ def test_processes_are_started_in_one_place() -> None:
         for node in ast.walk(SOURCES[name]):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
                 started = re.fullmatch(r"system|popen|fork|forkpty|(exec|spawn|posix_spawn)\w*", node.attr)
-                assert not started or (name, node.attr) in (
-                    (BECOMES_ITS_LAUNCHER, "execvpe"),
-                    (FORKS_TRIALS, "fork"),
-                ), name
+                assert not started or (name, node.attr) == (FORKS_TRIALS, "fork"), name
 
 
 def test_planning_looks_at_no_clock_process_or_network() -> None:

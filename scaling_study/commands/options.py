@@ -108,7 +108,7 @@ Profile = Annotated[str, option("TRIAL", "Profile only this trial: traces in pro
 Hosts = Annotated[str, option("H:N,…", "Run over these hosts, e.g. h1:2,h2:2.", HOSTS)]
 Hostfile = Annotated[Path | None, option("FILE", "The same from a file with lines such as `h1 slots=2`.", HOSTS)]
 MachineFileName = Annotated[str, option("NAME|FILE", "machines/NAME.yaml: network interface, variables, …", HOSTS)]
-Detach = Annotated[bool, flag("--detach", help="Run in the background, independent of this terminal.", group=HOSTS)]
+Detach = Annotated[bool, typer.Option("--detach", hidden=True, help="Gone: says what to use.")]
 Doctor = Annotated[bool, flag("--doctor", help="Try every framework and launcher on this machine.", group=HOSTS)]
 PRINT_ENVIRONMENT = "Print what records made here depend on: versions, launchers, variables; as JSON."
 PrintEnvironment = Annotated[bool, flag("--print-environment", help=PRINT_ENVIRONMENT, group=HOSTS)]

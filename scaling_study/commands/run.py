@@ -15,7 +15,7 @@ from scaling_study.commands import slurm as on_slurm
 from scaling_study.commands.options import INTERRUPTED, OK, SOME_FAILED, Selection, exit_code
 from scaling_study.errors import StudyError
 from scaling_study.estimate import Estimate
-from scaling_study.launch import detached, inspection
+from scaling_study.launch import inspection
 from scaling_study.processes import process
 from scaling_study.records import results as results_folder
 from scaling_study.settings import CHECKOUT
@@ -24,7 +24,7 @@ from scaling_study.study.support import Cluster
 from scaling_study.sweep import Run
 
 NOT_AGAIN = ("retry", "reset")  # it would run again what is finished
-NOT_DETACHED = ("detach",)
+DETACH_IS_GONE = "--detach is gone: start the sweep with nohup, in tmux, or as a Slurm job with --slurm"
 NOT_IN_JOB = ("slurm", "per_trial", "slurm_print", "as_json")  # for the process that submits
 
 
@@ -71,13 +71,13 @@ def run(
     def command() -> int:
         cluster = options.cluster_from(hosts, hostfile, machine)
         if job:
-            from scaling_study.slurm import submit
-
             return submit.run(job, cluster)
         if study is None:
             raise StudyError(["which study? For example: python run_sweep.py sweeps.yaml"])
-        if in_jobs and (detach or dry_run or profile):
-            raise StudyError(["--detach, --dry-run and --profile do not go with --slurm (see --slurm-print)"])
+        if detach:
+            raise StudyError([DETACH_IS_GONE])
+        if in_jobs and (dry_run or profile):
+            raise StudyError(["--dry-run and --profile do not go with --slurm (see --slurm-print)"])
         if status:
             return on_slurm.show_status(selection, as_json)
         if collect:
@@ -89,10 +89,6 @@ def run(
         if profile and not dry_run:
             planned = options.planned_study(study, small, dry_run=False, cluster=cluster)
             return profiling.front(planned, results, profile)
-        if detach:
-            planned = options.planned_study(study, small, dry_run=True, cluster=cluster)
-            words = options.words_again(context, NOT_DETACHED)
-            return detached.start(planned, results, words, dry_run or as_json)
         if dry_run:
             return show_plan(selection, cluster, as_json)
         again = options.shell_line(options.words_again(context, NOT_AGAIN), CHECKOUT / "run_sweep.py")

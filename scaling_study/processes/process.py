@@ -236,14 +236,6 @@ def detach_from_terminal() -> None:
     os.close(null)
 
 
-def start_detached(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own, which no closing terminal reaches; its output is added to `log`."""
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )  # fmt: skip
-
-
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent dies. Linux only; elsewhere it changes nothing."""
     with contextlib.suppress(OSError, AttributeError):

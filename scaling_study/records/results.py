@@ -191,13 +191,6 @@ def _checked_manifest(results: Path, plan: Plan) -> Manifest:
     return before
 
 
-def holder(results: Path) -> int | None:
-    """The process number of the driver that holds the folder, or did last."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int((results / ".driver").read_text(encoding="utf-8").split()[1])
-    return None
-
-
 @contextlib.contextmanager
 def locked(results: Path) -> Iterator[None]:
     """Hold the results folder. Raises HostError, naming the holder, if another driver has it."""

@@ -7,7 +7,6 @@ injection but the last is followed by a run that is hit in its turn.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import time
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import faulted_studies as studies
-import psutil
 import pytest
 import survivors
 from forms import TIMES
@@ -153,28 +151,6 @@ def test_the_supervisor_dies_and_the_driver_ends_what_it_watched_over(
     hit.said(driver, "watch: ", "its log: ")
     hit.runs_again("failed")
     hit.goes_on(repeats, "--retry", "failed")
-
-
-def test_a_detached_sweep_outlives_its_terminal_and_can_be_stopped(
-    sweep_of: Callable[..., Sweep], ledger: Ledger
-) -> None:
-    sweep = sweep_of(studies.quick(1, 4), PLANTED_SECONDS="0.6")
-    with injection(ledger, sweep, "terminal closed after --detach") as hit:
-        sweep.hold.unlink()  # it is to go on first
-        started = sweep.start("--detach", terminal=True)
-        hit.expect(started.wait(120) == 0, f"exit code {started.code}")  # and its terminal is closed
-        found = re.search(r"The sweep runs in the background as process (\d+)", started.said())
-        assert found, started.said()
-        hit.expect(sweep.until(lambda: len(sweep.finished()) >= 2, 30), "it did not go on")
-        hit.said(started, "follow:  tail -f ", "stop:    kill ")
-        driver = psutil.Process(int(found[1]))
-        driver.terminate()
-        hit.expect(not survivors.gone([driver], 60), "it did not stop")
-        hit.all_gone()
-        hit.kept()
-        log = (sweep.results / "sweep.log").read_text()
-        hit.expect("Stopped by SIGTERM" in log and "To resume: python" in log, f"its log: {log[-300:]!r}")
-        hit.goes_on(4)
 
 
 def test_a_second_driver_is_told_who_holds_the_folder(sweep_of: Callable[..., Sweep], ledger: Ledger) -> None:

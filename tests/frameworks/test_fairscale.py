@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +15,6 @@ from scaling_study.launch.launchers import Command, command
 from scaling_study.machine import installed
 from scaling_study.records import store
 from scaling_study.records.store import RankReport
-from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial, Window
 from scaling_study.worker import fairscale_on_cpu
 
@@ -130,31 +128,3 @@ def test_the_adapter_changes_two_modules_and_one_method(monkeypatch: pytest.Monk
     assert theirs.cuda.current_stream() is not stream
     assert bucketer.enable_nccl_base_collectives is False
     torch.ones(1).record_stream(stream)  # type: ignore[arg-type]
-
-
-# --- the commands of their own ---
-
-
-def entry_point(name: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    return run(Command((sys.executable, str(CHECKOUT / "fsdp" / f"{name}.py"), *flags)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["fairscale_resnet", "fairscale_albert"])
-def test_a_command_of_its_own_explains_itself_and_refuses_fp16_on_a_cpu(name: str) -> None:
-    assert "--gpus" in entry_point(name, "--help").stdout
-    done = entry_point(name, "--fp16", "--gpus", "2")
-    assert done.returncode == 1
-    assert "fp16 compute on a CPU is some 20 times slower" in done.stderr and "Traceback" not in done.stderr
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("forked_starts")
-def test_a_command_of_its_own_becomes_the_frameworks_script(tmp_path: Path) -> None:
-    further = ["--batch-per-worker", "2", "--data", "synthetic", "--steps", "1", "--warmup-steps", "1"]
-    done = entry_point("fairscale_resnet", "--resnet", "18", "--gpus", "2", *further, "--record", str(tmp_path))
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.startswith("no GPU here: --gpus 2 is 2 worker(s) on the CPU\n")
-    ranks = store.read_ranks(tmp_path, 2)
-    assert [rank.parameters for rank in ranks] == [11_181_642] * 2
-    assert ranks[0].backend["units"] == 9, "eight blocks and what is left"

@@ -71,35 +71,6 @@ def test_closing_the_terminal_stops_a_sweep_cleanly(long):
 
 
 @pytest.mark.long
-def test_a_detached_sweep_outlives_its_terminal_and_says_how_to_look_and_stop(long):
-    pid, terminal = in_a_terminal(long, *SWEEP, "--detach")
-    said = b""
-    while b"stop:" not in said:
-        said += os.read(terminal, 1000)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    os.close(terminal)
-    wait_for(lambda: trial_runs(long))
-    words = said.decode().split()
-    log, sweep = long / words[words.index("-f") + 1], psutil.Process(int(words[words.index("kill") + 1]))
-    wait_for(lambda: "long" in log.read_text())
-    sweep.send_signal(signal.SIGTERM)
-    sweep.wait(300)
-    assert not running(long)
-    assert "To resume: " in log.read_text()
-
-
-def test_what_is_wrong_is_said_here_and_not_in_a_log(long):
-    def detach(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*SWEEP, "--detach", *words], cwd=long, capture_output=True, text=True, timeout=600)
-
-    (long / "long.yaml").write_text(LONG.replace("resnet8", "resnet9"))
-    wrong = detach()
-    assert wrong.returncode == 2 and "resnet9" in wrong.stderr and not (long / "results").exists()
-    (long / "long.yaml").write_text(LONG)
-    assert detach("--json").returncode == 2
-
-
-@pytest.mark.long
 def test_nohup_means_what_it_says(long):
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     sweep = subprocess.Popen(["nohup", *SWEEP], cwd=long, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
