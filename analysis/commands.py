@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -233,7 +232,7 @@ def export(
 def _export(results: Path, tool: str, folder: Path) -> int:
     """Raises NotResults, OSError."""
     from analysis import execution
-    from analysis.export import AlreadyThere, Missing, runs
+    from analysis.export import WRITERS, AlreadyThere, Missing, runs
     from analysis.frames import results as frames
     from analysis.frames.source import opened
 
@@ -241,7 +240,7 @@ def _export(results: Path, tool: str, folder: Path) -> int:
         study = frames.read(source.folder, execution.available_processes())
     try:
         exported = runs(study)
-        place = importlib.import_module(f"analysis.export.{tool}").write(exported, study.study.name, folder)
+        place = WRITERS[tool](exported, study.study.name, folder)
     except Missing as error:
         problem = f"--{tool} needs what is not installed here: pip install {error}"
     except AlreadyThere as error:

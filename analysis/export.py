@@ -251,3 +251,6 @@ def _leave(runs: Sequence[Run], study: str, place: Path) -> None:
 
 def _id(study: str, name: str) -> str:
     return hashlib.sha256(f"{study}\n{name}".encode()).hexdigest()[:16]
+
+
+WRITERS = {"tensorboard": write_tensorboard, "mlflow": write_mlflow, "wandb": write_wandb}

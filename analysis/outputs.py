@@ -53,6 +53,8 @@ OURS = re.compile(
 
 
 Made = tuple[str, layout.Table | layout.Listing | None, pd.DataFrame | None]  # file name, table, the numbers behind it
+OfStudy = Callable[[Results], layout.Listing | None]
+NumbersOf = Callable[[Results], pd.DataFrame]
 
 
 def read_folder(folder: Path, processes: int = 1) -> tuple[Results, Origins]:
@@ -123,17 +125,22 @@ def _kinds(read: Results) -> Iterator[tuple[str, Callable[[], Iterable[Made]]]]:
         yield f"speed of {model}", partial(_speeds, read, model)
         for kind, of_model in (("memory", memory), ("communication", communication)):
             yield f"{kind} of {model}", partial(_of_model, read, model, kind, of_model)
-    wholes = (
-        ("pipeline", pipelines),
-        ("rounds", averaging_rounds),
-        ("epochs", epochs),
-        ("target", target),
-        ("training", target),
+    wholes: tuple[tuple[str, OfStudy, NumbersOf], ...] = (
+        ("pipeline", pipelines.listing, pipelines.table),
+        ("rounds", averaging_rounds.listing, averaging_rounds.table),
+        ("epochs", epochs.listing, epochs.table),
+        ("target", target.listing, target.trained_configurations),
+        ("training", target.resources_listing, target.resources_table),
+        ("target-pairs", same_training.listing, same_training.table),
+        ("transfer", transfer.listing, transfer.table),
+        ("efficiency", batch_efficiency.listing, batch_efficiency.table),
+        ("recognition", transfer.recognition_listing, transfer.recognition_table),
+        ("maps", maps.listing, maps.table),
+        ("network", network.listing, network.table),
+        ("published-outcomes", outcomes.listing, outcomes.table),
     )
-    pairs = (("target-pairs", same_training), ("transfer", transfer), ("efficiency", batch_efficiency))
-    surgery = (("recognition", transfer), ("maps", maps))
-    for name, whole in (*wholes, *pairs, *surgery, ("network", network), ("published-outcomes", outcomes)):
-        yield name, partial(_whole, read, name, whole)
+    for name, listing, numbers in wholes:
+        yield name, partial(_whole, read, name, listing, numbers)
     yield "the why", lambda: _named(reasons.named(read), reasons.frames(read))
     yield "what comes next", lambda: _named(scaling.named(read), scaling.frames(read))
     yield "what 16 bits gain", partial(_gains, read)
@@ -151,9 +158,9 @@ def _of_model(read: Results, model: str, kind: str, part: Any) -> Iterator[Made]
         yield f"{kind}-{file_name(model)}", listing, part.measured(read, model)
 
 
-def _whole(read: Results, name: str, part: Any) -> Iterator[Made]:
-    if (listing := part.listing(read)) is not None:
-        yield name, listing, part.table(read)
+def _whole(read: Results, name: str, list_of: OfStudy, numbers_of: NumbersOf) -> Iterator[Made]:
+    if (listing := list_of(read)) is not None:
+        yield name, listing, numbers_of(read)
 
 
 def _named(listings: Mapping[str, layout.Listing], numbers: Mapping[str, pd.DataFrame]) -> Iterator[Made]:

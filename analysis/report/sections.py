@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -277,25 +276,25 @@ def tables_section(material: Material) -> Section:
         parts += [Heading(model)]
         for what, make in (("throughput", _throughput), ("speed-up", _speedup), ("bytes", _bytes)):
             parts += material.parts(f"{what} of {model}", partial(make, results, model))
-    for name, part in (
-        ("pipeline", pipelines),
-        ("rounds", averaging_rounds),
-        ("epochs", epochs),
-        ("training to a result", target),
-        ("what a training took", target),
-        ("the same training in unlike ways", same_training),
-        ("what pre-training and freezing change", transfer),
-        ("efficiency", batch_efficiency),
-        ("recognition", transfer),
-        ("maps", maps),
-        ("network", network),
+    for name, listing, numbers in (
+        ("pipeline", pipelines.listing, pipelines.table),
+        ("rounds", averaging_rounds.listing, averaging_rounds.table),
+        ("epochs", epochs.listing, epochs.table),
+        ("training to a result", target.listing, target.trained_configurations),
+        ("what a training took", target.resources_listing, target.resources_table),
+        ("the same training in unlike ways", same_training.listing, same_training.table),
+        ("what pre-training and freezing change", transfer.listing, transfer.table),
+        ("efficiency", batch_efficiency.listing, batch_efficiency.table),
+        ("recognition", transfer.recognition_listing, transfer.recognition_table),
+        ("maps", maps.listing, maps.table),
+        ("network", network.listing, network.table),
     ):
-        parts += material.parts(f"table: {name}", partial(_whole, results, name, part))
+        parts += material.parts(f"table: {name}", partial(_whole, results, name, listing, numbers))
     if not parts:
         parts.append(missing("No table", results.nothing_yet or "nothing was measured"))
     parts += [Heading("Everything")]
-    for what, listing in (("all configurations", page.configurations), ("all trials", page.trials)):
-        parts += material.parts(what, partial(_listed, listing, results))
+    for what, everything in (("all configurations", page.configurations), ("all trials", page.trials)):
+        parts += material.parts(what, partial(_listed, everything, results))
     lead = (
         f"Means of {results.repeats}. ▲: the fastest of its row; ≈: tied with it (95 %); ▼: the slowest of its row, "
         "slower than the fastest. What is not tied is slower (p < 0.05, corrected for all rows of the study) or, with "
@@ -333,10 +332,15 @@ def _listed(make: Callable[[Results], LongListing], results: Results) -> list[Pa
     return [make(results)]
 
 
-def _whole(results: Results, name: str, part: Any) -> Iterator[Part]:
-    if (listing := part.listing(results)) is not None:
+def _whole(
+    results: Results,
+    name: str,
+    list_of: Callable[[Results], Listing | None],
+    numbers_of: Callable[[Results], pd.DataFrame],
+) -> Iterator[Part]:
+    if (listing := list_of(results)) is not None:
         yield Heading(listing.title.split(" (")[0])
-        yield of_listing(listing, f"{name}.csv", part.table(results))
+        yield of_listing(listing, f"{name}.csv", numbers_of(results))
 
 
 # Why: what holds each configuration back, with the evidence, and what would help most.

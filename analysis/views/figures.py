@@ -68,14 +68,24 @@ def figure_kinds(results: Results) -> Iterator[tuple[str, Callable[[], Made]]]:
     for model in results.models:
         yield f"speedup-{file_name(model)}", partial(speedup.draw, results, model)
     yield "allreduce-gain", partial(allreduce_gain.draw, results)
-    for name, several in (
-        *(("distributions", noise), ("timeline", pipelines), ("network", network), ("drift", warnings)),
-        *(("waterfall", reasons), ("steps", bottleneck), ("scaling-law", scaling), ("target", target)),
-        *(("efficiency", batch_efficiency), ("pointing", maps), ("maps", maps)),
-    ):
-        yield name, partial(several.draw, results)
-    for name, module in (("roofline", roofline), ("frontier", memory), ("pareto", cost)):
-        yield name, partial(module.draw, results)
+    every: tuple[tuple[str, Callable[[Results], Made]], ...] = (
+        ("distributions", noise.draw_distributions),
+        ("timeline", pipelines.draw),
+        ("network", network.draw),
+        ("drift", warnings.draw_drift),
+        ("waterfall", reasons.draw),
+        ("steps", bottleneck.draw),
+        ("scaling-law", scaling.draw),
+        ("target", target.draw),
+        ("efficiency", batch_efficiency.draw),
+        ("pointing", maps.draw_pointing),
+        ("maps", maps.draw_maps),
+        ("roofline", roofline.draw),
+        ("frontier", memory.draw),
+        ("pareto", cost.draw),
+    )
+    for name, make in every:
+        yield name, partial(make, results)
 
 
 def _drawn(name: str, make: Callable[[], Made]) -> dict[str, Figure | None]:

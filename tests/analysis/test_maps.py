@@ -15,7 +15,7 @@ from analysis.frames import results
 from analysis.frames.trials import SkippedRecord
 from analysis.show import style
 from analysis.show.layout import markdown
-from analysis.views import figures, maps, transfer, warnings
+from analysis.views import maps, transfer, warnings
 
 PRE = Arm("imagenet", rates={0.001: 0.5}, pointing=0.7, seeds=(1, 2, 3))
 RANDOM = Arm("none", rates={0.001: 0.2}, pointing=0.15, seeds=(1, 2, 3))
@@ -66,7 +66,7 @@ def test_rows_of_every_kind_are_drawn_however_rare() -> None:
 
 def test_pointing_is_drawn_with_each_video(study) -> None:
     with style.applied():
-        (figure,) = figures.pointing.draw(study).values()
+        (figure,) = maps.draw_pointing(study).values()
     assert not untidy(figure)
 
 

@@ -92,7 +92,7 @@ def test_export_takes_a_packed_study(packed: Path, tmp_path: Path, monkeypatch: 
     from analysis import export
 
     exported = []
-    monkeypatch.setattr(export, "write_tensorboard", lambda runs, study, folder: exported.append((len(runs), study)))
+    monkeypatch.setitem(export.WRITERS, "tensorboard", lambda runs, study, _: exported.append((len(runs), study)))
     assert main(["export", str(packed), "--tensorboard", str(tmp_path / "there")]) == 0
     assert exported == [(2, "planted")]
 

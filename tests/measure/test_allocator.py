@@ -12,7 +12,7 @@ import pytest
 
 from scaling_study.settings import CHECKOUT
 
-MODULE = CHECKOUT / "scaling_study" / "measure" / "allocator.py"
+MODULE = CHECKOUT / "scaling_study" / "measure" / "surroundings.py"
 ARRAYS = """
 import resource, runpy, sys
 import numpy as np

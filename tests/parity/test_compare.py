@@ -70,9 +70,9 @@ def test_a_model_of_other_names_or_shapes_is_asked_nothing_more():
             weights["gamma"] = weights.pop("mean")
 
     check = fault(renamed)
-    assert (compare.name, compare.detail) == ("names, shapes and number of weights", "missing mean; foreign gamma")
+    assert (check.name, check.detail) == ("names, shapes and number of weights", "missing mean; foreign gamma")
     check = fault(lambda seen: seen.weights["first"].update(weight=torch.zeros(3, 4)))
-    assert compare.detail == "another shape of weight"
+    assert check.detail == "another shape of weight"
     check = fault(lambda seen: seen.weights["first"].update(bias=torch.zeros(5)))
     assert check.detail == "21 values, 20 are right; another shape of bias"
     seen = right()
@@ -98,19 +98,19 @@ def test_samples():
         seen.epochs[1], seen.ids[1] = seen.epochs[0], seen.ids[0]
 
     check = fault(same)
-    assert (compare.name, compare.detail) == ("epoch 1: no sample twice", "6 samples are read again")
+    assert (check.name, check.detail) == ("epoch 1: no sample twice", "6 samples are read again")
 
     def incomplete(seen):
         seen.epochs = [epochs[:, :5] for epochs in seen.epochs]
 
     check = fault(incomplete)
-    assert (compare.name, compare.detail) == ("epoch 1: complete", "10 of 12 samples")
+    assert (check.name, check.detail) == ("epoch 1: complete", "10 of 12 samples")
 
     def same_order(seen):
         seen.epochs = [torch.stack([epochs[0], epochs[0]]) for epochs in seen.epochs]
 
     check = fault(same_order)
-    assert (compare.name, compare.detail) == ("a new order every epoch", "rank 0 read both in the same")
+    assert (check.name, check.detail) == ("a new order every epoch", "rank 0 read both in the same")
 
     def another_seed(seen):
         seen.ids[1] = seen.ids[1].flip(0)
@@ -204,11 +204,11 @@ def test_steps_in_which_rounding_is_as_much_as_a_fault_are_not_asked_and_three_m
     checks = list(compared(TEN, of_rounding(0, 0, 5e-9, 1e-2, weights=1.0), right(), chaotic))
     assert all(check.ok for check in checks) and checks[-1].name == "loss of 3 steps"
     (check,) = later(of_rounding(0, 0, 2e-8), chaotic)
-    assert (compare.name, compare.detail) == (
+    assert (check.name, check.detail) == (
         "loss of 3 steps", "off by 2.0e-08 (rank 1, step 3), at most 1.0e-08 is this model's rounding"
     )  # fmt: skip
     (check,) = later(of_rounding(0, 2e-9), chaotic)
-    assert compare.detail == "off by 2.0e-09 (rank 1, step 2)"
+    assert check.detail == "off by 2.0e-09 (rank 1, step 2)"
     (check,) = later(right(), of_rounding(0, 1e-6))
     assert (check.name, check.ok) == ("3 steps that show a fault", False)
 
