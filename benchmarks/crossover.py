@@ -30,7 +30,6 @@ from typing import NamedTuple
 from scaling_study.records import store
 from scaling_study.records.store import Record
 from scaling_study.stats.intervals import Interval, between_repeats, quotient
-from scaling_study.targets import trains
 
 WINS, TIES, LOSES, OPEN = "wins", "ties", "loses", "not resolved"  # of decentralised training, in one cell
 NEAR = 1.1  # times, by which a round may be beyond the trained target batches and be taken for one of them
@@ -69,19 +68,19 @@ class Measured:
     def add(self, link: str, records: Iterable[Record]) -> None:
         """What a study over a link found; trainings of it count whatever the link."""
         for record in records:
-            keys = record.trial
-            if record.status != "ok" or keys.get("find"):
+            trial = record.trial
+            if record.status != "ok" or trial.find:
                 continue
-            target = int(keys["global_batch"])
-            if trains(keys):
+            target = trial.global_batch
+            if trial.trained:
                 training = record.ranks[0].training
                 self.loss = str(training["target"])
                 if training["reached"]:
                     self.rounds.setdefault(target, []).append(float(training["reached"]["steps"]))
                 else:
                     self.missed[target] = self.missed.get(target, 0) + 1
-            elif keys["framework"] in TITLES:
-                way = Way(keys["framework"], keys["allreduce"])
+            elif trial.framework in TITLES:
+                way = Way(trial.framework, trial.allreduce)
                 self.rates.setdefault(link, {}).setdefault(target, {}).setdefault(way, []).append(
                     rounds_per_second(record)
                 )

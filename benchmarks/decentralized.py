@@ -95,9 +95,7 @@ def kept(asked: dict[str, Any], repeats: int) -> Path | None:
     if {**before, "hosts": None} != {**yaml.safe_load(yaml.safe_dump(asked)), "hosts": None}:
         return None
     counts = Counter(
-        record.configuration
-        for record in store.read_study(folder)
-        if record.status == "ok" and not record.trial.get("find")
+        record.configuration for record in store.read_study(folder) if record.status == "ok" and not record.trial.find
     )
     wanted = sum(
         len(sweep["include"]) if "include" in sweep else math.prod(map(len, sweep["matrix"].values()))

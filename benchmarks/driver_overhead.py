@@ -148,6 +148,6 @@ class Driver:
             for trial in (replace(first, repeat=n + 1) for n in range(MEASURE.repeats)):
                 folder = self.results / "trials" / trial.id
                 store.write_json(folder / "trial.json", {**trial.to_dict(), "window": asdict(trial.window)})
-                copy = replace(pattern, id=trial.id, configuration=trial.configuration, trial=trial.to_dict())
+                copy = replace(pattern, id=trial.id, configuration=trial.configuration, trial=trial)
                 store.write_record(folder, copy)
         self.done += count

@@ -54,9 +54,9 @@ def gains(folder: Path, rate: str | None) -> Iterator[Finding]:
     """Of each model and batch in a study's results."""
     found: Rates = {}
     for record in store.read_study(folder):
-        if record.trial["framework"] == "horovod" and record.trial["workers"] > 1:
-            wires = found.setdefault((record.trial["model"], record.trial["batch_per_worker"]), {})
-            wires.setdefault(record.trial["allreduce"], []).append(summary.throughput(record))
+        if record.trial.framework == "horovod" and record.trial.workers > 1:
+            wires = found.setdefault((record.trial.model, record.trial.batch_per_worker), {})
+            wires.setdefault(record.trial.allreduce, []).append(summary.throughput(record))
     for (model, batch), rates in sorted(found.items()):
         claim = f"gain of fp16 over fp32 allreduce, {model}, batch {batch}, {links_figure.named(rate)}"
         evidence = {"model": model, "rate": rate, "samples_per_second": rates, "batch_per_worker": batch}

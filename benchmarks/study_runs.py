@@ -43,7 +43,7 @@ class Study:
     def finished(self) -> list[store.Record]:
         """Every timed trial that ran, by the time at which it began."""
         found = store.read_study(self.results) if self.results.exists() else []
-        timed = (r for r in found if r.status != "unsupported" and r.trial.get("find") is None)
+        timed = (r for r in found if r.status != "unsupported" and r.trial.find is None)
         return sorted(timed, key=lambda r: r.started_at)
 
     def run_round(self, number: int) -> None:
@@ -79,7 +79,7 @@ class Study:
     def rates(self, trial: Trial) -> list[float]:
         """Samples per second of a configuration's good repeats, in order."""
         good = [r for r in self.finished() if r.configuration == trial.configuration and r.status == "ok"]
-        return [summary.throughput(r) for r in sorted(good, key=lambda r: r.trial["repeat"])]
+        return [summary.throughput(r) for r in sorted(good, key=lambda r: r.trial.repeat)]
 
 
 def plain(work: Path, trial: Trial, loader: str, number: int, fraction: float) -> dict[str, Any]:

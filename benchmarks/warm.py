@@ -73,7 +73,7 @@ def compared(options: Options, sweeps: Sequence[Mapping[str, Any]], kept: Path) 
 
 def of_studies(work: Path, quantities: Mapping[str, Callable[[Record], float]]) -> list[Finding]:
     """Of the two studies that were measured in this folder; the last finding is of leaks."""
-    in_rounds = [record for record in store.read_study(work / "warm") if record.trial["warm"]]
+    in_rounds = [record for record in store.read_study(work / "warm") if record.trial.warm]
     alone = list(store.read_study(work / "cold"))
     findings = []
     for what, value in quantities.items():
@@ -101,7 +101,7 @@ def study(warm: bool, repeats: int, quick: bool, sweeps: Sequence[Mapping[str, A
 
 def leaks(records: Sequence[Record]) -> Finding:
     """Of how many starts of processes that configurations shared, in how many one was said to leave something."""
-    warm = [record for record in records if record.launch and record.trial.get("warm")]
+    warm = [record for record in records if record.launch and record.trial.warm]
     shared = {(record.study, record.launch) for record in warm}
     said = {(r.study, r.launch) for r in warm if LEAK.search(f"{r.notes} {r.reason} {r.error}")}
     leaking = Interval(float(len(said)), None, None, len(shared), 1.0)
@@ -116,8 +116,8 @@ def by_name(records: Sequence[Record], value: Callable[[Record], float]) -> dict
     found: dict[str, dict[int, float]] = {}
     for record in records:
         if record.status == "ok" and value(record):
-            name = ", ".join(str(record.trial[key]) for key in NAMED_BY if record.trial[key])
-            found.setdefault(name, {})[record.trial["repeat"]] = value(record)
+            name = ", ".join(str(named) for key in NAMED_BY if (named := getattr(record.trial, key)))
+            found.setdefault(name, {})[record.trial.repeat] = value(record)
     return found
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling_study import settings
+from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import hosts
 from scaling_study.launch import launch_folders, launchers, shared_launch
 from scaling_study.launch.attempts import Attempts, Limits
@@ -101,7 +102,7 @@ class Run:
 
         What was implied comes after what it may rest on, which may be run again and be ok.
         """
-        after, planned_trials = [], [pair for pair in self.plan.trials() if self.wanted(pair[0].to_dict())]
+        after, planned_trials = [], [pair for pair in self.plan.trials() if self.wanted(pair[0])]
         for trial, planned in planned_trials:
             known = self.records.get(trial.id)
             if known and known.implied:
@@ -127,13 +128,14 @@ class Run:
 
     def _measured(self) -> tuple[Sequence[Planned], shared_launch.Known, shared_launch.Against]:
         def known(planned: Planned, repeat: int) -> Summary | None:
-            return self.records.get(planned.at(repeat).id) if self.wanted(planned.trial.to_dict()) else None
+            return self.records.get(planned.at(repeat).id) if self.wanted(planned.trial) else None
 
         baseline = [trial.configuration for trial in self.plan.baseline]
         return self.plan.configurations, known, shared_launch.Against(baseline, self.plan.study.scaling)
 
-    def wanted(self, keys: Mapping[str, Any]) -> bool:
-        """Whether a trial with these keys matches --where."""
+    def wanted(self, trial: Trial) -> bool:
+        """Whether a trial matches --where."""
+        keys = trial.to_dict()
         return all(keys.get(key) == value for key, value in self.where.items())
 
     def kept(self, trial: Trial) -> Summary | None:
@@ -163,7 +165,7 @@ class Run:
         baseline; their records, by id. Of what was interrupted, all have one or none has."""
         totals, known = self.totals(), self.records | self._launched
         asked = [p for p in self.plan.configurations if first.repeat <= totals[p.trial.configuration]]
-        pairs = [(t, p) for p in asked if self.wanted((t := p.at(first.repeat)).to_dict())]
+        pairs = [(t, p) for p in asked if self.wanted(t := p.at(first.repeat))]
         new = [(t, p) for t, p in pairs if self.shares(t, p) and t.id not in self._launched and not self.kept(t)]
         due = sorted(new, key=lambda pair: pair[0] != first)
         against, again = {trial.configuration for trial in self.plan.baseline}, list[tuple[Trial, Planned]]()
@@ -205,7 +207,7 @@ class Run:
         here = [gate for gate in self.plan.gates if not (gate.unsupported or gate.trial.hosts)]
         alike = [gate for gate in here if launchers.alike(gate.trial) == launchers.alike(first)]
         new = [gate for gate in alike if gate.trial.id not in self._tried and not self.kept(gate.trial)]
-        due = [gate for gate in new if self.wanted(gate.trial.to_dict())]
+        due = [gate for gate in new if self.wanted(gate.trial)]
         if len(due) < 2:
             return {}
         self._tried |= {gate.trial.id for gate in due}
@@ -239,7 +241,7 @@ class Run:
 
     def _finish(self, room: disk.Room, record: Record) -> Summary:
         """From here on the trial is finished."""
-        data = store.encoded(dataclasses.asdict(record))
+        data = store.encoded(record.to_dict())
         room.reserved.fill(data)
         self._largest = max(self._largest, len(data))
         return summary.summarize(record)
@@ -250,7 +252,7 @@ class Run:
         store.write_json(folder / "trial.json", {**trial.to_dict(), "window": dataclasses.asdict(trial.window)})
         (folder / "command.txt").write_text(record.command + "\n", encoding="utf-8")
         if record.job and next_up:  # which may be killed with all of its processes: `--collect` then finishes this
-            store.write_json(folder / "begun.json", dataclasses.asdict(record))
+            store.write_json(folder / "begun.json", record.to_dict())
         return record
 
     def _outcome(self, trial: Trial, planned: Planned, room: disk.Room, attempts: Attempts) -> Record | None:
@@ -281,7 +283,7 @@ class Run:
         job, cluster = hosts.current(), self.plan.cluster
         return Record(
             study=self.plan.study.name, id=trial.id, configuration=trial.configuration,
-            trial=trial.to_dict(), window=dataclasses.asdict(trial.window), planned_repeats=planned.measure.repeats,
+            trial=trial, planned_repeats=planned.measure.repeats,
             status="unsupported" if planned.unsupported else "cancelled", reason=planned.unsupported,
             started_at=settings.utc_now(), commit=settings.commit(), machine=self.plan.machine.to_dict(),
             environment={**settings.environment(), **cluster.environment(trial)}, job=job.to_dict() if job else {},
@@ -291,8 +293,6 @@ class Run:
 
     def _learn(self, known: Summary) -> None:
         """What a finished trial shows of others."""
-        try:
-            trial = Trial.from_dict({**known.trial, "window": known.window})
-        except (TypeError, KeyError):  # of a version with other keys: not comparable
-            return
-        self._limits.learn(trial, known.status, known.reason)
+        ours = known.trial.framework in FRAMEWORKS and known.trial.configuration == known.configuration
+        if ours:  # else of a version with other keys: not comparable
+            self._limits.learn(known.trial, known.status, known.reason)

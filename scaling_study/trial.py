@@ -15,8 +15,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -116,6 +116,21 @@ def command_line(table: Framework, keys: Iterable[Field[Any]], window: Iterable[
     return result
 
 
+# A trial in a record, which any version may have written.
+
+STRICT = {"strict": True, "allow_inf_nan": False}  # how pydantic reads records: no text is a number
+
+
+def as_written(keys: Any, made: Callable[[Any], Any]) -> Any:
+    """A Trial or Window from its JSON: keys that it lacks are as they were before there were any, and whole numbers
+    stay whole, since ids depend on it. For pydantic; raises its ValidationError."""
+    if not isinstance(keys, dict):
+        return made(keys)
+    part = made({**LATER, **keys})
+    whole = {f.name: keys[f.name] for f in fields(part) if "float" in f.type and type(keys.get(f.name)) is int}
+    return replace(part, **whole) if whole else part
+
+
 # When the timed window of a run ends, and how many steps warm up before it.
 
 OF_ROUNDS = ("rounds", "block_seconds")
@@ -127,6 +142,8 @@ LONG_STEP = 2.0  # seconds: more steps that are not timed would cost more than t
 class Window:
     """When the timed window of a run ends: after min_steps and min_seconds, but never past max_*."""
 
+    __pydantic_config__ = STRICT
+
     warmup_steps: int = key(
         5, "steps before the clock starts, recorded separately; at least 4 (long ones: 2), or 0", minimum=0
     )
@@ -137,6 +154,12 @@ class Window:
     # Of a launch that several configurations share, instead of the maxima; a script's own launch has none.
     rounds: int | None = None
     block_seconds: float | None = None
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, kind: Any, schema: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_wrap_validator_function(as_written, schema(kind))
 
     def warmup(self, fastest: float) -> int:
         """How many steps warm up where the fastest so far takes `fastest` seconds.
@@ -181,6 +204,8 @@ LAUNCHERS = tuple(dict.fromkeys(name for table in FRAMEWORKS.values() for name i
 @dataclass(frozen=True)
 class Trial:
     """Every key of a trial. `None` means that the key does not apply, or is left to the workload."""
+
+    __pydantic_config__ = STRICT
 
     framework: str = key("single", "which framework trains")
     model: str = key("resnet18", "what is trained", choices=MODEL_NAMES)
@@ -312,6 +337,12 @@ class Trial:
     machine: str = key("", "fingerprint of the machine it is planned for")
     repeat: int = key(1, "which repeat of its configuration this is", minimum=1)
     window: Window = field(default_factory=Window)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, kind: Any, schema: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_wrap_validator_function(as_written, schema(kind))
 
     @property
     def trained(self) -> bool:

@@ -58,7 +58,7 @@ class Rank:
 class Made:
     """As much of a record as the map reads."""
 
-    trial: dict[str, Any]
+    trial: Trial
     ranks: list[Rank]
     status: str = "ok"
 
@@ -66,13 +66,13 @@ class Made:
 def timed(framework: str, seconds: list[list[float]], status: str = "ok", samples: int = 0, **keys: Any) -> Made:
     """`samples`: of each rank in each round."""
     trial = Trial(framework=framework, workers=2, **keys)
-    return Made(trial.to_dict(), [Rank(each, samples_seen=samples * len(each)) for each in seconds], status)
+    return Made(trial, [Rank(each, samples_seen=samples * len(each)) for each in seconds], status)
 
 
 def trained(batch: int, steps: int | None) -> Made:
     trial = Trial(batch_per_worker=batch, train_epochs=3, train_target="loss=1.2")
     said = {"reached": None if steps is None else {"steps": steps}, "target": trial.train_target}
-    return Made(trial.to_dict(), [Rank([1.0], said)])
+    return Made(trial, [Rank([1.0], said)])
 
 
 @pytest.mark.parametrize(
@@ -260,8 +260,8 @@ def test_what_is_whole_in_the_examples_is_not_measured_again(tmp_path: Path, mon
         assert decentralized.kept(asked, 3) is None, "one configuration is missing"
         for repeat in (1, 2, 3):
             trial = Trial(framework=framework, workers=2, repeat=repeat)
-            about = {"study": "a", "id": trial.id, "configuration": trial.configuration, "window": {}}
-            record = store.Record(trial=trial.to_dict(), status="ok", **about)
+            about = {"study": "a", "id": trial.id, "configuration": trial.configuration}
+            record = store.Record(trial=trial, status="ok", **about)
             store.write_record(tmp_path / "a" / "trials" / trial.id, record)
     pack.pack(tmp_path / "a")
     folder = decentralized.kept(asked, 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,7 +33,7 @@ def estimate(trial: Trial = TRIAL, measure: Measure = MEASURE, unsupported: str 
 
 
 def finished(trial: Trial, seconds: float | None, status: str = "ok") -> Record:
-    return Record("a", trial.id, trial.configuration, trial.to_dict(), asdict(trial.window), status,
+    return Record("a", trial.id, trial.configuration, trial, status,
                   total_seconds=seconds)  # fmt: skip
 
 

@@ -364,6 +364,6 @@ def test_what_ranks_say_reaches_the_terminal_as_text_alone() -> None:
     assert made.reason.isprintable() and len(made.reason) <= 500
     assert made.error.replace("\n", "").isprintable() and "\nc" in made.error
     trial = Trial()
-    record = Record("a", trial.id, trial.configuration, trial.to_dict(), {}, "failed", said, parity=said)
+    record = Record("a", trial.id, trial.configuration, trial, "failed", said, parity=said)
     again = summary.summarize(record)  # a record from elsewhere
     assert again.reason.isprintable() and again.parity.isprintable()

@@ -54,7 +54,7 @@ def test_what_is_left_is_the_sum_over_what_waits_however_much_was_learned(done: 
     waiting = {trial.id: (trial, p) for trial, p in trials}
     for batch, repeat, seconds in done:
         trial = replace(trials[0][0], batch_per_worker=batch, repeat=repeat)
-        ended = Summary(trial.id, trial.configuration, trial.to_dict(), {}, "ok", "", "", seconds, 1.0, None)
+        ended = Summary(trial.id, trial.configuration, trial, "ok", "", "", seconds, 1.0, None)
         shown.finished(trial, trials[0][1], ended, again=False)
         waiting.pop(trial.id, None)
         left = sum(estimate(trial, p) for trial, p in waiting.values())
@@ -80,7 +80,7 @@ def test_a_launch_says_how_far_it_is_and_what_it_has_found() -> None:
     assert "±" not in lines[-1], "of two rounds"
     shown.round_begins(1, 4, 4)
     assert screen.getvalue().rstrip().endswith("left; ± 25.0% (25.0% at most) over its rounds")
-    ended = Summary(first.id, first.configuration, first.to_dict(), {}, "ok", "", "", 9.0, 99.0, None)
+    ended = Summary(first.id, first.configuration, first, "ok", "", "", 9.0, 99.0, None)
     shown.finished(first, asked, ended, again=False)
     assert "launch 1" not in drawn(shown) and "99.0" in drawn(shown) and "over its rounds" not in drawn(shown)
 
@@ -95,7 +95,7 @@ def test_repeats_that_the_spread_asks_for_are_in_what_is_left() -> None:
     assert shown.remaining_seconds() == pytest.approx(before + 2 * estimate(trial, how))
     assert shown.total == len(trials) + 2
     for each, _ in [(trial, how), *more]:
-        ended = Summary(each.id, each.configuration, each.to_dict(), {}, "ok", "", "", 9.0, 99.0, None)
+        ended = Summary(each.id, each.configuration, each, "ok", "", "", 9.0, 99.0, None)
         shown.finished(each, how, ended, again=False)
     assert shown.waiting[trial.configuration] == 1 and shown.total == len(trials) + 2
 

@@ -58,7 +58,7 @@ def test_each_configuration_has_a_record_of_each_launch(swept: tuple[Plan, Path,
     records = list(store.read_study(folder))
     assert len(records) == len(seen.ended) == 6
     for record in records:
-        assert (record.status, record.reason, record.trial["warm"]) == ("ok", "", True)
+        assert (record.status, record.reason, record.trial.warm) == ("ok", "", True)
         assert [block["round"] for block in record.ranks[0].blocks] == [0, 1]
         assert sum(block["steps"] for block in record.ranks[0].blocks) == len(record.ranks[0].step_seconds) >= 4
         assert record.launch_seconds is None and not record.notes
@@ -71,7 +71,7 @@ def test_each_configuration_has_a_record_of_each_launch(swept: tuple[Plan, Path,
 
 def test_configurations_of_one_launch_alternate(swept: tuple[Plan, Path, Seen]) -> None:
     _, folder, _ = swept
-    first = [record for record in store.read_study(folder) if record.trial["repeat"] == 1]
+    first = [record for record in store.read_study(folder) if record.trial.repeat == 1]
     blocks = sorted((block["at"], block["round"]) for record in first for block in record.ranks[0].blocks)
     assert [round for _, round in blocks] == [0, 0, 0, 1, 1, 1]
 
@@ -101,7 +101,7 @@ def test_one_that_fails_says_why_alone_and_costs_the_others_nothing(
     monkeypatch.setenv("DATA_ROOT", str(tmp_path / "nothing"))
     broken = dataclasses.replace(SINGLE, data="cifar10")
     seen, _ = run(plan_of(DDP, SINGLE, broken), tmp_path / "results")
-    ended = {(record.trial["framework"], record.trial["data"]): record for record in seen.ended}
+    ended = {(record.trial.framework, record.trial.data): record for record in seen.ended}
     failed = ended.pop(("single", "cifar10"))
     assert failed.status == "failed" and failed.reason.startswith("rank 0: ")
     assert [record.status for record in ended.values()] == ["ok", "ok"]
@@ -159,13 +159,13 @@ def test_what_has_no_room_has_a_launch_of_its_own_beside_the_baseline(
     seen, _ = run(plan, tmp_path)
     assert [record.status for record in seen.ended] == ["ok"] * 3, "whoever watches hears of what was planned"
     records = list(store.read_study(tmp_path))
-    launches = [{r.trial["framework"] for r in records if r.launch.startswith(f"{n}/")} for n in (1, 2)]
+    launches = [{r.trial.framework for r in records if r.launch.startswith(f"{n}/")} for n in (1, 2)]
     assert sorted(map(sorted, launches)) == [["single", "torch_ddp"], ["single", "torch_fsdp2"]]
-    assert sorted(r.trial["repeat"] for r in records if r.trial["framework"] == "single") == [1, 2]
+    assert sorted(r.trial.repeat for r in records if r.trial.framework == "single") == [1, 2]
     again, _ = run(plan, tmp_path)
     assert again.started == [] and len(again.kept) == 3
     narrow, _ = run(plan, tmp_path, retry=frozenset({"ok"}), where={"framework": "torch_ddp"})
-    assert narrow.started == [r.id for r in seen.ended if r.trial["framework"] == "torch_ddp"]
+    assert narrow.started == [r.id for r in seen.ended if r.trial.framework == "torch_ddp"]
     assert len(list(store.read_study(tmp_path))) == 4, "whoever narrows a study gets what was asked for alone"
 
 
@@ -189,11 +189,11 @@ def test_gates_that_one_launch_can_run_share_it_and_one_that_fails_is_run_alone(
     seen, _ = run(dataclasses.replace(empty, configurations=(), gates=asked), tmp_path / "results")
     ended = {record.id: record for record in store.read_study(tmp_path / "results")}
     assert len(ended) == len(seen.ended) == len(asked) == 3
-    failed = [record for record in ended.values() if record.trial["data"] == "cifar10"]
+    failed = [record for record in ended.values() if record.trial.data == "cifar10"]
     assert [(record.status, record.launch, record.parity) for record in failed] == [("failed", "", "")]
     assert all("cifar10" in record.reason for record in failed)
     assert [path.name for path in (tmp_path / "results" / "launches").iterdir()] == ["gates-1"], "one launch for all"
-    others = [record for record in ended.values() if record.trial["data"] != "cifar10"]
+    others = [record for record in ended.values() if record.trial.data != "cifar10"]
     assert {(record.status, record.launch, record.parity) for record in others} == {("ok", "gates-1", "passed")}
     assert all(record.launch_seconds is None and 0 < (record.total_seconds or 0) < 600 for record in others)
     again, _ = run(dataclasses.replace(empty, configurations=(), gates=asked), tmp_path / "results")

@@ -22,6 +22,7 @@ from scaling_study.processes import process
 from scaling_study.records import results, store, summary
 from scaling_study.records.store import Record
 from scaling_study.study.plan import Plan
+from scaling_study.trial import Trial
 
 
 def outcome_of(plan: Plan, tmp_path: Path) -> Record:
@@ -132,7 +133,7 @@ def test_retry_runs_only_that_status_again(plan_for, tmp_path):
 def test_where_and_max_trials_choose(plan_for, tmp_path):
     plan = plan_for("take_a_second", "crash", repeats=3, max_repeats=3)
     seen, _ = run(plan, tmp_path, where={"framework": "take_a_second"}, max_trials=2)
-    assert [r.trial["framework"] for r in seen.ended] == ["take_a_second"] * 2
+    assert [r.trial.framework for r in seen.ended] == ["take_a_second"] * 2
     rest, _ = run(plan, tmp_path, where={"framework": "take_a_second"})
     assert len(rest.started) == 1 and len(rest.kept) == 2
 
@@ -230,7 +231,7 @@ def test_extra_repeats_are_run(plan_for, tmp_path):
     seen = Seen()
     with process.Interruption() as interruption:
         job.run(seen, interruption)
-    assert [r.trial["repeat"] for r in seen.ended] == [4, 5, 6]
+    assert [r.trial.repeat for r in seen.ended] == [4, 5, 6]
     assert [trial.repeat for trial, _ in seen.expected] == [4, 5, 6], "the time left has them"
 
 
@@ -347,14 +348,14 @@ def test_what_was_implied_is_run_once_what_it_rests_on_is_ok(plan_for, tmp_path,
     monkeypatch.setenv("FAILS_FROM", "64")
     run(plan, tmp_path, where={"batch_per_worker": 64})
     _, job = run(plan, tmp_path)
-    assert sorted((r.trial["batch_per_worker"], r.implied) for r in job.records.values() if r.status == "oom") == [
+    assert sorted((r.trial.batch_per_worker, r.implied) for r in job.records.values() if r.status == "oom") == [
         (64, False), (128, True),
     ]  # fmt: skip
     still, _ = run(plan, tmp_path, retry=frozenset({"oom"}))
-    assert [(r.trial["batch_per_worker"], r.implied) for r in still.ended] == [(64, False)], "128 is still implied"
+    assert [(r.trial.batch_per_worker, r.implied) for r in still.ended] == [(64, False)], "128 is still implied"
     monkeypatch.setenv("FAILS_FROM", "1000")
     mended, _ = run(plan, tmp_path, retry=frozenset({"oom"}))
-    assert [(r.trial["batch_per_worker"], r.status) for r in mended.ended] == [(64, "ok"), (128, "ok")]
+    assert [(r.trial.batch_per_worker, r.status) for r in mended.ended] == [(64, "ok"), (128, "ok")]
 
 
 def test_what_was_implied_goes_with_what_it_rests_on(plan_for, tmp_path, monkeypatch):
@@ -452,6 +453,6 @@ def test_the_log_that_is_named_is_of_the_processes_that_failed(tmp_path, logs, n
         (tmp_path / log).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / log).touch()
     assert (
-        progress._log(tmp_path, summary.Summary("a", "a", {}, {}, "failed", "", "", 1.0, 1.0, None, "gates-2"))
+        progress._log(tmp_path, summary.Summary("a", "a", Trial(), "failed", "", "", 1.0, 1.0, None, "gates-2"))
         == tmp_path / named
     )

@@ -157,8 +157,8 @@ def test_what_it_leaves_behind_is_its_own_fault_and_no_others(site: Path, tmp_pa
     command = [sys.executable, CHECKOUT / "run_sweep.py", study, "--results", tmp_path / "results", "--quiet"]
     done = forked.launch(command, path=(leaking, CHECKOUT / "tests"))
     every = list(store.read_study(tmp_path / "results" / "mine"))
-    [alone] = [record for record in every if not record.trial["warm"]]
-    records = {record.trial["batch_per_worker"]: record for record in every if record.trial["warm"]}
+    [alone] = [record for record in every if not record.trial.warm]
+    records = {record.trial.batch_per_worker: record for record in every if record.trial.warm}
     assert sorted(records) == list(range(1, HOOKED + 1)), done.stderr
     hooked = records.pop(HOOKED)
     assert hooked.status == "failed" and (tmp_path / "results/mine/launches" / hooked.launch / "log.txt").exists()
@@ -166,7 +166,7 @@ def test_what_it_leaves_behind_is_its_own_fault_and_no_others(site: Path, tmp_pa
     with (tmp_path / "results/mine/configurations.csv").open(encoding="utf-8", newline="") as stream:
         rows = {row["configuration"]: row for row in csv.DictReader(stream)}
     assert rows[alone.configuration]["n"] == "1" and rows[hooked.configuration]["n"] == "0"
-    assert (alone.status, alone.trial["batch_per_worker"], alone.launch) == ("ok", HOOKED, "")
+    assert (alone.status, alone.trial.batch_per_worker, alone.launch) == ("ok", HOOKED, "")
     assert "leaves behind in its process: hooks on every module" in hooked.reason + hooked.error
     assert {record.status for record in records.values()} == {"ok"}, [record.error for record in records.values()]
     assert records.pop(CLEAN).notes == []
@@ -206,10 +206,10 @@ def test_what_fails_in_a_block_is_its_own_fault_and_no_others(site: Path, tmp_pa
     done = forked.launch(command, path=(failing, CHECKOUT / "tests"))
     every = list(store.read_study(tmp_path / "results" / "mine"))
     assert len(every) == 6 + 3, done.stderr
-    cold = {record.trial["batch_per_worker"]: record for record in every if not record.trial["warm"]}
+    cold = {record.trial.batch_per_worker: record for record in every if not record.trial.warm}
     assert sorted(cold) == [failures.OUT_OF_MEMORY_AMONG_OTHERS, failures.LATE, failures.OPENING]
     assert {record.status for record in cold.values()} == {"ok"}
-    warm = {(r.trial["allocator"], r.trial["batch_per_worker"]): r for r in every if r.trial["warm"]}
+    warm = {(r.trial.allocator, r.trial.batch_per_worker): r for r in every if r.trial.warm}
     among = "in a launch with others: rank 0: "
     expected = {
         failures.OUT_OF_MEMORY_AMONG_OTHERS: ("failed", f"{among}MemoryError: {failures.WORDS}"),

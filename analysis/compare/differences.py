@@ -62,7 +62,7 @@ def facts(record: Record) -> Iterator[tuple[str, str, str]]:
     if record.commit:
         yield COMMIT, "commit", record.commit
     yield from ((ENVIRONMENT, name, str(value)) for name, value in record.environment.items())
-    yield from ((WINDOW, name, str(value)) for name, value in record.window.items())
+    yield from ((WINDOW, name, str(value)) for name, value in vars(record.trial.window).items())
     for rank in record.ranks:
         yield MACHINE, "device", rank.device_name
         yield MACHINE, "threads of a rank", str(rank.threads)

@@ -40,7 +40,7 @@ def block_rows(record: Record) -> list[Row]:
     counts = [int(block["steps"]) for block in slowest.blocks]
     if counts and (min(counts) < 1 or sum(counts) != len(seconds)):
         raise ValueError(f"blocks of {counts} steps are not its {len(seconds)}")
-    who = (printable(record.configuration), int(record.trial["repeat"]), together(record.launch))
+    who = (printable(record.configuration), record.trial.repeat, together(record.launch))
     for block, count in zip(slowest.blocks, counts, strict=True):
         steps = seconds[start : start + count]
         start += count
@@ -87,7 +87,7 @@ def _row(record: Record, index: int) -> NetworkRow:
     if first["collective"] not in COLLECTIVES or mean.mean <= 0:
         raise ValueError(f"row {index} of the network is of no collective, or took no time")
     return (
-        *(printable(record.configuration), int(record.trial["repeat"])),
+        *(printable(record.configuration), record.trial.repeat),
         *(first["collective"], bool(first["busy"]), int(first["bytes"]), len(calls)),
         *(mean.mean, mean.low, mean.high, min(calls), max(calls)),
     )
@@ -113,7 +113,7 @@ def rank_rows(record: Record) -> list[Row]:
 
     `step_seconds`: mean of its timed steps; `instrumented_seconds`: of those whose phases were timed.
     """
-    who, price = (printable(record.configuration), int(record.trial["repeat"])), _price(record.machine_file)
+    who, price = (printable(record.configuration), record.trial.repeat), _price(record.machine_file)
     return [
         (
             *(*who, rank.rank, rank.window_seconds / len(rank.step_seconds) if rank.step_seconds else None),
@@ -169,7 +169,7 @@ def fact_rows(record: Record) -> list[Row]:
     trained = tuple(Training.of(rank.training) for rank in ranks if rank.training)
     return [
         (
-            *(printable(record.configuration), int(record.trial["repeat"])),
+            *(printable(record.configuration), record.trial.repeat),
             *(min(len(rank.warmup_seconds) for rank in ranks), steps[0] / usual if usual else None),
             *((min(cores), max(cores)), (min(threads), max(threads))),
             *(rates.pop() if len(rates) == 1 else None, _epoch(record)),
@@ -210,7 +210,7 @@ def step_rows(record: Record) -> list[Row]:
     last = len(slowest) - 1
     return [
         (
-            *(printable(record.configuration), int(record.trial["repeat"]), len(slowest)),
+            *(printable(record.configuration), record.trial.repeat, len(slowest)),
             *(slowest[round(share * last)] for share in QUANTILES.values()),
         )
     ]
@@ -291,12 +291,12 @@ TEXTS = ("configuration", "kind", "layers")
 
 
 def _whose(record: Record, rank: RankReport, stage: int) -> Row:
-    workers = record.trial.get("stages") or rank.world_size
-    table = FRAMEWORKS.get(str(record.trial.get("framework")))
+    workers = record.trial.stages or rank.world_size
+    table = FRAMEWORKS.get(record.trial.framework)
     replica, worker = divmod(rank.rank, workers)
     if table is not None and table.one_process:
         worker = stage % workers
-    return printable(record.configuration), record.trial["repeat"], replica, worker, rank.rank
+    return printable(record.configuration), record.trial.repeat, replica, worker, rank.rank
 
 
 # What records hold that no column of results.csv could, as frames: timelines, stages, epochs, notes, step times, ...
@@ -352,7 +352,7 @@ class Details:
 
 def details_of(record: Record) -> Rows:
     """Raises KeyError, TypeError or ValueError for what is not whole."""
-    who = (printable(record.configuration), int(record.trial["repeat"]))
+    who = (printable(record.configuration), record.trial.repeat)
     epochs: list[Row] = [
         (
             *(*who, rank.rank, bool(epoch["warmup"]), int(epoch["steps"]), int(epoch["samples"])),

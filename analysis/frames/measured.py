@@ -73,7 +73,7 @@ def round_rows(record: Record) -> list[Row]:
     shares = _shares(record)
     return [
         (
-            *(printable(record.configuration), int(record.trial["repeat"]), record.status == "ok"),
+            *(printable(record.configuration), record.trial.repeat, record.status == "ok"),
             *(len(whole), len(failures), sum(any(int(one["peers"]) == 1 for one in each) for each in whole)),
             *(min((int(each["peers"]) for each in over), default=0), printable(failures[0]) if failures else ""),
             *(sum(shares) / len(shares), max(shares)),
@@ -115,7 +115,7 @@ def _shares(record: Record) -> list[float]:
     """Of each round: samples of all peers over the target. Raises ValueError where there is no target."""
     if not (whole := _whole(record)):
         return []
-    if (target := int(record.trial["global_batch"])) < 1:
+    if (target := record.trial.global_batch) < 1:
         raise ValueError(f"global_batch is {target}")
     return [sum(int(one["samples"]) for one in each) / target for each in whole]
 
@@ -159,7 +159,7 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
     """The columns of what was measured, over all ranks of a trial that is ok, and what its interval is made of
     (intervals). Of a probe: that it was alone."""
     ranks = record.ranks
-    if record.trial.get("model") == NO_MODEL:
+    if record.trial.model == NO_MODEL:
         return {"busy_elsewhere_cores": store.busy_elsewhere_cores(ranks)}, None
     slowest = max(ranks, key=lambda rank: rank.window_seconds)
     window_seconds = slowest.window_seconds
@@ -176,7 +176,7 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
     steps = np.asarray(slowest.step_seconds, dtype=np.float64)
     tokens = over(sum, (rank.tokens_seen for rank in ranks))
     memory: list[dict[str, int]] = [rank.memory for rank in ranks]
-    if record.trial.get("warm"):  # its process holds what others need too
+    if record.trial.warm:  # its process holds what others need too
         memory = [{kind: size for kind, size in kinds.items() if kind != "resident"} for kinds in memory]
     sent = [kinds for rank in ranks if (kinds := communication(rank)) is not None]
     columns = {

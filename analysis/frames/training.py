@@ -39,7 +39,7 @@ def noise_rows(record: Record) -> list[Row]:
         return []
     if not isinstance(noise, dict):
         raise ValueError("training.noise is no mapping")
-    who = (printable(record.configuration), int(record.trial["repeat"]), int(record.trial["seed"]))
+    who = (printable(record.configuration), record.trial.repeat, record.trial.seed)
     if "unknown" in noise:
         nothing = (math.nan,) * 5
         return [(*who, *nothing, printable(str(noise["unknown"])))]
@@ -152,11 +152,11 @@ def trained_rows(record: Record) -> tuple[list[Row], list[Row]]:
     training = record.ranks[0].training if record.ranks else {}
     if "rows" not in training:
         return [], []
-    who = (printable(record.configuration), int(record.trial["repeat"]))
+    who = (printable(record.configuration), record.trial.repeat)
     reached, test, seconds = training["reached"] or {}, training["evaluated"], training["seconds"]
     of_target = (reached.get(key) for key in ("steps", "samples", "seconds", "all_seconds"))
     whole = (
-        *(*who, int(record.trial["seed"]), printable(training["ended_by"]), printable(training["target"])),
+        *(*who, record.trial.seed, printable(training["ended_by"]), printable(training["target"])),
         *(int(training["steps"]), _samples(record)),
         *(float(seconds[name]) for name in ("train", "evaluate", "save")),
         *of_target,
@@ -170,7 +170,7 @@ def trained_rows(record: Record) -> tuple[list[Row], list[Row]]:
 
 def _samples(record: Record) -> int:
     """Of the whole training: a step has a global batch, but a round of peers as many as the last evaluation counted."""
-    training, batch = record.ranks[0].training, int(record.trial["global_batch"])
+    training, batch = record.ranks[0].training, record.trial.global_batch
     last = training["rows"][-1] if record.ranks[0].rounds and training["rows"] else {"steps": 0, "samples": 0}
     return int(last["samples"]) + (int(training["steps"]) - int(last["steps"])) * batch
 

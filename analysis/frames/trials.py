@@ -25,7 +25,7 @@ from scaling_study.records import store
 from scaling_study.records.store import MissingRecord, Record, UnreadableRecord
 from scaling_study.stats.launches import LAUNCH_NAME
 from scaling_study.study import support
-from scaling_study.trial import LATER, Trial, Window
+from scaling_study.trial import Trial
 
 # What the gates behind a trial say of it: `passed`, the first fault, or `not checked`.
 #
@@ -34,7 +34,6 @@ from scaling_study.trial import LATER, Trial, Window
 
 PASSED, NOT_CHECKED = "passed", "not checked"
 GATE = "parity"  # what such a trial is to `find`
-KEYS, TIMES = ({f.name for f in fields(kind)} for kind in (Trial, Window))
 
 
 def own(record: Record) -> str:
@@ -46,20 +45,12 @@ def own(record: Record) -> str:
     return f"its gate ended with {record.status}" + (f" ({record.reason})" if record.reason else "")
 
 
-def asked(record: Record) -> Trial:
-    """The trial of a record, whichever version wrote it: keys that it did not know yet are as they were then."""
-    trial = {**LATER, **{key: value for key, value in record.trial.items() if key in KEYS}}
-    window = {key: value for key, value in record.window.items() if key in TIMES}
-    return Trial.from_dict({**trial, "window": window})
-
-
 def behind(record: Record, known: Mapping[str, str]) -> dict[str, Any]:
     """`parity` and `parity_gates` (ids, separated by `;`) of a trial; `known` maps a gate's id to its verdict."""
     try:
-        trial = asked(record)
-        if not support.gate_ids(trial):  # it trains nothing
-            return {"parity": "", "parity_gates": ""}
-        return {"parity": support.verdict(trial, known), "parity_gates": ";".join(support.gate_ids(trial))}
+        gates = support.gate_ids(record.trial)
+        verdict = support.verdict(record.trial, known) if gates else ""  # without: it trains nothing
+        return {"parity": verdict, "parity_gates": ";".join(gates)}
     except (AttributeError, KeyError, TypeError):  # a framework or model that this version does not have
         return {"parity": NOT_CHECKED, "parity_gates": ""}
 
@@ -70,7 +61,6 @@ def behind(record: Record, known: Mapping[str, str]) -> dict[str, Any]:
 # its interval is that of the slowest rank's steps. Means over ranks, sums and maxima are as docs/record.md says.
 
 TRIAL_KEYS = tuple(Trial().to_dict())
-OF_OLDER = {name: value for name, value in (Trial().to_dict() | LATER).items() if name != "global_batch"}  # records
 TEXTS = (
     *("study", "trial", "configuration", "status", "reason", "data_source"),
     *("parity", "parity_gates", "started_at", "launch", "error", "carrier"),
@@ -236,8 +226,7 @@ def row(record: Record) -> dict[str, Any]:
 
 def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
     """The row without what its interval says, and what that is worked out from."""
-    known = OF_OLDER | record.trial
-    result = dict.fromkeys(COLUMNS) | {key: known.get(key) for key in TRIAL_KEYS}
+    result = dict.fromkeys(COLUMNS) | record.trial.to_dict()
     result |= {"study": record.study, "trial": record.id, "configuration": record.configuration}
     result |= {"status": record.status, "reason": record.reason, "error": record.error}
     result |= {"launch_seconds": record.launch_seconds, "started_at": record.started_at}

@@ -64,13 +64,14 @@ class Origins:
     def add(self, record: Record) -> None:
         self.trials += 1
         self.commands.setdefault(record.configuration, printable(record.command))
+        window = vars(record.trial.window)
         origins: list[tuple[str, Any]] = [
             ("program", record.commit),
             ("machine", _machine(record.machine)),
             ("hosts", ", ".join(record.hosts)),
             ("Slurm job", record.job.get("job", "")),
             ("machine file", record.machine_file.get("name", "")),
-            ("window", ", ".join(f"{key} {value}" for key, value in record.window.items() if value is not None)),
+            ("window", ", ".join(f"{key} {value}" for key, value in window.items() if value is not None)),
         ]
         for name, value in origins:
             _count(self.about, name, value)

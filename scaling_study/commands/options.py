@@ -147,9 +147,7 @@ class Selection:
         """(the run of these trials, those that are certain to be part of it). Raises StudyError if there are none."""
         folder = self.results / planned.study.name
         run = sweep.Run(planned, folder, trial_keys(self.where), statuses(self.retry), self.max_trials, prune=prune)
-        if selected := [
-            (trial, configuration) for trial, configuration in planned.trials() if run.wanted(trial.to_dict())
-        ]:
+        if selected := [(trial, configuration) for trial, configuration in planned.trials() if run.wanted(trial)]:
             return run, selected
         raise StudyError([f"--where {self.where} matches no trial of {planned.study.document.path}"])
 

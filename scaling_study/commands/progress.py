@@ -132,7 +132,7 @@ def print_after(
 def row(record: Summary) -> dict[str, Any]:
     """One trial for --json."""
     outcome = {"trial": record.id, "status": record.status, "reason": record.reason}
-    return {**record.trial, **outcome, "samples_per_second": record.samples_per_second}
+    return {**record.trial.to_dict(), **outcome, "samples_per_second": record.samples_per_second}
 
 
 def _log(results: Path, record: Summary) -> Path:

@@ -42,7 +42,7 @@ def next_folder(results: Path, records: Iterable[Summary], kind: str = "") -> Pa
 def begin(launch: Path, records: Iterable[Record]) -> None:
     """Leave what is needed to finish these trials, should the driver be killed."""
     for record in records:
-        store.write_json(launch / BEGUN / f"{record.id}.json", dataclasses.asdict(record))
+        store.write_json(launch / BEGUN / f"{record.id}.json", record.to_dict())
 
 
 def end(launch: Path) -> None:
@@ -65,7 +65,7 @@ def set_apart(launch: Path, trial: Trial, name: str, note: str) -> None:
     path = launch / BEGUN / f"{trial.id}.json"
     with contextlib.suppress(store.UnreadableRecord):
         record = dataclasses.replace(store.read_record(path), launch=name, notes=[note])
-        store.write_json(path, dataclasses.asdict(record))
+        store.write_json(path, record.to_dict())
 
 
 def cut(folder: Path, trial: Trial, rounds: int) -> bool:
@@ -129,9 +129,9 @@ def _of_launch(results: Path, launch: Path) -> Iterator[Record]:
     """Of all that were alive together: its trials, cut to the rounds that all of them had."""
     begun = {}
     for path in (launch / BEGUN).glob("*.json"):
-        with contextlib.suppress(store.UnreadableRecord, TypeError, KeyError):  # those are run again
+        with contextlib.suppress(store.UnreadableRecord, KeyError):  # those are run again
             record = store.read_record(path)
-            trial = Trial.from_dict({**record.trial, "window": record.window})
+            trial = record.trial
             if record.id == trial.id and not (results / "trials" / trial.id / "record.json").exists():
                 begun[trial.id] = record, trial
     names: dict[str, str] = {}  # trial -> its launch: its own, or its group's, the last that was started

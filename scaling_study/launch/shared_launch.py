@@ -307,7 +307,7 @@ def again(
     for trial, planned in baseline:
         measured = trial.id in known and known[trial.id].status == "ok" and trial not in due
         if trial.warm and measured and any(groups.comparable(trial, other, scaling) for other in due):
-            repeats = [r.trial["repeat"] for r in known.values() if r.configuration == trial.configuration]
+            repeats = [r.trial.repeat for r in known.values() if r.configuration == trial.configuration]
             number = max(planned.measure.max_repeats, *repeats) + 1
             measure = planned.measure.model_copy(update={"repeats": number})  # planned, whatever spread there is
             found.append((planned.at(number), replace(planned, measure=measure)))

@@ -7,7 +7,9 @@
         record.json     what came of it (`Record`): renamed into place last, after an fsync. Its presence is
                         the one sign that a trial is finished.
 
-Ranks write JSON and the driver joins it; no log and no folder name is ever parsed (docs/record.md).
+Ranks write JSON and the driver joins it; no log and no folder name is ever parsed (docs/record.md). A file that is
+half-written, changed by hand or another program's becomes an UnreadableRecord that names it; never a traceback, never a
+NaN, never a number that no column could hold.
 """
 
 from __future__ import annotations
@@ -19,25 +21,24 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import InitVar, asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
-# Reading JSON that may be broken: half-written, changed by hand, or another file's.
-#
-# What comes back is a value of the right shape, or UnreadableRecord with the file's name; never a traceback, never a
-# NaN, never a number that no column could hold.
+from scaling_study.errors import printable, shortened
+from scaling_study.trial import STRICT, Trial, Window
 
 MOST_BYTES = 1 << 30  # of one file: a hundred ranks of 100,000 steps are a fifth of it
 MOST = 2**63  # whole numbers beyond fit no column of a table
 NO_NUMBERS = (str, bool, type(None))
-BOUNDED = (*NO_NUMBERS, float, float | None, list[str], dict[str, str], list[float], list[list[float]])
-Check = Callable[[Any], bool]
+BOUNDED = (
+    *(*NO_NUMBERS, float, float | None, str | None, bool | None),
+    *(list[str], dict[str, str], list[float], list[list[float]]),
+)  # types whose numbers pydantic has looked at
+LONGEST = 200  # characters of what is wrong
 Made = TypeVar("Made")
-PLAIN: Mapping[Any, set[type]] = {bool: {bool}, int: {int}, float: {int, float}, str: {str}}  # True is not 1
 
 
 class UnreadableRecord(Exception):
@@ -50,11 +51,7 @@ class MissingRecord(UnreadableRecord):
 
 def load(path: Path) -> Any:
     """A JSON file. Raises UnreadableRecord, naming it."""
-    text = contents(path)
-    try:
-        return _value(text)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableRecord(f"{path} cannot be read: {error}") from error
+    return _value(contents(path), path)
 
 
 def contents(path: Path) -> bytes:
@@ -80,15 +77,21 @@ def contents(path: Path) -> bytes:
         raise UnreadableRecord(f"{path} cannot be read: {why}") from error
 
 
-def plainly(text: bytes, cls: type[Made]) -> Made | None:
-    """`text` as a dataclass whose every field is of its type, checked by pydantic as it parses: a tenth of a second
-    for a thousand records. None where anything is doubtful: what is then wrong, load() and misfit() say."""
-    hashable: Any = cls
+def parsed(text: bytes, kind: type[Made], path: Path) -> Made:
+    """The JSON of `path` as a dataclass, each field of its type. Raises UnreadableRecord, naming file and field."""
+    from pydantic import ValidationError
+
+    hashable: Any = kind
     try:
-        value: Made = _adapter(hashable).validate_json(text)
-    except ValueError:
-        return None
-    return value if _plain_numbers([value]) else None
+        made: Made = _adapter(hashable).validate_json(text)
+    except ValidationError as error:
+        _value(text, path)  # which raises what is wrong with the JSON itself
+        first = error.errors(include_url=False, include_input=False)[0]
+        what = ": ".join([".".join(map(str, first["loc"])), first["msg"]])
+        raise UnreadableRecord(f"{path} is not whole: {shortened(printable(what), LONGEST)}") from error
+    if not _plain_numbers([made]):
+        _value(text, path)
+    return made
 
 
 @functools.cache
@@ -98,9 +101,9 @@ def _adapter(cls: type) -> Any:
     return TypeAdapter(cls)
 
 
-def _value(text: bytes) -> Any:
+def _value(text: bytes, path: Path) -> Any:
     """JSON -> its value. Numbers that no column could hold are for Python's own parser to turn down, and so is all
-    that the fast one does not take: it knows what is wrong, or accepts it."""
+    that the fast one does not take: it knows what is wrong, or accepts it. Raises UnreadableRecord."""
     from pydantic_core import from_json
 
     try:
@@ -109,7 +112,10 @@ def _value(text: bytes) -> Any:
             return value
     except ValueError:
         pass
-    return json.loads(text.decode("utf-8"), parse_constant=_no_number, parse_float=_finite, parse_int=_whole)
+    try:
+        return json.loads(text.decode("utf-8"), parse_constant=_no_number, parse_float=_finite, parse_int=_whole)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableRecord(f"{path} cannot be read: {error}") from error
 
 
 def _plain_numbers(values: list[Any]) -> bool:
@@ -145,51 +151,6 @@ def _unbounded(cls: type) -> list[str]:
     return [field.name for field in fields(cls) if hints[field.name] not in BOUNDED]
 
 
-def misfit(value: Any) -> str:
-    """The first field of a dataclass whose value is not of its declared type, in words; empty if all are."""
-    values = vars(value)
-    for name, kind, fits in _checks(type(value)):  # type: ignore[arg-type]
-        if not fits(values[name]):
-            return f"{name} is no {kind.__name__ if isinstance(kind, type) else kind}"
-    return ""
-
-
-@functools.cache
-def _checks(cls: type) -> list[tuple[str, Any, Check]]:
-    """Of each field of a dataclass: its name, its type, and whether a value from JSON is of that type."""
-    hints = get_type_hints(cls)
-    return [(field.name, hints[field.name], _check(hints[field.name])) for field in fields(cls)]
-
-
-def _check(kind: Any) -> Check:
-    """Of dataclasses it is taken that they were checked when made."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if kind is Any:
-        return lambda value: True
-    if types := _plain(kind):
-        return lambda value: type(value) in types
-    if origin in (Union, UnionType):
-        parts = list(map(_check, inner))
-        return lambda value: any(fits(value) for fits in parts)
-    if origin is list:
-        if types := _plain(inner[0]):  # a hundred thousand step times are looked at in a millisecond
-            return lambda value: type(value) is list and types.issuperset(map(type, value))
-        fits_item = _check(inner[0])
-        return lambda value: type(value) is list and all(map(fits_item, value))
-    if origin is dict:
-        fits_item = _check(inner[1])
-        return lambda value: type(value) is dict and (inner[1] is Any or all(map(fits_item, value.values())))
-    return lambda value: isinstance(value, kind)
-
-
-def _plain(kind: Any) -> set[type]:
-    """The types of JSON that are `kind`; none where a look at the value is needed."""
-    if get_origin(kind) in (Union, UnionType):
-        parts = list(map(_plain, get_args(kind)))
-        return set().union(*parts) if all(parts) else set()
-    return {kind} if kind is type(None) else PLAIN.get(kind, set()) if isinstance(kind, type) else set()
-
-
 def _no_number(word: str) -> None:
     raise ValueError(f"{word} is not a number that we write")
 
@@ -208,9 +169,6 @@ def _whole(word: str) -> int:
     return number
 
 
-# Throughput of a trial: the samples of all its ranks over the slowest rank's window, never a mean of rates.
-
-
 def samples_per_second(samples: Iterable[float], window_seconds: Iterable[float]) -> float:
     """Over all workers, from what each rank saw and how long its timed window took.
 
@@ -219,19 +177,7 @@ def samples_per_second(samples: Iterable[float], window_seconds: Iterable[float]
     return sum(samples) / max(window_seconds)
 
 
-# The record on disk: what was asked, what came of it, written so that nothing half-written is ever believed.
-#
-#     results/<study>/study.json                   the study's name, the machine it is for, the seed of the order
-#     results/<study>/trials/<trial id>/
-#         trial.json      what was asked            command.txt  a line that reproduces it by hand
-#         log.txt         output of the processes   ranks/rank-<n>.json  each rank's own report (`RankReport`)
-#         record.json     what came of it (`Record`): renamed into place last, after an fsync. Its presence is
-#                         the one sign that a trial is finished.
-#
-# Ranks write JSON and the driver joins it; no log and no folder name is ever parsed (docs/record.md).
-
 SCHEMA = 1
-STRICT = {"strict": True, "allow_inf_nan": False}  # how pydantic reads them: no text is a number
 STATUSES = ("ok", "oom", "timeout", "failed", "unsupported", "cancelled")
 PROGRESS = "progress.json"  # of a training: how far it is, replaced every few seconds
 BEST = "best.pt"  # of a training that keeps its best model: the weights
@@ -335,15 +281,17 @@ class RankReport:
 
 @dataclass(frozen=True)
 class Record:
-    """What came of one trial. `ranks` is empty unless every rank left a whole report."""
+    """What came of one trial. `ranks` is empty unless every rank left a whole report.
+
+    Its JSON has the keys of `trial` and, beside them, those of its `window` (to_dict).
+    """
 
     __pydantic_config__ = STRICT  # other keys are a later version's, and passed over
 
     study: str
     id: str
     configuration: str
-    trial: dict[str, Any]  # every trial key (Trial.to_dict)
-    window: dict[str, Any]  # Trial.window
+    trial: Trial  # its framework and model may be ones that this installation does not have
     status: str  # one of STATUSES
     reason: str = ""  # one short clause: why not ok
     error: str = ""  # the message behind it, at most some 4,000 characters
@@ -366,9 +314,20 @@ class Record:
     machine_file: dict[str, Any] = field(default_factory=dict)  # what was given of one (machine_file.py)
     launch: str = ""  # that it shared with others: number/batch-group, "3/0-1-horovod" (stats/launches.py)
     schema: int = SCHEMA
+    window: InitVar[Window | None] = None  # only of the JSON, where it lies beside the other keys of the trial
+
+    def __post_init__(self, window: Window | None) -> None:
+        if window is not None:
+            object.__setattr__(self, "trial", replace(self.trial, window=window))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of record.json."""
+        keys = asdict(self)
+        first = {name: keys.pop(name) for name in ("study", "id", "configuration")}
+        del keys["trial"]
+        return {**first, "trial": self.trial.to_dict(), "window": asdict(self.trial.window), **keys}
 
 
-KNOWN = {f.name for f in fields(Record)}
 LAST_KEY = re.compile(rb'"schema":\s*%d\s*\}\s*\Z' % SCHEMA)  # of records, as we write them
 
 
@@ -432,32 +391,23 @@ def write_rank(folder: Path, report: RankReport) -> None:
 
 def read_ranks(folder: Path, world_size: int) -> list[RankReport]:
     """Every rank's report, by rank. Raises UnreadableRecord if one is missing or not whole."""
-    return [rank_from(load(folder / "ranks" / f"rank-{rank}.json"), folder) for rank in range(world_size)]
+    paths = [folder / "ranks" / f"rank-{rank}.json" for rank in range(world_size)]
+    return [parsed(contents(path), RankReport, path) for path in paths]
 
 
 def write_record(folder: Path, record: Record) -> None:
     """Finish a trial: from here on it will not be run again."""
-    write_json(folder / "record.json", asdict(record))
+    write_json(folder / "record.json", record.to_dict())
 
 
 def read_record(path: Path) -> Record:
     """Raises UnreadableRecord, naming the file, if it is not a whole record of this schema."""
     text = contents(path)
-    if LAST_KEY.search(text[-40:]) and (plain := plainly(text, Record)) is not None:
-        return plain
-    value = load(path)
-    if not isinstance(value, dict) or value.get("schema") != SCHEMA:
-        raise UnreadableRecord(f"{path} is not a record of schema {SCHEMA}")
-    if not isinstance(value.get("ranks", []), list):
-        raise UnreadableRecord(f"{path} is not whole: its ranks are no list")
-    ranks = [rank_from(rank, path) for rank in value.get("ranks", [])]
-    try:
-        record = Record(**{**{k: v for k, v in value.items() if k in KNOWN}, "ranks": ranks})
-    except TypeError as error:
-        raise UnreadableRecord(f"{path} is not whole: {error}") from error
-    if wrong := misfit(record):
-        raise UnreadableRecord(f"{path} is not whole: {wrong}")
-    return record
+    if not LAST_KEY.search(text[-40:]):
+        value = _value(text, path)
+        if not isinstance(value, dict) or value.get("schema") != SCHEMA:
+            raise UnreadableRecord(f"{path} is not a record of schema {SCHEMA}")
+    return parsed(text, Record, path)
 
 
 def read_trial(folder: Path) -> Record:
@@ -472,15 +422,3 @@ def read_study(results: Path) -> Iterator[Record]:
     """Every finished trial under results/<study>, by id."""
     for path in sorted((results / "trials").glob("*/record.json")):
         yield read_trial(path.parent)
-
-
-def rank_from(value: Any, where: Path) -> RankReport:
-    """A RankReport from its JSON. Raises UnreadableRecord."""
-    try:
-        phases = value["phases"]
-        report = RankReport(**{**value, "phases": None if phases is None else Phases(**phases)})
-    except (TypeError, KeyError) as error:
-        raise UnreadableRecord(f"{where}: a rank's report is not whole: {error}") from error
-    if wrong := misfit(report) or (report.phases is not None and misfit(report.phases)):
-        raise UnreadableRecord(f"{where}: a rank's report is not whole: {wrong}")
-    return report

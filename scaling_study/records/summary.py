@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import Any
 
 from scaling_study.errors import printable
 from scaling_study.models import NO_MODEL
 from scaling_study.records import store
 from scaling_study.records.store import Record, UnreadableRecord, busy_elsewhere_cores, samples_per_second
 from scaling_study.targets import repeat_name
+from scaling_study.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,7 @@ class Summary:
 
     id: str
     configuration: str
-    trial: dict[str, Any]
-    window: dict[str, Any]
+    trial: Trial
     status: str
     reason: str
     parity: str
@@ -43,16 +42,16 @@ def summarize(record: Record) -> Summary:
     """Raises UnreadableRecord for a record that contradicts itself."""
     ok = record.status == "ok"
     try:
-        speed = throughput(record) if ok and record.trial.get("model") != NO_MODEL else None
+        speed = throughput(record) if ok and record.trial.model != NO_MODEL else None
     except (ValueError, ArithmeticError) as error:
         raise UnreadableRecord(f"{record.id}: ok, but not every rank has timed steps") from error
-    whole = record.status in store.STATUSES and record.id == f"{record.configuration}.{repeat_name(record.trial)}"
+    whole = record.status in store.STATUSES and record.id == f"{record.configuration}.{repeat_name(vars(record.trial))}"
     if not whole or (speed is not None and not 0 < speed < math.inf):
         raise UnreadableRecord(f"{record.id}: status {record.status!r}, throughput {speed} cannot be")
     reason, parity = printable(record.reason), printable(record.parity)
     return Summary(
-        record.id, record.configuration, _shared(record.trial), _shared(record.window), record.status, reason,
-        parity, record.total_seconds, speed, busy_elsewhere_cores(record.ranks) if ok else None,
+        record.id, record.configuration, record.trial, record.status, reason, parity,
+        record.total_seconds, speed, busy_elsewhere_cores(record.ranks) if ok else None,
         sys.intern(record.launch),
     )  # fmt: skip
 
@@ -65,8 +64,3 @@ def throughput(record: Record) -> float:
     if not all(seconds > 0 for rank in record.ranks for seconds in rank.step_seconds):
         raise ValueError("a step took no time")
     return samples_per_second((r.samples_seen for r in record.ranks), (r.window_seconds for r in record.ranks))
-
-
-def _shared(keys: dict[str, Any]) -> dict[str, Any]:
-    """The same words for all trials, once in memory: JSON makes new ones for each file."""
-    return {sys.intern(k): sys.intern(v) if isinstance(v, str) else v for k, v in keys.items()}

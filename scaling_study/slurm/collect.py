@@ -29,7 +29,6 @@ from scaling_study.records.outcome import Outcome
 from scaling_study.records.store import Record
 from scaling_study.slurm import jobs
 from scaling_study.slurm.jobs import Job, JobState, SlurmUnavailable
-from scaling_study.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -145,9 +144,9 @@ def _write_record(folder: Path, trial: UnrecordedTrial, observed: ObservedJob) -
 def _complete_measurement(unrecorded: UnrecordedTrial) -> Outcome | None:
     """All ranks' whole reports, of a job that ended between the measurement and its record."""
     try:
-        trial = Trial.from_dict({**unrecorded.begun.trial, "window": unrecorded.begun.window})
+        trial = unrecorded.begun.trial
         ranks = tuple(store.read_ranks(unrecorded.folder, trial.processes))
-    except (store.UnreadableRecord, KeyError, TypeError):
+    except (store.UnreadableRecord, KeyError):  # KeyError: of a framework that is not here
         return None
     if trial.find or outcome.first_problem(trial, ranks):  # a gate, or a search, is more than its last measurement
         return None

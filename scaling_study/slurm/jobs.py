@@ -16,6 +16,7 @@ from scaling_study.errors import HostError
 from scaling_study.records import outcome, store
 from scaling_study.records.outcome import Outcome
 from scaling_study.records.store import Record
+from scaling_study.trial import STRICT
 
 # The one module that talks to Slurm: sbatch, squeue, sacct, sinfo. Their output is parsed elsewhere.
 
@@ -145,6 +146,8 @@ class JobState:
 class ScriptExit:
     """How a batch script ended, as its own trap has written it to exit.json; a killed script leaves none."""
 
+    __pydantic_config__ = STRICT | {"extra": "forbid"}
+
     job: str  # Slurm's number of the job
     node: str
     stage: str  # setup or study
@@ -271,6 +274,8 @@ BEFORE = "before"  # in a job's folder: its trial's earlier folder, moved there 
 class Job:
     """One submission."""
 
+    __pydantic_config__ = STRICT | {"extra": "forbid"}
+
     name: str  # in Slurm; unique, so a number that Slurm gives again later is not mistaken for ours
     folder: str  # name of its folder
     submitted_at: str  # ISO 8601, UTC
@@ -312,12 +317,9 @@ def prepare(results: Path, job: Job, script: str) -> Path:
 
 def read(path: Path) -> Job:
     """Raises UnreadableRecord for what is no job.json of ours."""
-    try:
-        job = Job(**store.load(path))
-    except TypeError as error:
-        raise store.UnreadableRecord(f"{path} is not whole: {error}") from error
-    if (wrong := store.misfit(job)) or job.folder != path.parent.name or job.trial not in ("", job.folder):
-        raise store.UnreadableRecord(f"{path} is not whole: {wrong or 'it is that of another job'}")
+    job = store.parsed(store.contents(path), Job, path)
+    if job.folder != path.parent.name or job.trial not in ("", job.folder):
+        raise store.UnreadableRecord(f"{path} is not whole: it is that of another job")
     return job
 
 
@@ -346,10 +348,11 @@ def begun_record(folder: Path) -> Record | None:
 def script_exit(results: Path, job: Job) -> ScriptExit | None:
     """How the job's batch script ended; None if its exit.json is missing, not whole, or another job's."""
     try:
-        ended = ScriptExit(**store.load(folder_of(results, job) / EXIT))
-    except (store.UnreadableRecord, TypeError):
+        path = folder_of(results, job) / EXIT
+        ended = store.parsed(store.contents(path), ScriptExit, path)
+    except store.UnreadableRecord:
         return None
-    return ended if not store.misfit(ended) and ended.job == job.id else None
+    return ended if ended.job == job.id else None
 
 
 def output_tail(results: Path, job: Job) -> str:

@@ -47,7 +47,7 @@ def run(folder: Path, cluster: Cluster) -> int:
     """Run the trial of the job whose folder this is; the exit code."""
     results = folder.parent.parent
     job, begun = jobs.read(folder / jobs.FILE), store.read_record(folder / jobs.BEGUN)
-    trial = Trial.from_dict({**begun.trial, "window": begun.window})
+    trial = begun.trial
     measure, machine = Measure.model_validate(job.measure), this_machine()
     planned = Planned(trial, measure, unsupported(trial, machine, cluster))  # on what the job really got
     study = Study(begun.study, "weak", None, 0, measure, (), Document(Path(), "", {}, {}))
@@ -211,7 +211,7 @@ def _submit(results: Path, job: Job, script: str, begun: Record | None = None) -
     path, finished = jobs.prepare(results, job, script), results / "trials" / job.trial
     earlier = path.with_name(jobs.BEFORE)
     if begun:
-        store.write_json(path.with_name(jobs.BEGUN), dataclasses.asdict(begun))
+        store.write_json(path.with_name(jobs.BEGUN), begun.to_dict())
         if _has_result(finished):
             finished.rename(earlier)
     try:

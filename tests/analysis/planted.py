@@ -78,7 +78,7 @@ def plant(folder: Path, planted: Iterable[Planted], *, study: str = "planted", s
 def record(one: Planted, trial: Trial, speed: float | None, study: str, rng: np.random.Generator) -> Record:
     """The record of one repeat; with `speed`, the slowest rank's window is exactly samples / speed seconds."""
     made = Record(
-        study=study, id=trial.id, configuration=trial.configuration, trial=trial.to_dict(), window={},
+        study=study, id=trial.id, configuration=trial.configuration, trial=trial,
         status=one.status, reason=one.reason, planned_repeats=one.planned_repeats,
         started_at=f"2026-01-31T10:{trial.repeat:02d}:00+00:00",
         command="python …", machine=dict(MACHINE),

@@ -39,7 +39,7 @@ def results_of(folder: Path, words: str) -> Path:
     for path in (folder / "trials").glob("*/record.json"):
         record = store.read_record(path)
         if path.parent.name.startswith("mpi"):  # a framework that this version does not know
-            record = replace(record, trial={**record.trial, "framework": words, "schedule": words})
+            record = replace(record, trial=replace(record.trial, framework=words, schedule=words))
         ranks = [replace(rank, notes=[words], data_source=words, device_name=words) for rank in record.ranks]
         store.write_record(path.parent, replace(record, error=words, notes=[words], ranks=ranks))
     return folder

@@ -71,7 +71,7 @@ def plant_probe(
             for rank in range(trial.workers)
         ]  # fmt: skip
         record = Record(
-            study="planted", id=trial.id, configuration=trial.configuration, trial=trial.to_dict(), window={},
+            study="planted", id=trial.id, configuration=trial.configuration, trial=trial,
             status=status, reason=reason, started_at="2026-01-31T10:00:00+00:00", machine=dict(MACHINE),
             ranks=ranks if status == "ok" else [],
         )  # fmt: skip

@@ -39,7 +39,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> results.Results:
     of_all, of_round = NOISE["together"] * rng.standard_normal(LAUNCHES), rng.standard_normal((LAUNCHES, ROUNDS))
     groups: dict[str, Any] = {}
     for record in list(store.read_study(folder)):
-        launch = int(record.trial["repeat"]) - 1
+        launch = int(record.trial.repeat) - 1
         group = groups.setdefault(record.launch, NOISE["processes"] * rng.standard_normal())
         level = of_all[launch] + group + NOISE["alone"] * rng.standard_normal()
         blocks = level + 0.2 * of_round[launch] + NOISE["rounds"] * rng.standard_normal(ROUNDS)  # rounds drift together
@@ -111,7 +111,7 @@ def test_the_canary_is_first_and_last_and_what_changed_over_a_launch_shows_on_it
     plant(tmp_path, planted, baseline=None)
     for record in list(store.read_study(tmp_path)):
         trial = next(one for one in planted if one.trial().configuration == record.configuration).trial()
-        last, slower = trial.framework == "single", changed and record.trial["repeat"] == 2
+        last, slower = trial.framework == "single", changed and record.trial.repeat == 2
         starts = [1 + at + LATER[trial.framework] + (at == 3 and last) for at in range(4)]
         seconds = [0.1, 0.102, 0.099, 0.2 if slower else 0.101]
         seen = [{"round": at, "at": start, "steps": 1} for at, start in enumerate(starts)]

@@ -189,9 +189,10 @@ def test_unreadable_records_are_skipped_and_named(
         path.write_text(text or "")
     write_record(tmp_path / "trials" / "no-ranks", replace(good, ranks=[]))
     write_record(tmp_path / "trials" / "strange-status", replace(good, status="fine"))
-    write_record(tmp_path / "trials" / "wrong-type", replace(good, trial={**good.trial, "workers": "two"}))
+    words = good.to_dict() | {"trial": {**good.trial.to_dict(), "workers": "two"}}
+    trials.store.write_json(tmp_path / "trials" / "wrong-type" / "record.json", words)
     for workers in (0, -2):
-        wrong = replace(good, trial={**good.trial, "workers": workers})
+        wrong = replace(good, trial=replace(good.trial, workers=workers))
         write_record(tmp_path / "trials" / f"{workers}-workers", wrong)
     unlikely = {"no-time": [1e-320] * 50, "for-ever": [1e308] * 50, "back-in-time": [-0.1, *[0.1] * 49]}
     for name, steps in unlikely.items():

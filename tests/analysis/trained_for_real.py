@@ -26,7 +26,7 @@ def train(trial: Trial, folder: Path, env: Mapping[str, str], flaws: Sequence[st
     judged = outcome.judge(trial, folder, Exit(done.returncode, 1.0))
     assert judged.status == "ok", f"{judged.reason} {done.stderr[-3000:]}"
     record = Record(
-        study="planted", id=trial.id, configuration=trial.configuration, trial=trial.to_dict(), window={}, status="ok",
+        study="planted", id=trial.id, configuration=trial.configuration, trial=trial, status="ok",
         started_at="2026-01-31T10:00:00+00:00", command="python ...", machine={}, ranks=list(judged.ranks),
         launch_seconds=1.0, total_seconds=2.0, exit_code=0, planned_repeats=1,
     )  # fmt: skip

@@ -77,7 +77,7 @@ class Study:
     def records(self) -> list[Record]:
         """What is on record, in the order of the seeds and repeats."""
         found = store.read_study(self.results)
-        return sorted(found, key=lambda record: (record.trial["seed"], record.trial["repeat"]))
+        return sorted(found, key=lambda record: (record.trial.seed, record.trial.repeat))
 
     def outcomes(self) -> list[tuple[str, str]]:
         return [(record.status, record.reason) for record in self.records()]

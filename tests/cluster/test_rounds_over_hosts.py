@@ -59,8 +59,8 @@ def test_ranks_of_two_hosts_take_turns_with_all_others(hosts: Network) -> None:
     records = sweep.records()
     assert (code, len(records)) == (0, 5), said
     for record in records:
-        assert (record.status, record.trial["warm"], record.launch[:4]) == ("ok", True, "1/0-"), record.reason
-        assert len({rank.host for rank in record.ranks}) == (record.trial["hosts"] or 1)
+        assert (record.status, record.trial.warm, record.launch[:4]) == ("ok", True, "1/0-"), record.reason
+        assert len({rank.host for rank in record.ranks}) == (record.trial.hosts or 1)
         assert all([block["round"] for block in rank.blocks] == [0, 1, 2] for rank in record.ranks)
     until(lambda: not ranks(hosts, "h1") + ranks(hosts, "h2"), 60.0)
 
@@ -83,7 +83,7 @@ def test_a_host_that_dies_ends_what_has_ranks_there(hosts: Network) -> None:
     until(lambda: "round 4 of 100" in sweep.said(), 150, sweep.said)
     hosts["h2"].die()
     assert nsenter.wait(150) == 1, sweep.said()
-    records = {record.trial["framework"]: record for record in sweep.records()}
+    records = {record.trial.framework: record for record in sweep.records()}
     assert records["torch_ddp"].status == "failed"
     assert records["torch_ddp"].reason.startswith("node_failed: h2: "), records["torch_ddp"].reason
     assert records["single"].status == "ok" and len(records["single"].ranks[0].blocks) == 100, "it went on"

@@ -235,7 +235,7 @@ def check_groups(hit: Injection, records: list[Record]) -> None:
     for record in records:
         blocks, words = len(record.ranks[0].blocks) if record.ranks else 0, " ".join(record.notes)
         told = f"{record.id}: {record.status} {record.reason}, {blocks} rounds, {words!r}, {record.launch}"
-        if record.trial["framework"] == "single":
+        if record.trial.framework == "single":
             hit.expect(record.status == "ok" and blocks == ROUNDS and not words, f"another group: {told}")
         else:
             hit.expect(record.status == "ok" and 2 <= blocks < ROUNDS, told)

@@ -43,7 +43,7 @@ def test_memory_that_runs_out_is_oom_and_speaks_for_larger_batches(
             with control_group.limited(MEMORY_BYTES) as inside:
                 sweep.run("--where", f"batch_per_worker={DOES_NOT}", through=inside)  # before the larger one
                 driver = sweep.run(through=inside)
-                found = {r.trial["batch_per_worker"]: r for r in sweep.outcomes().values()}
+                found = {r.trial.batch_per_worker: r for r in sweep.outcomes().values()}
                 hit.expect(found[FITS].status == "ok", f"{FITS}: {found[FITS].reason}")
                 for batch in (DOES_NOT, NEITHER):
                     hit.expect(found[batch].status == "oom", f"{batch}: {found[batch].status} {found[batch].reason}")
@@ -52,7 +52,7 @@ def test_memory_that_runs_out_is_oom_and_speaks_for_larger_batches(
                 hit.said(driver, "oom: ", "the kernel killed a process for memory")
                 hit.all_gone()
                 sweep.run("--no-prune", through=inside)
-                (run,) = [r for r in sweep.outcomes().values() if r.trial["batch_per_worker"] == NEITHER]
+                (run,) = [r for r in sweep.outcomes().values() if r.trial.batch_per_worker == NEITHER]
                 hit.expect(run.status == "oom" and "implied" not in run.reason, f"--no-prune: {run.reason}")
                 hit.all_gone()
         except control_group.NotHere as why:
@@ -64,7 +64,7 @@ def test_memory_of_a_gpu_that_runs_out_is_oom(sweep_of: Callable[..., Sweep], le
     sweep = sweep_of(studies.batches([FITS, 1 << 22, 1 << 23]), checkout=CHECKOUT)
     with injection(ledger, sweep, "out of memory (GPU)", "environment") as hit:
         driver = sweep.run()
-        found = {r.trial["batch_per_worker"]: (r.status, r.reason[:7]) for r in sweep.outcomes().values()}
+        found = {r.trial.batch_per_worker: (r.status, r.reason[:7]) for r in sweep.outcomes().values()}
         hit.expect(found[FITS] == ("ok", ""), f"{found}")
         hit.expect(found[1 << 22][0] == "oom" and found[1 << 23] == ("oom", "implied"), f"{found}")
         hit.said(driver, "oom: ")

@@ -217,7 +217,7 @@ def test_a_wrong_result_is_a_failed_trial_and_no_figure(file: Path, capsys, monk
     out = " ".join(capsys.readouterr().out.split())
     assert "rank 1: allreduce of 1024 bytes gave a wrong result" in out
     folder = file.parent / "results" / "probed"
-    (record,) = (r for r in store.read_study(folder) if r.trial["framework"] == "network_probe")
+    (record,) = (r for r in store.read_study(folder) if r.trial.framework == "network_probe")
     assert record.status == "failed" and [row["correct"] for row in record.ranks[1].network] == [False] + [True] * 5
     assert all(row["correct"] for row in record.ranks[0].network)
     assert "failed: rank 1: allreduce of 1024 bytes gave a wrong result" in (folder / "tables/network.md").read_text()

@@ -23,7 +23,7 @@ TRIAL = Trial(
 
 def begun(trial: Trial, **changes: Any) -> Record:
     about = {"study": "a study", "id": trial.id, "configuration": trial.configuration, "status": "cancelled"}
-    return Record(**{**about, "trial": trial.to_dict(), "window": dataclasses.asdict(trial.window), **changes})
+    return Record(**{**about, "trial": trial, **changes})
 
 
 def left(results: Path, trial: Trial, report: RankReport, rounds: int, group: str = "0-0-single") -> None:
@@ -68,7 +68,7 @@ def test_all_of_a_launch_have_the_same_rounds(tmp_path: Path, rank_report: Calla
         seen = len(report.step_seconds) * trial.batch_per_worker
         store.write_rank(tmp_path / "trials" / trial.id, dataclasses.replace(report, **samples, samples_seen=seen))
     assert len(launch_folders.kept(tmp_path)) == 3
-    records = {record.trial["batch_per_worker"]: record for record in store.read_study(tmp_path)}
+    records = {record.trial.batch_per_worker: record for record in store.read_study(tmp_path)}
     assert {batch: len(record.ranks[0].blocks) for batch, record in records.items()} == {4: 4, 8: 4, 16: 8}
     assert [len(records[batch].notes) for batch in (4, 8, 16)] == [1, 1, 0]
     report = records[8].ranks[0]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -52,8 +51,7 @@ def counts(
 
 
 def summary(trial: Trial, speed: float, launch: str) -> Summary:
-    keys: Mapping[str, Any] = trial.to_dict()
-    return Summary(trial.id, trial.configuration, dict(keys), {}, "ok", "", "", 1.0, speed or None, None, launch)
+    return Summary(trial.id, trial.configuration, trial, "ok", "", "", 1.0, speed or None, None, launch)
 
 
 def test_a_machine_that_drifts_asks_for_no_more_launches() -> None:

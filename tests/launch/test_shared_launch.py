@@ -27,7 +27,7 @@ DDP = replace(ONE, framework="torch_ddp", workers=2, launcher="torchrun")
 
 
 def known(trial: Trial, status: str = "ok") -> dict[str, Any]:
-    keys = (trial.id, trial.configuration, trial.to_dict(), {}, status, "", "", 1.0, 1.0, None, "1/0-0-single")
+    keys = (trial.id, trial.configuration, trial, status, "", "", 1.0, 1.0, None, "1/0-0-single")
     return {trial.id: Summary(*keys)}
 
 

@@ -64,7 +64,7 @@ def results(tmp_path: Path, rank_report: Report) -> Path:
 def write(folder: Path, trial: Trial, **facts: Any) -> Path:
     """A finished trial as the sweep leaves it; its folder."""
     window, place = asdict(trial.window), folder / "trials" / trial.id
-    record = Record(folder.name, trial.id, trial.configuration, trial.to_dict(), window, "ok", **facts)
+    record = Record(folder.name, trial.id, trial.configuration, trial, "ok", **facts)
     store.write_record(place, record)
     store.write_json(place / "trial.json", {**trial.to_dict(), "window": window})
     (place / "command.txt").write_text(record.command + "\n")
@@ -335,7 +335,7 @@ def test_a_host_may_be_called_like_a_word_of_ours(results: Path, tmp_path: Path,
     place = write(results, trial, ranks=[rank_report(host="horovod")], command="horovodrun horovod_runs/x.py horovod")
     file = pack.pack(results, tmp_path / "a.study.zip", anonymous=True).file
     record = store.read_trial(pack.unpack(file) / "trials" / place.name)
-    assert record.trial["framework"] == "horovod" and record.ranks[0].host == "host3"
+    assert record.trial.framework == "horovod" and record.ranks[0].host == "host3"
     assert record.command == "horovodrun horovod_runs/x.py horovod"
 
 

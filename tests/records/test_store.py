@@ -42,8 +42,8 @@ Report = Callable[..., RankReport]
 def a_record(**changes: Any) -> Record:
     trial = Trial()
     said: dict[str, Any] = {
-        "study": "a", "id": trial.id, "configuration": trial.configuration, "trial": trial.to_dict(),
-        "window": asdict(trial.window), "status": "ok", "started_at": "2026-01-31T10:00:00+00:00",
+        "study": "a", "id": trial.id, "configuration": trial.configuration, "trial": trial,
+        "status": "ok", "started_at": "2026-01-31T10:00:00+00:00",
         "launch_seconds": 2.5, "total_seconds": 10.25, "exit_code": 0, "command": "python 'x y.py'",
         "commit": "abc+changes", "machine": {"cores": 2}, "notes": ["one"],
     }  # fmt: skip
@@ -111,7 +111,7 @@ def test_a_study_is_read_by_trial_id_and_unfinished_trials_are_passed_over(tmp_p
 
 
 def whole(rank_report: Report) -> dict[str, Any]:
-    return asdict(a_record(ranks=[rank_report()]))
+    return a_record(ranks=[rank_report()]).to_dict()
 
 
 def unreadable(path: Path, data: bytes) -> None:
@@ -247,8 +247,9 @@ WRITES_UNTIL_KILLED = """
 import sys
 from pathlib import Path
 from scaling_study.records.store import Record, write_record
+from scaling_study.trial import Trial
 folder, n = Path(sys.argv[1]), 0
-record = Record(study="a", id="", configuration="", trial={"x": "y" * 20000}, window={}, status="ok")
+record = Record(study="a", id="", configuration="", trial=Trial(), status="ok", reason="y" * 20000)
 print("writing", flush=True)
 while True:
     write_record(folder / str(n % 5), record)  # new records, and records that replace one
@@ -269,7 +270,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_records_or_none(tmp_path: Pa
         writer.wait()
         writer.stdout.close()
         for path in folder.glob("*/record.json"):
-            assert read_record(path).trial == {"x": "y" * 20000}
+            assert read_record(path).reason == "y" * 20000
             found += 1
     assert found, "some were finished, or this shows nothing"
 

@@ -12,6 +12,7 @@ from scaling_study.records import store
 from scaling_study.records.store import Record, UnreadableRecord
 from scaling_study.slurm import jobs
 from scaling_study.slurm.jobs import Job
+from scaling_study.trial import Trial
 
 JOB = Job("tiny.0a1b2c3d", "sweep-1", "2026-11-22T02:00:00+00:00", id="41")
 
@@ -63,6 +64,6 @@ def test_a_trial_that_was_begun_is_a_whole_record_or_none(tmp_path):
     assert jobs.begun_record(tmp_path) is None
     (tmp_path / "begun.json").write_text('{"schema": 1, "status": "cancelled"}')
     assert jobs.begun_record(tmp_path) is None
-    whole = Record("tiny", "x.r1", "x", {"repeat": 1}, {}, "cancelled", job={"job": "41"})
-    (tmp_path / "begun.json").write_bytes(store.encoded(dataclasses.asdict(whole)))
+    whole = Record("tiny", "x.r1", "x", Trial(), "cancelled", job={"job": "41"})
+    (tmp_path / "begun.json").write_bytes(store.encoded(whole.to_dict()))
     assert jobs.begun_record(tmp_path) == whole
