@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from analysis.frames.configurations import KEYS, MAXIMA, MEANS, known
+from analysis.frames import columns
+from analysis.frames.configurations import KEYS, known
 from analysis.frames.measured import PHASE_COLUMNS
 from analysis.frames.results import Results
 from analysis.frames.rows import as_rows
@@ -23,7 +24,8 @@ Row = Mapping[Any, Any]
 Number = int | float
 METRICS = (
     *("samples_per_second", "interval_low", "interval_high", "relative_half_width", "n"),
-    *("speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high", *MAXIMA, *MEANS),
+    *("speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high"),
+    *columns.number_folds(),
 )
 OF_A_REPEAT = (
     *("samples_per_second", "interval_low", "interval_high", "tokens_per_second", "steps", "step_seconds_mean"),

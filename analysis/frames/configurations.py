@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import pandas as pd
 
-from analysis.frames.measured import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASE_COLUMNS
+from analysis.frames import columns
 from analysis.frames.row_types import Judged, Outcome
 from analysis.frames.rows import as_rows, typed
 from analysis.frames.study import StudyInfo
-from analysis.frames.trials import INTEGERS, NOT_CHECKED, PASSED, TRIAL_KEYS
+from analysis.frames.trials import NOT_CHECKED, PASSED
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records import store
 from scaling_study.records.store import STATUSES
@@ -68,6 +68,7 @@ def words(rows: pd.DataFrame) -> pd.Series[str]:
 # epochs
 # sets the two beside each other, because people do, and says what is wrong with it: find(..., model=the original).
 
+KEYS = tuple(key.name for key in columns.TRIAL_KEYS if key.name != "repeat")
 PIPELINE_KEYS = ("schedule", "stages", "virtual_stages", "micro_batches", "replicas", "stage_cut")
 # The order matters where several configurations match: the one nearest to the compared one is taken.
 SPREADING_KEYS = (
@@ -79,7 +80,7 @@ SPREADING_KEYS = (
 )
 FOR_ALL = ("machine", "warm")  # keys that are no axes of frameworks
 BATCH_KEYS = ("batch_per_worker", "global_batch")
-DECIDING_KEYS = tuple(key for key in TRIAL_KEYS if key not in (*SPREADING_KEYS, *BATCH_KEYS, "repeat"))
+DECIDING_KEYS = tuple(key for key in KEYS if key not in (*SPREADING_KEYS, *BATCH_KEYS))
 T = TypeVar("T")
 Row = TypeVar("Row", bound=Mapping[str, Any])
 Configuration = Mapping[str, Any]  # the trial keys of one configuration, and `configuration`, its id
@@ -285,7 +286,7 @@ def of_gates(gates: pd.DataFrame) -> list[str]:
 
 # Configurations that shared launches: their ratios within each launch, and how far these differ between launches.
 
-COLUMNS = ("launch_spread", "launch_freedom", "processes_spread", "processes_freedom", "launch_members")
+COLUMNS = tuple(column.name for column in columns.LAUNCHES)
 LaunchesRow = Mapping[Any, Any]
 
 
@@ -412,36 +413,9 @@ def _variance(a: LaunchesRow, b: LaunchesRow) -> tuple[float, float]:
 # is taken within launches where both shared them (launches.py).
 # With fewer than 3 repeats that are ok the number stands alone.
 
-KEYS = tuple(key for key in TRIAL_KEYS if key != "repeat")
-MEANS = (
-    *("tokens_per_second", "step_seconds_mean", *PHASE_COLUMNS, "launch_seconds"),
-    *("achieved_over_target", "overlap", "gpu_utilization_percent", "energy_joules", "loss_first", "loss_last"),
-)
-MAXIMA = (
-    *("parameters", "allreduce_bytes", "communication_bytes", *COMMUNICATION_COLUMNS),
-    *("peak_memory_bytes", *MEMORY_COLUMNS),
-)
-CONFIGURATIONS_COLUMNS = (
-    *("study", "configuration", *KEYS, "status", "reason", "repeats", "n", "planned"),
-    *("samples_per_second", "interval_low", "interval_high", "relative_half_width", "repeats_needed"),
-    *("speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high"),
-    *("baseline", "speedup_reason", "parity", "not_comparable", "oversubscribed", "too_short", *MAXIMA, *MEANS),
-    *("carrier", "data_source", "started_at", "failures", "repeat_values", "repeat_launches", *COLUMNS),
-    "parity_gates",
-)
-CONFIGURATIONS_ALIKE = ("study", "configuration", *KEYS, "parity", "parity_gates")  # the same for all repeats
-OF_EACH = (
-    *("configuration", "repeat", "status", "reason", "samples_per_second"),
-    *("planned_repeats", "started_at", "launch", "data_source", "carrier"),
-)  # what is taken from its trials one by one
-TEXTS = (
-    *("study", "configuration", "status", "reason", "baseline", "speedup_reason", "parity", "not_comparable"),
-    *("carrier", "data_source", "started_at", "failures", "repeat_values", "repeat_launches", "parity_gates"),
-)
-
 
 def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
-    """`trials` (trials.COLUMNS, without gates) -> COLUMNS, in the order of the trial keys.
+    """`trials` (columns.TRIALS, without gates) -> columns.of_configurations(), in the order of the trial keys.
 
     `n` counts the repeats that are ok, `planned` those of them that were planned before any was seen, `repeats` all
     that finished, `too_short` those ok whose run was;
@@ -449,26 +423,19 @@ def summarise(trials: pd.DataFrame, study: StudyInfo) -> pd.DataFrame:
     `repeats_needed` is how many repeats this spread would need for the study's target_interval.
     `parity` is the verdict of its gates; `not_comparable` why its speed claims nothing, empty where it may.
     """
-    by_configuration = trials[["configuration", *MEANS, *MAXIMA]][trials.status == "ok"].groupby("configuration")
-    folded = by_configuration[list(MEANS)].mean().join(by_configuration[list(MAXIMA)].max()).to_dict("index")
+    folds = columns.number_folds()
+    good = trials[trials.status == "ok"][["configuration", *folds]]
+    folded = good.groupby("configuration").agg(folds).to_dict("index")
     groups: dict[str, list[dict[Any, Any]]] = {}
-    for trial in as_rows(trials[list(OF_EACH)]):
+    for trial in as_rows(trials):
         groups.setdefault(trial["configuration"], []).append(trial)
-    alike = as_rows(trials.loc[~trials.configuration.duplicated(), list(CONFIGURATIONS_ALIKE)])
-    rows = [
-        _configuration(keys, group, study) | folded.get(name, {})
-        for keys, (name, group) in zip(alike, groups.items(), strict=True)
-    ]
+    rows = [_configuration(group, study) | folded.get(name, {}) for name, group in groups.items()]
     add(rows)
     baselines = candidates(rows, study)
     for row in rows:
         row |= _speedup(row, baselines.get(str(row["model"]), []), study)
     order = ["model", "framework", "workers", "allreduce", *BATCH_KEYS]
-    kinds: dict[str, Any] = {key: trials[key].dtype for key in KEYS}
-    whole = ("repeats", "n", "planned", "repeats_needed", "too_short", "launch_members")
-    kinds |= dict.fromkeys(whole + tuple(name for name in MAXIMA if name in INTEGERS), "Int64")
-    kinds |= dict.fromkeys(TEXTS, "string") | {"oversubscribed": "boolean"}
-    kinds = {name: kinds.get(name, "float64") for name in CONFIGURATIONS_COLUMNS}
+    kinds = columns.dtypes(columns.of_configurations())
     places = typed(rows, {name: kinds[name] for name in order}).sort_values(order, kind="stable").index
     return typed([rows[place] for place in places], kinds)
 
@@ -485,7 +452,7 @@ def over(a: Mapping[Any, Any], b: Mapping[Any, Any], confidence: float = 0.95) -
     return paired or ratio(values(a), values(b), confidence, first=(int(a["planned"]), int(b["planned"])))
 
 
-def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, Any]:
+def _configuration(group: list[dict[Any, Any]], study: StudyInfo) -> dict[Any, Any]:
     """One row from the trials of one configuration, which agree in every key but the repeat."""
     # Those that were planned first, as what comes after them is there for their spread; ids put r10 before r2.
     group = sorted(group, key=lambda t: (not _planned(t), int(t["repeat"])))
@@ -496,7 +463,9 @@ def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: Stu
     speeds = [float(t["samples_per_second"]) for t in good]
     first = sum(map(_planned, good))
     shared = [t["launch"] for t in good if known(t["launch"]) and "/" in t["launch"]]
-    row = keys | {
+    row = {column.name: group[0][column.name] for column in columns.TRIALS if column.repeats is columns.alike}
+    row |= {name: fold([t[name] for t in good]) for name, fold in columns.text_folds().items()}
+    row |= {
         "status": "ok" if good else bad[0]["status"],
         "reason": "" if good else bad[0]["reason"],
         "failures": ", ".join(f"{status}: {count}" for status, count in counts.items() if count),
@@ -504,11 +473,9 @@ def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: Stu
         "n": len(good),
         "planned": first,
         "started_at": min((t["started_at"] for t in group if known(t["started_at"])), default=""),
-        "oversubscribed": oversubscribed(keys, study),
-        "not_comparable": why_not(keys),
+        "oversubscribed": oversubscribed(row, study),
+        "not_comparable": why_not(row),
         "too_short": sum(t["reason"] == TOO_SHORT for t in good),
-        "carrier": _different(t["carrier"] for t in good),
-        "data_source": _different(t["data_source"] for t in good),
         "repeat_values": ";".join(map(repr, speeds)),
         "repeat_launches": ";".join(shared) if len(shared) == len(good) else "",
     }
@@ -523,10 +490,6 @@ def _configuration(keys: dict[Any, Any], group: list[dict[Any, Any]], study: Stu
 def _planned(trial: Mapping[Any, Any]) -> bool:
     """Whether it was to be run before the spread of any was known."""
     return not known(trial["planned_repeats"]) or int(trial["repeat"]) <= int(trial["planned_repeats"])
-
-
-def _different(texts: Iterable[Any]) -> str:
-    return "; ".join(dict.fromkeys(text for text in texts if known(text) and text))
 
 
 def _outcome(row: Mapping[Any, Any]) -> Outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,6 @@ from analysis.frames.row_types import Means
 from analysis.frames.rows import typed
 from scaling_study.errors import printable
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.models import NO_MODEL
-from scaling_study.records import store
 from scaling_study.records.store import RankReport, Record, samples_per_second
 from scaling_study.stats.intervals import step_trend, throughput, within_runs
 
@@ -155,12 +153,10 @@ class Timed:
     samples_per_step: float  # over all ranks
 
 
-def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
-    """The columns of what was measured, over all ranks of a trial that is ok, and what its interval is made of
-    (intervals). Of a probe: that it was alone."""
+def measured(record: Record) -> tuple[dict[str, Any], Timed]:
+    """What is no plain fold of the ranks of a trial that is ok (columns.py), and what its interval is made of
+    (intervals). Raises ValueError for a window that cannot have been."""
     ranks = record.ranks
-    if record.trial.model == NO_MODEL:
-        return {"busy_elsewhere_cores": store.busy_elsewhere_cores(ranks)}, None
     slowest = max(ranks, key=lambda rank: rank.window_seconds)
     window_seconds = slowest.window_seconds
     if window_seconds <= 0:
@@ -174,44 +170,15 @@ def measured(record: Record) -> tuple[dict[str, Any], Timed | None]:
     if min(min(rank.step_seconds) for rank in ranks) < 0:
         raise ValueError("a step took less than no time")
     steps = np.asarray(slowest.step_seconds, dtype=np.float64)
-    tokens = over(sum, (rank.tokens_seen for rank in ranks))
-    memory: list[dict[str, int]] = [rank.memory for rank in ranks]
-    if record.trial.warm:  # its process holds what others need too
-        memory = [{kind: size for kind, size in kinds.items() if kind != "resident"} for kinds in memory]
-    sent = [kinds for rank in ranks if (kinds := communication(rank)) is not None]
+    tokens = [rank.tokens_seen for rank in ranks if rank.tokens_seen is not None]
     columns = {
-        "busy_elsewhere_cores": store.busy_elsewhere_cores(ranks),
         "samples_per_second": speed,
-        "tokens_per_second": None if tokens is None else tokens / window_seconds,
+        "tokens_per_second": sum(tokens) / window_seconds if tokens else None,
         "steps": len(steps),
         "step_seconds_mean": window_seconds / len(steps),
         "step_seconds_median": statistics.median(slowest.ordered_seconds),
         "step_trend": step_trend(slowest.step_seconds),
-        **{
-            name: over(_mean, [getattr(rank.phases, f"{phase}_seconds", None) for rank in ranks])
-            for phase, name in zip(PHASES, PHASE_COLUMNS, strict=True)
-        },
-        "parameters": over(max, (rank.parameters for rank in ranks)),
-        "samples_seen": samples,
         "achieved_over_target": achieved(record),
-        "allreduce_bytes": over(max, (rank.allreduce_bytes for rank in ranks)),
-        "communication_bytes": over(max, [sum(kinds.values()) for kinds in sent]),
-        **{
-            name: over(max, [kinds[kind] for kinds in sent])
-            for kind, name in zip(COLLECTIVES, COMMUNICATION_COLUMNS, strict=True)
-        },
-        "carrier": carrier(ranks),
-        "overlap": over(_mean, (rank.overlap for rank in ranks)),
-        "peak_memory_bytes": over(max, (rank.peak_memory_bytes for rank in ranks)),
-        **{
-            name: over(max, [kinds.get(kind) for kinds in memory])
-            for kind, name in zip(MEMORY, MEMORY_COLUMNS, strict=True)
-        },
-        "gpu_utilization_percent": over(_mean, (rank.gpu_utilization_percent for rank in ranks)),
-        "energy_joules": _energy_of_devices(ranks),
-        "loss_first": over(_mean, (rank.loss_first for rank in ranks)),
-        "loss_last": over(_mean, (rank.loss_last for rank in ranks)),
-        "data_source": "; ".join(dict.fromkeys(rank.data_source for rank in ranks)),
     }
     return columns, Timed(steps, samples / len(steps))
 
@@ -226,15 +193,14 @@ def intervals(timed: Sequence[Timed], reasons: Iterable[str]) -> list[dict[str, 
     ]
 
 
-def communication(rank: RankReport) -> Mapping[str, int] | None:
-    """Bytes of one step of one worker, by kind of collective; None where the framework does not let us count."""
-    counted = rank.communication_bytes or rank.allreduce_bytes is not None
-    if not counted:
+def bytes_sent(rank: RankReport, kind: str = "") -> int | None:
+    """Of one step of one worker, by collectives of this kind or of all; None where the framework lets nobody count."""
+    counted = rank.communication_bytes
+    if not counted and rank.allreduce_bytes is None:
         return None
-    kinds = dict.fromkeys(COLLECTIVES, 0)
-    for kind, size in rank.communication_bytes.items():
-        kinds[kind if kind in kinds else "other"] += size
-    return kinds
+    if kind == "other":
+        return sum(size for name, size in counted.items() if name not in COLLECTIVES[:-1])
+    return counted.get(kind, 0) if kind else sum(counted.values())
 
 
 def carrier(ranks: Sequence[RankReport]) -> str:
@@ -263,13 +229,7 @@ def communicator(ranks: Sequence[RankReport]) -> str:
     return HOST if unused else printable(named)
 
 
-def over(fold: Callable[[list[Any]], Any], values: Iterable[Any]) -> Any:
-    """`fold` over what is known of `values`; None where nothing is."""
-    known = [value for value in values if value is not None]
-    return fold(known) if known else None
-
-
-def _energy_of_devices(ranks: Sequence[RankReport]) -> float | None:
+def energy_of_devices(ranks: Sequence[RankReport]) -> float | None:
     """Joules of all distinct devices: two ranks on one CPU read the same meter. None where one device's are unknown.
 
     A GPU is known by its UUID: where each rank sees its own one only, all ranks of a host have a `cuda:0`.
@@ -280,10 +240,7 @@ def _energy_of_devices(ranks: Sequence[RankReport]) -> float | None:
         if on_gpu and not rank.gpu_uuids and len(ranks) > 1:
             return None
         key = tuple(rank.gpu_uuids) if on_gpu else (rank.host,)
-        by_device[key] = over(max, (by_device.get(key), rank.energy_joules))
+        known = [joules for joules in (by_device.get(key), rank.energy_joules) if joules is not None]
+        by_device[key] = max(known, default=None)
     joules = list(by_device.values())
     return None if None in joules else sum(value for value in joules if value is not None)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

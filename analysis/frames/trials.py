@@ -9,23 +9,23 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import pandas as pd
 
 from analysis import execution
-from analysis.frames import details, measured
+from analysis.frames import columns, details, measured
 from analysis.frames.details import Details
-from analysis.frames.measured import COMMUNICATION_COLUMNS, MEMORY_COLUMNS, PHASE_COLUMNS, Timed
+from analysis.frames.measured import Timed
 from analysis.frames.rows import typed
 from scaling_study.errors import printable
+from scaling_study.models import NO_MODEL
 from scaling_study.records import store
 from scaling_study.records.store import MissingRecord, Record, UnreadableRecord
 from scaling_study.stats.launches import LAUNCH_NAME
 from scaling_study.study import support
-from scaling_study.trial import Trial
 
 # What the gates behind a trial say of it: `passed`, the first fault, or `not checked`.
 #
@@ -55,45 +55,9 @@ def behind(record: Record, known: Mapping[str, str]) -> dict[str, Any]:
         return {"parity": NOT_CHECKED, "parity_gates": ""}
 
 
-# Records -> one row a trial: results.csv. Everything here can be derived again from the records at any time.
-#
-# Throughput of a trial is the samples of all ranks over the window of the slowest rank, never a mean of rates;
-# its interval is that of the slowest rank's steps. Means over ranks, sums and maxima are as docs/record.md says.
-
-TRIAL_KEYS = tuple(Trial().to_dict())
-TEXTS = (
-    *("study", "trial", "configuration", "status", "reason", "data_source"),
-    *("parity", "parity_gates", "started_at", "launch", "error", "carrier"),
-)
-INTEGERS = (
-    "planned_repeats",
-    "max_batch",
-    "steps",
-    "parameters",
-    "samples_seen",
-    "rounds_failed",
-    "allreduce_bytes",
-    "communication_bytes",
-    *COMMUNICATION_COLUMNS,
-    "peak_memory_bytes",
-    *MEMORY_COLUMNS,
-)
-COLUMNS = (
-    *("study", "trial", "configuration", *TRIAL_KEYS, "status", "reason"),
-    *("samples_per_second", "tokens_per_second", "interval_low", "interval_high"),
-    *("steps", "step_seconds_mean", "step_seconds_median", "step_trend", *PHASE_COLUMNS),
-    *("launch_seconds", "parameters", "samples_seen", "achieved_over_target", "rounds_failed", "allreduce_bytes"),
-    *("communication_bytes", "carrier", "overlap"),
-    *(*COMMUNICATION_COLUMNS, "peak_memory_bytes", *MEMORY_COLUMNS),
-    *("gpu_utilization_percent", "energy_joules", "loss_first", "loss_last", "data_source", "parity", "parity_gates"),
-    *("started_at", "launch", "error", "planned_repeats", "busy_elsewhere_cores", "max_batch"),
-)
-
-
 RECORD = "record.json"
 AT_ONCE = 250  # trials that are read together
 NOT_WHOLE = (TypeError, ValueError, AttributeError, KeyError)  # what a record of the right shape, but wrong, raises
-WORDS = (*TEXTS, *TRIAL_KEYS)  # columns that may hold the words of others
 
 
 class SkippedRecord(UserWarning):
@@ -126,7 +90,7 @@ class _Part:
 
 
 def read(results: Path) -> pd.DataFrame:
-    """Every finished trial under `results` as COLUMNS, by id. Warns SkippedRecord of what cannot be read."""
+    """Every finished trial under `results` as columns.TRIALS, by id. Warns SkippedRecord of what cannot be read."""
     return read_whole(results)[0]
 
 
@@ -182,9 +146,9 @@ def _part(folders: Iterable[Path], collector: Collector | None) -> _Part:
             part.skipped.append(f"skipped: {error}")
         except NOT_WHOLE as error:
             part.skipped.append(f"skipped: {folder / RECORD} is not whole: {error}")
-    columns_of = measured.intervals(list(timed.values()), [part.rows[name]["reason"] for name in timed])
-    for name, columns in zip(timed, columns_of, strict=True):
-        part.rows[name] |= columns
+    within = measured.intervals(list(timed.values()), [part.rows[name]["reason"] for name in timed])
+    for name, interval in zip(timed, within, strict=True):
+        part.rows[name] |= interval
     return part
 
 
@@ -198,11 +162,8 @@ def _folders(trials: Path) -> list[Path]:
 
 
 def frame(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """Rows -> COLUMNS with types that do not depend on which trials there are: whole numbers stay whole."""
-    kinds = {f.name: str(f.type).removesuffix(" | None") for f in fields(Trial)}
-    kinds |= {"global_batch": "int"} | dict.fromkeys(INTEGERS, "int") | dict.fromkeys(TEXTS, "str")
-    dtypes = {"int": "Int64", "bool": "boolean", "str": "string", "float": "float64"}
-    return typed(rows, {name: dtypes[kinds.get(name, "float")] for name in COLUMNS})
+    """Rows -> columns.TRIALS with types that do not depend on which trials there are: whole numbers stay whole."""
+    return typed(rows, columns.dtypes(columns.TRIALS))
 
 
 def _fits(row: dict[str, Any], path: Path) -> bool:
@@ -215,18 +176,18 @@ def _fits(row: dict[str, Any], path: Path) -> bool:
 
 
 def row(record: Record) -> dict[str, Any]:
-    """One trial as a mapping of COLUMNS. Raises ValueError if it says ok and holds nothing measured.
+    """One trial as a mapping of columns.TRIALS. Raises ValueError if it says ok and holds nothing measured.
 
     `reason` of a trial that is ok says "too short" where its interval within the run should not be relied on.
     `parity` is the verdict of a gate itself; of any other trial it takes the records of its gates (read).
     """
-    columns, timed = _row(record)
-    return columns | (measured.intervals([timed], [columns["reason"]])[0] if timed else {})
+    made, timed = _row(record)
+    return made | (measured.intervals([timed], [made["reason"]])[0] if timed else {})
 
 
 def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
     """The row without what its interval says, and what that is worked out from."""
-    result = dict.fromkeys(COLUMNS) | record.trial.to_dict()
+    result: dict[str, Any] = dict.fromkeys(column.name for column in columns.TRIALS) | record.trial.to_dict()
     result |= {"study": record.study, "trial": record.id, "configuration": record.configuration}
     result |= {"status": record.status, "reason": record.reason, "error": record.error}
     result |= {"launch_seconds": record.launch_seconds, "started_at": record.started_at}
@@ -245,9 +206,15 @@ def _row(record: Record) -> tuple[dict[str, Any], Timed | None]:
     if record.status == "ok":
         if not record.ranks or any(not rank.step_seconds for rank in record.ranks):
             raise ValueError("status is ok, but not every rank has timed steps")
-        columns, timed = measured.measured(record)
-        result |= columns
-    for key in WORDS:
-        if isinstance(value := result[key], str) and not value.isprintable():
-            result[key] = printable(value, but="\n\t" * (key == "error"))
+        if result["model"] == NO_MODEL:  # a probe: that it was alone is all that its ranks say here
+            result["busy_elsewhere_cores"] = store.busy_elsewhere_cores(record.ranks)
+        else:
+            worked_out, timed = measured.measured(record)
+            read = {column.name: column.of_ranks(record.ranks) for column in columns.TRIALS if column.read_from_ranks}
+            result |= read | worked_out
+            if result["warm"]:  # its process holds what others need too
+                result["resident_bytes"] = None
+    for name, value in result.items():
+        if isinstance(value, str) and not value.isprintable():
+            result[name] = printable(value, but="\n\t" * (name == "error"))
     return result, timed

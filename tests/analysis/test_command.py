@@ -16,7 +16,7 @@ import analysis
 from analysis import execution
 from analysis import text as file_names
 from analysis.__main__ import main
-from analysis.frames import configurations, trials
+from analysis.frames import columns
 from analysis.views import figures
 
 ONE, TWO = Planted(), Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
@@ -33,9 +33,9 @@ def test_it_writes_everything_where_the_page_says(tmp_path: Path) -> None:
     assert all(path.stat().st_size for path in made)
     assert not list(tmp_path.rglob(".*")), "no temporary file stays"
     csv = pd.read_csv(tmp_path / "results.csv")
-    assert list(csv) == list(trials.COLUMNS)
+    assert list(csv) == [column.name for column in columns.TRIALS]
     assert len(csv) == len(planted) * 3
-    assert list(pd.read_csv(tmp_path / "configurations.csv"))[:-1] == list(configurations.CONFIGURATIONS_COLUMNS)
+    assert list(pd.read_csv(tmp_path / "configurations.csv")) == [c.name for c in columns.of_configurations()]
 
 
 @pytest.mark.slow

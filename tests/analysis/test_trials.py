@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted import Planted, default_study, plant, rank_report, record
 
-from analysis.frames import results, trials
+from analysis.frames import columns, results, trials
 from analysis.frames.row_types import ConfigurationRow, TrialRow
 from scaling_study.records.store import Record, write_record
 from scaling_study.trial import Trial
@@ -33,29 +34,24 @@ def made(*ranks: dict[str, object], one: Planted = HOROVOD, steps: tuple[list[fl
     return trials.row(replace(base, ranks=reports))
 
 
-def test_row_types_name_every_column_and_no_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("row", "listed"),
+    [(TrialRow, columns.TRIALS), (ConfigurationRow, [*columns.of_configurations(), *columns.SHOWN])],
+    ids=["trials", "configurations"],
+)
+def test_row_types_have_the_types_of_the_columns(row: type, listed: Sequence[columns.Column]) -> None:
+    kinds = {column.name: column.type for column in listed}
+    for name, kind in get_type_hints(row).items():
+        (plain,) = {*get_args(kind)} - {type(None)} or {kind}
+        assert kinds[name] is plain, name
+
+
+def test_the_frames_have_the_columns_and_no_other(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, [HOROVOD]))
-    assert set(get_type_hints(TrialRow)) == set(read.trials.columns)
-    assert set(get_type_hints(ConfigurationRow)) == set(read.configurations.columns) == set(read.rows[0])
-
-
-def test_the_columns_are_those_of_the_record_page() -> None:
-    listed = """
-        study, trial, configuration, repeat, launcher, device, status, reason, samples_per_second, tokens_per_second,
-        interval_low, interval_high, steps, step_seconds_mean, step_seconds_median, step_trend, data_seconds,
-        forward_seconds, backward_seconds, communication_seconds, optimizer_seconds, unattributed_seconds,
-        matchmaking_blocked_seconds, averaging_blocked_seconds, achieved_over_target, rounds_failed,
-        launch_seconds, parameters, samples_seen, allreduce_bytes, communication_bytes, peak_memory_bytes,
-        gpu_utilization_percent, energy_joules, loss_first, loss_last, data_source, parity, started_at, launch, error,
-        planned_repeats, max_batch, busy_elsewhere_cores, parity_gates, carrier, overlap,
-        parameters_bytes, gradients_bytes, optimizer_bytes, buffers_bytes, activations_bytes, resident_bytes,
-        communication_allreduce_bytes, communication_reduce_scatter_bytes, communication_all_gather_bytes,
-        communication_reduce_bytes, communication_broadcast_bytes, communication_all_to_all_bytes,
-        communication_send_bytes, communication_other_bytes
-    """
-    columns = {name.strip() for name in listed.split(",")}
-    assert set(trials.COLUMNS) == columns | set(Trial().to_dict())
-    assert len(set(trials.COLUMNS)) == len(trials.COLUMNS)
+    assert list(read.trials) == [column.name for column in columns.TRIALS]
+    assert list(read.configurations) == [column.name for column in (*columns.of_configurations(), *columns.SHOWN)]
+    assert len(set(read.trials)) == len(read.trials.columns)
+    assert {key.name for key in columns.TRIAL_KEYS} == set(Trial().to_dict())
 
 
 def test_throughput_is_all_samples_over_the_slowest_ranks_window() -> None:
@@ -158,7 +154,7 @@ def test_types_do_not_depend_on_the_rows(tmp_path: Path) -> None:
     plant(tmp_path / "full", [HOROVOD, Planted(model="resnet50", status="failed", speed=None)])
     plant(tmp_path / "empty", [])
     full, empty = trials.read(tmp_path / "full"), trials.read(tmp_path / "empty")
-    assert list(full.columns) == list(empty.columns) == list(trials.COLUMNS)
+    assert list(full.columns) == list(empty.columns) == [column.name for column in columns.TRIALS]
     assert (full.dtypes == empty.dtypes).all()
     assert full.parameters.dropna().iloc[0] == 11_181_642
     assert "11181642.0" not in full.to_csv()
