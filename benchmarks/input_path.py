@@ -41,8 +41,8 @@ from scaling_study.stats.intervals import Interval
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, inputs
 from scaling_study.workloads.feed import Batch, Feed, batches_of_indices
-from scaling_study.workloads.resnet_cifar10 import image_data
-from scaling_study.workloads.tree import Reading, Samples, augmented
+from scaling_study.workloads.images import image_data
+from scaling_study.workloads.views import Reading, Samples, augmented
 
 Batches = Iterator[Any]
 

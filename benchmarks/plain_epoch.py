@@ -31,7 +31,8 @@ from scaling_study.records.store import write_json
 from scaling_study.settings import data_root
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
-from scaling_study.workloads.resnet_cifar10 import image_data, network
+from scaling_study.workloads.images import image_data
+from scaling_study.workloads.resnet_cifar10 import network
 
 SEED = 42
 

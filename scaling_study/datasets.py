@@ -6,35 +6,52 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import os
+import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
+from typing import TypeVar
+from urllib.request import Request, urlopen
+
+from filelock import FileLock
 
 from scaling_study.errors import HostError
 from scaling_study.settings import CACHE, data_path, data_root
 
+T = TypeVar("T")
+CONNECT_SECONDS = 20.0
 CIFAR10_FOLDER = "cifar-10-batches-py"
 COLA_FOLDER = "cola"
 # The training sentences: CoLA 1.1 as its archive is unpacked in one way or another, then as GLUE has it.
 COLA_FILES = (
-    "cola/in_domain_train.tsv", "cola/raw/in_domain_train.tsv", "cola/cola_public/raw/in_domain_train.tsv",
-    "cola_public/raw/in_domain_train.tsv", "cola/train.tsv",
-)  # fmt: skip
+    "cola/in_domain_train.tsv",
+    "cola/raw/in_domain_train.tsv",
+    "cola/cola_public/raw/in_domain_train.tsv",
+    "cola_public/raw/in_domain_train.tsv",
+    "cola/train.tsv",
+)
 # Its published development sentences, beside them: as the archive has them, or as GLUE does.
 COLA_DEVELOPMENT = (("in_domain_dev.tsv", "out_of_domain_dev.tsv"), ("dev.tsv",))
 WIKITEXT2_FOLDER = "wikitext-2"
 # The training text, word by word: as its archive is unpacked in one way or another, then as torch's examples have it.
 WIKITEXT2_FILES = (
-    "wikitext-2/wiki.train.tokens", "wikitext-2/wikitext-2/wiki.train.tokens",
-    "WikiText2/wikitext-2/wiki.train.tokens", "wikitext-2/train.txt",
-)  # fmt: skip
+    "wikitext-2/wiki.train.tokens",
+    "wikitext-2/wikitext-2/wiki.train.tokens",
+    "WikiText2/wikitext-2/wiki.train.tokens",
+    "wikitext-2/train.txt",
+)
 # The published texts that a model is evaluated on, beside it: split -> the names that it may have.
 WIKITEXT2_HELD_OUT: Mapping[str, tuple[str, ...]] = {
-    "validation": ("wiki.valid.tokens", "valid.txt"), "test": ("wiki.test.tokens", "test.txt"),
-}  # fmt: skip
+    "validation": ("wiki.valid.tokens", "valid.txt"),
+    "test": ("wiki.test.tokens", "test.txt"),
+}
 
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")  # in any case
@@ -51,7 +68,7 @@ class NoData(Exception):
 
 @dataclass(frozen=True)
 class Data:
-    """What `data: auto` means here, and why."""
+    """The data that `data: auto` means here, and why."""
 
     name: str  # cifar10, cola, wikitext2, wikitext2_bpe, images, cholect45, surgical_scenes or synthetic
     why: str
@@ -65,10 +82,66 @@ def packed_cifar10() -> Path:
     return CACHE / f"cifar10-{hashlib.sha256(repr((str(root), facts)).encode()).hexdigest()[:12]}.npy"
 
 
+def _mark(files: Sequence[Path]) -> str:
+    """12 hex digits that change when a file does, so that no stale pack is read."""
+    facts = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
+
+
 def packed_cola() -> Path:
     """Where the tokenised sentences lie; a folder, since the tokeniser lies beside them."""
-    facts = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in (cola_file(),) if f]
-    return CACHE / f"cola-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"
+    file = cola_file()
+    return CACHE / f"cola-{_mark([file] if file else [])}"
+
+
+def fetch_archive(name: str, address: str, members: Sequence[str], folder: Path) -> Path:
+    """Fetch members of a zip archive into `folder`, which is there whole or not at all; the file of the first member.
+
+    One rank of a host fetches at a time. Raises NoData that says how to get the files by hand.
+    """
+    first = folder / Path(members[0]).name
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(str(folder.with_name(f".{folder.name}.lock"))):
+            if not folder.is_dir():
+                # Some sites turn away what calls itself Python-urllib.
+                request = Request(address, headers={"User-Agent": "scaling-study"})
+                with urlopen(request, timeout=CONNECT_SECONDS) as answer:
+                    archive = zipfile.ZipFile(io.BytesIO(answer.read()))
+                texts = {Path(member).name: archive.read(member) for member in members}
+                half = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+                half.mkdir()
+                for file, text in texts.items():
+                    (half / file).write_bytes(text)
+                half.replace(folder)
+    except (OSError, HTTPException, zipfile.BadZipFile, KeyError) as error:
+        raise NoData(
+            f"{name} is not in {folder.parent} and could not be downloaded ({error}): unpack {address} there, "
+            f"or set DATA_ROOT to a folder that holds {folder.name}/{first.name}"
+        ) from error
+    return first
+
+
+def packed(folder: Path, make: Callable[[], T], write: Callable[[Path, T], object]) -> T | None:
+    """Have `make` and `write` fill a pack's folder, unless it is there; it is there whole or not at all.
+
+    Returns None where the folder can be read, and what was made where it cannot be written: in a read-only checkout
+    starts are slower, and data the same.
+    """
+    if folder.is_dir():
+        return None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):  # ranks that start together wait for the first
+            if not folder.is_dir():
+                half = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+                shutil.rmtree(half, ignore_errors=True)
+                half.mkdir()
+                write(half, make())
+                half.replace(folder)
+    except OSError:
+        return make()
+    return None
 
 
 def cola_file() -> Path | None:
@@ -79,8 +152,8 @@ def cola_file() -> Path | None:
 
 def packed_wikitext2() -> Path:
     """Where the text lies as numbers of words; a folder, since the words lie beside them."""
-    facts = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in (wikitext2_file(),) if f]
-    return CACHE / f"wikitext2-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"
+    file = wikitext2_file()
+    return CACHE / f"wikitext2-{_mark([file] if file else [])}"
 
 
 def packed_wikitext2_bpe() -> Path:
@@ -105,22 +178,24 @@ def cola_development() -> tuple[Path, ...]:
 def wikitext2_held_out() -> dict[str, Path]:
     """The file of each split that is held out, as far as they lie beside the training text."""
     train = wikitext2_file()
-    files = {
-        split: [train.with_name(name) for name in names if train.with_name(name).is_file()]
-        for split, names in WIKITEXT2_HELD_OUT.items()
-    } if train else {}  # fmt: skip
-    return {split: found[0] for split, found in files.items() if found}
+    if train is None:
+        return {}
+    files = {split: [train.with_name(name) for name in names] for split, names in WIKITEXT2_HELD_OUT.items()}
+    found = {split: [file for file in those if file.is_file()] for split, those in files.items()}
+    return {split: there[0] for split, there in found.items() if there}
 
 
 def packed_held_out(pack: Path, files: Sequence[Path]) -> Path:
     """Where what is evaluated on lies, encoded as a pack of training data is: a folder beside it, named by both."""
-    facts = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    return pack.with_name(f"{pack.name}-held_out-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}")
+    return pack.with_name(f"{pack.name}-held_out-{_mark(files)}")
 
 
 FOLDERS = {
-    "cifar10": CIFAR10_FOLDER, "cola": COLA_FOLDER, "wikitext2": WIKITEXT2_FOLDER, "wikitext2_bpe": WIKITEXT2_FOLDER,
-}  # fmt: skip
+    "cifar10": CIFAR10_FOLDER,
+    "cola": COLA_FOLDER,
+    "wikitext2": WIKITEXT2_FOLDER,
+    "wikitext2_bpe": WIKITEXT2_FOLDER,
+}
 PACKED: Mapping[str, Callable[[], Path]] = {
     "cifar10": packed_cifar10,
     "cola": packed_cola,
@@ -154,15 +229,17 @@ def is_image(name: str) -> bool:
 
 
 def available() -> dict[str, Data]:
-    """What auto would mean for each data set, without downloading or checking anything.
+    """The meaning of `data: auto` for each data set, without downloading or checking anything.
 
     One that is not in the answer takes a download to know.
     """
     root = data_root()
     sources = {
-        "cifar10": (root / CIFAR10_FOLDER).is_dir(), "cola": cola_file() is not None,
-        "wikitext2": wikitext2_file() is not None, "wikitext2_bpe": wikitext2_file() is not None,
-    }  # fmt: skip
+        "cifar10": (root / CIFAR10_FOLDER).is_dir(),
+        "cola": cola_file() is not None,
+        "wikitext2": wikitext2_file() is not None,
+        "wikitext2_bpe": wikitext2_file() is not None,
+    }
     there = {name: Data(name, f"in {root}") for name in FOLDERS if sources[name]}
     there[SCENES] = Data(SCENES, f"in {scenes_folder()}")
     surgery = surgery_folder()
@@ -191,8 +268,11 @@ def prepare(names: Sequence[str]) -> dict[str, Data]:
         shown = SCENES in open_ and sys.stderr.isatty()  # its progress: drawing them takes most of a minute
         done = subprocess.run(
             [sys.executable, "-m", "scaling_study.workloads.prepare", *open_],
-            stdout=subprocess.PIPE, stderr=None if shown else subprocess.PIPE, text=True, check=False,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=None if shown else subprocess.PIPE,
+            text=True,
+            check=False,
+        )
         if done.returncode != 0:
             lines = (done.stderr or "").strip().splitlines()
             raise HostError(lines[-1] if lines else f"preparing {' and '.join(open_)} failed")

@@ -34,7 +34,7 @@ OURS = ("scaling_study", "analysis", "benchmarks")  # packages of a checkout
 LOADED = (  # by hand, since scripts import some of it on demand only
     "torch", "torch.distributed", "torchvision", "torchmetrics", "scipy.fft", "scipy.stats",
     "scaling_study.workloads.metrics", "scaling_study.workloads.resnet_cifar10",
-    "scaling_study.workloads.trained_images", "scaling_study.worker.script", "scaling_study.parity.compare",
+    "scaling_study.workloads.images", "scaling_study.worker.script", "scaling_study.parity.compare",
 )  # fmt: skip
 MOST_BYTES = 1 << 20  # of a message
 PR_SET_PDEATHSIG = 1

@@ -1,4 +1,4 @@
-"""What is trained: model, data, loss and optimiser, and what one sample is. One file per workload.     [torch]"""
+"""Workloads, one a file: model, data, loss, optimiser, and the word for one sample.                      [torch]"""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from scaling_study.models import MODELS
 from scaling_study.ranks import Ranks
 from scaling_study.study import rules
 from scaling_study.trial import Trial
-from scaling_study.workloads import workload as optimizers
 from scaling_study.workloads.feed import Batch, Feed
-from scaling_study.workloads.workload import Workload, forward_flops_per_sample
+from scaling_study.workloads.workload import Workload, by_part, forward_flops_per_sample, grouped, recipe
 
 
 def load(trial: Trial, ranks: Ranks) -> Workload:
@@ -46,10 +45,10 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         if workload.held_out is None:
             raise SystemExit(f"model {trial.model} has no held-out data to be evaluated on: it can only be timed")
         multiplied_by = ranks.world_size if workload.scales_rate else 1
-        workload.optimizer = optimizers.recipe(trial, workload.optimizer, multiplied_by)
+        workload.optimizer = recipe(trial, workload.optimizer, multiplied_by)
     if workload.parts and (trial.trained or trial.freeze or trial.part_learning_rates):
-        workload.optimizer = optimizers.by_part(trial, workload.model, workload.optimizer)
-        workload.grouped = partial(optimizers.grouped, workload.model)
+        workload.optimizer = by_part(trial, workload.model, workload.optimizer)
+        workload.grouped = partial(grouped, workload.model)
     elif trial.freeze or trial.part_learning_rates:
         raise SystemExit(f"model {trial.model} has no parts that can be frozen or have a learning rate of their own")
     if trial.compile:

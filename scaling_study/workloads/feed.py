@@ -1,34 +1,34 @@
-"""The batches of one rank: which samples, in which order, held out, read ahead.                           [torch]"""
+"""The batches of one rank: which samples, in which order, read ahead.                                     [torch]
+
+    epoch e:  permutation of all samples, seeded by (seed, e)     the same on every rank
+              3 1 4 0 5 2 | 6                                     the tail that fills no global batch is left out
+              rank 0: 3 4 5     rank 1: 1 0 2                     every second one: disjoint by construction
+
+torch's DistributedSampler repeats samples to make the ranks even, so that some are read twice in an epoch. Here every
+rank takes equally many and none is read twice; a new epoch is a new order, and nobody has to remember a set_epoch
+(F25).
+
+A Feed keeps the ids of a batch beside its tensors: what a rank really read can be shown (the parity gate), and is no
+claim of the sampler.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import nn
 
 from scaling_study.datasets import NoData
+from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
-
-# Which samples a rank reads, and in which order.
-#
-#     epoch e:  permutation of all samples, seeded by (seed, e)     the same on every rank
-#               3 1 4 0 5 2 | 6                                     the tail that fills no global batch is left out
-#               rank 0: 3 4 5     rank 1: 1 0 2                     every second one: disjoint by construction
-#
-# No padding: torch's DistributedSampler repeats samples to make the ranks even, so that some are read twice
-# in an epoch. Here every rank takes equally many and none is read twice; a new epoch is a new order, and
-# nobody has to remember a set_epoch (F25).
 
 
 def shard(samples: int, epoch: int, seed: int, rank: int, world_size: int, batch: int) -> torch.Tensor:
@@ -56,64 +56,8 @@ def batches_of_indices(samples: int, seed: int, rank: int, world_size: int, batc
         epoch += 1
 
 
-# Which training samples are held out for validation.
-#
-#     labels  0 1 1 0 2 ...   --stratified-->   train 0 2 3 ...   validation 1 4 ...     disjoint, the same for every
-# seed
-#
-# The split depends on the labels and the share alone: runs with other seeds validate on the same samples, and no run
-# trains on what another selects by.
-
-SPLIT_SEED = 20_001
-
-
-def stratified(labels: torch.Tensor, share: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """(training ids, validation ids), each int64 and sorted, of labels (n,); `share` of each class is held out."""
-    generator = torch.Generator().manual_seed(SPLIT_SEED)
-    held_out = torch.zeros(len(labels), dtype=torch.bool)
-    for label in labels.unique(sorted=True):
-        ids = (labels == label).nonzero().flatten()
-        held_out[ids[torch.randperm(len(ids), generator=generator)[: round(share * len(ids))]]] = True
-    return (~held_out).nonzero().flatten(), held_out.nonzero().flatten()
-
-
-# Which files are the same, byte for byte: two splits may share none (F18, F22).
-#
-#     sizes  --alike-->  ends  --alike-->  whole files
-#
-# Of a million photographs hardly one is read whole: a training that begins does not wait for 140 GB.
-
-END = 4096  # bytes: many JPEGs begin with the same tables, and hardly two end alike
-
-
-def digests(files: Sequence[Path]) -> torch.Tensor:
-    """(n,) int64, equal where files are."""
-    keys: list[tuple[object, ...]] = [()] * len(files)
-    for look in (_size, _end, _whole):
-        alike = Counter(keys)
-        keys = [(*key, look(file)) if alike[key] > 1 else key for key, file in zip(keys, files, strict=True)]
-    number: dict[tuple[object, ...], int] = {}
-    return torch.tensor([number.setdefault(key, len(number)) for key in keys], dtype=torch.int64)
-
-
-def _size(file: Path) -> int:
-    return file.stat().st_size
-
-
-def _end(file: Path) -> bytes:
-    with file.open("rb") as stream:
-        stream.seek(-min(END, _size(file)), os.SEEK_END)
-        return hashlib.sha256(stream.read()).digest()
-
-
-def _whole(file: Path) -> bytes:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").digest()
-
-
-# Data that a model is evaluated on, and how.
-
 T = TypeVar("T")
+Batch = tuple[torch.Tensor, ...]
 Metrics = Mapping[str, "Metric"]  # by the names of targets.py
 
 
@@ -124,9 +68,8 @@ class HeldOut:
     sizes: Mapping[str, int]  # split ("validation", "test") -> samples
     fetch: Callable[[str, torch.Tensor], Batch]  # split, places (b,) int64 -> batch
     metrics: Callable[[], Metrics]  # new ones, whose states are sums over samples
-    update: Callable[
-        [Metrics, nn.Module, Batch, torch.Tensor], None
-    ]  # by the samples of a batch that a mask (b,) names
+    # By the samples of a batch that a mask (b,) names.
+    update: Callable[[Metrics, nn.Module, Batch, torch.Tensor], None]
     batch: int = 256  # samples of a rank that are evaluated at once
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # split -> set it was published in -> size
     in_both: Mapping[str, int] = field(default_factory=dict)  # "train/validation" -> samples that are in both
@@ -140,17 +83,6 @@ def to_train_on(trial: Trial, read: Callable[[], T]) -> T:
         return read()
     except NoData as error:
         raise SystemExit(f"--data {trial.data}: {error}") from error
-
-
-# The batches of one rank, and which samples are in them.
-#
-#     order: batches of sample ids  --fetch-->  batches of tensors
-#            [3 4 5] [1 0 2] ...                (images, labels) ...
-#
-# The ids are kept beside the tensors, so that what a rank really read can be shown (the parity gate) and is
-# not a claim of the sampler.
-
-Batch = tuple[torch.Tensor, ...]
 
 
 def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -198,7 +130,48 @@ class Feed:
         return self.ids
 
 
-# Batches that are begun before they are asked for: a Feed's order, and who makes them.
+@dataclass(frozen=True)
+class Data:
+    """A rank's batches, where they come from, and what is held out of a training to a result."""
+
+    feed: Feed
+    source: str  # as recorded: "cifar10", "synthetic (why)"
+    steps_per_epoch: int
+    held_out: HeldOut | None = None
+    classes: int = 10
+    notes: list[str] = field(default_factory=list)  # for the record
+
+
+def random_batches(
+    trial: Trial, ranks: Ranks, drawn: Callable[[int, int], Batch], placed: Callable[[Batch], Batch] = tuple
+) -> Callable[[torch.Tensor], Batch]:
+    """Seeded random samples in the place of real ones: ids (batch,) -> their batch on the device.
+
+    `drawn`: (seed, samples) -> a batch, `placed` on the device. One batch stays there and is read again each step: it
+    costs nothing, which is its purpose. A parity gate needs distinct samples: there each id has one of its own.
+    """
+
+    def own(ids: torch.Tensor) -> Batch:
+        samples = [drawn(trial.seed * 1_000_003 + int(id), 1) for id in ids]
+        return placed(tuple(torch.cat(parts) for parts in zip(*samples, strict=True)))
+
+    if trial.find == "parity":
+        return own
+    resident = placed(drawn(trial.seed * 1_000_003 + ranks.rank, trial.batch_per_worker))
+    return lambda ids: resident
+
+
+def order_of(samples: int, trial: Trial, ranks: Ranks) -> Iterator[torch.Tensor]:
+    """Endless batches of this rank's ids, (batch,) each, for a trial. Raises SystemExit as `batches_of_indices`."""
+    return batches_of_indices(samples, trial.seed, ranks.rank, ranks.world_size, trial.batch_per_worker)
+
+
+def steps_of(samples: int, trial: Trial, ranks: Ranks) -> int:
+    """Optimiser steps of one epoch of a trial."""
+    return steps_per_epoch(samples, ranks.world_size, trial.batch_per_worker)
+
+
+# Batches that are begun before they are asked for.
 #
 #     asked for      batch 0             batch 1             batch 2
 #     training               step 0              step 1

@@ -44,7 +44,7 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     if length > POSITIONS:
         raise SystemExit(f"--sequence-length {length}: GPT-2 has {POSITIONS} positions")
     smoothing = trial.train_label_smoothing or 0.0
-    corpus = Corpus("wikitext2_bpe", wikitext2.bpe_tokens, wikitext2.byte_pairs, wikitext2.BPE_VOCABULARY)
+    corpus = Corpus("wikitext2_bpe", wikitext2.pair_tokens, wikitext2.held_out_pairs, wikitext2.PAIR_VOCABULARY)
     text = text_feed(trial, ranks, length, corpus)
     model = GPT2(trial.model, dropout=trial.find != "parity")  # nothing random in what is compared
 
@@ -87,9 +87,12 @@ class GPT2(nn.Module):
         super().__init__()
         off: dict[str, Any] = {} if dropout else {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
         shape: dict[str, Any] = {
-            **SIZES[size], "n_positions": POSITIONS, "vocab_size": wikitext2.BPE_VOCABULARY, "use_cache": False,
+            **SIZES[size],
+            "n_positions": POSITIONS,
+            "vocab_size": wikitext2.PAIR_VOCABULARY,
+            "use_cache": False,
             "attn_implementation": "sdpa",
-        }  # fmt: skip
+        }
         self.transformer = GPT2Model(GPT2Config(**shape, **off))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -108,8 +111,6 @@ def chain(model: Any, label_smoothing: float = 0.0) -> Chain:
     blocks = {f"h.{number}": Block(block) for number, block in enumerate(gpt2.h)}
     return Chain(
         layers={"embeddings": Embeddings(gpt2.wte, gpt2.wpe, gpt2.drop), **blocks, "head": Head(gpt2.ln_f, gpt2.wte)},
-        inputs=lambda batch: batch[0],
-        target=lambda batch: batch[1],
         loss=partial(cross_entropy, label_smoothing=label_smoothing),
     )
 

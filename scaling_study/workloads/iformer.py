@@ -1,6 +1,6 @@
 """iFormer on images, as the published study trained it on CIFAR-10 at 224 pixels.                        [torch]
 
-iformer_small is the paper's (inception_transformer.py): 19,485,194 parameters with CIFAR-10's 10 classes. The head is
+iformer_small is the paper's: 19,485,194 parameters with CIFAR-10's 10 classes. The head is
 as wide as the tree of images has classes, and the position embeddings as large as the images: both show in the record's
 number of parameters. iformer_tiny is the test size, seconds on a CPU.
 
@@ -9,6 +9,24 @@ GPU in both. Weights from scratch, no drop path, no augmentation.
 
 Between LayerNorms maps lie channels-last in memory, whatever `memory_format` says: it decides for the images, for the
 stem and for the weights. With contiguous weights DDP warns of gradients whose strides are not its buckets'.
+
+The Inception Transformer, iFormer (Si et al., arXiv 2205.12956), written from the paper's tables.
+
+    images --stem--> stage 1 --/2--> stage 2 --/2--> stage 3 --/2--> stage 4 --norm, mean--> linear --> classes
+              side/4          side/8          side/16         side/32
+
+    block   x + mixer(norm(x)), then x + mlp(norm(x))
+
+              +- half of the high:   1x1 convolution, 3x3 depthwise, GELU -+
+    channels -+- the other half:     3x3 max-pool, 1x1 convolution, GELU  -+- concatenated, fused -> channels
+              +- low: average-pool, self-attention, up-sampling -----------+
+
+Attention smooths, convolutions and max-pools keep edges: a mixer does both, and the deeper the stage, the more
+channels attend. SMALL has 19,485,194 parameters with 10 classes at 224 pixels, 19,866,344 with 1000. The position
+embeddings are learned for one image size (533,120 of these at 224): at another size the count is another.
+
+The network is a Sequential of named layers, each from one tensor to one tensor. Whatever cuts it between two layers
+has every parameter in exactly one piece, position embeddings too: a published pipeline lost its own (F15).
 """
 
 from __future__ import annotations
@@ -23,28 +41,9 @@ from torch.nn import functional as F
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import images
-from scaling_study.workloads.feed import Batch, steps_per_epoch
+from scaling_study.workloads.images import enlarged_data, laid_out, shaped_data
 from scaling_study.workloads.resnet_cifar10 import on_this_gpu
-from scaling_study.workloads.workload import Chain, Workload, autocast
-
-# The Inception Transformer, iFormer (Si et al., arXiv 2205.12956), written from the paper's tables.
-#
-#     images --stem--> stage 1 --/2--> stage 2 --/2--> stage 3 --/2--> stage 4 --norm, mean--> linear --> classes
-#               side/4          side/8          side/16         side/32
-#
-#     block   x + mixer(norm(x)), then x + mlp(norm(x))
-#
-#               +- half of the high:   1x1 convolution, 3x3 depthwise, GELU -+
-#     channels -+- the other half:     3x3 max-pool, 1x1 convolution, GELU  -+- concatenated, fused -> channels
-#               +- low: average-pool, self-attention, up-sampling -----------+
-#
-# Attention smooths, convolutions and max-pools keep edges: a mixer does both, and the deeper the stage, the more
-# channels attend. SMALL has 19,485,194 parameters with 10 classes at 224 pixels, 19,866,344 with 1000. The position
-# embeddings are learned for one image size (533,120 of these at 224): at another size the count is another.
-#
-# The network is a Sequential of named layers, each from one tensor to one tensor. Whatever cuts it between two layers
-# has every parameter in exactly one piece, position embeddings too: a published pipeline lost its own (F15).
+from scaling_study.workloads.workload import Chain, Workload, classifier_loss, memory_layout, weights_dtype
 
 HEAD = 32  # channels of an attention head
 MLP_RATIO = 4
@@ -236,22 +235,6 @@ def _tokens(maps: torch.Tensor) -> torch.Tensor:
     return maps.permute(0, 2, 3, 1).contiguous()
 
 
-# iFormer on images, as the published study trained it on CIFAR-10 at 224 pixels.
-#
-# iformer_small is the paper's (inception_transformer.py): 19,485,194 parameters with CIFAR-10's 10 classes. The head
-# is
-# as wide as the tree of images has classes, and the position embeddings as large as the images: both show in the
-# record's
-# number of parameters. iformer_tiny is the test size, seconds on a CPU.
-#
-# Published: AdamW at 1e-3, the same for 1 GPU and for 4, whose global batch was four times as large (F13): 128 images
-# a
-# GPU in both. Weights from scratch, no drop path, no augmentation.
-#
-# Between LayerNorms maps lie channels-last in memory, whatever `memory_format` says: it decides for the images, for
-# the
-# stem and for the weights. With contiguous weights DDP warns of gradients whose strides are not its buckets'.
-
 LEARNING_RATE, BETAS, WEIGHT_DECAY = 1e-3, (0.9, 0.999), 0.01  # published: not x workers
 MODELS = {"iformer_small": (SMALL, 224), "iformer_tiny": (TINY, 64)}  # stages, side of the images in pixels
 
@@ -260,36 +243,21 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     """Model and data on this rank's device; the same weights on every rank. Raises SystemExit."""
     stages, own_side = MODELS[trial.model]
     side = trial.image_size or own_side
-    data = images.source(trial, ranks, side)
+    data = enlarged_data(trial, ranks, side)
     try:
         model = InceptionTransformer(stages, data.classes, side)
     except ValueError as error:
         raise SystemExit(f"--model {trial.model}: {error}") from error
-    layout = torch.channels_last if trial.memory_format == "channels_last" else torch.contiguous_format
-    dtype = torch.float64 if trial.precision == "fp64" else torch.float32
-    rate = trial.learning_rate or LEARNING_RATE
+    layout, dtype, rate = memory_layout(trial), weights_dtype(trial), trial.learning_rate or LEARNING_RATE
     torch.backends.cudnn.benchmark = True  # shapes never change: let cuDNN try its algorithms in the warm-up
-
-    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
-        pixels, labels = batch  # (batch_per_worker, 3, side, side), (batch_per_worker,) int64
-        with autocast(ranks.device, trial.precision):
-            return F.cross_entropy(model(pixels), labels)
-
-    fetch = data.feed.fetch
-
-    def shaped(ids: torch.Tensor) -> Batch:
-        pixels, labels = fetch(ids)
-        return pixels.to(dtype=dtype, memory_format=layout), labels
-
-    data.feed.fetch = shaped
     return Workload(
         model=model.to(ranks.device).to(memory_format=layout),
-        loss=loss,
+        loss=classifier_loss(trial, ranks),
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=rate, betas=BETAS, weight_decay=WEIGHT_DECAY),
-        batches=data.feed,
+        batches=shaped_data(data, lambda batch: laid_out(batch, None, layout, dtype)).feed,
         samples_per_step=trial.batch_per_worker,
-        steps_per_epoch=steps_per_epoch(data.samples, ranks.world_size, trial.batch_per_worker),
-        data_source=data.name,
+        steps_per_epoch=data.steps_per_epoch,
+        data_source=data.source,
         blocks=(Block,),
         scales_rate=False,
         chain=chain,
@@ -299,9 +267,4 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
 
 def chain(model: nn.Module) -> Chain:
     """Stem, blocks, what halves the side between stages, head: the model is a Sequential of just these."""
-    return Chain(
-        layers=dict(model.named_children()),
-        inputs=lambda batch: batch[0],
-        target=lambda batch: batch[1],
-        loss=F.cross_entropy,
-    )
+    return Chain(dict(model.named_children()))

@@ -1,18 +1,18 @@
-"""Images of any size and number of classes: a folder tree, or CIFAR-10 as published with iFormer.         [torch]
+"""Images for classifiers of any size: CIFAR-10 in memory, a folder tree, or synthetic ones.                 [torch]
 
-    data: images    DATA_PATH/train/<class>/*.png, decoded while the last batch is trained on (image_tree.py)
-    data: cifar10   from memory, 32 -> 128 -> side pixels, on the device: no file is read and none decoded
+    data: images    DATA_PATH/train/<class>/*.png, decoded while the last batch is trained on (tree.py)
+    data: cifar10   from memory; for iFormer 32 -> 128 -> side pixels on the device: no file is read and none decoded
     data: auto      the tree if DATA_PATH names one, else CIFAR-10, else synthetic, which the record states
 
-Published were CIFAR-10's images as PNG files of 128 pixels. Who wants to measure reading them writes them, and names
-the folder in DATA_PATH: `python -m scaling_study.workloads.images --cifar10-tree FOLDER`.
+Published with iFormer were CIFAR-10's images as PNG files of 128 pixels. Who wants to measure reading them writes them,
+and names the folder in DATA_PATH: `python -m scaling_study.workloads.images --cifar10-tree FOLDER`.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -27,12 +27,15 @@ from scaling_study.ranks import Ranks
 from scaling_study.settings import data_path
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, inputs
-from scaling_study.workloads.feed import Batch, Feed, batches_of_indices, sent, steps_per_epoch
-from scaling_study.workloads.resnet_cifar10 import synthetic, synthetic_samples
-from scaling_study.workloads.tree import Reading, Samples, listed
-from scaling_study.workloads.tree_data import Source, of_tree, root
+from scaling_study.workloads import tree as image_tree
+from scaling_study.workloads.feed import Batch, Data, Feed, order_of, random_batches, sent, steps_of, to_train_on
+from scaling_study.workloads.held_out import Order, held_out_images, in_both, row_digests, stratified, validation_share
+from scaling_study.workloads.views import Reading, Samples, augmented
 
-TREE_SIDE = 128  # of the published CIFAR-10 tree
+Images = tuple[torch.Tensor, torch.Tensor]  # (n, 3, side, side) uint8, (n,) int64 labels
+Shaped = Callable[[Batch], Batch]  # a batch -> the same as the model wants it
+TREE_SIDE = 224  # pixels, of images of a tree that ResNets see; a parity gate's are as small as CIFAR-10's
+PUBLISHED_SIDE = 128  # pixels, of the published CIFAR-10 tree
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR10_EACH = cifar10.SAMPLES // cifar10.CLASSES
 
@@ -41,70 +44,162 @@ def prepare() -> None:
     """Look whether there is a tree, and whether it is one. Raises NoData, SystemExit."""
     if (folder := data_path()) is None:
         raise NoData(NO_TREE)
-    listed(folder)
+    image_tree.listed(folder)
 
 
-def source(trial: Trial, ranks: Ranks, side: int) -> Source:
-    """What the trial's `data` means here. `auto` falls back by name, never silently. Raises SystemExit."""
-    why = "asked for"
+def tree_data(trial: Trial, ranks: Ranks, shaped: Shaped) -> Data:
+    """A tree of images, each batch shaped for the model. Raises SystemExit for a folder that is none."""
+    side = trial.image_size or (cifar10.SIDE if trial.find == "parity" else TREE_SIDE)
+    read = image_tree.of_trained_tree if trial.trained else image_tree.of_tree
+    return shaped_data(read(image_tree.root(ranks), trial, ranks, side), shaped)
+
+
+def image_data(trial: Trial, ranks: Ranks, shaped: Shaped) -> Data:
+    """CIFAR-10, each batch shaped for the model. `auto` falls back to synthetic data by name, never silently."""
+    if trial.trained:
+        train, test = to_train_on(trial, lambda: (cifar10.images_and_labels(), cifar10.images_and_labels(train=False)))
+        return shaped_data(trained_images(train, test, cifar10.normalising(ranks.device), trial, ranks), shaped)
+    real, source = None, "synthetic (asked for)"
+    try:
+        if trial.data != "synthetic":
+            real, source = cifar10.images_and_labels(), "cifar10"
+    except NoData as error:
+        if trial.data == "cifar10":
+            raise SystemExit(f"--data cifar10: {error}") from error
+        source = "synthetic (CIFAR-10 not found)"
+    order = order_of(cifar10.SAMPLES, trial, ranks)
+    if library := inputs.library(trial):
+        images = real or synthetic_samples(trial.seed)
+        feed = library_feed(library, images, trial, ranks, trial.image_size or cifar10.SIDE)
+    else:
+        feed = cifar10.feed(*real, order, ranks.device) if real else Feed(order, synthetic(trial, ranks))
+    return shaped_data(Data(feed, source, steps_of(cifar10.SAMPLES, trial, ranks)), shaped)
+
+
+def enlarged_data(trial: Trial, ranks: Ranks, side: int) -> Data:
+    """Batches as published with iFormer: a tree, or CIFAR-10 enlarged to `side`. `auto` falls back by name, never
+    silently. Raises SystemExit."""
     if trial.data == "images" or (trial.data == "auto" and data_path()):
-        return of_tree(root(ranks), trial, ranks, side)
+        return image_tree.of_tree(image_tree.root(ranks), trial, ranks, side)
+    library, why = inputs.library(trial), "asked for"
+    steps = steps_of(cifar10.SAMPLES, trial, ranks)
     if trial.data != "synthetic":
         try:
-            return of_cifar10(trial, ranks, side)
+            images, labels = cifar10.images_and_labels()
         except NoData as error:
             if trial.data == "cifar10":
                 raise SystemExit(f"--data cifar10: {error}") from error
             why = f"{NO_TREE}, and CIFAR-10 not found"
-    if library := inputs.library(trial):
-        return Source(_by(library, synthetic_samples(trial.seed), trial, ranks, side), f"synthetic ({why})")
-    drawn = synthetic(replace(trial, image_size=side), ranks)
-    return Source(Feed(_order(cifar10.SAMPLES, trial, ranks), drawn), f"synthetic ({why})")
+        else:
+            by = f"{side} pixels by {library}" if library else f"{PUBLISHED_SIDE} and then {side} pixels in memory"
+            feed = (
+                library_feed(library, (images, labels), trial, ranks, side)
+                if library
+                else Feed(order_of(cifar10.SAMPLES, trial, ranks), enlarging(images, labels, side, ranks.device))
+            )
+            note = f"CIFAR-10 enlarged to {by}: no file is read and none decoded"
+            return Data(feed, "cifar10", steps, notes=[note])
+    if library:
+        feed = library_feed(library, synthetic_samples(trial.seed), trial, ranks, side)
+    else:
+        feed = Feed(order_of(cifar10.SAMPLES, trial, ranks), synthetic(replace(trial, image_size=side), ranks))
+    return Data(feed, f"synthetic ({why})", steps)
 
 
-def of_cifar10(trial: Trial, ranks: Ranks, side: int) -> Source:
-    """CIFAR-10 from memory, enlarged as published. Raises NoData, SystemExit."""
-    if library := inputs.library(trial):
-        note = f"CIFAR-10 enlarged to {side} pixels by {library}: no file is read and none decoded"
-        return Source(_by(library, cifar10.images_and_labels(), trial, ranks, side), "cifar10", notes=[note])
-    images, labels = (tensor.to(ranks.device) for tensor in cifar10.images_and_labels())
-    normalised = normalising(ranks.device)
+def enlarging(
+    images: torch.Tensor, labels: torch.Tensor, side: int, device: torch.device
+) -> Callable[[torch.Tensor], Batch]:
+    """Ids (b,) -> CIFAR-10's images (b, 3, side, side) float32, enlarged and normalised, and labels (b,) int64."""
+    images, labels = images.to(device), labels.to(device)
+    normalised = cifar10.normalising(device)
 
     def fetch(ids: torch.Tensor) -> Batch:
-        chosen = sent(ids, ranks.device)
+        chosen = sent(ids, device)
         return normalised(enlarged(images[chosen], side)), labels[chosen]
 
-    note = f"CIFAR-10 enlarged to {TREE_SIDE} and then {side} pixels in memory: no file is read and none decoded"
-    return Source(Feed(_order(cifar10.SAMPLES, trial, ranks), fetch), "cifar10", notes=[note])
+    return fetch
 
 
 def enlarged(images: torch.Tensor, side: int) -> torch.Tensor:
     """(b, 3, 32, 32) uint8 -> (b, 3, side, side) float, whole numbers: the published files' pixels, resized."""
     pixels = images.float()
-    for size in (TREE_SIDE, side):  # antialias: as PIL makes images smaller
+    for size in (PUBLISHED_SIDE, side):  # antialias: as PIL makes images smaller
         pixels = F.interpolate(pixels, size=(size, size), mode="bilinear", antialias=True).round()
     return pixels
 
 
-def normalising(device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
-    """(b, 3, side, side) float from 0 to 255 -> the same without ImageNet's mean and deviation, as one multiply-add."""
-    mean, std = (torch.tensor(value).view(1, 3, 1, 1) for value in (cifar10.MEAN, cifar10.STD))
-    shift, scale = (-mean / std).to(device), (1 / (255 * std)).to(device)
-    return lambda pixels: torch.addcmul(shift, pixels, scale)
+def library_feed(library: str, images: Images, trial: Trial, ranks: Ranks, side: int) -> Feed:
+    """CIFAR-10's images, or as many others, read from memory by `library`."""
+    order, steps = order_of(cifar10.SAMPLES, trial, ranks), steps_of(cifar10.SAMPLES, trial, ranks)
+    return inputs.feed(library, Samples.in_memory(*images), order, steps, Reading.of(trial, ranks, side))
 
 
-def _by(library: str, images: tuple[torch.Tensor, torch.Tensor], trial: Trial, ranks: Ranks, side: int) -> Feed:
-    samples = Samples.in_memory(*images)
-    order = _order(cifar10.SAMPLES, trial, ranks)
-    steps = steps_per_epoch(cifar10.SAMPLES, ranks.world_size, trial.batch_per_worker)
-    return inputs.feed(library, samples, order, steps, Reading.of(trial, ranks, side))
+def shaped_data(data: Data, shaped: Shaped) -> Data:
+    """The same data, each batch of which is shaped for the model."""
+    fetch, held_out = data.feed.fetch, data.held_out
+    data.feed.fetch = lambda ids: shaped(fetch(ids))
+    if held_out is None:
+        return data
+    of_split = held_out.fetch
+    return replace(data, held_out=replace(held_out, fetch=lambda split, places: shaped(of_split(split, places))))
 
 
-def _order(samples: int, trial: Trial, ranks: Ranks) -> Iterator[torch.Tensor]:
-    return batches_of_indices(samples, trial.seed, ranks.rank, ranks.world_size, trial.batch_per_worker)
+def laid_out(batch: Batch, side: int | None, layout: torch.memory_format, dtype: torch.dtype) -> Batch:
+    """A batch of images of any size as a model is to see them; `side` in pixels, None: as they are."""
+    images, labels = batch
+    if side and images.shape[-1] != side:
+        images = F.interpolate(images, size=(side, side), mode="bilinear", antialias=False)
+    return images.to(dtype=dtype, memory_format=layout), labels
 
 
-# --- the published files ---
+def synthetic(trial: Trial, ranks: Ranks) -> Callable[[torch.Tensor], Batch]:
+    """Seeded random images of the data's shape: normal numbers, as normalised pixels are."""
+    side = trial.image_size or cifar10.SIDE
+
+    def drawn(seed: int, samples: int) -> Batch:
+        generator = torch.Generator().manual_seed(seed)
+        images = torch.randn(samples, 3, side, side, generator=generator).to(ranks.device)
+        return images, torch.randint(cifar10.CLASSES, (samples,), generator=generator).to(ranks.device)
+
+    return random_batches(trial, ranks, drawn)
+
+
+def synthetic_samples(seed: int) -> Images:
+    """Seeded random bytes in the place of CIFAR-10's, each image its own: for a library that is to read them."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (cifar10.SAMPLES, 3, cifar10.SIDE, cifar10.SIDE)
+    images = torch.randint(256, shape, dtype=torch.uint8, generator=generator)
+    return images, torch.randint(cifar10.CLASSES, (cifar10.SAMPLES,), generator=generator)
+
+
+def trained_images(
+    train: Images, test: Images, normalised: Callable[[torch.Tensor], torch.Tensor], trial: Trial, ranks: Ranks
+) -> Data:
+    """Batches of the training split, augmented, and what is held out. `normalised`: images (b, 3, side, side) uint8 ->
+    what the model is given."""
+    ids, validation = stratified(train[1], validation_share(trial))
+    order, kind, classes = Order(ids, trial, ranks), trial.train_augmentation or "none", len(train[1].unique())
+    published, tested = row_digests(train[0]), row_digests(test[0])
+    shared = in_both({"train": published[ids], "validation": published[validation], "test": tested})
+    by_library = None
+    if library := inputs.library(trial):
+        reading = Reading.of(trial, ranks, trial.image_size or train[0].shape[-1])
+        by_library = inputs.feed(library, Samples.in_memory(*train), order, order.steps, reading)
+    if ranks.device.type == "cuda":  # all of them once, and no copy in the step
+        train, test = ((images.to(ranks.device), labels.to(ranks.device)) for images, labels in (train, test))
+
+    def fetch(chosen: torch.Tensor) -> Batch:
+        there = sent(chosen, ranks.device)
+        return normalised(augmented(kind, train[0][there], trial.seed, order.epoch, chosen)), train[1][there]
+
+    def of_split(split: str, places: torch.Tensor) -> Batch:
+        (images, labels), at = (train, validation[places]) if split == "validation" else (test, places)
+        there = sent(at, ranks.device)
+        return normalised(images[there]), labels[there]
+
+    sizes = {"train": len(ids), "validation": len(validation), "test": len(test[1])}
+    held_out = held_out_images(sizes, of_split, classes, shared, trial, ranks)
+    return Data(by_library or Feed(order, fetch), "cifar10", order.steps, held_out)
 
 
 def write_cifar10(folder: Path, each: int) -> None:
@@ -120,7 +215,7 @@ def write_cifar10(folder: Path, each: int) -> None:
     chosen = [(name, int(i)) for label, name in enumerate(CIFAR10_CLASSES) for i in (labels == label).nonzero()[:each]]
 
     def write(name: str, number: int) -> None:
-        image = Image.fromarray(rows[number]).resize((TREE_SIDE, TREE_SIDE), Image.Resampling.BILINEAR)
+        image = Image.fromarray(rows[number]).resize((PUBLISHED_SIDE, PUBLISHED_SIDE), Image.Resampling.BILINEAR)
         image.save(half / name / f"{number:05}.png")
 
     for name in CIFAR10_CLASSES:
@@ -132,6 +227,7 @@ def write_cifar10(folder: Path, each: int) -> None:
 
 
 def main() -> None:
+    """Write the tree that the command line asks for."""
     parser = argparse.ArgumentParser(
         prog="python -m scaling_study.workloads.images", description="Write CIFAR-10's training images as PNG files."
     )

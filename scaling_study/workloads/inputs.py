@@ -1,44 +1,48 @@
-"""Who makes batches of images, by the trial key `input`: all of them from the same samples in the same order. [torch]
+"""Batches of images by the library that the trial key `input` names, from the same samples in the same order. [torch]
 
-    ids of our order --> memory       ours: pixels in memory, or files decoded by threads (trained_images.py, images.py)
-                     --> torchvision  a data set of single images under torch's DataLoader (torchvision_input.py)
+    ids of our order --> memory       this project: pixels in memory, or files decoded by threads (images.py, tree.py)
+                     --> torchvision  single images in the processes of torch's DataLoader: open with PIL, crop, mirror
                      --> dali         a pipeline of NVIDIA DALI (dali_input.py)
 
 Which samples are in which batch is our order's: shards, epochs, the tail that is left out, and going on after a stop
 are the same for all. Augmentation is each library's own. It depends on seed, epoch and sample alone, so it is the same
-for any number of workers, and again after a stop; but another input's pixels are others.
+for any number of workers, and again after a stop; but another input's pixels are others. torchvision's random numbers
+are its own: its generator is seeded by (seed, epoch, sample) before each image, so that an image is cropped alike
+whichever process reads it; that takes microseconds of some hundred.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
 
 import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
 
 from scaling_study.trial import Trial
-from scaling_study.workloads.feed import Batch, DrawnAhead, Feed, sent
-from scaling_study.workloads.tree import Reading, Samples
+from scaling_study.workloads.cifar10 import MEAN, STD
+from scaling_study.workloads.feed import Batch, Drawn, DrawnAhead, Feed, sent
+from scaling_study.workloads.views import KINDS, OF_FILES, PAD, SQUARE, Reading, Samples, opened, uniform
 
 MEMORY, TORCHVISION, DALI = "memory", "torchvision", "dali"
 
 
 def library(trial: Trial) -> str:
-    """Which one makes the batches; empty where this project does."""
+    """The library that makes the batches; empty where this project does."""
     return "" if trial.input in (None, MEMORY) else str(trial.input)
 
 
 def feed(library: str, samples: Samples, order: Iterator[torch.Tensor], steps_per_epoch: int, reading: Reading) -> Feed:
     """Batches as `library` (TORCHVISION or DALI) makes them: images (batch, 3, side, side) float32, normalised, and
     labels (batch,) int64, both on the device."""
-    # Imported where they are used: DALI may not be installed, and takes a second.
     if library == DALI:
-        from scaling_study.workloads import dali_input
+        from scaling_study.workloads.dali_input import DaliBatches  # DALI may not be installed, and takes a second
 
-        made = DrawnAhead(order, steps_per_epoch, dali_input.Batches(samples, reading))
+        made = DrawnAhead(order, steps_per_epoch, DaliBatches(samples, reading))
     else:
-        from scaling_study.workloads import torchvision_input
-
-        made = DrawnAhead(order, steps_per_epoch, torchvision_input.Batches(samples, reading))
+        made = DrawnAhead(order, steps_per_epoch, TorchvisionBatches(samples, reading))
 
     def fetch(ids: torch.Tensor) -> Batch:
         images = made.take(ids)
@@ -50,7 +54,81 @@ def feed(library: str, samples: Samples, order: Iterator[torch.Tensor], steps_pe
 
 
 def note(library: str, reading: Reading) -> str:
-    """What a record says of it."""
+    """A line for the record."""
     by = f"{reading.cores} process(es)" if library == TORCHVISION else f"{reading.cores} thread(s)"
     apart = ", whose memory is not counted" if library == TORCHVISION else ""
     return f"input {library}: batches are made by {by} of each rank{apart}"
+
+
+OWN_NUMBER = 5  # of views.uniform, which draws the first five itself
+Place = tuple[int, int]  # sample id, and the seed of its transforms
+Made = tuple[torch.Tensor, dict[Path, str]]  # images, and why some of them are black
+
+
+def transforms(reading: Reading, files: bool) -> Any:
+    """A PIL image -> (3, side, side) float32, normalised. Of `files` a square is seen, as ImageNet's users have it."""
+    from torchvision.transforms import v2  # a second to import
+
+    side, kind = reading.side, (OF_FILES if files else KINDS).get(reading.augmentation)
+    larger = round(side / SQUARE)
+    if kind and kind.area:
+        shaping = [v2.RandomResizedCrop(side, scale=kind.area, ratio=kind.aspect)]
+    elif reading.whole or not files:
+        shaping = [v2.Resize((side, side)), *([v2.RandomCrop(side, padding=PAD)] if kind else [])]
+    else:
+        shaping = [v2.Resize(larger), v2.RandomCrop(side) if kind else v2.CenterCrop(side)]
+    mirroring = [v2.RandomHorizontalFlip(kind.mirrored)] if kind else []
+    number = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+    return v2.Compose([*shaping, *mirroring, *number])
+
+
+class SingleImages(Dataset[Made]):
+    """(3, side, side) of a place, and why it is black, if it is."""
+
+    def __init__(self, samples: Samples, reading: Reading) -> None:
+        self.samples, self.transforms = samples, transforms(reading, files=samples.pixels is None)
+        self.black = Image.new("RGB", (reading.side, reading.side))
+
+    def __getitem__(self, place: Place) -> Made:
+        id, seed = place
+        torch.default_generator.manual_seed(seed)
+        if self.samples.pixels is not None:
+            return self.transforms(Image.fromarray(self.samples.pixels[id].numpy())), {}
+        file = self.samples.file(id)
+        try:
+            return self.transforms(opened(file)), {}
+        except SystemExit as why:
+            return self.transforms(self.black), {file: str(why)}
+
+
+def stacked(made: list[Made]) -> Made:
+    """A batch of single images."""
+    return torch.stack([image for image, _ in made]), {f: why for _, black in made for f, why in black.items()}
+
+
+class TorchvisionBatches:
+    """Makes batches that are drawn: (batch, 3, side, side) float32 on the host."""
+
+    def __init__(self, samples: Samples, reading: Reading) -> None:
+        self.images, self.reading = SingleImages(samples, reading), reading
+
+    def __call__(self, drawn: Iterator[Drawn]) -> Generator[torch.Tensor, None, None]:
+        loader = DataLoader(
+            self.images,
+            batch_sampler=self.places(drawn),
+            num_workers=self.reading.cores,
+            collate_fn=stacked,
+            pin_memory=self.reading.device.type == "cuda",
+            generator=torch.Generator(),  # or it would take a number from those of dropout
+        )
+        # One iteration has all epochs in it, so its processes are started once.
+        for images, black in loader:
+            for file, why in black.items():
+                self.reading.damaged.meet(file, why)
+            yield images
+
+    def places(self, drawn: Iterator[Drawn]) -> Iterator[list[Place]]:
+        """The places of each batch."""
+        for batch in drawn:
+            seeds = uniform(self.reading.seed, batch.epoch, batch.ids, OWN_NUMBER) * 2**53
+            yield list(zip(batch.ids.tolist(), seeds.long().tolist(), strict=True))

@@ -1,4 +1,26 @@
-"""Metrics of held-out data whose states are sums, surgical triplets among them.                           [torch]"""
+"""Metrics of held-out data whose states are sums, so that those of several ranks add up (F27).            [torch]
+
+Imported only where something is evaluated: torchmetrics takes two seconds. Of surgical triplets:
+
+    frames of a split  --model-->  logits (b, 131)  -->  a table (samples, 131), zero where another rank has the sample
+                                                             | added up over ranks (train/evaluate.py)
+                                                             v
+                                                 every figure, on every rank
+
+| figure | scores | labels |
+| --- | --- | --- |
+| `ap_i` `ap_v` `ap_t` `ap_ivt` | a head's own | the instruments, verbs, targets, triplets of a frame |
+| `ap_iv` `ap_it` | the product of both heads' probabilities | whether a triplet of that pair is in the frame |
+| `ap_i_of_triplets` ... `ap_it_of_triplets` | the likeliest triplet that has the class, or the pair | the same |
+| `ap_heads` | the mean of the four heads' own, by which the best model is chosen | |
+| `top5_ivt` | the five likeliest triplets of a frame | the share of all its triplets that are among them |
+
+Average precision is no sum over samples, and a mean of the ranks' own would be another figure; so scores are gathered,
+by the addition that every framework has. Two heads cannot tell which instrument does which verb where a frame has two
+of each; the triplet head can. What is published as IV and IT is of triplet scores (Nwoye et al., Medical Image Analysis
+78, 2022), as their package derives every component: that says nothing of a component's own head, so both kinds have
+names of their own.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +44,6 @@ from scaling_study.targets import CHOSEN_BY, TRIPLETS
 from scaling_study.trial import Trial
 from scaling_study.workloads.feed import Batch, HeldOut, Metrics, sent
 from scaling_study.workloads.workload import autocast
-
-# Metrics of held-out data whose states are sums, so that those of several ranks add up (F27).
-#
-# Imported only where something is evaluated: torchmetrics takes two seconds.
 
 
 class Mean(MeanMetric):
@@ -70,7 +88,7 @@ class Recognition(Metric):
     scores: torch.Tensor  # (rows, 131) logits
     frames: torch.Tensor  # (rows,) the number of each row's frame, plus 1; 0: no frame
 
-    def __init__(self, surgery: Surgery, rows: int, device: torch.device) -> None:
+    def __init__(self, surgery: LabelledFrames, rows: int, device: torch.device) -> None:
         super().__init__(sync_on_compute=False)
         self.surgery = surgery
         self.add_state("scores", torch.zeros(rows, WIDTH), dist_reduce_fx="sum")
@@ -111,28 +129,14 @@ class Figure(Metric):
         return torch.tensor(self.figure(), dtype=torch.float64)
 
 
-# What a model's scores of surgical triplets come to: the average precision of each part, and of what parts make.
-#
-# | figure | scores | labels |
-# | --- | --- | --- |
-# | `ap_i` `ap_v` `ap_t` `ap_ivt` | a head's own | the instruments, verbs, targets, triplets of a frame |
-# | `ap_iv` `ap_it` | the product of both heads' probabilities | whether a triplet of that pair is in the frame |
-# | `ap_i_of_triplets` ... `ap_it_of_triplets` | the likeliest triplet that has the class, or the pair | the same |
-# | `ap_heads` | the mean of the four heads' own, by which the best model is chosen | |
-# | `top5_ivt` | the five likeliest triplets of a frame | the share of all its triplets that are among them |
-#
-# Two heads cannot tell which instrument does which verb where a frame has two of each; the triplet head can. What is
-# published as IV and IT is of triplet scores (Nwoye et al., Medical Image Analysis 78, 2022), as their package derives
-# every component: that says nothing of a component's own head, so both kinds have names of their own.
-
 COLUMNS = {"i": slice(0, 6), "v": slice(6, 16), "t": slice(16, 31), "ivt": slice(31, 131)}  # of labels and logits
 WIDTH, TOP = 131, 5
 PARTS_OF = {"i": (0,), "v": (1,), "t": (2,), "iv": (0, 1), "it": (0, 2)}  # -> columns of maps.txt
 Logits = NDArray[np.floating[Any]]
 
 
-class Surgery(Protocol):
-    """What is asked of the data (cholect45.py): n frames of some videos."""
+class LabelledFrames(Protocol):
+    """n frames of some videos, as cholect45.Surgery has them."""
 
     @property
     def labels(self) -> NDArray[np.uint8]:
@@ -147,7 +151,7 @@ class Surgery(Protocol):
         """(100, 3): instrument, verb and target of each."""
 
 
-def figures(logits: Logits, ids: NDArray[np.int64], surgery: Surgery) -> dict[str, float]:
+def figures(logits: Logits, ids: NDArray[np.int64], surgery: LabelledFrames) -> dict[str, float]:
     """targets.TRIPLETS of frames `ids`, (n,), with `logits`, (n, 131); nan where a score is no number, or none is."""
     if not len(ids) or not np.isfinite(logits).all():
         return dict.fromkeys(TRIPLETS, float("nan"))
@@ -181,33 +185,30 @@ def log_probability(logits: Logits) -> Logits:
     return -np.logaddexp(0.0, -logits)
 
 
-# Surgical triplets on held-out videos: what a model's logits come to, by any number of ranks.
-#
-#     frames of a split  --model-->  logits (b, 131)  -->  a table (samples, 131), zero where another rank has the
-# sample
-#                                                              | added up over ranks (train/evaluate.py)
-#                                                              v
-#                                                  every figure, on every rank (triplet_scores.py)
-#
-# Average precision is no sum over samples, and a mean of the ranks' own would be another figure (F27); the scores are
-# gathered, by the addition that every framework has.
-
-
 @dataclass(frozen=True, kw_only=True)
 class HeldOutVideos(HeldOut):
     """Frames of whole videos. The last tensor of each batch are the numbers of its frames, (b,) int64 on the host."""
 
-    surgery: Surgery
+    surgery: LabelledFrames
     ids: Mapping[str, torch.Tensor]  # split -> (n,) numbers of its frames
 
 
 def held_out(
-    surgery: Surgery, splits: Mapping[str, torch.Tensor], fetch: Callable[[torch.Tensor], Batch], trial: Trial,
-    ranks: Ranks, *, published: Mapping[str, Mapping[str, int]] | None = None,
-    in_both: Mapping[str, int] | None = None, batch: int = 256,
-) -> HeldOutVideos:  # fmt: skip
-    """`splits`: "validation", "test" -> (n,) int64 numbers of frames, of whole videos, none in both. `fetch`: such
-    numbers -> a batch whose first tensor is what the model is given, on the device."""
+    surgery: LabelledFrames,
+    splits: Mapping[str, torch.Tensor],
+    fetch: Callable[[torch.Tensor], Batch],
+    trial: Trial,
+    ranks: Ranks,
+    *,
+    published: Mapping[str, Mapping[str, int]] | None = None,
+    in_both: Mapping[str, int] | None = None,
+    batch: int = 256,
+) -> HeldOutVideos:
+    """Frames that a model of triplets is evaluated on, and its metrics.
+
+    `splits`: "validation", "test" -> (n,) int64 numbers of frames, of whole videos, none in both. `fetch`: such
+    numbers -> a batch whose first tensor is what the model is given, on the device.
+    """
     splits = {split: ids for split, ids in splits.items() if len(ids)}
     row_of = torch.full((len(surgery.labels),), -1)
     for ids in splits.values():
@@ -220,7 +221,6 @@ def held_out(
         return (*fetch(ids), ids)
 
     def metrics() -> Metrics:
-
         recognition = Recognition(surgery, rows, ranks.device)
         others = {name: Figure(recognition, name) for name in TRIPLETS if name != CHOSEN_BY}
         return {CHOSEN_BY: recognition, **others, "loss": Mean(ranks.device)}

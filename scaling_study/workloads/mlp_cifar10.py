@@ -18,9 +18,8 @@ from torch.nn import functional as F
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
-from scaling_study.workloads.feed import Batch
-from scaling_study.workloads.resnet_cifar10 import image_data
-from scaling_study.workloads.workload import DTYPES, Chain, Workload, autocast
+from scaling_study.workloads.images import image_data
+from scaling_study.workloads.workload import Chain, Workload, classifier_loss, weights_dtype
 
 WIDTH, DEPTH = 4096, 4
 LEARNING_RATE = 1e-4  # x workers
@@ -42,27 +41,20 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     inputs = 3 * cifar10.SIDE**2
     layers = [Layer(inputs), *(Layer(WIDTH) for _ in range(DEPTH))]
     model = nn.Sequential(nn.Flatten(), *layers, nn.Linear(WIDTH, cifar10.CLASSES)).to(ranks.device)
-    rate = trial.learning_rate or LEARNING_RATE * ranks.world_size
-    dtype = torch.float64 if trial.precision == "fp64" else DTYPES["fp32"]
-
-    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
-        images, labels = batch  # (batch_per_worker, 3, 32, 32) in the precision of training, (batch_per_worker,) int64
-        with autocast(ranks.device, trial.precision):
-            return F.cross_entropy(model(images), labels, label_smoothing=trial.train_label_smoothing or 0.0)
+    rate, dtype = trial.learning_rate or LEARNING_RATE * ranks.world_size, weights_dtype(trial)
 
     def chain(model: Any) -> Chain:
         flatten, *hidden, last = model  # flattening is no layer: it has nothing to compute
         return Chain(
             layers={**{f"layer{number}": layer for number, layer in enumerate(hidden)}, "head": last},
             inputs=lambda batch: flatten(batch[0]),
-            target=lambda batch: batch[1],
             loss=partial(F.cross_entropy, label_smoothing=trial.train_label_smoothing or 0.0),
         )
 
     data = image_data(trial, ranks, lambda batch: (batch[0].to(dtype), batch[1]))
     return Workload(
         model=model,
-        loss=loss,
+        loss=classifier_loss(trial, ranks),
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=rate),
         batches=data.feed,
         samples_per_step=trial.batch_per_worker,

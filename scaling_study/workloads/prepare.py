@@ -9,18 +9,31 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from collections.abc import Callable
 
 from scaling_study.datasets import FOLDERS, NoData
 
+PREPARED = {"wikitext2_bpe": "wikitext2:prepare_pairs"}  # data set -> its module, and function, by other names
+
 
 def main(names: list[str]) -> None:
+    """Make the data sets of these names ready, or all that are downloaded."""
     print(json.dumps({name: ready(name) for name in names or FOLDERS}))
 
 
+def preparing(name: str) -> Callable[[], object]:
+    """The function that makes a data set ready: `prepare` of the module of its name, or what PREPARED says."""
+    module, _, function = PREPARED.get(name, name).partition(":")
+    prepare: Callable[[], object] = getattr(
+        importlib.import_module(f"scaling_study.workloads.{module}"), function or "prepare"
+    )
+    return prepare
+
+
 def ready(name: str) -> dict[str, str]:
-    """Make one data set ready; what `auto` means for it."""
+    """Make one data set ready; {"data": what `auto` means for it, "why": if that is another}."""
     try:
-        importlib.import_module(f"scaling_study.workloads.{name}").prepare()
+        preparing(name)()
     except NoData as error:
         return {"data": "synthetic", "why": str(error)}
     return {"data": name}

@@ -1,4 +1,10 @@
-"""Running text for language models, timed or trained on to a result.                                      [torch]"""
+"""Running text for language models, timed or trained on to a result.                                      [torch]
+
+    a published text in windows of 4 tokens     0 1 2 3 | 4 5 6 7 | 8 9        read without overlap
+    what each is to say                         1 2 3 4 | 5 6 7 8 | 9 .  .     every token but the first, once
+
+A training validates and tests on the published texts; nothing of the training text is held out.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +21,8 @@ from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import wikitext2
-from scaling_study.workloads.feed import Batch, Feed, HeldOut, Metrics, sent, to_train_on
+from scaling_study.workloads.feed import Batch, Feed, HeldOut, Metrics, random_batches, sent, to_train_on
 from scaling_study.workloads.workload import autocast
-
-# Running text for language models: real where there is some, else seeded random, always by name.
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,9 @@ def text_feed(trial: Trial, ranks: Ranks, length: int, corpus: Corpus) -> Text:
     """
     batch, name, why = trial.batch_per_worker, corpus.name, "asked for"
     if trial.trained:
-        return _trained(trial, ranks, length, corpus)
+        ids, held_out = to_train_on(trial, lambda: (corpus.tokens(), corpus.held_out()))
+        feed = wikitext2.feed(ids, ranks, batch, length)
+        return Text(feed, name, len(ids), held_out_text(ids, held_out, length, trial, ranks))
     if trial.data != "synthetic":
         try:
             ids = corpus.tokens()
@@ -61,45 +67,21 @@ def text_feed(trial: Trial, ranks: Ranks, length: int, corpus: Corpus) -> Text:
     return Text(drawn, f"synthetic ({why})", wikitext2.TOKENS)
 
 
-def _trained(trial: Trial, ranks: Ranks, length: int, corpus: Corpus) -> Text:
-    ids, held_out = to_train_on(trial, lambda: (corpus.tokens(), corpus.held_out()))
-    batches = wikitext2.feed(ids, ranks, trial.batch_per_worker, length)
-    return Text(batches, corpus.name, len(ids), held_out_text(ids, held_out, length, trial, ranks))
-
-
 def synthetic(trial: Trial, ranks: Ranks, length: int, vocabulary: int) -> Callable[[torch.Tensor], Batch]:
-    """Seeded random tokens, each sample a text of its own.
-
-    One batch, resident on the device and read again each step. Only where every sample must be distinct
-    (parity) does each id have tokens of its own.
-    """
+    """Seeded random tokens, each sample a text of its own."""
 
     def drawn(seed: int, samples: int) -> Batch:
         generator = torch.Generator().manual_seed(seed)
         text = torch.randint(vocabulary, (samples, length + 1), generator=generator).to(ranks.device)
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
-    def own(ids: torch.Tensor) -> Batch:
-        tokens, targets = zip(*(drawn(trial.seed * 1_000_003 + int(id), 1) for id in ids), strict=True)
-        return torch.cat(tokens), torch.cat(targets)
-
-    if trial.find == "parity":
-        return own
-    resident = drawn(trial.seed * 1_000_003 + ranks.rank, trial.batch_per_worker)
-    return lambda ids: resident
+    return random_batches(trial, ranks, drawn)
 
 
 def cross_entropy(scores: torch.Tensor, targets: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:
     """Mean over all tokens: scores (batch, length, vocabulary), targets (batch, length)."""
     return F.cross_entropy(scores.flatten(0, 1), targets.flatten(), label_smoothing=label_smoothing)
 
-
-# Running text that is trained on to a result: what is held out of it, and how a model is scored there.
-#
-#     a published text in windows of 4 tokens     0 1 2 3 | 4 5 6 7 | 8 9        read without overlap
-#     what each is to say                         1 2 3 4 | 5 6 7 8 | 9 .  .     every token but the first, once
-#
-# Validation and test are the published texts; nothing of the training text is held out.
 
 IGNORED = -100  # in the place of a token that is not to be said; cross_entropy's own
 EVALUATED_TOKENS = 2_048  # at once: 28,782 to 50,257 scores each are some 0.4 GB in fp32

@@ -25,16 +25,18 @@ from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, weights
 from scaling_study.workloads.feed import Batch
-from scaling_study.workloads.resnet_cifar10 import image_data, laid_out, on_this_gpu
-from scaling_study.workloads.workload import Chain, Workload, autocast
-
-# timm's vision transformer as a chain of layers, which hold the model's own parameters.
-#
-# images --patches, class token, positions--> (b, 1 + patches, width) --blocks--> norm, class token, linear --> logits
+from scaling_study.workloads.images import image_data, laid_out
+from scaling_study.workloads.resnet_cifar10 import on_this_gpu
+from scaling_study.workloads.workload import Chain, Workload, classifier_loss, memory_layout, weights_dtype
 
 
 def chain_of(model: Any) -> dict[str, nn.Module]:
-    """Layers by name, in order; empty for a model that computes otherwise than EMBEDDING and HEAD do."""
+    """timm's vision transformer as layers by name, in order, which hold its own parameters.
+
+        images --patches, class token, positions--> (b, 1 + patches, width) --blocks--> norm, class token, linear
+
+    Empty for a model that computes otherwise than Embedding and Head do.
+    """
     from timm.models.vision_transformer import VisionTransformer
 
     plain = type(model) is VisionTransformer and model.cls_token is not None and model.pos_embed is not None
@@ -71,19 +73,6 @@ class Head(nn.Module):
         return self.after(self.norm(tokens)[:, 0])  # type: ignore[no-any-return]
 
 
-# Any classifier of timm on CIFAR-10, resized on the device to the side that the model wants.
-#
-#     model            what it is                                                          side   parameters
-#     timm:NAME        timm's model of that name, with 10 classes                           its own
-#                      timm:vit_base_patch32_224, which the published study trained           224   87,462,922
-#     timm_vit_tiny    its VisionTransformer: patch 8, width 96, depth 2, 3 heads              32      245,098   for
-# tests
-#
-# Weights are random, or of a file (`weights`, see weights.py). No hub is ever asked for any. Images have the mean and
-# deviation that the model was trained with, where timm knows them: of its vision transformers 0.5.
-#
-# Published: Adam at 1e-3, the same for any number of workers.
-
 LEARNING_RATE = 1e-3  # not x workers
 TINY: dict[str, Any] = {"img_size": 32, "patch_size": 8, "embed_dim": 96, "depth": 2, "num_heads": 3}
 OF_VITS = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "classifier": "head"}
@@ -94,22 +83,15 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     model, side = network(trial.model, trial.image_size)
     about = {**OF_VITS, **(getattr(model, "pretrained_cfg", None) or {})}
     begun = weights.load(model, trial.weights, about["classifier"], trial.model) if trial.weights else {}
-    layout = torch.channels_last if trial.memory_format == "channels_last" else torch.contiguous_format
+    layout, dtype = memory_layout(trial), weights_dtype(trial)
     rate, smoothing = trial.learning_rate or LEARNING_RATE, trial.train_label_smoothing or 0.0
-    dtype = torch.float64 if trial.precision == "fp64" else torch.float32
     renormalised = Renormalised(about["mean"], about["std"], ranks.device)
     torch.backends.cudnn.benchmark = True  # shapes never change: let cuDNN try its algorithms in the warm-up
-
-    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
-        images, labels = batch  # (batch_per_worker, 3, side, side) float32, (batch_per_worker,) int64
-        with autocast(ranks.device, trial.precision):
-            return F.cross_entropy(model(images), labels, label_smoothing=smoothing)
-
     data = image_data(trial, ranks, lambda batch: laid_out(renormalised(batch), side, layout, dtype))
     layers = chain_of(model)
     return Workload(
         model=model.to(ranks.device).to(memory_format=layout),
-        loss=loss,
+        loss=classifier_loss(trial, ranks),
         optimizer=lambda parameters: torch.optim.Adam(parameters, lr=rate),
         batches=data.feed,
         samples_per_step=trial.batch_per_worker,
@@ -190,9 +172,4 @@ def chain(model: nn.Module, label_smoothing: float = 0.0) -> Chain:
     """Patches and positions, blocks, head."""
     layers = chain_of(model)
     assert layers
-    return Chain(
-        layers=layers,
-        inputs=lambda batch: batch[0],
-        target=lambda batch: batch[1],
-        loss=partial(F.cross_entropy, label_smoothing=label_smoothing),
-    )
+    return Chain(layers, loss=partial(F.cross_entropy, label_smoothing=label_smoothing))

@@ -12,7 +12,7 @@ sinusoidal positions, dropout 0.2, nothing shared between embedding and decoder.
 work: by this count no cut into stages is faster than 1 / 0.92 = 1.09 x one worker; over 10 x was published (F9). The
 deep one, made here, has something to cut: 12 layers of equal work, and a decoder that weighs as much as six of them.
 
-Published: 20 columns of 35 words, SGD at 5.0 x workers under gradients clipped at a norm of 0.5 (clipping.py), decayed
+Published: 20 columns of 35 words, SGD at 5.0 x workers under gradients clipped at a norm of 0.5 (ClippedSGD), decayed
 by 0.95 an epoch: the decay (StepLR) is left out, since it changes nothing before the second epoch.
 """
 
@@ -42,7 +42,7 @@ UNMASKED = "NO CAUSAL MASK, as published (F10): every word sees the ones it is t
 
 @dataclass(frozen=True)
 class Size:
-    """What makes one of the models."""
+    """The sizes of one of the models, and its learning rate."""
 
     layers: int
     width: int
@@ -148,7 +148,5 @@ def chain(model: Any, label_smoothing: float = 0.0) -> Chain:
     layers = {f"layers.{number}": layer for number, layer in enumerate(model.layers)}
     return Chain(
         layers={"embedding": model.embedding, **layers, "decoder": model.decoder},
-        inputs=lambda batch: batch[0],
-        target=lambda batch: batch[1],
         loss=partial(cross_entropy, label_smoothing=label_smoothing),
     )

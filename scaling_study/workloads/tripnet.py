@@ -2,7 +2,7 @@
 
     model                        backbone                  parameters at 256 x 448
     tripnet_resnet18             ResNet-18                 12,261,330
-    tripnet_resnet50, tripnet_squeezenet, tripnet_mobilenet_v2, tripnet_efficientnet_lite0    (backbones.py)
+    tripnet_resnet50, tripnet_squeezenet, tripnet_mobilenet_v2, tripnet_efficientnet_lite0    (below)
 
 The loss is the sum of four: binary cross-entropy with logits of each head, mean over its classes. Each head's own mean
 is in every row of a training, as loss_i, loss_v, loss_t, loss_ivt. Frames are `image_size` pixels high (256), and 7/4
@@ -11,6 +11,28 @@ as wide unless `image_width` says otherwise. Weights are random, or ImageNet's, 
 Published: learning rates of 0 for the backbone and the instrument head, unless one gave others (F11): two frozen
 networks were compared. Ours: Adam at 1e-3, the same for any number of workers; `freeze: backbone` says what does not
 train.
+
+    frames (b, 3, height, width)
+      | backbone                features (b, channels, h, w)
+      |   instrument            class maps (b, 6, h, w) --global max--> (b, 6)      where it looks: weakly supervised
+      |   verb, target          features and class maps -> (b, 10), (b, 15)         guided by where the instruments are
+      |   triplet               a matrix for each, outer product (6, 10, 15), its 100 valid entries -> (b, 100)
+      v
+    logits (b, 131): instrument, verb, target, triplet
+
+Nwoye et al., MICCAI 2020 (arXiv 2007.05405). ResNet-18 and the heads have 12,261,268 parameters without the batch
+normalisation of each component's projected scores. Verb and target heads end in a linear layer over all places of the
+map, so their size is that of the frames.
+
+    backbone             channels   features of 256 x 448   pixels                   weights: imagenet
+    resnet18, resnet50   512, 2048  8 x 14                  ImageNet's mean and      torchvision's (version 1), below
+    squeezenet           512        15 x 27                 deviation                DATA_ROOT/weights
+    mobilenet_v2         320        8 x 14
+    efficientnet_lite0   320        8 x 14                  (x - 127) / 128          an installed package
+
+Layers that no head reads are not there: DDP and Horovod would wait for gradients of theirs. Of the last two that is
+also the 1x1 convolution to 1280 channels. With frames of less than 256 pixels the last halving is left out (SqueezeNet
+has one less anyway), so that maps stay fine: 8 x 14 at 128 x 224, 6 x 11 at 96 x 176.
 """
 
 from __future__ import annotations
@@ -32,31 +54,15 @@ from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10, efficientnet_lite0, metrics, weights
 from scaling_study.workloads.efficientnet_lite0 import EfficientNetLite0
 from scaling_study.workloads.feed import Batch, HeldOut
+from scaling_study.workloads.held_out import origins
 from scaling_study.workloads.resnet_cifar10 import on_this_gpu
 from scaling_study.workloads.surgical_data import SurgicalData, surgical_data
 from scaling_study.workloads.surgical_scenes.triplets import TRIPLETS
-from scaling_study.workloads.trained_images import origins
 from scaling_study.workloads.weights import LITE0, PREFIX, TORCHVISION
-from scaling_study.workloads.workload import LossParts, Workload, autocast
+from scaling_study.workloads.workload import LossParts, Workload, autocast, memory_layout, weights_dtype
 
-# Tripnet: which instrument does what to what, in a frame of an operation.
-#
-#     frames (b, 3, height, width)
-#       | backbone                features (b, channels, h, w)
-#       |   instrument            class maps (b, 6, h, w) --global max--> (b, 6)      where it looks: weakly supervised
-#       |   verb, target          features and class maps -> (b, 10), (b, 15)         guided by where the instruments
-# are
-#       |   triplet               a matrix for each, outer product (6, 10, 15), its 100 valid entries -> (b, 100)
-#       v
-#     logits (b, 131): instrument, verb, target, triplet
-#
-# Nwoye et al., MICCAI 2020 (arXiv 2007.05405). At 256 x 448 ResNet-18 and the heads have 12,261,330 parameters;
-# 12,261,268 without the batch normalisation of each component's projected scores. Verb and target heads end in a
-# linear
-# layer over all places of the map, so their size is that of the frames.
-
-INSTRUMENTS, VERBS, TARGETS, TRIPNET_MODEL_TRIPLETS = 6, 10, 15, 100
-SIZES = (INSTRUMENTS, VERBS, TARGETS, TRIPNET_MODEL_TRIPLETS)  # columns of logits and labels
+INSTRUMENTS, VERBS, TARGETS, VALID_TRIPLETS = 6, 10, 15, 100
+SIZES = (INSTRUMENTS, VERBS, TARGETS, VALID_TRIPLETS)  # columns of logits and labels
 WIDTH = 64  # channels inside a head
 
 
@@ -66,9 +72,11 @@ class Instrument(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Conv2d(channels, WIDTH, 3, padding=1), nn.BatchNorm2d(WIDTH), nn.ELU(),
+            nn.Conv2d(channels, WIDTH, 3, padding=1),
+            nn.BatchNorm2d(WIDTH),
+            nn.ELU(),
             nn.Conv2d(WIDTH, INSTRUMENTS, 1),
-        )  # fmt: skip
+        )
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         return self.layers(features)  # type: ignore[no-any-return]
@@ -81,10 +89,14 @@ class Guided(nn.Module):
         super().__init__()
         self.context = nn.Conv2d(channels, WIDTH, 3, padding=1)
         self.layers = nn.Sequential(
-            nn.BatchNorm2d(WIDTH + INSTRUMENTS), nn.ELU(),
-            nn.Conv2d(WIDTH + INSTRUMENTS, WIDTH, 1), nn.BatchNorm2d(WIDTH), nn.ELU(),
-            nn.Flatten(), nn.Linear(WIDTH * places, classes),
-        )  # fmt: skip
+            nn.BatchNorm2d(WIDTH + INSTRUMENTS),
+            nn.ELU(),
+            nn.Conv2d(WIDTH + INSTRUMENTS, WIDTH, 1),
+            nn.BatchNorm2d(WIDTH),
+            nn.ELU(),
+            nn.Flatten(),
+            nn.Linear(WIDTH * places, classes),
+        )
 
     def forward(self, features: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
         return self.layers(torch.cat([self.context(features), maps], dim=1))  # type: ignore[no-any-return]
@@ -100,7 +112,7 @@ class Triplet(nn.Module):
         sizes = SIZES[:3]
         self.matrices = nn.ParameterList(nn.Parameter(torch.randn(size, size) * size**-0.5) for size in sizes)
         self.norms = nn.ModuleList(nn.BatchNorm1d(size) if normalised else nn.Identity() for size in sizes)
-        self.linear = nn.Linear(TRIPNET_MODEL_TRIPLETS, TRIPNET_MODEL_TRIPLETS)
+        self.linear = nn.Linear(VALID_TRIPLETS, VALID_TRIPLETS)
         instruments, verbs, targets = triplets.T
         self.register_buffer("valid", (instruments * VERBS + verbs) * TARGETS + targets)  # (100,) places in the product
 
@@ -113,12 +125,18 @@ class Triplet(nn.Module):
 
 
 class Tripnet(nn.Module):
-    """`triplets`: (100, 3) int64, instrument, verb and target of each. `frozen`: the backbone is not trained."""
+    """A backbone and the four heads. `triplets`: (100, 3) int64, instrument, verb and target of each. `frozen`: the
+    backbone is not trained."""
 
     def __init__(
-        self, backbone: nn.Module, channels: int, places: int, triplets: torch.Tensor, frozen: bool = False,
+        self,
+        backbone: nn.Module,
+        channels: int,
+        places: int,
+        triplets: torch.Tensor,
+        frozen: bool = False,
         normalised: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`places`: of a map, h x w. `normalised`: the components' projected scores are, before their product."""
         super().__init__()
         self.backbone = backbone
@@ -146,29 +164,16 @@ class Tripnet(nn.Module):
         return torch.cat([instrument, verb, target, self.triplet(instrument, verb, target)], dim=1)
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        """Of the backbone; what is that already stays as it is."""
+        """The backbone's features of frames; features stay as they are."""
         if x.shape[1] != 3:
             return x
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             return self.backbone(x)  # type: ignore[no-any-return]
 
     def class_maps(self, x: torch.Tensor) -> torch.Tensor:
-        """Of frames, or features: (b, 6, h, w) logits of the instrument head before its global maximum."""
+        """Frames, or features -> (b, 6, h, w) logits of the instrument head before its global maximum."""
         return self.instrument(self.features(x))  # type: ignore[no-any-return]
 
-
-# Backbones of a Tripnet: an image classifier without what makes classes of its last features.
-#
-#     backbone             channels   features of 256 x 448   pixels                   weights: imagenet
-#     resnet18, resnet50   512, 2048  8 x 14                  ImageNet's mean and      torchvision's (version 1), below
-#     squeezenet           512        15 x 27                 deviation                DATA_ROOT/weights
-#     mobilenet_v2         320        8 x 14
-#     efficientnet_lite0   320        8 x 14                  (x - 127) / 128          an installed package
-#
-# Layers that no head reads are not there: DDP and Horovod would wait for gradients of theirs. Of the last two that is
-# also the 1x1 convolution to 1280 channels. With frames of less than 256 pixels the last halving is left out
-# (SqueezeNet
-# has one less anyway), so that maps stay fine: 8 x 14 at 128 x 224, 6 x 11 at 96 x 176.
 
 FINE_BELOW = 256  # pixels of a frame's height
 UNCOUNTED = "num_batches_tracked"  # of BatchNorm: older files have none, and nothing reads it
@@ -178,7 +183,7 @@ OF_LITE0 = ((efficientnet_lite0.MEAN,) * 3, (efficientnet_lite0.DEVIATION,) * 3)
 
 @dataclass(frozen=True)
 class Backbone:
-    """Untrained layers, and what they want."""
+    """Untrained layers, and the pixels that they want."""
 
     layers: nn.Module  # (b, 3, height, width) -> (b, channels, h, w)
     channels: int
@@ -187,7 +192,7 @@ class Backbone:
 
 
 def backbone(name: str, height: int) -> Backbone:
-    """Of frames so high; `name`: the model's, without `tripnet_`."""
+    """The backbone for frames of this height in pixels; `name`: the model's, without `tripnet_`."""
     fine = height < FINE_BELOW
     if name == LITE0:
         whole = EfficientNetLite0(fine)
@@ -222,8 +227,8 @@ def _not_halving(layers: nn.Module) -> None:
             layer.stride = (1, 1)
 
 
-def backbones_places(layers: nn.Module, height: int, width: int) -> int:
-    """How many there are in the map of a frame. Raises ValueError where a frame is too small."""
+def places_of_map(layers: nn.Module, height: int, width: int) -> int:
+    """The places in the map of a frame, h x w. Raises ValueError where a frame is too small."""
     was = layers.training
     layers.eval()
     try:
@@ -259,25 +264,24 @@ def begin(layers: nn.Module, name: str, asked: str) -> dict[str, Any]:
 
 
 def _dropped(name: str, key: str) -> bool:
-    """Whether a weight of the classifier is of a layer that the backbone does not have."""
+    """True for a weight of the classifier whose layer the backbone does not have."""
     last = {"mobilenet_v2": ("classifier.", "features.18."), LITE0: ("classifier.", "head.")}
     return key.startswith(last.get(name, ("fc.", "classifier.")))
 
-
-# Features of a backbone that is not trained: computed once a training, and read from memory afterwards.
-#
-#     frames of ids --backbone, once--> features, kept by id         a batch all of whose ids are kept: no frame is
-# read
-#
-# Of a training only: a trial that is timed has the backbone in every step. The backbone is a copy of the model's own,
-# which sharded frameworks split up. The seconds are the training's, of steps; they are no waiting for data.
 
 MOST_BYTES = 4 * 2**30  # that a rank keeps; what is beyond is computed again in each epoch
 AT_ONCE = 32  # frames
 
 
 class FrozenFeatures:
-    """Of one rank; ids name frames of all splits."""
+    """Features of a backbone that is not trained: computed once a training, and read from memory afterwards.
+
+        frames of ids --backbone, once--> features, kept by id      a batch whose ids are all kept reads no frame
+
+    A trial that is timed has the backbone in every step. The backbone is a copy of the model's own, which sharded
+    frameworks split up. The seconds are the training's, of steps; they are no waiting for data. Ids name frames of all
+    splits.
+    """
 
     def __init__(self, backbone: nn.Module, precision: str, ranks: Ranks) -> None:
         self.backbone = copy.deepcopy(backbone).eval()
@@ -296,8 +300,9 @@ class FrozenFeatures:
         frames, *rest = fetch(ids)
         missing = [place for place, number in enumerate(numbers) if number not in self.kept]
         computed = dict(zip(missing, self.of(frames[missing]), strict=True))
-        features = torch.stack([computed[place] if place in computed else self.kept[numbers[place]]
-                                for place in range(len(numbers))])  # fmt: skip
+        features = torch.stack(
+            [computed[place] if place in computed else self.kept[number] for place, number in enumerate(numbers)]
+        )
         for place in missing:
             number = numbers[place]
             if number not in self.kept and self.bytes < MOST_BYTES:
@@ -307,7 +312,7 @@ class FrozenFeatures:
         return features, *rest
 
     def of(self, frames: torch.Tensor) -> torch.Tensor:
-        """(b, channels, h, w)."""
+        """Frames (b, 3, height, width) -> their features (b, channels, h, w)."""
         began = time.perf_counter()
         with torch.no_grad(), autocast(self.ranks.device, self.precision):
             features = torch.cat([self.backbone(some) for some in frames.split(AT_ONCE)])
@@ -325,22 +330,6 @@ class FrozenFeatures:
         ]
 
 
-# Tripnets on operations, frame by frame: instrument, verb, target, and their triplet.
-#
-#     model                        backbone                  parameters at 256 x 448
-#     tripnet_resnet18             ResNet-18                 12,261,330
-#     tripnet_resnet50, tripnet_squeezenet, tripnet_mobilenet_v2, tripnet_efficientnet_lite0    (backbones.py)
-#
-# The loss is the sum of four: binary cross-entropy with logits of each head, mean over its classes. Each head's own
-# mean
-# is in every row of a training, as loss_i, loss_v, loss_t, loss_ivt. Frames are `image_size` pixels high (256), and
-# 7/4
-# as wide unless `image_width` says otherwise. Weights are random, or ImageNet's, or a file's (`weights`).
-#
-# Published: learning rates of 0 for the backbone and the instrument head, unless one gave others (F11): two frozen
-# networks were compared. Ours: Adam at 1e-3, the same for any number of workers; `freeze: backbone` says what does not
-# train.
-
 HEIGHT, WIDER = 256, 7 / 4  # pixels; published were 256 x 448
 LEARNING_RATE = 1e-3  # not x workers
 LOSSES = tuple(name.replace("ap_", "loss_") for name in HEADS)
@@ -355,13 +344,11 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     name, frozen = trial.model.removeprefix(PREFIX), trial.freeze == BACKBONE
     network = backbone(name, height)
     try:
-        places = backbones_places(network.layers, height, width)
+        places = places_of_map(network.layers, height, width)
     except ValueError as error:
         raise SystemExit(f"--model {trial.model}: {error}") from error
     begun = begin(network.layers, name, trial.weights) if trial.weights else {}
-    layout = torch.channels_last if trial.memory_format == "channels_last" else torch.contiguous_format
-    dtype = torch.float64 if trial.precision == "fp64" else torch.float32
-    rate = trial.learning_rate or LEARNING_RATE
+    layout, dtype, rate = memory_layout(trial), weights_dtype(trial), trial.learning_rate or LEARNING_RATE
     data = surgical_data(trial, ranks, height, width, normalising(network.pixels, ranks.device, dtype, layout))
     triplets = torch.tensor(TRIPLETS) if data.surgery is None else torch.from_numpy(data.surgery.triplets)
     model = Tripnet(network.layers, network.channels, places, triplets, frozen)
@@ -402,9 +389,11 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
 
 
 def normalising(
-    pixels: tuple[tuple[float, ...], tuple[float, ...]], device: torch.device, dtype: torch.dtype,
+    pixels: tuple[tuple[float, ...], tuple[float, ...]],
+    device: torch.device,
+    dtype: torch.dtype,
     layout: torch.memory_format,
-) -> Callable[[torch.Tensor], torch.Tensor]:  # fmt: skip
+) -> Callable[[torch.Tensor], torch.Tensor]:
     """(b, 3, height, width) uint8 -> the same less a mean, over a deviation, as one multiply-add."""
     mean, deviation = (torch.tensor(values, dtype=dtype).view(1, 3, 1, 1) for values in pixels)
     shift, scale = (-mean / deviation).to(device), (1 / deviation).to(device)
@@ -421,12 +410,18 @@ def from_memory(data: SurgicalData, features: FrozenFeatures) -> Shaped:
 
 
 def held_out(data: SurgicalData, shaped: Shaped, trial: Trial, ranks: Ranks) -> HeldOut | None:
-    """What a training is evaluated on; None where nothing is trained to a result, and for random frames."""
+    """The frames that a training is evaluated on; None where nothing is trained to a result, and for random frames."""
     read = data.read
     if not trial.trained or data.surgery is None or data.splits is None or read is None:
         return None
     ids = {split: torch.from_numpy(data.splits.ids[split]) for split in ("validation", "test")}
     return metrics.held_out(
-        data.surgery, ids, lambda frames: shaped(frames, read), trial, ranks,
-        published=origins(data.sizes), in_both=data.in_both, batch=EVALUATED_AT_ONCE,
-    )  # fmt: skip
+        data.surgery,
+        ids,
+        lambda frames: shaped(frames, read),
+        trial,
+        ranks,
+        published=origins(data.sizes),
+        in_both=data.in_both,
+        batch=EVALUATED_AT_ONCE,
+    )

@@ -4,8 +4,20 @@
     vit_small_dataset           4     512     4      6    256    4,371,438
     vit_small_dataset_tiny      8     128     2      2    128      327,180    for tests
 
-The network is in small_vision_transformer.py: no BatchNorm and no pooling, so that no sample sees another's and a
-rounding stays one. Dropout 0.1 unless the trial says otherwise, none where parity is asked for.
+The network is that of Lee et al. (arXiv 2112.13492), written from the paper.
+
+    images --shifted patches--> (b, 1 + patches, width) --depth x block--> class token --norm, linear--> classes
+
+    shifted patches     the image and four copies, each moved by one pixel along an axis (zeros move in): 15 channels,
+                        cut into patches, normalised, one linear layer: a token sees a pixel beyond its patch
+    locality attention  softmax(exp(temperature) q k) v: the temperature is learned, from 1 / sqrt(width of a head)
+                        on, and no token attends to itself
+    block               x + attention(norm(x)), then x + mlp(norm(x))
+
+The paper moves its copies by half a patch along the diagonals; this is the form that the published study trained, and
+that is in use as `vit-pytorch`. It has no BatchNorm and no pooling, so that no sample sees another's and a rounding
+stays one. Dropout is 0.1 unless the trial says otherwise, and none where parity is asked for. The network is a
+Sequential of named layers: cut between any two, every parameter is in exactly one piece (F15).
 
 Published: AdamW with betas 0.8 and 0.999 and weight decay 3e-7 at 1e-4, the same for any number of workers (F19), from
 which a one-cycle schedule went to 4e-3: studies/cifar10deepspeed.yaml asks for that with `train`.
@@ -25,27 +37,8 @@ from torch.nn import functional as F
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cifar10
-from scaling_study.workloads.feed import Batch
-from scaling_study.workloads.resnet_cifar10 import image_data, laid_out
-from scaling_study.workloads.workload import Chain, Workload, autocast
-
-# A vision transformer for small data sets (Lee et al., arXiv 2112.13492), written from the paper.
-#
-#     images --shifted patches--> (b, 1 + patches, width) --depth x block--> class token --norm, linear--> classes
-#
-#     shifted patches     the image and four copies, each moved by one pixel along an axis (zeros move in): 15
-# channels,
-#                         cut into patches, normalised, one linear layer: a token sees a pixel beyond its patch
-#     locality attention  softmax(exp(temperature) q k) v: the temperature is learned, from 1 / sqrt(width of a head)
-#                         on, and no token attends to itself
-#     block               x + attention(norm(x)), then x + mlp(norm(x))
-#
-# The paper moves its copies by half a patch along the diagonals; this is the form that the published study trained,
-# and
-# that is in use as `vit-pytorch`. SMALL has 4,371,438 parameters with 10 classes at 32 pixels, TINY 327,180.
-#
-# The network is a Sequential of named layers, each from one tensor to one tensor, like the Inception Transformer: cut
-# between any two, every parameter is in exactly one piece (F15).
+from scaling_study.workloads.images import image_data, laid_out
+from scaling_study.workloads.workload import Chain, Workload, classifier_loss, weights_dtype
 
 HEAD = 64  # width of an attention head
 MOVES = ((0, 0), (0, -1), (0, 1), (-1, 0), (1, 0))  # (y, x): where each copy takes its first pixel from
@@ -54,7 +47,7 @@ CHANNELS = 3 * len(MOVES)
 
 @dataclass(frozen=True)
 class Size:
-    """What makes one of the networks."""
+    """The sizes of one of the networks."""
 
     patch: int  # pixels along its side
     width: int
@@ -124,9 +117,13 @@ class Block(nn.Module):
         super().__init__()
         self.attention = Attention(size, dropout)
         self.mlp = nn.Sequential(
-            nn.LayerNorm(size.width), nn.Linear(size.width, size.hidden), nn.GELU(), nn.Dropout(dropout),
-            nn.Linear(size.hidden, size.width), nn.Dropout(dropout),
-        )  # fmt: skip
+            nn.LayerNorm(size.width),
+            nn.Linear(size.width, size.hidden),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(size.hidden, size.width),
+            nn.Dropout(dropout),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(x)
@@ -166,19 +163,6 @@ class Head(nn.Module):
         return self.classifier(self.norm(x[:, 0]))  # type: ignore[no-any-return]
 
 
-# A vision transformer for small data sets on CIFAR-10, as the published DeepSpeed study had it.
-#
-#     model                     patch  width  depth  heads  MLP   parameters
-#     vit_small_dataset           4     512     4      6    256    4,371,438
-#     vit_small_dataset_tiny      8     128     2      2    128      327,180    for tests
-#
-# The network is in small_vision_transformer.py: no BatchNorm and no pooling, so that no sample sees another's and a
-# rounding stays one. Dropout 0.1 unless the trial says otherwise, none where parity is asked for.
-#
-# Published: AdamW with betas 0.8 and 0.999 and weight decay 3e-7 at 1e-4, the same for any number of workers (F19),
-# from
-# which a one-cycle schedule went to 4e-3: studies/cifar10deepspeed.yaml asks for that with `train`.
-
 SIZES = {"vit_small_dataset": SMALL, "vit_small_dataset_tiny": TINY}
 DROPOUT = 0.1
 LEARNING_RATE, BETAS, WEIGHT_DECAY = 1e-4, (0.8, 0.999), 3e-7  # the rate not x workers
@@ -193,18 +177,11 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         model = SmallVisionTransformer(SIZES[trial.model], cifar10.CLASSES, side, dropout)
     except ValueError as error:
         raise SystemExit(f"--model {trial.model}: {error}") from error
-    rate = trial.learning_rate or LEARNING_RATE
-    dtype = torch.float64 if trial.precision == "fp64" else torch.float32
-
-    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
-        images, labels = batch  # (batch_per_worker, 3, side, side) float32, (batch_per_worker,) int64
-        with autocast(ranks.device, trial.precision):
-            return F.cross_entropy(model(images), labels, label_smoothing=trial.train_label_smoothing or 0.0)
-
+    rate, dtype = trial.learning_rate or LEARNING_RATE, weights_dtype(trial)
     data = image_data(trial, ranks, lambda batch: laid_out(batch, side, torch.contiguous_format, dtype))
     return Workload(
         model=model.to(ranks.device),
-        loss=loss,
+        loss=classifier_loss(trial, ranks),
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=rate, betas=BETAS, weight_decay=WEIGHT_DECAY),
         batches=data.feed,
         samples_per_step=trial.batch_per_worker,
@@ -219,9 +196,4 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
 
 def chain(model: nn.Module, label_smoothing: float = 0.0) -> Chain:
     """Embedding, blocks, head: the model is a Sequential of just these."""
-    return Chain(
-        layers=dict(model.named_children()),
-        inputs=lambda batch: batch[0],
-        target=lambda batch: batch[1],
-        loss=partial(F.cross_entropy, label_smoothing=label_smoothing),
-    )
+    return Chain(dict(model.named_children()), loss=partial(F.cross_entropy, label_smoothing=label_smoothing))

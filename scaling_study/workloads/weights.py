@@ -7,7 +7,7 @@
                                                   that of an installed package (efficientnet_lite0)
 
     python -m scaling_study.workloads.weights vit_base_patch32_224      fetches timm's and puts them there
-    python -m scaling_study.workloads.weights tripnet_resnet18          likewise torchvision's
+    python -m scaling_study.workloads.weights tripnet_resnet18          fetches torchvision's
 
 A file of another model is refused with the first key that differs. Only the classifier may have another number of
 classes: then it stays random, and the record says so. Reading runs no code of the file.
@@ -34,13 +34,16 @@ NESTED = ("state_dict", "model", "weights")
 PREFIX = "tripnet_"  # and a backbone: the names of Tripnets
 LITE0 = "efficientnet_lite0"  # whose weights an installed package has
 TORCHVISION: Mapping[str, str] = {  # the other backbones -> torchvision's name of the classifier
-    "resnet18": "resnet18", "resnet50": "resnet50", "squeezenet": "squeezenet1_1", "mobilenet_v2": "mobilenet_v2",
-}  # fmt: skip
+    "resnet18": "resnet18",
+    "resnet50": "resnet50",
+    "squeezenet": "squeezenet1_1",
+    "mobilenet_v2": "mobilenet_v2",
+}
 Weights = dict[str, torch.Tensor]
 
 
 def path_of(name: str) -> Path:
-    """Where a file of weights is looked for: below DATA_ROOT/weights, or at its whole path."""
+    """The place where a file of weights is looked for: below DATA_ROOT/weights, or at its whole path."""
     path = Path(name).expanduser()
     return path if path.is_absolute() else data_root() / "weights" / path
 
@@ -70,7 +73,7 @@ def load(model: nn.Module, file: str, classifier: str | tuple[str, ...], name: s
 
 
 def difference(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor], key: str) -> str:
-    """What is unlike about a key of two state_dicts; empty where nothing is."""
+    """The difference between two state_dicts at a key; empty where nothing is."""
     if key not in theirs:
         return f"it has no {key}"
     if key not in ours:
@@ -84,11 +87,8 @@ def read(path: Path, name: str) -> Weights:
     from safetensors.torch import load_file
 
     try:
-        held: Any = (
-            load_file(path)
-            if path.suffix == ".safetensors"
-            else torch.load(path, map_location="cpu", weights_only=True)
-        )
+        safe = path.suffix == ".safetensors"
+        held: Any = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of a damaged file pickle and safetensors raise kinds of their own, with no other base
         raise SystemExit(f"--weights {name} cannot be read as weights: {_first_line(error)}") from error
     for key in NESTED:
@@ -106,14 +106,14 @@ def digest(path: Path) -> str:
 
 
 def notes(begun: Mapping[str, Any]) -> Iterator[str]:
-    """What a reader must know of the weights that a model began with."""
+    """A line on the weights that a model began with, for the record."""
     if begun:
         new = "" if begun["classifier"] == "of the file" else f"; its classifier is {begun['classifier']}"
         yield f"began with the weights of {begun['file']} (SHA-256 {begun['sha256'][:12]}...){new}"
 
 
 def imagenet_file(backbone: str) -> Path:
-    """Where the weights of a Tripnet's backbone are looked for. Raises SystemExit for a package that is not there."""
+    """The file of a Tripnet's backbone, there or not. Raises SystemExit for a package that is not installed."""
     if backbone != LITE0:
         return path_of(_of_torchvision(backbone).url.rpartition("/")[2])
     if (path := efficientnet_lite0.published()) is None:

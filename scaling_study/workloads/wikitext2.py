@@ -1,27 +1,43 @@
-"""WikiText-2: its words or byte pairs numbered once, read in columns, its published held-out texts.       [torch]"""
+"""WikiText-2: its words or byte pairs numbered once, read in columns, its published held-out texts.       [torch]
+
+    wiki.train.tokens --read--> 2,049,990 words --number--> ids            once, kept in .cache/
+    wiki.train.tokens --train--> a vocabulary of byte pairs --encode--> ids            once, kept in .cache/
+    wiki.valid.tokens, wiki.test.tokens --the training text's words, or its byte pairs--> ids       kept too
+
+    the text in 3 columns, read 4 words at a time: sample id = window x 3 + column
+
+      column 0    0  1  2  3 |  4  5  6  7 |  8         targets are one word further on:
+      column 1    9 10 11 12 | 13 14 15 16 | 17         sample 0 reads 0 1 2 3 and is to say 1 2 3 4
+      column 2   18 19 20 21 | 22 23 24 25 | 26
+                   window 0      window 1
+
+Good articles of Wikipedia, whose rare words are <unk> (Merity et al., arXiv 1609.07843), cut into words by the rules of
+torchtext's basic_english. A global batch has a column for each of its samples, and a step reads one window of it: the
+text is read as it runs, in the same order every epoch, each rank its own columns.
+
+GPT-2's own vocabulary of byte pairs is a download; one of its kind and size is trained on the text itself (byte-level
+pair encoding: Radford et al., 2019; Sennrich et al., arXiv 1508.07909). It is the same on every machine, and smaller
+than 50,257 where the text has no more pairs that occur twice: a model keeps its published shape, and some of its rows
+are never read. Nothing that a model is judged by has a part in how it reads: a word that training never saw is <unk>.
+"""
 
 from __future__ import annotations
 
-import io
-import os
-import shutil
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import numpy as np
 import torch
-from filelock import FileLock
 
 from scaling_study import datasets
 from scaling_study.datasets import (
     WIKITEXT2_FILES,
     WIKITEXT2_FOLDER,
     NoData,
+    fetch_archive,
+    packed,
     packed_held_out,
     packed_wikitext2,
     packed_wikitext2_bpe,
@@ -31,23 +47,6 @@ from scaling_study.ranks import Ranks
 from scaling_study.settings import data_root
 from scaling_study.workloads.feed import Batch, Feed, sent
 
-# WikiText-2, its words numbered once, and read as one long text in columns.
-#
-#     wiki.train.tokens --read--> 2,049,990 words --number--> ids            once, kept in .cache/
-#
-#     the text in 3 columns, read 4 words at a time: sample id = window x 3 + column
-#
-#       column 0    0  1  2  3 |  4  5  6  7 |  8         targets are one word further on:
-#       column 1    9 10 11 12 | 13 14 15 16 | 17         sample 0 reads 0 1 2 3 and is to say 1 2 3 4
-#       column 2   18 19 20 21 | 22 23 24 25 | 26
-#                    window 0      window 1
-#
-# Good articles of Wikipedia, whose rare words are <unk> (Merity et al., arXiv 1609.07843), cut into words by the rules
-# of
-# torchtext's basic_english. A global batch has a column for each of its samples, and a step reads one window of it:
-# the
-# text is read as it runs, in the same order every epoch, each rank its own columns.
-
 # Exact for the training text with rare words as <unk> (not the "raw" one), with nothing put in for the ends of lines,
 # and <unk>, which the text itself has, counted once.
 TOKENS, VOCABULARY = 2_049_990, 28_782
@@ -55,7 +54,6 @@ UNKNOWN = "<unk>"
 
 ARCHIVE, MEMBER = "https://wikitext.smerity.com/wikitext-2-v1.zip", "wikitext-2/wiki.train.tokens"
 HELD_OUT = ("wikitext-2/wiki.valid.tokens", "wikitext-2/wiki.test.tokens")  # members too, needed to train to a result
-CONNECT_SECONDS = 20.0
 
 # What basic_english does to characters: these are words of their own, and those part words and are gone.
 _APART = str.maketrans({mark: f" {mark} " for mark in "'.,()!?"} | dict.fromkeys(";:", " "))
@@ -86,16 +84,13 @@ def tokens() -> np.ndarray:
 
     Raises NoData if it can neither be found nor downloaded, SystemExit if it is there but damaged.
     """
-    file = training_text()
-    folder = packed_wikitext2()
-    if not folder.is_dir():
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{folder}.lock"):  # ranks that start together wait for the first
-                if not folder.is_dir():
-                    _keep(folder, *_numbered(file))
-        except OSError:  # a read-only checkout: slower starts, the same data
-            return _numbered(file)[0]
+    file, folder = training_text(), packed_wikitext2()
+    made = packed(folder, lambda: _numbered(file), _write_words)
+    return made[0] if made else read_pack(folder)
+
+
+def read_pack(folder: Path) -> np.ndarray:
+    """The training text as a pack's folder holds it: (n,) uint16."""
     kept: np.ndarray = np.load(folder / "tokens.npy", mmap_mode="r")
     return kept
 
@@ -105,38 +100,12 @@ def training_text() -> Path:
     return wikitext2_file() or _download()
 
 
-def vocabulary_of_training() -> list[str]:
-    """The words that the numbers stand for, by their number; read anew."""
-    return _numbered(training_text())[1]
-
-
 def _download() -> Path:
     """Fetch the texts into DATA_ROOT, one rank of a host at a time. Raises NoData with how to get it by hand."""
-    root = data_root()
-    folder, name = root / WIKITEXT2_FOLDER, Path(MEMBER).name
+    folder = data_root() / WIKITEXT2_FOLDER
     if folder.is_dir() and wikitext2_file() is None:  # the user's copy: do not add files to it
         raise SystemExit(f"WikiText-2 in {folder} is incomplete (none of {', '.join(WIKITEXT2_FILES)})")
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        with FileLock(str(root / ".wikitext2.lock")):
-            if not folder.is_dir():
-                # Of its author's own site, which turns away what calls itself Python-urllib; the first address, on
-                # Amazon's S3, is gone.
-                request = Request(ARCHIVE, headers={"User-Agent": "scaling-study"})
-                with urlopen(request, timeout=CONNECT_SECONDS) as answer:
-                    archive = zipfile.ZipFile(io.BytesIO(answer.read()))
-                texts = {member: archive.read(member) for member in (MEMBER, *HELD_OUT)}
-                half = root / f".wikitext2.{os.getpid()}.tmp"
-                half.mkdir()
-                for member, text in texts.items():
-                    (half / Path(member).name).write_bytes(text)
-                half.replace(folder)
-    except (OSError, HTTPException, zipfile.BadZipFile, KeyError) as error:
-        raise NoData(
-            f"WikiText-2 is not in {root} and could not be downloaded ({error}): unpack {ARCHIVE} there, "
-            f"or set DATA_ROOT to a folder that holds {WIKITEXT2_FOLDER}/{name}"
-        ) from error
-    return folder / name
+    return fetch_archive("WikiText-2", ARCHIVE, (MEMBER, *HELD_OUT), folder)
 
 
 def _numbered(file: Path) -> tuple[np.ndarray, list[str]]:
@@ -156,14 +125,9 @@ def _numbered(file: Path) -> tuple[np.ndarray, list[str]]:
     return np.fromiter((number[word] for word in text), dtype=np.uint16, count=len(text)), known
 
 
-def _keep(folder: Path, ids: np.ndarray, known: list[str]) -> None:
-    """Write the pack's folder beside its place, then move it there whole."""
-    half = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(half, ignore_errors=True)
-    half.mkdir()
-    np.save(half / "tokens.npy", ids)
-    (half / "vocabulary.txt").write_text("\n".join(known), encoding="utf-8")
-    half.replace(folder)
+def _write_words(folder: Path, made: tuple[np.ndarray, list[str]]) -> None:
+    np.save(folder / "tokens.npy", made[0])
+    (folder / "vocabulary.txt").write_text("\n".join(made[1]), encoding="utf-8")
 
 
 def windows_per_epoch(columns: int, length: int, text: int | None = None) -> int:
@@ -211,46 +175,28 @@ def feed(ids: np.ndarray, ranks: Ranks, batch: int, length: int) -> Feed:
     return Feed(in_order(ranks, batch, length, len(text)), fetch)
 
 
-# WikiText-2 as byte pairs, for models of GPT-2's kind; read in columns as wikitext2.py reads its words.
-#
-#     wiki.train.tokens --train--> a vocabulary --encode--> ids            once, kept in .cache/
-#
-# GPT-2's own vocabulary is a download; one of its kind and size is trained on the text itself (byte-level pair
-# encoding:
-# Radford et al., 2019; Sennrich et al., arXiv 1508.07909). It is the same on every machine, and smaller than 50,257
-# where
-# the text has no more pairs that occur twice: a model keeps its published shape, and some of its rows are never read.
-
-BPE_VOCABULARY = 50_257  # GPT-2's; the trained one may have fewer
+PAIR_VOCABULARY = 50_257  # GPT-2's; the trained one may have fewer
 END = "<|endoftext|>"  # GPT-2's one special token
 
 
-def prepare_bpe() -> None:
+def prepare_pairs() -> None:
     """Train, encode and keep it, once for the checkout. Raises NoData, SystemExit."""
-    bpe_tokens()
+    pair_tokens()
 
 
-def bpe_tokens() -> np.ndarray:
+def pair_tokens() -> np.ndarray:
     """The training text as numbers of byte pairs, (about 2.2 million,) uint16; downloads it if it is not there.
 
     Raises NoData if it can neither be found nor downloaded, SystemExit if it is there but damaged.
     """
-    file = training_text()
-    folder = packed_wikitext2_bpe()
+    file, folder = training_text(), packed_wikitext2_bpe()
     if not folder.is_dir():
-        tokens()  # whether the text is whole
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{folder}.lock"):  # ranks that start together wait for the first
-                if not folder.is_dir():
-                    _keep_bpe(folder, *encoded(file))
-        except OSError:  # a read-only checkout: slower starts, the same data
-            return encoded(file)[0]
-    kept: np.ndarray = np.load(folder / "tokens.npy", mmap_mode="r")
-    return kept
+        tokens()  # stops where the text is not whole
+    made = packed(folder, lambda: encoded_pairs(file), _write_pairs)
+    return made[0] if made else read_pack(folder)
 
 
-def encoded(file: Path) -> tuple[np.ndarray, Any]:
+def encoded_pairs(file: Path) -> tuple[np.ndarray, Any]:
     """(the text as numbers, uint16; the tokenizer that was trained on it)."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -259,9 +205,12 @@ def encoded(file: Path) -> tuple[np.ndarray, Any]:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=BPE_VOCABULARY, min_frequency=2, special_tokens=[END], show_progress=False,
+        vocab_size=PAIR_VOCABULARY,
+        min_frequency=2,
+        special_tokens=[END],
+        show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
+    )
     tokenizer.train_from_iterator(lines(text), trainer)
     return np.array(pairs(text, tokenizer), dtype=np.uint16), tokenizer
 
@@ -275,30 +224,12 @@ def lines(text: str) -> list[str]:
     return text.splitlines(keepends=True)
 
 
-def tokenizer_of_training() -> Any:
-    """The tokenizer that the training text gives, trained anew."""
-    return encoded(training_text())[1]
+def _write_pairs(folder: Path, made: tuple[np.ndarray, Any]) -> None:
+    np.save(folder / "tokens.npy", made[0])
+    made[1].save(str(folder / "tokenizer.json"))
 
 
-def _keep_bpe(folder: Path, ids: np.ndarray, tokenizer: Any) -> None:
-    """Write the pack's folder beside its place, then move it there whole."""
-    half = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(half, ignore_errors=True)
-    half.mkdir()
-    np.save(half / "tokens.npy", ids)
-    tokenizer.save(str(half / "tokenizer.json"))
-    half.replace(folder)
-
-
-# WikiText-2's published validation and test texts, numbered as the training text was.
-#
-#     wiki.valid.tokens, wiki.test.tokens --the training text's words, or its byte pairs--> ids    once, kept in
-# .cache/
-#
-# Nothing that a model is judged by has a part in how it reads: a word that training never saw is <unk>, and byte pairs
-# are those of the tokenizer that was trained on the training text.
-
-WORDS = {"validation": 214_417, "test": 241_859}  # exact, as wikitext2.TOKENS is
+WORDS = {"validation": 214_417, "test": 241_859}  # exact, as TOKENS is
 Encode = Callable[[str], Sequence[int]]
 
 
@@ -311,9 +242,9 @@ def held_out_words() -> dict[str, np.ndarray]:
     return _texts(packed_wikitext2(), _by_words)
 
 
-def byte_pairs() -> dict[str, np.ndarray]:
-    """As words(), in byte pairs."""
-    bpe_tokens()
+def held_out_pairs() -> dict[str, np.ndarray]:
+    """{"validation": ..., "test": ...} as numbers of byte pairs, (n,) uint16 each. Raises as `held_out_words`."""
+    pair_tokens()
     return _texts(packed_wikitext2_bpe(), _by_pairs)
 
 
@@ -326,15 +257,13 @@ def _texts(pack: Path, encoder: Callable[[Path], Encode]) -> dict[str, np.ndarra
                 f"is trained to a result is evaluated on it: unpack {ARCHIVE} there"
             )
     folder = packed_held_out(pack, list(files.values()))
-    if not folder.is_dir():
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{folder}.lock"):  # ranks that start together wait for the first
-                if not folder.is_dir():
-                    _keep_held_out(folder, _encoded(files, encoder(pack)))
-        except OSError:  # a read-only checkout: slower starts, the same data
-            return _encoded(files, encoder(pack))
-    return {split: np.load(folder / f"{split}.npy", mmap_mode="r") for split in files}
+    made = packed(folder, lambda: _encoded(files, encoder(pack)), _write_texts)
+    return made or {split: np.load(folder / f"{split}.npy", mmap_mode="r") for split in files}
+
+
+def _write_texts(folder: Path, texts: Mapping[str, np.ndarray]) -> None:
+    for split, ids in texts.items():
+        np.save(folder / f"{split}.npy", ids)
 
 
 def _encoded(files: Mapping[str, Path], encode: Encode) -> dict[str, np.ndarray]:
@@ -357,7 +286,7 @@ def _read(file: Path, split: str) -> str:
 
 def _by_words(pack: Path) -> Encode:
     kept = pack / "vocabulary.txt"
-    known = kept.read_text(encoding="utf-8").split("\n") if kept.is_file() else vocabulary_of_training()
+    known = kept.read_text(encoding="utf-8").split("\n") if kept.is_file() else _numbered(training_text())[1]
     number = {word: index for index, word in enumerate(known)}
     unknown = number[UNKNOWN]
     return lambda text: [number.get(word, unknown) for word in words(text)]
@@ -367,15 +296,5 @@ def _by_pairs(pack: Path) -> Encode:
     from tokenizers import Tokenizer
 
     kept = pack / "tokenizer.json"
-    tokenizer = Tokenizer.from_file(str(kept)) if kept.is_file() else tokenizer_of_training()
+    tokenizer = Tokenizer.from_file(str(kept)) if kept.is_file() else encoded_pairs(training_text())[1]
     return lambda text: pairs(text, tokenizer)
-
-
-def _keep_held_out(folder: Path, texts: Mapping[str, np.ndarray]) -> None:
-    """Write the pack's folder beside its place, then move it there whole."""
-    half = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(half, ignore_errors=True)
-    half.mkdir()
-    for split, ids in texts.items():
-        np.save(half / f"{split}.npy", ids)
-    half.replace(folder)

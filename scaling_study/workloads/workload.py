@@ -9,20 +9,20 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from scaling_study import models
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads.feed import Batch, Feed, HeldOut
 
-# A model as a chain of layers: what a pipeline needs to know to cut it into stages.
-#
-#     batch --inputs--> layer 1 --> layer 2 --> ... --> layer n --output--> loss(output, target)
-#                         ^           ^                    ^
-#                         +-----------+--- extras(batch) --+      the same for every layer, as keyword arguments
-#
-# The layers hold the model's own parameters, so that a stage trains what the unsplit model would. A parameter that
-# no layer holds would silently never be trained (F15): `chain.py` only describes, scaling_study/stages refuses it.
+
+def first(batch: Batch) -> torch.Tensor:
+    return batch[0]
+
+
+def second(batch: Batch) -> torch.Tensor:
+    return batch[1]
 
 
 def nothing(batch: Batch) -> dict[str, torch.Tensor]:
@@ -31,15 +31,20 @@ def nothing(batch: Batch) -> dict[str, torch.Tensor]:
 
 @dataclass(frozen=True)
 class Chain:
-    """The same computation as `Workload.loss(model, batch)`, layer by layer.
+    """The same computation as `Workload.loss(model, batch)`, layer by layer: what a pipeline cuts into stages.
 
-    Each layer takes one tensor, whose first dimension is the sample, and gives one to the next.
+        batch --inputs--> layer 1 --> layer 2 --> ... --> layer n --output--> loss(output, target)
+                            ^           ^                    ^
+                            +-----------+--- extras(batch) --+      the same for every layer, as keyword arguments
+
+    Each layer takes one tensor, whose first dimension is the sample, and gives one to the next. The layers hold the
+    model's own parameters. One that no layer holds would never be trained (F15): scaling_study/stages refuses that.
     """
 
     layers: Mapping[str, nn.Module]  # in order, by a name that a person recognises: "stem", "layer1.0"
-    inputs: Callable[[Batch], torch.Tensor]  # what the first layer is fed, (batch, ...)
-    target: Callable[[Batch], torch.Tensor]  # what the loss compares with, (batch, ...)
-    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # (output, target) -> scalar mean
+    inputs: Callable[[Batch], torch.Tensor] = first  # what the first layer is fed, (batch, ...)
+    target: Callable[[Batch], torch.Tensor] = second  # what the loss compares with, (batch, ...)
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = F.cross_entropy  # (output, target) -> scalar mean
     extras: Callable[[Batch], dict[str, torch.Tensor]] = nothing  # each (batch, ...): cut into micro-batches too
 
     def __call__(self, batch: Batch) -> torch.Tensor:
@@ -50,20 +55,17 @@ class Chain:
         return self.loss(output, self.target(batch))
 
 
-# FLOPs of a model's forward pass, counted while two samples go through it.
-#
-# Only matrix products, convolutions and attention count, two FLOPs for each multiply-add: what torch's FlopCounterMode
-# knows. It is the model's own arithmetic, of the unsplit model in one pass; a step of training is taken to need three
-# times as much (forward, and backward twice that: the usual convention of model FLOPs, Chowdhery et al., arXiv
-# 2204.02311, appendix B). What a framework computes again, as with checkpointing, is no model FLOP.
-#
-# It leaves nothing behind: random numbers are drawn from a fork, running statistics are put back.
-
 SAMPLES = 2  # of one, BatchNorm could make no statistics
 
 
 def forward_flops_per_sample(workload: Workload) -> float | None:
-    """Of the first samples of the batch that comes next, before any framework wraps the model; None: not counted."""
+    """FLOPs of the model's forward pass, by the first samples of the next batch; None where they cannot be counted.
+
+    torch's FlopCounterMode counts matrix products, convolutions and attention, two FLOPs for each multiply-add, of the
+    unsplit model. A step of training is taken to need three times as much (Chowdhery et al., arXiv 2204.02311, appendix
+    B); what a framework computes again, as with checkpointing, is no model FLOP. Nothing is left behind: random numbers
+    are drawn from a fork, running statistics are put back.
+    """
     from torch.utils.flop_counter import FlopCounterMode  # brings triton, as the first optimiser does: not for --help
 
     batch = tuple(tensor[:SAMPLES] for tensor in workload.batches.peek())
@@ -81,14 +83,10 @@ def forward_flops_per_sample(workload: Workload) -> float | None:
     return counter.get_total_flops() / len(batch[0]) or None
 
 
-# What the parts of a loss are, beside their sum: noted in every step, and averaged over all of them.
-#
-# A loss that is logged of the last batch alone says nothing of an epoch (F12); so it is with the losses of single
-# heads.
-
-
 class LossParts:
-    """The parts' values since they were last asked for, added up on the device: nothing waits for them."""
+    """The parts of a loss that is a sum, averaged over all steps since they were last asked for.
+
+    A loss of the last batch alone says nothing of an epoch (F12). Values are added up on the device: nothing waits."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)  # of the columns of a row: loss_i
@@ -100,7 +98,7 @@ class LossParts:
         self._batches = 0
 
     def note(self, values: torch.Tensor) -> None:
-        """Those of one batch or micro-batch, (parts,)."""
+        """Add the values of one batch or micro-batch, (parts,)."""
         own = values.detach().double()
         self._sums = own if self._sums is None else self._sums + own
         self._batches += 1
@@ -112,8 +110,6 @@ class LossParts:
         self.forget()
         return {name: total / batches for name, total in zip(self.names, sums, strict=True)} if batches else {}
 
-
-# Optimisers of what is trained to a result.
 
 Make = Callable[[Iterable[Any]], torch.optim.Optimizer]  # of parameters, or of groups of them
 MOMENTUM = 0.9
@@ -153,7 +149,7 @@ def by_part(trial: Trial, model: nn.Module, own: Make) -> Make:
 
 
 def grouped(model: nn.Module, parameters: Iterable[Any]) -> list[dict[str, Any]]:
-    """Groups of a model's parameters by its parts, in the order of parts.PARTS; of groups, they themselves.
+    """Groups of a model's parameters by its parts, in the order of models.PARTS; groups are returned as they are.
 
     Raises SystemExit for parameters that are not the model's own: a framework that makes others of them (FairScale's
     FSDP) can treat no part otherwise than another.
@@ -172,7 +168,7 @@ def grouped(model: nn.Module, parameters: Iterable[Any]) -> list[dict[str, Any]]
 
 
 def rate_scale(trial: Trial) -> float:
-    """What the learning rate is multiplied by: (global batch / reference batch), its root, or 1."""
+    """The factor of the learning rate: (global batch / reference batch), its root, or 1."""
     ratio = trial.global_batch / (trial.train_reference_batch or trial.global_batch)
     return {"linear": ratio, "sqrt": math.sqrt(ratio)}.get(trial.train_scale_learning_rate or "none", 1.0)
 
@@ -192,18 +188,13 @@ def named(trial: Trial, parameters: Iterable[nn.Parameter]) -> torch.optim.Optim
     return None
 
 
-# SGD under gradients that are clipped to a norm, as language models are trained.
-#
-#     g <- g x min(1, max_norm / |g|)        |g| over all gradients of the model (Pascanu et al., arXiv 1211.5063)
-#
-# The norm is of what this optimiser holds: the whole model's in one process and in data parallelism, and of sharded
-# tensors that know their shards. A pipeline's worker holds some stages; `over` adds the squares of the others' up (of
-# a
-# weight that several stages share it would count each copy: no model that is clipped has one).
-
-
 class ClippedSGD(torch.optim.SGD):
-    """torch's SGD after torch's clip_grad_norm_."""
+    """torch's SGD under gradients clipped to a norm: g <- g x min(1, max_norm / |g|) (Pascanu et al., arXiv 1211.5063).
+
+    |g| is of the gradients that this optimiser holds: the whole model's in one process and in data parallelism, and of
+    sharded tensors that know their shards. A pipeline's worker holds some stages: there `over` adds up the squares of
+    all stages. It would count each copy of a weight that several stages share; no model that is clipped has one.
+    """
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float, max_norm: float) -> None:
         super().__init__(parameters, lr=lr)
@@ -218,8 +209,6 @@ class ClippedSGD(torch.optim.SGD):
         torch.nn.utils.clip_grads_with_norm_(held, self.max_norm, norm)
         return super().step(closure)
 
-
-# The shape every workload has.
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 
@@ -249,7 +238,7 @@ class Workload:
     notes: list[str] = field(default_factory=list)
     accumulation: int = 1
     held_out: HeldOut | None = None  # what it is evaluated on; None: it can only be timed
-    forward_flops_per_sample: float | None = None  # flops.py; None: not counted
+    forward_flops_per_sample: float | None = None  # None: not counted
     parameters: int = field(init=False)
     parameters_all: int = field(init=False)
     part_sizes: Mapping[str, int] = field(init=False)  # of each of `parts`, in parameters
@@ -265,7 +254,7 @@ class Workload:
         self.part_sizes = sizes
 
     def samples_in(self, batch: Batch) -> int:
-        """How many samples a batch really holds; 0 on a pipeline's ranks that leave counting to the last stage."""
+        """The samples that a batch really holds; 0 on a pipeline's ranks that leave counting to the last stage."""
         return len(batch[0]) if self.samples_per_step else 0
 
     def micro_batches(self, batch: Batch) -> Iterator[tuple[Batch, bool]]:
@@ -278,7 +267,7 @@ class Workload:
             yield part, index == self.accumulation
 
     def share(self, model: nn.Module, micro_batch: Batch) -> torch.Tensor:
-        """What a micro-batch adds to the loss of its batch: the shares of a step sum up to the batch's mean."""
+        """A micro-batch's share of the loss of its batch: the shares of a step sum up to the batch's mean."""
         loss = self.loss(model, micro_batch)
         return loss if self.accumulation == 1 else loss / self.accumulation
 
@@ -286,3 +275,24 @@ class Workload:
 def autocast(device: torch.device, precision: str) -> Any:
     """The context in which forward and loss compute at `precision` (fp32, fp64: as they are)."""
     return torch.autocast(device.type, dtype=DTYPES[precision], enabled=precision in ("bf16", "fp16"))
+
+
+def weights_dtype(trial: Trial) -> torch.dtype:
+    """The dtype of weights and of images before autocast."""
+    return torch.float64 if trial.precision == "fp64" else torch.float32
+
+
+def memory_layout(trial: Trial) -> torch.memory_format:
+    return torch.channels_last if trial.memory_format == "channels_last" else torch.contiguous_format
+
+
+def classifier_loss(trial: Trial, ranks: Ranks) -> Callable[[nn.Module, Batch], torch.Tensor]:
+    """Mean cross-entropy of a model's logits for (images, labels), in the trial's precision and label smoothing."""
+    smoothing = trial.train_label_smoothing or 0.0
+
+    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
+        images, labels = batch  # (batch_per_worker, 3, side, side), (batch_per_worker,) int64
+        with autocast(ranks.device, trial.precision):
+            return F.cross_entropy(model(images), labels, label_smoothing=smoothing)
+
+    return loss

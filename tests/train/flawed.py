@@ -19,9 +19,9 @@ from torch import nn
 from scaling_study.train.checkpoints import Checkpoints
 from scaling_study.train.loop import Loop
 from scaling_study.workloads import feed as sampling
-from scaling_study.workloads import resnet_cifar10, trained_images
+from scaling_study.workloads import images, resnet_cifar10
 from scaling_study.workloads.feed import Feed
-from scaling_study.workloads.trained_images import Images
+from scaling_study.workloads.images import Images
 
 SLEEP = 0.1  # seconds for a batch
 
@@ -50,19 +50,19 @@ def log_the_last_batch(original: Any, loop: Loop) -> None:
 def select_on_the_test_set(original: Any, train: Images, test: Images, *others: Any) -> Any:
     """F18: what is held out of the training data are the test images."""
     count = len(train[1])
-    trained_images.stratified = lambda labels, share: (torch.arange(count), torch.arange(count, len(labels)))
+    images.stratified = lambda labels, share: (torch.arange(count), torch.arange(count, len(labels)))
     return original(joined(train, test), test, *others)
 
 
 def train_on_the_test_set(original: Any, train: Images, test: Images, *others: Any) -> Any:
     """F22: the sets were joined, and what is trained on was split from all of it."""
-    count, stratified = len(train[1]), trained_images.stratified
+    count, stratified = len(train[1]), images.stratified
 
     def split(labels: torch.Tensor, share: float) -> tuple[torch.Tensor, torch.Tensor]:
         ids, held_out = stratified(labels[:count], share)
         return torch.cat([ids, torch.arange(count, len(labels))]), held_out
 
-    trained_images.stratified = split
+    images.stratified = split
     return original(joined(train, test), test, *others)
 
 
@@ -123,11 +123,11 @@ FLAWS: dict[str, tuple[tuple[Any, str, Callable[..., Any]], ...]] = {
     "none": (),
     "F11": ((Loop, "__init__", freeze_a_group),),
     "F12": ((Loop, "evaluate", log_the_last_batch),),
-    "F18": ((resnet_cifar10, "trained_images", select_on_the_test_set),),
+    "F18": ((images, "trained_images", select_on_the_test_set),),
     "F19": ((Loop, "__init__", multiply_by_workers),),
     "F20-first": ((resnet_cifar10, "network", have_other_layers), (Loop, "save", end_after_a_checkpoint)),
     "F20": ((Checkpoints, "latest", ask_nothing_of_a_checkpoint),),
-    "F22": ((resnet_cifar10, "trained_images", train_on_the_test_set),),
+    "F22": ((images, "trained_images", train_on_the_test_set),),
     "F25": ((sampling, "shard", forget_the_epoch),),
     "F27": ((Loop, "scored", keep_own_figures),),
     "F28": ((Feed, "__next__", wait_for_data),),

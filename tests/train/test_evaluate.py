@@ -17,9 +17,9 @@ from scaling_study.train.evaluate import evaluate
 from scaling_study.trial import Trial
 from scaling_study.workloads.cola import acceptability, score
 from scaling_study.workloads.feed import HeldOut
+from scaling_study.workloads.held_out import classification
 from scaling_study.workloads.metrics import figures, held_out, losses
 from scaling_study.workloads.text import held_out_text
-from scaling_study.workloads.trained_images import classification
 
 SAMPLES = 10_000
 Operations = namedtuple("Operations", "labels video triplets")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from scaling_study.workloads.tree import PAD, augmented, uniform
+from scaling_study.workloads.views import PAD, augmented, uniform
 
 IDS = torch.arange(4000)
 

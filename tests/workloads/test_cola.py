@@ -19,6 +19,7 @@ from scaling_study import datasets, settings
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cola, load
+from scaling_study.workloads.feed import Feed
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -143,7 +144,7 @@ def test_a_cut_sentence_still_ends_with_sep():
 def test_padding_is_masked_and_dynamic_ends_at_the_longest(padding, width):
     ids = np.array([2, 9, 8, 3, 2, 7, 6, 5, 4, 3], dtype=np.uint16)
     sentences = cola.Sentences(ids, np.array([4, 6]), np.array([0, 1]), "trained", 10)
-    feed = cola.feed(sentences, iter([torch.tensor([1, 0])]), CPU, 7, padding)
+    feed = Feed(iter([torch.tensor([1, 0])]), cola.gathered(sentences, CPU, 7, padding))
     got, mask, labels = next(feed)
     assert got.shape == mask.shape == (2, width) and labels.tolist() == [1, 0]
     assert mask.sum(dim=1).tolist() == [6, 4] and not got[mask == 0].any()

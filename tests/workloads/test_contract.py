@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch.nn import Dropout
 
-from scaling_study.datasets import NoData
+from scaling_study.datasets import SCENES, NoData
 from scaling_study.machine import installed
 from scaling_study.models import OURS
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import Workload, cola, load, wikitext2
+from scaling_study.workloads import Workload, cola, load, prepare, wikitext2
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ ONES = [
     One("timm_vit_tiny"),
     One("albert_tiny", 1_016_386, {"learning_rate": 1e-3}, frozenset({0.0, 0.1})),  # before the classifier only
     One("transformer_lm", 12_025_582, TEXT, frozenset({0.2}), math.log(28_782)),
-    One("gpt2_tiny", 3_382_080, TEXT, frozenset({0.1}), math.log(wikitext2.BPE_VOCABULARY)),
+    One("gpt2_tiny", 3_382_080, TEXT, frozenset({0.1}), math.log(wikitext2.PAIR_VOCABULARY)),
 ]
 LARGE = [  # are counted, and built for nothing else
     One("resnet8_groupnorm", 78_042),
@@ -137,3 +137,8 @@ def test_auto_without_data_is_synthetic_and_says_so(
     assert one.load(data="auto").data_source == f"synthetic ({named} not found)"
     with pytest.raises(SystemExit, match=f"--data {data}: {named} is not in /nowhere"):
         one.load(data=data)
+
+
+@pytest.mark.parametrize("name", ("cifar10", "cola", "wikitext2", "wikitext2_bpe", "images", "cholect45", SCENES))
+def test_a_command_makes_each_data_set_ready(name: str) -> None:
+    assert callable(prepare.preparing(name))

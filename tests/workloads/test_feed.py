@@ -14,7 +14,7 @@ from PIL import Image
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import cifar10, cola, tree, tree_data, wikitext2
+from scaling_study.workloads import cifar10, cola, tree, wikitext2
 from scaling_study.workloads.feed import Feed, sent
 
 GPU = torch.device("cuda", 0)
@@ -62,7 +62,7 @@ def of_cola(folder: Path) -> Feed:
     sentences = cola.Sentences(
         ids=np.arange(18, dtype=np.uint16), lengths=np.full(6, 3), labels=np.arange(6), vocabulary=100, tokenizer="own"
     )
-    return cola.feed(sentences, in_order(), GPU, width=4, padding="dynamic")
+    return Feed(in_order(), cola.gathered(sentences, GPU, width=4, padding="dynamic"))
 
 
 def of_wikitext2(folder: Path) -> Feed:
@@ -75,7 +75,7 @@ def of_a_tree(folder: Path) -> Feed:
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8), (number, 0, 0)).save(file)
     trial = Trial(model="iformer_tiny", data="images", batch_per_worker=2, image_size=32)
-    return tree_data.of_tree(tree.listed(folder), trial, Ranks(device=GPU), 32).feed
+    return tree.of_tree(tree.listed(folder), trial, Ranks(device=GPU), 32).feed
 
 
 @pytest.mark.parametrize("feed_of", [of_cifar10, of_cola, of_wikitext2, of_a_tree])

@@ -59,7 +59,7 @@ def test_no_token_sees_a_later_one() -> None:
     loaded = workload(find="parity")
     tokens, _ = next(loaded.batches)
     changed = tokens.clone()
-    changed[:, 5] = (tokens[:, 5] + 1) % wikitext2.BPE_VOCABULARY
+    changed[:, 5] = (tokens[:, 5] + 1) % wikitext2.PAIR_VOCABULARY
     with torch.no_grad():
         before, after = loaded.model(tokens), loaded.model(changed)
     assert after[:, :5].equal(before[:, :5]) and not after[:, 5:].equal(before[:, 5:])
@@ -67,7 +67,7 @@ def test_no_token_sees_a_later_one() -> None:
 
 def forward_flops_per_token(layers: int, width: int, length: int) -> int:
     """As docs/report.md has it: two for each weight of a matrix, scores included, and attention over all places."""
-    weights = layers * 12 * width**2 + wikitext2.BPE_VOCABULARY * width
+    weights = layers * 12 * width**2 + wikitext2.PAIR_VOCABULARY * width
     return 2 * weights + layers * 4 * length * width
 
 
@@ -98,9 +98,9 @@ def test_a_longer_sequence_than_it_has_positions_is_refused() -> None:
 def test_the_text_is_byte_pairs_of_all_of_it_and_reads_in_columns() -> None:
     from tokenizers import Tokenizer
 
-    ids = wikitext2.bpe_tokens()
+    ids = wikitext2.pair_tokens()
     tokenizer = Tokenizer.from_file(str(datasets.packed_wikitext2_bpe() / "tokenizer.json"))
-    assert ids.dtype == np.uint16 and tokenizer.get_vocab_size() <= wikitext2.BPE_VOCABULARY
+    assert ids.dtype == np.uint16 and tokenizer.get_vocab_size() <= wikitext2.PAIR_VOCABULARY
     file = datasets.wikitext2_file()
     assert file is not None and tokenizer.decode(ids.tolist(), skip_special_tokens=False) == file.read_text(
         encoding="utf-8"
@@ -114,7 +114,7 @@ def test_the_text_is_byte_pairs_of_all_of_it_and_reads_in_columns() -> None:
 @pytest.mark.slow
 def test_the_same_text_gives_the_same_pairs(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("the cat sat on the mat \n and the other cat sat on that cat\n" * 3)
-    (first, _), (again, tokenizer) = (wikitext2.encoded(tmp_path / "text") for _ in range(2))
+    (first, _), (again, tokenizer) = (wikitext2.encoded_pairs(tmp_path / "text") for _ in range(2))
     assert first.tolist() == again.tolist()
     assert tokenizer.decode(first.tolist()) == (tmp_path / "text").read_text()
     assert len(first) < len((tmp_path / "text").read_text()) / 2, "pairs, not bytes"

@@ -121,7 +121,7 @@ def test_a_damaged_file_stops_the_training_that_reads_it(a_tree: Path) -> None:
 
 def test_every_image_comes_with_its_own_label_and_pixels(a_tree: Path) -> None:
     tree, side = image_tree.listed(a_tree), 32
-    source = images.source(a_trial(), Ranks(), side)
+    source = images.enlarged_data(a_trial(), Ranks(), side)
     for _ in range(2 * 7):
         pixels, labels = next(source.feed)
         ids = source.feed.ids
@@ -136,15 +136,15 @@ def test_every_image_comes_with_its_own_label_and_pixels(a_tree: Path) -> None:
 @pytest.mark.parametrize("threads", [1, 5])
 def test_the_order_depends_on_no_thread(a_tree: Path, threads: int) -> None:
     """Files whose decoding takes unequally long, by one thread and by five."""
-    plain = images.source(a_trial(), Ranks(), 32)
-    other = images.source(a_trial(), Ranks(cores=tuple(range(threads))), 32)
+    plain = images.enlarged_data(a_trial(), Ranks(), 32)
+    other = images.enlarged_data(a_trial(), Ranks(cores=tuple(range(threads))), 32)
     for _ in range(20):
         (a, labels_a), (b, labels_b) = next(plain.feed), next(other.feed)
         assert a.equal(b) and labels_a.equal(labels_b) and plain.feed.ids.equal(other.feed.ids)
 
 
 def test_skipping_and_peeking_change_nothing_of_what_comes(a_tree: Path) -> None:
-    plain, feed = (images.source(a_trial(), Ranks(), 32).feed for _ in range(2))
+    plain, feed = (images.enlarged_data(a_trial(), Ranks(), 32).feed for _ in range(2))
     for what in "nn-n?n----n??n--?-n":  # next, skip, peek
         if what == "?":
             feed.peek()
@@ -227,20 +227,20 @@ def test_the_head_is_as_wide_as_the_tree_has_classes(a_tree: Path) -> None:
 
 
 def test_auto_is_the_tree_else_cifar10_else_synthetic(a_tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert images.source(a_trial(data="auto"), Ranks(), 32).name == "images"
+    assert images.enlarged_data(a_trial(data="auto"), Ranks(), 32).source == "images"
     monkeypatch.delenv("DATA_PATH")
 
     def nowhere() -> None:
         raise datasets.NoData("CIFAR-10 is not there")
 
     monkeypatch.setattr(cifar10, "images_and_labels", nowhere)
-    source = images.source(a_trial(data="auto"), Ranks(), 32)
-    assert source.name == "synthetic (no DATA_PATH is set, and CIFAR-10 not found)"
+    source = images.enlarged_data(a_trial(data="auto"), Ranks(), 32)
+    assert source.source == "synthetic (no DATA_PATH is set, and CIFAR-10 not found)"
     assert next(source.feed)[0].shape == (2, 3, 32, 32)
     with pytest.raises(SystemExit, match="--data images: no DATA_PATH is set; set it to a folder that holds train/"):
-        images.source(a_trial(), Ranks(), 32)
+        images.enlarged_data(a_trial(), Ranks(), 32)
     with pytest.raises(SystemExit, match="--data cifar10: CIFAR-10 is not there"):
-        images.source(a_trial(data="cifar10"), Ranks(), 32)
+        images.enlarged_data(a_trial(data="cifar10"), Ranks(), 32)
 
 
 @pytest.mark.slow
@@ -305,7 +305,7 @@ def test_the_written_tree_is_read_again(tmp_path: Path, monkeypatch: pytest.Monk
         assert labels[number] == label
         small = Image.open(tree.folder / name).resize((32, 32), Image.BOX)
         assert (torch.from_numpy(np.asarray(small).copy()).permute(2, 0, 1).float() - pixels[number]).abs().mean() < 8
-    source = images.source(a_trial(), Ranks(), 32)
+    source = images.enlarged_data(a_trial(), Ranks(), 32)
     assert next(source.feed)[0].shape == (2, 3, 32, 32)
     with pytest.raises(SystemExit, match=f"{tmp_path}/train is there already: choose another folder"):
         images.write_cifar10(tmp_path, each=3)

@@ -21,11 +21,10 @@ from tiny_cifar import tiny_cifar
 from scaling_study.machine import DALI, installed
 from scaling_study.records import store
 from scaling_study.settings import CHECKOUT
-from scaling_study.workloads import cifar10, inputs
+from scaling_study.workloads import cifar10, inputs, views
 from scaling_study.workloads import tree as image_tree
-from scaling_study.workloads import tree as views
 from scaling_study.workloads.feed import Drawn, DrawnAhead, Feed, batches_of_indices, steps_per_epoch
-from scaling_study.workloads.tree import DamagedFiles, Reading, Samples, augmented
+from scaling_study.workloads.views import DamagedFiles, Reading, Samples, augmented
 
 SAMPLES, SIDE, BATCH = 61, 32, 6
 CPU = torch.device("cpu")
@@ -216,7 +215,7 @@ def test_of_files_too_dali_sees_the_rectangles_that_memory_does(kind: str, tree:
     decoder = image_tree.Decoder(28, 1, pinned=False)
     for step in range(8):  # four epochs
         pixels, _ = next(feed)
-        seen = views.views_augmented(kind, 7, lambda epoch=step // 2: epoch)(feed.ids)
+        seen = views.augmented_views(kind, 7, lambda epoch=step // 2: epoch)(feed.ids)
         ours = decoder.begin(tree.paths(feed.ids), seen).whole()
         assert (pixels - normalised(ours.permute(0, 3, 1, 2))).abs().mean() < 0.05
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scaling_study.workloads.feed import stratified
+from scaling_study.workloads.held_out import stratified
 
 LABELS = torch.arange(1003) % 10
 

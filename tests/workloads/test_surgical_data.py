@@ -21,7 +21,7 @@ from scaling_study.workloads import surgical_data
 from scaling_study.workloads.cholect45 import read
 from scaling_study.workloads.feed import AHEAD
 from scaling_study.workloads.surgical_data import Frames, SurgicalData
-from scaling_study.workloads.tree import DamagedFiles
+from scaling_study.workloads.views import DamagedFiles
 
 HEIGHT, WIDTH = 24, 42
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads.trained_images import classification, score
+from scaling_study.workloads.held_out import classification, score
 
 
 def test_accuracy_is_of_the_likeliest_class_and_of_the_five_likeliest() -> None:

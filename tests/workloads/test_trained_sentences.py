@@ -17,9 +17,11 @@ from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import cola
-from scaling_study.workloads.cola import Sentences, TrainedSentences, acceptability, disjoint, score, trained_sentences
+from scaling_study.workloads.cola import Sentences, acceptability, disjoint, score, trained_sentences
+from scaling_study.workloads.feed import Data
 
 pytest.importorskip("tokenizers")
+LEFT_OUT = "of CoLA's training sentences are left out: they are validation or test sentences too"
 CPU = torch.device("cpu")
 ROOT = settings.data_root()
 real_data = pytest.mark.skipif(
@@ -33,7 +35,7 @@ def sentences(first: int, count: int) -> Sentences:
     return Sentences(ids.flatten(), np.full(count, 3), np.arange(count) % 3 // 2, "trained", 1000)
 
 
-def trained(train: Sentences, test: Sentences, **keys: object) -> TrainedSentences:
+def trained(train: Sentences, test: Sentences, **keys: object) -> Data:
     def logits(model: nn.Module, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
         output: torch.Tensor = model(batch[0][:, 1])
         return output
@@ -47,7 +49,7 @@ def trained(train: Sentences, test: Sentences, **keys: object) -> TrainedSentenc
 
 def test_splits_are_stratified_and_share_no_sentence() -> None:
     data = trained(sentences(100, 300), sentences(390, 60))  # ten of the training sentences are in the test data
-    assert data.held_out.sizes == {"validation": 29, "test": 60} and data.left_out == 10
+    assert data.held_out.sizes == {"validation": 29, "test": 60} and data.notes == [f"10 {LEFT_OUT}"]
     assert data.held_out.published == {
         "train": {"train": 261}, "validation": {"train": 29}, "test": {"development": 60},
     }  # fmt: skip
@@ -63,7 +65,7 @@ def test_splits_are_stratified_and_share_no_sentence() -> None:
 
 def test_nothing_is_held_out_where_nothing_is_asked_for() -> None:
     data = trained(sentences(100, 300), sentences(500, 60), train_validation=0.0)
-    assert data.held_out.sizes == {"test": 60} and data.left_out == 0
+    assert data.held_out.sizes == {"test": 60} and data.notes == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 9)), max_size=40), st.sets(st.integers(0, 9)))
@@ -179,5 +181,6 @@ def test_of_the_published_sentences_18_are_in_training_and_development_and_are_l
     data = trained(train, test)
     assert len(test.labels) == 1_043 and test.labels.sum() == 719
     assert not any(data.held_out.in_both.values())
-    assert 18 <= data.left_out < 60
+    (note,) = data.notes
+    assert 18 <= int(note.removesuffix(LEFT_OUT)) < 60
     assert data.held_out.sizes["validation"] == pytest.approx(0.1 * 8_551, abs=5)

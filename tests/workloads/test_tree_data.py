@@ -14,8 +14,10 @@ from tiny_tree import CLASSES, tiny_tree
 
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
-from scaling_study.workloads import cifar10, load, tree_data
-from scaling_study.workloads.tree import MIDDLE, decoded, listed
+from scaling_study.workloads import cifar10, load
+from scaling_study.workloads import tree as image_tree
+from scaling_study.workloads.tree import decoded, listed
+from scaling_study.workloads.views import MIDDLE
 from scaling_study.workloads.workload import Workload
 
 SIDE = 32
@@ -55,7 +57,7 @@ def test_a_training_holds_out_a_share_of_each_class_and_is_tested_on_val(tree: P
     assert held_out.published == {"train": {"train": 48}, "validation": {"train": 12}, "test": {"test": 18}}
     assert held_out.in_both == {"train/validation": 0, "train/test": 0, "validation/test": 0}
     read = torch.cat([workload.batches.skip() for _ in range(12)])
-    parts = tree_data.splits(listed(tree), Trial(train_validation=0.2))
+    parts = image_tree.splits(listed(tree), Trial(train_validation=0.2))
     assert read.sort().values.equal(parts.ids) and not torch.isin(parts.validation, parts.ids).any()
     assert parts.train.labels[parts.validation].bincount().tolist() == [2] * 6
 
@@ -83,7 +85,7 @@ def test_evaluation_sees_the_middle_and_its_own_label(tree: Path) -> None:
     for split, folder in (("test", "val"), ("validation", "train")):
         places = torch.tensor([5, 0, 3])
         pixels, labels = workload.held_out.fetch(split, places)
-        parts = tree_data.splits(listed(tree), Trial())
+        parts = image_tree.splits(listed(tree), Trial())
         of, ids = parts.at(split, places)
         for one, label, file in zip(pixels, labels, of.paths(ids), strict=True):
             image = Image.open(file)

@@ -7,22 +7,22 @@ import itertools
 import pytest
 import torch
 
-from scaling_study.workloads import tree
+from scaling_study.workloads import views
 
 EPOCHS = 200
 
 
 def test_the_whole_and_the_middle() -> None:
-    assert tree.WHOLE.box(300, 200) == (0, 0, 300, 200) and not tree.WHOLE.mirrored
-    assert tree.MIDDLE.box(256, 256) == (16, 16, 240, 240) and not tree.MIDDLE.mirrored
-    assert tree.MIDDLE.box(300, 200) == (62.5, 12.5, 237.5, 187.5), "7/8 of the shorter side"
+    assert views.WHOLE.box(300, 200) == (0, 0, 300, 200) and not views.WHOLE.mirrored
+    assert views.MIDDLE.box(256, 256) == (16, 16, 240, 240) and not views.MIDDLE.mirrored
+    assert views.MIDDLE.box(300, 200) == (62.5, 12.5, 237.5, 187.5), "7/8 of the shorter side"
 
 
-def drawn(kind: str, epoch: int, ids: list[int], seed: int = 3) -> list[tree.View]:
-    return list(tree.views_augmented(kind, seed, lambda: epoch)(torch.tensor(ids)))
+def drawn(kind: str, epoch: int, ids: list[int], seed: int = 3) -> list[views.View]:
+    return list(views.augmented_views(kind, seed, lambda: epoch)(torch.tensor(ids)))
 
 
-def seen(view: tree.View) -> tuple[object, ...]:
+def seen(view: views.View) -> tuple[object, ...]:
     return (*view.box(400, 300), view.mirrored)
 
 
@@ -34,7 +34,7 @@ def test_a_view_depends_on_seed_epoch_and_sample_alone() -> None:
 
 
 def test_without_augmentation_it_is_the_middle() -> None:
-    assert drawn("none", 4, [1, 2]) == [tree.MIDDLE, tree.MIDDLE]
+    assert drawn("none", 4, [1, 2]) == [views.MIDDLE, views.MIDDLE]
 
 
 @pytest.mark.parametrize(("width", "height"), [(400, 300), (90, 400), (224, 224)])

@@ -55,11 +55,11 @@ def test_byte_pairs_are_those_of_the_training_text(texts: Path) -> None:
     pytest.importorskip("tokenizers")
     from tokenizers import Tokenizer
 
-    read = wikitext2.byte_pairs()
+    read = wikitext2.held_out_pairs()
     tokenizer = Tokenizer.from_file(str(datasets.packed_wikitext2_bpe() / "tokenizer.json"))
     assert [tokenizer.decode(ids.tolist()) for ids in read.values()] == list(TEXTS.values())[1:]
     assert "Ġcat" in tokenizer.get_vocab() and "Ġdog" not in tokenizer.get_vocab()
-    assert wikitext2.tokenizer_of_training().get_vocab() == tokenizer.get_vocab()
+    assert wikitext2.encoded_pairs(wikitext2.training_text())[1].get_vocab() == tokenizer.get_vocab()
 
 
 def test_a_changed_text_is_numbered_anew(texts: Path) -> None:
