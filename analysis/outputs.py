@@ -28,11 +28,13 @@ from analysis.views import (
     averaging_rounds,
     batch_efficiency,
     communication,
+    cost,
     epochs,
     figures,
     maps,
     memory,
     network,
+    next_measurement,
     pipelines,
     reasons,
     same_training,
@@ -142,7 +144,7 @@ def _kinds(read: Results) -> Iterator[tuple[str, Callable[[], Iterable[Made]]]]:
     for name, listing, numbers in wholes:
         yield name, partial(_whole, read, name, listing, numbers)
     yield "the why", lambda: _named(reasons.named(read), reasons.frames(read))
-    yield "what comes next", lambda: _named(scaling.named(read), scaling.frames(read))
+    yield "what comes next", partial(_next, read)
     yield "what 16 bits gain", partial(_gains, read)
 
 
@@ -166,6 +168,20 @@ def _whole(read: Results, name: str, list_of: OfStudy, numbers_of: NumbersOf) ->
 def _named(listings: Mapping[str, layout.Listing], numbers: Mapping[str, pd.DataFrame]) -> Iterator[Made]:
     for name, listing in listings.items():
         yield name, listing, numbers.get(name)
+
+
+def _next(read: Results) -> Iterator[Made]:
+    tables: tuple[
+        tuple[str, Callable[[Results], layout.Listing | None], Callable[[Results], pd.DataFrame] | None], ...
+    ] = (
+        ("scaling-laws", scaling.laws_listing, scaling.laws_table),
+        ("returns", scaling.returns_listing, scaling.returns_table),
+        ("cost", cost.listing, cost.table),
+        ("next", next_measurement.listing, None),
+    )
+    for name, make, behind in tables:
+        if (listing := make(read)) is not None:
+            yield name, listing, behind(read) if behind else None
 
 
 def _gains(read: Results) -> Iterator[Made]:

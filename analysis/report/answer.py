@@ -24,7 +24,7 @@ from analysis.statistics.knee import SHARE, Returned, returns
 from analysis.statistics.scaling_laws import Comparison, comparisons
 from analysis.text import number
 from analysis.views import cost
-from analysis.views.scaling import extrapolated
+from analysis.views.scaling import knees
 from analysis.views.target import BEST, TIED, trained_configurations
 
 # The answers to a study, model by model: the fastest, the cheapest, the most efficient, the knee; and what reaches a
@@ -121,16 +121,14 @@ def knee(results: Results, model: str) -> Card:
     """Of the family that the fastest configuration is in, else of the first that has a law."""
     label = f"knee at {100 * SHARE:.0f} %"
     top = _top(results, model, "samples_per_second")
-    returns = [
-        (extrapolation, at) for extrapolation, _, at in extrapolated(results) if extrapolation.family.model == model
-    ]
-    for extrapolation, at in sorted(returns, key=lambda pair: not _holds(pair[0], top)):
+    ours = [(beyond.compared, at) for beyond, at in knees(results) if beyond.compared.family.model == model]
+    for compared, at in sorted(ours, key=lambda pair: not _holds(pair[0], top)):
         value, _, bounds = at.text.partition(" [")
         interval = f"95 %: {bounds.removesuffix(']').replace(', ', ' to ')}" if bounds else ""
         why = f"beyond it the marginal efficiency of a worker is below {100 * at.share:.0f} %"
         if at.workers >= at.looked:
             why = f"no knee up to here: the marginal efficiency of every worker is {100 * at.share:.0f} % or more"
-        return Card(label, value, interval, extrapolation.family.label, (), why)
+        return Card(label, value, interval, compared.family.label, (), why)
     return Card(label, "", note=_no_knee(results, model))
 
 

@@ -46,6 +46,7 @@ from analysis.views import (
     averaging_rounds,
     batch_efficiency,
     communication,
+    cost,
     epochs,
     maps,
     memory,
@@ -60,7 +61,7 @@ from analysis.views import (
 )
 from analysis.views.bottleneck import bottlenecks
 from analysis.views.figures import Drawn
-from analysis.views.scaling import suggestions
+from analysis.views.next_measurement import suggestions
 from scaling_study.errors import shortened
 from scaling_study.records import pack
 
@@ -101,10 +102,9 @@ def figures_section(material: Material) -> Section:
 # What next: laws over worker counts, what they say of more workers, what that costs, what to measure.
 
 NEXT_TABLES = {
-    "extrapolation": (scaling.scaling_predictions, scaling.predictions),
-    "returns": (scaling.scaling_returns, scaling.returns),
-    "cost": (scaling.scaling_cost, scaling.cost),
-    "scaling-laws": (scaling.scaling_laws, scaling.laws),
+    "returns": (scaling.returns_listing, scaling.returns_table),
+    "cost": (cost.listing, cost.table),
+    "scaling-laws": (scaling.laws_listing, scaling.laws_table),
 }
 
 
@@ -115,8 +115,8 @@ def next_section(material: Material) -> Section:
     for name, (make, behind) in NEXT_TABLES.items():
         parts += material.parts(f"table: {name}", partial(_table, name, make, behind, results))
     lead = (
-        "Scaling laws, fitted to at least 4 worker counts and compared by their held-out error; predictions for "
-        "worker counts that were not run; the configurations most worth measuring next."
+        "Scaling laws, fitted to at least 4 worker counts and compared by their held-out error; the knee; the "
+        "configurations most worth measuring next. `scaling-study predict` predicts worker counts that were not run."
     )
     return Section("next", "What next", lead, tuple(parts))
 
@@ -136,9 +136,6 @@ def _table(
     frame = make(results)
     if frame is not None:
         yield of_listing(frame, f"{name}.csv", behind(results))
-    elif name == "extrapolation":
-        why = " ".join(scaling.declined(results)) or "nothing was measured with more than one worker."
-        yield missing("No prediction for worker counts that were not run", why)
 
 
 # Provenance: how to get every one of these numbers again, and every sample that they are made of.

@@ -178,7 +178,7 @@ def _compared(results: Results) -> Iterator[Part]:
     for why, group in without.groupby(without.speedup_reason.fillna("no reason given"), sort=False):
         lines.append(f"No speed-up: {why} ({configurations.names(group, rows)}).")
     for model in results.models:
-        works = ranking.equal_work_alike(row for row in results.rows_of(model) if row["n"])
+        works = ranking.by_work(row for row in results.rows_of(model) if row["n"])
         if len(works) > 1:
             each = "; ".join(f"{ranking.name(ours[0])} ({len(ours)})" for ours in works)
             lines.append(f"{model} does different work: {each}. Each has a fastest of its own.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,6 +11,7 @@ from analysis.frames import configurations
 from analysis.frames.configurations import is_pipeline
 from analysis.frames.measured import of_peers
 from analysis.frames.results import Results, once, unit
+from analysis.show.layout import Listing
 from analysis.statistics import estimates
 from scaling_study.records.store import BUSY_CORES
 from scaling_study.study.rules import MATCHMAKING_SECONDS
@@ -57,6 +59,14 @@ def how_it_differs(rows: pd.DataFrame) -> list[str]:
         f"{_span(looked, 'g')} s{kept}, hidden only while batches compute; a step of {whose} is "
         f"{_span(others.batch_per_worker, ',.0f')} samples a worker."
     ]
+
+
+def listing(
+    results: Results, title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], lines: Sequence[str]
+) -> Listing:
+    """A table of this study: `lines` stand below it, after how its configurations differ and before the source."""
+    below = (*how_it_differs(results.configurations), *lines, f"{source(results)}.")
+    return Listing(f"{title} ({results.heading})", header, tuple(rows), below)
 
 
 def _span(values: pd.Series[Any], form: str) -> str:

@@ -1,4 +1,4 @@
-"""Throughput at worker counts that were not run, and the knee, beyond which another worker returns too little."""
+"""The knee, beyond which another worker returns too little, and the laws' throughput at counts not run behind it."""
 
 from __future__ import annotations
 
@@ -8,44 +8,24 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analysis.frames.results import Results, once
-from analysis.statistics.scaling_laws import Comparison, Curves, Family, comparisons, curves
+from analysis.statistics.scaling_laws import Comparison, Curves, Family, Vector, comparisons, curves
 from scaling_study.stats.intervals import FEWEST_REPEATS, welch_satterthwaite
 
-# Throughput at worker counts that were not run, with an interval that holds all laws the data do not tell apart.
+# The interval at a count that was not run holds all laws that are tied. Each law is fitted to 400 sets of means as
+# likely as the measured ones: drawn with the spread of the repeats (pooled over all counts, so one draw of that spread
+# for all of them), with the law's own misfit on top. Each draw is then off by as much as the law was off counts left
+# out, beyond their noise. The interval spans 95 % of the draws of every tied law: which law is right is the larger
+# doubt, and grows with the distance.
 #
-# Each law is fitted over and over to means as likely as those that were measured: drawn with the spread of the
-# repeats,
-# one draw of that spread for all counts since it is pooled, and with the law's own misfit on top. What it then says of
-# a
-# count is 95 % of the draws, each off by as much as the law was off counts left out (beyond their noise). The interval
-# spans those of all laws that are kept: which of them is right is the larger doubt, and grows with the distance.
-#
-# It is about this machine and this software at more workers; a switch that begins to saturate beyond the largest run,
-# or
-# a second host after the first, is in no draw.
+# It holds for this machine and this software with more workers; a switch that saturates beyond the largest run, or a
+# second host after the first, is in no draw. The knee and the choice of what to measure next rest on this; for a
+# throughput at other counts `scaling-study predict` simulates the steps on a network.
 
 DRAWS, SEED = 400, 0
 INSIDE = (2.5, 97.5)  # percentiles
 FARTHEST = 4  # times the largest count measured, that tables and figures look ahead
-Vector = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Extrapolated:
-    """At one worker count. `samples_per_second` and `efficiency` by the best law; no bounds where counts had no
-    repeats. `measured`: whether it lies within the counts that were."""
-
-    workers: float
-    samples_per_second: float
-    low: float | None
-    high: float | None
-    efficiency: float
-    efficiency_low: float | None
-    efficiency_high: float | None
-    inside: bool
 
 
 @dataclass(frozen=True)
@@ -85,35 +65,29 @@ class Extrapolation:
             bands.append(Drawn(curve, fitted.beyond(noise) * generator.standard_normal(DRAWS)))
         return bands
 
-    def at(self, counts: Sequence[float]) -> list[Extrapolated]:
-        """At each of these; for a line also between whole workers."""
-        workers = np.array([float(count) for count in counts])
-        fitted, curve = np.ones(1), self.compared.best.curve
-        best, alone = workers / curve(workers)[0], 1.0 / curve(fitted)[0]
-        rates = [drawn.rates(workers) for drawn in self.drawn]
-        shares = [rate / drawn.rates(fitted) / workers for rate, drawn in zip(rates, self.drawn, strict=True)]
-        low, high = _spans(rates, best)
-        share_low, share_high = _spans(shares, best / alone / workers)
-        seen = self.compared.family.workers
-        return [
-            Extrapolated(
-                count, float(best[at]), low[at], high[at], float(best[at] / alone[0] / count), share_low[at],
-                share_high[at], bool(seen.min() <= count <= seen.max()),
-            )
-            for at, count in enumerate(counts)
-        ]  # fmt: skip
+    def rates(self, workers: Vector) -> Vector:
+        """(counts,) samples a second by the best law."""
+        return np.asarray(workers / self.compared.best.curve(workers)[0])
+
+    def bounds(self, workers: Vector) -> tuple[Vector, Vector] | None:
+        """95 % bounds of `rates`, each (counts,), over all tied laws; None where the noise is unknown."""
+        if not self.drawn:
+            return None
+        ends = np.stack([np.percentile(law.rates(workers), INSIDE, axis=0) for law in self.drawn])
+        rates = self.rates(workers)
+        return np.minimum(ends[:, 0].min(axis=0), rates), np.maximum(ends[:, 1].max(axis=0), rates)
 
     @property
     def counts(self) -> list[int]:
         """Powers of two that were not run, up to FARTHEST times the largest that was."""
         seen = {int(count) for count in self.compared.family.workers}
-        return [count for count in _powers(FARTHEST * max(seen)) if count not in seen]
+        powers = (2**power for power in range((FARTHEST * max(seen)).bit_length()))
+        return [count for count in powers if count not in seen]
 
 
 @once
 def extrapolations(results: Results) -> list[Extrapolation]:
-    """Of every family that a law describes, in the order of comparisons(results). Nothing is drawn before it is asked
-    for."""
+    """One for every family that a law describes, in the order of comparisons(results)."""
     return [
         Extrapolation(comparison)
         for comparison in comparisons(results)
@@ -121,27 +95,13 @@ def extrapolations(results: Results) -> list[Extrapolation]:
     ]
 
 
-def _powers(most: int) -> list[int]:
-    return [2**power for power in range(most.bit_length()) if 2**power <= most]
-
-
-def _spans(drawn: Sequence[Vector], means: Vector) -> tuple[list[float | None], list[float | None]]:
-    """The lowest and highest bound over laws, which hold the mean; None where nothing was drawn."""
-    if not drawn:
-        return [None] * len(means), [None] * len(means)
-    bounds = np.stack([np.percentile(draw, INSIDE, axis=0) for draw in drawn])
-    low, high = np.minimum(bounds[:, 0].min(axis=0), means), np.maximum(bounds[:, 1].max(axis=0), means)
-    return [float(value) for value in low], [float(value) for value in high]
-
-
-# The knee: beyond which worker count another worker returns less than a set share of what one alone does.
+# The knee is the worker count beyond which one more worker returns less than a set share of what one alone does:
 #
 #     return of the (n+1)-th worker = (throughput(n+1) - throughput(n)) / throughput(1)
 #
-# By the fitted laws, count by count, with an interval over their draws and over all laws that are not told apart;
-# looked
-# for up to FARTHEST times the largest count measured, and no further than MOST. Between counts that were measured the
-# return of each further worker is measured too, and needs no law.
+# It is found by the fitted laws, count by count, with an interval over their draws and over all tied laws, up to
+# KNEE_FARTHEST times the largest measured count and no further than MOST. Between measured counts the return of each
+# further worker is measured too, and needs no law.
 
 SHARE = 0.5
 KNEE_FARTHEST = 16  # times the largest count measured
@@ -150,8 +110,8 @@ MOST = 1 << 14  # workers: every count up to there is looked at, on every draw
 
 @dataclass(frozen=True)
 class Knee:
-    """The last worker count whose last worker returns at least `share`. Of a bound that lies beyond `looked`, nothing
-    but that is known; `low` and `high` are None where counts had no repeats."""
+    """The last worker count whose last worker returns at least `share`. A count of `looked` stands for that or more;
+    `low` and `high` are None where counts had no repeats."""
 
     workers: int
     low: int | None
@@ -162,12 +122,10 @@ class Knee:
     @property
     def text(self) -> str:
         """`12 workers [10, 16]`; `more than 128 workers`."""
-        bounds = "" if self.low is None else f" [{self._said(self.low)}, {self._said(self.high)}]"
+        ends = [f"beyond {self.looked}" if end >= self.looked else str(end) for end in (self.low, self.high) if end]
         count = f"{self.workers} worker{'s' * (self.workers != 1)}"
-        return (f"more than {self.looked} workers" if self.workers >= self.looked else count) + bounds
-
-    def _said(self, count: int | None) -> str:
-        return "?" if count is None else f"beyond {self.looked}" if count >= self.looked else str(count)
+        text = f"more than {self.looked} workers" if self.workers >= self.looked else count
+        return f"{text} [{', '.join(ends)}]" if ends else text
 
 
 @dataclass(frozen=True)
@@ -182,13 +140,13 @@ class Returned:
 
 
 def knee(extrapolation: Extrapolation, share: float = SHARE) -> Knee:
-    """Of one family, by its laws. Raises ValueError for a share that is not between 0 and 1."""
+    """The knee of one family. Raises ValueError for a share that is not between 0 and 1."""
     if not 0 < share < 1:
         raise ValueError(f"share must lie between 0 and 1, not {share}")
     largest = int(extrapolation.compared.family.workers.max())
     looked = max(largest, min(KNEE_FARTHEST * largest, MOST))
     counts = np.arange(1.0, looked + 1)
-    best = _last(counts / extrapolation.compared.best.curve(counts), share)[0]
+    best = _last(extrapolation.rates(counts)[None], share)[0]
     drawn = [_last(law.rates(counts, off=False), share) for law in extrapolation.drawn]
     if not drawn:
         return Knee(int(best), None, None, share, looked)

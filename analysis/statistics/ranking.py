@@ -32,7 +32,7 @@ KEYS = ("image_size", "image_width", "freeze", "sequence_length", "data", "warm"
 Row = TypeVar("Row", bound=ConfigurationRow)
 
 
-def equal_work_alike(rows: Iterable[Row]) -> list[list[Row]]:
+def by_work(rows: Iterable[Row]) -> list[list[Row]]:
     """Rows of one model by their work; that of most configurations first."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -269,7 +269,7 @@ def ranking(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
 def _alike(results: Results, rows: Sequence[RankingRow]) -> Iterator[tuple[list[RankingRow], str]]:
     """Rows of one model and work, and what that work is where the model has several."""
     for model in results.models:
-        works = equal_work_alike([row for row in rows if row["model"] == model])
+        works = by_work([row for row in rows if row["model"] == model])
         yield from ((ours, name(ours[0]) if len(works) > 1 else "") for ours in works)
 
 
@@ -309,7 +309,7 @@ def row_verdicts(rows: Sequence[RankingRow]) -> dict[str, str]:
     groups: dict[tuple[str, int], list[RankingRow]] = {}
     for row in competing:
         groups.setdefault((str(row["model"]), int(row["batch"])), []).append(row)
-    alike = [ours for group in groups.values() for ours in equal_work_alike(group) if len(ours) > 1]
+    alike = [ours for group in groups.values() for ours in by_work(group) if len(ours) > 1]
     pairs = pair_count(alike, uncertainty)
     verdicts: dict[str, str] = {}
     for ours in alike:

@@ -1,4 +1,4 @@
-"""Scaling laws over worker counts: families of configurations, laws, and their fits."""
+"""Scaling laws over worker counts: which configurations form a family, the laws, their fits and held-out errors."""
 
 from __future__ import annotations
 
@@ -14,23 +14,95 @@ from numpy.typing import NDArray
 from analysis.frames import results as series
 from analysis.frames.configurations import BATCH_KEYS, KEYS, known, value_of, values, values_of
 from analysis.frames.results import Results, once
-from analysis.frames.row_types import ConfigurationRow
+from analysis.frames.row_types import ConfigurationRow as Row
 from scaling_study.frameworks import FRAMEWORKS
 
-# Least squares with coefficients that are not below zero, exactly, for few coefficients and many fits at once.
+# A law gives the worker-seconds of a sample as a sum of terms in n, the number of workers:
 #
-# The best such fit leaves some coefficients at zero and is the plain least-squares fit of the others (Lawson and
-# Hanson,
-# Solving Least Squares Problems, 1974). Of three coefficients there are seven choices of those others: all are tried,
-# for
-# all designs and all right-hand sides together, which is what a bootstrap needs.
+#     w(n) = n / throughput(n) = sum of coefficients x terms,   coefficients >= 0
+#
+#     law           weak scaling (batch of a worker fixed)         strong scaling (global batch fixed)
+#     alpha-beta    1, latency(n), (n-1)/n                         1, n-1, n latency(n)
+#     Amdahl        1, n-1                                         the same
+#     USL           1, n-1, n (n-1)                                the same
+#     Extra-P       1, n^i log2(n)^j, the best i and j             the same
+#
+# alpha-beta: a step computes, then reduces b bytes in 2 (n-1) messages of alpha (a ring; 2 log2 n for a tree) and
+# 2 (n-1)/n b beta; or, where computing hides what two workers send, only what is more than that. Under strong scaling
+# the (n-1)/n of the bytes cannot be told from the part of computing that is not divided, so both are one term; with a
+# ring's latency this is the USL. Amdahl (AFIPS 30, 1967), as throughput n / (1 + s (n-1)): s is what cannot be spread.
+# USL: Gunther's universal scalability law, with n (n-1) for coherence. Extra-P (Calotoiu et al., SC 2013) looks for
+# one term of such a form; i and j are chosen anew for each fit.
+#
+# No term falls with n: superlinear speed-up fits no law, and stays in the residuals.
 
-Array = NDArray[np.float64]
+Vector = NDArray[np.float64]
+Form = tuple[str, ...]  # names of TERMS
 
 
-def solve(designs: Array, targets: Array) -> tuple[Array, Array]:
+def _power(exponent: float, logs: int) -> Callable[[Vector], Vector]:
+    return lambda n: n**exponent * np.log2(n) ** logs
+
+
+EXPONENTS = (0.0, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 1.0, 4 / 3, 3 / 2, 2.0)
+POWERS = {
+    f"n^{i:.3g} log2(n)^{j}": _power(i, j) for i in EXPONENTS for j in (0, 1, 2) if (i, j) != (0.0, 0)
+}  # fmt: skip
+TERMS: dict[str, Callable[[Vector], Vector]] = {
+    "1": np.ones_like,
+    "n-1": lambda n: n - 1,
+    "log2 n": np.log2,
+    "(n-1)/n": lambda n: (n - 1) / n,
+    "n (n-1)": lambda n: n * (n - 1),
+    "n (log2 n)": lambda n: n * np.log2(n),
+    "[n-1, from 2]": lambda n: np.maximum(0.0, n - 2),  # more than with two workers, and none up to there
+    "[log2 n, from 2]": lambda n: np.maximum(0.0, np.log2(n) - 1),
+    "[(n-1)/n, from 2]": lambda n: np.maximum(0.0, (n - 1) / n - 1 / 2),
+    **POWERS,
+}
+
+
+@dataclass(frozen=True)
+class Law:
+    """A law is fitted in each of its forms; the one with the smallest residuals counts."""
+
+    name: str
+    forms: tuple[Form, ...]
+
+    @property
+    def coefficients(self) -> int:
+        """The number of fitted coefficients. The choice of a form is not counted."""
+        return len(self.forms[0])
+
+
+AMDAHL = Law("Amdahl", (("1", "n-1"),))
+USL = Law("USL", (("1", "n-1", "n (n-1)"),))
+EXTRA_P = Law("Extra-P", tuple(("1", power) for power in POWERS))
+WEAK_ALPHA_BETA = Law(
+    "alpha-beta",
+    (
+        ("1", "n-1", "(n-1)/n"),
+        ("1", "log2 n", "(n-1)/n"),
+        ("1", "[n-1, from 2]", "[(n-1)/n, from 2]"),
+        ("1", "[log2 n, from 2]", "[(n-1)/n, from 2]"),
+    ),
+)
+STRONG_ALPHA_BETA = Law("alpha-beta", (("1", "n-1", "n (n-1)"), ("1", "n-1", "n (log2 n)")))
+
+
+def design(form: Form, workers: Vector) -> Vector:
+    """(counts, terms): the value of each term at each worker count."""
+    return np.stack([TERMS[name](workers) for name in form], axis=1)
+
+
+def solve(designs: Vector, targets: Vector) -> tuple[Vector, Vector]:
     """(coefficients (designs, targets, k) >= 0, sums of squares (designs, targets)) of the best fits of designs
-    (designs, m, k) to targets (targets, m)."""
+    (designs, m, k) to targets (targets, m).
+
+    The best fit without negative coefficients leaves some at zero and is the plain least-squares fit of the others
+    (Lawson and Hanson, Solving Least Squares Problems, 1974). With few coefficients all choices are tried, for all
+    designs and targets at once: a bootstrap makes thousands of fits, and scipy.optimize.nnls takes them one by one.
+    """
     forms, _, k = designs.shape
     best = np.zeros((forms, len(targets), k))
     least = np.broadcast_to((targets**2).sum(axis=1), best.shape[:2]).copy()
@@ -46,137 +118,17 @@ def solve(designs: Array, targets: Array) -> tuple[Array, Array]:
     return best, least
 
 
-# Scaling laws, all as one thing: worker-seconds of a sample, a sum of terms that only grow with n workers.
-#
-#     w(n) = n / throughput(n) = sum of coefficients x terms,   coefficients >= 0
-#
-#     law           weak scaling (batch of a worker fixed)         strong scaling (global batch fixed)
-#     alpha-beta    1, latency(n), (n-1)/n                         1, n-1, n latency(n)
-#     Amdahl        1, n-1                                         the same
-#     USL           1, n-1, n (n-1)                                the same
-#     Extra-P       1, n^i log2(n)^j, the best i and j             the same
-#
-# alpha-beta: a step computes, then reduces b bytes in 2 (n-1) messages of alpha (a ring; 2 log2 n for a tree) and
-# 2 (n-1)/n b beta; or, where computing hides what two workers send, only what is more than that. Under strong scaling
-# the
-# bytes' (n-1)/n cannot be told from what of computing is not divided, so both are one term; with a ring's latency this
-# is
-# the USL. Amdahl (AFIPS 30, 1967), as throughput n / (1 + s (n-1)): s is what cannot be spread. USL: Gunther's
-# universal
-# scalability law, with n (n-1) for coherence. Extra-P (Calotoiu et al., SC 2013) looks for one term of such a form; i
-# and
-# j are chosen anew whenever it is fitted.
-#
-# Nothing here gets better with workers: what is superlinear is no law's, and stays in the residuals.
-
-Vector = NDArray[np.float64]
-Term = Callable[[Vector], Vector]
-
-
-@dataclass(frozen=True)
-class Form:
-    """One choice of terms: what a law is fitted with. `names`: of the terms, for a person."""
-
-    terms: tuple[Term, ...]
-    names: tuple[str, ...]
-
-    def design(self, workers: Vector) -> Vector:
-        """(counts, terms)."""
-        return np.stack([term(workers) for term in self.terms], axis=1)
-
-
-@dataclass(frozen=True)
-class Law:
-    """`forms`: of which the one with the least residuals is taken, on whatever counts it is fitted to."""
-
-    name: str
-    forms: tuple[Form, ...]
-
-    @property
-    def coefficients(self) -> int:
-        """How many are fitted, the choice of a form apart."""
-        return len(self.forms[0].terms)
-
-
-def _one(n: Vector) -> Vector:
-    return np.ones_like(n)
-
-
-def _others(n: Vector) -> Vector:
-    return n - 1
-
-
-def _ring(n: Vector) -> Vector:
-    return n - 1
-
-
-def _tree(n: Vector) -> Vector:
-    return np.asarray(np.log2(n))
-
-
-def _bytes(n: Vector) -> Vector:
-    return np.asarray((n - 1) / n)
-
-
-def _times_n(term: Term) -> Term:
-    return lambda n: np.asarray(n * term(n))
-
-
-def _beyond_two(term: Term) -> Term:
-    """What the term has more than with two workers: none up to there."""
-    return lambda n: np.asarray(np.maximum(0.0, term(n) - term(np.full_like(n, 2.0))))
-
-
-def _power(exponent: float, logs: int) -> Term:
-    return lambda n: np.asarray(n**exponent * np.log2(n) ** logs)
-
-
-LATENCIES = {"n-1": _ring, "log2 n": _tree}
-EXPONENTS = (0.0, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 1.0, 4 / 3, 3 / 2, 2.0)
-LOGS = (0, 1, 2)
-AMDAHL = Law("Amdahl", (Form((_one, _others), ("1", "n-1")),))
-USL = Law("USL", (Form((_one, _others, _times_n(_others)), ("1", "n-1", "n (n-1)")),))
-EXTRA_P = Law(
-    "Extra-P",
-    tuple(
-        Form((_one, _power(i, j)), ("1", f"n^{i:.3g} log2(n)^{j}"))
-        for i in EXPONENTS for j in LOGS if (i, j) != (0.0, 0)
-    ),
-)  # fmt: skip
-
-
-def alpha_beta(strong: bool) -> Law:
-    """Compute and an allreduce, its latency that of a ring or of a tree, none of it or that of two workers hidden."""
-    if strong:
-        forms = [Form((_one, _others, _times_n(term)), ("1", "n-1", f"n ({name})")) for name, term in LATENCIES.items()]
-    else:
-        forms = [Form((_one, term, _bytes), ("1", name, "(n-1)/n")) for name, term in LATENCIES.items()]
-        forms += [
-            Form((_one, _beyond_two(term), _beyond_two(_bytes)), ("1", f"[{name}, from 2]", "[(n-1)/n, from 2]"))
-            for name, term in LATENCIES.items()
-        ]
-    return Law("alpha-beta", tuple(forms))
-
-
-def laws(strong: bool) -> tuple[Law, ...]:
-    """All that are compared."""
-    return (alpha_beta(strong), AMDAHL, USL, EXTRA_P)
-
-
-# Configurations that differ in nothing but their workers: what a scaling law is fitted to.
-#
-# Under weak scaling the batch of a worker is the same, under strong scaling the global one. With one worker there is
-# no
-# allreduce, so that run belongs to every precision on the wire; a framework without one of its own takes the study's
-# baseline. Pipelines are left out: there other workers are another cut of the model.
+# A family holds the configurations that differ in nothing but their workers. Under weak scaling the batch of a worker
+# is the same, under strong scaling the global batch. A run with one worker has no allreduce, so it belongs to the
+# family of every precision on the wire; a framework without such a run takes the study's baseline. Pipelines are left
+# out: more workers cut the model elsewhere.
 
 SPREAD = ("workers", "hosts", "oversubscribe", "launcher", "controller")
-Row = ConfigurationRow
 
 
 @dataclass(frozen=True)
 class Family:
-    """`rows`: one a worker count, ascending, all comparable. `left_out`: why others were not taken, in words."""
+    """`rows`: one for each worker count, ascending, all comparable. `left_out`: reasons why others were not taken."""
 
     label: str
     rows: tuple[Row, ...]
@@ -186,6 +138,11 @@ class Family:
     @property
     def model(self) -> str:
         return str(self.rows[0]["model"])
+
+    @property
+    def name(self) -> str:
+        """`resnet18, horovod, fp32, batch 64`."""
+        return f"{self.model}, {self.label}"
 
     @property
     def about(self) -> Row:
@@ -213,57 +170,40 @@ def families(results: Results) -> list[Family]:
     names = [name for name in results.series_keys if name not in series.MAIN_KEYS]
     held = results.study.batch_key
     alike = [key for key in KEYS if key not in (*SPREAD, *BATCH_KEYS)] + [held]
-    lone = _Lone(rows, [key for key in alike if key != "allreduce"])
+    computing = [key for key in alike if key != "allreduce"]
+    alone = {str(row["configuration"]): row for row in rows if int(row["workers"]) == 1}
+    alone_alike: dict[tuple[Any, ...], list[Row]] = {}
+    for row in alone.values():
+        alone_alike.setdefault(values_of(row, computing), []).append(row)
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        if int(row["workers"]) > 1 and not _cuts(row):
+        if int(row["workers"]) > 1 and not _is_cut(row):
             groups.setdefault(values_of(row, alike), []).append(row)
-    families_of = []
+    found = []
     for group in groups.values():
-        every = [*lone.of(group[0]), *group]
+        first = group[0]
+        own = alone_alike.get(values_of(first, computing), [])
+        base = alone.get(str(first["baseline"])) if known(first["baseline"]) else None
+        every = [*(own if base is None or not all(map(_unfit, own)) else [base]), *group]
         left_out = [f"{int(row['workers'])} workers: {why}" for row in every if (why := _unfit(row))]
         counts: dict[int, Row] = {}
-        for configuration in sorted(
-            (configuration for configuration in every if not _unfit(configuration)), key=_hosts
-        ):
-            counts.setdefault(
-                int(configuration["workers"]), configuration
-            )  # on several placements: that on the fewest hosts
+        for row in sorted((row for row in every if not _unfit(row)), key=_hosts):
+            counts.setdefault(int(row["workers"]), row)  # of several placements that on the fewest hosts
         if counts:
             kept = tuple(counts[count] for count in sorted(counts))
-            families_of.append(
-                Family(_label(group[0], names, held), kept, results.study.scaling == "strong", tuple(left_out))
-            )
-    return families_of
-
-
-class _Lone:
-    """The runs with one worker."""
-
-    def __init__(self, rows: Sequence[Row], keys: Sequence[str]) -> None:
-        self.keys = keys
-        self.by_name = {str(row["configuration"]): row for row in rows if int(row["workers"]) == 1}
-        self.alike: dict[tuple[Any, ...], list[Row]] = {}
-        for row in self.by_name.values():
-            self.alike.setdefault(values_of(row, keys), []).append(row)
-
-    def of(self, row: Row) -> list[Row]:
-        """The framework's own, else the study's baseline of it."""
-        own = self.alike.get(values_of(row, self.keys), [])
-        if own and not all(_unfit(configuration) for configuration in own):
-            return own
-        base = self.by_name.get(str(row["baseline"])) if known(row["baseline"]) else None
-        return own if base is None else [base]
+            label = _label(first, names, held)
+            found.append(Family(label, kept, results.study.scaling == "strong", tuple(left_out)))
+    return found
 
 
 def _unfit(row: Row) -> str:
-    """Why a configuration says nothing of how the others scale; empty if it does."""
+    """Why a configuration cannot be part of a law; empty if it can."""
     if not row["n"]:
         return str(row["status"])
     return "oversubscribed" if row["oversubscribed"] else "not comparable" if row["not_comparable"] else ""
 
 
-def _cuts(row: Row) -> bool:
+def _is_cut(row: Row) -> bool:
     table = FRAMEWORKS.get(str(row["framework"]))
     return table is not None and table.cuts_model
 
@@ -279,21 +219,15 @@ def _label(row: Row, names: list[str], held: str) -> str:
     return ", ".join([str(row["framework"]), *wire, batch, *series.words(row, names)])
 
 
-# Every law on one family of worker counts, and how far each is off a count that it has not seen.
+# Each law is fitted to a family and judged by worker counts that it has not seen:
 #
 #     fitted on     1 2 4 . 16 32        left out: 8     held-out error = predicted / measured - 1, each count in turn
 #
-# The law with the smallest mean error is the best; laws whose error is larger by no more than the measurements' own
-# noise
-# are not told apart from it. With fewer than four counts a law of three coefficients would be tested on nothing, and
-# none
-# is claimed.
-#
-# Errors are relative and weigh alike at every count. `misfit` is what the residuals have beyond the noise. Where even
-# the
-# laws that are kept miss the counts they were fitted to (a link that all share and that is full is none of them),
-# nothing
-# is said of others.
+# The law with the smallest mean error is the best; laws whose error is larger by no more than the noise of the
+# measurements are tied with it. With fewer than four counts a law of three coefficients would be tested on nothing, so
+# none is fitted. Errors are relative and weigh alike at every count. `misfit` is what the residuals have beyond the
+# noise. Where even the tied laws miss the counts that they were fitted to (a link that all workers share, once it is
+# full, follows none of them), nothing is said of other counts.
 
 FEWEST_COUNTS = 4
 LACK_OF_FIT, MOST_MISFIT = 1e-3, 0.05  # p of the F test, and the relative misfit, from which no law is believed
@@ -302,7 +236,8 @@ TIE = 1e-18  # of a sum of squared relative residuals: what rounding makes of tw
 
 @dataclass(frozen=True)
 class Curves:
-    """One law, fitted to each of several draws of the measurements."""
+    """One law, fitted to each of several draws of the measurements. Called with worker counts, it gives the (draws,
+    counts) worker-seconds of a sample."""
 
     law: Law
     form: NDArray[np.int64]  # (draws,) which of the law's
@@ -310,11 +245,10 @@ class Curves:
     squares: Vector  # (draws,) of relative residuals, their sum
 
     def __call__(self, workers: Vector) -> Vector:
-        """(draws, counts) worker-seconds of a sample."""
         values = np.zeros((len(self.form), len(workers)))
         for index in np.unique(self.form):
             ours = self.form == index
-            values[ours] = self.coefficients[ours] @ self.law.forms[index].design(workers).T
+            values[ours] = self.coefficients[ours] @ design(self.law.forms[index], workers).T
         return values
 
 
@@ -342,14 +276,12 @@ class Fitted:
     @property
     def formula(self) -> str:
         """`0.0012 + 3.1e-05 (n-1)` worker-seconds of a sample; terms that are nothing are left out."""
-        names, values = self.law.forms[int(self.curve.form[0])].names, self.curve.coefficients[0]
-        terms = [f"{value:.3g}{_written(name)}" for name, value in zip(names, values, strict=True) if value > 0]
+        form, values = self.law.forms[int(self.curve.form[0])], self.curve.coefficients[0]
+        written = {"1": "", "n-1": " (n-1)"}
+        terms = [
+            f"{value:.3g}{written.get(name, f' {name}')}" for name, value in zip(form, values, strict=True) if value
+        ]
         return " + ".join(terms) or "0"
-
-
-def _written(term: str) -> str:
-    """Of a term, as it stands behind its coefficient."""
-    return {"1": "", "n-1": " (n-1)"}.get(term, f" {term}")
 
 
 @dataclass(frozen=True)
@@ -434,8 +366,9 @@ def compare(family: Family) -> Comparison | Declined:
         more = f"; left out: {'; '.join(family.left_out)}" if family.left_out else ""
         return Declined(family, f"{several}, and a law needs at least {FEWEST_COUNTS}{more}")
     spent, noise = workers / family.rates, noise_of(family.repeats)
+    alpha_beta = STRONG_ALPHA_BETA if family.strong else WEAK_ALPHA_BETA
     fits = sorted(
-        (fitted(law, workers, spent, noise) for law in laws(family.strong)), key=lambda candidate: candidate.error
+        (fitted(law, workers, spent, noise) for law in (alpha_beta, AMDAHL, USL, EXTRA_P)), key=lambda fit: fit.error
     )
     alike = sum(fit.error <= fits[0].error + noise.half_width for fit in fits)
     return Comparison(family, tuple(fits), alike, noise)
@@ -458,7 +391,7 @@ def fitted(law: Law, workers: Vector, spent: Vector, noise: Noise) -> Fitted:
 
 def curves(law: Law, workers: Vector, drawn: Vector, scale: Vector) -> Curves:
     """`drawn`: (draws, counts) worker-seconds; residuals are taken relative to `scale` (counts,)."""
-    designs = np.stack([form.design(workers) for form in law.forms]) / scale[:, None]
+    designs = np.stack([design(form, workers) for form in law.forms]) / scale[:, None]
     coefficients, squares = solve(designs, drawn / scale)
     form = (squares <= squares.min(axis=0) + TIE).argmax(axis=0)  # of forms that fit alike, the first
     every = np.arange(len(drawn))

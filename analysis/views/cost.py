@@ -6,17 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from analysis.frames.configurations import known, over
+from analysis.frames.configurations import known, over, value_of
 from analysis.frames.results import Results, once
 from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.show import notes, style
+from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
 from analysis.statistics import ranking
+from analysis.text import number
 
 # What a million samples cost: worker-hours, and money where a machine file gave the price of one.
 #
@@ -138,7 +141,7 @@ class Point:
 def points(results: Results, model: str, price: float | None = None) -> list[Point]:
     """Every configuration of a model, the fastest first; of one that does several kinds of work, the most frequent."""
     ours = {str(cost.row["configuration"]): cost for cost in costs(results, price) if cost.row["model"] == model}
-    same = next(iter(ranking.equal_work_alike(candidate.row for candidate in ours.values())), [])
+    same = next(iter(ranking.by_work(candidate.row for candidate in ours.values())), [])
     return placed([ours[str(row["configuration"])] for row in same])
 
 
@@ -172,6 +175,53 @@ def _surely(better: Cost, worse: Cost, cost: Mapping[int, float]) -> bool:
     needed = max(1.0, dearer * int(better.row["workers"]) / int(worse.row["workers"]))
     ratio = over(better.row, worse.row)
     return ratio.low is not None and ratio.low > needed
+
+
+COLUMNS = (
+    *("configuration", "model", "series", "batch", "workers", "seconds_per_million", "worker_hours_per_million"),
+    *("worker_hours_low", "worker_hours_high", "price_per_worker_hour", "money_per_million", "pareto", "beaten_by"),
+    "why",
+)
+
+
+def table(results: Results, price: float | None = None) -> pd.DataFrame:
+    """COLUMNS: a row for each configuration, for a million samples; money where there is a price."""
+    rows = []
+    for model in results.models:
+        for point in points(results, model, price):
+            cost, about = point.of, (value_of(point.row, name) for name in COLUMNS[:5])
+            hours = (cost.worker_hours, cost.low, cost.high, cost.price, cost.money)
+            rows.append((*about, cost.seconds, *hours, point.place, point.by, cost.why))
+    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+
+
+def listing(results: Results) -> Listing | None:
+    """Every comparable configuration, the fastest of each model first."""
+    rows = []
+    priced, several = False, len(results.models) > 1
+    for model in results.models:
+        for point in points(results, model):
+            cost = point.of
+            priced |= cost.price is not None
+            hours = number(cost.worker_hours)
+            if cost.low is not None and cost.high is not None:
+                hours += f" [{number(cost.low)}, {number(cost.high)}]"
+            money = number(cost.money) if cost.money is not None else cost.why
+            place = point.place + (f" by {point.by}" if point.by and point.place == BEATEN else "")
+            name = f"{model}, {point.row['series']}" if several else str(point.row["series"])
+            rows.append((name, str(point.row["batch"]), f"{number(cost.seconds)} s", hours, money, place))
+    if not rows:
+        return None
+    lines = [
+        "For a million samples. Worker-hours: workers x time, with the 95 % interval between repeats. Beaten: another "
+        "is faster and cheaper (p < 0.05); perhaps on the front: what beats it is tied with it (95 %).",
+    ]
+    if not priced:
+        lines.append(
+            "No price is set (price_per_worker_hour in a machine file): every worker is assumed to cost the same."
+        )
+    header = ("configuration", "batch", "time", "worker-hours", "money", "cost against time")
+    return notes.listing(results, "Cost of a million samples", header, rows, lines)
 
 
 # Cost against time for a million samples: a panel for each model, the front that nothing beats drawn as steps.

@@ -98,7 +98,7 @@ def _table(
                 # Two configurations that differ only in how they were measured share a cell and are both shown.
                 both = cells.get(place)
                 cells[place] = Cell(f"{both.text}; {cell.text}", mark.replace(FAILED, ""), cell.sign) if both else cell
-    most = next(iter(ranking.equal_work_alike(r for r in ours if competes(r))), [])
+    most = next(iter(ranking.by_work(r for r in ours if competes(r))), [])
     fastest = max(most, key=lambda r: r["samples_per_second"], default=None)
     order = sorted({(row["series_order"], str(row["series"])) for row in ours})
     return Table(

@@ -24,7 +24,7 @@ from analysis.views.attribution import attributions
 from analysis.views.bottleneck import bottlenecks
 from analysis.views.memory import families
 from analysis.views.roofline import utilisations
-from analysis.views.scaling import extrapolated
+from analysis.views.scaling import knees
 
 
 @functools.cache
@@ -174,7 +174,7 @@ def test_the_front_is_the_line() -> None:
 def test_law_ideal_points_and_knee_are_those_of_the_tables() -> None:
     read, made = planted("data parallel")
     families = [one for one in comparisons(read) if isinstance(one, Comparison)]
-    knees = {one.family.label: found for one, _, found in extrapolated(read)}
+    turns = {beyond.compared.family.label: found for beyond, found in knees(read)}
     panels = {axis.get_title(loc="left"): axis for axis in made["scaling-law-resnet18"].axes}
     assert set(panels) <= {one.family.label for one in families} and len(panels) > 1
     for one in families:
@@ -187,7 +187,8 @@ def test_law_ideal_points_and_knee_are_those_of_the_tables() -> None:
         assert np.asarray(law.get_ydata()) == pytest.approx(x / one.best.curve(x)[0])
         assert ideal.get_linestyle() == "--" and float(ideal.get_ydata()[-1]) > float(law.get_ydata()[-1])
         at = [float(line.get_xdata()[0]) for line in axis.lines if line.get_linestyle() == ":"]
-        assert at == ([knees[one.family.label].workers] if knees[one.family.label].workers <= x[-1] else [])
+        turn = turns[one.family.label].workers
+        assert at == ([turn] if turn <= x[-1] else [])
 
 
 def test_a_band_needs_repeats() -> None:

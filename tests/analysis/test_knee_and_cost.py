@@ -18,9 +18,9 @@ from analysis.frames import results
 from analysis.statistics import knee
 from analysis.statistics.knee import Extrapolation, Knee, returns
 from analysis.statistics.scaling_laws import Comparison, compare, comparisons
-from analysis.views import cost, scaling
+from analysis.views import cost, next_measurement, scaling
 from analysis.views.cost import FREE, NO_PRICE, SEVERAL_PRICES, Cost, cheapest, costs
-from analysis.views.scaling import repeats_apart, suggestions
+from analysis.views.next_measurement import repeats_apart, suggestions
 
 COUNTS = (1, 2, 4, 8, 16, 32)
 
@@ -113,7 +113,7 @@ def test_without_a_price_there_is_no_money(tmp_path: Path) -> None:
     made = costs(read)
     assert all(one.money is None and one.why == NO_PRICE for one in made)
     assert cheapest(made) is not None and cheapest(made).row["framework"] == "single"  # type: ignore[union-attr]
-    said = scaling.scaling_cost(read)
+    said = cost.listing(read)
     assert said and {row[4] for row in said.rows} == {NO_PRICE}
     assert all(one.money is not None for one in costs(read, price=2.0))
 
@@ -128,7 +128,7 @@ def test_workers_that_cost_nothing_are_counted_in_hours(tmp_path: Path) -> None:
     read = results.read(plant_phased(tmp_path, [Phased(ONE, STEP, price=0.0), Phased(TWO, STEP, price=0.0)]))
     made = costs(read)
     assert all(one.money is None and one.why == FREE for one in made)
-    assert [one.cost for one in cost.points(read, ONE.model)] and scaling.scaling_cost(read)
+    assert [one.cost for one in cost.points(read, ONE.model)] and cost.listing(read)
 
 
 def test_repeats_at_two_prices_have_none(tmp_path: Path) -> None:
@@ -201,8 +201,8 @@ def test_a_close_race_is_decided_first(tmp_path: Path) -> None:
     close = [replace(ONE, speed=100.0, noise=0.01), replace(ONE, batch_per_worker=64, speed=101.0, noise=0.01)]
     read = results.read(plant(tmp_path, close, seed=1))
     made = suggestions(read, comparisons(read))
-    assert made[0].rule == scaling.WINNER and "do not resolve" in made[0].sentence
-    assert 3 < made[0].keys["repeats"] <= scaling.MOST_REPEATS
+    assert made[0].rule == next_measurement.WINNER and "do not resolve" in made[0].sentence
+    assert 3 < made[0].keys["repeats"] <= next_measurement.MOST_REPEATS
 
 
 def test_a_clear_race_is_left_alone(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def a_row(rates: Any) -> dict[str, Any]:
 def test_without_four_counts_the_missing_one_is_next(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, study(WEAK["ring"], (1, 2, 8)), machine=ROOM))
     made = suggestions(read, comparisons(read))
-    assert [one.rule for one in made] == [scaling.FIRST_LAW] and made[0].keys["workers"] == 4
+    assert [one.rule for one in made] == [next_measurement.FIRST_LAW] and made[0].keys["workers"] == 4
     assert "room" not in made[0].sentence
 
 
@@ -236,7 +236,7 @@ def test_room_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 def test_the_count_that_takes_most_doubt_off_is_the_farthest_where_laws_part(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, study(WEAK["Amdahl"], (1, 2, 4, 8), noise=0.01), machine=ROOM))
-    made = [one for one in suggestions(read, comparisons(read)) if one.rule == scaling.LAW]
+    made = [one for one in suggestions(read, comparisons(read)) if one.rule == next_measurement.LAW]
     assert made and made[0].keys["workers"] == 16 and "would take most off the doubt about 32" in made[0].sentence
 
 
@@ -245,15 +245,14 @@ def test_a_measurement_there_does_take_doubt_off() -> None:
     widths = []
     for one in (few, more):
         assert isinstance(one, Comparison)
-        (at,) = Extrapolation(one).at([32])
-        assert at.low is not None and at.high is not None
-        widths.append((at.high - at.low) / at.samples_per_second)
+        beyond, at = Extrapolation(one), np.array([32.0])
+        between = beyond.bounds(at)
+        assert between is not None
+        widths.append(float(((between[1] - between[0]) / beyond.rates(at))[0]))
     assert widths[1] < widths[0]
 
 
 def test_frames_are_whole(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, study(WEAK["ring"], COUNTS), machine=ROOM, baseline={"workers": 1}))
-    made = scaling.frames(read)
-    assert set(made) <= {*scaling.named(read)} | {"extrapolation"}
-    assert made["scaling-laws"].best.sum() == 1 and (made["returns"].knee > 0).all()
-    assert made["cost"].pareto.isin([cost.ON, cost.PERHAPS, cost.BEATEN]).all()
+    assert scaling.laws_table(read).best.sum() == 1 and (scaling.returns_table(read).knee > 0).all()
+    assert cost.table(read).pareto.isin([cost.ON, cost.PERHAPS, cost.BEATEN]).all()

@@ -68,7 +68,7 @@ def test_a_planted_law_is_found_and_exact_without_noise(name: str, best: str) ->
 
 def test_coefficients_are_the_planted_seconds() -> None:
     made = compared("ring", noise=0.0)
-    names = made.best.law.forms[int(made.best.curve.form[0])].names
+    names = made.best.law.forms[int(made.best.curve.form[0])]
     assert names == ("1", "n-1", "(n-1)/n")
     assert 32 * made.best.curve.coefficients[0] == pytest.approx([0.32, 0.002, 0.1])
     assert re.fullmatch(r"0\.01 \+ 6\.25e-05 \(n-1\) \+ 0\.0031[23] \(n-1\)/n", made.best.formula)
@@ -126,12 +126,21 @@ def test_fewer_than_four_counts_are_declined_with_the_reason() -> None:
 def test_one_repeat_each_makes_laws_without_intervals() -> None:
     made = compared("ring", repeats=1)
     assert made.noise.errors is None
-    at = Extrapolation(made).at([64])[0]
-    assert at.low is None and at.high is None and at.efficiency_low is None
-    assert at.samples_per_second == pytest.approx(WEAK["ring"](64), rel=0.1)
+    beyond = Extrapolation(made)
+    assert beyond.bounds(np.array([64.0])) is None
+    assert beyond.rates(np.array([64.0])) == pytest.approx(WEAK["ring"](64), rel=0.1)
 
 
 # --- intervals ---
+
+
+def bounds(made: Comparison, *counts: float) -> list[tuple[float, float, float]]:
+    """(low, rate, high) at each count."""
+    at = np.array(counts, dtype=float)
+    beyond = Extrapolation(made)
+    between = beyond.bounds(at)
+    assert between is not None and (between[0] <= beyond.rates(at)).all() and (beyond.rates(at) <= between[1]).all()
+    return list(zip(between[0], beyond.rates(at), between[1], strict=True))
 
 
 @pytest.mark.long
@@ -140,10 +149,9 @@ def test_one_repeat_each_makes_laws_without_intervals() -> None:
 def test_intervals_hold_the_truth_beyond_the_largest_count(name: str, seed: int) -> None:
     law, count, hits = {**WEAK, **STRONG}[name], 100, {64: 0, 128: 0}
     for index in range(count):
-        made = Extrapolation(compared(name, seed=1000 * seed + index)).at([64, 128])
-        for at in made:
-            assert at.low is not None and at.high is not None
-            hits[int(at.workers)] += at.low <= law(at.workers) <= at.high
+        made = bounds(compared(name, seed=1000 * seed + index), *hits)
+        for workers, (low, _, high) in zip(hits, made, strict=True):
+            hits[workers] += low <= law(workers) <= high
     assert hits[64] >= 93 and hits[128] >= 90, f"{name}: {hits}"
 
 
@@ -152,26 +160,23 @@ def test_a_few_of_the_same() -> None:
     for name, law in WEAK.items():
         inside = 0
         for seed in range(10):
-            (at,) = Extrapolation(compared(name, seed=seed)).at([64])
-            assert at.low is not None and at.high is not None and at.low <= at.samples_per_second <= at.high
-            inside += at.low <= law(64) <= at.high
+            ((low, _, high),) = bounds(compared(name, seed=seed), 64)
+            inside += low <= law(64) <= high
         assert inside >= 8, name
 
 
 def test_within_what_was_measured_it_is_as_sure_as_the_measurements() -> None:
-    (at,) = Extrapolation(compared("ring", (1, 2, 8, 16))).at([4])
-    assert at.inside and at.low is not None and at.high is not None
-    assert (at.high - at.low) / at.samples_per_second < 0.3
+    ((low, rate, high),) = bounds(compared("ring", (1, 2, 8, 16)), 4)
+    assert (high - low) / rate < 0.3
 
 
 def test_doubt_grows_with_the_distance() -> None:
-    made = Extrapolation(compared("Amdahl", (1, 2, 4, 8))).at([16, 32, 64])
-    widths = [(at.high - at.low) / at.samples_per_second for at in made if at.low is not None and at.high is not None]
+    widths = [(high - low) / rate for low, rate, high in bounds(compared("Amdahl", (1, 2, 4, 8)), 16, 32, 64)]
     assert widths == sorted(widths)
 
 
 def test_draws_are_the_same_each_time() -> None:
-    one, other = (Extrapolation(compared("ring")).at([64])[0] for _ in range(2))
+    one, other = (bounds(compared("ring"), 64) for _ in range(2))
     assert one == other
 
 
@@ -199,7 +204,7 @@ def test_what_does_not_compare_is_left_out_and_said(tmp_path: Path) -> None:
     (made,) = scaling_laws.comparisons(read)
     assert isinstance(made, Declined)
     assert made.why.endswith("a law needs at least 4; left out: 8 workers: oversubscribed")
-    said = scaling.scaling_laws(read)
+    said = scaling.laws_listing(read)
     assert (
         said and not said.rows and any("No scaling law of resnet18, horovod, fp32, batch 32" in n for n in said.notes)
     )
@@ -222,7 +227,5 @@ def test_the_figure_and_the_tables_say_it(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, study(WEAK["ring"], COUNTS), machine=ROOM, baseline={"workers": 1}))
     text = shown(drawn_by(scaling.draw, read)["scaling-law-resnet18"])
     assert "alpha-beta" in text and "ideal" in text and "workers" in text
-    named = scaling.named(read)
-    assert {"scaling-laws", "extrapolation", "returns", "cost"} <= set(named)
-    assert named["scaling-laws"].rows[0][3] == "best"
-    assert {row[1] for row in named["extrapolation"].rows} == {"64", "128"}
+    laws = scaling.laws_listing(read)
+    assert laws and laws.rows[0][3] == "best"

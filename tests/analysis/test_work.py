@@ -29,20 +29,20 @@ def read(tmp_path: Path) -> Results:
 
 def test_rows_are_alike_in_size_of_images_length_of_text_and_data(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, [LARGE, TWO, SMALL, GENERATED]))
-    groups = ranking.equal_work_alike(read.rows)
+    groups = ranking.by_work(read.rows)
     assert [len(ours) for ours in groups] == [2, 1, 1], "the most frequent first"
     assert "224 px" in ranking.name(groups[0][0])
     assert {ranking.name(ours[0]) for ours in groups[1:]} == {"32 px, cifar10 data", "224 px, synthetic data"}
     of_images = dict.fromkeys(("image_size", "image_width", "freeze", "warm"))
     longer = [{**of_images, "sequence_length": n, "data": "real"} for n in (32, 128, 128)]
-    assert [len(ours) for ours in ranking.equal_work_alike(longer)] == [2, 1]
+    assert [len(ours) for ours in ranking.by_work(longer)] == [2, 1]
 
 
 def test_what_was_measured_in_rounds_is_held_against_its_like_alone(tmp_path: Path) -> None:
     warm = (*TWO.keys, ("warm", True))
     planted = [LARGE, TWO, replace(LARGE, keys=warm), replace(TWO, speed=180.0, keys=warm)]
     read = results.read(plant(tmp_path, planted, baseline={"framework": "single"}))
-    assert [len(ours) for ours in ranking.equal_work_alike(read.rows)] == [2, 2]
+    assert [len(ours) for ours in ranking.by_work(read.rows)] == [2, 2]
     speedups = {row["series"]: row["speedup"] for row in read.rows if row["framework"] == "horovod"}
     assert speedups == {
         "horovod, 2 workers, fp32": pytest.approx(1.6, rel=0.02),
