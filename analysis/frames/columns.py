@@ -25,6 +25,7 @@ from analysis.frames.measured import (
     energy_of_devices,
 )
 from scaling_study.records.store import RankReport, busy_elsewhere_cores
+from scaling_study.settings import CHECKOUT
 from scaling_study.trial import Trial
 
 # Folds: of the values that are known, at least one, the one that stands for all. `alike`: they do not differ.
@@ -199,7 +200,7 @@ TRIALS: tuple[Column, ...] = (  # results.csv
             ranks=mean,
             repeats=mean,
             read=_phase(phase),
-            doc=f"{phase}: a step's, in the instrumented window ([phases](record.md#phases))",
+            doc=f"{phase}, a step, in the instrumented window ([phases](record.md#phases))",
         )
         for phase, name in zip(PHASES, PHASE_COLUMNS, strict=True)
     ),
@@ -434,3 +435,76 @@ def of_configurations() -> list[Column]:
 def dtypes(of: Iterable[Column]) -> dict[str, str]:
     """Name -> pandas type, the same whichever rows there are."""
     return {column.name: column.dtype for column in of}
+
+
+# The reference page.
+
+PAGE = """# Columns
+
+Written by `python -m analysis.frames.columns` from [columns.py](../analysis/frames/columns.py), where each column is
+declared. An empty cell: unknown, or nothing measured. Times are seconds, sizes bytes.
+
+## results.csv
+
+One row a trial. "Over the ranks" says how the values of its ranks make one; "slowest": of the rank whose timed window
+was longest. In the place of the dots stands a column for [every trial key](study-file.md#trial-keys).
+
+{trials}
+
+Two configurations may differ only in how they were measured (`--small`, an edited `measure:`). Their ids differ; the
+window itself is in the records, not in this table.
+
+## configurations.csv
+
+One row a configuration. Every interval here is 95 % **between repeats**; with fewer than 3 repeats that are ok there is
+none.
+
+{configurations}
+
+Then these columns of results.csv, folded over the repeats that are ok:
+
+{folded}
+
+Then:
+
+{after}
+"""
+
+
+def page() -> str:
+    """docs/columns.md."""
+    trials = [(_name(c), _kind(c), _words(c.ranks), c.doc) for c in TRIALS if c not in TRIAL_KEYS]
+    trials.insert(3, ("…", "", "", "every trial key"))
+    before = [(_name(c), _kind(c), c.doc) for c in BEFORE if c not in TRIAL_KEYS]
+    before.insert(2, ("…", "", "every trial key but `repeat`"))
+    named: dict[str, list[str]] = {}
+    for column in folded():
+        named.setdefault(_words(column.repeats), []).append(_name(column))
+    return PAGE.format(
+        trials=_table(("column", "type", "over the ranks", "meaning"), trials),
+        configurations=_table(("column", "type", "meaning"), before),
+        folded=_table(("over the repeats", "columns"), [(fold, " ".join(names)) for fold, names in named.items()]),
+        after=_table(("column", "type", "meaning"), [(_name(c), _kind(c), c.doc) for c in AFTER]),
+    )
+
+
+def _name(column: Column) -> str:
+    return f"`{column.name}`"
+
+
+def _kind(column: Column) -> str:
+    return ", ".join(filter(None, (TYPES[column.type], column.unit)))
+
+
+def _words(fold: Fold | str | None) -> str:
+    return fold if isinstance(fold, str) else FOLDS.get(fold, "")
+
+
+def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """In Markdown."""
+    lines = [header, ("---",) * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    CHECKOUT.joinpath("docs/columns.md").write_text(page(), encoding="utf-8")
