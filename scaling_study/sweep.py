@@ -2,7 +2,7 @@
 
     for each trial of the plan, then of extra rounds for configurations that are not yet sure enough:
         finished before?  keep it      cannot run here, or a smaller batch was out of memory?  record that
-        else  take room on the disk for its record -> run -> judge -> record
+        else  run -> judge -> record
 
 Everything a trial leaves lies in its own folder, and its record.json is renamed into place last: whatever
 happens to the driver, the next run of the same study goes on from there.
@@ -25,7 +25,7 @@ from scaling_study.launch import launch_folders, launchers, shared_launch
 from scaling_study.launch.attempts import Attempts, Limits
 from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes import leftovers, process
-from scaling_study.records import disk, results, store, summary
+from scaling_study.records import results, store, summary
 from scaling_study.records.store import Record
 from scaling_study.records.summary import Summary
 from scaling_study.settings import CHECKOUT
@@ -49,7 +49,6 @@ class Run:
     _limits: Limits = field(default_factory=Limits)
     _finished: set[str] = field(default_factory=set)  # ids of what this run has run
     _launched: dict[str, Summary] = field(default_factory=dict)  # of a launch, until their turn to be shown comes
-    _largest: int = 0  # bytes of a record
     _tried: set[str] = field(default_factory=set)  # ids of gates that had a launch with others
 
     @property
@@ -61,7 +60,7 @@ class Run:
         """Make or reopen the results folder, and read what is finished. Raises HostError where it does not fit."""
         leftovers.clean(self.folder)  # or ranks whose driver was killed would go on writing
         opened = results.open_results(self.folder, self.plan)
-        self.records, self.edits, self._largest = opened.records, opened.edits, opened.largest
+        self.records, self.edits = opened.records, opened.edits
         self.records |= launch_folders.kept(self.folder)
         for known in self.records.values():
             if not (known.status in self.retry and self.wanted(known.trial)):  # what is run again shows nothing yet
@@ -152,9 +151,9 @@ class Run:
 
     def run_trial(self, trial: Trial, planned: Planned, attempts: Attempts) -> Summary | None:
         """Run one trial to its record; None if it was interrupted."""
-        with self._room(trial) as room:
-            record = self._outcome(trial, planned, room, attempts)
-            return None if record is None else self._finish(room, record)
+        with self._own(trial) as folder:
+            record = self._outcome(trial, planned, folder, attempts)
+            return None if record is None else self._finish(folder, record)
 
     def shares(self, trial: Trial, planned: Planned) -> bool:
         """Whether a trial is measured in a launch with others, and is to be run at all."""
@@ -175,22 +174,22 @@ class Run:
         else:
             due = due[: int(self._left())]
         due = sorted(due + again, key=lambda pair: (pair[0] != first, pair[0].configuration not in against))
-        with contextlib.ExitStack() as open_rooms:
-            rooms = {trial.id: open_rooms.enter_context(self._room(trial)) for trial, _ in due}
-            begun = {trial.id: self._begin(trial, planned, rooms[trial.id].folder, False) for trial, planned in due}
+        with contextlib.ExitStack() as opened:
+            folders = {trial.id: opened.enter_context(self._own(trial)) for trial, _ in due}
+            begun = {trial.id: self._begin(trial, planned, folders[trial.id], False) for trial, planned in due}
             own = launch_folders.next_folder(self.folder, known.values())
             launch_folders.begin(own, begun.values())
             done = shared_launch.measured(
-                {trial: planned.measure for trial, planned in due}, {name: room.folder for name, room in rooms.items()},
-                own, self.plan.machine.memory_bytes, attempts, watch, against,
+                {trial: planned.measure for trial, planned in due}, folders, own,
+                self.plan.machine.memory_bytes, attempts, watch, against,
             )  # fmt: skip
             found, extra = dict[str, Summary](), {trial.id for trial, _ in again}
             for name, attempt in sorted(done.items(), key=lambda item: item[1].outcome.status == "failed"):
                 if name in extra and attempt.outcome.status != "ok":
                     continue  # nobody asked for it
                 if attempt.outcome.status == "failed":
-                    disk.raise_if_unwritable(self.folder, rooms[name].size, attempt.outcome.rank_errors)
-                found[name] = self._finish(rooms[name], attempt.completed(begun[name]))
+                    results.raise_if_unwritable(self.folder, attempt.outcome.rank_errors)
+                found[name] = self._finish(folders[name], attempt.completed(begun[name]))
             launch_folders.end(own)
             self.records |= {name: found.pop(name) for name in extra & found.keys()}
             return found
@@ -214,36 +213,35 @@ class Run:
         timeout_seconds = max(gate.measure.timeout_seconds for gate in due)
         own = launch_folders.next_folder(self.folder, self.records.values(), "gates-")
         own.mkdir(parents=True)
-        with contextlib.ExitStack() as open_rooms:
-            rooms = [open_rooms.enter_context(self._room(gate.trial)) for gate in due]
-            begun = [self._begin(g.trial, g, r.folder, g is due[0]) for g, r in zip(due, rooms, strict=True)]
-            tried = attempts.run_together([g.trial for g in due], [r.folder for r in rooms], timeout_seconds, own)
+        with contextlib.ExitStack() as opened:
+            folders = [opened.enter_context(self._own(gate.trial)) for gate in due]
+            begun = [self._begin(g.trial, g, each, g is due[0]) for g, each in zip(due, folders, strict=True)]
+            tried = attempts.run_together([gate.trial for gate in due], folders, timeout_seconds, own)
             fine = [at for at, attempt in enumerate(tried) if attempt.outcome.status == "ok"]
-            verdicts = attempts.judge_parity([rooms[at].folder for at in fine], timeout_seconds, own) if fine else []
+            verdicts = attempts.judge_parity([folders[at] for at in fine], timeout_seconds, own) if fine else []
             if attempts.supervisor.signal is not None:
                 return {}
             return {
-                due[at].trial.id: self._finish(rooms[at], tried[at].judged(verdict).completed(begun[at], verdict))
+                due[at].trial.id: self._finish(folders[at], tried[at].judged(verdict).completed(begun[at], verdict))
                 for at, verdict in zip(fine, verdicts, strict=True)
-                if (rooms[at].folder / "parity.json").exists()
+                if (folders[at] / "parity.json").exists()
             }
 
     @contextlib.contextmanager
-    def _room(self, trial: Trial) -> Iterator[disk.Room]:
-        """A trial's folder, and space for its record. Raises HostError for a failure of the results folder."""
-        folder, size = self.folder / "trials" / trial.id, disk.bytes_for(self._largest)
+    def _own(self, trial: Trial) -> Iterator[Path]:
+        """A trial's folder, empty but for what it goes on from. Raises HostError where results cannot be written."""
+        folder = self.folder / "trials" / trial.id
         keep = store.OF_A_TRAINING if trial.trained and not self.reset else ()
         try:
-            with results.cleared(folder, keep), disk.reserved(folder / "record.json", size) as reserved:
-                yield disk.Room(folder, size, reserved)
+            with results.cleared(folder, keep):
+                yield folder
         except OSError as error:
-            raise disk.write_error(self.folder, size, error) from error
+            raise results.write_error(self.folder, error) from error
 
-    def _finish(self, room: disk.Room, record: Record) -> Summary:
-        """From here on the trial is finished."""
-        data = store.encoded(record.to_dict())
-        room.reserved.fill(data)
-        self._largest = max(self._largest, len(data))
+    def _finish(self, folder: Path, record: Record) -> Summary:
+        """Write the record: from here on the trial is finished. Raises OSError, also for a folder that is gone."""
+        (folder / "trial.json").stat()  # or the results were moved, and ranks have made the folder anew
+        store.write_record(folder, record)
         return summary.summarize(record)
 
     def _begin(self, trial: Trial, planned: Planned, folder: Path, next_up: bool = True) -> Record:
@@ -255,12 +253,11 @@ class Run:
             store.write_json(folder / "begun.json", record.to_dict())
         return record
 
-    def _outcome(self, trial: Trial, planned: Planned, room: disk.Room, attempts: Attempts) -> Record | None:
+    def _outcome(self, trial: Trial, planned: Planned, folder: Path, attempts: Attempts) -> Record | None:
         """What is to be recorded of a trial, run now if it can be and need be; None if it was interrupted.
 
         Raises HostError for a failure of the results folder.
         """
-        folder = room.folder
         record = self._begin(trial, planned, folder)
         if planned.unsupported:
             return record
@@ -275,7 +272,7 @@ class Run:
         if result.status == "cancelled" or (verdict and attempts.supervisor.signal is not None):
             return None
         if result.status == "failed":
-            disk.raise_if_unwritable(self.folder, room.size, result.rank_errors)
+            results.raise_if_unwritable(self.folder, result.rank_errors)
         return attempt.completed(record, verdict)
 
     def begun(self, trial: Trial, planned: Planned) -> Record:

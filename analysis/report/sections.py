@@ -64,6 +64,7 @@ from analysis.views.figures import Drawn
 from analysis.views.next_measurement import suggestions
 from scaling_study.errors import shortened
 from scaling_study.records import pack
+from scaling_study.records.store import replaced
 
 # Figures: the study as pictures, each also a file for a paper.
 
@@ -441,7 +442,7 @@ def write(
     """`origins`: collected while `results` were read; `drawn`: the figures whose files are in `folder`/figures;
     `salvage`: what could not be made so far; `named`: the results on the command line. Returns the paths. Raises
     OSError."""
-    samples = execution.replaced(folder / SAMPLES, origins.write_samples)
+    samples = replaced(folder / SAMPLES, origins.write_samples, durable=False)
     pictures = {figure.name: Picture(figure.name, figure.title, figure.text) for figure in drawn}
     material = Material(results, named or str(folder), pictures, origins, salvage)
     content = report(material)

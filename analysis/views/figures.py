@@ -14,7 +14,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from analysis import execution
-from analysis.execution import NOTHING, Salvage, replaced
+from analysis.execution import NOTHING, Salvage
 from analysis.frames.results import Results
 from analysis.show import style
 from analysis.text import file_name
@@ -36,6 +36,7 @@ from analysis.views import (
     throughput,
     warnings,
 )
+from scaling_study.records.store import replaced
 
 # Figures for a paper, as PNG and SVG. The only part of the analysis that imports seaborn.
 
@@ -174,7 +175,10 @@ def save(name: str, figure: Figure, folder: Path) -> Drawn:
         across, up = figure.get_size_inches()
         dpi = min(DPI, math.sqrt(MOST_PIXELS / (across * up)))
         png = partial(figure.savefig, format="png", dpi=dpi, pil_kwargs=FAST)
-        paths = replaced(folder / f"{name}.png", png), replaced(folder / f"{name}.svg", partial(_vectors, figure))
+        paths = (
+            replaced(folder / f"{name}.png", png, durable=False),
+            replaced(folder / f"{name}.svg", partial(_vectors, figure), durable=False),
+        )
     return Drawn(name, paths, *style.words(figure))
 
 

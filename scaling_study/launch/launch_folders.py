@@ -20,8 +20,8 @@ from pathlib import Path
 from scaling_study.launch.warm_group import BLOCKS
 from scaling_study.processes.leftovers import LAUNCHES
 from scaling_study.processes.process import Exit
-from scaling_study.records import disk, outcome, store, summary
-from scaling_study.records.disk import DiskReservation
+from scaling_study.records import outcome, store, summary
+from scaling_study.records import results as results_folder
 from scaling_study.records.store import RankReport, Record
 from scaling_study.records.summary import Summary
 from scaling_study.stats.launches import together
@@ -117,9 +117,8 @@ def kept(results: Path) -> dict[str, Summary]:
             folder = results / "trials" / record.id
             try:
                 store.write_record(folder, record)
-                DiskReservation(folder / "record.json").beside.unlink(missing_ok=True)
             except OSError as error:
-                raise disk.first_write_error(results, error) from error
+                raise results_folder.first_write_error(results, error) from error
             found[record.id] = summary.summarize(record)
         end(begun.parent)
     return found

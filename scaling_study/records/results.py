@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import itertools
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from scaling_study.errors import HostError
-from scaling_study.records import disk, manifest, store, summary
+from scaling_study.records import manifest, store, summary
 from scaling_study.records.manifest import Manifest
 from scaling_study.records.summary import Summary
 from scaling_study.settings import utc_now
@@ -30,7 +31,6 @@ class Opened:
 
     records: dict[str, Summary] = field(default_factory=dict)  # of finished trials, by their ids
     edits: list[str] = field(default_factory=list)  # how the study was another one when it was last run here
-    largest: int = 0  # bytes of the largest record
 
 
 def open_results(results: Path, plan: Plan) -> Opened:
@@ -46,7 +46,7 @@ def open_results(results: Path, plan: Plan) -> Opened:
         for aside in (results / "trials").glob(".*.before"):  # a retry that a killed driver did not finish
             restore(aside)
     except OSError as error:
-        raise disk.first_write_error(results, error) from error
+        raise first_write_error(results, error) from error
     opened = finished(results)
     if before is not None:
         opened.edits = manifest.changes(before, now, {known.configuration for known in opened.records.values()})
@@ -66,7 +66,6 @@ def finished(results: Path) -> Opened:
         with contextlib.suppress(store.UnreadableRecord):  # not believed, so it is run again
             known = summary.summarize(store.read_trial(path.parent))
             opened.records[known.id] = known
-            opened.largest = max(opened.largest, path.stat().st_size)
     return opened
 
 
@@ -198,7 +197,7 @@ def locked(results: Path) -> Iterator[None]:
         results.mkdir(parents=True, exist_ok=True)
         file = (results / ".driver").open("a+", encoding="utf-8")
     except OSError as error:
-        raise disk.first_write_error(results, error) from error
+        raise first_write_error(results, error) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -210,3 +209,51 @@ def locked(results: Path) -> Iterator[None]:
         file.write(f"process {os.getpid()} since {utc_now()}\n")
         file.flush()
         yield
+
+
+# Results that cannot be written. A sweep stops there: the next trial would fail in the same way, and the one after it,
+# and each would be recorded as a failure that it is not.
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL_WORDS = ("No space left on device", "Disk quota exceeded")  # in the message of a rank
+OF_FOLDERS = (
+    errno.ENOENT, errno.ENOTDIR, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ENOTCONN,
+)  # fmt: skip
+LEAST_BYTES = 1 << 20  # free, below which it is the disk's fault that a trial failed
+
+
+def first_write_error(results: Path, error: OSError) -> HostError:
+    """The error where not even the first file could be written."""
+    if error.errno in FULL:
+        return full_error(results)
+    return HostError(f"{results}: cannot write results there: {error.strerror}; choose another with --results")
+
+
+def write_error(results: Path, error: OSError) -> HostError:
+    """The error of a folder that was writable before. Raises an error that has another cause unchanged."""
+    goes_on = "finished trials are kept; the same command resumes once it is back"
+    if error.errno in FULL:
+        return full_error(results)
+    if error.errno not in OF_FOLDERS:
+        raise error
+    if not (results / manifest.FILE).exists():
+        return HostError(f"{results} is gone ({error.strerror}): it was moved or removed; {goes_on}")
+    return HostError(f"{results} can no longer be written to ({error.strerror}); {goes_on}")
+
+
+def full_error(results: Path, why: str = "") -> HostError:
+    """The error of a full disk, with what a rank said of it."""
+    kept = "finished trials are kept: free disk space, then the same command resumes"
+    return HostError(f"{results}: no space left on the disk{f' ({why})' if why else ''}; {kept}")
+
+
+def raise_if_unwritable(results: Path, errors: Sequence[Mapping[str, Any]]) -> None:
+    """Raises HostError where a trial failed because its disk is full or the folder is gone; `errors`: of its ranks."""
+    if not (results / manifest.FILE).exists():
+        raise write_error(results, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+    for error in errors:
+        if any(words in error["message"] for words in FULL_WORDS):
+            raise full_error(results, f"rank {error['rank']}: {error['message'].strip()}")
+    disk = os.statvfs(results)
+    if disk.f_bavail * disk.f_frsize < LEAST_BYTES:
+        raise full_error(results)

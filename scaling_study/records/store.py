@@ -21,7 +21,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import InitVar, asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -358,25 +358,35 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Likewise: a temporary file, fsync, rename, fsync of the folder."""
+    """Write atomically and durably."""
+    replaced(path, lambda beside: beside.write_bytes(content))
+
+
+def replaced(path: Path, write_to: Callable[[Path], object], durable: bool = True) -> Path:
+    """Have a file written beside `path` and rename it: a reader meets it whole or not at all.
+
+    `durable`: it is on the disk, under its name, when this returns.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         os.fchmod(handle, 0o644)  # mkstemp's own mode would hide results from everybody else
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
+        write_to(Path(name))
+        if durable:
+            os.fsync(handle)
         os.replace(name, path)
     except BaseException:
-        if os.path.exists(name):
-            os.unlink(name)
+        Path(name).unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
     finally:
-        os.close(folder)
+        os.close(handle)
+    if durable:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    return path
 
 
 def encoded(value: Any) -> bytes:

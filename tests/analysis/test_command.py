@@ -13,11 +13,11 @@ import pytest
 from planted import Planted, default_study, plant
 
 import analysis
-from analysis import execution
 from analysis import text as file_names
 from analysis.__main__ import main
 from analysis.frames import columns
 from analysis.views import figures
+from scaling_study.records import store
 
 ONE, TWO = Planted(), Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
 
@@ -59,7 +59,7 @@ def test_a_second_run_replaces_what_the_first_made_and_nothing_else(
 def test_files_can_be_read_by_others(tmp_path: Path) -> None:
     mask = os.umask(0o022)
     try:
-        execution.replaced(tmp_path / "a.txt", lambda path: path.write_text("x"))
+        store.replaced(tmp_path / "a.txt", lambda path: path.write_text("x"))
     finally:
         os.umask(mask)
     assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o644
@@ -74,7 +74,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        execution.replaced(path, breaks)
+        store.replaced(path, breaks)
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
@@ -110,7 +110,7 @@ def test_a_folder_that_cannot_be_written_to_is_exit_2(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(tmp_path))
 
-    monkeypatch.setattr(execution.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(store.tempfile, "mkstemp", refuse)
     assert main([str(tmp_path)]) == 2
     assert "cannot be written to" in capsys.readouterr().err
 
