@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -13,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from analysis.prediction import network as quantities
-from analysis.prediction.network import CannotPredict, Link, Network
+from analysis.prediction.network import ALGORITHMS, CannotPredict, Link, Network
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from analysis.prediction.predict import Asked
     from analysis.show.layout import Listing
 
@@ -257,26 +258,15 @@ def _export(results: Path, tool: str, folder: Path) -> int:
 # Exit codes: 0 done; 2 not a results folder, nothing to predict from, or no network known.
 
 WITHOUT_BRACKETS = "Intervals are in tables/prediction.md and .csv: 95 %"  # a terminal has no room for them
-ALGORITHMS = ("ring", "tree", "halving_doubling", "hierarchical")  # collectives.ALGORITHMS, for --help
 NETWORK = "The network (default: what a network_probe in the study measured)"
 REDUCTION = "How gradients are reduced (default: as the study's frameworks did)"
 CROWDING = "How many times as long workers compute that share a host (default: as measured in the study, else 1)."
+BETWEEN = {"min": 1, "max": quantities.MOST_WORKERS}
 CHECK = "Compare with what the study measured with several workers (always done where it measured its network too)."
 
 
-def _option(metavar: str, help: str, group: str | None = None) -> Any:
-    return typer.Option(metavar=metavar, help=help, rich_help_panel=group, show_default=False)
-
-
-@dataclass(frozen=True)
-class LinkOptions:
-    """What the command line says of the network, each in its unit: bytes per second, seconds."""
-
-    bandwidth: float | None = None
-    latency: float | None = None
-    per_host: int | None = None
-    local_bandwidth: float | None = None
-    local_latency: float | None = None
+def _option(metavar: str, help: str, group: str | None = None, **more: Any) -> Any:
+    return typer.Option(metavar=metavar, help=help, rich_help_panel=group, show_default=False, **more)
 
 
 def predict(
@@ -284,16 +274,7 @@ def predict(
     workers: Annotated[str, _option("N,N,…", "Up to 100,000.")],
     bandwidth: Annotated[str | None, _option("RATE", "Between hosts, e.g. 25Gbit.", NETWORK)] = None,
     latency: Annotated[str | None, _option("TIME", "Of a message, e.g. 5us.", NETWORK)] = None,
-    per_host: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=quantities.MOST_WORKERS,
-            metavar="N",
-            help="Workers on a host; default: 1.",
-            rich_help_panel=NETWORK,
-        ),
-    ] = None,
+    per_host: Annotated[int | None, _option("N", "Workers on a host; default: 1.", NETWORK, **BETWEEN)] = None,
     local_bandwidth: Annotated[str | None, _option("RATE", "Within a host.", NETWORK)] = None,
     local_latency: Annotated[str | None, _option("TIME", "Within a host.", NETWORK)] = None,
     algorithm: Annotated[str | None, _option("NAME,…", f"{', '.join(ALGORITHMS)}.", REDUCTION)] = None,
@@ -310,7 +291,7 @@ def predict(
 
     From a study's runs with one worker, and a network that it measured or that is given.
     """
-    link = LinkOptions(
+    links = (
         parsed("--bandwidth", quantities.bandwidth, bandwidth), parsed("--latency", quantities.duration, latency),
         per_host, parsed("--local-bandwidth", quantities.bandwidth, local_bandwidth),
         parsed("--local-latency", quantities.duration, local_latency),
@@ -326,9 +307,9 @@ def predict(
         from analysis.prediction.predict import Asked
 
         asked = Asked(
-            counts, algorithms, precisions, network(link), fusion, cycle_seconds, not no_stragglers, factor, check
+            counts, algorithms, precisions, network(*links), fusion, cycle_seconds, not no_stragglers, factor, check
         )
-        paths, table, to_target = run(results, asked, out)
+        paths, table, to_target = write_prediction(results, asked, out)
         if not quiet:
             show(table)
             if to_target:
@@ -339,45 +320,37 @@ def predict(
     return exit_code(command, f"{out or results} cannot be written to", (CannotPredict,))
 
 
-def run(results: Path, asked: Asked, out: Path | None = None) -> tuple[list[Path], Listing, Listing | None]:
+def write_prediction(
+    results: Path, asked: Asked, out: Path | None = None
+) -> tuple[list[Path], Listing, Listing | None]:
     """(files written, the table, that of seconds to a target where the study trained to one). Raises NotResults,
     CannotPredict, OSError."""
+    from analysis import execution
+    from analysis.frames import results as frames
     from analysis.frames.source import opened
+    from analysis.prediction import predict
+    from analysis.show import layout
+    from analysis.views import figures, prediction
 
     with opened(results, out) as source:
-        return _run(source.folder, asked, source.out)
-
-
-def _run(folder: Path, asked: Asked, out: Path) -> tuple[list[Path], Listing, Listing | None]:
-    from analysis import execution
-    from analysis.frames import results
-    from analysis.prediction import predict as frame
-    from analysis.prediction.predict import forecast
-    from analysis.show import layout
-    from analysis.views import figures as drawing
-    from analysis.views import prediction
-
-    read = results.read(folder, execution.available_processes())
-    predictions = forecast(read, folder, asked)
-    table = prediction.listing(predictions, read)
-    paths = [execution.write_text(out / "tables" / "prediction.md", layout.markdown(table))]
-    paths.append(execution.write_csv(out / "tables" / "prediction.csv", frame.table(predictions)))
-    figures = prediction.draw(predictions, read).items()
-    drawn = [drawing.save(name, picture, out / "figures") for name, picture in figures]
-    paths += drawing.paths(drawn)
-    expected = prediction.expected(read, predictions.predictions)
-    if not expected:
-        return paths, table, None
-    seconds = prediction.to_target_listing(expected, read)
-    paths.append(execution.write_text(out / "tables" / "prediction-to-target.md", layout.markdown(seconds)))
-    numbers = prediction.table(expected, read)
-    paths.append(execution.write_csv(out / "tables" / "prediction-to-target.csv", numbers))
-    return paths, table, seconds
+        tables = source.out / "tables"
+        read = frames.read(source.folder, execution.available_processes())
+        forecast = predict.forecast(read, source.folder, asked)
+        table, to_target = prediction.listing(forecast, read), None
+        paths = [execution.write_text(tables / "prediction.md", layout.markdown(table))]
+        paths.append(execution.write_csv(tables / "prediction.csv", predict.table(forecast)))
+        for name, picture in prediction.draw(forecast, read).items():
+            paths += figures.save(name, picture, source.out / "figures").paths
+        if expected := prediction.expected(read, forecast.predictions):
+            to_target = prediction.to_target_listing(expected, read)
+            paths.append(execution.write_text(tables / "prediction-to-target.md", layout.markdown(to_target)))
+            numbers = prediction.to_target_table(expected, read)
+            paths.append(execution.write_csv(tables / "prediction-to-target.csv", numbers))
+    return paths, table, to_target
 
 
 def show(table: Listing) -> None:
     """The table in the terminal: algorithms side by side, and what it stands on below."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -399,16 +372,11 @@ def show(table: Listing) -> None:
             configuration = Text(", ".join(way) if index == 0 else "")
             terminal.add_row(configuration, count, *(cells.get(algorithm, "") for algorithm in algorithms))
         terminal.add_section()
-    console = Console(highlight=False)
-    console.print(terminal)
-    for note in table.notes:
-        plain = note.replace(BRACKETS, WITHOUT_BRACKETS).replace("**", "")
-        console.print(Text(f"  {plain}", style="dim"))
+    _print(terminal, (note.replace(BRACKETS, WITHOUT_BRACKETS).replace("**", "") for note in table.notes))
 
 
 def show_to_target(listing: Listing) -> None:
     """In the terminal: workers, global batch and seconds, and what is best."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -418,28 +386,40 @@ def show_to_target(listing: Listing) -> None:
         terminal.add_column(listing.header[place], justify="left" if place == 0 else "right")
     for row in listing.rows:
         terminal.add_row(*(Text(row[place]) for place in places))
+    _print(terminal, listing.notes)
+
+
+def _print(table: Table, notes: Iterable[str]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
     console = Console(highlight=False)
-    console.print(terminal)
-    for note in listing.notes:
+    console.print(table)
+    for note in notes:
         console.print(Text(f"  {note}", style="dim"))
 
 
-def network(given: LinkOptions) -> Network | None:
-    """The network that the command line describes; None where it says nothing. Raises CannotPredict for half of one."""
-    between = _link(given.bandwidth, given.latency, "--bandwidth", "--latency")
-    within = _link(given.local_bandwidth, given.local_latency, "--local-bandwidth", "--local-latency")
+def network(
+    bandwidth: float | None, latency: float | None, per_host: int | None, local_bandwidth: float | None,
+    local_latency: float | None,
+) -> Network | None:  # fmt: skip
+    """The network that the command line describes, in bytes per second and seconds; None where it says nothing.
+
+    Raises CannotPredict where half of one is given.
+    """
+    between = _link(bandwidth, latency, "--bandwidth", "--latency")
+    within = _link(local_bandwidth, local_latency, "--local-bandwidth", "--local-latency")
     if between is None:
-        if within or given.per_host:
+        if within or per_host:
             raise CannotPredict("hosts need a link between them: --bandwidth and --latency are missing")
         return None
-    if within is None and (given.per_host or 1) > 1:
+    if within is None and (per_host or 1) > 1:
         raise CannotPredict(
-            f"{given.per_host} workers a host need a link of their own: --local-bandwidth and --local-latency are "
-            "missing"
+            f"{per_host} workers a host need a link of their own: --local-bandwidth and --local-latency are missing"
         )
-    if within and given.per_host is None:
+    if within and per_host is None:
         raise CannotPredict("a link within hosts needs to know how many workers share one: --per-host is missing")
-    return Network(between, within, given.per_host or 1)
+    return Network(between, within, per_host or 1)
 
 
 def _link(bandwidth: float | None, latency: float | None, *flags: str) -> Link | None:
@@ -452,15 +432,15 @@ def _link(bandwidth: float | None, latency: float | None, *flags: str) -> Link |
     return Link(latency, 1 / bandwidth)
 
 
-def _named(text: str, known: Sequence[str], what: str) -> tuple[str, ...]:
+def _names(text: str, known: Iterable[str], what: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"{unknown[0] or 'nothing'} is no {what}: {', '.join(known)}")
     return names
 
 
-_algorithms = partial(_named, known=ALGORITHMS, what="allreduce algorithm known here")
-_precisions = partial(_named, known=("fp32", "fp16", "bf16"), what="precision of an allreduce")
+_algorithms = partial(_names, known=ALGORITHMS, what="allreduce algorithm known here")
+_precisions = partial(_names, known=("fp32", "fp16", "bf16"), what="precision of an allreduce")
 
 
 def _crowding(text: str) -> float:

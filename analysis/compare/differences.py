@@ -33,10 +33,10 @@ MEASURED_BY = "scaling_study"  # our own version; the commit says more
 LONGEST = 120
 
 
-def read(folder: Path, wanted: Iterable[str]) -> Origins:
-    """Of the configurations `wanted` (ids): of their trials that are ok, or of all where none is.
+def origins(folder: Path, wanted: Iterable[str]) -> Origins:
+    """The facts of the configurations `wanted` (ids), from their trials that are ok, or from all where none is.
 
-    What cannot be read was told of already.
+    Records that cannot be read are skipped: reading the results has warned of them.
     """
     keep = set(wanted)
     measured: dict[str, dict[Fact, set[str]]] = {}
@@ -90,8 +90,7 @@ def machine(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 # In what two results differ beside their numbers, and which of it forbids reading a ratio as one of the program.
 #
 # machine, driver, versions, commit, environment, timed window, who carries the gradients, what the data is: each
-# decides
-# speed, so any of them that differs between two paired configurations is a reason to refuse. It may be what the
+# decides speed, so any of them that differs between two paired configurations is a reason to refuse. It may be what the
 # comparison is about (another commit, another driver): then the person says that it is expected, and everything else
 # must still agree. Other names of hosts are told, and matter to nobody.
 
@@ -122,8 +121,8 @@ class Difference:
         return f"{self.name}: {self.a} in A, {self.b} in B{some}"
 
 
-def find(pairs: Sequence[Pair], a: Origins, b: Origins) -> list[Difference]:
-    """Each once, kind by kind. What one side did not record is told and does not matter: it may well be the same."""
+def differences(pairs: Sequence[Pair], a: Origins, b: Origins) -> list[Difference]:
+    """Every difference once, kind by kind. A fact that one side did not record does not matter: it may be the same."""
     seen: dict[tuple[Fact, str, str], int] = {}
     for pair in pairs:
         for key, left, right in _of_pair(pair, a, b):
@@ -136,15 +135,15 @@ def find(pairs: Sequence[Pair], a: Origins, b: Origins) -> list[Difference]:
     ]
 
 
-def expected(difference: Difference, words: Iterable[str]) -> bool:
-    """Whether one of these words, a kind or a name, means it."""
+def expected_by(difference: Difference, words: Iterable[str]) -> bool:
+    """True where one of these words is its kind or its name."""
     return any(word.lower() in (difference.kind, difference.name.lower()) for word in words)
 
 
 def doubts(pairs: Sequence[Pair], a: Origins, b: Origins) -> Iterator[str]:
     """Differences that records cannot show: one sentence each."""
-    for side, origins, rows in (("A", a, [p.a for p in pairs]), ("B", b, [p.b for p in pairs])):
-        commits = {value for row in rows for value in _facts(origins, row).get((COMMIT, "commit"), ())}
+    for side, known_facts, rows in (("A", a, [p.a for p in pairs]), ("B", b, [p.b for p in pairs])):
+        commits = {value for row in rows for value in _facts(known_facts, row).get((COMMIT, "commit"), ())}
         if any(commit.endswith(CHANGED) for commit in commits):
             yield f"{side} was measured from a tree with uncommitted changes."
 
@@ -171,8 +170,8 @@ def _left_by_a_failure(pair: Pair, values: Sequence[str]) -> bool:
     return any(value == UNKNOWN and not row["n"] for value, row in zip(values, (pair.a, pair.b), strict=True))
 
 
-def _facts(origins: Origins, row: Row) -> Mapping[Fact, frozenset[str]]:
-    return origins.get(str(row["configuration"]), {})
+def _facts(known_facts: Origins, row: Row) -> Mapping[Fact, frozenset[str]]:
+    return known_facts.get(str(row["configuration"]), {})
 
 
 def _text(side: Mapping[Fact, frozenset[str]], fact: Fact) -> str:

@@ -14,12 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis import execution
-from analysis.compare import differences, verdicts
-from analysis.compare import differences as origins
-from analysis.compare import verdicts as failing
-from analysis.compare import verdicts as missing
-from analysis.compare import verdicts as pairs
-from analysis.compare.differences import Difference
+from analysis.compare.differences import WINDOW, Difference, Origins, differences, doubts, expected_by, origins
 from analysis.compare.verdicts import (
     BROKEN,
     FAILING,
@@ -41,6 +36,13 @@ from analysis.compare.verdicts import (
     Pairing,
     Row,
     Verdicts,
+    failed_trials,
+    judge,
+    label,
+    missing_in,
+    nearly,
+    pair,
+    with_failures,
 )
 from analysis.frames import results
 from analysis.frames.configurations import known
@@ -98,37 +100,28 @@ def compare(a: Path, b: Path, threshold: float, expected: Sequence[str] = (), an
     read_a, read_b = (results.read(folder, execution.available_processes()) for folder in (a, b))
     rows: list[list[Row]] = [as_rows(read.configurations, ConfigurationRow) for read in (read_a, read_b)]
     from_a, from_b = (
-        origins.read(folder, (str(row["configuration"]) for row in side))
-        for folder, side in zip((a, b), rows, strict=True)
+        origins(folder, (str(row["configuration"]) for row in side)) for folder, side in zip((a, b), rows, strict=True)
     )
     windows = {id(row): window(row, of) for side, of in zip(rows, (from_a, from_b), strict=True) for row in side}
-    pairing = pairs.pair(rows[0], rows[1], lambda row: windows[id(row)])
+    pairing = pair(rows[0], rows[1], lambda row: windows[id(row)])
     if not pairing.pairs:
         raise NothingToCompare(_nothing((a, read_a), (b, read_b), pairing))
-    differences_found = differences.find(pairing.pairs, from_a, from_b)
-    refused = [
-        difference
-        for difference in differences_found
-        if difference.matters and not anyway and not differences.expected(difference, expected)
-    ]
-    unmet = [
-        word
-        for word in expected
-        if not any(differences.expected(difference, [word]) for difference in differences_found)
-    ]
+    found = differences(pairing.pairs, from_a, from_b)
+    refused = [] if anyway else [one for one in found if one.matters and not expected_by(one, expected)]
+    unmet = [word for word in expected if not any(expected_by(one, [word]) for one in found)]
     remarks = [f"{word} was expected to differ, and does not." for word in unmet]
     remarks += _the_same_runs(read_a, read_b)
-    remarks += [*differences.doubts(pairing.pairs, from_a, from_b), *_disturbed("A", read_a), *_disturbed("B", read_b)]
-    judged = verdicts.judge(pairing.pairs, threshold)
-    judged = failing.judged(judged, pairing.pairs, failing.of(read_a.runs), failing.of(read_b.runs))
-    lost = tuple(missing.find(pairing, read_b))
-    return Comparison(read_a, read_b, pairing, differences_found, refused, judged, threshold, tuple(remarks), lost)
+    remarks += [*doubts(pairing.pairs, from_a, from_b), *_disturbed("A", read_a), *_disturbed("B", read_b)]
+    judged = judge(pairing.pairs, threshold)
+    judged = with_failures(judged, pairing.pairs, failed_trials(read_a.runs), failed_trials(read_b.runs))
+    lost = tuple(missing_in(pairing, read_b))
+    return Comparison(read_a, read_b, pairing, found, refused, judged, threshold, tuple(remarks), lost)
 
 
-def window(row: Row, known: origins.Origins) -> frozenset[tuple[str, frozenset[str]]]:
-    """When the timed window of a configuration ends, as its records say it."""
+def window(row: Row, known: Origins) -> frozenset[tuple[str, frozenset[str]]]:
+    """The end of the timed window of a configuration, as its records give it."""
     facts = known.get(str(row["configuration"]), {})
-    return frozenset((name, values) for (kind, name), values in facts.items() if kind == origins.WINDOW)
+    return frozenset((name, values) for (kind, name), values in facts.items() if kind == WINDOW)
 
 
 def left_over(pairing: Pairing) -> list[str]:
@@ -138,9 +131,9 @@ def left_over(pairing: Pairing) -> list[str]:
 
 
 def _left(side: str, left: Sequence[Row], others: Sequence[Row]) -> str:
-    names = [missing.label(row) for row in left[:MOST_NAMES]]
+    names = [label(row) for row in left[:MOST_NAMES]]
     more = f" and {len(left) - MOST_NAMES} more" if len(left) > MOST_NAMES else ""
-    near = [f"{count} but for {key}" for key, count in pairs.nearly(left, others).most_common(MOST_NAMES)]
+    near = [f"{count} but for {key}" for key, count in nearly(left, others).most_common(MOST_NAMES)]
     counterpart = f" They would have a counterpart: {', '.join(near)}." if near else ""
     return f"Only in {side}: {len(left)} configuration{'s' * (len(left) != 1)} ({'; '.join(names)}{more}).{counterpart}"
 
@@ -188,21 +181,21 @@ COUNTED = {
 COUNTED |= {FOUND: "run now", NO_INTERVAL: "without an interval"}
 
 
-def tables_listing(comparison: Comparison, only: tuple[str, ...] = ORDER) -> Listing:
+def listing(comparison: Comparison, only: tuple[str, ...] = ORDER) -> Listing:
     """A row for each pair with one of these verdicts, the worst first."""
     table = comparison.verdicts.having(*only)
     place = table.verdict.map(ORDER.index)
     table = table.assign(place=place).sort_values(["place", "ratio"], kind="stable")
-    rows = tuple(row(pair) for pair in as_rows(table))
-    return Listing(tables_title(comparison), HEADER, rows, tuple(sentences(comparison)))
+    rows = tuple(map(_cells, as_rows(table)))
+    return Listing(heading(comparison), HEADER, rows, tuple(sentences(comparison)))
 
 
-def tables_title(comparison: Comparison) -> str:
+def heading(comparison: Comparison) -> str:
     a, b = comparison.a.heading, comparison.b.heading
     return f"{a}, {comparison.a.dates} (A) and {comparison.b.dates} (B)" if a == b else f"{a} (A) and {b} (B)"
 
 
-def row(pair: dict[Any, Any]) -> tuple[str, ...]:
+def _cells(pair: dict[Any, Any]) -> tuple[str, ...]:
     """One pair in the columns of HEADER."""
     speeds = [number(v) if known(v := pair[f"samples_per_second_{side}"]) else "" for side in ("a", "b")]
     low, high = pair["ratio_low"], pair["ratio_high"]
@@ -264,8 +257,15 @@ def sentences(comparison: Comparison) -> list[str]:
 
 
 def absent(comparison: Comparison) -> list[str]:
-    """What A measured and B should hold, and does not."""
-    return list(verdicts.sentences(comparison.missing, MOST_NAMES))
+    """A sentence that names what A measured and B should hold, and does not."""
+    missing = comparison.missing
+    if not missing:
+        return []
+    more = f" and {len(missing) - MOST_NAMES} more" if len(missing) > MOST_NAMES else ""
+    return [
+        f"**Missing in B**: {len(missing)} configuration{'s' * (len(missing) != 1)} that A measured: "
+        f"{'; '.join(map(str, missing[:MOST_NAMES]))}{more}. They are not compared."
+    ]
 
 
 def overall(comparison: Comparison) -> list[str]:
@@ -341,33 +341,30 @@ def refusal(comparison: Comparison) -> str:
 
 def to_terminal(comparison: Comparison, console: Console) -> None:
     """The table, what came out of it, and what it rests on."""
-    listing = tables_listing(comparison)
-    shown = [index for index in range(len(listing.header)) if index != P_VALUE or console.width >= WIDE]
-    table = Table(title=escape(listing.title), title_justify="left", title_style="bold", box=None)
+    whole = listing(comparison)
+    shown = [index for index in range(len(whole.header)) if index != P_VALUE or console.width >= WIDE]
+    table = Table(title=escape(whole.title), title_justify="left", title_style="bold", box=None)
     for index in shown:
-        words = index in (0, len(listing.header) - 1)
-        table.add_column(listing.header[index], justify="left" if words else "right", no_wrap=not words)
-    for row in listing.rows:
+        words = index in (0, len(whole.header) - 1)
+        table.add_column(whole.header[index], justify="left" if words else "right", no_wrap=not words)
+    for row in whole.rows:
         style = next((style for verdict, style in STYLES.items() if row[-1].startswith(verdict)), "")
         table.add_row(*(escape(row[index]) for index in shown), style=style)
     console.print(table)
     console.print(Text(headline(comparison), style="bold"))
-    for sentence in listing.notes:
+    for sentence in whole.notes:
         console.print(Text(f"  {sentence.replace('**', '')}", style="dim"))
 
 
 def to_markdown(comparison: Comparison) -> str:
     """A comment for a pull request: what changed, and all the rest folded away."""
-    title = tables_title(comparison)
+    title = heading(comparison)
     if comparison.refused:
-        differs = tuple(
-            (difference.kind, difference.name, difference.a, difference.b) for difference in comparison.refused
-        )
-        return _commented(
-            Listing(f"Not compared: {title}", ("differs", "in", "A", "B"), differs, ()), MOST_OF_A_COMMENT
-        )
-    whole = tables_listing(comparison)
-    changed = tables_listing(comparison, WORTH_SHOWING).rows
+        differs = tuple((one.kind, one.name, one.a, one.b) for one in comparison.refused)
+        refused = Listing(f"Not compared: {title}", ("differs", "in", "A", "B"), differs, ())
+        return _commented(refused, MOST_OF_A_COMMENT)
+    whole = listing(comparison)
+    changed = listing(comparison, WORTH_SHOWING).rows
     sentences = (*absent(comparison), *overall(comparison), *detectable(comparison))
     short = Listing(f"{headline(comparison)}: {title}", whole.header, changed, sentences)
     opened = f"<details><summary>All {len(whole.rows)} pairs</summary>"
@@ -380,9 +377,6 @@ def to_json(comparison: Comparison) -> str:
     """One object: `headline`, `refused`, `regressed`, `differences`, `overall`, `pairs` (verdicts.COLUMNS), `missing`,
     `only_a`, `only_b`."""
     overall, table = comparison.verdicts.overall, comparison.verdicts.table.astype(object)
-    pairs: list[dict[str, Any]] = [
-        {str(key): value for key, value in row.items()} for row in as_rows(table.where(table.notna(), None))
-    ]
     content = {
         "a": comparison.a.study.name, "b": comparison.b.study.name, "headline": headline(comparison),
         "threshold": comparison.threshold, "refused": bool(comparison.refused),
@@ -391,7 +385,8 @@ def to_json(comparison: Comparison) -> str:
         "detectable": comparison.verdicts.detectable, "says_nothing": comparison.says_nothing,
         "overall": None if overall is None else vars(overall),
         "differences": [vars(difference) for difference in comparison.differences],
-        "doubts": list(comparison.doubts), "pairs": pairs, "missing": [vars(absent) for absent in comparison.missing],
+        "doubts": list(comparison.doubts), "pairs": as_rows(table.where(table.notna(), None)),
+        "missing": [vars(absent) for absent in comparison.missing],
         "only_a": [str(row["configuration"]) for row in comparison.pairing.only_a],
         "only_b": [str(row["configuration"]) for row in comparison.pairing.only_b],
     }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,10 +73,8 @@ def pair(a: Sequence[Row], b: Sequence[Row], window: Callable[[Row], Hashable]) 
 
         alone_a, alone_b = _alone(left_a, place), _alone(left_b, place)
         pairs += [Pair(row, alone_b[where]) for where, row in alone_a.items() if where in alone_b]
-        left_a, left_b = (
-            _without(left_a, [matched.a for matched in pairs]),
-            _without(left_b, [matched.b for matched in pairs]),
-        )
+        left_a = _without(left_a, [matched.a for matched in pairs])
+        left_b = _without(left_b, [matched.b for matched in pairs])
     order = {row["configuration"]: index for index, row in enumerate(a)}
     return Pairing(sorted(pairs, key=lambda matched: order[matched.a["configuration"]]), left_a, left_b)
 
@@ -117,8 +115,8 @@ Trials = Sequence[FailedTrial]  # of one configuration
 MOST_REASONS = 2  # that are told of one configuration
 
 
-def of(runs: pd.DataFrame) -> dict[str, Trials]:
-    """`runs` (trials.COLUMNS) -> configuration -> its trials that failed, by repeat."""
+def failed_trials(runs: pd.DataFrame) -> dict[str, Trials]:
+    """Configuration -> its failed trials in `runs` (trials.COLUMNS), by repeat."""
     failed: dict[str, list[FailedTrial]] = {}
     for trial in as_rows(runs.loc[runs.status != "ok", list(FailedTrial.__annotations__)], FailedTrial):
         if configurations.word(trial) not in NO_FAULT:
@@ -126,10 +124,12 @@ def of(runs: pd.DataFrame) -> dict[str, Trials]:
     return {name: sorted(trials, key=lambda failure: int(failure["repeat"])) for name, trials in failed.items()}
 
 
-def judged(verdicts: Verdicts, pairs: Sequence[Pair], a: Mapping[str, Trials], b: Mapping[str, Trials]) -> Verdicts:
-    """The same with the verdict FAILING for each pair whose runs fail in B as they did not in A, and with the reason.
+def with_failures(
+    verdicts: Verdicts, pairs: Sequence[Pair], a: Mapping[str, Trials], b: Mapping[str, Trials]
+) -> Verdicts:
+    """Verdicts in which each pair whose runs fail in B, and did not in A, is FAILING, with the reason.
 
-    What is slower or fails parity stays that, and says of its failures too. Numbers stay as they are.
+    A pair that is slower or fails parity keeps that verdict, and its reason names the failures too.
     """
     table = verdicts.table.copy()
     for index, pair in enumerate(pairs):
@@ -173,8 +173,8 @@ def _fails_now(pair: Pair, failed_a: int, failed_b: int) -> bool:
 # What A measured and B should hold, and does not: a check that passes for want of a measurement is none.
 #
 # A configuration is missing in B where B's study plans it and no record of it is there, or where its records there
-# cannot
-# be read. What B's study no longer plans was taken out by somebody, and is told as being in A only (compared.py).
+# cannot be read. What B's study no longer plans was taken out by somebody, and is told as being in A only
+# (compared.py).
 
 UNREADABLE, FEW = "its records cannot be read", "some of its records cannot be read"
 ABSENT, UNSAID = "planned, and without a record", "without a record, and B's study does not say what it plans"
@@ -194,22 +194,18 @@ class Missing:
         return f"{self.label} ({self.why})"
 
 
-def find(pairing: Pairing, b: Results) -> list[Missing]:
-    """In the order of A; those that are paired last. Only what was measured in A can be missed."""
+def missing_in(pairing: Pairing, b: Results) -> list[Missing]:
+    """Configurations that A measured and B lacks, in the order of A; those that are paired come last."""
     broken, why = _unreadable(b), _reasons(pairing, b)
-    missing = [(row, why(_id(row))) for row in pairing.only_a if row["n"]]
-    missing = [(row, UNREADABLE if reason and _id(row) in broken else reason) for row, reason in missing]
+    missing = [(row, why(row["configuration"])) for row in pairing.only_a if row["n"]]
+    missing = [(row, UNREADABLE if reason and row["configuration"] in broken else reason) for row, reason in missing]
     missing += [(pair.a, FEW) for pair in pairing.pairs if _untested(pair, broken)]
-    return [Missing(_id(row), label(row), reason) for row, reason in missing if reason]
+    return [Missing(row["configuration"], label(row), reason) for row, reason in missing if reason]
 
 
 def label(row: Row) -> str:
     """`resnet18, horovod, 2 workers, fp16, batch 64`."""
     return f"{row['model']}, {row['series']}, batch {row['batch']}"
-
-
-def _id(row: Row) -> str:
-    return str(row["configuration"])
 
 
 def _reasons(pairing: Pairing, b: Results) -> Callable[[str], str]:
@@ -221,7 +217,10 @@ def _reasons(pairing: Pairing, b: Results) -> Callable[[str], str]:
     planned = b.study.configurations
     if planned is None:
         return lambda name: UNSAID
-    unseen, ids = set(b.unseen), {_id(row) for row in (*(pair.a for pair in pairing.pairs), *pairing.only_a)}
+    unseen, ids = (
+        set(b.unseen),
+        {row["configuration"] for row in (*(pair.a for pair in pairing.pairs), *pairing.only_a)},
+    )
     if ids & set(planned):
         return lambda name: ABSENT if name in unseen else ""
     left = Counter(_kind(name) for name in unseen)
@@ -240,7 +239,7 @@ def _kind(configuration: str) -> str:
 
 def _untested(pair: Pair, broken: Set[str]) -> bool:
     """Whether it could have been tested, had all of its records in B been readable."""
-    return pair.a["n"] >= FEWEST_REPEATS > pair.b["n"] > 0 and _id(pair.b) in broken
+    return pair.a["n"] >= FEWEST_REPEATS > pair.b["n"] > 0 and pair.b["configuration"] in broken
 
 
 def _unreadable(read: Results) -> set[str]:
@@ -248,30 +247,15 @@ def _unreadable(read: Results) -> set[str]:
     return {name for line in read.skipped for name in FOLDER.findall(line)}
 
 
-def sentences(missing: Sequence[Missing], most: int) -> Iterator[str]:
-    """`Missing in B: 1 configuration that A measured (...). ...`, at most so many of them by name."""
-    if missing:
-        names = "; ".join(map(str, missing[:most])) + (
-            f" and {len(missing) - most} more" if len(missing) > most else ""
-        )
-        yield (
-            f"**Missing in B**: {len(missing)} configuration{'s' * (len(missing) != 1)} that A measured: {names}. They "
-            "are not compared."
-        )
-
-
 # The ratio of each pair, B over A, and which changes are more than chance among so many.
 #
-# Three to five repeats say too little about their own spread. So the spread is believed as stats/spread.py has it,
-# from both sides of a pair together and as far as all pairs look alike from them. Of the p-values Holm's procedure
-# takes
+# Three to five repeats say too little about their own spread. So the spread is believed as stats/spread.py has it, from
+# both sides of a pair together and as far as all pairs look alike from them. Of the p-values Holm's procedure takes
 # those that hold together (Scand. J. Stat. 6, 1979): whatever the number of pairs and however they depend on each
 # other, with nothing changed the chance of one false alarm or more is at most 5 %. A false discovery rate would find
-# more
-# and let one in twenty of its finds be wrong; what ends a build should not be.
+# more and let one in twenty of its finds be wrong; what ends a build should not be.
 #
-# Intervals are 95 % each, by itself. What such a comparison could have found at all is told too (`detectable`):
-# nothing
+# Intervals are 95 % each, by itself. What such a comparison could have found at all is told too (`detectable`): nothing
 # found is good news only where something would have been.
 
 Values = NDArray[np.float64]
@@ -328,7 +312,7 @@ def judge(pairs: Sequence[Pair], threshold: float) -> Verdicts:
     if fit:
         ratios = np.array([row["ratio"] for row, _ in fit])
         spread, factors = _spread([pair for _, pair in fit])
-        for (row, _), judgement in zip(fit, verdicts_judged(ratios, spread, factors, threshold), strict=True):
+        for (row, _), judgement in zip(fit, judge_ratios(ratios, spread, factors, threshold), strict=True):
             row |= judgement
         overall, noise = _overall(np.log(ratios), spread, factors), spread.typical
         detectable = max(threshold, found_in(POWER, spread, factors))
@@ -338,7 +322,7 @@ def judge(pairs: Sequence[Pair], threshold: float) -> Verdicts:
     return Verdicts(table, overall, noise, detectable)
 
 
-def verdicts_judged(ratios: Values, spread: Spread, factors: Values, threshold: float) -> list[dict[str, Any]]:
+def judge_ratios(ratios: Values, spread: Spread, factors: Values, threshold: float) -> list[dict[str, Any]]:
     """For each of m ratios what judge() says of it: interval, p-values, verdict.
 
     `spread`: of each pair. `factors`: (m,), what of it the variance of the logarithm of the ratio is.
@@ -346,10 +330,11 @@ def verdicts_judged(ratios: Values, spread: Spread, factors: Values, threshold: 
     every = (np.arange(len(ratios)), factors)
     widths = np.exp(spread.half_widths(CONFIDENCE, every))
     p_values = spread.p_values(np.log(ratios), every)
-    columns = zip(ratios, ratios / widths, ratios * widths, p_values, holm(p_values), strict=True)
-    names = ("ratio", "ratio_low", "ratio_high", "p_value", "p_corrected")
-    judgements = [dict(zip(names, map(float, row), strict=True)) for row in columns]
-    return [row | {"verdict": _verdict(row, threshold)} for row in judgements]
+    judged = pd.DataFrame({
+        "ratio": ratios, "ratio_low": ratios / widths, "ratio_high": ratios * widths, "p_value": p_values,
+        "p_corrected": holm(p_values),
+    })  # fmt: skip
+    return [row | {"verdict": _verdict(row, threshold)} for row in as_rows(judged)]
 
 
 def found_in(power: float, spread: Spread, factors: Values) -> float:
@@ -365,18 +350,16 @@ def found_in(power: float, spread: Spread, factors: Values) -> float:
 def _row(pair: Pair) -> dict[str, Any]:
     """What is known of a pair before any is judged; `verdict` is empty if its ratio is to be tested."""
     a, b = pair.a, pair.b
-    row = dict.fromkeys(COLUMNS) | {key: b[key] for key in ("model", "series", "batch")}
-    row |= {f"{key}_{side}": measured[key] for side, measured in (("a", a), ("b", b)) for key in ("configuration", "n")}
-    row |= {
-        f"samples_per_second_{side}": measured["samples_per_second"]
-        for side, measured in (("a", a), ("b", b))
-        if measured["n"]
-    }
     verdict, reason = _without_a_test(a, b)
-    ratio = None
-    if a["n"] and b["n"] and verdict not in (NOT_COMPARABLE, BROKEN):
-        ratio = b["samples_per_second"] / a["samples_per_second"]
-    return row | {"ratio": ratio, "verdict": verdict, "reason": reason}
+    tested = a["n"] and b["n"] and verdict not in (NOT_COMPARABLE, BROKEN)
+    return dict.fromkeys(COLUMNS) | {
+        "configuration_a": a["configuration"], "configuration_b": b["configuration"],
+        "model": b["model"], "series": b["series"], "batch": b["batch"], "n_a": a["n"], "n_b": b["n"],
+        "samples_per_second_a": a["samples_per_second"] if a["n"] else None,
+        "samples_per_second_b": b["samples_per_second"] if b["n"] else None,
+        "ratio": b["samples_per_second"] / a["samples_per_second"] if tested else None,
+        "verdict": verdict, "reason": reason,
+    }  # fmt: skip
 
 
 def _without_a_test(a: Row, b: Row) -> tuple[str, str]:

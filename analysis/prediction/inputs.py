@@ -16,9 +16,8 @@ from analysis.frames.configurations import KEYS, known, same, value_of, values_o
 from analysis.frames.measured import of_peers
 from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow
-from analysis.prediction import simulate
 from analysis.prediction.network import Link, Network
-from analysis.prediction.simulate import HOROVOD, Fusion, Gradient, Step
+from analysis.prediction.simulate import AFTERWARDS, DDP, HOROVOD, Fusion, Gradient, Step
 from analysis.statistics import network
 from analysis.statistics.network import Probe
 from scaling_study.frameworks import FRAMEWORKS
@@ -34,10 +33,10 @@ from scaling_study.targets import ENDS
 # the framework's own run with one worker; without one, plain PyTorch's         -->  whose step it is
 
 FUSIONS: Mapping[str, Fusion] = {
-    "horovod": simulate.HOROVOD,
-    "torch_ddp": simulate.DDP,
-    "lightning_ddp": simulate.DDP,
-    "mpi_allreduce": simulate.AFTERWARDS,
+    "horovod": HOROVOD,
+    "torch_ddp": DDP,
+    "lightning_ddp": DDP,
+    "mpi_allreduce": AFTERWARDS,
 }
 NOT_SIMULATED = (
     "{framework} is not predicted: its rounds follow clocks, with a floor of about {seconds:g} s in which peers look "
@@ -106,15 +105,14 @@ def _not_simulated(row: Row) -> str:
 
 def policy(row: Row) -> Fusion:
     """How a configuration's framework fuses gradients, with the knobs that it was run with."""
-    fusion_policy = FUSIONS[str(row["framework"])]
-    knob = {key: value for key in KNOBS if known(value := value_of(row, key))}
-    if "fusion_bytes" in knob:
-        fusion_policy = replace(fusion_policy, most_bytes=float(knob["fusion_bytes"]))
-    if "cycle_seconds" in knob:
-        fusion_policy = replace(fusion_policy, cycle_seconds=float(knob["cycle_seconds"]))
-    if "bucket_bytes" in knob:  # then the first bucket is like the others
-        fusion_policy = replace(fusion_policy, most_bytes=float(knob["bucket_bytes"]), first_bytes=None)
-    return fusion_policy
+    fusion = FUSIONS[str(row["framework"])]
+    if known(row["fusion_bytes"]):
+        fusion = replace(fusion, most_bytes=float(row["fusion_bytes"]))
+    if known(row["cycle_seconds"]):
+        fusion = replace(fusion, cycle_seconds=float(row["cycle_seconds"]))
+    if known(row["bucket_bytes"]):  # then the first bucket is like the others
+        fusion = replace(fusion, most_bytes=float(row["bucket_bytes"]), first_bytes=None)
+    return fusion
 
 
 def _ways(rows: Iterable[Row]) -> Iterator[Row]:
@@ -278,11 +276,10 @@ def _report(trial: Path) -> RankReport | None:
 #
 # A run with one worker has the host to itself. Forward communicates nothing, so where a study ran a configuration with
 # one worker and with w on one host, seconds of forward with w over seconds with one is what crowding costs; the
-# geometric
-# mean over such pairs is taken for all. Configurations that synchronise buffers in forward are left out.
+# geometric mean over such pairs is taken for all. Configurations that synchronise buffers in forward are left out.
 
 
-def pairs(rows: Sequence[Row], workers_per_host: int, without: Sequence[str] = ()) -> list[float]:
+def crowding_ratios(rows: Sequence[Row], workers_per_host: int, without: Sequence[str] = ()) -> list[float]:
     """Forward with so many workers over forward with one, of each configuration that ran both on one host.
 
     `without`: configurations to leave out, because it is they that are predicted.
@@ -305,8 +302,8 @@ def pairs(rows: Sequence[Row], workers_per_host: int, without: Sequence[str] = (
     return ratios
 
 
-def factor(ratios: Sequence[float]) -> float:
-    """The geometric mean; 1 where nothing was found."""
+def crowding(ratios: Sequence[float]) -> float:
+    """How many times as long workers compute that share a host: the geometric mean; 1 where nothing was measured."""
     return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else 1.0
 
 
@@ -316,10 +313,8 @@ def factor(ratios: Sequence[float]) -> float:
 #                                                                          beta  = B n / (2 (n-1))
 #
 # as if the probe had run a ring. Of n = 2 any algorithm gives the same beta; the bus bandwidth of nccl-tests is 1 /
-# beta.
-# Horovod's calls wait for its background thread, half a cycle on average: simulate.py counts that by itself, so here
-# it
-# is taken off A. On a CPU every probe measures twice, with the cores idle and busy; network.py says what for.
+# beta. Horovod's calls wait for its background thread, half a cycle on average: simulate.py counts that by itself, so
+# here it is taken off A. On a CPU every probe measures twice, with the cores idle and busy; network.py says what for.
 
 IDLE, BUSY = ("allreduce", False), ("allreduce", True)
 LAUNCHER = {  # whose collectives a framework calls -> the probe that called the same

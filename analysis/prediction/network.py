@@ -94,14 +94,11 @@ def _parted(text: str, what: str, such_as: str) -> tuple[float, str]:
 # No allreduce can take less than 2 (n-1)/n b beta, nor less than log2(n) alpha (Patarasuk and Yuan; Thakur): the ring
 # meets the first, halving and doubling nearly both. Adding up is not counted apart: it is in a measured beta.
 #
-# tree: two binary trees over the same workers, each carrying half of the data in k segments, and inner nodes of one
-# are
+# tree: two binary trees over the same workers, each carrying half of the data in k segments, and inner nodes of one are
 # leaves of the other, so that every worker sends and receives all the time. Steps are coloured such that each worker
-# does
-# one thing in each; a segment takes two. So reducing takes (2 k + 2 h) (alpha + b beta / (2 k)) with trees of height
-# h = log2(n); the best k = sqrt(h b beta / (2 alpha)) gives the form above, and broadcasting the same again. (NCCL's
-# tree
-# lets the two overlap, which saves latency; what its segments cost instead nobody has published.)
+# does one thing in each; a segment takes two. So reducing takes (2 k + 2 h) (alpha + b beta / (2 k)) with trees of
+# height h = log2(n); the best k = sqrt(h b beta / (2 alpha)) gives the form above, and broadcasting the same again.
+# (NCCL's tree lets the two overlap, which saves latency; what its segments cost instead nobody has published.)
 
 
 def ring(workers: int, size: float, network: Network) -> float:

@@ -17,23 +17,19 @@ from analysis.frames.results import Results
 from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.study import workers_text
 from analysis.prediction import inputs
-from analysis.prediction import simulate as stragglers
 from analysis.prediction.inputs import ALIKE, KNOBS, OneWorker, Target, hosts_of
 from analysis.prediction.network import ALGORITHMS, CannotPredict, Network
-from analysis.prediction.simulate import Fusion, Outcome, simulate
+from analysis.prediction.simulate import Fusion, Outcome, simulate, slowdown
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 # Throughput, efficiency and exposed communication of n workers, each with what the measurements leave open.
 #
 # The interval is by simulation over and over with other inputs, as likely as those that were measured: one worker's
-# step
-# from Student's t over its repeats, a link's alpha and beta from their fits, the same draws for every number of
-# workers.
-# They are spread evenly over each distribution and shuffled against each other (Latin hypercube: McKay, Beckman and
-# Conover, Technometrics 21, 1979), so a few say as much as many that fall by chance.
-# It says how much of a prediction is the doubt in its inputs. That the model itself is right it does not say:
-# against.py
-# and `python -m benchmarks prediction` do.
+# step from Student's t over its repeats, a link's alpha and beta from their fits, the same draws for every number of
+# workers. They are spread evenly over each distribution and shuffled against each other (Latin hypercube: McKay,
+# Beckman and Conover, Technometrics 21, 1979), so a few say as much as many that fall by chance. The interval is the
+# doubt in the inputs of a prediction. It does not hold the error of the model itself, which `check` and `python -m
+# benchmarks prediction` show.
 
 FLAT = ("ring", "tree")  # hierarchical is the ring there, and halving and doubling nearly
 DRAWS, SEED = 160, 0
@@ -76,13 +72,13 @@ class Doubt:
     byte: float = 1.0
 
 
-def predict_predictions(
+def predict_all(
     targets: Sequence[tuple[Target, Network]], workers: Sequence[int], algorithms: Sequence[str] = (),
     straggle: bool = True, crowding: float = 1.0,
 ) -> Iterator[Prediction]:  # fmt: skip
-    """In the order of the arguments; without `algorithms`, of all that differ on a target's network.
+    """Predictions in the order of the arguments; without `algorithms`, by all that differ on a target's network.
 
-    `crowding`: of workers that share a host with others (contention.py).
+    `crowding`: how many times as long workers compute that share a host with others (inputs.crowding).
     """
     for target, network in targets:
         for allreduce in target.wires:
@@ -97,7 +93,7 @@ def predict(
 ) -> Prediction:  # fmt: skip
     worker, wire = target.alone, target.wire(allreduce)
     crowded = crowding if network.local(workers) > 1 else 1.0
-    slowest = stragglers.slowdown(workers, worker.variation) if straggle else 1.0
+    slowest = slowdown(workers, worker.variation) if straggle else 1.0
 
     def ran(doubt: Doubt) -> Outcome:
         links = network.scaled(doubt.latency, doubt.byte)
@@ -196,24 +192,17 @@ def forecast(results: Results, folder: Path, asked: Asked) -> Forecast:
     per_host = max(network.workers_per_host for _, network in on)
 
     def crowded(without: Sequence[str] = ()) -> float:
-        return asked.crowding or inputs.factor(inputs.pairs(rows, per_host, without))
+        return asked.crowding or inputs.crowding(inputs.crowding_ratios(rows, per_host, without))
 
     def again(prediction: Prediction, run: ConfigurationRow) -> Prediction:
         placed = prediction.network.placed(prediction.workers, inputs.hosts_of(run))
         without = crowded([str(run["configuration"])])
-        return predict(
-            prediction.target,
-            prediction.allreduce,
-            prediction.algorithm,
-            prediction.workers,
-            placed,
-            asked.straggle,
-            without,
-        )
+        way = (prediction.allreduce, prediction.algorithm, prediction.workers)
+        return predict(prediction.target, *way, placed, asked.straggle, without)
 
-    predictions = tuple(predict_predictions(on, asked.workers, asked.algorithms, asked.straggle, crowded()))
+    predictions = tuple(predict_all(on, asked.workers, asked.algorithms, asked.straggle, crowded()))
     checked = check(predictions, rows, again) if asked.check or not asked.network else []
-    pairs = 0 if asked.crowding else len(inputs.pairs(rows, per_host))
+    pairs = 0 if asked.crowding else len(inputs.crowding_ratios(rows, per_host))
     return Forecast(predictions, tuple(checked), tuple(wrong), asked.straggle, crowded(), pairs)
 
 
@@ -272,7 +261,7 @@ def _row(prediction: Prediction, checked: Checked | None) -> dict[str, Any]:
 #
 # Error: predicted / measured - 1 of the throughput. Noise: half of the 95 % interval of the measured speed-up over the
 # one-worker run that the prediction was made from (Welch, on the logarithm): both runs are in the error. A prediction
-# that uses measurements of several workers (contention.py) is made again for its check, without the one it is held
+# that uses measurements of several workers (inputs.crowding) is made again for its check, without the one it is held
 # against.
 
 Row = ConfigurationRow
@@ -318,9 +307,8 @@ def check(
             gain = over(measurement, base)
             noise = None if gain.high is None else gain.high / gain.mean - 1
             error = again(prediction, measurement).samples_per_second.mean / speed - 1
-            checks.append(
-                Checked(prediction, hosts_of(measurement), str(measurement["configuration"]), speed, error, noise)
-            )
+            name = str(measurement["configuration"])
+            checks.append(Checked(prediction, hosts_of(measurement), name, speed, error, noise))
     return checks
 
 

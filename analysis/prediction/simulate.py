@@ -9,8 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from analysis.prediction import network as collectives
-from analysis.prediction.network import Network
+from analysis.prediction.network import Network, seconds
 
 # Which gradients travel together, and when they may leave.
 #
@@ -77,13 +76,11 @@ def buckets(gradients: Sequence[Gradient], fusion: Fusion, wire: float = 1.0) ->
 
 # The slowest of n workers: in every step all wait for it.
 #
-# Steps of one worker vary about their mean, with the standard deviation that its timed steps show. Workers are taken
-# as
+# Steps of one worker vary about their mean, with the standard deviation that its timed steps show. Workers are taken as
 # independent and alike, and their step times as normal: then the slowest of n is expected E[max] standard deviations
 # above the mean, 0.56 for n = 2, 1.54 for 10, 3.24 for 1,000, 4.4 for 100,000 (order statistics: David and Nagaraja,
 # Order Statistics, 3rd ed., 2003). Hiccups rarer and longer than a normal tail, and workers that are slow for good,
-# cost
-# more than this says.
+# cost more than this says.
 
 POINTS = 20_000  # of the midpoint rule; the largest error, at n = 100,000, is below 0.001
 
@@ -115,11 +112,9 @@ def slowdown(workers: int, variation: float) -> float:
 #                                              exposed <-------->
 #
 # All workers are alike but for the slowest, and that one is meant here: a collective begins when it has its gradients.
-# One collective is on the wire at a time, as in Horovod and in a process group of torch. Where communication takes
-# some
+# One collective is on the wire at a time, as in Horovod and in a process group of torch. Where communication takes some
 # of the cores' time, backward goes on more slowly meanwhile (network.py: busy), and the collective itself takes the
-# time
-# it takes on idle cores once backward is over.
+# time it takes on idle cores once backward is over.
 
 
 @dataclass(frozen=True)
@@ -185,11 +180,11 @@ def simulate(step: Step, workers: int, algorithm: str, network: Network, policy:
 
     @cache
     def idle(size: float) -> float:
-        return collectives.seconds(algorithm, workers, size, network)
+        return seconds(algorithm, workers, size, network)
 
     @cache
     def busy(size: float) -> float:
-        slow = collectives.seconds(algorithm, workers, size, network.busy) if network.busy else 0.0
+        slow = seconds(algorithm, workers, size, network.busy) if network.busy else 0.0
         return max(idle(size), slow)
 
     def call(sizes: Iterable[float]) -> int:

@@ -94,11 +94,9 @@ def table(name: str, text: bool = False) -> pd.DataFrame:
 
 # What was published, as ratios: each names the two configurations of one study that it divides.
 #
-# speed-up         2 workers / 1 worker, all else equal
-# 16-bit gain      16 bits / 32: of the allreduce (Horovod), or of compute and allreduce together (FSDP)
-# larger batch     a batch size / the next smaller one
-# epoch            seconds of the one's epoch / those of the other, as an epoch was published
-# another way      one framework / another
+# speed-up         2 workers / 1 worker, all else equal 16-bit gain      16 bits / 32: of the allreduce (Horovod), or of
+# compute and allreduce together (FSDP) larger batch     a batch size / the next smaller one epoch            seconds of
+# the one's epoch / those of the other, as an epoch was published another way      one framework / another
 
 SPEEDUP, GAIN, BATCH, EPOCH, WAY = "speed-up", "16-bit gain", "larger batch", "epoch", "another way"
 CLAIMS_KEYS = ("framework", "model", "batch_per_worker", "precision", "allreduce", "workers")

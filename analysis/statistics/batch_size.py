@@ -23,21 +23,16 @@ from scaling_study.stats.intervals import FEWEST_REPEATS, Interval, between_repe
 # The gradient noise scale, from norms of gradients at two batch sizes (McCandlish et al., arXiv 1812.06162, A.1).
 #
 # The mean of |g|^2 over batches of b samples is |G|^2 + S / b: of the true gradient, and of the noise of one sample.
-# From
-# a small batch b and a big one B, both at the same step,
+# From a small batch b and a big one B, both at the same step,
 #
 #     |G|^2 = (B |g_B|^2 - b |g_b|^2) / (B - b)        S = (|g_b|^2 - |g_B|^2) / (1/b - 1/B)        scale = S / |G|^2
 #
-# Each is unbiased, their ratio is not, and a single |G|^2 can be negative: both are averaged over steps before they
-# are
+# Each is unbiased, their ratio is not, and a single |G|^2 can be negative: both are averaged over steps before they are
 # divided. The interval of the ratio is Fieller's (J. R. Stat. Soc. B 16, 1954): it holds each scale r for which the
-# mean
-# of S - r |G|^2 may be 0. Between runs, where there are at least three, that is Student's t over the runs' means,
-# which
-# are independent; else within the run, whose steps are not (scaling_study/stats/intervals.py). It has no upper end
-# where
-# |G|^2 may be 0, and no best value where its mean is not above 0. A scale that grows while a model trains is averaged
-# over.
+# mean of S - r |G|^2 may be 0. Between runs, where there are at least three, that is Student's t over the runs' means,
+# which are independent; else within the run, whose steps are not (scaling_study/stats/intervals.py). It has no upper
+# end where |G|^2 may be 0, and no best value where its mean is not above 0. A scale that grows while a model trains is
+# averaged over.
 
 FEWEST_ROWS = 8  # steps of all runs, below which nothing is claimed
 LARGEST = 1e12  # samples; no scale is looked for beyond
@@ -148,8 +143,7 @@ def pollux_efficiency(gradient_sqr: float, variance: float, growth: float) -> fl
 # What a batch costs in samples is a matter of the recipe; frameworks, workers and what else only decides speed are
 # pooled. Where several configurations have one global batch, the mean of a seed over them is one value: the same seed
 # reads the same samples in the same order, so they are not independent. 16 bits on the wire are another recipe, in
-# which
-# the runs that send nothing have their place too.
+# which the runs that send nothing have their place too.
 
 SPEED_KEYS = ("device", "compile", "memory_format", "allocator")  # decide how fast, and not what is computed
 SHARED_BY = ("accumulation", "train_loop", "train_log", "train_keep")  # how a batch is shared out, who calls the steps
@@ -289,8 +283,7 @@ def _norms(steps: pd.DataFrame) -> Iterable[Norms]:
 # (McCandlish et al., arXiv 1812.06162, eq. 2.11), fitted to every seed by maximum likelihood. Samples are log-normal
 # around the curve with one spread at all batch sizes; of a seed that never reached the target only the probability of
 # needing more than it got counts. Intervals are of the profile likelihood. What the curve misses widens them, as it
-# adds
-# to the spread.
+# adds to the spread.
 
 PARAMETERS = 2
 BEYOND = 1000.0  # how far below the smallest and above the largest batch a critical one is looked for

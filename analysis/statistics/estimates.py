@@ -101,12 +101,9 @@ def _freedom(*parts: LogEstimate) -> float:
 #     reached after   12 s   15 s          stopped at   40 s          ->   geometric mean 20 s, 95 % interval 9 to 45 s
 #
 # Values are taken as log-normal. Where all are known that is Student's t on their logarithms. Of a censored one only
-# its
-# probability of being larger counts (Tobin, Econometrica 1958), and the interval is that of the profile likelihood,
-# with
-# Student's t in place of the normal quantile for so few values. A ratio may also be known only to be smaller: where
-# what
-# stands below the line was stopped.
+# its probability of being larger counts (Tobin, Econometrica 1958), and the interval is that of the profile likelihood,
+# with Student's t in place of the normal quantile for so few values. A ratio may also be known only to be smaller:
+# where what stands below the line was stopped.
 
 FEWEST = 2  # known values, below which no interval is claimed
 WIDEST = 50.0  # of a logarithm's interval, beyond which a side is open

@@ -20,8 +20,7 @@ from scaling_study.stats.network import fit as fit_line
 #     fit(results)[("allreduce", False)]  ->  AlphaBeta: alpha_seconds, beta_seconds_per_byte, intervals,
 # seconds(bytes)
 #
-# Bytes are sizes as nccl-tests has them, and alpha and beta are those of the collective on as many workers as the
-# probe
+# Bytes are sizes as nccl-tests has them, and alpha and beta are those of the collective on as many workers as the probe
 # had: for a ring of other n, take them apart by its formula (scaling_study/stats/network.py has the factors).
 #
 # The intervals are the wider of two: of the line through the means, where sizes are off it (alpha_beta.py), and, with

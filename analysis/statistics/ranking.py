@@ -172,19 +172,13 @@ def holm(p_values: ArrayLike) -> Values:
 
 # Which configuration is the best, and which are tied with it (95 %).
 #
-# The highest mean of many is partly luck, so "the best" is a set: everything whose distance to the best may be
-# nothing.
+# The highest mean of many is partly luck, so "the best" is a set: everything whose distance to the best may be nothing.
 # Intervals of each configuration's ratio to the best of the others (as multiple comparisons with the best have them:
-# Hsu,
-# Ann. Stat. 12, 1984) hold for all of them at once. One whose interval goes beyond 1 may be the best; an upper bound
-# of
-# exactly 1 says that it is slower. Hsu's own bounds keep the true best in 95 % of studies, but where all are equal
-# some
-# configuration falls out in far more than 5 % of them. So each bound is one of all pairs of the study (Bonferroni),
-# with
-# the spread of repeats as spread.py believes it: where configurations are equally fast, any of them is called slower
-# in
-# at most 5 % of studies.
+# Hsu, Ann. Stat. 12, 1984) hold for all of them at once. One whose interval goes beyond 1 may be the best; an upper
+# bound of exactly 1 says that it is slower. Hsu's own bounds keep the true best in 95 % of studies, but where all are
+# equal some configuration falls out in far more than 5 % of them. So each bound is one of all pairs of the study
+# (Bonferroni), with the spread of repeats as spread.py believes it: where configurations are equally fast, any of them
+# is called slower in at most 5 % of studies.
 #
 #     samples_per_second         the fastest
 #     efficiency                 speed-up over the ratio of workers, of configurations with more than one worker

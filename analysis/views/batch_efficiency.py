@@ -38,8 +38,7 @@ from analysis.text import file_name, number
 #     efficiency(B) = samples to the target at the smallest global batch / at B     goodput = samples/s x efficiency
 #     by a noise scale Bnoise: (smallest + Bnoise) / (B + Bnoise)
 #
-# Predicted is samples(B) = Smin (B + Bnoise): Smin from the samples, and Bnoise from the gradients, of the two
-# smallest
+# Predicted is samples(B) = Smin (B + Bnoise): Smin from the samples, and Bnoise from the gradients, of the two smallest
 # global batches with a noise scale. Seconds are those samples over the configuration's own throughput.
 
 WITH_BOUNDS = (
@@ -145,8 +144,7 @@ def _bounded(name: str, estimate: LogEstimate) -> dict[str, float | None]:
 #
 # Seconds are samples to the target over samples a second, so the highest goodput is the fewest seconds. Only worker
 # counts that were trained compete, each with its best global batch. Tied is what may be the best at 95 % for all at
-# once
-# (Bonferroni over the others); where two have the same global batch, only their throughputs tell them apart.
+# once (Bonferroni over the others); where two have the same global batch, only their throughputs tell them apart.
 
 ALONE = "single"  # the one worker of a framework that has no run of its own with one
 WAY_KEYS = tuple(key for key in SPREADING_KEYS if key not in ("workers", "hosts", "allreduce", "launcher"))

@@ -45,10 +45,8 @@ from analysis.views.steps import (
 #     pipeline bubble stages with nothing to do, wherever they stood meanwhile (idle.py)
 #
 # The rule is plain: the bottleneck is whichever takes the largest share of the step. Where forward and backward hold
-# both
-# computing and communication, and nothing tells them apart, it is named only if it is the same whichever of the two
-# all
-# of that is.
+# both computing and communication, and nothing tells them apart, it is named only if it is the same whichever of the
+# two all of that is.
 
 COMPUTE, LAUNCH, COMMUNICATE, INPUT, MEMORY, BUBBLE = KINDS = (
     "compute", "launch", "communication", "input", "memory", "pipeline bubble",
@@ -190,8 +188,7 @@ def _without(row: ConfigurationRow) -> Bottleneck:
 #     gain <= 1 / (1 - saved share of the step) - 1        Amdahl, AFIPS 30, 1967
 #
 # Upper bounds, each by itself: nothing else gets worse for it, latency shrinks with the bytes, and what was hidden
-# behind
-# the part does not come to light. Real gains are smaller. Shares are those of bottleneck.py.
+# behind the part does not come to light. Real gains are smaller. Shares are those of bottleneck.py.
 
 LEAST = 0.005  # of a gain: what is less is not worth a line
 MOST_GAIN = 10.0  # beyond it the bound says nothing: almost all of the step is that part

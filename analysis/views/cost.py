@@ -26,8 +26,7 @@ from analysis.text import number
 #     worker-hours = workers x 1e6 / samples a second / 3600        money = worker-hours x price of a worker-hour
 #
 # Both have the throughput's own interval between repeats, upside down. Without a price all workers are taken to cost
-# the
-# same: then the fewest worker-hours are the cheapest, in whatever currency.
+# the same: then the fewest worker-hours are the cheapest, in whatever currency.
 
 SAMPLES = 1e6
 NO_PRICE = "no price given"
@@ -118,8 +117,7 @@ def cheapest(among: list[Cost]) -> Cost | None:
 # Cost against time for a million samples: which configurations no other beats in both.
 #
 # One is beaten by another that is neither slower nor dearer, and better in one. Means decide who is on the front; who
-# is
-# beaten only by such as are tied with it (the 95 % interval of their ratio of throughputs holds 1) may be on it too.
+# is beaten only by such as are tied with it (the 95 % interval of their ratio of throughputs holds 1) may be on it too.
 
 ON, PERHAPS, BEATEN = "on the front", "perhaps on the front", "beaten"
 

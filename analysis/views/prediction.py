@@ -32,9 +32,8 @@ from scaling_study.stats.intervals import FEWEST_REPEATS
 #
 # Throughput is predicted from timed runs of one worker (predict.py), samples are those of the curve that was fitted to
 # the trainings of the same study (to_target/critical_batch.py). Where that global batch was trained, the curve is
-# fitted
-# anew without it, so that no prediction uses what it is held against; where too little is left, it is held against
-# nothing.
+# fitted anew without it, so that no prediction uses what it is held against; where too little is left, it is held
+# against nothing.
 
 ALIKE = ("model", "precision", "data", "input", "image_size", "image_width", "freeze", "sequence_length", "padding")
 
@@ -294,7 +293,7 @@ def to_target_listing(expected: Sequence[Expected], results: Results) -> Listing
     return Listing(f"Predicted seconds to the target ({results.heading})", TO_TARGET_HEADER, rows, lines)
 
 
-def table(expected: Sequence[Expected], results: Results) -> pd.DataFrame:
+def to_target_table(expected: Sequence[Expected], results: Results) -> pd.DataFrame:
     """COLUMNS."""
     rows = []
     for one in expected:

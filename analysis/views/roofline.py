@@ -31,10 +31,9 @@ from analysis.views.steps import cut
 # 2009
 #
 # Bytes moved are counted as if each kind of tensor passed through memory once for each use, and caches kept nothing
-# else:
-# activations written and read (2), parameters read by forward, backward and update and written by it (4), gradients
-# written and read (2), optimiser state read and written (2). So the intensity is an estimate, good to a factor, not a
-# measurement; where a model fits into caches it is too low.
+# else: activations written and read (2), parameters read by forward, backward and update and written by it (4),
+# gradients written and read (2), optimiser state read and written (2). So the intensity is an estimate, good to a
+# factor, not a measurement; where a model fits into caches it is too low.
 #
 # The peak is the highest that any run of the study measured on such a device, with as many cores and in this precision
 # (fp32 and TF32 apart): noise can only make a measured roof too low.

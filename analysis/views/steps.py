@@ -25,18 +25,14 @@ from scaling_study.stats.network import Point, fit
 # A configuration's mean step, phase by phase: what each phase is of the step, in every repeat, over all ranks.
 #
 # Phases come from the instrumented window, which is not the timed one: waiting for the device at each edge disturbs,
-# and
-# a machine is not equally fast for a minute. So phases are taken as shares of their own, instrumented step; the shares
-# of a repeat add up to 1, and as `samples_per_second` says how long a timed step is, to all of that. `disturbance`
-# says
-# how much longer instrumented steps took: where it is large the shares are less sure.
+# and a machine is not equally fast for a minute. So phases are taken as shares of their own, instrumented step; the
+# shares of a repeat add up to 1, and as `samples_per_second` says how long a timed step is, to all of that.
+# `disturbance` says how much longer instrumented steps took: where it is large the shares are less sure.
 #
 # In a pipeline a rank waits for other stages wherever it happens to stand: between its events, and behind the last one
-# in
-# what comes next, as the update does with the norm of all gradients. `idle` is all of that, in no phase (idle.py).
+# in what comes next, as the update does with the norm of all gradients. `idle` is all of that, in no phase (idle.py).
 #
-# Time is counted in worker-seconds a sample: workers / samples_per_second. Twice as many workers that are twice as
-# fast
+# Time is counted in worker-seconds a sample: workers / samples_per_second. Twice as many workers that are twice as fast
 # spend as many, whatever is held fixed: their loss of efficiency is what they spend more.
 
 Vector = NDArray[np.float64]
@@ -214,12 +210,9 @@ def _lags(row: ConfigurationRow, phases: Vector, repeat: NDArray[np.int64], whol
 # Where stages share weights, their gradients are added up before that, under `communication`: then it lies there.
 #
 # How long, the timeline says: as long as none of a rank's own events was under way, from the first event of its
-# pipeline
-# to the last (analysis/statistics/bubble.py). Without one, all that no phase covers is idle, and what a rank's update
-# takes
-# longer than the shortest of its pipeline: that one was the last to come and waited for nobody. A rank that has more
-# to
-# update than the others looks the same.
+# pipeline to the last (analysis/statistics/bubble.py). Without one, all that no phase covers is idle, and what a rank's
+# update takes longer than the shortest of its pipeline: that one was the last to come and waited for nobody. A rank
+# that has more to update than the others looks the same.
 
 Places = Sequence[tuple[int, ...]]
 
@@ -249,14 +242,12 @@ def beyond_shortest(update: Vector, repeat: NDArray[np.int64], replica: NDArray[
 
 # What the computing itself became: slower beside other workers, and what of it no size of a batch changes.
 #
-# **Slower**: forward of a framework whose collectives all run later does nothing but compute. Its seconds over those
-# of
+# **Slower**: forward of a framework whose collectives all run later does nothing but compute. Its seconds over those of
 # the baseline's forward say how much slower the same kernels run where several workers share a memory, caches and a
 # clock. A framework that communicates in forward borrows this from those that do not, with the same model, batch and
 # workers in the same study.
 #
-# **Fixed**: forward and backward of several batch sizes lie on a line, seconds = fixed + per sample x batch. `fixed`
-# is
+# **Fixed**: forward and backward of several batch sizes lie on a line, seconds = fixed + per sample x batch. `fixed` is
 # launching kernels and whatever else a batch of none would cost: with small batches it is most of a step.
 
 Row = ConfigurationRow

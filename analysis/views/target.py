@@ -131,13 +131,12 @@ def _of(ours: pd.DataFrame, row: Any, price: float | None, least_spread: float) 
 # Who reaches the target soonest, or at least cost, and which are tied with that (95 %).
 #
 # As of throughput (statistics/ranking.py) the lowest mean of many is partly luck, so the best is a set: what is not
-# shown
-# to be slower than another. Compared are logarithms of geometric means over the seeds, all pairs of a study at once
-# (Bonferroni), with the spread of seeds as spread.py believes it.
+# shown to be slower than another. Compared are logarithms of geometric means over the seeds, all pairs of a study at
+# once (Bonferroni), with the spread of seeds as spread.py believes it.
 #
 # A training that was stopped before the target counts as one that reached it at that moment. That flatters it, so
-# whoever
-# is called slower all the same is; but such a configuration is never the best, and nothing is called slower than it.
+# whoever is called slower all the same is; but such a configuration is never the best, and nothing is called slower
+# than it.
 
 FALSE_ALARMS = 0.05  # of studies of equal configurations, in which any is called slower than another
 BEST, TIED, SLOWER, NOT_RESOLVED, TOO_FEW = "best", "tied", "slower", "not resolved", "too few seeds"

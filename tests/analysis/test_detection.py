@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 from simulations import Seen, bounds, times
 
-from analysis.compare.verdicts import FASTER, POWER, SLOWER, Pair, found_in, judge, verdicts_judged
+from analysis.compare.verdicts import FASTER, POWER, SLOWER, Pair, found_in, judge, judge_ratios
 from analysis.statistics.ranking import holm
 from scaling_study.stats.intervals import repeats_for
 from scaling_study.stats.spread import Spread, believed
@@ -81,7 +81,7 @@ def simulated(
     for _ in range(comparisons):
         speeds = measured(rng, noises(rng), change, most or repeats)
         ratios, spread, factors = compared(speeds, counted(speeds, repeats), repeats)
-        said = [row["verdict"] for row in verdicts_judged(ratios, spread, factors, THRESHOLD)]
+        said = [row["verdict"] for row in judge_ratios(ratios, spread, factors, THRESHOLD)]
         found += said[0] == (SLOWER if change < 0 else FASTER)
         alarms += any(verdict in (SLOWER, FASTER) for verdict in (said[1:] if change else said))
     return Seen(alarms, comparisons), Seen(found, comparisons)
@@ -158,7 +158,7 @@ def test_what_is_simulated_here_is_what_a_comparison_does() -> None:
     table = judge([Pair(a, b) for a, b in zip(*rows, strict=True)], THRESHOLD).table
     ratios, spread, factors = compared(speeds, counts, planned)
     for name in ("ratio", "ratio_low", "ratio_high", "p_value", "p_corrected"):
-        here = [one[name] for one in verdicts_judged(ratios, spread, factors, THRESHOLD)]
+        here = [one[name] for one in judge_ratios(ratios, spread, factors, THRESHOLD)]
         assert list(table[name]) == pytest.approx(here)
 
 

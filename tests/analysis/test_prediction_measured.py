@@ -178,12 +178,12 @@ def test_stragglers_and_crowding_slow_all_of_computing() -> None:
 def test_crowding_is_forward_beside_others_over_forward_alone(tmp_path: Path) -> None:
     folder = plant(tmp_path, [replace(ONE, noise=0.0), replace(TWO, noise=0.0)])
     rows = results.read(folder).configurations.to_dict("records")
-    (found,) = inputs.pairs(rows, 2)
+    (found,) = inputs.crowding_ratios(rows, 2)
     alone, beside = 32 / 320.0, 64 / 600.0  # seconds of a step, of which 0.3 are forward
     assert found == pytest.approx(beside / alone, rel=0.01)
-    assert inputs.pairs(rows, 4) == [] and inputs.factor([]) == 1
-    assert inputs.pairs(rows, 2, without=[row["configuration"] for row in rows]) == []
-    assert inputs.factor([1.1, 1.1 * 1.21]) == pytest.approx(1.1 * 1.1)
+    assert inputs.crowding_ratios(rows, 4) == [] and inputs.crowding([]) == 1
+    assert inputs.crowding_ratios(rows, 2, without=[row["configuration"] for row in rows]) == []
+    assert inputs.crowding([1.1, 1.1 * 1.21]) == pytest.approx(1.1 * 1.1)
 
 
 # --- probes ---
