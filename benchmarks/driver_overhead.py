@@ -30,7 +30,7 @@ from benchmarks.paired import Bar, Finding, alternate, difference
 from scaling_study import sweep
 from scaling_study.frameworks import FRAMEWORKS, Framework
 from scaling_study.launch import launchers
-from scaling_study.launch.shared_launch import Unwatched
+from scaling_study.launch.shared_launch import Watch
 from scaling_study.machine import this_machine
 from scaling_study.processes import process
 from scaling_study.records import store
@@ -47,11 +47,8 @@ PLANTED = Framework("a one-second script", str(SCRIPT), ("python",), (), FRAMEWO
 MEASURE = Measure()  # the defaults: 3 repeats, and the driver asks before each further one whether it is needed
 
 
-class Quiet(Unwatched):
+class Quiet(Watch):
     """A display that shows nothing."""
-
-    def starts(self, trial: Trial, planned: Planned) -> None:
-        pass
 
     def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None:
         if record.status != "ok":

@@ -21,7 +21,7 @@ from typing import Any
 from scaling_study import settings
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import hosts
-from scaling_study.launch import launch_folders, launchers, shared_launch
+from scaling_study.launch import launch_folders, launchers, repeats, shared_launch
 from scaling_study.launch.attempts import Attempts, Limits
 from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes import leftovers, process
@@ -66,7 +66,7 @@ class Run:
             if not (known.status in self.retry and self.wanted(known.trial)):  # what is run again shows nothing yet
                 self._learn(known)
 
-    def run(self, display: shared_launch.Display, interruption: process.Interruption) -> None:
+    def run(self, display: shared_launch.Watch, interruption: process.Interruption) -> None:
         """Run what is not finished. Returns early when interrupted or after max_trials.
 
         Raises HostError when the results can no longer be written: the running trial then stays unfinished.
@@ -112,25 +112,25 @@ class Run:
         expects(alone := shared_launch.alone(planned_trials, self.records))
         yield from alone
         totals = self.totals()
-        repeats = ((n, p) for n in range(1, max(totals.values(), default=0) + 1) for p in self.plan.shuffled(n))
-        more = [(p.at(n), p) for n, p in repeats if p.measure.repeats < n <= totals[p.trial.configuration]]
+        numbered = ((n, p) for n in range(1, max(totals.values(), default=0) + 1) for p in self.plan.shuffled(n))
+        more = [(p.at(n), p) for n, p in numbered if p.measure.repeats < n <= totals[p.trial.configuration]]
         expects(more)
         yield from more
 
     def totals(self) -> dict[str, int]:
         """Configuration -> how many repeats it gets in all, decided once, from its planned ones."""
-        return shared_launch.totals(*self._measured())
+        return repeats.totals(*self._measured())
 
     def wanted_for(self, target: float) -> dict[str, int]:
         """How many repeats would bring configurations that have their planned ones to this target; none of others."""
-        return shared_launch.wanted(*self._measured(), target)
+        return repeats.wanted(*self._measured(), target)
 
-    def _measured(self) -> tuple[Sequence[Planned], shared_launch.Known, shared_launch.Against]:
+    def _measured(self) -> tuple[Sequence[Planned], repeats.Known, repeats.Against]:
         def known(planned: Planned, repeat: int) -> Summary | None:
             return self.records.get(planned.at(repeat).id) if self.wanted(planned.trial) else None
 
         baseline = [trial.configuration for trial in self.plan.baseline]
-        return self.plan.configurations, known, shared_launch.Against(baseline, self.plan.study.scaling)
+        return self.plan.configurations, known, repeats.Against(baseline, self.plan.study.scaling)
 
     def wanted(self, trial: Trial) -> bool:
         """Whether a trial matches --where."""
@@ -178,11 +178,10 @@ class Run:
             folders = {trial.id: opened.enter_context(self._own(trial)) for trial, _ in due}
             begun = {trial.id: self._begin(trial, planned, folders[trial.id], False) for trial, planned in due}
             own = launch_folders.next_folder(self.folder, known.values())
-            launch_folders.begin(own, begun.values())
-            done = shared_launch.measured(
-                {trial: planned.measure for trial, planned in due}, folders, own,
-                self.plan.machine.memory_bytes, attempts, watch, against,
-            )  # fmt: skip
+            record = launch_folders.begin(own, begun.values())
+            measures, memory = {trial: planned.measure for trial, planned in due}, self.plan.machine.memory_bytes
+            launch = shared_launch.Launch(measures, folders, record, memory, attempts, watch, against)
+            done = launch.measure()
             found, extra = dict[str, Summary](), {trial.id for trial, _ in again}
             for name, attempt in sorted(done.items(), key=lambda item: item[1].outcome.status == "failed"):
                 if name in extra and attempt.outcome.status != "ok":
@@ -190,7 +189,7 @@ class Run:
                 if attempt.outcome.status == "failed":
                     results.raise_if_unwritable(self.folder, attempt.outcome.rank_errors)
                 found[name] = self._finish(folders[name], attempt.completed(begun[name]))
-            launch_folders.end(own)
+            record.end()
             self.records |= {name: found.pop(name) for name in extra & found.keys()}
             return found
 

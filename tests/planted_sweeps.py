@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from scaling_study import sweep
 from scaling_study.frameworks import FRAMEWORKS, Framework
-from scaling_study.launch.shared_launch import Unwatched
+from scaling_study.launch.shared_launch import Watch
 from scaling_study.machine import Machine
 from scaling_study.processes import process
 from scaling_study.records.summary import Summary
@@ -22,7 +22,7 @@ MACHINE = Machine(cores=2, cpu="test", memory_bytes=2**34)
 TABLE = cast("MutableMapping[str, Framework]", FRAMEWORKS)
 
 
-class Seen(Unwatched):
+class Seen(Watch):
     """A display that remembers."""
 
     def __init__(self) -> None:

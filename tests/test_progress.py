@@ -70,19 +70,19 @@ def test_a_launch_says_how_far_it_is_and_what_it_has_found() -> None:
     shown.starts(first, asked)
     shown.building(second)
     assert f"launch 1: building {describe(second)}" in drawn(shown)
-    for round, seconds in enumerate((0.010, 0.011, 0.009), 1):
-        shown.round_begins(1, round, 3)
+    for block, seconds in enumerate((0.010, 0.011, 0.009), 1):
+        shown.block_begins(1, block, 3)
         shown.block_timed(first, seconds)
-    assert "launch 1: round 3 of 3" in drawn(shown)
-    assert "% over its rounds" in drawn(shown) and "100.7" in drawn(shown)
+    assert "launch 1: block 3 of 3" in drawn(shown)
+    assert "% over its blocks" in drawn(shown) and "100.7" in drawn(shown)
     lines = screen.getvalue().splitlines()
-    assert [line.partition(",")[0] for line in lines] == [f"launch 1: round {round} of 3" for round in (1, 2, 3)]
-    assert "±" not in lines[-1], "of two rounds"
-    shown.round_begins(1, 4, 4)
-    assert screen.getvalue().rstrip().endswith("left; ± 25.0% (25.0% at most) over its rounds")
+    assert [line.partition(",")[0] for line in lines] == [f"launch 1: block {block} of 3" for block in (1, 2, 3)]
+    assert "±" not in lines[-1], "of two blocks"
+    shown.block_begins(1, 4, 4)
+    assert screen.getvalue().rstrip().endswith("left; ± 25.0% (25.0% at most) over its blocks")
     ended = Summary(first.id, first.configuration, first, "ok", "", "", 9.0, 99.0, None)
     shown.finished(first, asked, ended, again=False)
-    assert "launch 1" not in drawn(shown) and "99.0" in drawn(shown) and "over its rounds" not in drawn(shown)
+    assert "launch 1" not in drawn(shown) and "99.0" in drawn(shown) and "over its blocks" not in drawn(shown)
 
 
 def test_repeats_that_the_spread_asks_for_are_in_what_is_left() -> None:

@@ -78,13 +78,18 @@ def test_configurations_of_one_launch_alternate(swept: tuple[Plan, Path, Seen]) 
 
 def test_launches_leave_their_logs_and_no_key(swept: tuple[Plan, Path, Seen]) -> None:
     _, folder, _ = swept
-    launches = sorted(path.relative_to(folder / "launches") for path in folder.glob("launches/*/*"))
+    launches = sorted(path.relative_to(folder / "launches") for path in folder.glob("launches/*/*/"))
     assert [str(path)[:6] for path in launches] == ["1/0-0-", "1/0-1-", "2/0-0-", "2/0-1-"]
     assert [path.name[4:] for path in launches].count("torch_ddp") == 2
     for path in launches:
         assert (folder / "launches" / path / "log.txt").exists()
-        assert set(store.load(folder / "launches" / path / "launch.json")) == {"script", "trials"}
+        assert set(store.load(folder / "launches" / path / "request.json")) == {"script", "trials"}
     assert not list(folder.glob("launches/*/begun"))
+    records = [store.load(path) for path in sorted(folder.glob("launches/*/launch.json"))]
+    assert [record["number"] for record in records] == [1, 2]
+    for record in records:
+        assert [group["state"] for group in record["groups"]] == ["finished"] * 2
+        assert sorted(len(group["members"]) for group in record["groups"]) == [1, 2]
 
 
 def test_a_second_run_runs_nothing_again(swept: tuple[Plan, Path, Seen]) -> None:
@@ -106,19 +111,19 @@ def test_one_that_fails_says_why_alone_and_costs_the_others_nothing(
     assert failed.status == "failed" and failed.reason.startswith("rank 0: ")
     assert [record.status for record in ended.values()] == ["ok", "ok"]
     assert [trial.framework for trial in seen.built].count("torch_ddp") == 1, "another group stays alive"
-    groups = sorted(path.name[4:] for path in (tmp_path / "results" / "launches" / "1").iterdir())
+    groups = sorted(path.name[4:] for path in (tmp_path / "results" / "launches" / "1").glob("*/"))
     assert groups == ["single", "single", "torch_ddp"]
 
 
 class Interrupting(Seen):
-    """Interrupts as a round begins."""
+    """Interrupts as a block begins."""
 
-    def __init__(self, round: int) -> None:
+    def __init__(self, block: int) -> None:
         super().__init__()
-        self.round = round
+        self.block = block
 
-    def round_begins(self, launch: int, round: int, of: int) -> None:
-        if round == self.round:
+    def block_begins(self, launch: int, block: int, of: int) -> None:
+        if block == self.block:
             signal.raise_signal(signal.SIGINT)
 
 
@@ -138,7 +143,7 @@ def test_an_interruption_ends_all_launches_and_keeps_what_has_rounds_enough(roun
     assert len(records) == (0 if rounds == 1 else 2)
     for record in records:
         assert (record.status, record.exit_code, len(record.ranks[0].blocks)) == ("ok", None, rounds)
-        assert record.notes == [f"its launch ended after {rounds} of 1000 rounds: the study was stopped"]
+        assert record.notes == [f"its launch ended after {rounds} of 1000 blocks: the study was stopped"]
         assert record.ranks[0].phases and record.ranks[0].phases.forward_seconds
     again = Interrupting(1)
     with process.Interruption() as interruption:
@@ -152,7 +157,7 @@ def test_an_interruption_ends_all_launches_and_keeps_what_has_rounds_enough(roun
 def test_what_has_no_room_has_a_launch_of_its_own_beside_the_baseline(
     room_bytes: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_launch._Launch, "_room", lambda self, built: math.inf if len(built) < 2 else room_bytes)
+    monkeypatch.setattr(shared_launch.Launch, "_room", lambda self, built: math.inf if len(built) < 2 else room_bytes)
     others = [DDP, dataclasses.replace(DDP, framework="torch_fsdp2", launcher="torchrun")]
     plan = plan_of(*others, SINGLE)
     plan = dataclasses.replace(plan, study=dataclasses.replace(plan.study, baseline={"framework": "single"}))

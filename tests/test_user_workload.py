@@ -223,7 +223,7 @@ def test_what_fails_in_a_block_is_its_own_fault_and_no_others(site: Path, tmp_pa
         clean = warm[allocator, failures.CLEAN]
         assert (clean.status, len(clean.ranks[0].blocks)) == ("ok", whole)
         [note] = clean.notes
-        assert note.startswith(f"its launch ended after {whole} of 7 rounds: rank 0: ") and why in note
+        assert note.startswith(f"its launch ended after {whole} of 7 blocks: rank 0: ") and why in note
 
 
 def test_without_the_package_its_model_is_unknown():

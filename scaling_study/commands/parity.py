@@ -21,7 +21,7 @@ from scaling_study.commands import options
 from scaling_study.commands.options import INTERRUPTED, OK, SOME_FAILED, exit_code
 from scaling_study.commands.progress import describe
 from scaling_study.errors import StudyError
-from scaling_study.launch.shared_launch import Unwatched
+from scaling_study.launch.shared_launch import Watch
 from scaling_study.processes import process
 from scaling_study.records import results as results_folder
 from scaling_study.records import store
@@ -65,13 +65,11 @@ def run_gates(study_file: Path | None, small: bool, results: Path) -> int:
     return OK if all(passed) else SOME_FAILED
 
 
-class Lines(Unwatched):
+class Lines(Watch):
     """One line a gate, while they run."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
-
-    def starts(self, trial: Trial, planned: Planned) -> None: ...
 
     def finished(self, trial: Trial, planned: Planned, record: Summary, again: bool) -> None:
         duration = "kept" if again else f"{record.total_seconds or 0:.1f} s"

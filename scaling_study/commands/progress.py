@@ -23,6 +23,7 @@ from rich.text import Text
 from scaling_study import datasets
 from scaling_study.estimate import Estimate
 from scaling_study.launch import launchers
+from scaling_study.launch.shared_launch import Watch
 from scaling_study.models import NO_MODEL
 from scaling_study.processes.process import Interruption
 from scaling_study.records import store
@@ -203,7 +204,7 @@ COLOURS: Mapping[str, str] = {
 REDRAWS_PER_SECOND = 0.2  # between events: drawing takes milliseconds of the very cores that are being measured
 
 
-class Progress:
+class Progress(Watch):
     """Shows `planned` configurations; the sweep tells it what starts and what has finished."""
 
     def __init__(
@@ -250,9 +251,9 @@ class Progress:
         self.running, self.launch = trial, f"launch {trial.repeat}: by itself, as it failed there: {describe(trial)}"
         self._redraw()
 
-    def round_begins(self, launch: int, round: int, of: int) -> None:
-        self.launch = f"launch {launch}: round {round} of {of}"
-        if round == 1:
+    def block_begins(self, launch: int, block: int, of: int) -> None:
+        self.launch = f"launch {launch}: block {block} of {of}"
+        if block == 1:
             self.blocks.clear()
         if not self.quiet and not self._live.is_started:
             left = clock(self.remaining_seconds())
@@ -261,10 +262,10 @@ class Progress:
 
     def _widths(self) -> str:
         """The intervals of this launch so far, which others may differ from: `; ± 2.1 % (5.0 % at most) over its
-        rounds`. What is faster is not said before all launches are over: whoever looks often finds something."""
+        blocks`. What is faster is not said before all launches are over: whoever looks often finds something."""
         intervals = [between_repeats(rates) for rates in self.blocks.values() if len(rates) > 2]
         widths = [width for each in intervals if (width := each.relative_half_width) is not None]
-        return f"; ± {median(widths):.1%} ({max(widths):.1%} at most) over its rounds" if widths else ""
+        return f"; ± {median(widths):.1%} ({max(widths):.1%} at most) over its blocks" if widths else ""
 
     def expects(self, more: Sequence[tuple[Trial, Planned]]) -> None:
         """These are to come too: the spread of what was planned asks for them."""
@@ -367,7 +368,7 @@ class Progress:
         else:
             width, over = between_repeats(rates).relative_half_width if len(rates) > 2 else None, ""
             if width is None and len(blocks) > 2:  # of this launch alone, which others may differ from
-                width, over = between_repeats(blocks).relative_half_width, " over its rounds"
+                width, over = between_repeats(blocks).relative_half_width, " over its blocks"
             note = Text(f"± {width:.1%}{over}" if width is not None else "", style="bright_black")
             note.append("  machine busy" if any(map(busy, records)) else "", style="yellow")
         words = [trial.framework, trial.model, str(trial.batch_per_worker), str(trial.workers), trial.allreduce]

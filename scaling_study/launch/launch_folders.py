@@ -1,11 +1,13 @@
-"""The folders of launches that trials share: how they are numbered, and what is kept of one whose driver died.
+"""The record of a launch that configurations share, and what counts of one that ended early.
 
-    launches/3/begun/<trial>.json    a trial's record without an outcome, until the launch is over
-    launches/3/0-1-horovod/          its second set of processes (warm_group.py)
-    launches/gates-2/                gates that were run in turn
+    launches/3/launch.json           the launch's number and start; of each group of processes: its members and state
+    launches/3/begun/<trial>.json    a member's record without an outcome, until the launch is over
+    launches/3/0-1-horovod/          log.txt, blocks.jsonl and request.json of its second group (warm_group.py)
+    launches/gates-2/                parity gates that one launch ran in turn
 
-A rank's report is in the trial's folder from its first block on (worker/in_rounds.py). So whatever ended the driver,
-the next one finds what was measured, and takes it for the launch that it was.
+Each rank writes its report into the trial's folder after every block (worker/in_blocks.py), and nobody changes it
+there. `LaunchRecord.result` reads the reports and takes the blocks that count. The driver calls it for a launch that
+ends early, and the next driver (`kept`) for a launch whose own driver was killed.
 """
 
 from __future__ import annotations
@@ -13,150 +15,261 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from scaling_study.launch.warm_group import BLOCKS
 from scaling_study.processes.leftovers import LAUNCHES
-from scaling_study.processes.process import Exit
 from scaling_study.records import outcome, store, summary
 from scaling_study.records import results as results_folder
+from scaling_study.records.outcome import Outcome
 from scaling_study.records.store import RankReport, Record
 from scaling_study.records.summary import Summary
-from scaling_study.stats.launches import together
+from scaling_study.settings import utc_now
 from scaling_study.trial import Trial
 
-BEGUN, SHARED = "begun", "shared"
-NOT_OURS = (KeyError, TypeError, ValueError, ArithmeticError)  # what reports that no rank of ours left may raise
-FEWEST_ROUNDS = 2  # that are a launch by themselves, where it ends early: one block says nothing of its own spread
+FILE, BEGUN = "launch.json", "begun"
+UNBELIEVABLE = (store.UnreadableRecord, KeyError, TypeError, ValueError, ArithmeticError)  # of reports not ours
+FEWEST_BLOCKS = 2  # that are kept of a launch that ends early: one block says nothing of its own spread
+OLDER_GROUP = re.compile(r"(?:\d+/)?(\d+)(?:\.(\d+))?-(\d+)-(\w+)")  # folders and names of programs without launch.json
+
+
+class State(StrEnum):
+    """How far a group of processes is (the diagram is in shared_launch.py)."""
+
+    PLANNED = "planned"
+    STARTING = "starting"
+    WARMING = "warming"
+    TAKING_TURNS = "taking turns"
+    FINISHED = "finished"
+    LEFT_BEHIND = "left behind"
+    FAILED = "failed"
+
+
+NEXT: Mapping[State, tuple[State, ...]] = {
+    State.PLANNED: (State.STARTING,),
+    State.STARTING: (State.WARMING, State.FAILED),
+    State.WARMING: (State.TAKING_TURNS, State.PLANNED, State.FAILED),
+    State.TAKING_TURNS: (State.FINISHED, State.LEFT_BEHIND, State.FAILED),
+}
+
+
+@dataclass
+class GroupRecord:
+    """One group of processes of a launch."""
+
+    group: int  # counted from 0 in the order of their start
+    framework: str
+    members: list[str]  # ids of the trials that it measures
+    state: State = State.PLANNED
+    blocks: int | None = None  # of a group that was left behind: the blocks that all of its members had
+    why: str = ""  # it was left behind or has failed
+    at_fault: list[str] = field(default_factory=list)  # members that may have caused that, and are run alone
+    batch: int = 0  # of older programs, which started groups without room after the others, in the same launch
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder in that of the launch."""
+        return f"{self.batch}-{self.group}-{self.framework}"
+
+
+@dataclass
+class LaunchRecord:
+    """What is known of a launch while it runs and after it; `launch.json` is replaced at each change."""
+
+    folder: Path
+    number: int
+    started_at: str = ""  # ISO 8601, UTC
+    groups: list[GroupRecord] = field(default_factory=list)
+
+    def move(self, group: GroupRecord, state: State) -> None:
+        """Note the next state of a group on the disk. Raises ValueError for one that cannot follow."""
+        if state not in NEXT.get(group.state, ()):
+            raise ValueError(f"a group that is {group.state} cannot be {state} next")
+        group.state = state
+        self.write()
+
+    def write(self) -> None:
+        groups = [dataclasses.asdict(group) for group in self.groups]
+        store.write_json(self.folder / FILE, {"number": self.number, "started_at": self.started_at, "groups": groups})
+
+    def end(self) -> None:
+        """All of its trials are finished, or are to be run again."""
+        shutil.rmtree(self.folder / BEGUN, ignore_errors=True)
+
+    def name(self, group: GroupRecord) -> str:
+        """`Record.launch` of its members: `3/0-1-horovod`.
+
+        Groups that went through the same blocks have the part before the first hyphen in common: `3/0`. One that was
+        left behind after 4 blocks has its own, `3/0.4`, so no ratio is taken to others (stats/launches.together).
+        """
+        own = "" if group.blocks is None else f".{group.blocks}"
+        return f"{self.number}/{group.batch}{own}-{group.group}-{group.framework}"
+
+    def blocks(self, group: GroupRecord, trials: Mapping[str, Trial], folders: Mapping[str, Path]) -> int:
+        """The blocks that count of a group: those that all members had, also of the groups that were still with it.
+
+        `trials`, `folders`: of the launch's members, by id.
+        """
+        if group.blocks is not None:
+            return group.blocks
+        going_on = (State.TAKING_TURNS, State.FINISHED)
+        beside = [each for each in self.groups if each.batch == group.batch and each.blocks is None]
+        names = [name for each in beside if each.state in going_on for name in each.members if name in trials]
+        return whole_blocks((_reported_blocks(folders[name], trials[name]), trials[name]) for name in names)
+
+    def result(self, trial: Trial, folder: Path, blocks: int, why: str) -> tuple[Outcome, list[str]] | None:
+        """A member's outcome and notes, of so many blocks of a launch that ended early because of `why`.
+
+        None where these are too few, or reports are not whole.
+        """
+        asked = trial.window.rounds or 0
+        count = min(blocks, asked)
+        if count < min(FEWEST_BLOCKS, asked):
+            return None
+        with contextlib.suppress(*UNBELIEVABLE):
+            reports = store.read_ranks(folder, trial.processes)
+            if count and count <= min(len(report.blocks) for report in reports):
+                ranks = tuple(first_blocks(report, count) for report in reports)
+                if not outcome.first_problem(trial, ranks):
+                    note = f"its launch ended after {blocks} of {asked} blocks: {why}"
+                    return Outcome("ok", ranks=ranks), [note] if count < asked else []
+        return None
 
 
 def next_folder(results: Path, records: Iterable[Summary], kind: str = "") -> Path:
-    """The folder of a new launch, whose number none before it had: examples have records alone. `kind`: "gates-"."""
+    """The folder of a new launch, with a number that no launch or record has. `kind`: "gates-" or nothing."""
     names = [path.name for path in (results / LAUNCHES).glob(f"{kind}*")] + [known.launch for known in records]
     numbers = [name.removeprefix(kind).partition("/")[0] for name in names if name.startswith(kind)]
     return results / LAUNCHES / f"{kind}{1 + max((int(each) for each in numbers if each.isdecimal()), default=0)}"
 
 
-def begin(launch: Path, records: Iterable[Record]) -> None:
-    """Leave what is needed to finish these trials, should the driver be killed."""
+def begin(launch: Path, records: Iterable[Record]) -> LaunchRecord:
+    """Write what a later driver needs to finish these trials, should this one be killed."""
     for record in records:
         store.write_json(launch / BEGUN / f"{record.id}.json", record.to_dict())
+    made = LaunchRecord(launch, int(launch.name), utc_now())
+    made.write()
+    return made
 
 
-def end(launch: Path) -> None:
-    """All of its trials are finished, or are to be run again."""
-    shutil.rmtree(launch / BEGUN, ignore_errors=True)
-
-
-def take_back(launch: Path, trial: Trial, folder: Path) -> None:
-    """What this trial had measured in the launch does not count, unless it turns out to be without fault: it is in
-    `shared`."""
-    (launch / BEGUN / f"{trial.id}.json").unlink(missing_ok=True)
-    shutil.rmtree(folder / SHARED, ignore_errors=True)
-    if (folder / "ranks").is_dir():
-        (folder / SHARED).mkdir()
-        (folder / "ranks").rename(folder / SHARED / "ranks")
-
-
-def set_apart(launch: Path, trial: Trial, name: str, note: str) -> None:
-    """Its processes have ended before others: its rounds, which are fewer, are a launch of this name."""
-    path = launch / BEGUN / f"{trial.id}.json"
-    with contextlib.suppress(store.UnreadableRecord):
-        record = dataclasses.replace(store.read_record(path), launch=name, notes=[note])
-        store.write_json(path, record.to_dict())
-
-
-def cut(folder: Path, trial: Trial, rounds: int) -> bool:
-    """Cut the reports of all ranks to so many rounds; whether these are enough, and there. Ranks that are stopped in
-    the middle of a block do not leave it at the same point."""
-    with contextlib.suppress(store.UnreadableRecord, *NOT_OURS):
-        reports = store.read_ranks(folder, trial.processes)
-        if FEWEST_ROUNDS <= rounds <= min(len(report.blocks) for report in reports):
-            for report in reports:
-                store.write_rank(folder, _cut(report, rounds))
-            return True
-    return False
-
-
-def short_of(trial: Trial, whole: int, why: object) -> str:
-    """A note for one whose launch ended early."""
-    return f"its launch ended after {whole} of {trial.window.rounds} rounds: {why}"
-
-
-def whole_rounds(had: Iterable[tuple[int, Trial]]) -> int:
-    """Rounds that all of these have had, of which those that were to have fewer may be done."""
+def whole_blocks(had: Iterable[tuple[int, Trial]]) -> int:
+    """The blocks that all of these trials had, each given with its count; one that had all it asked for is no limit."""
     blocks = [(count, count >= (trial.window.rounds or 0)) for count, trial in had]
     return min((count for count, done in blocks if not done), default=max((count for count, _ in blocks), default=0))
 
 
-def _cut(report: RankReport, rounds: int) -> RankReport:
-    blocks = report.blocks[:rounds]
+def first_blocks(report: RankReport, count: int) -> RankReport:
+    """A rank's report as if it had ended after so many blocks."""
+    blocks = report.blocks[:count]
     seconds = report.step_seconds[: sum(int(block["steps"]) for block in blocks)]
-    share = sum(seconds) / report.window_seconds
-    samples = len(seconds) * report.samples_per_step
-    scaled = {
-        name: value * share for name in ("own_cpu_seconds", "host_cpu_seconds", "energy_joules")
-        if (value := getattr(report, name)) is not None
-    }  # fmt: skip
-    tokens = report.tokens_seen and round(report.tokens_seen * samples / report.samples_seen)
-    if len(seconds) < len(report.step_seconds):  # the loss was of a step that is gone; so may skipped ones have been
-        skipped = None if report.skipped_steps else report.skipped_steps
-        report = dataclasses.replace(report, loss_last=None, skipped_steps=skipped)
+    if len(seconds) == len(report.step_seconds):
+        return dataclasses.replace(report, blocks=blocks)
+    share, samples = sum(seconds) / report.window_seconds, len(seconds) * report.samples_per_step
+    measured = ("own_cpu_seconds", "host_cpu_seconds", "energy_joules")
+    scaled = {name: value * share for name in measured if (value := getattr(report, name)) is not None}
     return dataclasses.replace(
-        report, blocks=blocks, step_seconds=seconds, samples_seen=samples, tokens_seen=tokens, **scaled
+        report,
+        blocks=blocks,
+        step_seconds=seconds,
+        samples_seen=samples,
+        tokens_seen=report.tokens_seen and round(report.tokens_seen * samples / report.samples_seen),
+        loss_last=None,  # it was of a step that is gone, and so may skipped steps have been
+        skipped_steps=None if report.skipped_steps else report.skipped_steps,
+        **scaled,
     )
 
 
 def kept(results: Path) -> dict[str, Summary]:
-    """Finish the trials of launches whose driver was killed, where they had rounds enough; by id. Raises HostError."""
+    """Finish the trials of launches whose driver was killed, where enough blocks count; by id. Raises HostError."""
     found = {}
     for begun in sorted((results / LAUNCHES).glob(f"*/{BEGUN}")):
-        for record in _of_launch(results, begun.parent):
+        for record in _finished(results, begun.parent):
             folder = results / "trials" / record.id
             try:
                 store.write_record(folder, record)
             except OSError as error:
                 raise results_folder.first_write_error(results, error) from error
             found[record.id] = summary.summarize(record)
-        end(begun.parent)
+        shutil.rmtree(begun)
     return found
 
 
-def _of_launch(results: Path, launch: Path) -> Iterator[Record]:
-    """Of all that were alive together: its trials, cut to the rounds that all of them had."""
-    begun = {}
-    for path in (launch / BEGUN).glob("*.json"):
+def _finished(results: Path, folder: Path) -> list[Record]:
+    """Records of the members that have none yet."""
+    begun: dict[str, Record] = {}
+    for path in (folder / BEGUN).glob("*.json"):
         with contextlib.suppress(store.UnreadableRecord, KeyError):  # those are run again
             record = store.read_record(path)
-            trial = record.trial
-            if record.id == trial.id and not (results / "trials" / trial.id / "record.json").exists():
-                begun[trial.id] = record, trial
-    names: dict[str, str] = {}  # trial -> its launch: its own, or its group's, the last that was started
-    for blocks in sorted(launch.glob(f"*/{BLOCKS}"), key=lambda path: path.stat().st_mtime):
-        for line in blocks.read_text(encoding="utf-8").splitlines():
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                record, _ = begun[id := str(json.loads(line)["trial"])]
-                names[id] = record.launch or f"{launch.name}/{blocks.parent.name}"
-    for batch in dict.fromkeys(map(together, names.values())):
-        there = {id: (*begun[id], name) for id, name in names.items() if together(name) == batch}
-        had = ((_rounds(results / "trials" / id, trial), trial) for id, (_, trial, _) in there.items())
-        whole = int(apart) if (apart := batch.partition(".")[2]) else whole_rounds(had)
-        for id, (record, trial, name) in there.items():
-            folder, asked = results / "trials" / id, trial.window.rounds or 0
-            if not cut(folder, trial, min(whole, asked)):
+            if record.id == record.trial.id:
+                begun[record.id] = record
+    launch = _read(folder, begun)
+    trials = {name: record.trial for name, record in begun.items()}
+    folders = {name: results / "trials" / name for name in begun}
+    records = []
+    for group in launch.groups:
+        if group.state not in (State.TAKING_TURNS, State.FINISHED, State.LEFT_BEHIND):
+            continue
+        blocks = launch.blocks(group, trials, folders)
+        for name in [each for each in group.members if each in begun and each not in group.at_fault]:
+            if (folders[name] / "record.json").exists():
                 continue
-            if (done := outcome.judge(trial, folder, Exit(0, 0.0))).status == "ok":
-                note = short_of(trial, whole, "its driver ended")
-                yield dataclasses.replace(
-                    record, status="ok", reason="", ranks=list(done.ranks), launch=name,
-                    notes=record.notes or ([note] if whole < asked else []),
-                )  # fmt: skip
+            if done := launch.result(trials[name], folders[name], blocks, group.why or "its driver ended"):
+                ended, notes = done
+                records.append(
+                    dataclasses.replace(
+                        begun[name],
+                        status="ok",
+                        reason="",
+                        ranks=list(ended.ranks),
+                        launch=launch.name(group),
+                        notes=begun[name].notes or notes,
+                    )
+                )
+    return records
 
 
-def _rounds(folder: Path, trial: Trial) -> int:
-    """That all of its ranks have reported."""
+def _read(folder: Path, begun: Mapping[str, Record]) -> LaunchRecord:
+    """The record of a launch; no groups where it is not whole, so that its trials are run again."""
+    try:
+        value: dict[str, Any] = store.load(folder / FILE)
+        groups = TypeAdapter(list[GroupRecord]).validate_python(value["groups"])
+        return LaunchRecord(folder, int(value["number"]), str(value["started_at"]), groups)
+    except store.MissingRecord:
+        return _of_an_older_program(folder, begun)
+    except (store.UnreadableRecord, ValidationError, ValueError, TypeError, KeyError):
+        return LaunchRecord(folder, 0)
+
+
+def _of_an_older_program(folder: Path, begun: Mapping[str, Record]) -> LaunchRecord:
+    """The launch as its folders' names say. A trial is a member of the last group that ran a block of it; the record
+    of one that was left behind has the launch's name already."""
+    groups: dict[str, str] = {}  # trial -> its group's folder, or its launch's name
+    for path in sorted(folder.glob(f"*/{BLOCKS}"), key=lambda path: path.stat().st_mtime):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                record = begun[str(json.loads(line)["trial"])]
+                groups[record.id] = record.launch or path.parent.name
+    launch = LaunchRecord(folder, int(folder.name) if folder.name.isdecimal() else 0)
+    for name in dict.fromkeys(groups.values()):
+        if found := OLDER_GROUP.fullmatch(name):
+            batch, blocks, group, framework = found.groups()
+            members = [id for id, own in groups.items() if own == name]
+            state = State.LEFT_BEHIND if blocks else State.TAKING_TURNS
+            number = int(blocks) if blocks else None
+            launch.groups.append(GroupRecord(int(group), framework, members, state, number, batch=int(batch)))
+    return launch
+
+
+def _reported_blocks(folder: Path, trial: Trial) -> int:
+    """The blocks that all ranks of a trial have reported. A rank that is ended within a block may lack that one."""
     with contextlib.suppress(store.UnreadableRecord):
         return min(len(report.blocks) for report in store.read_ranks(folder, trial.processes))
     return 0

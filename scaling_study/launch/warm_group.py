@@ -1,11 +1,12 @@
-"""Processes of one launch that measure several configurations in turn, as the driver sees them.
+"""A group of processes that measures several configurations in turn, as the driver sees it.
 
     driver --- supervisor --- launcher --- rank 0 ---+     ends them, whatever the driver dies of (supervisor.py)
       |                          \\-------- rank 1 --+ |     (on another host: by its agent there, hosts/agent.py)
-      +------ a connection to each rank -------------+-+     "build 0", "block 0", ... (worker/in_rounds.py)
+      +------ a connection to each rank -------------+-+     "build 0", "block 0", ... (worker/in_blocks.py)
       +------ SIGSTOP, SIGCONT ----------------------+-+     while another group has its turn
 
-Only ranks and what they started are stopped: launchers and their agents use no time, and would miss each other.
+Only ranks and the processes that they started are stopped. Launchers and agents use no time while they wait, and would
+take each other for lost.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from scaling_study.settings import CHECKOUT
 from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial
 
-IN_ROUNDS = "scaling_study/worker/in_blocks.py"  # in the checkout
-BLOCKS = "blocks.jsonl"  # of a launch: one line a block, whatever comes of the launch
+IN_BLOCKS = "scaling_study/worker/in_blocks.py"  # in the checkout
+BLOCKS, REQUEST = "blocks.jsonl", "request.json"  # in a group's folder: one line a block; what its ranks are to do
 LOOK_SECONDS = 0.2  # between two looks at whether the launcher still lives
 GREETING_SECONDS, GREETING_BYTES = 5.0, 4096  # that a rank may take to say who it is
 LEAVE_SECONDS = 20.0  # for ranks to end once they are asked to
@@ -48,8 +49,10 @@ PATIENT = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "86400", "HOROVOD_STALL_CHECK_DISABLE
 
 
 class GroupFailed(Exception):
-    """A launch can go on no more: what a rank said, or how it ended. `trials`: those that it may be the fault of.
-    `said`: by a rank, of the one whose turn it was."""
+    """The group's processes ended or are to be ended.
+
+    `trials`: those that may have caused it. `said`: a rank reported an error of the trial whose turn it was.
+    """
 
     def __init__(self, why: str, trials: Sequence[Trial], said: bool = False) -> None:
         super().__init__(why)
@@ -68,11 +71,11 @@ class _Rank:
 
 
 class WarmGroup:
-    """A launch of configurations that one set of processes can measure. Enter it to start them; on leaving none lives.
+    """The processes of one group. Entering starts them; after leaving none of them lives.
 
-    They are stopped until it is their `turn`, in which they build and time. `folder`: for launch.json, log.txt and
-    blocks.jsonl; `folders`: of the trials, for their reports, which are there from the first block on. Raises
-    GroupFailed throughout, and Interrupted once `stop` is readable.
+    They are stopped except within `turn`, in which they build configurations and time blocks. `folder`: for
+    request.json, log.txt and blocks.jsonl. `folders`: of the trials, into which ranks write their reports after
+    every block. Methods raise GroupFailed, and Interrupted once `stop` is readable.
     """
 
     def __init__(
@@ -107,24 +110,24 @@ class WarmGroup:
         self._end(LEAVE_SECONDS if kind is None else 0.0)
 
     def build(self, index: int) -> list[Mapping[str, Any]]:
-        """Have a configuration built and warmed up; each rank's answer."""
+        """Have the ranks build a configuration and warm it up; each rank's answer."""
         return self._ask("build", index)
 
-    def block(self, index: int, round: int, steps: int, untimed: bool) -> list[list[float]]:
-        """Have so many steps timed; each rank's seconds of each, which are on the disk by then."""
+    def block(self, index: int, block: int, steps: int, untimed: bool) -> list[list[float]]:
+        """Have the ranks time so many steps; each rank's seconds of each. Reports are on the disk by then."""
         at = time.time()
-        answers = self._ask("block", index, round=round, steps=steps, untimed=untimed)
+        answers = self._ask("block", index, block=block, steps=steps, untimed=untimed)
         self.changed.setdefault(index, set()).update(*(answer["changed"] for answer in answers))
         taken: list[list[float]] = [answer["step_seconds"] for answer in answers]
         with (self.folder / BLOCKS).open("a", encoding="utf-8") as stream:
-            block = {"trial": self.trials[index].id, "round": round, "at": at, "step_seconds": taken}
-            stream.write(json.dumps(block) + "\n")
+            line = {"trial": self.trials[index].id, "round": block, "at": at, "step_seconds": taken}
+            stream.write(json.dumps(line) + "\n")
             stream.flush()
             os.fsync(stream.fileno())
         return taken
 
     def stop(self) -> None:
-        """Keep the ranks, and what they have started, from using any time."""
+        """Stop the ranks and all that they started (SIGSTOP)."""
         self._signal(signal.SIGSTOP, 0)
 
     def resume(self) -> None:
@@ -132,7 +135,7 @@ class WarmGroup:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """This group's ranks run in here, and are stopped after it."""
+        """Let the ranks run within the block, and stop them after it."""
         self.resume()
         yield
         self.stop()
@@ -141,7 +144,7 @@ class WarmGroup:
         first, key = self.trials[0], secrets.token_hex(32)
         with self._server() as server:
             self.folder.mkdir(parents=True, exist_ok=True)
-            asked = self.folder / "launch.json"
+            asked = self.folder / REQUEST
             trials = [
                 {
                     "trial": {**trial.to_dict(), "window": dataclasses.asdict(trial.window)},
@@ -160,7 +163,7 @@ class WarmGroup:
         store.write_json(asked, called)  # all have read it
 
     def _server(self) -> socket.socket:
-        """Where its ranks call, from any of its hosts."""
+        """The socket that ranks connect to, from any host of the group."""
         try:
             address = address_for(self._others[0]) if self._others else launchers.LOOPBACK
             return socket.create_server((address, 0), backlog=self.trials[0].processes)
@@ -169,9 +172,9 @@ class WarmGroup:
             raise GroupFailed(f"{why}; `warm: false` needs none", self.trials) from error
 
     def _run(self, first: Trial, asked: Path) -> None:
-        """The launcher from its start to its end."""
+        """Run the launcher from its start to its end (in a thread)."""
         with SupervisorClient(self.folder, self._ending, alone=False) as supervisor:
-            program = [sys.executable, str(CHECKOUT / IN_ROUNDS), str(asked.resolve())]
+            program = [sys.executable, str(CHECKOUT / IN_BLOCKS), str(asked.resolve())]
             argv, environment = attempts.shared_launch(first, program, supervisor, self.cluster, self._attempt)
             own, log = {**environment, **PATIENT}, self.folder / "log.txt"
             self.exit = supervisor.run(argv, own, log, LONGEST_SECONDS, self._others)
@@ -235,7 +238,7 @@ class WarmGroup:
                 raise GroupFailed(str(lost), self.trials) from lost
 
     def _end(self, patience: float) -> None:
-        """Wait so long for the launch to end by itself; then the supervisor ends it."""
+        """Wait so long for the processes to end by themselves; then have the supervisor end them."""
         if self._launch:
             self._launch.join(patience)
             if self._launch.is_alive():
@@ -248,7 +251,7 @@ class WarmGroup:
 
 
 def _greeting(connection: Connection, key: str) -> dict[str, Any]:
-    """What a rank says of itself when it calls; nothing for somebody else, who does not know the key."""
+    """A rank's first message: its rank, pid and host; empty for a caller that does not know the key."""
     try:
         if connection.poll(GREETING_SECONDS):
             told = json.loads(connection.recv_bytes(GREETING_BYTES))
@@ -259,7 +262,7 @@ def _greeting(connection: Connection, key: str) -> dict[str, Any]:
 
 
 class _Ending:
-    """What asks one launch's supervisor to end it, as Interruption does for a sweep."""
+    """Asks the supervisor of one group to end it, as process.Interruption does for all of a sweep."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None

@@ -340,16 +340,16 @@ class Serving:
         shares = {"resident_bytes": resident_bytes(), "gpu_share": memory.used_share(self.ranks.devices)}
         return {"step_seconds": fastest, "host": socket.gethostname(), **shares}
 
-    def block(self, index: int, round: int, steps: int, untimed: bool) -> Mapping[str, Any]:
+    def block(self, index: int, block: int, steps: int, untimed: bool) -> Mapping[str, Any]:
         """So many timed steps after a barrier and, if that is asked for, an `untimed` one. Their seconds, and what they
         changed."""
         measurement, before = self.measurements[index], Traces()
-        if round == 0:
-            measurement.forget()  # what was timed before rounds began anew
+        if block == 0:
+            measurement.forget()  # what was timed before blocks began again
         if untimed:
             measurement.step(next(measurement.workload.batches))
         self.ranks.total([0.0])  # a barrier
-        seconds = measurement.timed_block(round, steps)
+        seconds = measurement.timed_block(block, steps)
         self.watches[index].check_block(before)
         changed = self.states[index].leave()
         store.write_rank(self.jobs[index][1], measurement.report())  # now: whatever ends this launch, it is there

@@ -23,7 +23,7 @@ def hosts(may_make_hosts: None, tmp_path: Path) -> Iterator[Network]:
 
 def ranks(hosts: Network, host: str) -> list[psutil.Process]:
     """Of all launches, there."""
-    return [p for p in hosts[host].processes() if any("in_rounds.py" in word for word in words(p)[1:3])]
+    return [p for p in hosts[host].processes() if any("in_blocks.py" in word for word in words(p)[1:3])]
 
 
 def words(process: psutil.Process) -> list[str]:

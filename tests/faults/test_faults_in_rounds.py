@@ -141,7 +141,7 @@ def test_what_dies_in_rounds_ends_its_own_group(what: str, sweep_of: Callable[..
         ranks: list[psutil.Process] = []
         while len(ranks) < 2:
             before = until_round(sweep, driver, chance.randint(2, ROUNDS - 3), before)
-            ranks = survivors.ranks(sweep.processes(), "in_rounds.py")  # of torchrun
+            ranks = survivors.ranks(sweep.processes(), "in_blocks.py")  # of torchrun
         with injection(ledger, sweep, f"{what if what == HANGS else f'kill -9 of a {what}'}, {LATER}") as hit:
             launcher = ranks[0].parent()
             victim = {"launcher": launcher, "supervisor": launcher.parent()}.get(what, ranks[1])
@@ -239,5 +239,5 @@ def check_groups(hit: Injection, records: list[Record]) -> None:
             hit.expect(record.status == "ok" and blocks == ROUNDS and not words, f"another group: {told}")
         else:
             hit.expect(record.status == "ok" and 2 <= blocks < ROUNDS, told)
-            hit.expect(words.startswith(f"its launch ended after {blocks} of {ROUNDS} rounds"), told)
+            hit.expect(words.startswith(f"its launch ended after {blocks} of {ROUNDS} blocks"), told)
             hit.expect(f"/0.{blocks}-" in record.launch, told)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scaling_study.launch import shared_launch
-from scaling_study.launch.launch_folders import whole_rounds
+from scaling_study.launch.launch_folders import whole_blocks
 from scaling_study.launch.shared_launch import Built
 from scaling_study.launch.warm_group import GroupFailed
 from scaling_study.trial import Trial, Window
@@ -34,9 +34,9 @@ class Told:
         slowest = STEP_SECONDS[self.name][index]
         return [{"step_seconds": seconds, "resident_bytes": 100} for seconds in (slowest / 2, slowest)]
 
-    def block(self, index: int, round: int, steps: int, untimed: bool) -> list[list[float]]:
+    def block(self, index: int, block: int, steps: int, untimed: bool) -> list[list[float]]:
         assert self.running
-        self.log.append(("block", self.name, index, round, steps, untimed))
+        self.log.append(("block", self.name, index, block, steps, untimed))
         slowest = STEP_SECONDS[self.name][index]
         return [[seconds] * steps for seconds in (slowest / 2, slowest)]
 
@@ -50,7 +50,7 @@ class Told:
     others: tuple[Told, ...] = ()
 
 
-class Watching:
+class Watching(shared_launch.Watch):
     def __init__(self, log: list[tuple[Any, ...]]) -> None:
         self.log = log
 
@@ -60,8 +60,8 @@ class Watching:
     def alone(self, trial: Trial) -> None:
         self.log.append(("alone", trial.framework))
 
-    def round_begins(self, launch: int, round: int, of: int) -> None:
-        self.log.append(("round", launch, round, of))
+    def block_begins(self, launch: int, block: int, of: int) -> None:
+        self.log.append(("round", launch, block, of))
 
     def block_timed(self, trial: Trial, step_seconds: float) -> None:
         self.log.append(("timed", trial.framework, trial.batch_per_worker - 1, step_seconds))
@@ -73,7 +73,7 @@ def two(log: list[tuple[Any, ...]]) -> tuple[Told, Told]:
     return groups
 
 
-def never(ended: Built[Told], begin_anew: bool) -> None:
+def never(ended: Built, begin_anew: bool) -> None:
     raise AssertionError(ended)
 
 
@@ -81,7 +81,7 @@ def told(seed: str) -> list[tuple[Any, ...]]:
     """All that is asked of two groups."""
     calls: list[tuple[Any, ...]] = []
     watch = Watching(calls)
-    shared_launch.run_rounds([Built.of(group, watch) for group in two(calls)], seed, watch, never)
+    shared_launch.take_turns([Built.of(group, watch) for group in two(calls)], seed, watch, never)
     return calls
 
 
@@ -91,15 +91,15 @@ def log() -> list[tuple[Any, ...]]:
 
 
 def test_a_group_knows_its_slowest_ranks_steps_and_all_its_memory() -> None:
-    built = Built.of(Told("single", []), shared_launch.Unwatched())
+    built = Built.of(Told("single", []), shared_launch.Watch())
     assert (built.step_seconds, built.resident_bytes, len(built.trials)) == ([0.1, 1.0], 200, 2)
 
 
 def test_a_group_that_has_no_room_for_all_is_built_in_part() -> None:
     log: list[tuple[Any, ...]] = []
-    built = Built.of(Told("single", log), shared_launch.Unwatched(), room_bytes=199)
+    built = Built.of(Told("single", log), shared_launch.Watch(), room_bytes=199)
     assert log == [("build", "single", 0)] and built.trials == built.group.trials[:1]
-    shared_launch.run_rounds([built], "a seed", shared_launch.Unwatched(), never)
+    shared_launch.take_turns([built], "a seed", shared_launch.Watch(), never)
     assert {call[2] for call in log} == {0} and built.blocks == [8]
 
 
@@ -134,9 +134,9 @@ def test_the_order_is_drawn_anew_and_is_the_same_for_a_seed(log: list[tuple[Any,
 def test_the_canary_is_first_and_last(baseline: tuple[str, ...], canary: tuple[str, int]) -> None:
     """The one with the shortest steps, of the baseline's where some of these are there."""
     log: list[tuple[Any, ...]] = []
-    built = [Built.of(group, shared_launch.Unwatched()) for group in two(log)]
+    built = [Built.of(group, shared_launch.Watch()) for group in two(log)]
     names = {trial.configuration for each in built for trial in each.trials if trial.framework in baseline}
-    shared_launch.run_rounds(built, "a seed", shared_launch.Unwatched(), never, names)
+    shared_launch.take_turns(built, "a seed", shared_launch.Watch(), never, names)
     blocks = [call[1:3] for call in log if call[0] == "block"]
     assert blocks[0] == blocks[-1] == canary and len(blocks) == 32
     assert len({at % 4 for at, who in enumerate(blocks) if who == canary}) > 1, "between them, its turn is drawn"
@@ -148,8 +148,8 @@ def test_a_canary_with_other_rounds_is_last_in_its_own(rounds_of_canary: int, ot
     groups = two(log)
     for group, count in zip(groups, (others, rounds_of_canary), strict=True):
         group.trials = [replace(trial, window=replace(WINDOW, rounds=count)) for trial in group.trials]
-    shared_launch.run_rounds(
-        [Built.of(group, shared_launch.Unwatched()) for group in groups], "a seed", shared_launch.Unwatched(), never
+    shared_launch.take_turns(
+        [Built.of(group, shared_launch.Watch()) for group in groups], "a seed", shared_launch.Watch(), never
     )
     orders = {round: [call[1:3] for call in log if call[0] == "block" and call[3] == round] for round in range(8)}
     assert orders[0][0] == ("torch_ddp", 0) and len(orders[0]) == 4
@@ -162,8 +162,8 @@ def test_the_launch_is_called_by_what_is_due_in_it() -> None:
     groups = two(log)
     for group, repeat in zip(groups, (7, 2), strict=True):
         group.trials = [replace(trial, repeat=repeat) for trial in group.trials]
-    shared_launch.run_rounds(
-        [Built.of(group, shared_launch.Unwatched()) for group in groups], "a seed", Watching(log), never
+    shared_launch.take_turns(
+        [Built.of(group, shared_launch.Watch()) for group in groups], "a seed", Watching(log), never
     )
     assert {call[1] for call in log if call[0] == "round"} == {2}
 
@@ -181,8 +181,8 @@ def test_no_step_that_is_longer_than_a_block_is_left_out(log: list[tuple[Any, ..
 def test_a_block_is_as_long_as_the_one_before_it_says() -> None:
     """Its steps become slower; what was decided of them stays."""
     log: list[tuple[Any, ...]] = []
-    built = Built.of(Slower("torch_ddp", log), shared_launch.Unwatched())
-    shared_launch.run_rounds([built], "a seed", shared_launch.Unwatched(), never)
+    built = Built.of(Slower("torch_ddp", log), shared_launch.Watch())
+    shared_launch.take_turns([built], "a seed", shared_launch.Watch(), never)
     blocks = [call[4:] for call in log if call[:3] == ("block", "torch_ddp", 1)]
     assert blocks[:3] == [(2, True), (1, True), (1, True)] and not built.trials[1].window.is_long(0.2)
     assert built.trials[1].window.is_long(built.step_seconds[1])
@@ -191,17 +191,17 @@ def test_a_block_is_as_long_as_the_one_before_it_says() -> None:
 def test_what_has_fewer_rounds_to_go_through_does_not_cut_the_others() -> None:
     """Of a launch that ended after six of eight."""
     few, many = (Trial(window=replace(WINDOW, rounds=rounds)) for rounds in (2, 8))
-    assert whole_rounds([(2, few), (6, many), (7, many)]) == 6
-    assert whole_rounds([(1, few), (6, many)]) == 1, "it had not all"
-    assert whole_rounds([(2, few), (8, many)]) == 8
-    assert whole_rounds([]) == 0
+    assert whole_blocks([(2, few), (6, many), (7, many)]) == 6
+    assert whole_blocks([(1, few), (6, many)]) == 1, "it had not all"
+    assert whole_blocks([(2, few), (8, many)]) == 8
+    assert whole_blocks([]) == 0
 
 
 class Slower(Told):
     """One whose steps take three times as long once they are timed."""
 
-    def block(self, index: int, round: int, steps: int, untimed: bool) -> list[list[float]]:
-        return [[3 * each for each in seconds] for seconds in super().block(index, round, steps, untimed)]
+    def block(self, index: int, block: int, steps: int, untimed: bool) -> list[list[float]]:
+        return [[3 * each for each in seconds] for seconds in super().block(index, block, steps, untimed)]
 
 
 @dataclass
@@ -216,14 +216,14 @@ class Failing(Told):
     def __post_init__(self) -> None:
         super().__init__(self.name, self.log)
 
-    def block(self, index: int, round: int, steps: int, untimed: bool) -> list[list[float]]:
-        if (index, round) == (1, self.in_round):
+    def block(self, index: int, block: int, steps: int, untimed: bool) -> list[list[float]]:
+        if (index, block) == (1, self.in_round):
             self.running = False
             raise GroupFailed("a rank ended", [self.trials[1]])
-        return super().block(index, round, steps, untimed)
+        return super().block(index, block, steps, untimed)
 
 
-def with_a_failure(in_round: int) -> tuple[list[Built[Told]], list[tuple[Any, ...]], list[tuple[bool, int]]]:
+def with_a_failure(in_round: int) -> tuple[list[Built], list[tuple[Any, ...]], list[tuple[bool, int]]]:
     """Two groups, of which one fails in this round; another without what failed takes its place where asked for. And
     what was told of each failure: whether rounds begin anew, and of how many configurations."""
     log: list[tuple[Any, ...]] = []
@@ -231,21 +231,21 @@ def with_a_failure(in_round: int) -> tuple[list[Built[Told]], list[tuple[Any, ..
     single.others, failing.others = (failing,), (single,)
     told: list[tuple[bool, int]] = []
 
-    def after_failure(ended: Built[Told], begin_anew: bool) -> Built[Told] | None:
+    def after_failure(ended: Built, begin_anew: bool) -> Built | None:
         assert ended.failure
         told.append((begin_anew, len(ended.trials)))
         if not begin_anew:
             return None
         another = Told("torch_ddp", log)
         another.trials, another.others, single.others = another.trials[:1], (single,), (another,)
-        return Built.of(another, shared_launch.Unwatched())
+        return Built.of(another, shared_launch.Watch())
 
-    built: list[Built[Told]] = [
-        Built.of(single, shared_launch.Unwatched()),
-        Built.of(failing, shared_launch.Unwatched()),
+    built: list[Built] = [
+        Built.of(single, shared_launch.Watch()),
+        Built.of(failing, shared_launch.Watch()),
     ]
     built[1].ending.callback(log.append, ("ended",))
-    shared_launch.run_rounds(built, "a seed", shared_launch.Unwatched(), after_failure)
+    shared_launch.take_turns(built, "a seed", shared_launch.Watch(), after_failure)
     return built, log, told
 
 
@@ -275,7 +275,7 @@ def test_a_failure_in_the_first_rounds_begins_them_anew_for_all(in_round: int) -
 def test_where_no_group_is_left_there_are_no_more_rounds() -> None:
     log: list[tuple[Any, ...]] = []
     failing = Failing(3, log)
-    shared_launch.run_rounds(
-        [Built.of(failing, shared_launch.Unwatched())], "a seed", Watching(log), lambda ended, begin_anew: None
+    shared_launch.take_turns(
+        [Built.of(failing, shared_launch.Watch())], "a seed", Watching(log), lambda ended, begin_anew: None
     )
     assert [call[2] for call in log if call[0] == "round"] == [1, 2, 3, 4]

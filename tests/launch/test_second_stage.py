@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from scaling_study.launch import shared_launch
+from scaling_study.launch import repeats
 from scaling_study.records.summary import Summary
 from scaling_study.stats import launches
 from scaling_study.stats.intervals import repeats_for
@@ -42,11 +42,11 @@ def counts(
         return summary(trial, own[repeat - 1] * DRIFT[repeat - 1], group)
 
     names = {trial: each.trial.configuration for trial, each in zip(ALL, planned, strict=True)}
-    against = shared_launch.Against([names[trial] for trial in baseline])
+    against = repeats.Against([names[trial] for trial in baseline])
     if target is None:
-        found = shared_launch.totals(planned, known, against)
+        found = repeats.totals(planned, known, against)
     else:
-        found = shared_launch.wanted(planned, known, against, target)
+        found = repeats.wanted(planned, known, against, target)
     return [found[names[trial]] for trial in ALL]
 
 

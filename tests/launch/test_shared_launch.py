@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from scaling_study.launch import shared_launch
-from scaling_study.launch.shared_launch import Unwatched
+from scaling_study.launch.launch_folders import GroupRecord, LaunchRecord, State
+from scaling_study.launch.shared_launch import Launch, Watch
 from scaling_study.launch.warm_group import GroupFailed
 from scaling_study.processes import process
+from scaling_study.records import store
 from scaling_study.records.summary import Summary
 from scaling_study.study import groups
 from scaling_study.study.plan import Planned
@@ -74,7 +76,7 @@ def test_groups_have_three_fifths_of_the_memory_together(
 ) -> None:
     """Of the machine's, or of what a container may use."""
     monkeypatch.setattr(process, "memory_limit_bytes", lambda: limit_bytes)
-    launch = shared_launch._Launch({}, {}, tmp_path, 1000, SimpleNamespace(), Unwatched(), ())  # type: ignore[arg-type]
+    launch = Launch({}, {}, LaunchRecord(tmp_path, 1), 1000, SimpleNamespace(), Watch())  # type: ignore[arg-type]
     alive: list[Any] = [SimpleNamespace(resident_bytes=size) for size in (100, 50)]
     assert launch._room(alive) == pytest.approx(room_bytes)
 
@@ -109,16 +111,17 @@ def test_a_group_that_could_not_be_started_is_tried_again(
     """As often as the study says, and only where no rank had joined: nothing of its configurations was tried."""
     tried: list[int] = []
     monkeypatch.setattr(shared_launch, "WarmGroup", Unready(tried, 2, joins))
-    monkeypatch.setattr(shared_launch.Built, "of", lambda group, *_: SimpleNamespace(group=group))
-    monkeypatch.setattr(shared_launch.launch_folders, "take_back", lambda *_: None)
+    monkeypatch.setattr(shared_launch.Built, "of", lambda group, *_: SimpleNamespace(group=group, trials=[]))
     due = {replace(ONE, warm=True): Measure(warm=True, retries=retries)}
     places = {trial.id: tmp_path / trial.id for trial in due}
     running: Any = SimpleNamespace(cluster=None, supervisor=None)
-    launch = shared_launch._Launch(due, places, tmp_path, 0, running, Unwatched(), ())
-    with contextlib.ExitStack() as alive:
-        built = launch._built(list(due), math.inf, alive)
+    launch = Launch(due, places, LaunchRecord(tmp_path, 1), 0, running, Watch())
+    with launch.alive:
+        built = launch._started(list(due), math.inf)
     assert tried == attempts and bool(built) == is_built
     assert list(launch.failed) == ([] if is_built else list(due)), "what is not built is run alone"
+    states = [group["state"] for group in store.load(tmp_path / "launch.json")["groups"]]
+    assert states == ["failed"] * (len(attempts) - 1) + (["warming"] if is_built else ["failed"])
 
 
 @pytest.mark.parametrize(("first_share", "second_share", "first_time"), [(0.0, 0.0, 2), (0.1, 0.7, 2), (0.7, 0.7, 1)])
@@ -129,23 +132,27 @@ def test_large_batches_are_built_first_and_what_has_no_room_is_known_the_next_ti
     started: list[list[int]] = []
     device = "cuda" if second_share else "cpu"
 
-    def built(self: object, order: Sequence[Trial], room: float, alive: object) -> Any:
+    def build(self: Launch, order: Sequence[Trial], room: float) -> Any:
         started.append([trial.batch_per_worker for trial in order])
         share = second_share if len(started) > 1 else first_share
-        return SimpleNamespace(trials=order, resident_bytes=5, gpu_share=share, ending=contextlib.ExitStack())
+        group: Any = object()
+        self.groups.append((GroupRecord(0, "", [], State.WARMING), group))
+        return SimpleNamespace(
+            group=group, trials=order, resident_bytes=5, gpu_share=share, ending=contextlib.ExitStack()
+        )
 
-    monkeypatch.setattr(shared_launch._Launch, "_built", built)
+    monkeypatch.setattr(Launch, "_started", build)
     room = 100.0 if second_share else 3.0
-    monkeypatch.setattr(shared_launch._Launch, "_room", lambda self, built: room if built else math.inf)
+    monkeypatch.setattr(Launch, "_room", lambda self, built: room if built else math.inf)
     each = [replace(trial, device=device) for trial in (ONE, DDP)]
     trials = [replace(trial, warm=True, batch_per_worker=batch) for trial in each for batch in (16, 8, 64, 32)]
     attempts: Any = SimpleNamespace(group_bytes={})
     both = [[16, 64, 32, 8], [64, 32, 16, 8]]
     for times, expected in (1, both[:first_time]), (2, both[:1]):
-        alive, groups_alive = contextlib.ExitStack(), list[Any]()
+        groups_alive = list[Any]()
         due = dict.fromkeys(trials, Measure(warm=True))
-        launch = shared_launch._Launch(due, {}, tmp_path, 0, attempts, Unwatched(), ())
-        launch._build(groups_alive, alive)
+        launch = Launch(due, {}, LaunchRecord(tmp_path, 1), 0, attempts, Watch())
+        launch._start_groups(groups_alive)
         assert started == expected, f"launch {times}; the first, which is waited for, before all others"
         assert len(groups_alive) == 1
         started.clear()

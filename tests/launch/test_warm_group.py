@@ -230,7 +230,7 @@ def test_what_cannot_be_built_is_named(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_launch_that_ends_at_once_is_no_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ends.py").write_text("raise SystemExit(3)")
-    monkeypatch.setattr(warm_group, "IN_ROUNDS", tmp_path / "ends.py")
+    monkeypatch.setattr(warm_group, "IN_BLOCKS", tmp_path / "ends.py")
     with pytest.raises(GroupFailed, match="ended before its ranks had joined"), group_of(SMALL, folder=tmp_path):
         raise AssertionError
 

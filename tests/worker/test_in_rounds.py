@@ -50,14 +50,14 @@ def serving(steps: list[Any], monkeypatch: pytest.MonkeyPatch) -> Serving:
 def test_a_step_is_left_out_before_a_block_only_where_asked_for(
     untimed: bool, before: list[str], serving: Serving, steps: list[Any]
 ) -> None:
-    answer = serving.block(0, round=3, steps=2, untimed=untimed)
+    answer = serving.block(0, block=3, steps=2, untimed=untimed)
     assert steps == [*before, "barrier", (3, 2), ("a trial", "a report")], "its report is on the disk before it answers"
     assert answer == {"step_seconds": [0.1, 0.1], "changed": ["threads of torch"]}
 
 
 def test_rounds_that_begin_anew_forget_what_was_timed_before(serving: Serving, steps: list[Any]) -> None:
     for round in (0, 1, 0):
-        serving.block(0, round=round, steps=1, untimed=False)
+        serving.block(0, block=round, steps=1, untimed=False)
     timed = [each for each in steps if each not in ("barrier", ("a trial", "a report"))]
     assert timed == ["forget", (0, 1), (1, 1), "forget", (0, 1)]
 
