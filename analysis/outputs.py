@@ -8,55 +8,19 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
 
 from analysis import execution
 from analysis.execution import NOTHING, LostPart, Salvage, write_csv, write_text
 from analysis.frames import results
 from analysis.frames.results import Results
-from analysis.published import outcomes
 from analysis.report.origins import Origins
 from analysis.show import layout
-from analysis.text import file_name
-from analysis.views import (
-    allreduce_gain,
-    averaging_rounds,
-    batch_efficiency,
-    communication,
-    cost,
-    epochs,
-    figures,
-    maps,
-    memory,
-    network,
-    next_measurement,
-    pipelines,
-    reasons,
-    same_training,
-    scaling,
-    target,
-    throughput,
-    transfer,
-)
+from analysis.views import catalog, figures
+from analysis.views.view import ModelTable
 
 MOST_TRIALS = 500  # whose report a sweep writes at its end
-OURS = re.compile(
-    r"((throughput|speedup|memory|communication|frameworks|allreduce-gain|pipeline|epochs|network|drift|timelines?"
-    r"|waterfall|steps|target|training|transfer|efficiency|distributions|scaling-law|published-outcomes|maps|pointing)(-.+)?"
-    r"|attribution|bottleneck|remedies|utilisation|frontier|scaling-laws|extrapolation|returns|cost|next|roofline|pareto"
-    r"|recognition|rounds)"
-    r"\.(md|csv|png|svg)"
-)
-
-
-Made = tuple[str, layout.Table | layout.Listing | None, pd.DataFrame | None]  # file name, table, the numbers behind it
-OfStudy = Callable[[Results], layout.Listing | None]
-NumbersOf = Callable[[Results], pd.DataFrame]
+GONE = ("extrapolation",)  # tables that earlier versions wrote
 
 
 def read_folder(folder: Path, processes: int = 1) -> tuple[Results, Origins]:
@@ -90,9 +54,10 @@ def write(
         from analysis.report import sections
 
         paths += sections.write(read, origins, folder, drawn, salvage, named)
+    made_here = ours()
     for place in ("tables", "figures"):
         for path in (folder / place).glob("*"):
-            if OURS.fullmatch(path.name) and path not in paths:
+            if made_here.fullmatch(path.name) and path not in paths:
                 path.unlink()
     for part in salvage.lost:
         warnings.warn(part, LostPart, stacklevel=2)
@@ -100,91 +65,25 @@ def write(
 
 
 def write_tables(read: Results, folder: Path, salvage: Salvage = NOTHING) -> list[Path]:
-    """throughput-<model>, speedup-<model> where there is a baseline, memory-<model> and communication-<model> where
-    they were counted, pipeline and epochs where there were some, and so on: in Markdown, the numbers in CSV."""
+    """Every table that a view has of this study: in Markdown, the numbers in CSV."""
+    paths = []
     with execution.ignored():
-        return _write_tables(read, folder, salvage)
-
-
-def _write_tables(read: Results, folder: Path, salvage: Salvage) -> list[Path]:
-    paths, none = [], list[Made]()
-    for what, make in _kinds(read):
-        for name, table, numbers in salvage.made(f"tables of {what}", partial(_all, make), none):
-            if table is not None:
-                paths.append(write_text(folder / f"{name}.md", layout.markdown(table)))
-            if numbers is not None:
-                paths.append(write_csv(folder / f"{name}.csv", numbers))
+        for view in catalog.VIEWS:
+            for kind in view.tables:
+                for what, make in kind.each(read):
+                    shown = salvage.made(f"table: {what}", make, None)
+                    if shown and shown.table is not None and "md" in kind.files:
+                        paths.append(write_text(folder / f"{shown.file}.md", layout.markdown(shown.table)))
+                    if shown and shown.numbers is not None and "csv" in kind.files:
+                        paths.append(write_csv(folder / f"{shown.file}.csv", shown.numbers))
     return paths
 
 
-def _all(make: Callable[[], Iterable[Made]]) -> list[Made]:
-    return list(make())
-
-
-def _kinds(read: Results) -> Iterator[tuple[str, Callable[[], Iterable[Made]]]]:
-    """What is made together, and how."""
-    for model in read.models:
-        yield f"speed of {model}", partial(_speeds, read, model)
-        for kind, of_model in (("memory", memory), ("communication", communication)):
-            yield f"{kind} of {model}", partial(_of_model, read, model, kind, of_model)
-    wholes: tuple[tuple[str, OfStudy, NumbersOf], ...] = (
-        ("pipeline", pipelines.listing, pipelines.table),
-        ("rounds", averaging_rounds.listing, averaging_rounds.table),
-        ("epochs", epochs.listing, epochs.table),
-        ("target", target.listing, target.trained_configurations),
-        ("training", target.resources_listing, target.resources_table),
-        ("target-pairs", same_training.listing, same_training.table),
-        ("transfer", transfer.listing, transfer.table),
-        ("efficiency", batch_efficiency.listing, batch_efficiency.table),
-        ("recognition", transfer.recognition_listing, transfer.recognition_table),
-        ("maps", maps.listing, maps.table),
-        ("network", network.listing, network.table),
-        ("published-outcomes", outcomes.listing, outcomes.table),
-    )
-    for name, listing, numbers in wholes:
-        yield name, partial(_whole, read, name, listing, numbers)
-    yield "the why", lambda: _named(reasons.named(read), reasons.frames(read))
-    yield "what comes next", partial(_next, read)
-    yield "what 16 bits gain", partial(_gains, read)
-
-
-def _speeds(read: Results, model: str) -> Iterator[Made]:
-    name = file_name(model)
-    yield f"throughput-{name}", throughput.throughput(read, model), throughput.long(read, model)
-    if read.study.baseline is not None:
-        yield f"speedup-{name}", throughput.speedup(read, model), None
-
-
-def _of_model(read: Results, model: str, kind: str, part: Any) -> Iterator[Made]:
-    if (listing := part.listing(read, model)) is not None:
-        yield f"{kind}-{file_name(model)}", listing, part.measured(read, model)
-
-
-def _whole(read: Results, name: str, list_of: OfStudy, numbers_of: NumbersOf) -> Iterator[Made]:
-    if (listing := list_of(read)) is not None:
-        yield name, listing, numbers_of(read)
-
-
-def _named(listings: Mapping[str, layout.Listing], numbers: Mapping[str, pd.DataFrame]) -> Iterator[Made]:
-    for name, listing in listings.items():
-        yield name, listing, numbers.get(name)
-
-
-def _next(read: Results) -> Iterator[Made]:
-    tables: tuple[
-        tuple[str, Callable[[Results], layout.Listing | None], Callable[[Results], pd.DataFrame] | None], ...
-    ] = (
-        ("scaling-laws", scaling.laws_listing, scaling.laws_table),
-        ("returns", scaling.returns_listing, scaling.returns_table),
-        ("cost", cost.listing, cost.table),
-        ("next", next_measurement.listing, None),
-    )
-    for name, make, behind in tables:
-        if (listing := make(read)) is not None:
-            yield name, listing, behind(read) if behind else None
-
-
-def _gains(read: Results) -> Iterator[Made]:
-    pairs = allreduce_gain.gains(read)
-    if len(pairs):
-        yield "allreduce-gain", None, pairs
+def ours() -> re.Pattern[str]:
+    """Matches the names of files in tables/ and figures/ that some study has."""
+    tables = [kind.name for view in catalog.VIEWS for kind in view.tables]
+    of_models = [kind.name for view in catalog.VIEWS for kind in view.tables if isinstance(kind, ModelTable)]
+    drawings = [drawing for view in catalog.VIEWS for drawing in view.figures]
+    several = [name for drawing in drawings if drawing.several for name in drawing.beginnings]
+    alone = "|".join([*GONE, *tables, *(drawing.name for drawing in drawings)])
+    return re.compile(rf"({alone}|({'|'.join([*of_models, *several])})-.+)\.(md|csv|png|svg)")

@@ -17,9 +17,9 @@ from analysis.findings import DOUBT, NOTE, WRONG
 from analysis.frames import configurations
 from analysis.frames.results import Results
 from analysis.show.layout import ALIKE, ALIKE_SIGN, BEST, FAILED, Cell, Listing, Table
-from analysis.views import network, throughput
+from analysis.views import catalog, noise
 from analysis.views import warnings as findings
-from analysis.views import warnings as warned
+from analysis.views.view import ModelTable, StudyTable
 
 MOST_COLUMNS, MOST_ROWS = 8, 120
 COLUMN = 14  # characters, with its borders, below which a cell breaks over too many lines
@@ -32,11 +32,11 @@ def show(results: Results, console: Console) -> None:
     if results.nothing_yet:
         console.print(Text(f"{results.study.name}: {results.nothing_yet}"))
         _say(configurations.of_gates(results.gates), console)
+    kinds = [kind for view in catalog.VIEWS for kind in view.tables]
     legend: dict[str, None] = {}
     for model in results.models:
-        tables = [throughput.throughput(results, model)]
-        if results.study.baseline is not None:
-            tables.append(throughput.speedup(results, model))
+        every = [kind.table(results, model) for kind in kinds if isinstance(kind, ModelTable)]
+        tables = [table for table in every if isinstance(table, Table)]
         fits = len(tables[0].columns) <= min(MOST_COLUMNS, (console.width - COLUMN) // COLUMN)
         for drawn in map(render, tables) if fits else [render_long(tables)]:
             console.print(drawn)
@@ -45,9 +45,10 @@ def show(results: Results, console: Console) -> None:
         _say(dict.fromkeys(note for table in tables for note in table.notes), console)
         console.print()
     _say(legend, console)
-    if (probed := network.brief(results)) is not None:
-        console.print(render_listing(probed))
-        _say(probed.notes, console)
+    briefs = [kind.brief(results) for kind in kinds if isinstance(kind, StudyTable) and kind.brief]
+    for listing in filter(None, briefs):
+        console.print(render_listing(listing))
+        _say(listing.notes, console)
     if (results.configurations.n > 0).any():
         _warn(results, console)
 
@@ -68,7 +69,7 @@ def _warn(results: Results, console: Console) -> None:
         )
         console.print(Padding(words, (0, 0, 0, 2)))
     more = len(warnings) - MOST_WARNINGS
-    _say([*([f"and {more} more: see report.html"] if more > 0 else []), *warned.machine(results)], console)
+    _say([*([f"and {more} more: see report.html"] if more > 0 else []), *noise.machine(results)], console)
 
 
 def render(table: Table) -> RichTable:

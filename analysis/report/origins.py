@@ -25,7 +25,7 @@ STUDY_FILE = "study.yaml"
 PROFILES = "profiles"
 MOST_STUDY_BYTES = 200_000
 Vector = NDArray[np.float64]
-Table = dict[str, Counter[str]]  # what -> each of its values, and of how many trials it is
+Counts = dict[str, Counter[str]]  # what -> each of its values, and of how many trials it is
 
 
 @dataclass
@@ -33,9 +33,9 @@ class Origins:
     """`commands`: configuration -> the line that reproduces a trial of it. `about`: what trials say of themselves."""
 
     commands: dict[str, str] = field(default_factory=dict)
-    about: Table = field(default_factory=dict)
-    versions: Table = field(default_factory=dict)
-    environment: Table = field(default_factory=dict)
+    about: Counts = field(default_factory=dict)
+    versions: Counts = field(default_factory=dict)
+    environment: Counts = field(default_factory=dict)
     study: str = ""  # the study file's text
     trials: int = 0
     step_seconds: dict[str, Vector] = field(default_factory=dict)  # trial that is ok -> the array in samples.npz
@@ -125,6 +125,6 @@ def _machine(machine: dict[str, Any]) -> str:
     return ", ".join(f"{key} {json.dumps(value)}" for key, value in facts.items() if value not in (None, [], ""))
 
 
-def _count(table: Table, name: str, value: Any) -> None:
+def _count(table: Counts, name: str, value: Any) -> None:
     if value:
         table.setdefault(printable(str(name)), Counter())[printable(str(value))] += 1

@@ -22,6 +22,9 @@ from analysis.report.origins import Origins
 from analysis.show import layout
 from analysis.show.layout import ASIDE, FAILED, WORST, Cell, Grid
 from analysis.statistics import ranking
+from analysis.views import catalog
+from analysis.views import view as views
+from analysis.views.view import Drawing, Gap
 from analysis.views.warnings import all_findings
 
 # What a report is made of, before it is HTML or Markdown: sections, and in them a few kinds of parts.
@@ -171,7 +174,9 @@ STATUSES = ("oom", "timeout", "failed", "unsupported", "cancelled")
 Place = tuple[int, str]  # batch size, series
 
 
-def of_table(table: layout.Table, results: Results, model: str, value: str, csv: pd.DataFrame, file: str) -> Grid:
+def of_table(
+    table: layout.Table, results: Results, model: str, value: str, csv: pd.DataFrame | None, file: str
+) -> Grid:
     """`value`: the column of configurations that its bars show. `csv`: the numbers behind it."""
     ours = results.rows_of(model)
     shares, verdicts = _shares(ours, value), ranking.verdicts_of_rows(results)
@@ -185,7 +190,7 @@ def of_table(table: layout.Table, results: Results, model: str, value: str, csv:
         return replace(shown, mark=mark, share=shares.get(place))
 
     marked = replace(table, cells={place: cell(place) for place in table.cells})
-    return replace(marked.grid(MOST_COLUMNS), file=file, csv=to_csv(csv))
+    return replace(marked.grid(MOST_COLUMNS), file=file, csv="" if csv is None else to_csv(csv))
 
 
 def of_listing(listing: layout.Listing, file: str = "", csv: pd.DataFrame | None = None) -> Grid:
@@ -298,3 +303,23 @@ class Material:
             for name, picture in self.pictures.items()
             if name == word or name.startswith(f"{word}-")
         )
+
+
+def drawings_of(section: views.Section) -> list[Drawing]:
+    """The figures of a section, in its order."""
+    every = [drawing for view in catalog.VIEWS for drawing in view.figures if drawing.section == section]
+    return sorted(every, key=lambda drawing: drawing.rank)
+
+
+def figures_or_gaps(material: Material, section: views.Section) -> Iterator[Part]:
+    """The figures of a section, and for each that the study does not have what its view says of that."""
+    for drawing in drawings_of(section):
+        pictures = material.drawn(*drawing.beginnings)
+        yield from pictures
+        if not pictures:
+            yield from gap_part(drawing.gap, material)
+
+
+def gap_part(gap: Gap | None, material: Material) -> Iterator[Part]:
+    if gap is not None:
+        yield missing(gap.what, gap.reason(material.results))

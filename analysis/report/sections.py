@@ -7,18 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
-
 from analysis import execution
 from analysis.execution import NOTHING, Salvage
 from analysis.findings import count
 from analysis.frames.results import Results
-from analysis.published import outcomes as published_outcomes
 from analysis.published import ratios
 from analysis.report import answer, page, trust
 from analysis.report.html import html
 from analysis.report.markdown import markdown
-from analysis.report.origins import SAMPLES, STUDY_FILE, Origins, Table
+from analysis.report.origins import SAMPLES, STUDY_FILE, Counts, Origins
 from analysis.report.page import (
     Bullets,
     Code,
@@ -33,88 +30,92 @@ from analysis.report.page import (
     Report,
     Section,
     Text,
+    drawings_of,
+    gap_part,
     lost,
     missing,
     of_listing,
     of_rows,
     of_table,
 )
-from analysis.show.layout import Listing
+from analysis.show.layout import Listing, Table
 from analysis.statistics.scaling_laws import comparisons
-from analysis.text import file_name
-from analysis.views import (
-    averaging_rounds,
-    batch_efficiency,
-    communication,
-    cost,
-    epochs,
-    maps,
-    memory,
-    network,
-    pipelines,
-    reasons,
-    same_training,
-    scaling,
-    target,
-    throughput,
-    transfer,
-)
+from analysis.views import catalog, view
 from analysis.views.bottleneck import bottlenecks
 from analysis.views.figures import Drawn
 from analysis.views.next_measurement import suggestions
+from analysis.views.view import ModelTable, StudyTable
 from scaling_study.errors import shortened
 from scaling_study.records import pack
 from scaling_study.records.store import replaced
 
-# Figures: the study as pictures, each also a file for a paper.
+# The parts that views declare: tables with the numbers behind them, figures, and what stands where there are none.
 
-ORDER = (
-    *("maps", "pointing"),  # what a model looks at comes before how fast it learned to
-    *("throughput", "frameworks", "speedup", "allreduce-gain", "distributions", "steptimes", "waterfall"),
-    *("frontier", "pareto", "timelines", "timeline", "network"),
-)
-ELSEWHERE = ("drift", "steps", "roofline", "scaling")  # beside what they explain
-FIGURE_GAPS = {
-    "speedup": ("No speed-up figure", "no configuration of more than one worker has a speed-up"),
-    "allreduce-gain": ("No figure of the 16-bit gain", "no pair of configurations differs in its allreduce alone"),
-    "waterfall": ("No waterfall of efficiency", "phases of a configuration with a speed-up were not measured"),
-    "frontier": ("No figure of memory against batch", "peak memory was not measured at several batch sizes"),
-    "pareto": ("No figure of cost against time", "it needs two comparable configurations"),
-}
+
+def _kinds(section: view.Section) -> list[StudyTable]:
+    """The tables of a section, one a study each."""
+    every = [kind for each in catalog.VIEWS for kind in each.tables if kind.section == section]
+    return [kind for kind in every if isinstance(kind, StudyTable)]
+
+
+def _tables(material: Material, section: view.Section, headings: bool = False) -> list[Part]:
+    """A section's tables of the whole study, each with the figures that it explains, or why there is none."""
+    parts: list[Part] = []
+    for kind in _kinds(section):
+        parts += material.parts(kind.title or f"table: {kind.name}", partial(_table, kind, material, headings))
+    return parts
+
+
+def _table(kind: StudyTable, material: Material, headings: bool) -> Iterator[Part]:
+    shown = kind.of(material.results)
+    if shown is None or not isinstance(shown.table, Listing):
+        yield from gap_part(kind.gap, material)
+        return
+    if headings:
+        yield Heading(shown.table.title.split(" (")[0])
+    yield of_listing(shown.table, shown.csv, shown.numbers)
+    for drawing in drawings_of(kind.section):
+        if drawing.beside == kind.name:
+            yield from material.drawn(*drawing.beginnings)
 
 
 def figures_section(material: Material) -> Section:
-    known = material.drawn(*ORDER)
-    others = [
-        picture
-        for name, picture in material.pictures.items()
-        if picture not in known and not name.startswith(ELSEWHERE)
-    ]
-    parts: list[Part] = [*known, *others]
-    parts += [missing(what, why) for name, (what, why) in FIGURE_GAPS.items() if not material.drawn(name)]
+    """The study as pictures, each also a file for a paper."""
+    drawings = drawings_of("figures")
+    pictures = [picture for drawing in drawings for picture in material.drawn(*drawing.beginnings)]
+    gaps: list[Part] = []
+    for drawing in drawings:
+        if not material.drawn(drawing.name):
+            gaps += gap_part(drawing.gap, material)
     lead = (
         "Intervals are 95 %, between repeats. Each figure is also in figures/, as PNG and SVG."
-        if known or others
+        if pictures
         else "No figures: nothing was measured."
     )
-    return Section("figures", "Figures", lead, tuple(parts))
+    return Section("figures", "Figures", lead, (*pictures, *gaps))
 
 
-# What next: laws over worker counts, what they say of more workers, what that costs, what to measure.
+def why_section(material: Material) -> Section:
+    """What holds each configuration back, with the evidence, and what would help most."""
+    lead = material.text("the bottlenecks", lambda: _bottlenecks(material.results))
+    return Section("why", "Why", lead, tuple(_tables(material, "why")))
 
-NEXT_TABLES = {
-    "returns": (scaling.returns_listing, scaling.returns_table),
-    "cost": (cost.listing, cost.table),
-    "scaling-laws": (scaling.laws_listing, scaling.laws_table),
-}
+
+def _bottlenecks(results: Results) -> str:
+    """How many configurations are held back by what."""
+    kinds = Counter(bottleneck.kind for bottleneck in bottlenecks(results) if bottleneck.shares)
+    if not kinds:
+        return "Nothing can be said: no phases were measured."
+    counted = [f"{kind}: {number}" for kind, number in kinds.most_common()]
+    return f"What takes most of a step, by number of configurations: {', '.join(counted)}."
 
 
 def next_section(material: Material) -> Section:
-    results = material.results
-    parts = material.parts("what is most worth measuring", lambda: _worth(results))
-    parts += material.drawn("scaling")
-    for name, (make, behind) in NEXT_TABLES.items():
-        parts += material.parts(f"table: {name}", partial(_table, name, make, behind, results))
+    """Laws over worker counts, what they say of more workers, what that costs, what to measure."""
+    parts = material.parts("what is most worth measuring", lambda: _worth(material.results))
+    for drawing in drawings_of("next"):
+        parts += material.drawn(*drawing.beginnings)
+    parts += _tables(material, "next")
     lead = (
         "Scaling laws, fitted to at least 4 worker counts and compared by their held-out error; the knee; the "
         "configurations most worth measuring next. `scaling-study predict` predicts worker counts that were not run."
@@ -131,12 +132,64 @@ def _worth(results: Results) -> Iterator[Part]:
         yield missing("Nothing to measure next", "no rule has a suggestion (docs/report.md)")
 
 
-def _table(
-    name: str, make: Callable[[Results], Listing | None], behind: Callable[[Results], pd.DataFrame], results: Results
-) -> Iterator[Part]:
-    frame = make(results)
-    if frame is not None:
-        yield of_listing(frame, f"{name}.csv", behind(results))
+def published_section(material: Material) -> Section:
+    """The ratios and outcomes that five public studies claim, and the same ones here."""
+    claims = ratios.side_by_side_table(material.results)
+    grids = ratios.listing(material.results)
+    parts = _tables(material, "published")
+    outcomes = bool(parts)
+    parts += [of_listing(grid, "published.csv", claims) for grid in grids if grid.rows]
+    if not outcomes:
+        parts += [Text(note, "note") for grid in grids if not grid.rows for note in grid.notes]
+    verdicts = claims.verdict.value_counts().to_dict() if len(claims) else {}
+    verdict_text = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
+    lead = (
+        f"Ratios are compared, not speeds: the machines differ. {verdict_text}."
+        if verdict_text
+        else "This study measured no published configuration."
+    )
+    if outcomes and not verdict_text:
+        lead = "What the published trainings came to, beside those here: accuracies and losses, never seconds."
+    return Section("published", "Published beside measured", lead, tuple(parts))
+
+
+def tables_section(material: Material) -> Section:
+    """Tables in the published layout, model by model, with the numbers behind each; and two lists of everything."""
+    results = material.results
+    parts: list[Part] = []
+    of_models = [kind for each in catalog.VIEWS for kind in each.tables if isinstance(kind, ModelTable)]
+    for model in results.models:
+        parts += [Heading(model)]
+        for kind in of_models:
+            parts += material.parts(f"{kind.title} of {model}", partial(_model_table, kind, material, model))
+    parts += _tables(material, "tables", headings=True)
+    if not parts:
+        parts.append(missing("No table", results.nothing_yet or "nothing was measured"))
+    parts += [Heading("Everything")]
+    for what, listing in (("all configurations", page.configurations), ("all trials", page.trials)):
+        parts += material.parts(what, partial(_listed, listing, results))
+    lead = (
+        f"Means of {results.repeats}. ▲: the fastest of its row; ≈: tied with it (95 %); ▼: the slowest of its row, "
+        "slower than the fastest. What is not tied is slower (p < 0.05, corrected for all rows of the study) or, with "
+        "fewer than 3 repeats, not tested. ★: the row of the fastest of all. Bars: shares of the largest value of the "
+        "table. A failed configuration shows its status."
+    )
+    return Section("tables", "Tables", lead, tuple(parts))
+
+
+def _model_table(kind: ModelTable, material: Material, model: str) -> Iterator[Part]:
+    """A table in the published layout, or a folded listing."""
+    shown = kind.of(material.results, model)
+    if shown is None:
+        yield from gap_part(kind.gap, material)
+    elif isinstance(shown.table, Table):
+        yield of_table(shown.table, material.results, model, kind.bars, shown.numbers, shown.csv)
+    elif shown.table is not None:
+        yield Fold(f"{kind.title.capitalize()} of {model}", (of_listing(shown.table, shown.csv, shown.numbers),))
+
+
+def _listed(make: Callable[[Results], LongListing], results: Results) -> list[Part]:
+    return [make(results)]
 
 
 # Provenance: how to get every one of these numbers again, and every sample that they are made of.
@@ -183,7 +236,7 @@ def _again(named: str) -> str:
     return f"`scaling-study unpack {named}`, then `python run_sweep.py {pack.folder_of(Path(named))}/{STUDY_FILE}`"
 
 
-def _grid(title: str, table: Table, file: str) -> Grid | None:
+def _grid(title: str, table: Counts, file: str) -> Grid | None:
     """A row for each thing; where trials differ in it, each value with its number of trials."""
     rows = []
     for name, values in table.items():
@@ -233,160 +286,6 @@ def _samples(origins: Origins) -> Iterator[Part]:
         yield Files(origins.profiles)
     else:
         yield missing("Traces", "none; `python run_sweep.py STUDY --profile TRIAL` records one")
-
-
-# Published beside measured: the ratios and outcomes that five public studies claim, and the same ones here.
-
-
-def published_section(material: Material) -> Section:
-    claims = ratios.side_by_side_table(material.results)
-    grids = ratios.listing(material.results)
-    outcomes = published_outcomes.listing(material.results)
-    parts: list[Part] = []
-    if outcomes:
-        parts.append(
-            of_listing(
-                outcomes, "published-outcomes.csv", published_outcomes.published_outcomes_table(material.results)
-            )
-        )
-        grids = [grid for grid in grids if grid.rows]
-    parts += [of_listing(grid, "published.csv", claims) for grid in grids if grid.rows]
-    parts += [Text(note, "note") for grid in grids if not grid.rows for note in grid.notes]
-    verdicts = claims.verdict.value_counts().to_dict() if len(claims) else {}
-    verdict_text = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
-    lead = (
-        f"Ratios are compared, not speeds: the machines differ. {verdict_text}."
-        if verdict_text
-        else "This study measured no published configuration."
-    )
-    if outcomes and not verdict_text:
-        lead = "What the published trainings came to, beside those here: accuracies and losses, never seconds."
-    return Section("published", "Published beside measured", lead, tuple(parts))
-
-
-# Tables in the published layout, model by model, with the numbers behind each; and two lists of everything.
-
-
-def tables_section(material: Material) -> Section:
-    results = material.results
-    parts: list[Part] = []
-    for model in results.models:
-        parts += [Heading(model)]
-        for what, make in (("throughput", _throughput), ("speed-up", _speedup), ("bytes", _bytes)):
-            parts += material.parts(f"{what} of {model}", partial(make, results, model))
-    for name, listing, numbers in (
-        ("pipeline", pipelines.listing, pipelines.table),
-        ("rounds", averaging_rounds.listing, averaging_rounds.table),
-        ("epochs", epochs.listing, epochs.table),
-        ("training to a result", target.listing, target.trained_configurations),
-        ("what a training took", target.resources_listing, target.resources_table),
-        ("the same training in unlike ways", same_training.listing, same_training.table),
-        ("what pre-training and freezing change", transfer.listing, transfer.table),
-        ("efficiency", batch_efficiency.listing, batch_efficiency.table),
-        ("recognition", transfer.recognition_listing, transfer.recognition_table),
-        ("maps", maps.listing, maps.table),
-        ("network", network.listing, network.table),
-    ):
-        parts += material.parts(f"table: {name}", partial(_whole, results, name, listing, numbers))
-    if not parts:
-        parts.append(missing("No table", results.nothing_yet or "nothing was measured"))
-    parts += [Heading("Everything")]
-    for what, everything in (("all configurations", page.configurations), ("all trials", page.trials)):
-        parts += material.parts(what, partial(_listed, everything, results))
-    lead = (
-        f"Means of {results.repeats}. ▲: the fastest of its row; ≈: tied with it (95 %); ▼: the slowest of its row, "
-        "slower than the fastest. What is not tied is slower (p < 0.05, corrected for all rows of the study) or, with "
-        "fewer than 3 repeats, not tested. ★: the row of the fastest of all. Bars: shares of the largest value of the "
-        "table. A failed configuration shows its status."
-    )
-    return Section("tables", "Tables", lead, tuple(parts))
-
-
-def _throughput(results: Results, model: str) -> Iterator[Part]:
-    table, numbers = throughput.throughput(results, model), throughput.long(results, model)
-    yield of_table(table, results, model, "samples_per_second", numbers, f"throughput-{file_name(model)}.csv")
-
-
-def _speedup(results: Results, model: str) -> Iterator[Part]:
-    if results.study.baseline is None:
-        yield missing("No speed-ups", "the study declares no baseline")
-        return
-    ours = results.frame_of(model)
-    columns = [column for column in ours.columns if column.startswith(("speedup", "efficiency"))]
-    behind = ours[["configuration", "series", "batch", *columns]]
-    table = throughput.speedup(results, model)
-    yield of_table(table, results, model, "speedup", behind, f"speedup-{file_name(model)}.csv")
-
-
-def _bytes(results: Results, model: str) -> Iterator[Part]:
-    name = file_name(model)
-    for kind, part in (("memory", memory), ("communication", communication)):
-        if (listing := part.listing(results, model)) is not None:
-            grid = of_listing(listing, f"{kind}-{name}.csv", part.measured(results, model))
-            yield Fold(f"{kind.capitalize()} of {model}", (grid,))
-
-
-def _listed(make: Callable[[Results], LongListing], results: Results) -> list[Part]:
-    return [make(results)]
-
-
-def _whole(
-    results: Results,
-    name: str,
-    list_of: Callable[[Results], Listing | None],
-    numbers_of: Callable[[Results], pd.DataFrame],
-) -> Iterator[Part]:
-    if (listing := list_of(results)) is not None:
-        yield Heading(listing.title.split(" (")[0])
-        yield of_listing(listing, f"{name}.csv", numbers_of(results))
-
-
-# Why: what holds each configuration back, with the evidence, and what would help most.
-
-GAPS = {
-    "bottleneck": ("Bottlenecks", "no configuration has phases, or a failure, to tell by"),
-    "attribution": ("Lost efficiency", "no configuration of more than one worker has an efficiency and phases"),
-    "remedies": ("What would help", "no configuration has phases to tell by"),
-    "utilisation": ("Model FLOP/s and utilisation", "no record counts its FLOPs"),
-    "frontier": ("Memory against batch", "peak memory was not measured at several batch sizes"),
-}
-TABLES = {
-    "attribution": reasons.attribution, "bottleneck": reasons.bottleneck, "remedies": reasons.remedy,
-    "utilisation": reasons.utilisation, "frontier": reasons.frontier,
-}  # fmt: skip
-LISTINGS = {
-    "attribution": reasons.reasons_attribution,
-    "bottleneck": reasons.reasons_bottleneck,
-    "remedies": reasons.reasons_remedy,
-    "utilisation": reasons.reasons_utilisation,
-    "frontier": reasons.reasons_frontier,
-}
-PICTURES = {"bottleneck": ("steps",), "utilisation": ("roofline",)}
-
-
-def why_section(material: Material) -> Section:
-    parts: list[Part] = []
-    for name in GAPS:
-        parts += material.parts(GAPS[name][0], partial(_part, name, material))
-    return Section("why", "Why", material.text("the bottlenecks", lambda: lead(material)), tuple(parts))
-
-
-def _part(name: str, material: Material) -> Iterator[Part]:
-    listing = LISTINGS[name](material.results)
-    if listing is None:
-        yield missing(f"{GAPS[name][0]}: not known", GAPS[name][1])
-        return
-    yield of_listing(listing, f"{name}.csv", TABLES[name](material.results))
-    yield from material.drawn(*PICTURES.get(name, ()))
-
-
-def lead(material: Material) -> str:
-    """How many configurations are held back by what."""
-    kinds = Counter(bottleneck.kind for bottleneck in bottlenecks(material.results) if bottleneck.shares)
-    if not kinds:
-        return "Nothing can be said: no phases were measured."
-    counted = [f"{kind}: {number}" for kind, number in kinds.most_common()]
-    return f"What takes most of a step, by number of configurations: {', '.join(counted)}."
 
 
 # Material -> a report: the sections in the order in which a reader wants them.

@@ -23,11 +23,12 @@ from analysis.report.page import (
     Part,
     Section,
     Text,
+    figures_or_gaps,
     missing,
     of_rows,
 )
 from analysis.statistics import ranking
-from analysis.views import warnings as findings
+from analysis.views import noise
 from analysis.views import warnings as scope
 from scaling_study.errors import shortened
 
@@ -138,11 +139,8 @@ def _parity(results: Results) -> Iterator[Part]:
 def _machine(material: Material) -> Iterator[Part]:
     """The noise floor and drift; the picture where it was drawn."""
     yield Heading("The machine: noise and drift")
-    yield Bullets(tuple(findings.machine(material.results)))
-    drawn = material.drawn("drift")
-    if not drawn:
-        yield missing("No drift figure", "too few repeats, or none of a sentinel (`sentinel:` of a study file)")
-    yield from drawn
+    yield Bullets(tuple(noise.machine(material.results)))
+    yield from figures_or_gaps(material, "trust")
 
 
 def _failed(results: Results) -> Iterator[Part]:

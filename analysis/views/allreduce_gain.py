@@ -27,6 +27,7 @@ from analysis.frames.study import workers_text
 from analysis.show import style
 from analysis.show.style import RATIO
 from analysis.statistics.ranking import Uncertainty, holm
+from analysis.views.view import Detector, Drawing, Gap, StudyTable, View
 
 # What a 16-bit allreduce gains over fp32: the ratio of throughputs, everything else equal, with its interval.
 #
@@ -323,3 +324,21 @@ def _unlike(rows: list[Row], key: str, of: str) -> Finding | None:
         f"is one of precision, whatever else it is: {each}. Run them in one that they have in common."
     )
     return findings.about(flaw, title, text, WRONG, [row for row in rows if row["framework"] in names])
+
+
+def _numbers(results: Results) -> pd.DataFrame | None:
+    pairs = gains(results)
+    return pairs if len(pairs) else None
+
+
+VIEW = View(
+    "What does a 16-bit allreduce gain?",
+    (StudyTable("allreduce-gain", None, _numbers, section=""),),
+    (
+        Drawing(
+            "allreduce-gain", draw,
+            gap=Gap("No figure of the 16-bit gain", "no pair of configurations differs in its allreduce alone"),
+        ),
+    ),
+    (Detector(mixed_precisions, 4),),
+)  # fmt: skip

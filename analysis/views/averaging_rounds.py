@@ -15,6 +15,7 @@ from analysis.frames.rows import as_rows
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.text import megabytes, number, percent
+from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import between_repeats
 
 COLUMNS = (
@@ -108,3 +109,6 @@ def _lines(results: Results, rows: pd.DataFrame) -> Iterator[str]:
     if failed.empty:
         yield "Every round was averaged over all peers."
     yield notes.source(results)
+
+
+VIEW = View("What happens in a round of averaging?", (StudyTable("rounds", listing, table),))

@@ -19,6 +19,7 @@ from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.text import megabytes
 from analysis.views.memory import one_batch
+from analysis.views.view import Detector, ModelTable, View
 
 # What a worker hands to collectives in one step, by kind, counted at the call: docs/record.md, communication_bytes.
 #
@@ -185,3 +186,10 @@ def _unlike_overlap(evidence: Evidence) -> Iterator[Finding]:
         "these may overlap too: take no ratio between them from this machine to one with GPUs."
     )
     yield findings.about("overlap", "Unlike overlap", text, NOTE, rows)
+
+
+VIEW = View(
+    "What does a worker send?",
+    (ModelTable("communication", listing, measured, "communication"),),
+    detectors=(Detector(slow_backends, 9),),
+)

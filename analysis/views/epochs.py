@@ -19,6 +19,7 @@ from analysis.frames.rows import as_rows
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.text import number
+from analysis.views.view import Detector, StudyTable, View
 from scaling_study.models import MODELS
 from scaling_study.stats.intervals import ratio
 
@@ -272,3 +273,10 @@ def epoch_faults(evidence: Evidence) -> Iterator[Finding]:
     for (mark, sentence), of in rows_of.items():
         flaw, title, severity, remedy = TITLES[mark]
         yield findings.about(flaw, title, f"{findings.named(of)}: {sentence}. {remedy}", severity, of)
+
+
+VIEW = View(
+    "How long does an epoch take?",
+    (StudyTable("epochs", listing, table),),
+    detectors=(Detector(epoch_faults, 2),),
+)

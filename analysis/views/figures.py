@@ -17,30 +17,11 @@ from analysis import execution
 from analysis.execution import NOTHING, Salvage
 from analysis.frames.results import Results
 from analysis.show import style
-from analysis.text import file_name
-from analysis.views import (
-    allreduce_gain,
-    batch_efficiency,
-    bottleneck,
-    cost,
-    maps,
-    memory,
-    network,
-    noise,
-    pipelines,
-    reasons,
-    roofline,
-    scaling,
-    speedup,
-    target,
-    throughput,
-    warnings,
-)
+from analysis.views import catalog
+from analysis.views.view import Figures
 from scaling_study.records.store import replaced
 
 # Figures for a paper, as PNG and SVG. The only part of the analysis that imports seaborn.
-
-Made = Mapping[str, Figure] | Figure | None
 
 
 def draw(results: Results, salvage: Salvage = NOTHING) -> dict[str, Figure]:
@@ -53,43 +34,21 @@ def draw(results: Results, salvage: Salvage = NOTHING) -> dict[str, Figure]:
     return figures
 
 
-def figures_of_kind(name: str, make: Callable[[], Made], results: Results, salvage: Salvage) -> dict[str, Figure]:
+def figures_of_kind(name: str, make: Callable[[], Figures], results: Results, salvage: Salvage) -> dict[str, Figure]:
     """Those that one of kinds() makes."""
     lost = partial(_lost, name, results)
     figures = salvage.or_else(f"figure {name}", partial(_drawn, name, make), lost)
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def figure_kinds(results: Results) -> Iterator[tuple[str, Callable[[], Made]]]:
-    """What each figure, or each kind of them, is drawn by; in the order in which they are looked at."""
-    only_probed = results.configurations.empty and not results.nothing_yet
-    if not only_probed:
-        yield "throughput", partial(throughput.draw, results)
-    yield "frameworks", partial(throughput.draw_frameworks, results)
-    for model in results.models:
-        yield f"speedup-{file_name(model)}", partial(speedup.draw, results, model)
-    yield "allreduce-gain", partial(allreduce_gain.draw, results)
-    every: tuple[tuple[str, Callable[[Results], Made]], ...] = (
-        ("distributions", noise.draw_distributions),
-        ("timeline", pipelines.draw),
-        ("network", network.draw),
-        ("drift", warnings.draw_drift),
-        ("waterfall", reasons.draw),
-        ("steps", bottleneck.draw),
-        ("scaling-law", scaling.draw),
-        ("target", target.draw),
-        ("efficiency", batch_efficiency.draw),
-        ("pointing", maps.draw_pointing),
-        ("maps", maps.draw_maps),
-        ("roofline", roofline.draw),
-        ("frontier", memory.draw),
-        ("pareto", cost.draw),
-    )
-    for name, make in every:
-        yield name, partial(make, results)
+def figure_kinds(results: Results) -> Iterator[tuple[str, Callable[[], Figures]]]:
+    """What each figure, or each kind of them, is drawn by."""
+    for view in catalog.VIEWS:
+        for drawing in view.figures:
+            yield drawing.name, partial(drawing.draw, results)
 
 
-def _drawn(name: str, make: Callable[[], Made]) -> dict[str, Figure | None]:
+def _drawn(name: str, make: Callable[[], Figures]) -> dict[str, Figure | None]:
     figures = make()
     return dict(figures) if isinstance(figures, Mapping) else {name: figures}
 
@@ -110,7 +69,7 @@ TAG = re.compile(rb"<[^>]+>")  # matplotlib writes no > in an attribute
 GEOMETRY = re.compile(rb'\b(?:d|x|y|x1|x2|y1|y2|width|height|points|transform)="[^"]*"')
 FURTHER = re.compile(rb"(\.\d\d)\d+")
 FAST = {"compress_level": 3}  # of PNG: figures are no larger for it than with the usual 6
-Kind = tuple[str, Callable[[], Made]]
+Kind = tuple[str, Callable[[], Figures]]
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel, Failure, Look
 from analysis.text import megabytes, whole_percent
+from analysis.views.view import ModelTable, View
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.stats.intervals import Interval
 
@@ -394,3 +395,6 @@ def _footnote(every: dict[str, list[Family]], results: Results) -> list[str]:
     if any(family.implied for family in shown):
         what += " Hollow: not run, as a smaller batch was out of memory."
     return [what, f"{notes.source(results)}."]
+
+
+VIEW = View("What fills a worker's memory?", (ModelTable("memory", listing, measured, "memory"),))

@@ -19,6 +19,7 @@ from analysis.show.style import EndLabel
 from analysis.statistics import network
 from analysis.statistics.network import Probe, table
 from analysis.text import binary_size, byte_rate, duration, giga
+from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.records.store import BUSY_CORES
 from scaling_study.stats.network import COLLECTIVES, AlphaBeta, bounded, bus_factor
 
@@ -240,3 +241,10 @@ def _footnote(results: Results, sizes: pd.DataFrame) -> list[str]:
     if sizes.configuration.nunique() > MOST_PROBES:
         lines[0] += f" The first {MOST_PROBES} of {sizes.configuration.nunique()} probes; tables/ has all."
     return [*lines, f"{notes.source(results)}."]
+
+
+VIEW = View(
+    "How fast is the network?",
+    (StudyTable("network", listing, table, brief=brief),),
+    (Drawing("network", draw, several=True),),
+)

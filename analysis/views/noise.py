@@ -17,13 +17,17 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from analysis import findings
-from analysis.findings import DOUBT, NOTE, Evidence, Finding, grouped
+from analysis.findings import DOUBT, NOTE, Evidence, Finding, count, grouped
 from analysis.frames import configurations as launches
 from analysis.frames.results import Results, once
 from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.show import notes, style
-from analysis.text import file_name, three_digits
+from analysis.show.style import EndLabel
+from analysis.statistics import noise_levels
+from analysis.statistics.noise_levels import Canary, Levels
+from analysis.text import file_name, three_digits, two_figure_percentage
+from analysis.views.view import Detector, Drawing, Gap, View
 from scaling_study.datasets import SCENES
 from scaling_study.records.store import BUSY_CORES
 from scaling_study.stats.launches import together
@@ -413,3 +417,152 @@ def _footnote(shown: Sequence[Spread], every: Sequence[Spread], of: int, results
     if of > len(every):
         what += " Other batch sizes: samples.npz."
     return [what, f"{notes.source(results)}."]
+
+
+# What repeats say of the machine, in a sentence each.
+
+
+def machine(results: Results) -> list[str]:
+    """What repeats say of the machine: its noise floor, whether it drifted, and where noise is that rounds show."""
+    runs = table(results)
+    least = floor(runs)
+    said = [floor_text(least)] if least is not None else ["Noise floor: not known, too few repeats."]
+    levels, canary = noise_levels.levels(results), noise_levels.canary(results)
+    of_rounds = [*([levels_text(levels)] if levels else []), *([canary_text(canary, results)] if canary else [])]
+    return [*said, drift_text(drift(runs)), *of_rounds]
+
+
+def floor_text(least: Floor) -> str:
+    """`Noise floor: ±1.2 %, one standard deviation between repeats of the sentinel (95 % interval 0.9 to 1.8 %).`"""
+    whose = "the sentinel" if least.sentinel else f"{least.configurations} configurations, pooled"
+    return (
+        f"Noise floor: ±{two_figure_percentage(least.spread)} %, one standard deviation between repeats of {whose} "
+        f"(95 % interval {two_figure_percentage(least.low)} to {two_figure_percentage(least.high)} %)."
+    )
+
+
+WHAT_HELPS = {
+    "processes": "what a launch does to all of its processes, which more launches narrow",
+    "launches": "what a launch does to a configuration by itself, which more launches narrow",
+    "rounds": "rounds, which more of them or longer blocks narrow",
+}
+
+
+def levels_text(levels: Levels) -> str:
+    """`Levels of noise: steps of a block ±6 %, rounds ±2.1 %, launches of a configuration ±2 %, ...`"""
+    spreads = {
+        "steps of a block": levels.steps, "rounds": levels.rounds, "launches of a configuration": levels.alone,
+        "launches of a set of processes": levels.processes,
+    }  # fmt: skip
+    each = ", ".join(f"{name} ±{two_figure_percentage(sd)} %" for name, sd in spreads.items() if sd == sd)
+    most = max(levels.parts.items(), key=lambda part: part[1], default=None)
+    largest = f" Most of a ratio's uncertainty ({100 * most[1]:.0f} %) is {WHAT_HELPS[most[0]]}." if most else ""
+    best = levels.cheapest_rounds
+    cheapest = (
+        f" Cheapest are {count(best, 'round')} a launch, as one takes {levels.start_seconds:.0f} s to start and "
+        f"{levels.round_seconds:.1f} s a round; here there were {levels.rounds_a_launch:.3g}."
+    )
+    return (
+        f"Levels of noise (one standard deviation, {levels.launches} launches in rounds): {each}; what came over all "
+        f"at once, ±{two_figure_percentage(levels.together)} %, cancels in ratios.{largest}{cheapest * bool(best)}"
+    )
+
+
+def canary_text(canary: Canary, results: Results) -> str:
+    """`Canary (resnet8, single, batch 32): from the first block of a launch to its last, throughput changed by ...`"""
+    rows = [row for row in results.rows if row["configuration"] in canary.configurations]
+    names = "; ".join(f"{row['model']}, {row['series']}, batch {row['batch']}" for row in rows)
+    changes = ", ".join(f"{two_figure_percentage(math.expm1(by), '+')} %" for by in canary.changes.values())
+    noise = f" (noise ±{two_figure_percentage(canary.noise)} %)" if canary.freedom else ""
+    changed = (
+        f" In {', '.join(canary.changed)} that is more than noise: the machine changed meanwhile, or what these "
+        "processes had left behind slowed them."
+    )
+    return (
+        f"Canary ({names}): from the first block of a launch to its last, throughput changed by {changes}{noise}."
+        f"{changed * bool(canary.changed)}"
+    )
+
+
+def drift_text(moved: Drift | None) -> str:
+    """The trend in a sentence, or that none can be known."""
+    if moved is None:
+        few = f"fewer than {FEWEST_BLOCKS * BLOCK} runs, or {FEWEST_BLOCKS} launches that they shared"
+        return f"Drift: not known, too few repeats ({few})."
+    seen = "yes" if moved.found else "not significant"
+    test = (
+        f"p = {moved.p:.2g}, Kendall's test within {moved.configurations} configurations, {moved.blocks} blocks of time"
+    )
+    return f"Drift: {seen}, {two_figure_percentage(moved.total, '+')} % from the first run to the last ({test})."
+
+
+# The machine over the time of the sweep: each run against the mean of its configuration, with the trend.
+#
+# What a study without drift shows is a level cloud as thick as the noise floor. The sentinel, where there is one, is a
+# line through it.
+
+SHORT = 2.0  # hours; below, the axis is in minutes
+SENTINEL = "the sentinel"
+
+
+def draw_drift(results: Results) -> dict[str, Figure]:
+    """`drift`, where enough configurations were repeated for a floor or a trend."""
+    runs = table(results)
+    least, moved = floor(runs), drift(runs)
+    if least is None and moved is None:
+        return {}
+    blue, orange = style.style_colours(2)
+    layout = style.Layout(
+        panel_width=4.6, panel_height=2.0, left=style.left_of(["+10.0 %"]), above=0.16,
+        gutters=(style.gutter([SENTINEL]) if runs.sentinel.any() else 0.2,),
+    )  # fmt: skip
+    title, footnote = f"The machine over the sweep: {results.study.name}", _drift_footnote(results, least, moved)
+    sheet = style.sheet(1, 1, layout, title, footnote)
+    axis, _ = sheet.at(0)
+    hours = float(runs.hours.max())
+    scale, unit = (60.0, "minutes") if hours < SHORT else (1.0, "hours")
+    at = scale * runs.hours.to_numpy(float)
+    if least is not None:
+        axis.axhspan(-least.spread, least.spread, color=style.PALE, zorder=0)
+    axis.axhline(0.0, color=style.GREY, linewidth=0.8, zorder=1)
+    axis.plot(at, runs.relative, linestyle="", marker="o", markersize=3, color=blue, alpha=0.6, markeredgewidth=0)
+    labels = _sentinel(axis, runs, at, orange)
+    if moved is not None:
+        trend = np.expm1(np.log1p(moved.total) * (runs.place.to_numpy(float) - 0.5))
+        axis.plot(at, trend, color=style.DARK, linestyle="-" if moved.found else ":", linewidth=1.2, zorder=4)
+    style.name_y(axis, "against its own mean", layout)
+    axis.set_xlabel(f"{unit} since the first run began")
+    axis.grid(False, axis="x")
+    axis.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+.3g} %" if value else "0"))
+    style.end_labels(axis, labels, layout.panel_height)
+    return {"drift": sheet.figure}
+
+
+def _sentinel(axis: Axes, runs: pd.DataFrame, at: Values, colour: str) -> list[EndLabel]:
+    ours = runs.sentinel.to_numpy(bool)
+    if not ours.any():
+        return []
+    relative = runs.relative.to_numpy(float)[ours]
+    axis.plot(at[ours], relative, marker="D", markersize=4, color=colour, linewidth=1.0, zorder=3)
+    return [EndLabel(float(at[ours][-1]), float(relative[-1]), SENTINEL, colour)]
+
+
+def _drift_footnote(results: Results, least: Floor | None, moved: Drift | None) -> list[str]:
+    lines = ["Points: samples per second of one run, against the mean of all repeats of its configuration."]
+    lines += [f"Shaded: {floor_text(least)}"] if least is not None else []
+    lines.append(f"Line: {drift_text(moved)}" if moved is not None else drift_text(moved))
+    return [*lines, f"{notes.source(results)}."]
+
+
+VIEW = View(
+    "How steady was the machine?",
+    figures=(
+        Drawing("distributions", draw_distributions, several=True),
+        Drawing(
+            "drift", draw_drift, section="trust",
+            gap=Gap("No drift figure", "too few repeats, or none of a sentinel (`sentinel:` of a study file)"),
+        ),
+    ),
+    detectors=(Detector(noise_and_drift, 14), Detector(disturbances, 15)),
+)  # fmt: skip

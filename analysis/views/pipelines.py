@@ -28,6 +28,7 @@ from analysis.statistics.bubble import NAIVE
 from analysis.text import file_name as cleaned
 from analysis.text import megabytes, percent_to_a_tenth, percentage_points, percents
 from analysis.views.throughput import throughput_text
+from analysis.views.view import Detector, Drawing, StudyTable, View
 from scaling_study.frameworks import FRAMEWORKS
 
 # The shape of a pipeline in words: `1f1b, m = 8`, and as the name of a file.
@@ -572,3 +573,11 @@ def _key(axis: Axes, kinds: Sequence[str]) -> None:
                 text, xy=(1, 1), xycoords="axes fraction", xytext=(right, down), textcoords="offset points",
                 va="center", ha="left", fontsize=style.SMALL, color=ink, annotation_clip=False,
             )  # fmt: skip
+
+
+VIEW = View(
+    "How long do the stages of a pipeline idle?",
+    (StudyTable("pipeline", listing, table),),
+    (Drawing("timeline", draw, several=True, overview="timelines"),),
+    (Detector(unbalanced_cuts, 10),),
+)

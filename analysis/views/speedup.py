@@ -18,6 +18,8 @@ from analysis.frames.results import Results
 from analysis.frames.rows import as_rows
 from analysis.show import notes, style
 from analysis.show.style import DASHES, RATIO, EndLabel, Failure, Look
+from analysis.text import file_name
+from analysis.views.view import Drawing, Gap, View
 
 # Which lines share a panel of the speed-up figure: a framework's, by allreduce precision and batch size.
 
@@ -225,3 +227,20 @@ def _failures(lines: list[Line], logarithmic: bool) -> list[Failure]:
             implied = frozenset(x for x, (why, _) in zip(xs, where, strict=True) if why == configurations.IMPLIED)
             failures.append(Failure(tuple(xs), style.failure_text(line.name, where), line.look.colour, implied))
     return failures
+
+
+def draw_all(results: Results) -> dict[str, Figure]:
+    """`speedup-<model>`, for each model with one."""
+    figures = {f"speedup-{file_name(model)}": draw(results, model) for model in results.models}
+    return {name: figure for name, figure in figures.items() if figure is not None}
+
+
+VIEW = View(
+    "How much faster are several workers than one?",
+    figures=(
+        Drawing(
+            "speedup", draw_all, several=True,
+            gap=Gap("No speed-up figure", "no configuration of more than one worker has a speed-up"),
+        ),
+    ),
+)  # fmt: skip

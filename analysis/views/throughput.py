@@ -22,6 +22,7 @@ from analysis.show.layout import ALIKE, BEST, FAILED, Cell, Table
 from analysis.show.style import MEAN, EndLabel, Failure, Look
 from analysis.statistics import ranking
 from analysis.text import number
+from analysis.views.view import Drawing, Gap, ModelTable, View
 
 # Tables in the published layout: one a model, a row for each batch size, a column for workers x allreduce precision.
 #
@@ -412,3 +413,32 @@ def _text(row: ConfigurationRow) -> str:
         return configurations.word(row)
     low, high = row["interval_low"], row["interval_high"]
     return number(row["samples_per_second"], (high - low) / 2 if known(low) else None)
+
+
+def _speedup_over_baseline(results: Results, model: str) -> Table | None:
+    return speedup(results, model) if results.study.baseline is not None else None
+
+
+def _behind_speedup(results: Results, model: str) -> pd.DataFrame:
+    ours = results.frame_of(model)
+    columns = [column for column in ours.columns if column.startswith(("speedup", "efficiency"))]
+    return ours[["configuration", "series", "batch", *columns]]
+
+
+def _draw_unless_probed(results: Results) -> Figure | None:
+    """Nothing of a study that only probed the network."""
+    only_probed = results.configurations.empty and not results.nothing_yet
+    return None if only_probed else draw(results)
+
+
+VIEW = View(
+    "How fast is each configuration?",
+    (
+        ModelTable("throughput", throughput, long, "throughput", bars="samples_per_second"),
+        ModelTable(
+            "speedup", _speedup_over_baseline, _behind_speedup, "speed-up",
+            Gap("No speed-ups", "the study declares no baseline"), files=("md",), bars="speedup",
+        ),
+    ),
+    (Drawing("throughput", _draw_unless_probed), Drawing("frameworks", draw_frameworks)),
+)  # fmt: skip

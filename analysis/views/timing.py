@@ -27,6 +27,7 @@ from analysis.findings import (
 from analysis.frames.configurations import KEYS, over, values_of
 from analysis.frames.measured import phase_seconds, samples_of_step
 from analysis.statistics.ranking import holm
+from analysis.views.view import Detector, View
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
@@ -336,3 +337,15 @@ def missing_results(evidence: Evidence) -> Iterator[Finding]:
             "stopped."
         )
         yield Finding("unmeasured", "Configurations without a record", text, DOUBT)
+
+
+VIEW = View(
+    "Was time measured as it should be?",
+    detectors=(
+        Detector(loader_limits, 6),
+        Detector(timing_flaws, 7),
+        Detector(batch_cliffs, 13),
+        Detector(mixed_versions, 16),
+        Detector(missing_results, 17),
+    ),
+)

@@ -13,6 +13,7 @@ from typing import Any
 from analysis import findings
 from analysis.findings import DOUBT, WRONG, Evidence, Finding, Row
 from analysis.frames.training import Training
+from analysis.views.view import Detector, View
 from scaling_study.records.maps import RIGHT
 
 TEST = "test"
@@ -151,3 +152,6 @@ LOOKS: tuple[tuple[str, str, str, Callable[[tuple[Training, ...]], str], str], .
 
 def _both(a: str, b: str) -> tuple[str, str]:
     return f"{a}/{b}", f"{b}/{a}"
+
+
+VIEW = View("Does a training learn what it claims?", detectors=(Detector(training_flaws, 11),))

@@ -212,4 +212,4 @@ def test_all_of_it_is_written_by_the_command(tmp_path: Path) -> None:
         assert {f"tables/{name}.md", f"tables/{name}.csv"} <= made
     assert "tables/next.md" in made
     written = [path.rpartition("/")[2] for path in made if path.startswith(("tables/", "figures/"))]
-    assert all(outputs.OURS.fullmatch(name) for name in written), "what a later run no longer makes is taken away"
+    assert all(outputs.ours().fullmatch(name) for name in written), "what a later run no longer makes is taken away"

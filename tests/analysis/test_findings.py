@@ -22,7 +22,8 @@ from analysis.findings import DOUBT, NOTE, WRONG, Evidence, Finding
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.frames.training import Training
-from analysis.views import communication, throughput, warnings, work
+from analysis.views import catalog, communication, throughput, warnings, work
+from analysis.views.view import Detector, View
 from scaling_study.records.store import Phases
 from scaling_study.settings import CHECKOUT
 from tests.net.examples import example
@@ -619,7 +620,7 @@ def test_a_check_that_fails_costs_nobody_the_others_and_is_said(
         raise KeyError("workers")
         yield
 
-    monkeypatch.setattr(warnings, "DETECTORS", (broken, *warnings.DETECTORS))
+    monkeypatch.setattr(catalog, "VIEWS", (View("Is it?", detectors=(Detector(broken),)), *catalog.VIEWS))
     done = plant_flawed(tmp_path, [replace(ONE, repeats=1)])
     assert flaws(done) == {"unchecked", "F2"}
     assert "could not be made: KeyError: 'workers'" in found(done, "unchecked").text

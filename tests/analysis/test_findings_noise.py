@@ -69,7 +69,7 @@ def test_a_sentinel_with_too_few_repeats_is_pooled_with_the_others(tmp_path: Pat
 def test_too_few_repeats_have_no_floor_and_no_drift(tmp_path: Path) -> None:
     done = swept(tmp_path, repeats=1)
     assert noise.floor(noise.table(done)) is None and noise.drift(noise.table(done)) is None and noise.table(done).empty
-    assert warnings.draw_drift(done) == {} and "drift" not in Figures(done)
+    assert noise.draw_drift(done) == {} and "drift" not in Figures(done)
 
 
 def test_the_interval_of_the_floor_covers_it() -> None:
@@ -101,9 +101,9 @@ def test_what_may_be_within_the_target_is_no_finding(tmp_path: Path) -> None:
 
 
 def test_a_wild_machine_is_said_without_powers_of_ten() -> None:
-    said = warnings.floor_text(noise.Floor(0.42, 0.251, 1.206, 5, 1, True))
+    said = noise.floor_text(noise.Floor(0.42, 0.251, 1.206, 5, 1, True))
     assert "±42 %" in said and "interval 25 to 121 %" in said
-    assert "±0.099 %" in warnings.floor_text(noise.Floor(0.00099, 0.0005, 0.002, 5, 1, True))
+    assert "±0.099 %" in noise.floor_text(noise.Floor(0.00099, 0.0005, 0.002, 5, 1, True))
 
 
 # --- drift ---

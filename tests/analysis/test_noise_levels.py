@@ -14,7 +14,7 @@ from planted import Planted, plant, rank_report
 from analysis.frames import details, results
 from analysis.statistics import noise_levels
 from analysis.statistics.noise_levels import Levels
-from analysis.views import warnings
+from analysis.views import noise
 from scaling_study.records import store
 
 STEPS, ROUNDS, LAUNCHES = 5, 8, 12
@@ -73,16 +73,16 @@ def test_each_level_has_the_noise_that_was_planted(study: results.Results) -> No
 
 
 def test_the_page_says_where_the_noise_is(study: results.Results) -> None:
-    said = warnings.machine(study)[-1]
+    said = noise.machine(study)[-1]
     assert said.startswith("Levels of noise (one standard deviation, 12 launches in rounds): steps of a block ±")
     assert "more launches narrow" in said and "cancels in ratios" in said
 
 
 def test_what_helps_is_of_the_largest_part() -> None:
     noisy = Levels(0.1, 0.08, 0.03, 0.005, 0.02, 8, 3)
-    assert "rounds, which more of them or longer blocks narrow" in warnings.levels_text(noisy)
+    assert "rounds, which more of them or longer blocks narrow" in noise.levels_text(noisy)
     unknown = Levels(math.nan, math.nan, math.nan, math.nan, 0.02, 1, 2)
-    assert "Most of" not in warnings.levels_text(unknown)
+    assert "Most of" not in noise.levels_text(unknown)
 
 
 def test_what_a_launch_and_a_round_cost_says_how_many_rounds_are_cheapest(study: results.Results) -> None:
@@ -93,10 +93,10 @@ def test_what_a_launch_and_a_round_cost_says_how_many_rounds_are_cheapest(study:
     )  # fmt: skip
     of_launches = mean_of_four**2 + costly.alone**2 * 3 / 4 - 0.04**2 / 4
     assert costly.cheapest_rounds == round(3 * 0.04 / math.sqrt(of_launches)) == 3
-    said = warnings.levels_text(costly)
+    said = noise.levels_text(costly)
     assert "Cheapest are 3 rounds a launch, as one takes 36 s to start and 4.0 s a round; here there were 4." in said
     free = replace(costly, alone=0.02, processes=0.009)  # rounds are all that there is
-    assert free.cheapest_rounds == 0 and "Cheapest" not in warnings.levels_text(free)
+    assert free.cheapest_rounds == 0 and "Cheapest" not in noise.levels_text(free)
     levels = noise_levels.levels(study)
     assert levels and levels.round_seconds == 1.0 and levels.start_seconds < 0, "planted blocks began in 1970"
     assert levels.cheapest_rounds == 0
@@ -123,7 +123,7 @@ def test_the_canary_is_first_and_last_and_what_changed_over_a_launch_shows_on_it
     assert canary.changes["1/0"] == pytest.approx(-math.log(1.01))
     assert canary.noise == pytest.approx(math.log(102 / 99)) and canary.freedom == 3
     assert canary.changed == (["2/0"] if changed else [])
-    text = warnings.machine(study)[-1]
+    text = noise.machine(study)[-1]
     assert "launch to its last, throughput changed by -0.99 %, " in text and "(noise ±3 %)" in text
     assert ("In 2/0 that is more than noise" in text) == changed
 
@@ -134,7 +134,7 @@ def test_a_study_without_a_canary_says_nothing_of_it(study: results.Results) -> 
 
 def test_a_study_of_launches_of_their_own_has_no_levels(tmp_path: Path) -> None:
     read = results.read(plant(tmp_path, [Planted()]))
-    assert noise_levels.levels(read) is None and len(warnings.machine(read)) == 2
+    assert noise_levels.levels(read) is None and len(noise.machine(read)) == 2
 
 
 def test_a_block_has_its_own_steps(tmp_path: Path) -> None:

@@ -298,7 +298,7 @@ def breaks(*_: object, **__: object) -> None:
     [
         ("analysis.report.page.all_findings", "warnings"),
         ("analysis.report.answer.fastest", "the answer for resnet8"),
-        ("analysis.report.sections.throughput.speedup", "speed-up of resnet18"),
+        ("analysis.views.throughput.speedup", "speed-up of resnet18"),
         ("analysis.report.sections.bottlenecks", "the bottlenecks"),
         ("analysis.report.sections.suggestions", "what is most worth measuring"),
         ("analysis.report.sections.ratios.side_by_side_table", "Published beside measured"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from planted import Planted, plant
@@ -11,9 +12,11 @@ from planted import Planted, plant
 from analysis import execution
 from analysis.__main__ import main
 from analysis.execution import NOTHING, Salvage
+from analysis.views import catalog
+from analysis.views.view import Drawing, StudyTable, View
 
 
-def breaks() -> str:
+def breaks() -> Any:
     raise KeyError("workers\x1b[2J")
 
 
@@ -52,12 +55,16 @@ def test_tables_and_figures_that_fail_leave_the_others(
 ) -> None:
     two = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
     plant(tmp_path, [Planted(), two, replace(two, allreduce="fp16")])
-    for place in ("analysis.outputs.reasons.named", "analysis.views.allreduce_gain.draw"):
-        monkeypatch.setattr(place, lambda *_: breaks())
+    broken = View(
+        "Does it break?",
+        (StudyTable("lost", lambda _: breaks()),),
+        (Drawing("lost-gain", lambda _: breaks()),),
+    )
+    monkeypatch.setattr(catalog, "VIEWS", (broken, *catalog.VIEWS))
     assert main(["-q", str(tmp_path)]) == 1
     said = capsys.readouterr().err
-    assert "error: tables of the why could not be made: KeyError" in said
-    assert "error: figure allreduce-gain could not be made: KeyError" in said
-    assert "Could not be drawn: allreduce-gain" in (tmp_path / "figures" / "allreduce-gain.svg").read_text()
+    assert "error: table: lost could not be made: KeyError" in said
+    assert "error: figure lost-gain could not be made: KeyError" in said
+    assert "Could not be drawn: lost-gain" in (tmp_path / "figures" / "lost-gain.svg").read_text()
     for name in ("tables/throughput-resnet18.md", "tables/cost.md", "figures/throughput.svg", "report.html"):
         assert (tmp_path / name).stat().st_size, name

@@ -1,0 +1,149 @@
+"""What a view is: one question that a reader asks of a study, with all that answers it. catalog.py lists the views.
+
+Tables, figures and findings are declared, not made: whoever writes files, a page or a terminal goes through the list,
+makes each by itself, and says of one that fails that it failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.findings import Evidence, Finding
+from analysis.frames.results import Results
+from analysis.show.layout import Listing, Table
+from analysis.text import file_name
+
+Section = Literal["trust", "tables", "figures", "why", "next", "published", ""]  # of the page; "": not on it
+Figures = Mapping[str, Figure] | Figure | None
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Stands on the page where there is nothing to show: `No speed-ups`, and why not, which may depend on the study."""
+
+    what: str
+    why: str | Callable[[Results], str]
+
+    def reason(self, results: Results) -> str:
+        return self.why if isinstance(self.why, str) else self.why(results)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table that was made: the name of its files without an ending, the table, and the numbers behind it."""
+
+    file: str
+    table: Table | Listing | None
+    numbers: pd.DataFrame | None
+
+    @property
+    def csv(self) -> str:
+        return f"{self.file}.csv"
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """A table of the whole study: tables/<name>.md, with its numbers in tables/<name>.csv.
+
+    `table` returns None where the study has nothing to show; without a `table` there are only numbers. `title` names
+    it in messages. `files`: endings of what is written. `brief`: a shorter one, for the terminal.
+    """
+
+    name: str
+    table: Callable[[Results], Listing | None] | None
+    numbers: Callable[[Results], pd.DataFrame | None] | None = None
+    title: str = ""
+    section: Section = "tables"
+    gap: Gap | None = None
+    files: tuple[str, ...] = ("md", "csv")
+    brief: Callable[[Results], Listing | None] | None = None
+
+    def of(self, results: Results) -> Shown | None:
+        table = self.table and self.table(results)
+        if self.table and table is None:
+            return None
+        return Shown(self.name, table, self.numbers and self.numbers(results))
+
+    def each(self, results: Results) -> Iterator[tuple[str, Callable[[], Shown | None]]]:
+        """(what it is called in messages, a function that makes it), once."""
+        yield self.title or self.name, partial(self.of, results)
+
+
+@dataclass(frozen=True)
+class ModelTable:
+    """A table of each model: tables/<name>-<model>.md and .csv. `bars`: the column of configurations that a page shows
+    as bars behind the numbers of a Table."""
+
+    name: str
+    table: Callable[[Results, str], Table | Listing | None]
+    numbers: Callable[[Results, str], pd.DataFrame]
+    title: str
+    gap: Gap | None = None
+    files: tuple[str, ...] = ("md", "csv")
+    bars: str = ""
+    section: Section = "tables"
+
+    def of(self, results: Results, model: str) -> Shown | None:
+        table = self.table(results, model)
+        return None if table is None else Shown(f"{self.name}-{file_name(model)}", table, self.numbers(results, model))
+
+    def each(self, results: Results) -> Iterator[tuple[str, Callable[[], Shown | None]]]:
+        """(what it is called in messages, a function that makes it), for each model."""
+        for model in results.models:
+            yield f"{self.title} of {model}", partial(self.of, results, model)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, figures/<name>.png and .svg, or `several`, whose names are <name>-<what they show>.
+
+    `overview`: how names of figures begin that show several of these at once, and stand before them. `beside`: the
+    table that it explains, below which it stands on the page. `rank`: in the section of figures, lower ranks come
+    first, equal ones in the order of the views.
+    """
+
+    name: str
+    draw: Callable[[Results], Figures]
+    several: bool = False
+    section: Section = "figures"
+    beside: str = ""
+    gap: Gap | None = None
+    rank: int = 0
+    overview: str = ""
+
+    @property
+    def beginnings(self) -> tuple[str, ...]:
+        """How the names of its files begin, in the order of the page."""
+        return (self.overview, self.name) if self.overview else (self.name,)
+
+
+@dataclass(frozen=True)
+class Detector:
+    """Looks for reasons to doubt the numbers. `rank`: of findings equally severe, lower ranks are said first."""
+
+    find: Callable[[Evidence], Iterator[Finding]]
+    rank: int = 100
+
+    def all(self, evidence: Evidence) -> list[Finding]:
+        return list(self.find(evidence))
+
+    @property
+    def name(self) -> str:
+        """`the detector of batch cliffs`."""
+        return f"the detector of {self.find.__name__.replace('_', ' ')}"
+
+
+@dataclass(frozen=True)
+class View:
+    """A question, as a reader would ask it, and what answers it."""
+
+    question: str
+    tables: tuple[StudyTable | ModelTable, ...] = ()
+    figures: tuple[Drawing, ...] = ()
+    detectors: tuple[Detector, ...] = ()
