@@ -8,6 +8,7 @@
     scaling-study slurm submit STUDY  python run_sweep.py STUDY --slurm ...
     scaling-study report RESULTS      python -m analysis report RESULTS
     scaling-study pack RESULTS        python -m analysis pack RESULTS
+    scaling-study command RESULTS TRIAL
 
 Each door loads only what its commands need: none imports torch, and planning needs no pandas.
 """
@@ -38,6 +39,7 @@ def main(words: Sequence[str] | None = None) -> int:
         group.add_typer(slurm.app, name="slurm", rich_help_panel="Measure")
         for name, command in options.commands().items():
             group.command(name, rich_help_panel="Analyse")(command)
+        group.command("command", rich_help_panel="Share")(pack.command)
         group.command("pack", rich_help_panel="Share")(pack.pack)
         group.command("unpack", rich_help_panel="Share")(pack.unpack)
         return group

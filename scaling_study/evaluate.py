@@ -72,7 +72,7 @@ def nothing_in(run: Path) -> str:
         return f"{run} has a study's results: give one of its trials, " + (
             f"like {having[0]}" if having else "none of which has kept a best model so far"
         )
-    having_asked = [path for name in ("record.json", "trial.json") if (path := run / name).is_file()]
+    having_asked = [path for name in ("record.json", store.BEGUN, store.ASKED) if (path := run / name).is_file()]
     if not having_asked:
         return f"{run} is no training's folder: it has no {BEST}; give one like results/<study>/trials/<id>"
     asked = store.load(having_asked[0])

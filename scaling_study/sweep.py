@@ -239,17 +239,15 @@ class Run:
 
     def _finish(self, folder: Path, record: Record) -> Summary:
         """Write the record: from here on the trial is finished. Raises OSError, also for a folder that is gone."""
-        (folder / "trial.json").stat()  # or the results were moved, and ranks have made the folder anew
+        (folder / store.BEGUN).stat()  # or the results were moved, and ranks have made the folder anew
         store.write_record(folder, record)
         return summary.summarize(record)
 
     def _begin(self, trial: Trial, planned: Planned, folder: Path, next_up: bool = True) -> Record:
         """Leave what is asked for in the trial's folder; the record that is to be completed."""
         record = self.begun(trial, planned)
-        store.write_json(folder / "trial.json", {**trial.to_dict(), "window": dataclasses.asdict(trial.window)})
-        (folder / "command.txt").write_text(record.command + "\n", encoding="utf-8")
-        if record.job and next_up:  # which may be killed with all of its processes: `--collect` then finishes this
-            store.write_json(folder / "begun.json", record.to_dict())
+        # Where a job is killed with all of its processes, `--collect` finishes what it was about to run, and no other.
+        store.write_begun(folder, record if next_up else dataclasses.replace(record, job={}))
         return record
 
     def _outcome(self, trial: Trial, planned: Planned, folder: Path, attempts: Attempts) -> Record | None:

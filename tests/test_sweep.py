@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
 import math
 import os
 import threading
@@ -37,8 +36,9 @@ def test_a_good_trial_is_recorded_with_all_that_reproduces_it(plan_for, tmp_path
     record = outcome_of(plan_for("take_a_second"), tmp_path)
     assert (record.status, record.exit_code, record.reason) == ("ok", 0, "")
     folder = tmp_path / "results" / "trials" / record.id
-    assert json.loads((folder / "trial.json").read_text())["batch_per_worker"] == 32
-    assert (folder / "command.txt").read_text().strip() == record.command
+    assert record.trial.batch_per_worker == 32
+    assert not {"begun.json", "trial.json", "command.txt"} & {path.name for path in folder.iterdir()}
+    assert results.command_of(tmp_path / "results", record.id[:-1]) == record.command
     assert "take_a_second.py --model resnet18 --batch-per-worker 32" in record.command
     assert record.machine["fingerprint"] == MACHINE.fingerprint
     assert summary.throughput(record) == pytest.approx(320.0)

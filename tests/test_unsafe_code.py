@@ -33,7 +33,7 @@ SAY = "import json, os, sys; open(f'{os.environ[\"RANKS\"]}/{os.getpid()}.json',
 
 
 def test_a_pasted_command_is_one_command_whatever_its_values_are(tmp_path: Path) -> None:
-    """command.txt and --dry-run show a line for a shell: it must come apart into the very words that were meant."""
+    """`command` and --dry-run show a line for a shell: it must come apart into the very words that were meant."""
     for word in SHELL_WORDS:
         command = launchers.Command(("printf", r"%s\0", word, f"--record={word}"), {"A_B": word})
         assert shlex.split(command.shell()) == [f"A_B={word}", *command.argv]

@@ -1,7 +1,8 @@
-"""`scaling-study pack RESULTS` and `scaling-study unpack FILE`: a study as one file, and as a folder again."""
+"""`scaling-study pack` and `unpack`: a study as one file, and as a folder again; `command`: how to repeat one trial."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -9,13 +10,16 @@ from typing import Annotated
 import typer
 
 from scaling_study.commands.options import OK, show_errors
-from scaling_study.errors import printable
+from scaling_study.errors import HostError, printable
 from scaling_study.records import pack as packing
+from scaling_study.records import results as results_folder
+from scaling_study.records import store
 from scaling_study.records.pack import Packed, PackError
+from scaling_study.records.store import UnreadableRecord
 
 ANONYMOUS = "Replace user names, host names and values of environment variables, consistently."
 MOST_NAMES = 20  # of one kind that are listed
-IN_RECORDS = ("trials/*/trial.json", "trials/*/command.txt")  # those that say what their record says
+IN_RECORDS = tuple(f"trials/*/{name}" for name in (store.ASKED, store.COMMAND))  # that say what their record says
 
 
 def pack(
@@ -53,6 +57,29 @@ def unpack(
     Exit codes: 0 done; 2 refused: files are in the way, or the file is no packed study, or one that is not safe.
     """
     return _exit_code(lambda: print(packing.unpack(file, out)))
+
+
+def command(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="A results folder or a packed study.", show_default=False)
+    ],
+    trial: Annotated[
+        str, typer.Argument(metavar="TRIAL", help="The id of a trial, or its beginning.", show_default=False)
+    ],
+) -> int:
+    """Print the shell line that runs a trial again by hand, from the root of the repository.
+
+    Exit codes: 0 done; 2 refused: no trial, or several, have an id that begins so.
+    """
+
+    def show() -> None:
+        with packing.unpacked(results) if results.is_file() else contextlib.nullcontext(results) as folder:
+            try:
+                print(printable(results_folder.command_of(folder, trial)))
+            except (HostError, UnreadableRecord) as error:
+                raise PackError(str(error).replace(str(folder), str(results))) from error
+
+    return _exit_code(show)
 
 
 def _exit_code(command: Callable[[], None]) -> int:

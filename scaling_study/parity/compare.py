@@ -230,7 +230,7 @@ def number(value: torch.Tensor | float) -> float:
 
 # Judge finished parity trials: `python -m scaling_study.parity.compare FOLDER...`.
 #
-# Reads trial.json (what was asked, not what a script made of it) and what the ranks left, trains the reference, and
+# Reads what was asked (not what a script made of it) and what the ranks left, trains the reference, and
 # writes parity.json: {"verdict": "passed" or the first fault, "checks": [...]}. What the ranks left is removed after a
 # pass: it is as large as the model, three times.
 
@@ -239,7 +239,7 @@ train_reference = functools.lru_cache(maxsize=1)(reference.run)  # for several t
 
 def main(folder: Path) -> None:
     """Write the verdict on one finished trial."""
-    trial = Trial.from_dict(store.load(folder / "trial.json"))
+    trial = store.asked_of(folder)
     torch.set_num_threads(trial.cores_per_worker or 1)  # as a rank had: layers this small gain little from more
     asked = trial if trial.precision == "fp64" else replace(trial, precision="fp32", allreduce="fp32")
     seen = read_trace(folder, trial.processes)

@@ -6,9 +6,9 @@
     trials/<id>/maps/             of `scaling-study maps`: maps.json, scores.csv, panels.npz
 
 The same results are the same bytes: entries are in order and dated 1980. A record whose exact bytes do not follow from
-its value (edited by hand, cut short) is a line {"folder": ..., "record.json": its text}. trial.json and command.txt
-follow from the record, and are carried only where they do not. Logs, checkpoints and what the analysis makes stay
-behind. A file from elsewhere is not trusted: every entry is checked before anything is written.
+its value (edited by hand, cut short) is a line {"folder": ..., "record.json": its text}. trial.json and command.txt,
+which older programs left, follow from the record, and are carried only where they do not. Logs, checkpoints and what
+the analysis makes stay behind. A file from elsewhere is not trusted: every entry is checked before anything is written.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from typing import Any, TypeGuard
 
 from scaling_study.records import manifest, maps, store
 from scaling_study.records.anonymous import Names
-from scaling_study.records.store import UnreadableRecord
+from scaling_study.records.store import ASKED, COMMAND, UnreadableRecord
 
 SUFFIX = ".study.zip"
 STUDY, TRIALS, RECORD, RECORDS = "study.yaml", "trials", "record.json", "records.jsonl"
-PARITY, ASKED, COMMAND = "parity.json", "trial.json", "command.txt"
+PARITY = "parity.json"
 OF_MAPS = tuple(f"{maps.FOLDER}/{name}" for name in (maps.ABOUT, maps.SCORES, maps.PANELS))
 BESIDE = (PARITY, ASKED, COMMAND, *OF_MAPS)  # what may be carried of a trial besides its record
 TEXTS = (".json", ".yaml", ".txt")  # suffixes of files in which names are looked for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import fcntl
 import itertools
@@ -57,6 +58,28 @@ def note_end(results: Path, plan: Plan, signal: str) -> None:
     """Have whatever is made of the results say by which signal the study was ended before its time; "": it was not."""
     with contextlib.suppress(OSError):  # of a full disk others say enough
         manifest_of(plan).model_copy(update={"stopped": signal}).write(results)
+
+
+def command_of(results: Path, trial: str) -> str:
+    """The shell line that reproduces a trial. Raises HostError where no trial, or several, have an id that begins with
+    `trial`; UnreadableRecord for one that is broken."""
+    names = sorted(path.parent.name for path in (results / "trials").glob("[!.]*/*.json"))
+    found = sorted({name for name in names if name.startswith(trial)})
+    if trial in found:
+        found = [trial]
+    if len(found) > 1:
+        raise HostError(f"{results} has {len(found)} trials that begin with {trial}: {found[0]}, {found[1]}, ...")
+    if not found:
+        nearest = difflib.get_close_matches(trial, names, 1, 0.0)
+        raise HostError(
+            f"{results} has no trial {trial}; " + (f"the nearest is {nearest[0]}" if nearest else "it has none")
+        )
+    folder = results / "trials" / found[0]
+    if (folder / "record.json").exists():
+        return store.read_trial(folder).command
+    if (folder / store.COMMAND).exists():  # of an older program
+        return store.contents(folder / store.COMMAND).decode().strip()
+    return store.read_record(folder / store.BEGUN).command
 
 
 def finished(results: Path) -> Opened:

@@ -2,10 +2,10 @@
 
     results/<study>/study.json                   the study's name, the machine it is for, the seed of the order
     results/<study>/trials/<trial id>/
-        trial.json      what was asked            command.txt  a line that reproduces it by hand
+        begun.json      until it is finished: what was asked, as a `Record` without an outcome
         log.txt         output of the processes   ranks/rank-<n>.json  each rank's own report (`RankReport`)
-        record.json     what came of it (`Record`): renamed into place last, after an fsync. Its presence is
-                        the one sign that a trial is finished.
+        record.json     takes the place of begun.json: what was asked and what came of it (`Record`), renamed into
+                        place last, after an fsync. Its presence is the one sign that a trial is finished.
 
 Ranks write JSON and the driver joins it; no log and no folder name is ever parsed (docs/record.md). A file that is
 half-written, changed by hand or another program's becomes an UnreadableRecord that names it; never a traceback, never a
@@ -179,6 +179,8 @@ def samples_per_second(samples: Iterable[float], window_seconds: Iterable[float]
 
 SCHEMA = 1
 STATUSES = ("ok", "oom", "timeout", "failed", "unsupported", "cancelled")
+BEGUN = "begun.json"  # of a trial that is not finished
+ASKED, COMMAND = "trial.json", "command.txt"  # what older programs left of every trial: its keys, and its command
 PROGRESS = "progress.json"  # of a training: how far it is, replaced every few seconds
 BEST = "best.pt"  # of a training that keeps its best model: the weights
 OF_A_TRAINING = ("checkpoints", PROGRESS, BEST, "training.csv", "tensorboard", "wandb")  # that it goes on from
@@ -408,6 +410,19 @@ def read_ranks(folder: Path, world_size: int) -> list[RankReport]:
 def write_record(folder: Path, record: Record) -> None:
     """Finish a trial: from here on it will not be run again."""
     write_json(folder / "record.json", record.to_dict())
+    (folder / BEGUN).unlink(missing_ok=True)
+
+
+def write_begun(folder: Path, record: Record) -> None:
+    """Leave what is asked of a trial, as its record without an outcome."""
+    write_json(folder / BEGUN, record.to_dict())
+
+
+def asked_of(folder: Path) -> Trial:
+    """The trial that is under way in a folder, of this program or an older one. Raises UnreadableRecord."""
+    if (folder / BEGUN).exists():
+        return read_record(folder / BEGUN).trial
+    return parsed(contents(folder / ASKED), Trial, folder / ASKED)
 
 
 def read_record(path: Path) -> Record:

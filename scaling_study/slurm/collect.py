@@ -1,6 +1,6 @@
 """--status and --collect: the state of every job, and records for trials that an ended job left without one.
 
-    trials/<id>/begun.json    a driver inside a job writes it before it starts a trial: the record without an outcome
+    trials/<id>/begun.json    a driver writes it before it starts a trial: the record without an outcome, with the job
     slurm/<id>/begun.json     the same of a trial whose job may never have started
 
 --collect locks the results folder, unless no job has ended: a sweep that still runs in its job holds it too.
@@ -99,9 +99,11 @@ def _unrecorded_trials(folder: Path, job: Job) -> Iterator[UnrecordedTrial]:
     trials = folder / "trials"
     if job.trial:
         own = trials / job.trial
-        candidates = [(own, jobs.begun_record(own) or jobs.begun_record(jobs.folder_of(folder, job)))]
+        begun = jobs.begun_record(own)
+        here = begun if begun and _ran_in(job, begun) else jobs.begun_record(jobs.folder_of(folder, job))
+        candidates = [(own, here)]
     else:
-        every = ((path.parent, jobs.begun_record(path.parent)) for path in sorted(trials.glob("*/begun.json")))
+        every = ((path.parent, jobs.begun_record(path.parent)) for path in sorted(trials.glob(f"*/{store.BEGUN}")))
         candidates = [(trial, begun) for trial, begun in every if begun and _ran_in(job, begun)]
     for trial, begun in candidates:
         if begun and begun.id == trial.name and not _has_record(trial):

@@ -266,7 +266,7 @@ def _over_memory(output: str) -> bool:
 # job, for its name in Slurm is unique.
 
 FOLDER = "slurm"  # in results/<study>
-OUTPUT, SCRIPT, FILE, BEGUN, EXIT = "output.txt", "job.sh", "job.json", "begun.json", "exit.json"
+OUTPUT, SCRIPT, FILE, EXIT = "output.txt", "job.sh", "job.json", "exit.json"
 BEFORE = "before"  # in a job's folder: its trial's earlier folder, moved there when the trial was submitted again
 
 
@@ -340,7 +340,7 @@ def uncollected(results: Path) -> Iterator[Job]:
 def begun_record(folder: Path) -> Record | None:
     """A trial's record without an outcome, as its driver or its submitter left it; None if there is none."""
     try:
-        return store.read_record(folder / BEGUN)
+        return store.read_record(folder / store.BEGUN)
     except store.UnreadableRecord:
         return None
 

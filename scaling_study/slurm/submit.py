@@ -46,7 +46,7 @@ INTERRUPTED = 130
 def run(folder: Path, cluster: Cluster) -> int:
     """Run the trial of the job whose folder this is; the exit code."""
     results = folder.parent.parent
-    job, begun = jobs.read(folder / jobs.FILE), store.read_record(folder / jobs.BEGUN)
+    job, begun = jobs.read(folder / jobs.FILE), store.read_record(folder / store.BEGUN)
     trial = begun.trial
     measure, machine = Measure.model_validate(job.measure), this_machine()
     planned = Planned(trial, measure, unsupported(trial, machine, cluster))  # on what the job really got
@@ -211,7 +211,7 @@ def _submit(results: Path, job: Job, script: str, begun: Record | None = None) -
     path, finished = jobs.prepare(results, job, script), results / "trials" / job.trial
     earlier = path.with_name(jobs.BEFORE)
     if begun:
-        store.write_json(path.with_name(jobs.BEGUN), begun.to_dict())
+        store.write_begun(path.parent, begun)
         if _has_result(finished):
             finished.rename(earlier)
     try:

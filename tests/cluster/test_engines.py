@@ -11,7 +11,7 @@ from network import Network
 from over_hosts import BIN, OVER_HOSTS, Sweep
 from tiny_tree import tiny_tree
 
-from scaling_study.records import store
+from scaling_study.records import results, store
 from scaling_study.settings import CHECKOUT
 
 HERE, PROGRAMS = (shlex.quote(str(folder)) for folder in (CHECKOUT, BIN))  # as a shell is told
@@ -77,10 +77,10 @@ def test_hosts_and_hostfile_win_over_the_study(network: Network) -> None:
         assert " h2:1,h1:1 " in said.stdout, said.stdout + said.stderr
 
 
-def test_command_txt_works_by_hand(network: Network) -> None:
+def test_the_command_of_a_trial_works_by_hand(network: Network) -> None:
     sweep = Sweep(network.shared / "by hand", [OVER_HOSTS["torchrun"]])
     assert sweep.run(network["h1"])[0] == 0, sweep.said()
-    (line,) = (path.read_text() for path in sweep.folder.glob("over/trials/*/command.txt"))
+    line = results.command_of(sweep.folder / "over", "")
     assert "{node}" in shlex.split(line)
     again = network["h1"].run("sh", "-c", line, folder=CHECKOUT)
     assert again.returncode == 0 and "Total images/sec on 2 worker(s)" in again.stdout, again.stdout + again.stderr

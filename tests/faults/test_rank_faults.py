@@ -22,6 +22,7 @@ from planted_rank import KINDS_OF_GARBAGE
 from running import Running, each_trial
 from sweeping import Sweep
 
+from scaling_study.records import store
 from scaling_study.records.store import Record
 
 GIB, MIB = 2**30, 2**20
@@ -70,7 +71,7 @@ def test_what_a_rank_does_is_the_outcome_of_its_own_trial(sweep_of: Callable[...
     sweep.book.write_text(json.dumps({seed: act.word for seed, act in acts.items()}))
     driver, hits = sweep.start(), list[Injection]()
     for running in each_trial(sweep, driver):
-        act = acts[json.loads((sweep.results / "trials" / running.trial / "trial.json").read_text())["seed"]]
+        act = acts[store.asked_of(sweep.results / "trials" / running.trial).seed]
         with injection(ledger, sweep, act.name, "rank", f"{act.word} {running.kind}") as hit:
             hits.append(hit)
             seen, most = watched(running)
