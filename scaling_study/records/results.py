@@ -72,7 +72,7 @@ def command_of(results: Path, trial: str) -> str:
     if not found:
         nearest = difflib.get_close_matches(trial, names, 1, 0.0)
         raise HostError(
-            f"{results} has no trial {trial}; " + (f"the nearest is {nearest[0]}" if nearest else "it has none")
+            f"{results} has no trial {trial}{f'; the nearest is {nearest[0]}' if nearest else ' or any other'}"
         )
     folder = results / "trials" / found[0]
     if (folder / "record.json").exists():
