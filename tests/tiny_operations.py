@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scaling_study.datasets import SCENES_MARK
-from scaling_study.workloads.surgical_scenes.writing import Scenes, write
+from scaling_study.workloads.surgical_scenes import Scenes, write
 
 TINY = Scenes(frames=15, videos=5, height=48, width=84)
 OFFICIAL = (79, 80, 31, 42, 78)  # one of each of CholecT45's folds

@@ -17,7 +17,7 @@ from scaling_study.records import maps
 from scaling_study.trial import Trial
 from scaling_study.workloads import load
 from scaling_study.workloads.cholect45 import read
-from scaling_study.workloads.surgical_scenes.writing import Scenes, write
+from scaling_study.workloads.surgical_scenes import Scenes, write
 
 SCENES = Scenes(frames=40, videos=10, height=64, width=112)
 TRAINED = {"train_epochs": 1, "train_keep": "best", "device": "cpu"}

@@ -16,7 +16,7 @@ from scaling_study.records import store
 from scaling_study.records.store import RankReport
 from scaling_study.settings import CHECKOUT
 from scaling_study.targets import TRIPLETS
-from scaling_study.workloads.surgical_scenes.writing import Scenes, write
+from scaling_study.workloads.surgical_scenes import Scenes, write
 
 pytestmark = pytest.mark.slow
 FLAGS = [

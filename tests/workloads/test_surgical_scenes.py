@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from tiny_operations import TINY
 
+from scaling_study.workloads.surgical_scenes import Scenes, scene, triplets, write
 from scaling_study.workloads.surgical_scenes import __main__ as command
-from scaling_study.workloads.surgical_scenes import scene, triplets
 from scaling_study.workloads.surgical_scenes.triplets import NULL_TARGET, TRIPLETS, maps, named, weights
-from scaling_study.workloads.surgical_scenes.writing import Scenes, write
 
 HEIGHT, WIDTH = 64, 112
 

@@ -1,18 +1,160 @@
 """Synthetic surgical scenes in the layout of CholecT45, with a mask and a tip of every instrument.
 
-python -m scaling_study.workloads.surgical_scenes DIR [--frames N]        (writing.py, __main__.py)
+    python -m scaling_study.workloads.surgical_scenes DIR [--frames N]
 
-triplets.py  what can be done to what     scene.py  one frame     tissue.py, instruments.py, actions.py, canvas.py
+    triplets.py  what can be done to what     scene.py  one frame     canvas.py, targets.py, instruments.py  painters
+
+Several processes draw; the folder is there whole, or not at all. Frame k of video v is the same for any number of
+frames, videos and processes, of one seed and size.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 from filelock import FileLock
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from scaling_study.datasets import SCENES_MARK, scenes_folder
-from scaling_study.workloads.surgical_scenes.writing import Scenes, write
+from scaling_study.datasets import SCENES_MARK, SCENES_VERSION, scenes_folder
+from scaling_study.machine import usable_cores
+from scaling_study.workloads.surgical_scenes import triplets
+from scaling_study.workloads.surgical_scenes.scene import draw
+
+FOLDS = 5
+PIECE = 8  # frames that a process draws at once
+PARTS = {
+    "instrument": triplets.INSTRUMENTS,
+    "verb": triplets.VERBS,
+    "target": triplets.TARGETS,
+    "triplet": tuple(map(triplets.named, range(len(triplets.TRIPLETS)))),
+}
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """What is drawn."""
+
+    frames: int = 3200  # of all videos together
+    videos: int = 40
+    height: int = 128
+    width: int = 224
+    seed: int = 0
+
+    @property
+    def frames_each(self) -> int:
+        """Of a video; all have as many."""
+        return -(-self.frames // self.videos)
+
+    def folds(self) -> dict[int, list[int]]:
+        """Every fifth video is of one fold."""
+        return {fold: list(range(fold, self.videos + 1, FOLDS)) for fold in range(1, FOLDS + 1)}
+
+
+def write(folder: Path, scenes: Scenes, processes: int | None = None) -> None:
+    """Draw them into `folder`, which must not be there, or be empty. Raises OSError, SystemExit."""
+    if folder.exists() and any(folder.iterdir()):
+        raise SystemExit(f"{folder} is there already and not empty: choose another folder")
+    half = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    try:
+        _write(half, scenes, processes or usable_cores())
+        if folder.exists():
+            folder.rmdir()
+        half.rename(folder)
+    finally:
+        shutil.rmtree(half, ignore_errors=True)
+
+
+def _write(folder: Path, scenes: Scenes, processes: int) -> None:
+    for number in range(1, scenes.videos + 1):
+        for kind in ("data", "masks"):
+            (folder / kind / _name(number)).mkdir(parents=True)
+    pieces = [
+        (number, range(first, min(first + PIECE, scenes.frames_each)))
+        for number in range(1, scenes.videos + 1)
+        for first in range(0, scenes.frames_each, PIECE)
+    ]
+    drawn: dict[int, list[list[int]]] = {number: [] for number in range(1, scenes.videos + 1)}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("surgical scenes", total=scenes.videos * scenes.frames_each)
+        for (number, frames), shown in zip(pieces, _mapped(folder, scenes, pieces, processes), strict=True):
+            drawn[number] += shown
+            bar.advance(task, len(frames))
+    for number, rows in drawn.items():
+        _write_labels(folder, _name(number), rows)
+    _write_names(folder)
+    about = {**asdict(scenes), "version": SCENES_VERSION, "folds": scenes.folds()}
+    (folder / SCENES_MARK).write_text(json.dumps(about, indent=1), encoding="utf-8")
+
+
+def _mapped(
+    folder: Path, scenes: Scenes, pieces: Sequence[tuple[int, range]], processes: int
+) -> Iterator[list[list[int]]]:
+    """The triplets of the frames of each piece, in order."""
+    task = partial(_draw_piece, folder, scenes)
+    if processes == 1:
+        yield from map(task, pieces)
+        return
+    with ProcessPoolExecutor(processes, get_context("fork")) as pool:  # to spawn one would import torch
+        yield from pool.map(task, pieces)
+
+
+def _draw_piece(folder: Path, scenes: Scenes, piece: tuple[int, range]) -> list[list[int]]:
+    number, frames = piece
+    shown = []
+    for frame in frames:
+        image, instruments = draw(scenes.seed, number, frame, scenes.height, scenes.width)
+        image.save(folder / "data" / _name(number) / f"{frame:06}.png", compress_level=4)
+        masks = [
+            {
+                "instrument": triplets.TRIPLETS[one.triplet][0],
+                "triplet": one.triplet,
+                "tip": [round(value * scenes.height, 1) for value in one.tip],
+                "polygons": [
+                    [[round(value * scenes.height, 1) for value in point] for point in outline]
+                    for outline in one.outlines
+                ],
+            }
+            for one in instruments
+        ]
+        about = {"height": scenes.height, "width": scenes.width, "instruments": masks}
+        (folder / "masks" / _name(number) / f"{frame:06}.json").write_text(json.dumps(about), encoding="utf-8")
+        shown.append([one.triplet for one in instruments])
+    return shown
+
+
+def _write_labels(folder: Path, name: str, rows: Sequence[Sequence[int]]) -> None:
+    """A file for each part; `rows` are the triplets of each frame."""
+    for column, (part, classes) in enumerate(PARTS.items()):
+        lines = []
+        for frame, numbers in enumerate(rows):
+            there = {number if part == "triplet" else triplets.TRIPLETS[number][column] for number in numbers}
+            lines.append(",".join(map(str, [frame, *(int(place in there) for place in range(len(classes)))])))
+        (folder / part).mkdir(exist_ok=True)
+        (folder / part / f"{name}.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def _write_names(folder: Path) -> None:
+    """What the numbers of classes mean."""
+    (folder / "dict").mkdir()
+    (folder / "dict" / "maps.txt").write_text(triplets.maps(), encoding="utf-8")
+    for part, classes in PARTS.items():
+        lines = [f"{number}:{name}" for number, name in enumerate(classes)]
+        (folder / "dict" / f"{part}.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def _name(video: int) -> str:
+    return f"VID{video:02}"
 
 
 def prepare() -> None:

@@ -6,7 +6,7 @@ import argparse
 import re
 from pathlib import Path
 
-from scaling_study.workloads.surgical_scenes.writing import FOLDS, Scenes, write
+from scaling_study.workloads.surgical_scenes import FOLDS, Scenes, write
 
 LEAST = 32  # pixels to a side: of less no tip is seen
 
@@ -22,6 +22,7 @@ def size(text: str) -> tuple[int, int]:
 
 
 def main() -> None:
+    """Draw the scenes that the command line asks for."""
     default = Scenes()
     parser = argparse.ArgumentParser(
         prog="python -m scaling_study.workloads.surgical_scenes",

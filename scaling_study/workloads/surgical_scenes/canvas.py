@@ -1,4 +1,10 @@
-"""The cavity that targets lie in, and what they are made of: folds, vessels, rings, rounded outlines."""
+"""Wet tissue on which light falls: colours and heights that shapes are painted into, and shaded once at the end.
+
+    paint, stroke      colour (albedo), height (relief) and gloss of each shape, twice as fine as the frame
+    shaded             light from the endoscope: what faces it is bright, and shines where it is wet
+
+Lengths are in units of the frame's height: (0, 0) is the upper left corner, (width / height, 1) the lower right one.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 from scipy.ndimage import gaussian_filter
-
-# Wet tissue on which light falls: colours and heights that shapes are painted into, and shaded once at the end.
-#
-#     paint, stroke      colour (albedo), height (relief) and gloss of each shape, twice as fine as the frame
-#     shaded             light from the endoscope: what faces it is bright, and shines where it is wet
-#
-# Lengths are in units of the frame's height: (0, 0) is the upper left corner, (width / height, 1) the lower right one.
 
 Point = tuple[float, float]
 Colour = tuple[int, int, int]
@@ -59,9 +58,18 @@ class Canvas:
         return (left, upper, right, lower) if left < right and upper < lower else None
 
     def paint(
-        self, points: Sequence[Point], colour: Colour, *, mottled: Colour | None = None, bump: float = 0.0,
-        gloss: float = 0.5, soft: float = 0.006, opacity: float = 1.0, round_: float = 0.06, grain: float = 0.6,
-    ) -> None:  # fmt: skip
+        self,
+        points: Sequence[Point],
+        colour: Colour,
+        *,
+        mottled: Colour | None = None,
+        bump: float = 0.0,
+        gloss: float = 0.5,
+        soft: float = 0.006,
+        opacity: float = 1.0,
+        round_: float = 0.06,
+        grain: float = 0.6,
+    ) -> None:
         """Fill a polygon. `mottled`: a second colour, in patches as strong as `grain`; `bump`: how high it stands out,
         over an edge as wide as `round_`; `soft`: how far its edge fades."""
         outline = self.pixels(points)
@@ -129,9 +137,14 @@ class Canvas:
 
 
 def blob(
-    random: np.random.Generator, centre: Point, across: float, along: float, angle: float = 0.0, wobble: float = 0.12,
+    random: np.random.Generator,
+    centre: Point,
+    across: float,
+    along: float,
+    angle: float = 0.0,
+    wobble: float = 0.12,
     corners: int = 32,
-) -> list[Point]:  # fmt: skip
+) -> list[Point]:
     """An uneven ellipse with these half-axes, turned by `angle`."""
     turn = np.linspace(0, 2 * math.pi, corners, endpoint=False)
     radius = 1 + sum(
@@ -167,9 +180,6 @@ def tube(line: Sequence[Point], radius: float | Sequence[float]) -> list[Point]:
     step /= np.maximum(np.hypot(step[:, 0], step[:, 1]), 1e-9)[:, None]
     off = np.stack([-step[:, 1], step[:, 0]], 1) * np.array(radii)[:, None]
     return [(float(x), float(y)) for x, y in np.concatenate([xy + off, (xy - off)[::-1]])]
-
-
-# The cavity that targets lie in, and what they are made of: folds, vessels, rings, rounded outlines.
 
 
 def cavity(canvas: Canvas, base: Colour) -> None:

@@ -18,19 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
-from scaling_study.workloads.surgical_scenes import canvas as tissue
-from scaling_study.workloads.surgical_scenes import instruments, targets
-from scaling_study.workloads.surgical_scenes.actions import OPENING, OVER, UNDER
-from scaling_study.workloads.surgical_scenes.canvas import FINER, Canvas, Colour, Point, blob
+from scaling_study.workloads.surgical_scenes import instruments
+from scaling_study.workloads.surgical_scenes.canvas import FINER, Canvas, Colour, Point, blob, cavity
+from scaling_study.workloads.surgical_scenes.targets import OPENING, OVER, PAINTERS, SKIN, UNDER
 from scaling_study.workloads.surgical_scenes.triplets import NULL_TARGET, TARGETS, TRIPLETS, VERBS, weights
-
-# Where targets and instruments are in a frame, so that none hides another's.
-#
-#     |  target |  target |  target |     each in a part of the frame of its own, in random order; shafts come in from
-# the
-#      \            |          /          sides and from below, seldom from above, and lie over nobody else's tip
-#
-# Lengths are in units of the frame's height.
 
 MARGIN = 0.2  # that a tip stays away from the edge
 APART, CLEAR = 0.46, 0.24  # of two targets; of a shaft and another's target or tip
@@ -43,7 +34,7 @@ SPRAY = 0.16  # that water flies
 
 @dataclass(frozen=True)
 class Place:
-    """Of one triplet."""
+    """The place of one triplet, in units of the frame's height."""
 
     triplet: int
     centre: Point  # of the target
@@ -59,7 +50,11 @@ class Place:
 
 
 def placed(random: np.random.Generator, chosen: Sequence[int], aspect: float) -> list[Place]:
-    """Of each triplet. `aspect`: width of the frame over its height."""
+    """A place for each triplet, such that none hides another's. `aspect`: width of the frame over its height.
+
+    |  target |  target |  target |     each in a part of the frame of its own, in random order; shafts come in from
+     \\            |          /          the sides and from below, seldom from above, and lie over nobody else's tip
+    """
     best, most = [], -1.0
     for _ in range(TRIES):
         places = _drawn(random, chosen, aspect)
@@ -120,16 +115,6 @@ def _distance(point: Point, place: Place) -> float:
     return math.hypot(point[0] - x - share * dx, point[1] - y - share * dy)
 
 
-# One frame: which triplets it shows, where they are, and how it is lit, seen and spoilt.
-#
-#     tissue of the operation --> targets --> what verbs leave --> light --> shadows, instruments --> glow, jets,
-# smoke,
-#     folds in front, drops on the lens --> dark rim, grain of the camera
-#
-# Everything depends on (seed, video, frame) alone. Frames of a video share its patient's colours, lamp and camera;
-# each
-# is a scene of its own, so that no frame can be recognised by the one before it.
-
 HOW_MANY = (0.3, 0.42, 0.28)  # frames with one, two and three triplets
 LIKELY = np.array(weights()) / sum(weights())
 
@@ -183,7 +168,7 @@ def draw(seed: int, video: int, frame: int, height: int, width: int) -> tuple[Im
     operation, random = Operation.drawn(seed, video), np.random.default_rng((seed, video, frame))
     chosen = triplets_of(random)
     canvas = Canvas(height, width, random, operation.colour)
-    tissue.cavity(canvas, operation.colour)
+    cavity(canvas, operation.colour)
     places = placed(random, chosen, canvas.aspect)
     poses = _acted(canvas, places)
     light = (float(random.uniform(-0.45, 0.45)), float(random.uniform(-0.5, 0.2)))
@@ -206,12 +191,12 @@ def _acted(canvas: Canvas, places: Sequence[Place]) -> list[instruments.Pose]:
     for place in sorted(places, key=lambda place: TRIPLETS[place.triplet][2] != TARGETS.index("liver")):
         target = TRIPLETS[place.triplet][2]
         if target != NULL_TARGET:
-            targets.PAINTERS[target](canvas, place.centre, place.size, float(random.uniform(-0.6, 0.6)))
+            PAINTERS[target](canvas, place.centre, place.size, float(random.uniform(-0.6, 0.6)))
     poses = []
     for place in places:
         _, verb, target = TRIPLETS[place.triplet]
         if target != NULL_TARGET and (under := UNDER.get(verb)):
-            under(canvas, place.centre, place.contact, place.angle, place.size, targets.SKIN[TARGETS[target]])
+            under(canvas, place.centre, place.contact, place.angle, place.size, SKIN[TARGETS[target]])
         opening = OPENING[VERBS[verb]] * float(random.uniform(0.85, 1.15))
         poses.append(instruments.Pose(place.tip, place.angle, opening, float(random.uniform(0.92, 1.18))))
     return poses

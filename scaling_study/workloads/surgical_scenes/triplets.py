@@ -13,13 +13,24 @@ from collections.abc import Iterator, Mapping
 Triplet = tuple[int, int, int]  # instrument, verb, target
 
 INSTRUMENTS = ("grasper", "bipolar", "hook", "scissors", "clipper", "irrigator")
-VERBS = (
-    *("grasp", "retract", "dissect", "coagulate", "clip", "cut", "aspirate", "irrigate", "pack", "null_verb"),
-)  # fmt: skip
+VERBS = (*("grasp", "retract", "dissect", "coagulate", "clip", "cut", "aspirate", "irrigate", "pack", "null_verb"),)
 TARGETS = (
-    *("gallbladder", "cystic_plate", "cystic_duct", "cystic_artery", "cystic_pedicle", "blood_vessel", "fluid"),
-    *("abdominal_wall_cavity", "liver", "adhesion", "omentum", "peritoneum", "gut", "specimen_bag", "null_target"),
-)  # fmt: skip
+    "gallbladder",
+    "cystic_plate",
+    "cystic_duct",
+    "cystic_artery",
+    "cystic_pedicle",
+    "blood_vessel",
+    "fluid",
+    "abdominal_wall_cavity",
+    "liver",
+    "adhesion",
+    "omentum",
+    "peritoneum",
+    "gut",
+    "specimen_bag",
+    "null_target",
+)
 NULL_VERB, NULL_TARGET = VERBS.index("null_verb"), TARGETS.index("null_target")
 
 VALID: Mapping[str, Mapping[str, str]] = {
