@@ -165,7 +165,7 @@ def test_scenes_that_nobody_has_drawn_yet_are_drawn_once(tmp_path: Path, monkeyp
     monkeypatch.delenv("DATA_PATH", raising=False)
     monkeypatch.setenv("DATA_ROOT", str(tmp_path / "root"))
     monkeypatch.setattr(datasets, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(surgical_data.surgical_scenes, "Scenes", lambda: replace(TINY, frames=5))
+    monkeypatch.setattr(surgical_data.surgical_scenes, "USUAL", replace(TINY, frames=5))
     folder = surgical_data.surgical_scenes.written()
     assert folder == tmp_path / "cache/surgical_scenes-1" and len(read(folder).files) == 5
     monkeypatch.setattr(surgical_data.surgical_scenes, "write", lambda *_: pytest.fail("drawn twice"))

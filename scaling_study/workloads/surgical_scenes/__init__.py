@@ -42,7 +42,7 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Scenes:
-    """What is drawn."""
+    """How many scenes are drawn, and their size in pixels."""
 
     frames: int = 3200  # of all videos together
     videos: int = 40
@@ -52,7 +52,7 @@ class Scenes:
 
     @property
     def frames_each(self) -> int:
-        """Of a video; all have as many."""
+        """Frames of a video; all videos have as many."""
         return -(-self.frames // self.videos)
 
     def folds(self) -> dict[int, list[int]]:
@@ -145,7 +145,7 @@ def _write_labels(folder: Path, name: str, rows: Sequence[Sequence[int]]) -> Non
 
 
 def _write_names(folder: Path) -> None:
-    """What the numbers of classes mean."""
+    """Write the names of the classes, by their numbers."""
     (folder / "dict").mkdir()
     (folder / "dict" / "maps.txt").write_text(triplets.maps(), encoding="utf-8")
     for part, classes in PARTS.items():
@@ -155,6 +155,9 @@ def _write_names(folder: Path) -> None:
 
 def _name(video: int) -> str:
     return f"VID{video:02}"
+
+
+USUAL = Scenes()  # those that a trial draws where there are none yet
 
 
 def prepare() -> None:
@@ -170,7 +173,7 @@ def written() -> Path:
             folder.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{folder}.lock"):  # ranks that start together wait for the first
                 if not (folder / SCENES_MARK).is_file():
-                    write(folder, Scenes())
+                    write(folder, USUAL)
         except OSError as error:
             raise SystemExit(f"surgical scenes cannot be written to {folder} ({error})") from error
     return folder

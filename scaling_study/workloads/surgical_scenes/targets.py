@@ -1,8 +1,8 @@
 """Targets that are operated on, and what instruments do to them: fourteen painters of targets, ten of verbs.
 
 Each target looks like no other. It is painted around a centre, about `size` wide to either side, in units of the
-frame's height. A verb is seen by how the jaws stand, and by what it leaves on the tissue: folds, tents, cuts, clips and pools
-are painted before the instrument is drawn; light, smoke and jets after it.
+frame's height. A verb is seen by how the jaws stand, and by what it leaves on the tissue: folds, tents, cuts, clips and
+pools are painted before the instrument is drawn; light, smoke and jets after it.
 """
 
 from __future__ import annotations
