@@ -65,9 +65,15 @@ def build(trial: Trial, ranks: Ranks) -> Training:
         return sum(losses)
 
     return Training(
-        step, workload, optimizer, phase, wire, held=lambda: {"buckets": ddp_buckets(model)},
-        state=train.Distributed(workload.model, optimizer), scaler=scaler,
-    )  # fmt: skip
+        step,
+        workload,
+        optimizer,
+        phase,
+        wire,
+        held=lambda: {"buckets": ddp_buckets(model)},
+        state=train.Distributed(workload.model, optimizer),
+        scaler=scaler,
+    )
 
 
 if __name__ == "__main__":

@@ -44,9 +44,12 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     workload = workloads.load(trial, ranks)
     optimizer = OSS(workload.grouped(workload.model.parameters()), optim=workload.optimizer)
     model = ShardedDataParallel(
-        workload.model, optimizer, reduce_buffer_size=0, reduce_fp16=trial.allreduce == "fp16",
+        workload.model,
+        optimizer,
+        reduce_buffer_size=0,
+        reduce_fp16=trial.allreduce == "fp16",
         broadcast_buffers=trial.buffers == "synced",
-    )  # fmt: skip
+    )
     model.refresh_trainable()  # deals the weights out into flat buffers now, not in the first step
 
     # 3 one optimiser step

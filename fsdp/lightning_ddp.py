@@ -63,8 +63,12 @@ def build(trial: Trial, ranks: Ranks) -> Training:
         raise SystemExit("--precision fp16: on a CPU Lightning computes in bf16 instead; ask for bf16")
     workload = workloads.load(trial, ranks)
     here, ddp = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), ddp_settings(trial, ranks)
-    where = {"accelerator": ranks.device.type, "devices": here, "num_nodes": ranks.world_size // here,
-             "precision": PRECISION[trial.precision]}  # fmt: skip
+    where = {
+        "accelerator": ranks.device.type,
+        "devices": here,
+        "num_nodes": ranks.world_size // here,
+        "precision": PRECISION[trial.precision],
+    }
     if trial.train_loop == "native":
         return with_lightning.build(trial, ranks, workload, where, TrainersDDP(**ddp), COMPRESSION.get(trial.allreduce))
     fabric = Fabric(**where, strategy=CompressedDDP(trial.allreduce, **ddp))
@@ -90,9 +94,14 @@ def build(trial: Trial, ranks: Ranks) -> Training:
 
     wrapped = model._forward_module  # what Fabric's own wrapper wraps: DDP
     return Training(
-        step, workload, optimizer, phase, wire, held=lambda: {"buckets": ddp_buckets(wrapped)},
+        step,
+        workload,
+        optimizer,
+        phase,
+        wire,
+        held=lambda: {"buckets": ddp_buckets(wrapped)},
         scaler=getattr(fabric.strategy.precision, "scaler", None),  # fp16's
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

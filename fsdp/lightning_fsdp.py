@@ -56,8 +56,12 @@ def build(trial: Trial, ranks: Ranks) -> Training:
         "sharding_strategy": "SHARD_GRAD_OP" if trial.zero_stage == 2 else "FULL_SHARD",
     }
     here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    where = {"accelerator": ranks.device.type, "devices": here, "num_nodes": ranks.world_size // here,
-             "precision": PRECISION[trial.precision]}  # fmt: skip
+    where = {
+        "accelerator": ranks.device.type,
+        "devices": here,
+        "num_nodes": ranks.world_size // here,
+        "precision": PRECISION[trial.precision],
+    }
     if trial.train_loop == "native":
         return with_lightning.build(trial, ranks, workload, where, TrainersFSDP(**sharding))
     layout = train.layout_of(workload.model)
@@ -85,11 +89,18 @@ def build(trial: Trial, ranks: Ranks) -> Training:
         return sum(losses)
 
     return Training(
-        step, workload, optimizer, phase, wire,
-        weights=lambda: get_model_state_dict(wrapped, options=WHOLE), backend={"units": units},
-        forward=model, state=train.Distributed(wrapped, optimizer.optimizer), layout=layout,
+        step,
+        workload,
+        optimizer,
+        phase,
+        wire,
+        weights=lambda: get_model_state_dict(wrapped, options=WHOLE),
+        backend={"units": units},
+        forward=model,
+        state=train.Distributed(wrapped, optimizer.optimizer),
+        layout=layout,
         scaler=getattr(fabric.strategy.precision, "scaler", None),  # fp16's
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

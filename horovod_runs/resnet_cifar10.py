@@ -29,9 +29,11 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     model = workload.model
     hvd.broadcast_parameters(dense(model.state_dict()), root_rank=0)
     optimizer = hvd.DistributedOptimizer(
-        workload.optimizer(model.parameters()), model.named_parameters(), compression=compression(trial),
+        workload.optimizer(model.parameters()),
+        model.named_parameters(),
+        compression=compression(trial),
         backward_passes_per_step=trial.accumulation,  # hooks reduce in the last micro-batch's backward
-    )  # fmt: skip
+    )
 
     # 3 one optimiser step
     phase, wire = Phase(ranks.device), Wire()
@@ -55,10 +57,14 @@ def build(trial: Trial, ranks: Ranks) -> Training:
         return sum(losses)
 
     return Training(
-        step, workload, optimizer, phase, wire,
+        step,
+        workload,
+        optimizer,
+        phase,
+        wire,
         held=lambda: {"buckets": min(fusion_bytes(), wire.bytes["allreduce"])},  # what gradients fill of the buffer
         scaler=scaler,
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

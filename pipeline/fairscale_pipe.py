@@ -39,9 +39,12 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # it names a successor that torch has removed
         pipe = Pipe(
-            nn.Sequential(*model.stages.values()), [1] * len(devices), devices=devices, chunks=trial.micro_batches,
+            nn.Sequential(*model.stages.values()),
+            [1] * len(devices),
+            devices=devices,
+            chunks=trial.micro_batches,
             checkpoint="never",
-        )  # fmt: skip
+        )
     # evaluated outputs go to where the labels are
     pipe.register_forward_hook(lambda pipe, _, output: output if pipe.training else output.to(ranks.device))
     optimizer = workload.optimizer(pipe.parameters())
@@ -60,9 +63,7 @@ def build(trial: Trial, ranks: Ranks) -> Training:
             optimizer.zero_grad()
         return loss.detach()
 
-    return Training(
-        step, workload, optimizer, phase, wire, weights=model.weights, stages=model.about, forward=pipe
-    )  # fmt: skip
+    return Training(step, workload, optimizer, phase, wire, weights=model.weights, stages=model.about, forward=pipe)
 
 
 def of_stages(trial: Trial) -> list[torch.device]:

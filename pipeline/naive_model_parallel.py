@@ -73,10 +73,18 @@ def build(trial: Trial, ranks: Ranks) -> Training:
         return loss.detach() if place.last else None
 
     return Training(
-        step, workload, optimizer, phase, wire,
-        weights=lambda: place.gathered(model.weights()), timeline=timeline, stages=model.about,
-        whole=parts.whole, norm=parts.norm, state=parts,
-    )  # fmt: skip
+        step,
+        workload,
+        optimizer,
+        phase,
+        wire,
+        weights=lambda: place.gathered(model.weights()),
+        timeline=timeline,
+        stages=model.about,
+        whole=parts.whole,
+        norm=parts.norm,
+        state=parts,
+    )
 
 
 if __name__ == "__main__":

@@ -61,11 +61,16 @@ def build(trial: Trial, ranks: Ranks) -> Training:
     timeline = Timeline(phase)
     stages = [
         pipelining.PipelineStage(
-            stage, index, len(model.shapes) - 1, ranks.device, group=place.along,
-            input_args=model.shapes[index], output_args=model.shapes[index + 1],
+            stage,
+            index,
+            len(model.shapes) - 1,
+            ranks.device,
+            group=place.along,
+            input_args=model.shapes[index],
+            output_args=model.shapes[index + 1],
         )
         for index, stage in model.stages.items()
-    ]  # fmt: skip
+    ]
     loss = watched(stages, lambda output, target: model.loss(output, target) / trial.micro_batches, timeline)
     take = stages[0] if trial.schedule in ONE_STAGE else stages
     # Each micro-batch has its share of the loss: torch would divide gradients stage by stage, those of a weight that
@@ -91,11 +96,19 @@ def build(trial: Trial, ranks: Ranks) -> Training:
         return torch.stack(losses).sum().detach() if place.last else None
 
     return Training(
-        step, workload, optimizer, phase, wire,
-        weights=lambda: place.gathered(model.weights()), timeline=timeline, stages=model.about,
+        step,
+        workload,
+        optimizer,
+        phase,
+        wire,
+        weights=lambda: place.gathered(model.weights()),
+        timeline=timeline,
+        stages=model.about,
         held=lambda: {"buckets": fused_bytes(workload.model.parameters(), place.across)},
-        whole=parts.whole, norm=parts.norm, state=parts,
-    )  # fmt: skip
+        whole=parts.whole,
+        norm=parts.norm,
+        state=parts,
+    )
 
 
 if __name__ == "__main__":

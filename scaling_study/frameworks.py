@@ -26,8 +26,15 @@ TRAINING_AXES: Axes = {
     "precision": ("fp32", "bf16", "fp16", "fp64"),
     **PROCESS_AXES,
     "data": (
-        *("auto", "cifar10", "cola", "wikitext2", "wikitext2_bpe", "images"),
-        *("cholect45", "surgical_scenes", "synthetic"),
+        "auto",
+        "cifar10",
+        "cola",
+        "wikitext2",
+        "wikitext2_bpe",
+        "images",
+        "cholect45",
+        "surgical_scenes",
+        "synthetic",
     ),
     "input": ("memory", "torchvision", "dali"),
     "damaged_images": ("stop", "replace"),
@@ -79,15 +86,12 @@ PIPELINE_AXES: Axes = {
 SCHEDULE_AXES: Axes = {"micro_batches": (), "virtual_stages": (), "replicas": ()}
 
 
-# The one table: what each framework is, how it is launched, what it supports and what it needs.
-#
-# Static data. The plan reads it together with a description of the machine; `doctor` tests it against
-# reality. A new framework is one script and one entry here (docs/adding-a-framework.md).
-
-
 @dataclass(frozen=True)
 class Framework:
-    """What one framework can do, on the best machine there is.
+    """Abilities of one framework on the best machine there is: how it is launched, what it supports, what it needs.
+
+    The plan reads them together with a description of the machine; `doctor` tests them against reality. A new framework
+    is one script and one entry in FRAMEWORKS (docs/adding-a-framework.md).
 
     `axes` maps a trial key to the values it may take; `()` means any value of the right type. A trial key
     that is not an axis cannot be set for this framework, and its script has no flag for it.
@@ -126,11 +130,11 @@ class Framework:
         return "target_batch_size" in self.axes
 
     def syncs(self, buffers: object) -> bool:
-        """Whether forward broadcasts buffers, by the trial key; it is null in records of before it, which all did."""
+        """True where forward broadcasts buffers, by the trial key: null in records from before it, where all did."""
         return "buffers" in self.axes and buffers != "local"
 
     def has(self, axis: str, launcher: str) -> bool:
-        """Whether its trials by this launcher have the axis."""
+        """True where its trials by this launcher have the axis."""
         return axis in self.axes and launcher in self.launcher_axes.get(axis, (launcher,))
 
 

@@ -1,4 +1,4 @@
-"""What this machine is: the cores, GPUs and libraries that decide which trials can run here.
+"""This machine: the cores, GPUs and libraries that decide which trials can run here.
 
 The plan only ever sees the `Machine` value, so planning stays pure: a test, or a laptop planning for a
 cluster, passes in another one.
@@ -43,7 +43,7 @@ class Machine:
 
     @property
     def device(self) -> str:
-        """What `device: auto` means here."""
+        """The device that `device: auto` means here."""
         return "cuda" if self.gpus else "cpu"
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def quota_cores() -> int | None:
 
 
 def boot_id() -> str:
-    """Of this machine's kernel since it was started; empty where it has none (Linux alone has)."""
+    """The id of this machine's boot; empty where its kernel has none (Linux alone has)."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return ""

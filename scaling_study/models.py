@@ -18,15 +18,6 @@ from typing import Any
 
 from scaling_study.targets import TRIPLETS
 
-# Parts of a model that may be frozen, or have learning rates of their own: `freeze`, `part_learning_rates`. Pure.
-#
-#     freeze: backbone                                        its weights, and BatchNorm's statistics, stay as they are
-#     part_learning_rates: backbone=0.0001,instrument=0.01    the others take learning_rate
-#     part_learning_rates: heads=0.01                         all parts but the backbone
-#
-# A part at rate 0 would be a network that only seems to be trained (F11): what does not train is frozen, and said to
-# be.
-
 BACKBONE, HEADS = "backbone", "heads"
 HEAD_PARTS = ("instrument", "verb", "target", "triplet")
 PARTS = (*HEAD_PARTS, BACKBONE)  # in the order of an optimiser's groups: a record's learning rate is the first one's
@@ -36,7 +27,15 @@ IMAGENET = "imagenet"  # of `weights`: those of the backbone that were trained o
 
 
 def rates(text: str | None) -> dict[str, float]:
-    """Part -> its learning rate, for each part that the text names, `heads` taken apart. Raises ValueError."""
+    """Part -> its learning rate, for each part that the text names, `heads` taken apart. Raises ValueError.
+
+        freeze: backbone                                      its weights, and BatchNorm's statistics, stay as they are
+        part_learning_rates: backbone=0.0001,instrument=0.01  the others take learning_rate
+        part_learning_rates: heads=0.01                       all parts but the backbone
+
+    A part at rate 0 would be a network that only seems to be trained (F11): what does not train is frozen, and said to
+    be.
+    """
     asked: dict[str, float] = {}
     for entry in (text or "").split(",") if text is not None else ():
         name, equals, number = (word.strip() for word in entry.partition("="))
@@ -81,11 +80,6 @@ def problems(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         )
 
 
-# The table of models: which module makes each, what data it trains on, and which trial keys its samples have.
-#
-# Static data, without torch. A user's own model joins by an entry point of an installed package
-# (docs/adding-a-workload.md); only its name is read here, its code is first imported by a trial.
-
 ENTRY_POINTS, ALONE = "scaling_study.workloads", "scaling_study.alone"  # the second: names of the first, measured cold
 IMAGE_KEYS, TEXT_KEYS = ("image_size", "memory_format"), ("sequence_length", "padding")
 INPUT_KEYS = ("input", "damaged_images")  # of models whose images others can read too; files may be damaged
@@ -120,40 +114,79 @@ class Model:
 SMOOTH_IMAGES = "resnet8_groupnorm"
 _CLASSES = ("accuracy", "accuracy_top5", "loss")  # of one label a sample; the second where there are more than five
 _IMAGES = Model(
-    "scaling_study.workloads.resnet_cifar10", "cifar10", ("torchvision",), IMAGE_KEYS + INPUT_KEYS,
-    smooth=SMOOTH_IMAGES, also=("images",), metrics=_CLASSES,
-)  # fmt: skip
+    "scaling_study.workloads.resnet_cifar10",
+    "cifar10",
+    ("torchvision",),
+    IMAGE_KEYS + INPUT_KEYS,
+    smooth=SMOOTH_IMAGES,
+    also=("images",),
+    metrics=_CLASSES,
+)
 _TEXTS = Model(
-    "scaling_study.workloads.albert_cola", "cola", ("transformers", "tokenizers"), TEXT_KEYS,
+    "scaling_study.workloads.albert_cola",
+    "cola",
+    ("transformers", "tokenizers"),
+    TEXT_KEYS,
     metrics=("matthews", "accuracy", "loss"),
-)  # fmt: skip
+)
 _LANGUAGE = Model(
-    "scaling_study.workloads.transformer_lm", "wikitext2", keys=("sequence_length",), gate={"sequence_length": 8},
-    metrics=("loss", "perplexity"), published_validation=True,
-)  # fmt: skip
+    "scaling_study.workloads.transformer_lm",
+    "wikitext2",
+    keys=("sequence_length",),
+    gate={"sequence_length": 8},
+    metrics=("loss", "perplexity"),
+    published_validation=True,
+)
 _GPT2 = Model(
-    "scaling_study.workloads.gpt2", "wikitext2_bpe", ("transformers", "tokenizers"), ("sequence_length",),
-    gate={"sequence_length": 8, "model": "gpt2_tiny"}, metrics=("loss", "perplexity"), published_validation=True,
-)  # fmt: skip
+    "scaling_study.workloads.gpt2",
+    "wikitext2_bpe",
+    ("transformers", "tokenizers"),
+    ("sequence_length",),
+    gate={"sequence_length": 8, "model": "gpt2_tiny"},
+    metrics=("loss", "perplexity"),
+    published_validation=True,
+)
 _IFORMER = Model(
-    "scaling_study.workloads.iformer", "images", ("torchvision",), IMAGE_KEYS + INPUT_KEYS,
-    gate={"image_size": 64}, smooth=SMOOTH_IMAGES, also=("cifar10",),
-)  # fmt: skip
+    "scaling_study.workloads.iformer",
+    "images",
+    ("torchvision",),
+    IMAGE_KEYS + INPUT_KEYS,
+    gate={"image_size": 64},
+    smooth=SMOOTH_IMAGES,
+    also=("cifar10",),
+)
 _VIT = Model(
-    "scaling_study.workloads.vit_small_dataset", "cifar10", ("torchvision",), ("image_size", *INPUT_KEYS, "dropout"),
-    gate={"model": "vit_small_dataset_tiny"}, metrics=_CLASSES,
-)  # fmt: skip
+    "scaling_study.workloads.vit_small_dataset",
+    "cifar10",
+    ("torchvision",),
+    ("image_size", *INPUT_KEYS, "dropout"),
+    gate={"model": "vit_small_dataset_tiny"},
+    metrics=_CLASSES,
+)
 _TIMM = Model(
-    "scaling_study.workloads.timm_classifier", "cifar10", ("timm", "torchvision"), IMAGE_KEYS + INPUT_KEYS,
-    gate={"model": "timm_vit_tiny"}, metrics=_CLASSES, extra="timm", loads_weights=True,
-)  # fmt: skip
+    "scaling_study.workloads.timm_classifier",
+    "cifar10",
+    ("timm", "torchvision"),
+    IMAGE_KEYS + INPUT_KEYS,
+    gate={"model": "timm_vit_tiny"},
+    metrics=_CLASSES,
+    extra="timm",
+    loads_weights=True,
+)
 _TRIPNET = Model(
-    "scaling_study.workloads.tripnet", "cholect45", ("torchvision",),
+    "scaling_study.workloads.tripnet",
+    "cholect45",
+    ("torchvision",),
     (*IMAGE_KEYS, "image_width", "damaged_images", "freeze", "part_learning_rates"),
-    gate={"image_size": 32, "image_width": 56}, smooth=SMOOTH_IMAGES, also=("surgical_scenes",),
-    metrics=(*TRIPLETS, "loss"), no_train_keys=("label_smoothing",), loads_weights=True, imagenet="torchvision",
+    gate={"image_size": 32, "image_width": 56},
+    smooth=SMOOTH_IMAGES,
+    also=("surgical_scenes",),
+    metrics=(*TRIPLETS, "loss"),
+    no_train_keys=("label_smoothing",),
+    loads_weights=True,
+    imagenet="torchvision",
     uncut="the heads of a Tripnet branch off one backbone and meet again: it is no chain of layers to be cut",
-)  # fmt: skip
+)
 
 OURS: Mapping[str, Model] = {
     "resnet8": _IMAGES,

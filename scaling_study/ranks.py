@@ -1,4 +1,4 @@
-"""Who am I: rank, world size, device and cores, however I was launched.                               [torch]
+"""A process's place among all: rank, world size, device and cores, however it was launched.             [torch]
 
 A script calls `claim_cores` before its framework starts any thread, joins by the framework's own call, and
 describes the result as `Ranks`. From there on all frameworks look alike.
@@ -23,15 +23,35 @@ from scaling_study.trial import Trial
 
 # Every launcher tells its processes their place on this host under a name of its own.
 LOCAL_RANK = (
-    "LOCAL_RANK", "HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK",
-    "PALS_LOCAL_RANKID", "FLUX_TASK_LOCAL_ID", "JSM_NAMESPACE_LOCAL_RANK", "SLURM_LOCALID",
-)  # fmt: skip
+    "LOCAL_RANK",
+    "HOROVOD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "PALS_LOCAL_RANKID",
+    "FLUX_TASK_LOCAL_ID",
+    "JSM_NAMESPACE_LOCAL_RANK",
+    "SLURM_LOCALID",
+)
 LOCAL_SIZE = (
-    "LOCAL_WORLD_SIZE", "HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
-    "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE", "JSM_NAMESPACE_LOCAL_SIZE", "LOCAL_SIZE",
-)  # fmt: skip
-WORLD_SIZE = ("WORLD_SIZE", "HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "FLUX_JOB_SIZE", "JSM_NAMESPACE_SIZE",
-              "SLURM_STEP_NUM_TASKS")  # fmt: skip
+    "LOCAL_WORLD_SIZE",
+    "HOROVOD_LOCAL_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "PALS_LOCAL_SIZE",
+    "JSM_NAMESPACE_LOCAL_SIZE",
+    "LOCAL_SIZE",
+)
+WORLD_SIZE = (
+    "WORLD_SIZE",
+    "HOROVOD_SIZE",
+    "OMPI_COMM_WORLD_SIZE",
+    "PMI_SIZE",
+    "FLUX_JOB_SIZE",
+    "JSM_NAMESPACE_SIZE",
+    "SLURM_STEP_NUM_TASKS",
+)
 
 RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")  # by which torch.distributed joins
 
@@ -139,13 +159,19 @@ def join_torch(trial: Trial) -> Ranks:
         return summed
 
     return Ranks(
-        dist.get_rank(), dist.get_world_size(), _place(LOCAL_RANK, 0), device, cores, agree,
-        {"backend": dist.get_backend(), "version": torch.__version__}, total=total,
-    )  # fmt: skip
+        rank=dist.get_rank(),
+        world_size=dist.get_world_size(),
+        local_rank=_place(LOCAL_RANK, 0),
+        device=device,
+        cores=cores,
+        agree=agree,
+        backend={"backend": dist.get_backend(), "version": torch.__version__},
+        total=total,
+    )
 
 
 def told_to_meet(who: str) -> bool:
-    """Whether whatever started this process told it where the ranks meet, and which of them it is.
+    """True where whatever started this process told it where the ranks meet, and which of them it is.
 
     Raises SystemExit where it said one and not the other, so that `who` would train alone.
     """

@@ -83,7 +83,7 @@ STARTS_PROCESSES = {
     "hosts/connections": "ssh to another host",
     "hosts/on_each_host": "a launcher",
     "slurm/jobs": "asks Slurm",
-    "workloads/surgical_scenes/writing": "draws scenes, once, before anything is timed",
+    "workloads/surgical_scenes/__init__": "draws scenes, once, before anything is timed",
 }
 OPTIONAL = {
     "horovod",

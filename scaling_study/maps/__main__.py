@@ -72,7 +72,7 @@ def trials(runs: Sequence[Path]) -> list[Path]:
 
 
 def done(run: Path, kept: dict[str, Any], frames: int, pictures: int) -> bool:
-    """Whether there are maps of this very model, of as many frames."""
+    """True where there are maps of this very model, of as many frames."""
     about = maps.read_about(run)
     model = {key: kept[key] for key in ("step", "value")}
     asked = {**model, "frames_per_video": frames, "pictures_per_instrument": pictures}
@@ -101,14 +101,20 @@ def of_run(run: Path, kept: dict[str, Any], frames: int, pictures: int) -> str:
         drawn = scored.pictured(surgery, chosen, pictures)
         result = scored.score(model, surgery, fetch, chosen, drawn, lambda done: bar.advance(task, done))
     about = {
-        **{key: kept[key] for key in ("step", "epoch", "metric", "value")}, "source": surgery.source,
-        "frames_per_video": frames, "pictures_per_instrument": pictures, "frames": len(chosen),
-        "videos": sorted({row.video for row in result.rows}), "instruments": list(INSTRUMENTS), "threshold": THRESHOLD,
-        "grid": list(result.grid), "size": list(result.size),
+        **{key: kept[key] for key in ("step", "epoch", "metric", "value")},
+        "source": surgery.source,
+        "frames_per_video": frames,
+        "pictures_per_instrument": pictures,
+        "frames": len(chosen),
+        "videos": sorted({row.video for row in result.rows}),
+        "instruments": list(INSTRUMENTS),
+        "threshold": THRESHOLD,
+        "grid": list(result.grid),
+        "size": list(result.size),
         "shown": {"channels": result.channels, "class": maps.RIGHT["class"]},
         "versions": {"grad-cam": metadata.version("grad-cam"), "torch": torch.__version__},
         "seconds": time.monotonic() - began,
-    }  # fmt: skip
+    }
     maps.write(run, about, [row.numbers() for row in result.rows], scored.arrays(result.pictures))
     return summary(run, result, time.monotonic() - began)
 

@@ -34,12 +34,12 @@ class FromFeatures(nn.Module):
 
 
 def of_class(method: str, model: nn.Module, features: torch.Tensor, classes: Sequence[int]) -> Maps:
-    """`features`: (n, channels, h, w) of the backbone; of each the map of its own class."""
+    """A map of its own class for each of `features`, (n, channels, h, w) of the backbone."""
     return _maps(OF_A_CLASS[method], model, features, classes)
 
 
 def eigen(model: nn.Module, features: torch.Tensor) -> Maps:
-    """Likewise, of no class."""
+    """A map of no class for each of `features`, (n, channels, h, w)."""
     return _maps(EigenCAM, model, features, [0] * len(features))
 
 

@@ -26,20 +26,18 @@ from scaling_study.stats import scores as localisation
 from scaling_study.stats.scores import Place, Score
 from scaling_study.workloads.cholect45 import Surgery, masks_of
 
-# What a Tripnet makes of frames: its probabilities and class maps, and what lies hidden before those.
-
 INSTRUMENTS = 6
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Activation:
-    """Of n frames, on the host."""
+    """A Tripnet's probabilities and class maps of n frames on the host, and what lies hidden before those."""
 
     probability: Floats  # (n, 6)
     own: Floats  # (n, 6, h, w) logits, before the global maximum
     hidden: Floats  # (n, h, w): the channel of the head's hidden layer whose number is that of the least likely class
-    channels: str  # whose maps `own` are: "class" where their maxima are the head's logits, else "hidden"
+    channels: str  # the layer whose maps `own` are: "class" where their maxima are the head's logits, else "hidden"
     features: torch.Tensor  # (n, channels, h, w) of the backbone, where they were computed
 
     @property
@@ -73,15 +71,6 @@ def _last_convolution(head: nn.Module) -> nn.Conv2d:
         raise ValueError(f"its instrument head has no convolution with {INSTRUMENTS} channels, so it has no class maps")
     return layers[-1]
 
-
-# Maps of test frames, scored by where the instruments are, and some of them as pictures.
-#
-#     frames of each test video, evenly spaced --> each instrument that is in one: a row of scores
-#     of these, evenly spaced for each instrument: a picture
-#
-# Whose map is scored is chosen by what is in the frame, not by what the model says of it: a map of the wrong place
-# counts
-# whether the instrument was recognised or not.
 
 AT_ONCE = 16  # frames
 QUALITY = 88  # of a JPEG
@@ -126,7 +115,7 @@ class Scored:
     pictures: list[Picture]
     grid: tuple[int, int]  # (h, w) of the maps
     size: tuple[int, int]  # (height, width) of the frames
-    channels: str  # whose maps the model's own are (activation.py)
+    channels: str  # the layer whose maps the model's own are (Activation)
 
 
 def evenly(ids: Ids, most: int) -> Ids:
@@ -155,9 +144,13 @@ def pictured(surgery: Surgery, ids: Ids, most: int) -> set[tuple[int, int]]:
 
 
 def score(
-    model: Any, surgery: Surgery, fetch: Fetch, ids: Ids, pictures: set[tuple[int, int]],
+    model: Any,
+    surgery: Surgery,
+    fetch: Fetch,
+    ids: Ids,
+    pictures: set[tuple[int, int]],
     progress: Callable[[int], object] = lambda done: None,
-) -> Scored:  # fmt: skip
+) -> Scored:
     """`ids`: frames to be scored, `pictures`: which of their rows to draw. `progress` is told of each frame's end."""
     rows: list[Row] = []
     drawn: list[Picture] = []
@@ -176,8 +169,8 @@ def score(
 
 
 def _of_batch(
-    model: Any, surgery: Surgery, ids: Ids, frames: torch.Tensor, seen: Activation, pictures: set[tuple[int, int]],
-) -> Iterator[tuple[Row, Picture | None]]:  # fmt: skip
+    model: Any, surgery: Surgery, ids: Ids, frames: torch.Tensor, seen: Activation, pictures: set[tuple[int, int]]
+) -> Iterator[tuple[Row, Picture | None]]:
     from scaling_study.maps import cams  # a package that not everybody has
 
     at, instruments = surgery.labels[ids, :INSTRUMENTS].nonzero()
@@ -193,22 +186,30 @@ def _of_batch(
             **{name: maps_of[number] for name, maps_of in cam_maps.items()},
         }
         row = Row(
-            frame, int(surgery.video[frame]), instrument, float(seen.probability[place_of, instrument]),
-            _scores(maps, place.get(instrument)),
-        )  # fmt: skip
+            frame=frame,
+            video=int(surgery.video[frame]),
+            instrument=instrument,
+            probability=float(seen.probability[place_of, instrument]),
+            scores=_scores(maps, place.get(instrument)),
+        )
         shown = None
         if (frame, instrument) in pictures:
             tips = place[instrument].tips if instrument in place else ()
             shown = Picture(
-                row, seen.probability[place_of], surgery.labels[frame, : INSTRUMENTS], seen.own[place_of],
-                {name: maps[name] for name in (*CAMS, HIDDEN)}, mask,
-                tips[0] if tips else (float("nan"), float("nan")), jpeg(surgery, frame, size),
-            )  # fmt: skip
+                row=row,
+                probability=seen.probability[place_of],
+                present=surgery.labels[frame, :INSTRUMENTS],
+                own=seen.own[place_of],
+                maps={name: maps[name] for name in (*CAMS, HIDDEN)},
+                mask=mask,
+                tip=tips[0] if tips else (float("nan"), float("nan")),
+                image=jpeg(surgery, frame, size),
+            )
         yield row, shown
 
 
 def probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Of an instrument at each cell, as a class map has it: what its energy is of."""
+    """Probabilities of an instrument at each cell of its class map, of which the energy is."""
     probability: NDArray[np.float64] = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))  # fp32 would round to 1
     return probability
 
@@ -252,13 +253,15 @@ def arrays(pictures: Sequence[Picture]) -> dict[str, NDArray[Any]]:
         return {}
     rows = [picture.row for picture in pictures]
     return {
-        "frame": np.array([row.frame for row in rows]), "video": np.array([row.video for row in rows]),
+        "frame": np.array([row.frame for row in rows]),
+        "video": np.array([row.video for row in rows]),
         "instrument": np.array([row.instrument for row in rows]),
         "present": np.stack([picture.present for picture in pictures]),
         "probability": np.stack([picture.probability for picture in pictures]),
         "hits": np.array([[score.mask for score in row.scores] for row in rows], np.float32),
-        "mask": np.stack([picture.mask for picture in pictures]), "tip": np.array([one.tip for one in pictures]),
+        "mask": np.stack([picture.mask for picture in pictures]),
+        "tip": np.array([one.tip for one in pictures]),
         OWN: np.stack([picture.own for picture in pictures]).astype(np.float16),
         **{name: np.stack([one.maps[name] for one in pictures]).astype(np.float16) for name in (*CAMS, HIDDEN)},
         **{PICTURE.format(at): np.frombuffer(one.image, np.uint8) for at, one in enumerate(pictures)},
-    }  # fmt: skip
+    }

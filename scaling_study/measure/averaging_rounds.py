@@ -1,4 +1,4 @@
-"""Rounds of decentralised training: what each averaged, and what it waited for."""
+"""Averaging rounds of decentralised training: peers, seconds and failures of each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ WEIGHTS_LATE = 2  # rounds after which an update has waited for the weights
 
 @dataclass
 class Round:
-    """One round of a peer, from the update before it to its own. Seconds are this peer's."""
+    """One averaging round of a peer, from the update before it to its own. Seconds are this peer's."""
 
     samples: int = 0  # that this peer gave
     peers: int = 0  # whose gradients (updates=local: weights) were averaged; 1: it went on by its own; 0: under way
     matchmaking_seconds: float = 0.0  # in which peers looked for each other, computing or not
-    averaging_seconds: float = 0.0  # in which they exchanged tensors, likewise
+    averaging_seconds: float = 0.0  # in which they exchanged tensors, computing or not
     matchmaking_blocked_seconds: float = 0.0  # of these, in which the step did nothing else
     averaging_blocked_seconds: float = 0.0
     weights_peers: int | None = None  # whose weights were averaged after it; 0: under way; None: none were to be
@@ -25,7 +25,8 @@ class Round:
 
 
 class Rounds:
-    """Of one peer, in order. `late`: how many of the last may still be averaged; None: a round need not be."""
+    """The averaging rounds of one peer, in order. `late`: how many of the last may still be under way; None: a round
+    need not be averaged."""
 
     def __init__(self, peers: int, late: int | None = 0) -> None:
         self.peers = peers  # that take part in a whole round
@@ -51,7 +52,7 @@ class Rounds:
         return [asdict(each) for each in self.over[count:]]
 
     def _failure(self, each: Round, age: int) -> str:
-        """Why not all took part in a round that `age` others came after."""
+        """The reason why not all peers took part in a round that `age` others came after; empty where all did."""
         if not each.peers and self.late is not None and age >= self.late:
             return "nothing was averaged with anybody"
         if 0 < each.peers < self.peers:

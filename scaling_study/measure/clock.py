@@ -28,14 +28,14 @@ from scaling_study.workloads.workload import Batch
 if TYPE_CHECKING:
     from scaling_study.trial import Window
 
-# Seconds of every step, with no gap between two steps and no synchronisation inside them.
-#
-# On a CPU the host's clock is read once a step. On a GPU the host runs ahead of the device, and waiting for it
-# each step would slow what is measured: an event is recorded between steps and read when the block is over.
-
 
 class Stopwatch:
-    """`start()`, then `lap()` after each step, then `seconds()`: one number a lap."""
+    """Seconds of every step: `start()`, then `lap()` after each step, then `seconds()`, one number a lap.
+
+    There is no gap between two steps and no synchronisation inside them. On a CPU the host's clock is read once a step.
+    On a GPU the host runs ahead of the device, and waiting for it each step would slow what is measured: an event is
+    recorded between steps and read when the block is over.
+    """
 
     def __init__(self, device: torch.device, *further: torch.device) -> None:
         self.device, self.further = device, further
@@ -65,18 +65,12 @@ class Stopwatch:
         return [before.elapsed_time(after) / 1e3 for before, after in pairs]
 
 
-# When the timed window ends: a pure rule that rank 0 asks between blocks of steps, outside the timed ones.
-#
-#     steps = 0; seconds = 0.0
-#     while block := next_block(steps, seconds, window):
-#         ...every rank runs `block` steps and adds them up; rank 0 decides, the others are told...
-#
-# Ranks that looked at their own clocks would stop after different numbers of steps and deadlock in the next
-# collective; asking after every step would put a broadcast between the steps that are being timed.
-
-
 def next_block(steps: int, seconds: float, window: Window, expected_step_seconds: float | None = None) -> int:
-    """How many more steps to run before asking again; 0 when the window is over.
+    """Steps to run before asking again; 0 when the timed window is over.
+
+    Rank 0 asks between blocks of steps, outside the timed ones, and tells the others. Ranks that looked at their own
+    clocks would stop after different numbers of steps and deadlock in the next collective; asking after every step
+    would put a broadcast between the steps that are being timed.
 
     `steps` and `seconds` are those timed so far. The first block is min_steps; each later one is what the mean
     step so far says is missing of min_seconds, at most as many steps as were done already (so the total at most
@@ -112,19 +106,18 @@ def _steps_in(seconds: float, step_seconds: float) -> float:
     return math.ceil(steps) if math.isfinite(steps) else math.inf
 
 
-# Whole epochs, as commonly reported: data-loading, training and running seconds of each.
-#
-#     epoch 1 (warm-up) | epoch 2 (warm-up) | epoch 3
-#     d t d t d t ...   |                   | d: waiting for a batch   t: in the step   running: the wall around both
-#
-# The three come from other clock readings than the steps' own seconds, so that the two ways of measuring can be held
-# against each other: running = steps x mean step, or one of them is wrong.
-
 Steps = Callable[[Callable[[Batch], Any], Iterator[Batch], int], list[float]]  # step, batches, how many -> seconds
 
 
 class Epochs:
-    """Runs epochs of `steps` steps each, through the clock's own loop; `rows` has what they took on this rank."""
+    """Runs whole epochs of `steps` steps each, through the clock's own loop; `rows` has their seconds on this rank.
+
+        epoch 1 (warm-up) | epoch 2 (warm-up) | epoch 3
+        d t d t d t ...   |                   | d: waiting for a batch   t: in the step   running: the wall around both
+
+    The three come from other clock readings than the steps' own seconds, so that the two ways of measuring can be held
+    against each other: running = steps x mean step, or one of them is wrong.
+    """
 
     def __init__(self, steps: int, workload: Workload, devices: Sequence[torch.device]) -> None:
         self.steps, self.workload, self.devices = steps, workload, devices
@@ -160,9 +153,6 @@ class Epochs:
             "data_seconds": data, "training_seconds": training, "running_seconds": end - start,
         })  # fmt: skip
         return seconds
-
-
-# Warm-up, timed window, instrumented window: in one order for every framework.
 
 
 def measure(training: Training, trial: Trial, ranks: Ranks, record: str | None = None) -> RankReport:
@@ -298,7 +288,7 @@ class Measurement:
         self.meter, self.quiet = PowerMeter(self.meter.gpus, self.ranks.local_rank), QuietMeter()
 
     def inspect(self) -> Inspected:
-        """Look at some more steps, which are not timed (inspected.py)."""
+        """Look at some more steps, which are not timed."""
         fastest = self.ranks.agree(min([*self.warmup_seconds, *self.step_seconds], default=math.inf))
         steps = len(self.step_seconds) or (self.window.rounds or 0) * self.window.steps_in_block(fastest)  # to come
         is_long = self.window.is_long(fastest)
@@ -306,7 +296,7 @@ class Measurement:
         return self.inspected
 
     def report(self) -> RankReport:
-        """What this rank has measured so far."""
+        """The report of all that this rank has measured so far."""
         training, ranks, workload, wire = self.training, self.ranks, self.workload, self.training.wire
         seen = self.inspected or self.inspect()
         every = training.rounds.since(0) if training.rounds else []
@@ -338,7 +328,7 @@ class Measurement:
 
 
 def still_warming(seconds: Sequence[float], trial: Trial, ranks: Ranks) -> bool:
-    """Whether another step has to warm up, by rank 0's clock; what is not timed warms up as asked."""
+    """True while another step has to warm up, by rank 0's clock; a trial that is not timed warms up as asked."""
     if trial.find is not None or not seconds:
         return False
     return bool(ranks.agree(len(seconds) < trial.window.warmup(min(seconds))))

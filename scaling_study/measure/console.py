@@ -1,4 +1,4 @@
-"""What a script prints on rank 0, in the manner users of Horovod's own benchmark know."""
+"""Lines that a script prints on rank 0, in the manner of Horovod's own benchmark."""
 
 from __future__ import annotations
 
@@ -52,11 +52,8 @@ class Console:
         step_seconds = self.ranks.total(report.step_seconds if rank == slowest else [0.0] * len(report.step_seconds))
         if rank != 0:
             return
-        from scaling_study.stats.intervals import (
-            step_trend,
-            throughput,
-            within_run,  # scipy: not before the clock has stopped
-        )
+        # Imports scipy: not before the clock has stopped.
+        from scaling_study.stats.intervals import step_trend, throughput, within_run
 
         speed = samples_per_second(samples, windows)
         interval = throughput(within_run(step_seconds), sum(samples) / len(step_seconds))

@@ -1,4 +1,13 @@
-"""Measurements of steps that are not timed: overlap, arrivals of gradients, carriers, traces.               [torch]"""
+"""Measurements of steps that are not timed, since they take time themselves.                               [torch]
+
+    phases       each timed between two waits for the device                        up to ten, a fourth of the timed
+    arrivals     when each gradient is there                                        one step
+    counted      bytes given to collectives, sent by the host, and of memory        one step
+    overlap      of communication and computing, under torch's profiler             one step
+
+A long step is counted under the profiler, and where few are timed, phases are timed while gradients arrive: then two
+steps show it all. What watching takes is nothing beside seconds.
+"""
 
 from __future__ import annotations
 
@@ -30,27 +39,25 @@ from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.workload import Batch
 
-# When each parameter's gradient is there: the timeline of backward that predictions are made from.
-#
-#     backward  |----fc----|--layer4--|----layer3----|---layer2---|--layer1--|conv1|
-#               0         g g      g g g          g g g        g g         g g     g     [[bytes, seconds], ...]
-#
-# A data-parallel framework can send a gradient from this moment on, and what the rest of backward does not hide is
-# exposed communication (analysis/prediction). One step that is not timed is watched (inspected.py). Of a step that
-# accumulates, the last backward is what counts: only its gradients travel. Where gradients are not left in plain
-# parameters' `.grad`, or several of a parameter's copies make them, there is nothing to watch, and the list stays
-# empty.
-
 BACKWARD = "backward"
 
 
 class Arrivals:
-    """Records gradients as they come while `watching` is entered: which came when."""
+    """Records when each parameter's gradient is there, while `watching` is entered: the timeline of backward.
+
+        backward  |----fc----|--layer4--|----layer3----|---layer2---|--layer1--|conv1|
+                  0         g g      g g g          g g g        g g         g g     g     [[bytes, seconds], ...]
+
+    A data-parallel framework can send a gradient from this moment on, and what the rest of backward does not hide is
+    exposed communication (analysis/prediction). Of a step that accumulates, the last backward counts: only its
+    gradients travel. Where gradients are not left in plain parameters' `.grad`, or several of a parameter's copies make
+    them, there is nothing to watch, and the list stays empty.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._began: Any = None  # of the last backward: seconds, or a CUDA event
-        self._noted: list[tuple[int, Any]] = []  # bytes, likewise
+        self._noted: list[tuple[int, Any]] = []  # bytes, and seconds or an event
 
     @contextmanager
     def watching(self, parameters: Iterable[Parameter], phase: Phase) -> Iterator[None]:
@@ -94,7 +101,7 @@ class Arrivals:
 
 
 def watchable(trial: Trial) -> bool:
-    """Whether each worker leaves whole gradients in plain parameters: no shards, no stages, no replicas of one process.
+    """True where each worker leaves whole gradients in plain parameters: no shards, stages, or replicas of one process.
 
     Only throughput is predicted, so nothing is watched where something else is looked for.
     """
@@ -103,16 +110,6 @@ def watchable(trial: Trial) -> bool:
     return plain and trial.find is None
 
 
-# What carried a step's gradients: observed on the way, not asked of the library that sends them.
-#
-#     shared memory   neither of the two below moved: ranks of one host (or GPUs of one, which may copy from peer to
-# peer)
-#     TCP             the host's network interfaces, loopback included, sent at least half of what collectives were
-# given
-#     RDMA            InfiniBand or RoCE ports did (their traffic passes the interfaces by)
-#
-# A library that was built with NCCL need not use it: on GPUs overlap.py sees whether kernels of NCCL ran.
-
 PORTS = Path("/sys/class/infiniband")
 WORD = 4  # bytes: ports count words of so many
 LEAST = 64 * 1024  # bytes: of less, what others send meanwhile would decide
@@ -120,7 +117,14 @@ SHARED_MEMORY, TCP, RDMA = "shared memory", "TCP", "RDMA"
 
 
 class Traffic:
-    """Bytes that this host sends while it is entered as a context, all its processes together."""
+    """Bytes that all processes of this host send while it is entered as a context: they tell what carried gradients.
+
+        shared memory   neither of the two below moved: ranks of one host (or GPUs of one, which may copy peer to peer)
+        TCP             network interfaces, loopback included, sent at least half of what collectives were given
+        RDMA            InfiniBand or RoCE ports did (their traffic passes the interfaces by)
+
+    A library that was built with NCCL need not use it: on GPUs `observe` sees whether kernels of NCCL ran.
+    """
 
     def __init__(self) -> None:
         self.by_interfaces = 0
@@ -137,7 +141,7 @@ class Traffic:
         self.by_rdma += sent_by_rdma()
 
     def carrier(self, handed_over: int) -> str:
-        """Which way `handed_over` bytes of this rank's collectives went; empty where they were too few to tell."""
+        """The way that `handed_over` bytes of this rank's collectives went; empty where they were too few to tell."""
         if handed_over < LEAST:
             return ""
         if 2 * self.by_rdma >= handed_over:
@@ -146,24 +150,15 @@ class Traffic:
 
 
 def sent_by_interfaces() -> int:
-    """Since the host started; 0 where the system does not say."""
+    """Bytes that network interfaces sent since the host started; 0 where the system does not say."""
     counters = psutil.net_io_counters()
     return int(counters.bytes_sent) if counters else 0
 
 
 def sent_by_rdma(ports: Path = PORTS) -> int:
-    """Since the host started, by all ports; 0 without such hardware."""
+    """Bytes that all ports sent since the host started; 0 without such hardware."""
     return WORD * sum(int(path.read_text()) for path in ports.glob("*/ports/*/counters/port_xmit_data"))
 
-
-# Does communication overlap computing here? One step that is not timed, under torch's profiler.
-#
-#     collectives       |------ in flight ------|    |---|      from the call until it is complete
-#     computing      |--------|        |-------------|          on a CPU operators of torch, on a GPU kernels
-#                       both           both                     overlap: both / in flight
-#
-# The backends of torch.distributed leave spans of their own. A library with collectives of its own is seen through the
-# functions that it names to `Wire.watch`; one that returns a handle at once also names what tells that it is complete.
 
 Spans = list[tuple[int, int]]  # [begin, end) in ns since 1970
 
@@ -174,14 +169,23 @@ POLL_SECONDS = 0.0005
 
 @dataclass(frozen=True)
 class Observed:
-    """What one step showed on this rank."""
+    """Overlap and kernels of one step on this rank."""
 
     overlap: float | None  # 0 to 1; None where no collective was seen
     nccl_kernels: int | None  # None where no kernel was seen
 
 
 def observe(step: Callable[[], object], wire: Wire, device: torch.device) -> Observed:
-    """Run one step and look at it. Every rank calls this."""
+    """Run one step under torch's profiler: does communication overlap computing? Every rank calls this.
+
+        collectives       |------ in flight ------|    |---|      from the call until it is complete
+        computing      |--------|        |-------------|          on a CPU operators of torch, on a GPU kernels
+                           both           both                     overlap: both / in flight
+
+    The backends of torch.distributed leave spans of their own. A library with collectives of its own is seen through
+    the functions that it names to `Wire.watch`; one that returns a handle at once also names what tells that it is
+    complete.
+    """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it complains of every machine without a GPU
     from torch.autograd.profiler import profile
 
@@ -292,17 +296,12 @@ def is_collective(operator: str) -> bool:
     return operator.startswith(BACKENDS) and operator.partition(":")[2] not in PAIRWISE
 
 
-# A few steps under torch's profiler, where `--profile` asks for them.
-#
-# They come after everything that is measured, of every rank at once, and leave torch-rank-<n>.json.gz for
-# ui.perfetto.dev: operators of the host, kernels of the device, collectives, each step under its own name. Without
-# profiling a trial pays for one look at the environment.
-
 STEPS = 3
 
 
 def trace(step: Callable[[Batch], object], workload: Workload, ranks: Ranks) -> None:
-    """Every rank calls this, or none does: the variable goes with the trial."""
+    """Trace a few steps with torch's profiler, where `--profile` asks for it: torch-rank-<n>.json.gz, for
+    ui.perfetto.dev. Every rank calls this, or none does: the variable goes with the trial."""
     if not (folder := os.environ.get(PROFILE)):
         return
     from torch.profiler import ProfilerActivity, profile, record_function
@@ -316,24 +315,14 @@ def trace(step: Callable[[Batch], object], workload: Workload, ranks: Ranks) -> 
     profiler.export_chrome_trace(str(Path(folder) / f"torch-rank-{ranks.rank}.json.gz"))
 
 
-# What is seen of steps that are not timed, since seeing it takes time.
-#
-#     phases       each timed between two waits for the device                        up to ten, a fourth of the timed
-#     arrivals     when each gradient is there                                        one step
-#     counted      bytes given to collectives, sent by the host, and of memory        one step
-#     overlap      of communication and computing, under torch's profiler             one step
-#
-# A long step is counted under the profiler, and where few are timed, phases are timed while gradients arrive: then two
-# steps show it all. What watching takes is nothing beside seconds.
-
 MOST_STEPS = 10  # whose phases are timed
 
 
 @dataclass(frozen=True)
 class Inspected:
-    """What was seen."""
+    """Measurements of one configuration's untimed steps on this rank."""
 
-    about: dict[str, Any]  # the rank (described.py)
+    about: dict[str, Any]  # the rank (surroundings.described)
     phases: store.Phases
     transport: str
     gradients: list[list[float]]
@@ -348,7 +337,7 @@ def inspect(
 ) -> Inspected:
     """Look at more steps of a training, and then at the device's own peaks. All ranks call it alike.
 
-    `timed_steps`: how many there are, before or after. `is_long`: whether a step is (window.py).
+    `timed_steps`: how many there are, before or after. `is_long`: as Window.is_long has it.
     """
     workload, wire, traffic, arrivals = training.workload, training.wire, Traffic(), Arrivals(ranks.device)
     watched = list(workload.model.parameters()) if watchable(trial) else []

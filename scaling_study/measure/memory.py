@@ -25,9 +25,13 @@ class Memory:
     """Enter `watching` around a step, `start` and `stop` around each part of what is timed; then ask what they took."""
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer | None, device: torch.device,
-        held: Callable[[], Held] | None = None, further: Sequence[torch.device] = (),
-    ) -> None:  # fmt: skip
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer | None,
+        device: torch.device,
+        held: Callable[[], Held] | None = None,
+        further: Sequence[torch.device] = (),
+    ) -> None:
         self.model, self.optimizer, self.devices, self.held = model, optimizer, (device, *further), held
         self.on_gpu = device.type == "cuda"
         self.activations = self.gathered = 0
@@ -37,11 +41,11 @@ class Memory:
         self._own: dict[torch.device, int] = {}  # and this one between two steps, where there are others
 
     def beside(self, others: Mapping[torch.device, int]) -> None:
-        """What the process held before this was built (`held_on`) is in none of its peaks."""
+        """Take what the process held before this was built (`held_on`) out of all peaks."""
         self._others |= others
 
     def settle(self) -> None:
-        """What is held beyond that now, between two steps, is this one's own, whatever others come to hold."""
+        """Count what is held beyond that now, between two steps, as this one's own, whatever others come to hold."""
         self._own = {device: held - self._others[device] for device, held in held_on(self.devices).items()}
 
     def start(self) -> None:
@@ -53,7 +57,7 @@ class Memory:
         self._others |= {device: torch.cuda.memory_allocated(device) - own for device, own in self._own.items()}
 
     def note_setup(self) -> None:
-        """The peak so far is that before the window; of the first call."""
+        """Note the peak before the window, at the first call."""
         if self.on_gpu and self.setup_peak_bytes is None:
             self.setup_peak_bytes = self._peak()
 
@@ -182,7 +186,7 @@ def release_workspaces(devices: Iterable[torch.device]) -> None:
 
 
 def used_share(devices: Iterable[torch.device]) -> float:
-    """Of the fullest of the GPUs among these, the share of its memory that is in use, by whomever; 0 without any."""
+    """The share of the fullest GPU's memory that is in use, by whomever; 0 without any GPU among `devices`."""
     pairs = [torch.cuda.mem_get_info(device) for device in devices if device.type == "cuda"]
     return max((1 - free / total for free, total in pairs), default=0.0)
 

@@ -1,4 +1,11 @@
-"""The network that a study runs on: seconds of every call of a collective, size by size.              [torch]"""
+"""The network that a study runs on: seconds of every call of a collective, size by size.              [torch]
+
+    idle, then busy  >  allreduce, broadcast, reduce_scatter, all_gather  >  1 KiB, 4 KiB, ... 256 MiB     a row each
+
+On a CPU everything is done twice, the second time with the cores computing meanwhile. The trial's window is that of the
+whole probe: min_seconds and max_seconds are shared out over the rows, so small sizes are called often and large ones
+seldom; min_steps, max_steps and warmup_steps are of each row.
+"""
 
 from __future__ import annotations
 
@@ -40,19 +47,17 @@ from scaling_study.stats.network import (
 )
 from scaling_study.trial import Trial, Window
 
-# Cores that compute while the network is measured.
-#
-# On a CPU a worker's cores do both: backward computes, and whatever carries its gradients takes turns with it on the
-# same
-# cores. A network that is measured while they idle is faster than training will ever see it.
-
 SIDE = 256  # of the matrices: a product takes a core under a millisecond, so Python is seldom what runs
 
 
 @contextmanager
 def cores_busy(on: bool) -> Iterator[None]:
-    """Within it, if `on`, a thread multiplies matrices without a pause, on as many of this worker's cores as torch
-    computes on (it is pinned as its process is)."""
+    """Keep this worker's cores computing within it, if `on`: a thread multiplies matrices without a pause.
+
+    On a CPU backward computes on the cores that carry its gradients too: a network that is measured while they idle is
+    faster than training will ever see it. The thread has as many cores as torch computes on, and is pinned as its
+    process is.
+    """
     if not on:
         yield
         return
@@ -74,14 +79,6 @@ def cores_busy(on: bool) -> Iterator[None]:
         thread.join()
 
 
-# What ranks exchange in one call of a collective, and what must come out of it, on every rank.
-#
-# Every rank has the same pattern of small whole numbers times a weight of its own. So what comes out is known without
-# a
-# second network: the pattern times the weights' sum (allreduce, reduce_scatter), part by part times each rank's weight
-# (all_gather), or the pattern itself (broadcast). Undo the weights, and every rank must hold the pattern, bit for bit:
-# all sums are whole numbers below 2^24, which fp32 holds exactly.
-
 PERIOD = 251  # a prime: no two parts of a buffer begin alike
 NOTHING = -1.0  # what the receiving buffer holds before the call: no correct result has it
 WEIGHTS = 3
@@ -97,9 +94,15 @@ def weight(rank: int) -> int:
 
 
 class Payload:
-    """Of calls of one collective and size; `whole` is a pattern at least as long as the size.
+    """Buffers of the calls of one collective and size, whose right result is known on every rank.
 
-    `bytes` is the size as it is: a whole that `ranks` parts do not fill is cut short.
+    Every rank has the same pattern of small whole numbers times a weight of its own. So what comes out is known without
+    a second network: the pattern times the weights' sum (allreduce, reduce_scatter), part by part times each rank's
+    weight (all_gather), or the pattern itself (broadcast). Undo the weights, and every rank must hold the pattern, bit
+    for bit: all sums are whole numbers below 2^24, which fp32 holds exactly.
+
+    `whole` is a pattern at least as long as the size. `bytes` is the size as it is: a whole that `ranks` parts do not
+    fill is cut short.
     """
 
     def __init__(self, collective: str, bytes: int, rank: int, ranks: int, whole: torch.Tensor) -> None:
@@ -110,11 +113,9 @@ class Payload:
         self.pattern = whole[: part * (ranks if parted else 1)]
         self.parts = self.pattern.split(part)
         self.sent = torch.empty_like(self.parts[rank] if collective == ALL_GATHER else self.pattern)
-        self.received = (
-            self.sent
-            if not parted
-            else torch.empty_like(self.pattern if collective == ALL_GATHER else self.parts[rank])
-        )
+        self.received = self.sent
+        if parted:
+            self.received = torch.empty_like(self.pattern if collective == ALL_GATHER else self.parts[rank])
 
     def fill(self) -> None:
         """Make ready for the next call: what this rank sends, and a buffer that holds no result."""
@@ -127,7 +128,7 @@ class Payload:
             torch.mul(own, self.weights[self.rank], out=self.sent)
 
     def is_correct(self, result: torch.Tensor) -> bool:
-        """Whether this is what the collective must give to this rank. The weights are undone in place."""
+        """True where `result` is what the collective must give to this rank. The weights are undone in place."""
         if self.collective in (ALLREDUCE, REDUCE_SCATTER):
             result.div_(sum(self.weights))
         elif self.collective == ALL_GATHER and result.shape == self.pattern.shape:
@@ -135,15 +136,6 @@ class Payload:
                 part.div_(factor)
         return torch.equal(result, self.parts[self.rank] if self.collective == REDUCE_SCATTER else self.pattern)
 
-
-# The calls of one collective and size: warm-up, then as many as their share of the time allows.
-#
-#     fill | barrier | CALL | check        every result is checked, also of timed calls
-#                     '----' timed
-#
-# The barrier makes all ranks begin together, so the slowest rank's seconds are the call's: of a broadcast the root
-# would
-# else run ahead. Rank 0 decides between blocks of calls, outside the timed ones, and tells the others (window.py).
 
 Call = Callable[[str, torch.Tensor, torch.Tensor], torch.Tensor]  # (collective, sent, received) -> the result
 WARM_UP_SHARE = 0.2  # of a row's time, beyond which warming up ends early
@@ -168,7 +160,14 @@ class Budget:
 
 
 class Calls:
-    """The calls of one row, on this rank. `barrier` returns once all ranks have come to it."""
+    """The calls of one collective and size on this rank: warm-up, then as many as their share of the time allows.
+
+        fill | barrier | CALL | check        every result is checked, also of timed calls
+                        '----' timed
+
+    The barrier makes all ranks begin together, so the slowest rank's seconds are the call's: of a broadcast the root
+    would else run ahead. Rank 0 decides between blocks of calls, outside the timed ones, and tells the others.
+    """
 
     def __init__(self, call: Call, barrier: Callable[[], object], payload: Payload, ranks: Ranks) -> None:
         self.call, self.barrier, self.payload, self.ranks = call, barrier, payload, ranks
@@ -178,10 +177,8 @@ class Calls:
 
     def run(self, window: Window) -> Calls:
         """Warm up, then call until the window is over; its max_seconds hold for both, barriers and checks included."""
-        budget, warm = (
-            Budget.within(window.max_seconds),
-            Budget.within(window.max_seconds and WARM_UP_SHARE * window.max_seconds),
-        )
+        budget = Budget.within(window.max_seconds)
+        warm = Budget.within(window.max_seconds and WARM_UP_SHARE * window.max_seconds)
         begun = time.monotonic()
         while self.ranks.agree(len(self.warmup_seconds) < window.warmup_steps and time.monotonic() < warm.ends):
             self.warmup_seconds.append(self.timed_call())
@@ -207,7 +204,7 @@ class Calls:
         return seconds
 
     def row(self) -> dict[str, Any]:
-        """What the record keeps, to the nanosecond."""
+        """The row of the record; seconds to the nanosecond."""
         kept = {"warmup_seconds": self.warmup_seconds, "seconds": self.seconds}
         return {
             **{name: [round(value, 9) for value in times] for name, times in kept.items()},
@@ -242,11 +239,8 @@ def missing(seconds: Sequence[float], most: int, affordable: float) -> int:
     return max(0, min(most - n, max(FEWEST_CALLS - n, min(wanted, math.floor(min(affordable, most))))))
 
 
-# What a network probe prints on rank 0: tables that users of nccl-tests and the OSU benchmarks read.
-
-
 class Table:
-    """One table for each collective: a row for each size as it is measured, then what they add up to."""
+    """Prints a table for each collective on rank 0, as nccl-tests and the OSU benchmarks do: a row for each size."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks, self.name = ranks, ""
@@ -284,17 +278,6 @@ class Table:
     def _print(self, line: str) -> None:
         if self.ranks.rank == 0:
             print(line, flush=True)
-
-
-# The network that a study runs on: seconds of every call of a collective, size by size.
-#
-#     idle, then busy  >  allreduce, broadcast, reduce_scatter, all_gather  >  1 KiB, 4 KiB, ... 256 MiB     a row each
-#
-# On a CPU everything is done twice, the second time with the cores computing meanwhile (busy.py). The trial's window
-# is
-# that of the whole probe: min_seconds and max_seconds are shared out over the rows (calls.py), so small sizes are
-# called
-# often and large ones seldom; min_steps, max_steps and warmup_steps are of each row.
 
 
 @dataclass(frozen=True)
@@ -338,7 +321,7 @@ def probe(network: Network, trial: Trial, ranks: Ranks, record: str | None = Non
 
 
 def asked_sizes(trial: Trial, ranks: Ranks) -> Sequence[int]:
-    """The sizes of a trial in bytes, what is left open as collectives.py has it. Raises SystemExit where none is."""
+    """The sizes of a trial in bytes, those of stats/network.py where it names none. Raises SystemExit where none is."""
     if ranks.world_size == 1:
         raise SystemExit("a network probe needs two or more ranks: for example, start it with mpirun -np 2")
     if none := collectives.no_size(trial.min_bytes, trial.max_bytes):
@@ -348,7 +331,7 @@ def asked_sizes(trial: Trial, ranks: Ranks) -> Sequence[int]:
 
 
 def elements(collective: str, bytes: int, ranks: int) -> int:
-    """Of the whole of this size, parts and all."""
+    """Elements of a whole of this size, its parts included."""
     part = collectives.part_elements(collective, bytes, ranks)
     return collectives.whole_bytes(collective, part, ranks) // collectives.ELEMENT_BYTES
 

@@ -1,4 +1,4 @@
-"""What a rank records of a parity trial: its losses, the samples it read, its weights at three moments.     [torch]
+"""The trace of a rank of a parity trial: its losses, the samples it read, its weights at three moments.     [torch]
 
     step 1 ... 10:  loss, sample ids          weights before step 1, after it, and after the last (rank 0)
     then            the ids of the next two whole epochs: nothing is trained

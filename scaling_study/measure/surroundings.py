@@ -1,4 +1,7 @@
-"""What surrounds the timed steps: allocator, garbage collector, other processes, power, peaks, versions.  [torch]"""
+"""Surroundings of the timed steps: allocator, garbage collector, other processes, power, peaks, versions.  [torch]
+
+python -m scaling_study.measure.surroundings      versions as JSON (--print-environment)
+"""
 
 from __future__ import annotations
 
@@ -28,20 +31,19 @@ from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads.workload import DTYPES, Batch
 
-# glibc's allocator with fixed thresholds, the same in every step and whatever ran before.
-#
-# By default glibc returns a large tensor to the kernel as soon as it is freed: the next step faults its pages in
-# again,
-# and zeroes them. From which size on is a threshold that moves with what was freed before, so that a configuration's
-# speed depends on its history. With `allocator: fixed` freed memory stays in the process (mallopt(3)); resident memory
-# then is the most that was ever in use at once, and what fragments of it.
-
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of malloc.h
 TOP_PAD_BYTES = 256 << 20  # taken from the kernel at once
 
 
 def fix_thresholds() -> None:
-    """For the rest of this process. Raises SystemExit where the C library is another than glibc."""
+    """Fix the thresholds of glibc's allocator for the rest of this process (`allocator: fixed`).
+
+    By default glibc returns a large tensor to the kernel as soon as it is freed: the next step faults its pages in
+    again, and zeroes them. From which size on is a threshold that moves with what was freed before, so that a
+    configuration's speed depends on its history. Here freed memory stays in the process (mallopt(3)); resident memory
+    then is the most that was ever in use at once, and what fragments of it. Raises SystemExit where the C library is
+    another than glibc.
+    """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:
@@ -52,16 +54,13 @@ def fix_thresholds() -> None:
             raise SystemExit(f"--allocator fixed: glibc refused mallopt({option}, {value}): --allocator system")
 
 
-# Python's garbage collector, kept from walking what setting up left behind.
-#
-# Importing torch and building a model leaves hundreds of thousands of objects. A full collection walks them all: some
-# tenths of a second, at another step on every rank, and all ranks wait for each. What is alive when the window begins
-# is
-# collected once and then set apart; what the steps themselves make is collected as ever.
-
-
 def settle() -> None:
-    """Set apart what is alive now."""
+    """Collect garbage once, and set apart what is alive.
+
+    Importing torch and building a model leaves hundreds of thousands of objects. A full collection walks them all: some
+    tenths of a second, at another step on every rank, and all ranks wait for each. What the steps themselves make is
+    collected as ever.
+    """
     gc.collect()
     gc.freeze()
 
@@ -76,18 +75,17 @@ def settled() -> Iterator[None]:
         gc.unfreeze()
 
 
-# Was the machine quiet? CPU time of this process and of the whole host over the timed window.
-#
-# Another process that takes half a core for ten minutes is in every number measured meanwhile, and no statistics on
-# those numbers can tell. The kernel can: what the host was busy with, less what the ranks themselves used, is
-# that of other processes (the hypervisor's steal included). A loader's processes are the rank's own, and so are those
-# that they start in turn, such as the daemon of Hivemind's DHT.
-
 IDLE = ("idle", "iowait", "guest", "guest_nice")  # guests are counted in user time already
 
 
 class QuietMeter:
-    """Reads from each `start()` to its `stop()`, added up."""
+    """CPU time of this process and of the whole host from each `start()` to its `stop()`, added up.
+
+    Another process that takes half a core for ten minutes is in every number measured meanwhile, and no statistics on
+    those numbers can tell. The kernel can: what the host was busy with, less what the ranks themselves used, is that of
+    other processes (the hypervisor's steal included). A loader's processes are the rank's own, and so are those that
+    they start in turn, such as the daemon of Hivemind's DHT.
+    """
 
     def __init__(self) -> None:
         self.own_cpu_seconds = 0.0  # of this process, all its threads, and all processes below it
@@ -118,18 +116,23 @@ def busy_seconds() -> float:
     return float(sum(value for name, value in times._asdict().items() if name not in IDLE))
 
 
-# Versions of what decides how fast a trial is: the interpreter, the libraries, and what lies under a GPU.
-#
-# python -m scaling_study.measure.surroundings      the same as JSON (--print-environment)
-
 LIBRARIES = (
-    "torch", "torchvision", "horovod", "mpi4py", "fairscale", "deepspeed", "lightning", "transformers", "numpy",
-    "scaling_study", *DALI,
-)  # fmt: skip
+    "torch",
+    "torchvision",
+    "horovod",
+    "mpi4py",
+    "fairscale",
+    "deepspeed",
+    "lightning",
+    "transformers",
+    "numpy",
+    "scaling_study",
+    *DALI,
+)
 
 
 def versions() -> dict[str, str]:
-    """Name -> version, of what is there."""
+    """Name -> version of the interpreter, of installed libraries, and of what lies under a GPU."""
     libraries = {name: version for name in LIBRARIES if (version := installed(name))}
     return {"python": platform.python_version(), **libraries, **(under_a_gpu() if torch.cuda.is_available() else {})}
 
@@ -154,22 +157,18 @@ def _driver() -> str | None:
         return None
 
 
-if __name__ == "__main__":
-    print(json.dumps(versions()))
-
-
-# GPU utilisation and energy over the timed window, where they can be read; unknown elsewhere.
-#
-# NVML gives a GPU's utilisation (sampled) and its energy counter; RAPL gives the energy of whole CPU packages,
-# which is this trial's only because the driver runs one trial at a time.
-
 RAPL = Path("/sys/class/powercap")
 PACKAGE = "package"  # how RAPL's name of one begins; psys has the packages' energy in it, core and dram are parts
 SAMPLE_SECONDS = 0.25
 
 
 class PowerMeter:
-    """Reads from each `start()` to its `stop()`, added up. `gpus`: this worker's devices, none for a CPU worker."""
+    """GPU utilisation and energy from each `start()` to its `stop()`, added up, where they can be read.
+
+    NVML gives a GPU's utilisation (sampled) and its energy counter; RAPL gives the energy of whole CPU packages, which
+    is this trial's only because the driver runs one trial at a time. `gpus`: this worker's devices, none for a CPU
+    worker.
+    """
 
     def __init__(self, gpus: Sequence[int], local_rank: int) -> None:
         self.gpus, self.local_rank = gpus, local_rank
@@ -198,7 +197,7 @@ class PowerMeter:
             self.utilization_percent = sum(self.samples) / len(self.samples)
 
     def _joules(self) -> list[float]:
-        """Of each of this worker's GPUs; of each CPU package for the first worker of a CPU host, so none counts twice.
+        """The counter of each of this worker's GPUs, or of each CPU package for the first worker of a host.
 
         Nothing where one of them cannot be read: without permission, or on a device that has no counter.
         """
@@ -218,7 +217,7 @@ class PowerMeter:
             return  # utilisation stays unknown
 
     def _handles(self) -> list[object]:
-        """By UUID: CUDA's numbering follows CUDA_VISIBLE_DEVICES, NVML's does not."""
+        """NVML's handles by UUID: CUDA's numbering follows CUDA_VISIBLE_DEVICES, NVML's does not."""
         pynvml.nvmlInit()
         return [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in gpu_uuids(self.gpus)]
 
@@ -238,19 +237,6 @@ def _packages() -> list[Path]:
     return [domain / "energy_uj" for domain in domains if (domain / "name").read_text().startswith(PACKAGE)]
 
 
-# What this worker's device can do at most, measured: FLOP/s of a matrix product, bytes/s of a copy.
-#
-# A roof to hold training against (analysis/views/roofline.py), not a number from a data sheet: the same cores or GPU,
-# the same number of threads, the same precision, while the other workers of the trial do the same. After everything
-# else,
-# so nothing that is measured knows of it. The fastest call counts: a roof is what can be reached.
-#
-#     matrix product   n x n in the precision of compute, 2 n^3 FLOP; n doubles while a call stays short
-#     copy             a buffer larger than caches, read once and written once (as STREAM's copy counts it)
-#
-# On a GPU `fp32` uses TF32 where the run's own convolutions or matrix products were allowed to: torch allows it to the
-# former by default and not to the latter. Numbers are random: for ones a GPU draws less power and clocks higher.
-
 SECONDS = 0.1  # for each of the two, once its size is found
 FEWEST_CALLS = 3
 LONGEST_CALL = 0.03  # seconds, beyond which n is not doubled
@@ -262,14 +248,25 @@ SHARE_OF_MEMORY = 256  # of what is available, as a divisor: two buffers on each
 
 @dataclass(frozen=True)
 class Peak:
-    """Of one worker's device; None where it could not be measured, such as where memory is full."""
+    """The most that one worker's device reaches, measured; None where it could not be, such as where memory is full.
+
+    A roof to hold training against (analysis/views/roofline.py), not a number from a data sheet: the same cores or GPU,
+    the same number of threads, the same precision, while the other workers of the trial do the same. It is measured
+    after everything else, so nothing knows of it. The fastest call counts: a roof is what can be reached.
+
+        matrix product   n x n in the precision of compute, 2 n^3 FLOP; n doubles while a call stays short
+        copy             a buffer larger than caches, read once and written once (as STREAM's copy counts it)
+
+    On a GPU `fp32` uses TF32 where the run's own convolutions or matrix products were allowed to: torch allows it to
+    the former by default and not to the latter. Numbers are random: for ones a GPU draws less power and clocks higher.
+    """
 
     flops_per_second: float | None
     bytes_per_second: float | None
 
 
 def may_round_to_tf32(model: nn.Module, precision: str, device: torch.device) -> bool:
-    """Whether fp32 means TF32 for this model with torch's settings as they are now, in any of its layers."""
+    """True where fp32 means TF32 in any layer of this model, with torch's settings as they are now."""
     convolves = any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules())
     allowed = torch.backends.cuda.matmul.allow_tf32 or (convolves and torch.backends.cudnn.allow_tf32)
     return bool(allowed) and device.type == "cuda" and precision == "fp32"
@@ -350,17 +347,14 @@ def _or_unknown(measure: Callable[[], float]) -> float | None:
         return None
 
 
-# Optimiser steps that were left out because a gradient of fp16 was not finite.
-#
-# A scaler of losses (torch's, FairScale's, DeepSpeed's, Lightning's) begins with a scale that is too large, and lowers
-# it
-# each time that it finds such a gradient, without calling the optimiser. The step is then shorter than others, and
-# trains nothing. All of them call the same method of the optimiser otherwise, so that is where steps are seen: on the
-# host, with no wait for the device.
-
-
 class SkippedSteps:
-    """`count` of the steps made through `counting` in which the optimiser took none; None where nothing scales."""
+    """`count` of the steps made through `counting` in which the optimiser took none; None where nothing scales.
+
+    A scaler of fp16 losses (torch's, FairScale's, DeepSpeed's, Lightning's) begins with a scale that is too large. It
+    lowers it each time that it finds a gradient that is not finite, without calling the optimiser. The step is then
+    shorter than others, and trains nothing. All of them call the same method of the optimiser otherwise, so steps are
+    seen there: on the host, with no wait for the device.
+    """
 
     def __init__(self, optimizer: torch.optim.Optimizer, trial: Trial) -> None:
         self.count: int | None = 0 if trial.precision == "fp16" else None
@@ -389,9 +383,6 @@ class SkippedSteps:
         self._taken = True
 
 
-# What a rank's report says of the rank itself, however the trial is measured.
-
-
 def described(training: Training, trial: Trial, ranks: Ranks) -> dict[str, Any]:
     """The fields of a RankReport that no measuring is needed for."""
     workload = training.workload
@@ -418,3 +409,7 @@ def with_backend(ranks: Ranks, training: Training) -> Ranks:
 
 def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
+
+
+if __name__ == "__main__":
+    print(json.dumps(versions()))

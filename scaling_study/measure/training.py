@@ -1,4 +1,4 @@
-"""What a script's `build` returns: one configuration, ready to be stepped and measured.                 [torch]"""
+"""One configuration, as a script's `build` returns it: ready to be stepped and measured.                [torch]"""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ from scaling_study.records import store
 from scaling_study.workloads import Workload
 from scaling_study.workloads.workload import Batch
 
-# Where a step's time goes: data, forward, backward, exposed communication, optimiser.
-#
-# A script marks the parts of its step, `with phase("forward"): ...`. In the timed window that does nothing.
-# In the instrumented window each part is timed between two waits for the device, which disturbs what it
-# measures; so its step time is reported beside the undisturbed one, and what no mark covers is named.
-
 NAMES = ("data", "forward", "backward", "communication", "matchmaking", "averaging", "optimizer")
 NOTHING = nullcontext()
 
 
 class Phase:
-    """Call it with a phase's name for the context that times it."""
+    """Seconds of the parts of a step: data, forward, backward, exposed communication, optimiser.
+
+    A script marks them, `with phase("forward"): ...`. In the timed window that does nothing. In the instrumented window
+    each part is timed between two waits for the device, which disturbs what it measures; so its step time is reported
+    beside the undisturbed one, and what no mark covers is named.
+    """
 
     def __init__(self, device: torch.device, *further: torch.device) -> None:
         self.devices = (device, *further)
         self.on = False
-        self.entered: Callable[[str], None] | None = None  # who else wants to know that a phase begins (arrivals.py)
+        self.entered: Callable[[str], None] | None = None  # called where a phase begins (Arrivals)
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def __call__(self, name: str) -> AbstractContextManager[None]:
@@ -81,24 +80,24 @@ def now(*devices: torch.device) -> float:
     return time.perf_counter()
 
 
-# What each stage of a pipeline did when: the events that a bubble is measured from.
-#
-#     step 3   worker 0   F0 F1 F2 F3 .  .  B0 B1 B2 B3        [3, "forward", stage 0, micro-batch 0, start, end], ...
-#              worker 1   .  F0 F1 F2 F3 B0 B1 B2 B3           `.` idle: what no event covers
-#
-# Recorded in the instrumented window only, as phases are. Times are seconds on one clock: rank 0's, which every rank
-# of
-# its host can read; a rank elsewhere counts from the moment at which it received rank 0's, some 0.1 ms later. Hosts
-# are
-# compared by name and boot: monotonic clocks of two hosts that booted together look alike.
-
 PHASE_OF = {
-    "forward": "forward", "backward": "backward", "backward_input": "backward", "backward_weight": "backward",
-}  # fmt: skip
+    "forward": "forward",
+    "backward": "backward",
+    "backward_input": "backward",
+    "backward_weight": "backward",
+}
 
 
 class Timeline:
-    """Call it with kind, stage and micro-batch for the context that notes when it began and ended."""
+    """Events of a pipeline's stages, from which its bubble is measured: call it with kind, stage and micro-batch.
+
+        step 3   worker 0   F0 F1 F2 F3 .  .  B0 B1 B2 B3        [3, "forward", stage 0, micro-batch 0, start, end], ...
+                 worker 1   .  F0 F1 F2 F3 B0 B1 B2 B3           `.` idle: what no event covers
+
+    Recorded in the instrumented window only, as phases are. Times are seconds on one clock: rank 0's, which every rank
+    of its host can read; a rank elsewhere counts from the moment at which it received rank 0's, some 0.1 ms later.
+    Hosts are compared by name and boot: monotonic clocks of two hosts that booted together look alike.
+    """
 
     def __init__(self, phase: Phase) -> None:
         self.phase = phase
@@ -134,8 +133,6 @@ def clock_of_this_host() -> float:
     return float(zlib.crc32(f"{socket.gethostname()} {boot_id()}".encode()))
 
 
-# What a script's `build` returns: one configuration, ready to be stepped and measured.
-
 Loss = torch.Tensor | None  # still on the device; None on a pipeline's ranks that have none
 Step = Callable[[Batch], Loss]  # one optimiser step
 Norm = Callable[[Sequence[torch.nn.Parameter]], torch.Tensor]  # of all gradients, from a rank's own parameters
@@ -158,7 +155,7 @@ class Training:
     forward: torch.nn.Module | None = None  # the model as it is called where nothing is trained; None: the workload's
     whole: Callable[[], torch.nn.Module] | None = None  # of a pipeline, called by all ranks: the model to evaluate
     norm: Norm | None = None  # of all gradients, by which they are clipped; None: torch's own, of the optimiser's
-    state: Any = None  # of a training to a result: how it is saved and loaded (train/states.py); None: by rank 0
+    state: Any = None  # of a training to a result: how it is saved and loaded (train/checkpoints.py); None: by rank 0
     scaler: Any = None  # of fp16 losses
     rounds: Rounds | None = None  # where a step is a round, of no fixed number of samples
     paused: Callable[[], AbstractContextManager[None]] = nullcontext  # entered by all ranks while nothing is trained

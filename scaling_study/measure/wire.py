@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-KINDS = {  # what an operator's name contains -> the kind; the first that fits
+KINDS = {  # a part of an operator's name -> the kind; the first that fits
     "reduce_scatter": "reduce_scatter",
     "allreduce": "allreduce",
     "all_reduce": "allreduce",
@@ -43,7 +43,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.bytes: defaultdict[str, int] = defaultdict(int)  # by kind of collective
-        self.largest: defaultdict[str, int] = defaultdict(int)  # bytes of the largest call, likewise
+        self.largest: defaultdict[str, int] = defaultdict(int)  # bytes of the largest call, by kind
         self.unknown = False  # the framework hands over its gradients where they cannot be counted
         self._watched: list[tuple[Any, str, str, Callable[[Any], bool] | None]] = []
         self._originals: list[tuple[Any, str, Any]] = []

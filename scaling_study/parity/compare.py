@@ -1,4 +1,11 @@
-"""A framework's parity trace against the reference's, check by check; finished trials judged.          [torch]"""
+"""A framework's parity trace against the reference's, check by check; finished trials judged.          [torch]
+
+    python -m scaling_study.parity.compare FOLDER...      writes parity.json into each trial's folder
+
+The order is that of a diagnosis, and the first answer that is no names the fault: a wrong model explains all that
+follows, wrong samples a wrong loss, a wrong loss of step 1 (forward) a wrong update (backward, reduction, optimiser),
+and a wrong update every loss after it.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +26,6 @@ from scaling_study.parity import reference
 from scaling_study.parity.reference import ParityTrace
 from scaling_study.records import store
 from scaling_study.trial import Trial
-
-# A framework's parity trace against the reference's, one check after the other.
-#
-# The order is that of a diagnosis, and the first answer that is no names the fault: a wrong model explains all that
-# follows, wrong samples a wrong loss, a wrong loss of step 1 (forward) a wrong update (backward, reduction,
-# optimiser),
-# and a wrong update every loss after it.
 
 FP64_BOUND = 1e-9  # relative: rounding comes to some 1e-14 (resnet8: 2e-15), any fault to 1e-6 and more
 # Some models make more of a rounding with every step, as BatchNorm over few values does. Where ten steps are off by
@@ -60,9 +60,7 @@ class Check:
     detail: str = ""
 
 
-def compared(
-    trial: Trial, seen: ParityTrace, right: ParityTrace, nudged: ParityTrace | None = None
-) -> Iterator[Check]:  # fmt: skip
+def compared(trial: Trial, seen: ParityTrace, right: ParityTrace, nudged: ParityTrace | None = None) -> Iterator[Check]:
     """Every check that applies to the trial, in order. `nudged`: the reference from weights one unit away, if asked."""
     first, wanted = seen.weights.get("first", {}), right.weights["first"]
     names = same_names(first, wanted)
@@ -96,7 +94,7 @@ def same_names(first: Weights, wanted: Weights) -> Check:
 
 
 def same_samples(seen: ParityTrace, right: ParityTrace) -> Iterator[Check]:
-    """Who read what: over two whole epochs, then step by step."""
+    """The samples that each rank read: over two whole epochs, then step by step."""
     sizes = [epochs.shape[1] for epochs in seen.epochs]
     yield Check("equally many samples on every rank", len(set(sizes)) == 1, f"{sizes} an epoch")
     for epoch in range(len(right.epochs[0])):
@@ -177,7 +175,7 @@ def same_steps(seen: ParityTrace, right: ParityTrace, nudged: ParityTrace | None
 
 
 def bounds_of_rounding(right: ParityTrace, nudged: ParityTrace) -> list[float]:
-    """What each step's losses may be off by, as far as that is less than a fault is."""
+    """Relative errors that rounding allows in each step's losses, as far as they are less than a fault is."""
     errors, grown, bounds = loss_errors(nudged, right, len(right.losses[0])), 0.0, []
     for step in range(1, len(right.losses[0]) + 1):
         grown = max(grown, *(error for error, at, _ in errors if at == step))
@@ -188,7 +186,7 @@ def bounds_of_rounding(right: ParityTrace, nudged: ParityTrace) -> list[float]:
 
 
 def allowed(off: float, bound: float) -> str:
-    """What is said of an error beyond FP64_BOUND that is held to another."""
+    """A remark on an error beyond FP64_BOUND that is held to another bound."""
     return f", at most {bound:.1e} is this model's rounding" if off > FP64_BOUND and bound > FP64_BOUND else ""
 
 
@@ -207,7 +205,7 @@ def near_update(seen: ParityTrace, right: ParityTrace, bound: float) -> Check:
 
 
 def updates(seen: ParityTrace, right: ParityTrace) -> tuple[torch.Tensor, torch.Tensor]:
-    """What step 1 added to all trained weights, ours and the right one, each as one vector."""
+    """The updates of all trained weights by step 1, ours and the right one, each as one vector."""
     ours, theirs = (
         torch.cat([(w["one"][name].double() - w["first"][name].double()).reshape(-1) for name in right.trained])
         for w in (seen.weights, right.weights)
@@ -228,17 +226,15 @@ def number(value: torch.Tensor | float) -> float:
     return math.inf if math.isnan(plain) else plain
 
 
-# Judge finished parity trials: `python -m scaling_study.parity.compare FOLDER...`.
-#
-# Reads what was asked (not what a script made of it) and what the ranks left, trains the reference, and
-# writes parity.json: {"verdict": "passed" or the first fault, "checks": [...]}. What the ranks left is removed after a
-# pass: it is as large as the model, three times.
-
 train_reference = functools.lru_cache(maxsize=1)(reference.run)  # for several trials of one kind, trained once
 
 
 def main(folder: Path) -> None:
-    """Write the verdict on one finished trial."""
+    """Write the verdict on one finished trial: {"verdict": "passed" or the first fault, "checks": [...]}.
+
+    It reads what was asked (not what a script made of it) and the ranks' traces, and trains the reference.
+    The traces are removed after a pass: they are as large as the model, three times.
+    """
     trial = store.asked_of(folder)
     torch.set_num_threads(trial.cores_per_worker or 1)  # as a rank had: layers this small gain little from more
     asked = trial if trial.precision == "fp64" else replace(trial, precision="fp32", allreduce="fp32")
@@ -262,7 +258,7 @@ def first_wrong(results: list[Check]) -> Check | None:
 
 
 def read_trace(folder: Path, processes: int) -> ParityTrace:
-    """What the ranks of a trial recorded, as one trace."""
+    """The records of a trial's ranks as one trace."""
     traces: list[dict[str, Any]] = [
         torch.load(folder / "parity" / f"rank-{rank}.pt", weights_only=True) for rank in range(processes)
     ]

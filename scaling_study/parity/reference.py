@@ -27,7 +27,7 @@ from scaling_study.workloads import PARITY_RATE, Batch, Workload
 
 @dataclass
 class ParityTrace:
-    """What ranks recorded, or should have: the same shape from a framework and from the reference."""
+    """Losses, samples and weights that ranks recorded, or should have, of a framework or of the reference."""
 
     losses: list[list[float]]  # [rank][step]
     ids: list[torch.Tensor]  # [rank], (steps, batch)
@@ -35,7 +35,7 @@ class ParityTrace:
     frozen: list[str]  # names of parameters that are not trained
     weights: dict[str, Weights]  # "first", "one", "last" -> the model before, after one step, and after the last
     trained: list[str] = field(default_factory=list)  # names of parameters that are; of the reference only
-    reshuffles: bool = True  # whether every epoch should have a new order; of the reference only
+    reshuffles: bool = True  # every epoch should have a new order; of the reference only
 
 
 def run(trial: Trial, steps: int, nudge: int | None = None) -> ParityTrace:
@@ -63,15 +63,14 @@ def run(trial: Trial, steps: int, nudge: int | None = None) -> ParityTrace:
         if step in (1, steps):
             weights["one" if step == 1 else "last"] = copied(model)
     names = {kind: [n for n, p in model.named_parameters() if p.requires_grad is kind] for kind in (True, False)}
-    epochs = [coming_epochs(shard) for shard in shards]
     return ParityTrace(
-        losses,
-        [torch.stack(batches) for batches in ids],
-        epochs,
-        names[False],
-        weights,
-        names[True],
-        workload.reshuffles,
+        losses=losses,
+        ids=[torch.stack(batches) for batches in ids],
+        epochs=[coming_epochs(shard) for shard in shards],
+        frozen=names[False],
+        weights=weights,
+        trained=names[True],
+        reshuffles=workload.reshuffles,
     )
 
 

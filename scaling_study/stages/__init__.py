@@ -1,10 +1,7 @@
 """A model cut into the stages of a pipeline.                                                            [torch]
 
-cut.py     where: even by layers, balanced by measured time, by hand (pure)
-timing.py  how long each layer takes, where the cut asks for it
-stage.py   what: one stage as a module, the whole's names and weights, and that no parameter is left out
-place.py   who: this rank's place among stages and replicas
-parts.py   all of them: evaluated, clipped and saved as one model, in a training to a result
+stage.py   where layers are cut: even, balanced by measured time, by hand; one stage as a module, no parameter left out
+parts.py   this rank's place among stages and replicas; its stages evaluated, clipped and saved as one model
 """
 
 from scaling_study.stages.parts import Parts, Place

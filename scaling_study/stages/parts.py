@@ -1,4 +1,9 @@
-"""Parts of a model on this rank: whose stages it holds, and where they are.                              [torch]"""
+"""Parts of a model on this rank: the stages that it holds, evaluated, clipped and saved as one model.     [torch]
+
+ranks of 2 replicas x 4 stages     looped: stage s on worker s % 4     in a V: worker 0 has the first and the last
+replica 0:  0 1 2 3                worker 0: stages 0, 4               worker 0: stages 0, 7
+replica 1:  4 5 6 7                worker 1: stages 1, 5               worker 1: stages 1, 6
+"""
 
 from __future__ import annotations
 
@@ -16,16 +21,10 @@ from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.workload import ClippedSGD
 
-# This rank's place in a pipeline: which replica, which stages, and who else has them.
-#
-# ranks of 2 replicas x 4 stages     looped: stage s on worker s % 4     in a V: worker 0 has the first and the last
-# replica 0:  0 1 2 3                worker 0: stages 0, 4               worker 0: stages 0, 7
-# replica 1:  4 5 6 7                worker 1: stages 1, 5               worker 1: stages 1, 6
-
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank stands. `along` are the workers of its own pipeline, `across` those with the same stages."""
+    """The place of a rank. `along` are the workers of its own pipeline, `across` those with the same stages."""
 
     ranks: Ranks
     replica: int
@@ -46,7 +45,7 @@ class Place:
         return cls(ranks, replica, worker, mine, last, mesh.get_group("stage"), mesh.get_group("replica"))
 
     def reading(self) -> Ranks:
-        """Who this rank is to whoever deals out the data: all workers of a pipeline read the same."""
+        """Ranks by which data are dealt out: all workers of a pipeline read the same."""
         pipelines = self.ranks.world_size // dist.get_world_size(self.along)
         return replace(self.ranks, rank=self.replica, world_size=pipelines)
 
@@ -81,17 +80,15 @@ class Place:
         return {name: value for part in parts for name, value in part.items()}
 
 
-# What a training to a result asks of a model that is in parts: all of it evaluated, clipped and saved.
-#
-#     worker 0  [stem  blocks.0] blocks.1  head           [ ] its stages, which it trains: always as they are now
-#     worker 1   stem  blocks.0 [blocks.1  head]           |  the rest of the unsplit model, filled in by the others
-#                                                             before an evaluation; then all ranks share the samples
-#
-# So every rank keeps the unsplit model, which a pipeline that is only timed drops.
-
-
 class Parts:
-    """The stages of one rank beside those of the others. `unsplit` is the model that they were cut from."""
+    """The stages of one rank beside those of the others. `unsplit` is the model that they were cut from.
+
+        worker 0  [stem  blocks.0] blocks.1  head           [ ] its stages, which it trains: always as they are now
+        worker 1   stem  blocks.0 [blocks.1  head]           |  the rest of the unsplit model, filled in by the others
+                                                                before an evaluation; then all ranks share the samples
+
+    A training to a result keeps the unsplit model on every rank, which a pipeline that is only timed drops.
+    """
 
     portable = False  # to another number of workers
 
@@ -101,9 +98,10 @@ class Parts:
         self.place, self.unsplit, self.cut, self.optimizer = place, unsplit, cut, optimizer
         workers, virtual = trial.stages or 1, trial.virtual_stages or 1
         self.holder = {  # of each stage, in the first replica
-            stage: worker for worker in range(workers)
+            stage: worker
+            for worker in range(workers)
             for stage in stages_of(worker, workers, virtual, trial.schedule or "")
-        }  # fmt: skip
+        }
 
     def whole(self) -> nn.Module:
         """The unsplit model with the weights and buffers of now, the first replica's; called by all ranks.
@@ -120,7 +118,7 @@ class Parts:
         return self.unsplit
 
     def norm(self, held: Sequence[nn.Parameter]) -> torch.Tensor:
-        """Of all gradients of the model, from those of this rank's parameters; called by all ranks.
+        """The norm of all gradients of the model, from those of this rank's parameters; called by all ranks.
 
         A weight in several stages is counted once, where the first of them is.
         """
@@ -154,5 +152,5 @@ class Parts:
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
 
     def _names(self) -> list[str]:
-        """Of the optimiser's parameters, in its order."""
+        """The names of the optimiser's parameters, in its order."""
         return [self.cut.whole[id(p)] for group in self.optimizer.param_groups for p in group["params"]]

@@ -1,4 +1,4 @@
-"""One stage of a model as a module, under the whole model's names.                                      [torch]
+"""Stages of a model: where its layers are cut, each stage as a module, gradients that stages share.      [torch]
 
     model    embedding  layers.0  layers.1  layers.2  decoder
     stage 0  [embedding  layers.0  layers.1]                      rank 0 drops the rest
@@ -34,12 +34,6 @@ from scaling_study.trial import Trial
 from scaling_study.workloads import Batch, Workload
 from scaling_study.workloads.workload import Chain, autocast
 
-# Where a chain of layers is cut into stages. Pure.
-#
-# layers   e  1  2  3  4  5  6  d           costs of each; the slowest stage decides how fast a pipeline can be:
-# even     e  1  2 | 3  4 ...               throughput <= 1 / max(stage's share of the work), whatever the schedule
-# (F16)
-
 
 def stages_of(worker: int, workers: int, virtual: int, schedule: str) -> tuple[int, ...]:
     """The stages of one worker, in order."""
@@ -49,7 +43,10 @@ def stages_of(worker: int, workers: int, virtual: int, schedule: str) -> tuple[i
 
 
 def even(layers: int, stages: int) -> list[int]:
-    """Layers a stage, as even as can be; the first ones take what is left over. Raises ValueError."""
+    """Layers a stage, as even as can be; the first ones take what is left over. Raises ValueError.
+
+    The costliest stage decides how fast a pipeline can be, whatever the schedule: throughput <= 1 / its share (F16).
+    """
     _enough(layers, stages)
     return [layers // stages + (index < layers % stages) for index in range(stages)]
 
@@ -108,18 +105,15 @@ def _enough(layers: int, stages: int) -> None:
         raise ValueError(f"{layers} layers cannot be cut into {stages} stages")
 
 
-# Gradients that more than one worker holds a part of: averaged over replicas, added up over stages.
-#
-#     replicas   worker 0 of replica 0  <--mean-->  worker 0 of replica 1     each had its own samples
-#     stages     a weight in two stages: <--sum-->                            each had its own uses of it (ALBERT)
-#
-# One fused buffer after the pipeline has run dry: simple, the same for every schedule, and its time is seen by itself.
-
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def average(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup, precision: str) -> None:
-    """The mean of all gradients over the group, which travel at `precision`."""
+    """The mean of all gradients over the group of replicas, each of which had its own samples.
+
+    Gradients travel at `precision` in one fused buffer after the pipeline has run dry: simple, the same for every
+    schedule, and its time is seen by itself.
+    """
     gradients = [p.grad for p in parameters if p.grad is not None]
     replicas = dist.get_world_size(group)
     if replicas == 1 or not gradients:
@@ -137,7 +131,7 @@ def fused_bytes(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup | N
 
 
 def add_up(mine: Sequence[nn.Parameter | None], like: Sequence[torch.Tensor], group: dist.ProcessGroup) -> None:
-    """The sum of each shared parameter's gradient over the workers of a pipeline; those without it add nothing.
+    """The sum of each shared parameter's gradient over the workers of a pipeline, each of which had its own uses of it.
 
     `like` has the shape and type of each, on no device; `mine` this worker's copies, None where it has none.
     """
@@ -158,12 +152,6 @@ def _handed_back(whole: torch.Tensor, gradients: Sequence[torch.Tensor]) -> None
         gradient.copy_(value.view_as(gradient))
 
 
-# Note what torch's schedules do when: their stages' methods, each call between two looks at the clock.
-#
-# The schedule waits for what it receives before it calls them, so that an event is computing and nothing else. The
-# loss
-# of a micro-batch is computed after its forward, outside the stage: it counts to that forward.
-
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -180,7 +168,11 @@ def connected(schedule: Any, stages: Sequence[Any]) -> None:
 
 
 def watched(stages: Sequence[Any], loss: Loss, timeline: Timeline) -> Loss:
-    """Wrap the methods of torch's PipelineStage objects; the loss, wrapped too."""
+    """Wrap the methods of torch's PipelineStage objects, to note when each is called; the loss, wrapped too.
+
+    The schedule waits for what it receives before it calls them, so that an event is computing and nothing else. The
+    loss of a micro-batch is computed after its forward, outside the stage: it counts to that forward.
+    """
     last = [0]
 
     def around(stage: Any, name: str, kind: Callable[..., str]) -> None:
@@ -195,13 +187,12 @@ def watched(stages: Sequence[Any], loss: Loss, timeline: Timeline) -> Loss:
 
         setattr(stage, name, noted)
 
+    def of_backward(full_backward: bool = True, **_: Any) -> str:
+        return "backward" if full_backward else "backward_input"
+
     for stage in stages:
         around(stage, "forward_one_chunk", lambda **_: "forward")
-        around(
-            stage,
-            "backward_one_chunk",
-            lambda full_backward=True, **_: "backward" if full_backward else "backward_input",
-        )
+        around(stage, "backward_one_chunk", of_backward)
         around(stage, "backward_weight_one_chunk", lambda **_: "backward_weight")
     final = max(stage.stage_index for stage in stages)
 
@@ -212,17 +203,16 @@ def watched(stages: Sequence[Any], loss: Loss, timeline: Timeline) -> Loss:
     return noted_loss
 
 
-# How long each layer of a chain takes: forward, backward and the loss with the last one.
-#
-#     x --layer 1--> x1 --detach--> layer 2 --> x2 ...     each by itself, so that each has its own time
-#
-# On one micro-batch, as in the pipeline. Buffers and gradients are left as they were found, and random numbers too.
-
 REPEATS = 5  # after one that warms up
 
 
 def layer_seconds(chain: Chain, micro_batch: Batch, device: torch.device, precision: str) -> list[float]:
-    """Median seconds of each layer's forward and backward on this rank."""
+    """Median seconds of each layer's forward and backward on this rank, the loss with the last one.
+
+        x --layer 1--> x1 --detach--> layer 2 --> x2 ...     each by itself, so that each has its own time
+
+    On one micro-batch, as in the pipeline. Buffers, gradients and random numbers are left as they were found.
+    """
     layers = list(chain.layers.values())
     before = [(buffer, buffer.clone()) for layer in layers for buffer in layer.buffers()]
     seconds: list[list[float]] = [[] for _ in layers]
@@ -252,19 +242,6 @@ def _once(chain: Chain, micro_batch: Batch, device: torch.device, precision: str
         seconds.append(now(device) - start)
         x = output.detach().requires_grad_(output.is_floating_point())
     return seconds
-
-
-# One stage of a model as a module, under the whole model's names.
-#
-#     model    embedding  layers.0  layers.1  layers.2  decoder
-#     stage 0  [embedding  layers.0  layers.1]                      rank 0 drops the rest
-#     stage 1                                 [layers.2  decoder]   rank 1
-#
-# A pipeline that moves weights about by hand can lose some: four position embeddings of a published one silently
-# stopped
-# being parameters (F15). Here every parameter and buffer of the unsplit model must be in a stage, or nothing is
-# trained.
-# One that several stages use (ALBERT's one layer, twelve times) is on each, and its gradients are added up.
 
 
 class Stage(nn.Module):
@@ -317,7 +294,7 @@ class Cut:
         return {self.whole[id(tensor)]: tensor for stage in self.stages.values() for tensor in tensors(stage)}
 
     def shared_parameters(self) -> list[nn.Parameter | None]:
-        """Of each shared parameter this rank's copy, in one order for all ranks; None where it has none."""
+        """This rank's copy of each shared parameter, in one order for all ranks; None where it has none."""
         mine = self.weights()
         return [mine.get(name) for name in self.shared]  # type: ignore[misc]
 
@@ -357,23 +334,34 @@ def cut(workload: Workload, trial: Trial, device: torch.device, agree: Callable[
     shared = [name for name, stages_with_it in uses.items() if stages_with_it > 1]
     about = [
         {
-            "stage": index, "of": parts, "layers": names[start:end],
+            "stage": index,
+            "of": parts,
+            "layers": names[start:end],
             "parameters": sum(p.numel() for p in stage.parameters()),
             "shared_parameters": sum(p.numel() for p in stage.parameters() if whole[id(p)] in shared),
         }
         for index, (stage, (start, end)) in enumerate(zip(stages, edges, strict=True))
-    ]  # fmt: skip
+    ]
     shapes = _shapes(workload, trial, sizes)
     parameters = dict(workload.model.named_parameters())
     like = [torch.empty_like(parameters[name], device="meta", requires_grad=False) for name in shared]
     return Cut(
-        dict(enumerate(stages)), about, shapes, whole, first_in, shared, like,
-        chain.inputs, chain.target, chain.extras, loss,
-    )  # fmt: skip
+        stages=dict(enumerate(stages)),
+        about=about,
+        shapes=shapes,
+        whole=whole,
+        first_in=first_in,
+        shared=shared,
+        shared_like=like,
+        inputs=chain.inputs,
+        target=chain.target,
+        extras=chain.extras,
+        loss=loss,
+    )
 
 
 def micro_batches(workload: Workload, parts: int) -> list[str]:
-    """What cutting a batch into `parts` changes about the training, in words."""
+    """Notes on what cutting a batch into `parts` changes about the training."""
     if parts == 1 or not any(isinstance(module, _BatchNorm) for module in workload.model.modules()):
         return []
     size = workload.samples_per_step // parts

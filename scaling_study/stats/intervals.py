@@ -23,41 +23,23 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-# Did steps become faster or slower within one run?
-#
-# A window that begins before the warm-up is over holds steps that become faster; one that throttling or a growing heap
-# slows down holds steps that become slower. Either way its mean is that of no steady speed.
-
 FEWEST_STEPS = 6  # two in a third: below, one slow step would be a trend
 
 
 def step_trend(step_seconds: Sequence[float]) -> float | None:
     """The median of the last third of the steps over that of the first, less 1: -0.03 became 3 % faster.
 
-    Medians: single slow steps are no trend. None for fewer than FEWEST_STEPS, or where steps took no time. Steps of
-    one run are alike when they are close in time, so a trend of one run alone proves nothing: it is tested over the
-    repeats (analysis/views/timing.py).
+    A window that begins before the warm-up is over holds steps that become faster; one that throttling or a growing
+    heap slows down holds steps that become slower. Either way its mean is that of no steady speed. Medians: single slow
+    steps are no trend. None for fewer than FEWEST_STEPS, or where steps took no time. Steps of one run are alike when
+    they are close in time, so a trend of one run alone proves nothing: it is tested over the repeats
+    (analysis/views/timing.py).
     """
     third = len(step_seconds) // 3
     if len(step_seconds) < FEWEST_STEPS or not (first := median(step_seconds[:third])):
         return None
     return median(step_seconds[-third:]) / first - 1
 
-
-# How sure a number is: 95 % intervals within a run, between repeats, and of a ratio of two configurations.
-#
-# Within a run the steps are autocorrelated (a clock that drifts, a neighbour that comes and goes), so s/sqrt(n) is too
-# short. The long-run variance is estimated by the equal-weighted cosine estimator (Mueller, J. Econometrics 141, 2007;
-# Lazarus, Lewis, Stock and Watson, "HAR Inference: Recommendations for Practice", J. Bus. Econ. Stat. 36(4), 2018):
-# the
-# mean square of the first B type-II cosine coefficients of the series. Under it the studentised mean is Student t with
-# B
-# degrees of freedom: exactly for white Gaussian noise, and in the limit for any short-memory series. What it misses of
-# a
-# very persistent one is put back by the series' lag-one autocorrelation.
-#
-# What is claimed of a configuration is always the interval between its repeats, never the one within a run: fresh
-# processes differ by more than the steps of one process do. Imports numpy, and scipy only when a function is called.
 
 TOO_SHORT = "too short"
 TOO_FEW = "too few repeats"
@@ -133,7 +115,7 @@ def freedom_within(n: int) -> int:
 
 
 def _within(x: Rows, confidence: float) -> list[Interval]:
-    """Of each row of `x`, (runs, n) seconds."""
+    """Intervals of each row of `x`, (runs, n) seconds."""
     from scipy.fft import dct
 
     n, means = x.shape[1], x.mean(axis=1)
@@ -184,7 +166,7 @@ def between_repeats(values: ArrayLike, confidence: float = 0.95, first: int | No
 
 
 def repeats_for(first: ArrayLike, target: float, confidence: float = 0.95) -> int:
-    """How many repeats in all bring between_repeats(..., first=len(first)) to +-`target` of the mean (0.02: 2 %).
+    """Repeats in all that bring between_repeats(..., first=len(first)) to +-`target` of the mean (0.02: 2 %).
 
     Stein's second stage, decided once from the first repeats, (n,) with n >= 2. At least n.
     """
@@ -250,7 +232,7 @@ def welch_satterthwaite(variances: Sequence[Numbers], freedoms: Sequence[Numbers
 
 
 def repeats_needed(values: Sequence[float], target: float, confidence: float = 0.95) -> int | None:
-    """How many repeats with the spread of these would bring the interval between repeats to +-`target` (0.02: 2 %).
+    """Repeats with the spread of these that bring the interval between repeats to +-`target` (0.02: 2 %).
 
     At least 3. None if undefined: fewer than 2 values, a mean of 0, or more than a million.
     At 5 % noise, +-2 % needs 27. Raises ValueError for a target that is not positive.
@@ -283,8 +265,8 @@ def _finite(values: ArrayLike, name: str) -> np.ndarray[Any, np.dtype[np.float64
 
 
 def _relative_variance(values: Sequence[float], mean: float) -> float:
-    """Of the population that `values` are drawn from, over the square of `mean`. They are few, and for a few numbers
-    Python is faster than numpy."""
+    """Variance of the population that `values` are drawn from, over the square of `mean`. For a few numbers Python is
+    faster than numpy."""
     shares = [value / mean for value in values]  # or the square of a large one would be infinite
     centre = sum(shares) / len(shares)
     return sum((share - centre) ** 2 for share in shares) / (len(shares) - 1)

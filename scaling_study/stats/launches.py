@@ -67,7 +67,7 @@ def of_ratio(a: LaunchSpread, b: LaunchSpread, together: bool) -> tuple[float, f
 
 
 def needed(variance: float, freedom: float, target: float, confidence: float = 0.95) -> int:
-    """How many launches bring the interval of a ratio, of this variance in one launch, to +-`target` (0.02: 2 %).
+    """Launches that bring the interval of a ratio, of this variance in one launch, to +-`target` (0.02: 2 %).
 
     0 where nothing is known of it.
     """
@@ -121,8 +121,10 @@ def spreads(logs: ArrayLike, groups: Sequence[Hashable]) -> list[LaunchSpread]:
 
 
 def _wider(variances: Values, freedoms: Values) -> list[tuple[float, float]]:
-    """Of each group: the wider of its own variance and that of all, as few groups say little and may be unlike, with
-    degrees of freedom between those of the two where its own is."""
+    """The wider of each group's own variance and that of all, as few groups say little and may be unlike.
+
+    Where its own is, its degrees of freedom lie between those of the two.
+    """
     known = float(freedoms.sum())
     pooled = float(variances @ freedoms) / known if known else 0.0
     return [
@@ -132,7 +134,7 @@ def _wider(variances: Values, freedoms: Values) -> list[tuple[float, float]]:
 
 
 def fitted(x: Values) -> tuple[Values, Values]:
-    """What is left of (m, launches) values without each row's mean and each launch's, and the latter, (launches,).
+    """(m, launches) values without each row's mean and each launch's, and the means of launches, (launches,).
 
     By least squares, nan where there is no value. With one row nothing is left.
     """

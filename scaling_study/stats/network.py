@@ -1,4 +1,27 @@
-"""Latency and bandwidth of a network: what collectives cost, and the line that fits their seconds."""
+"""Latency and bandwidth of a network: what collectives cost, and the line that fits their seconds. Pure.
+
+Sizes and bandwidths are those of nccl-tests (its doc/PERFORMANCE.md), with n ranks:
+
+                    a rank has      ends with       size             bus bandwidth / algorithm bandwidth
+    allreduce       size            size            of the buffer    2 (n-1)/n
+    reduce_scatter  size            size / n        of the whole     (n-1)/n
+    all_gather      size / n        size            of the whole     (n-1)/n
+    broadcast       size (rank 0)   size            of the buffer    1
+
+Algorithm bandwidth is size / seconds: what a caller gets. Bus bandwidth is what the slowest link carries at best, so it
+can be held against the hardware whatever n is. A GB/s is 1e9 bytes a second.
+
+    seconds |                  .*      alpha  what a call costs whatever its size (the flat part on log axes)
+            |              .*          beta   what each byte more costs (the slope); 1 / beta is the bandwidth
+            |  *   *  . *
+            +----------------- bytes
+
+Sizes span five powers of ten, so errors are relative: 10 % at 1 KB counts as much as 10 % at 256 MB. A measured size is
+off the line for two reasons: noise, which its own standard error says, and `misfit`, for no network is a straight line
+(protocols change with the size, caches end). The two are told apart as in a random-effects meta-regression: the misfit
+is what the residuals have beyond their standard errors (Paule and Mandel, J. Res. NBS 87, 1982), and the intervals are
+Student t over the sizes (Knapp and Hartung, Stat. Med. 22, 2003). So a line that does not fit has wide intervals.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +35,6 @@ from numpy.typing import NDArray
 
 from scaling_study.stats.intervals import within_run
 from scaling_study.stats.spread import three_digits
-
-# The four collectives of data parallelism: what a size is, which bandwidths follow from it, and the table they fill.
-#
-# Sizes and bandwidths are those of nccl-tests (its doc/PERFORMANCE.md), with n ranks:
-#
-#                     a rank has      ends with       size             bus bandwidth / algorithm bandwidth
-#     allreduce       size            size            of the buffer    2 (n-1)/n
-#     reduce_scatter  size            size / n        of the whole     (n-1)/n
-#     all_gather      size / n        size            of the whole     (n-1)/n
-#     broadcast       size (rank 0)   size            of the buffer    1
-#
-# Algorithm bandwidth is size / seconds: what a caller gets. Bus bandwidth is what the slowest link carries at best, so
-# it
-# can be held against the hardware whatever n is. A GB/s is 1e9 bytes a second.
-#
-# Pure; imports nothing.
 
 ALLREDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST = "allreduce", "reduce_scatter", "all_gather", "broadcast"
 COLLECTIVES = (ALLREDUCE, BROADCAST, REDUCE_SCATTER, ALL_GATHER)
@@ -71,7 +78,7 @@ def sizes(min_bytes: int = MIN_BYTES, max_bytes: int = MAX_BYTES, factor: int = 
 
 
 def no_size(min_bytes: int | None, max_bytes: int | None) -> str:
-    """Why there is no size between these (None: the default); empty if there is one."""
+    """The reason why there is no size between these (None: the default); empty if there is one."""
     least, most = min_bytes or MIN_BYTES, max_bytes or MAX_BYTES
     if least <= most:
         return ""
@@ -94,10 +101,20 @@ def whole_bytes(collective: str, part: int, ranks: int) -> int:
 
 # The columns of nccl-tests, then what the OSU benchmarks add with -f: fastest and slowest call, and their number.
 TABLE = (  # name, unit, width
-    ("size", "(B)", 12), ("count", "(elements)", 12), ("type", "", 7), ("redop", "", 6), ("root", "", 5),
-    ("time", "(us)", 8), ("algbw", "(GB/s)", 7), ("busbw", "(GB/s)", 7), ("#wrong", "", 6),
-    ("+-95%", "", 7), ("min", "(us)", 8), ("max", "(us)", 8), ("calls", "", 6),
-)  # fmt: skip
+    ("size", "(B)", 12),
+    ("count", "(elements)", 12),
+    ("type", "", 7),
+    ("redop", "", 6),
+    ("root", "", 5),
+    ("time", "(us)", 8),
+    ("algbw", "(GB/s)", 7),
+    ("busbw", "(GB/s)", 7),
+    ("#wrong", "", 6),
+    ("+-95%", "", 7),
+    ("min", "(us)", 8),
+    ("max", "(us)", 8),
+    ("calls", "", 6),
+)
 
 
 def table_header() -> list[str]:
@@ -114,12 +131,20 @@ def table_row(
     mean = sum(seconds) / len(seconds)
     rates = (algorithm_bandwidth(bytes, mean), bus_bandwidth(collective, bytes, mean, ranks))
     cells: tuple[str | float, ...] = (
-        str(bytes), str(bytes // ELEMENT_BYTES // (ranks if collective in PARTED else 1)),
-        "float", REDUCTION.get(collective, "none"), ROOT.get(collective, "-1"),
-        1e6 * mean, rates[0] / 1e9, rates[1] / 1e9, str(wrong),
-        "n/a" if half_width is None else f"{100 * half_width:.1f}%", 1e6 * min(seconds), 1e6 * max(seconds),
+        str(bytes),
+        str(bytes // ELEMENT_BYTES // (ranks if collective in PARTED else 1)),
+        "float",
+        REDUCTION.get(collective, "none"),
+        ROOT.get(collective, "-1"),
+        1e6 * mean,
+        rates[0] / 1e9,
+        rates[1] / 1e9,
+        str(wrong),
+        "n/a" if half_width is None else f"{100 * half_width:.1f}%",
+        1e6 * min(seconds),
+        1e6 * max(seconds),
         str(len(seconds)),
-    )  # fmt: skip
+    )
     return " ".join(_fitting(cell, width).rjust(width) for cell, (_, _, width) in zip(cells, TABLE, strict=True))
 
 
@@ -129,20 +154,6 @@ def _fitting(cell: str | float, width: int) -> str:
         return cell
     return next((text for places in (2, 1) if len(text := f"{cell:.{places}f}") <= width), f"{cell:.0f}")
 
-
-# Latency and bandwidth of a network: seconds = alpha + beta x bytes, fitted to the sizes that were measured. Pure.
-#
-#     seconds |                  .*      alpha  what a call costs whatever its size (the flat part on log axes)
-#             |              .*          beta   what each byte more costs (the slope); 1 / beta is the bandwidth
-#             |  *   *  . *
-#             +----------------- bytes
-#
-# Sizes span five powers of ten, so errors are relative: 10 % at 1 KB counts as much as 10 % at 256 MB. A measured size
-# is off the line for two reasons: noise, which its own standard error says, and `misfit`, for no network is a straight
-# line (protocols change with the size, caches end). The two are told apart as in a random-effects meta-regression: the
-# misfit is what the residuals have beyond their standard errors (Paule and Mandel, J. Res. NBS 87, 1982), and the
-# intervals are Student t over the sizes (Knapp and Hartung, Stat. Med. 22, 2003). So a line that does not fit has wide
-# intervals, and says so.
 
 Vector = NDArray[Any]  # of floats
 FEWEST_SIZES = 3  # for an interval: two sizes lie on a line whatever they are
@@ -195,7 +206,7 @@ class AlphaBeta:
         return f"sizes are off the line by {noise}, at most by {100 * self.worst:+.0f} % at {self.worst_bytes} B"
 
     def seconds(self, bytes: float) -> float:
-        """Of one call of this size."""
+        """Seconds of one call of this size."""
         return self.alpha_seconds + self.beta_seconds_per_byte * bytes
 
     @property
@@ -237,7 +248,7 @@ def fit(points: Sequence[Point]) -> AlphaBeta:
     at = int(np.argmax(np.abs(residuals)))
     return AlphaBeta(
         *alpha, *beta, misfit, float(residuals[at]), int(sizes[at]), len(points), int(sizes.min()), int(largest)
-    )  # fmt: skip
+    )
 
 
 def _relative_errors(points: Sequence[Point]) -> Vector:
@@ -287,7 +298,7 @@ def _bounded(values: Vector, half: Vector) -> list[tuple[float, float | None, fl
 
 
 def _half_widths(design: Vector, residuals: Vector, weights: Vector) -> Vector:
-    """Of the 95 % intervals of both coefficients; infinite for too few sizes.
+    """Half widths of the 95 % intervals of both coefficients; infinite for too few sizes.
 
     Where the residuals happen to be smaller than the noise says, the noise is believed (scale 1): else the intervals
     would cover less than they say.

@@ -1,4 +1,23 @@
-"""Scores of held-out data: average precision, and whether maps point at what they should."""
+"""Scores of held-out data: average precision, and how often maps point at what they should. Pure.
+
+    scores, labels  (frames, classes)    video  (frames,)
+    average precision of each class in each video that has it
+      -> mean over these videos, of each class  -> mean over the classes that any video has
+
+A class that no frame of a video has says nothing of that video, and is left out: counted as 0 it would make the figure
+one of how many classes are absent. The average precision of one class is the area under its precision-recall curve as
+steps, sum over thresholds of (R_n - R_n-1) P_n, without interpolation; frames with one score are one threshold.
+
+    map (h, w), of cells          mask (height, width), of pixels: what it should show; tips (x, y)
+
+Pointing game (Zhang et al., "Top-down Neural Attention by Excitation Backprop", ECCV 2016): the cell with the highest
+value is a hit where a part of the mask is in it. Their margin is 15 pixels; ours the cell: no map can be finer than its
+cells. By the tip: where that is no further than a cell from its middle, across and down. Where several cells have the
+highest value, as in a map that shows nothing, the share of them that hit: what a choice among them has on average.
+
+Energy (Wang et al., "Score-CAM", CVPR Workshops 2020): of a map's sum, bilinearly enlarged to the frame, the share that
+is inside the mask; values below 0 count as 0, and a map that is 0 everywhere as one that is the same everywhere.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +28,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-# Average precision of multi-label scores, per video and then over videos, as surgical triplets are judged.
-#
-#     scores, labels  (frames, classes)    video  (frames,)
-#     average precision of each class in each video that has it
-#       -> mean over these videos, of each class  -> mean over the classes that any video has
-#
-# A class that no frame of a video has says nothing of that video, and is left out: counted as 0 it would make the
-# figure
-# one of how many classes are absent. The average precision of one class is the area under its precision-recall curve
-# as
-# steps, sum over thresholds of (R_n - R_n-1) P_n, without interpolation; frames with one score are one threshold.
-#
-# Pure functions of numpy's arrays.
 
 Scores = NDArray[np.floating[Any]]  # (frames, classes), of any scale: only their order counts
 Labels = NDArray[Any]  # (frames, classes) of 0 and 1
@@ -50,7 +55,7 @@ def of_videos(scores: Scores, labels: Labels, video: NDArray[Any]) -> Numbers:
 
 
 def mean(scores: Scores, labels: Labels, video: NDArray[Any]) -> float:
-    """Of each class over the videos that have it, then over the classes; nan where no frame has any class."""
+    """Mean average precision: over the videos that have a class, then over classes; nan where no frame has any."""
     each = of_videos(scores, labels, video)
     there = ~np.isnan(each)
     of_class = np.where(there, each, 0.0).sum(axis=0)[there.any(axis=0)] / there.sum(axis=0)[there.any(axis=0)]
@@ -68,24 +73,6 @@ def grouped(triplets: Labels, members: Sequence[Sequence[int]]) -> Labels:
     """(frames, groups) of (frames, triplets): the highest of each group's members, as the field derives components."""
     return np.stack([triplets[:, list(group)].max(axis=1) for group in members], axis=1)
 
-
-# Does a map of a frame show where something is? Pointing game and energy, against what no model is needed for.
-#
-#     map (h, w), of cells          mask (height, width), of pixels: what it should show; tips (x, y)
-#
-# Pointing game (Zhang et al., "Top-down Neural Attention by Excitation Backprop", ECCV 2016): the cell with the
-# highest
-# value is a hit where a part of the mask is in it. Their margin is 15 pixels; ours the cell: no map can be finer than
-# its
-# cells. By the tip: where that is no further than a cell from its middle, across and down. Where several cells have
-# the
-# highest value, as in a map that shows nothing, the share of them that hit: what a choice among them has on average.
-#
-# Energy (Wang et al., "Score-CAM", CVPR Workshops 2020): of a map's sum, bilinearly enlarged to the frame, the share
-# that
-# is inside the mask; values below 0 count as 0, and a map that is 0 everywhere as one that is the same everywhere.
-#
-# Pure functions of numpy's arrays.
 
 Map = NDArray[np.floating[Any]]  # (h, w)
 Mask = NDArray[np.bool_]  # (height, width)
@@ -130,20 +117,20 @@ class Place:
 
     @cached_property
     def inside(self) -> Cells:
-        """What each cell's value adds to the sum inside the mask, once the map is enlarged."""
+        """(h, w) factors of the cells' values in the sum inside the mask, once the map is enlarged."""
         (h, w), (height, width) = self.grid, self.mask.shape
         inside: Cells = _enlarging(h, height).T @ self.mask @ _enlarging(w, width)
         return inside
 
     @cached_property
     def whole(self) -> Cells:
-        """Likewise, to the sum of the whole frame."""
+        """(h, w) factors of the cells' values in the sum over the whole frame."""
         (h, w), (height, width) = self.grid, self.mask.shape
         whole: Cells = np.outer(_enlarging(h, height).sum(axis=0), _enlarging(w, width).sum(axis=0))
         return whole
 
     def score(self, shown: Map) -> Score:
-        """Of a map of this grid."""
+        """The scores of a map of this grid."""
         highest = shown == shown.max()
         values = np.maximum(shown.astype(np.float64), 0.0)
         if not values.any():
@@ -154,12 +141,12 @@ class Place:
 
 
 def chance(place: Place) -> Score:
-    """What a cell chosen at random has, on average."""
+    """The score of a cell chosen at random, on average."""
     return place.score(np.ones(place.grid))
 
 
 def centre(place: Place) -> Score:
-    """What the same Gaussian in the middle of every frame has; its standard deviation is a quarter of each side."""
+    """The score of a Gaussian in the middle of the frame, whose standard deviation is a quarter of each side."""
     return place.score(centred(place.grid))
 
 

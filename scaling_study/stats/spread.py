@@ -61,7 +61,7 @@ def three_digits(value: float) -> str:
 # Everything is on the logarithm, where a spread of 0.01 is one of 1 % whatever the throughput.
 
 Values = NDArray[np.float64]
-Term = tuple[NDArray[np.intp], ArrayLike]  # of a difference: (q,) whose configurations, (q,) factors of their variances
+Term = tuple[NDArray[np.intp], ArrayLike]  # of a difference: (q,) configurations, (q,) factors of their variances
 
 LIKENESS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1e6])  # the last: all are one
 SCALES = np.linspace(-4, 4, 17)  # around the best, in standard errors
@@ -72,7 +72,7 @@ WORTH = 3  # degrees of freedom that the others must add to be believed
 
 @dataclass(frozen=True)
 class Spread:
-    """What is believed of the spreads of m configurations. `variance`, `freedom`: (m,), of one repeat's logarithm.
+    """Believed spreads of m configurations. `variance`, `freedom`: (m,), of one repeat's logarithm.
 
     `wary`: differences have degrees of freedom halfway between Welch's and the fewest that are in them. Welch's are too
     many where two spreads are very unlike and each is known from three repeats.

@@ -1,4 +1,14 @@
-"""Checkpoints of a training, and its best model: written whole or not at all.                            [torch]"""
+"""Checkpoints of a training, and its best model: written whole or not at all.                            [torch]
+
+    <record>/checkpoints/step-00000351/   state of model and optimiser, of one of the kinds below
+                                          rank-<n>.pt      random numbers, seconds of the steps, of each rank
+                                          training.json    what is trained, and how far it is
+    <record>/checkpoints/.step-...        being written; renamed once every rank has written its part
+    <record>/best.pt                      {"trial", "step", "epoch": after which it was the best, "metric", "value": of
+                                          validation data, "weights": by the plain model's names, on the host}
+
+Loading runs no code of a file. `python -m scaling_study.evaluate` reads best.pt, while the training runs too.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +30,11 @@ from scaling_study.records import store
 from scaling_study.records.store import BEST
 from scaling_study.trial import Trial
 
-# How the state of a framework, model and optimiser, is written to a folder and read back.
-#
-# Each `save` and `load` is called by all ranks. Loading runs no code of the file.
-
 
 class State(Protocol):
-    """Model and optimiser of one framework."""
+    """Model and optimiser of one framework, written to a folder and read back; all ranks call each method."""
 
-    portable: bool  # whether another number of workers can load it
+    portable: bool  # another number of workers can load it
 
     def save(self, folder: Path, ranks: Ranks) -> None: ...
 
@@ -55,7 +61,7 @@ class Replicated:
 
 
 class Distributed:
-    """What torch.distributed.checkpoint gathers: whole or sharded, saved by any number of workers for any other."""
+    """State that torch.distributed.checkpoint gathers, whole or sharded: any number of workers loads it."""
 
     portable = True
 
@@ -73,9 +79,7 @@ class Distributed:
 
         state = self._gathered()
         checkpoint.load(state, checkpoint_id=folder / "state")
-        set_state_dict(
-            self.model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
-        )  # fmt: skip
+        set_state_dict(self.model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
 
     def _gathered(self) -> dict[str, Any]:
         from torch.distributed.checkpoint.state_dict import get_state_dict
@@ -113,14 +117,6 @@ class PerRank:
         self.put_back(torch.load(folder / f"state-{ranks.rank}.pt", map_location=ranks.device, weights_only=True))
 
 
-# The weights of a training's best model, in one file that stays when the training is over.
-#
-# <record>/best.pt     {"trial": what was asked, "step", "epoch": after which it was the best, "metric", "value": by
-#                       what, on validation data, "weights": by the plain model's names, on the host}
-#
-# `python -m scaling_study.evaluate` reads it, while the training runs too. Loading runs no code of the file.
-
-
 class Best:
     """The file of one training; `folder` None: it keeps none. All ranks call each method."""
 
@@ -153,7 +149,7 @@ class Best:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """What `keep` has written. Raises OSError, or ValueError for a file that is none of its own."""
+    """The content of a best.pt. Raises OSError, or ValueError for a file that is none of its own."""
     try:
         kept: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         if not {"trial", "step", "epoch", "metric", "value", "weights"} <= set(kept):
@@ -164,13 +160,6 @@ def load(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
     return kept
 
-
-# Checkpoints of a training: written whole or not at all, and refused where they are another training's.
-#
-# <record>/checkpoints/step-00000351/   state of model and optimiser (states.py)
-#                                       rank-<n>.pt      random numbers, seconds of the steps, of each rank
-#                                       training.json    what is trained, and how far it is
-# <record>/checkpoints/.step-...        being written; renamed once every rank has written its part
 
 KEPT = 2  # the last ones; the best beside them
 ELSEWHERE = ("machine", "hosts", "launcher", "repeat", "cores_per_worker", "workers", "batch_per_worker", "allreduce")
@@ -183,8 +172,9 @@ class Checkpoints:
         self.folder, self.state, self.ranks = folder / "checkpoints", state, ranks
         self.about = {
             **{k: v for k, v in trial.to_dict().items() if k not in ELSEWHERE},
-            "workers": trial.workers, "weights": layout,
-        }  # fmt: skip
+            "workers": trial.workers,
+            "weights": layout,
+        }
 
     def latest(self) -> tuple[Path, dict[str, Any]] | None:
         """The last whole one, by rank 0's eyes, and its training.json. Raises SystemExit for another training's."""
@@ -229,10 +219,11 @@ class Checkpoints:
         self.ranks.total([0.0])  # it is there, for all
         self.state.save(half, self.ranks)
         own = {
-            "cpu": torch.get_rng_state(), "python": random.getstate(),
+            "cpu": torch.get_rng_state(),
+            "python": random.getstate(),
             "cuda": torch.cuda.get_rng_state(self.ranks.device) if self.ranks.device.type == "cuda" else None,
             "step_seconds": torch.tensor(step_seconds, dtype=torch.float64),
-        }  # fmt: skip
+        }
         torch.save(own, half / f"rank-{self.ranks.rank}.pt")
         self.ranks.total([0.0])  # all have written
         if self.ranks.rank == 0:

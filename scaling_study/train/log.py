@@ -1,4 +1,8 @@
-"""What a training leaves: rows for people and tools, a sign of life, resources, and one rank's report.    [torch]"""
+"""Log of a training: rows for people and tools, a sign of life, resources, and one rank's report.         [torch]
+
+training.csv     one row an evaluation      progress.json     how far it is, replaced every few seconds
+tensorboard/     if `train_log` names it    wandb/            if it names that: offline, unless there is a key
+"""
 
 from __future__ import annotations
 
@@ -28,8 +32,6 @@ from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 from scaling_study.workloads.feed import HeldOut
 
-# How far a training is.
-
 PARTS = ("train", "evaluate", "save", "log", "test")  # of a training's seconds
 
 
@@ -52,12 +54,12 @@ class Progress:
     data_seconds_logged: float = 0.0  # of those, up to the last row
 
     def batches(self, size: int) -> int:
-        """That a rank has read: one a step. Of rounds the mean over ranks, as the others' are not known; `size`: of a
-        batch of every rank."""
+        """Batches that a rank has read: one a step. With averaging rounds it is the mean over ranks, as the others' are
+        not known; `size`: samples of a batch of every rank."""
         return self.samples // size or self.steps
 
     def epochs(self, steps_per_epoch: int) -> float:
-        """So far; of rounds, which may have more samples than others' steps, at the rate that the last row knows."""
+        """Epochs so far. Averaging rounds may have more samples than others' steps: by the rate of the last row."""
         last = self.rows[-1] if self.rows else {"steps": steps_per_epoch, "epoch": 1.0}
         return self.steps * float(last["epoch"]) / int(last["steps"])
 
@@ -94,17 +96,16 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-# What a training takes of its machine: memory, and how busy it keeps cores and GPUs.
-#
-# Over all of it but for the test, evaluations and checkpoints included. Memory is counted as the clock counts it, with
-# the activations of one early step.
-
 WATCHED = 6  # of this process' steps: by then each gathers and reduces as in every one, and noise.py has its timings
 Made = TypeVar("Made")
 
 
 class Resources:
-    """One rank's, from `start` to `stop`."""
+    """Memory of one rank, and how busy it keeps cores and GPUs, from `start` to `stop`.
+
+    Over all of a training but for the test, evaluations and checkpoints included. Memory is counted as the clock counts
+    it, with the activations of one early step.
+    """
 
     def __init__(self, training: Training, trial: Trial, ranks: Ranks) -> None:
         gpus = [device.index for device in ranks.devices if device.type == "cuda"]
@@ -140,24 +141,31 @@ class Resources:
         """The fields of a RankReport. On a CPU there is no peak of a training whose activations were not seen."""
         whole = self.on_gpu or self.kinds["activations"]
         return {
-            "peak_memory_bytes": self.peak_bytes if whole else None, "memory": self.kinds,
-            "gpu_utilization_percent": self.meter.utilization_percent, "energy_joules": self.meter.energy_joules,
-            "own_cpu_seconds": self.quiet.own_cpu_seconds, "host_cpu_seconds": self.quiet.host_cpu_seconds,
-        }  # fmt: skip
+            "peak_memory_bytes": self.peak_bytes if whole else None,
+            "memory": self.kinds,
+            "gpu_utilization_percent": self.meter.utilization_percent,
+            "energy_joules": self.meter.energy_joules,
+            "own_cpu_seconds": self.quiet.own_cpu_seconds,
+            "host_cpu_seconds": self.quiet.host_cpu_seconds,
+        }
 
-
-# What a training says of itself so that flaws of published ones can be seen in it (docs/flaws.md).
 
 FROZEN = "asks for no gradient"
 AS_IT_RUNS = "running text is read as it runs"
 
 
 def groups(
-    optimizer: torch.optim.Optimizer, rates: Sequence[float], model: nn.Module, frozen: str = "",
+    optimizer: torch.optim.Optimizer,
+    rates: Sequence[float],
+    model: nn.Module,
+    frozen: str = "",
     sizes: Mapping[str, int] = MappingProxyType({}),
-) -> list[dict[str, Any]]:  # fmt: skip
-    """Of weights, each at one of `rates`; what is frozen at a rate of 0 (F11). `frozen`: the part that is to be, as the
-    trial says; its group says so too. `sizes`: parameters of each part, of which a rank may hold shards alone."""
+) -> list[dict[str, Any]]:
+    """Groups of weights, each at one of `rates`; those that are frozen have a rate of 0 (F11).
+
+    `frozen`: the part that the trial asks to freeze; its group says so too. `sizes`: parameters of each part, of which
+    a rank may hold shards alone.
+    """
     trained = []
     for number, (group, rate) in enumerate(zip(optimizer.param_groups, rates, strict=True)):
         name, own = str(group.get("name", number)), sum(p.numel() for p in group["params"])
@@ -169,7 +177,7 @@ def groups(
 
 
 def logged_loss(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What the training loss of every row is the mean over: each step since the row before it, or fewer (F12)."""
+    """The steps that the training loss of a row is the mean over: all since the row before, or fewer (F12)."""
     before = [0, *(row["steps"] for row in rows)]
     for start, row in zip(before, rows, strict=False):
         if (averaged := row.get("loss_steps", 0)) < row["steps"] - start:
@@ -178,7 +186,7 @@ def logged_loss(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def recordable(value: Any) -> Any:
-    """With null for what is no number: a training that diverged has a record too, or it would be dropped."""
+    """The value with null for what is no number: a training that diverged has a record too."""
     if isinstance(value, dict):
         return {key: recordable(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -186,11 +194,11 @@ def recordable(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-# How far the weights of each part of a model moved: one that did not was not trained (F11).
-
-
 class Moved:
-    """Made before the first step, also of a training that goes on. All ranks call each method."""
+    """How far the weights of each part of a model moved: one that did not was not trained (F11).
+
+    Made before the first step, also of a training that goes on. All ranks call each method.
+    """
 
     def __init__(self, training: Training) -> None:
         self.training, self.parts = training, training.workload.parts
@@ -218,11 +226,6 @@ class Moved:
                 shares[part] = (away / (there or 1.0)) ** 0.5
         return shares
 
-
-# What a training leaves while it runs: rows for people and tools, and a sign of life for the driver.
-#
-# training.csv     one row an evaluation      progress.json     how far it is, replaced every few seconds
-# tensorboard/     if `train_log` names it    wandb/            likewise: offline, unless the environment has a key
 
 Row = Mapping[str, Any]
 BY = ("steps", "samples", "epoch", "seconds", "all_seconds", "loss_steps")  # of a row: how far it is
@@ -327,13 +330,25 @@ def wandb_settings(folder: Path, trial: Trial) -> dict[str, Any]:
     """The keywords of wandb.init. `mode`: as WANDB_MODE says, else online where there is a key."""
     import wandb
 
-    quiet = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True, x_disable_stats=True,
-                           x_save_requirements=False, x_disable_meta=True)  # fmt: skip
+    quiet = wandb.Settings(
+        silent=True,
+        console="off",
+        disable_git=True,
+        disable_code=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
+        x_disable_meta=True,
+    )
     return {
-        "project": os.environ.get("WANDB_PROJECT", PROJECT), "name": trial.id, "id": trial.id[-128:],
-        "resume": "allow", "config": trial.to_dict(), "dir": str(folder), "settings": quiet,
+        "project": os.environ.get("WANDB_PROJECT", PROJECT),
+        "name": trial.id,
+        "id": trial.id[-128:],
+        "resume": "allow",
+        "config": trial.to_dict(),
+        "dir": str(folder),
+        "settings": quiet,
         "mode": os.environ.get("WANDB_MODE") or ("online" if os.environ.get("WANDB_API_KEY") else "offline"),
-    }  # fmt: skip
+    }
 
 
 TOOLS: Mapping[str, Callable[[Path, Trial, int], Tool]] = {"tensorboard": TensorBoard, "wandb": Wandb}
@@ -343,8 +358,6 @@ def figures(row: Row) -> dict[str, float]:
     """A row's figures, and how far it was beside its steps: `{"train_loss": 1.5, "by/samples": 6400, ...}`."""
     return {f"by/{k}" if k in BY else k: v for k, v in row.items() if k != "steps" and v is not None}
 
-
-# What one rank of a training reports of it.
 
 WARMUP_STEPS = 4  # of throughput, as the clock's; seconds to a target have them too
 
@@ -371,7 +384,7 @@ class Trained(Protocol):
 
 
 def samples_so_far(progress: Progress, rounds: Rounds | None, trial: Trial, ranks: Ranks) -> int:
-    """Of all ranks, called by all: steps x global batch, or what they really gave to rounds."""
+    """Samples of all ranks: steps x global batch, or what they really gave to averaging rounds. Called by all."""
     if not rounds:
         return progress.steps * trial.global_batch
     progress.samples += int(ranks.total([rounds.uncounted()])[0])
@@ -379,7 +392,7 @@ def samples_so_far(progress: Progress, rounds: Rounds | None, trial: Trial, rank
 
 
 def rank_report(loop: Trained, began: float, ended: str, test: dict[str, float]) -> RankReport:
-    """As the clock's, without what only it measures; `training` has what came of it (docs/record.md)."""
+    """A report as the clock's, without what only the clock measures; `training` has the training (docs/record.md)."""
     progress, held_out, seconds, workload = loop.progress, loop.held_out, loop.step_seconds, loop.workload
     waited = {"data_seconds": progress.data_seconds} if progress.data_seconds else {}  # unknown in Lightning's own loop
     training = {

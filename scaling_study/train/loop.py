@@ -6,6 +6,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,18 +42,13 @@ from scaling_study.train.recipe import Recipe
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 
-# Losses of many steps, on many ranks, as one number.
-
 
 def mean_loss(losses: Sequence[torch.Tensor], ranks: Ranks) -> tuple[float, int]:
-    """(their mean, the steps of a rank that it is over), of the ranks that have any: of a pipeline those with its last
-    stage. Called by all."""
+    """(mean of the losses, the steps of a rank that it is over), of all ranks that have any: in a pipeline those with
+    its last stage. Called by all."""
     own = float(torch.stack(list(losses)).double().sum()) if losses else 0.0
     loss_sum, count, having = ranks.total([own, float(len(losses)), float(bool(losses))])
     return loss_sum / count, round(count / having)
-
-
-# Gradients clipped by their norm, before an optimiser's step.
 
 
 def clip(optimizer: torch.optim.Optimizer, max_norm: float, norm: Norm | None = None) -> None:
@@ -80,18 +76,16 @@ def clip(optimizer: torch.optim.Optimizer, max_norm: float, norm: Norm | None = 
     optimizer.register_step_post_hook(after)
 
 
-# What a library's own training loop is given, where it takes the place of ours.
-
 Schedule = Callable[[Optimizer], Any]
 
 
 def schedule(
     trial: Trial, workload: Workload, one_cycle: Callable[..., Any] | None = None, steps: int = 0
 ) -> Schedule | None:
-    """Makes the scheduler of an optimiser that has made `steps`, at the rates that our loop sets itself; None where it
-    does.
+    """A maker of schedulers for a library's own loop, of an optimiser that has made `steps`; None for our loop.
 
-    Torch's, or DeepSpeed's own `one_cycle` where that is the recipe's: without the betas that it would move too.
+    Rates are those that our loop sets itself. The scheduler is torch's, or DeepSpeed's own `one_cycle` where that is
+    the recipe's: without the betas that it would move too.
     """
     if trial.train_loop != "native":
         return None
@@ -107,8 +101,6 @@ def schedule(
 
     return own
 
-
-# The training loop that all frameworks share: steps, evaluations, checkpoints, and when it is over.
 
 BLOCK_SECONDS = 5.0  # of steps, between two looks at the clock and two signs of life
 SAVING_SHARE = 0.02  # of the time that saving may take
@@ -186,7 +178,7 @@ class Loop:
         return report
 
     def fit(self) -> int:
-        """Steps, evaluations and checkpoints, until it is over; by what it is."""
+        """Make steps, evaluations and checkpoints until the training is over; by what it ended."""
         ended = self.verdict() if self.progress.rows else ON
         while ended == ON:
             stop = self.recipe.next_stop(self.progress.steps)
@@ -234,9 +226,13 @@ class Loop:
             self.progress.loss_first = finite(mean_loss(self.losses[:1], self.ranks)[0])
         left = self.recipe.steps and (self.recipe.steps - self.progress.steps) * sum(seconds) / len(seconds)
         self.log.progress(
-            **self.signs(), of=self.recipe.steps, seconds_left=left, last=(self.progress.rows or [{}])[-1],
-            epoch=self.progress.epochs(self.recipe.steps_per_epoch), seconds=self.progress.seconds["train"],
-        )  # fmt: skip
+            **self.signs(),
+            of=self.recipe.steps,
+            seconds_left=left,
+            last=(self.progress.rows or [{}])[-1],
+            epoch=self.progress.epochs(self.recipe.steps_per_epoch),
+            seconds=self.progress.seconds["train"],
+        )
 
     def note_order(self, ids: torch.Tensor, step: int) -> None:
         """Add the samples of a step, from 1, to the digest of its epoch. Of rounds, with several batches each, none."""
@@ -266,14 +262,18 @@ class Loop:
         self.losses.clear()
         self.validated, self.progress.noise = scores, self.noise.record()
         row = {
-            "steps": self.progress.steps, "samples": samples,
+            "steps": self.progress.steps,
+            "samples": samples,
             "epoch": samples / self.trial.global_batch / self.recipe.steps_per_epoch,  # a round may be of more
-            "seconds": self.progress.seconds["train"], "all_seconds": sum(self.progress.seconds.values()),
+            "seconds": self.progress.seconds["train"],
+            "all_seconds": sum(self.progress.seconds.values()),
             "learning_rate": self.rates[0] * self.recipe.rate(self.progress.steps - 1),  # of the last step
-            "train_loss": train_loss, "loss_steps": loss_steps, **(parts.means(self.ranks) if parts else {}),
+            "train_loss": train_loss,
+            "loss_steps": loss_steps,
+            **(parts.means(self.ranks) if parts else {}),
             **self.progress.step_means(),
             **{name: value for name, value in scores.items() if name != "samples"},
-        }  # fmt: skip
+        }
         self.progress.rows.append(row)
         self.progress.data_seconds_logged = self.progress.data_seconds
         value = row.get(self.recipe.metric)
@@ -281,15 +281,17 @@ class Loop:
             self.progress.best, self.progress.best_step = value, self.progress.steps
             self.keep_best()
         self.timed("log", lambda: self.log.rows(self.progress.rows))
-        self.log.print(f"Epoch {row['epoch']:.2f}, {row['seconds']:.1f} s: training loss {row['train_loss']:.4f}, "
-                       f"validation {shown(scores) or 'none'}")  # fmt: skip
+        self.log.print(
+            f"Epoch {row['epoch']:.2f}, {row['seconds']:.1f} s: training loss {row['train_loss']:.4f}, "
+            f"validation {shown(scores) or 'none'}"
+        )
 
     def scored(self, split: str) -> dict[str, float]:
         forward = self.training.whole() if self.training.whole else self.training.forward
         return evaluate(self.held_out, split, self.workload, forward, self.ranks)
 
     def verdict(self) -> int:
-        """Whether the training is over after its last evaluation, and why."""
+        """The reason why the training is over after its last evaluation, or ON."""
         recipe, row = self.recipe, self.progress.rows[-1]
         value = row.get(recipe.metric)
         if not math.isfinite(row["train_loss"]):
@@ -313,11 +315,9 @@ class Loop:
         due |= bool(self.recipe.patience) and self.progress.best_step == self.progress.steps
         if not self.checkpoints or ended != ON or not self.ranks.agree(due):
             return
-        start, checkpoints = time.monotonic(), self.checkpoints
-        more = {"progress": vars(self.progress), "best_step": self.progress.best_step}
-        self.timed("save", lambda: checkpoints.save(
-            self.progress.steps, more, self.step_seconds, self.training.scaler
-        ))  # fmt: skip
+        start, more = time.monotonic(), {"progress": vars(self.progress), "best_step": self.progress.best_step}
+        write = partial(self.checkpoints.save, self.progress.steps, more, self.step_seconds, self.training.scaler)
+        self.timed("save", write)
         self.saved_at, self.saving = time.monotonic(), time.monotonic() - start
 
     def keep_best(self) -> None:

@@ -36,9 +36,16 @@ MOST_ROWS = 500  # of one training: enough for an interval, few for a record
 TIMED = 3  # readings, from the second step on, whose seconds decide how many there are
 
 COMPARED = (  # frameworks whose readings are what one computes by hand (tests/train/test_noise.py)
-    "single", "torch_ddp", "horovod", "mpi_allreduce", "fairscale_oss", "fairscale_fsdp", "torch_fsdp2",
-    "deepspeed_zero", "lightning_ddp",
-)  # fmt: skip
+    "single",
+    "torch_ddp",
+    "horovod",
+    "mpi_allreduce",
+    "fairscale_oss",
+    "fairscale_fsdp",
+    "torch_fsdp2",
+    "deepspeed_zero",
+    "lightning_ddp",
+)
 ONE_SIZE = "one worker with one micro-batch a step has gradients of one batch size only: accumulation or more workers"
 NATIVE = "a library's own loop trains: what it does between backward and update is not known here"
 TOO_SHORT = "it ended before what a reading costs was known"
@@ -111,7 +118,7 @@ class Noise:
         self.every = int(self.ranks.agree(max(1, affordable, math.ceil(recipe.most_steps(usual) / MOST_ROWS))))
 
     def record(self) -> dict[str, Any]:
-        """What came of it so far (docs/record.md), on every rank; called by all."""
+        """The readings so far, for the record (docs/record.md), on every rank; called by all."""
         if self.unknown:
             return {"unknown": self.unknown}
         if self.pending:
@@ -172,7 +179,7 @@ class Noise:
 
 
 def unknown(trial: Trial, workers: int) -> str:
-    """Why a trial's gradients have no two norms that could be read; empty where they have."""
+    """The reason why a trial's gradients have no two norms that could be read; empty where they have."""
     if trial.train_loop == "native":
         return NATIVE
     accumulates, half = trial.accumulation > 1, trial.precision in ("fp16", "bf16")
@@ -199,7 +206,7 @@ def gathered(model: nn.Module) -> list[torch.Tensor]:
 
 
 def norm(gradient: torch.Tensor) -> torch.Tensor:
-    """Its root of a sum of squares in fp64, on its device; of a DTensor, that of this rank's shard."""
+    """The root of the sum of a gradient's squares in fp64, on its device; of a DTensor, of this rank's shard."""
     own: torch.Tensor = gradient.to_local() if hasattr(gradient, "to_local") else gradient
     root: torch.Tensor = torch.linalg.vector_norm(own.detach(), dtype=torch.float64)
     return root

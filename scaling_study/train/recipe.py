@@ -1,4 +1,4 @@
-"""When a training ends, when it is evaluated, and at which learning rate each step is made. Pure."""
+"""Recipe of a training: when it ends, when it is evaluated, and the learning rate of each step. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RISE, START, FALL = 0.3, 1 / 25, 1 / 10_000  # of one cycle, as torch's OneCycle
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a trial's `train_*` keys mean, in steps."""
+    """A trial's `train_*` keys, in steps."""
 
     steps: int | None  # in all; None: until its time is over
     steps_per_epoch: int
@@ -33,14 +33,21 @@ class Recipe:
         steps = trial.train_steps or (trial.train_epochs and trial.train_epochs * steps_per_epoch)
         target = Target.parse(trial.train_target) if trial.train_target else None
         return cls(
-            steps, steps_per_epoch, max(1, round((trial.train_evaluate_every or 1.0) * steps_per_epoch)),
-            trial.train_schedule or "constant", trial.train_warmup_steps or 0, trial.train_max_seconds,
-            target, target.metric if target else metric, trial.train_patience,
-            start_of(trial), trial.train_cycle_steps or steps,
-        )  # fmt: skip
+            steps=steps,
+            steps_per_epoch=steps_per_epoch,
+            evaluate_every=max(1, round((trial.train_evaluate_every or 1.0) * steps_per_epoch)),
+            schedule=trial.train_schedule or "constant",
+            warmup_steps=trial.train_warmup_steps or 0,
+            max_seconds=trial.train_max_seconds,
+            target=target,
+            metric=target.metric if target else metric,
+            patience=trial.train_patience,
+            start=start_of(trial),
+            cycle_steps=trial.train_cycle_steps or steps,
+        )
 
     def rate(self, step: int) -> float:
-        """What the learning rate is multiplied by in the step of this number, from 0."""
+        """The factor of the learning rate in the step of this number, from 0."""
         if step < self.warmup_steps:
             return (step + 1) / self.warmup_steps
         if self.schedule == "triangular" and self.cycle_steps:
@@ -65,7 +72,7 @@ class Recipe:
         return _between(1.0, FALL * self.start, (step - top) / (last - top) if last > top else 1.0)
 
     def most_steps(self, step_seconds: float) -> float:
-        """How many steps there are at most, at so many seconds a step."""
+        """The most steps that there are, at so many seconds a step."""
         known = math.inf if self.steps is None else self.steps
         return min(known, math.inf if self.max_seconds is None else self.max_seconds / step_seconds)
 
@@ -75,7 +82,7 @@ class Recipe:
         return following if self.steps is None else min(following, self.steps)
 
     def evaluates(self, step: int) -> bool:
-        """Whether validation is due after so many steps."""
+        """True where validation is due after so many steps."""
         return step % self.evaluate_every == 0 or step == self.steps
 
 

@@ -1,1 +1,1 @@
-"""What every script runs inside its ranks.                                                              [torch]"""
+"""Code that every script runs in its ranks.                                                             [torch]"""

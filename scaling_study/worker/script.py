@@ -31,18 +31,17 @@ from scaling_study.study.support import too_old
 from scaling_study.train import train
 from scaling_study.trial import Trial, add_rendezvous
 
-# How ranks that a person starts, one on each node, find each other.
-#
-#     python data_parallel/torch_ddp.py --dist-url tcp://h1:29500 --world-size 2 --rank 0      on h1
-#     python data_parallel/torch_ddp.py --dist-url tcp://h1:29500 --world-size 2 --rank 1      on h2
-#
-# They become the variables that torch's launchers set, so that everything behind them joins as always. They are no
-# trial
-# keys: who starts a rank, and where, decides nothing about what is trained.
-
 
 def taken(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """(argv without the flags of a rendezvous, the variables that they mean). Raises SystemExit for what is missing."""
+    """(argv without the flags of a rendezvous, the variables that they mean). Raises SystemExit for what is missing.
+
+        python data_parallel/torch_ddp.py --dist-url tcp://h1:29500 --world-size 2 --rank 0      on h1
+        python data_parallel/torch_ddp.py --dist-url tcp://h1:29500 --world-size 2 --rank 1      on h2
+
+    Ranks that a person starts find each other so. The variables are those that torch's launchers set, so that
+    everything behind them joins as always. They are no trial keys: who starts a rank, and where, decides nothing about
+    what is trained.
+    """
     flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     add_rendezvous(flags)
     asked, rest = flags.parse_known_args(argv)
@@ -78,15 +77,13 @@ def _flags(given: Mapping[str, object]) -> str:
     return " and ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
 
 
-# How every framework that is DistributedDataParallel underneath sets it: for speed, as torch advises.
-
 KNOWN = signature(DistributedDataParallel).parameters
 SYNC = "forward_sync_buffers" if "forward_sync_buffers" in KNOWN else "broadcast_buffers"  # its name before torch 2.13
 MIB = 2**20
 
 
 def ddp_settings(trial: Trial, ranks: Ranks) -> dict[str, Any]:
-    """The keywords of DistributedDataParallel, each explained in docs/settings.md.
+    """The keywords of DistributedDataParallel for speed, as torch advises, each explained in docs/settings.md.
 
     Gradients lie in their buckets (nothing is copied, and nothing kept twice), and what has to be copied into a bucket
     is copied at once, where this torch can (2.12). A lone worker has nobody to sync its buffers with.
@@ -98,12 +95,6 @@ def ddp_settings(trial: Trial, ranks: Ranks) -> dict[str, Any]:
     }
     return settings | ({"batched_grad_copy": True} if "batched_grad_copy" in KNOWN else {})
 
-
-# The last line of every script: join, build, measure or train on this rank, and record an error if it fails.
-#
-# A rank that fails writes what happened into `<record>/ranks/error-<rank>.json`, with the time: the first to
-# fail is the culprit, the others only lost their peer. A launcher's own "first process to fail" often names
-# an innocent one, and logs are for people.
 
 RANK = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
@@ -152,7 +143,7 @@ def joined(join: Callable[[Trial], Ranks], trial: Trial, record: Path | None) ->
 
 
 def in_clock(frame: FrameType) -> bool:
-    """Whether a frame is one of the shared clock's: whatever fails below it has nothing to do with joining."""
+    """True for a frame of the shared clock: whatever fails below it has nothing to do with joining."""
     return str(frame.f_globals.get("__name__", "")).startswith("scaling_study.measure.")
 
 

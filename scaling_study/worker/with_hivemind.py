@@ -1,4 +1,17 @@
-"""Hivemind's peers: their optimiser, watched round by round; how a script joins them, and leaves them.     [torch]"""
+"""Hivemind's peers: how a script joins and leaves them; their optimiser, whose averaging rounds are watched.  [torch]
+
+    torchrun, srun or a person start the processes      each is a peer, with three children and a daemon of its own
+    a store at MASTER_ADDR:MASTER_PORT                  has the first peer's addresses, and what the clock agrees on
+    Hivemind's DHT                                      has all else: who takes part in a round, how far each one is
+
+    a batch | a batch | ... all peers together have the target batch | gradients averaged | step | a batch | ...
+                    looking for each other ..........................|                           | weights averaged
+
+An averaging round is what torch calls a step. Nothing of Hivemind's algorithm is changed. What is added: the first
+round waits until every peer is there; a parity gate's peers give one batch each; weights are averaged in their own
+type. Gradients of one round may be averaged while the weights of the round before still are; a part of a tensor that is
+lost meanwhile counts against both. Imported only by scripts that need Hivemind.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +55,6 @@ from scaling_study.study.rules import AVERAGING_TIMEOUT_SECONDS, MATCHMAKING_SEC
 from scaling_study.trial import Trial
 from scaling_study.workloads import Workload
 
-# What Hivemind's gradients are on the wire.
-
 ON_THE_WIRE = {"fp16": torch.float16, "int8": torch.uint8}  # any other allreduce: gradients as they are
 
 
@@ -61,16 +72,8 @@ class Uniform8Bits(Uniform8BitQuantization):
 
 
 serialization._BASE_COMPRESSION_TYPES["UNIFORM_8BIT"] = Uniform8Bits()
-COMPRESSION: dict[str, type[Any]] = {
-    "fp32": NoCompression, "fp16": Float16Compression, "int8": Uniform8Bits,
-}  # fmt: skip
+COMPRESSION: dict[str, type[Any]] = {"fp32": NoCompression, "fp16": Float16Compression, "int8": Uniform8Bits}
 
-
-# How long Hivemind's averagings take, and whether all peers took part in them.
-#
-# Gradients of one round may be averaged while the weights of the round before still are; a part of a tensor that is
-# lost
-# meanwhile counts against both.
 
 WRITTEN_SECONDS = 10.0  # for a watch to note what came of an averaging that is over
 ANSWER_SECONDS = 60.0  # for the process that averages to say that it has begun
@@ -100,7 +103,7 @@ TensorPartReducer.on_sender_failed = counting_losses(TensorPartReducer.on_sender
 
 @dataclass
 class Averaging:
-    """What came of one."""
+    """The outcome of one averaging."""
 
     peers: int
     matchmaking_seconds: float
@@ -109,17 +112,16 @@ class Averaging:
 
 
 def of_round(round: Round, averaging: Averaging) -> str:
-    """Note what came of what the round is about; the failure that it has for it."""
+    """Note the outcome of averaging a round's gradients in it; the failure that this is, if any."""
     round.peers, round.failure = averaging.peers, round.failure or averaging.failure
     round.matchmaking_seconds, round.averaging_seconds = averaging.matchmaking_seconds, averaging.averaging_seconds
     return averaging.failure
 
 
 def of_weights(round: Round, averaging: Averaging) -> str:
-    """Likewise of weights that are averaged after the round."""
-    round.weights_peers, round.weights_seconds = (
-        averaging.peers, averaging.matchmaking_seconds + averaging.averaging_seconds
-    )  # fmt: skip
+    """Note the outcome of averaging weights after a round in it; the failure that this is, if any."""
+    round.weights_peers = averaging.peers
+    round.weights_seconds = averaging.matchmaking_seconds + averaging.averaging_seconds
     failure = f"weights: {averaging.failure}" if averaging.failure else ""
     round.failure = round.failure or failure
     return failure
@@ -159,7 +161,7 @@ class Watch(threading.Thread):
 
 
 class Watching(DecentralizedAverager):
-    """Keeps a watch of the averaging that was asked for last. `rounds`: whose current round that belongs to, if any."""
+    """Keeps a watch of the averaging that was asked for last, in the current one of `rounds`, if there are any."""
 
     watch: Watch | None = None
     rounds: Rounds | None = None
@@ -182,14 +184,6 @@ class Watching(DecentralizedAverager):
         return control
 
 
-# Hivemind's optimiser, with every round of it watched.
-#
-#     a batch | a batch | ... all peers together have the target batch | gradients averaged | step | a batch | ...
-#                     looking for each other ..........................|                           | weights averaged
-#
-# A round is what torch calls a step. Nothing of Hivemind's algorithm is changed. What is added: the first round waits
-# until every peer is there; a parity gate's peers give one batch each; weights are averaged in their own type.
-
 # By which peers' weights may differ after ten steps in fp64 or one in fp32, relative to the largest: each adds to its
 # own gradients their rounded difference from the mean. Seen: 2e-15, 3e-8, 1e-6 in fp16, 2e-3 in 8 bits.
 APART = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-4, torch.uint8: 1e-2}
@@ -198,7 +192,7 @@ SETTLING_SECONDS = 0.1  # in which what was told to the DHT has reached it, on o
 
 
 class Gradients(GradientAverager, Watching):
-    """Gradients of all peers, averaged once a round."""
+    """Gradients of all peers, averaged once in an averaging round."""
 
 
 class Weights(TrainingStateAverager, Watching):
@@ -255,9 +249,12 @@ class Peer(hivemind.Optimizer):
         how: dict[str, Any] = {"optimizer": optimizer}
         if trial.updates == "delayed":
             how = {
-                "optimizer": type(optimizer), "params": [dict(group) for group in groups],
-                "offload_optimizer": True, "delay_grad_averaging": True, "delay_optimizer_step": True,
-            }  # fmt: skip
+                "optimizer": type(optimizer),
+                "params": [dict(group) for group in groups],
+                "offload_optimizer": True,
+                "delay_grad_averaging": True,
+                "delay_optimizer_step": True,
+            }
         if self.local:
             how["use_local_updates"] = True
         else:
@@ -282,17 +279,25 @@ class Peer(hivemind.Optimizer):
 
     def _make_state_averager(self, **options: Any) -> Weights:
         weights = Weights(
-            dht=self.dht, prefix=f"{self.run_id}_state_averager", min_matchmaking_time=self.matchmaking_time,
-            allreduce_timeout=self.allreduce_timeout, shutdown_timeout=self.shutdown_timeout,
-            offload_optimizer=self.offload_optimizer, custom_gradients=self.offload_optimizer,
-            status_loglevel=self.status_loglevel, next_chunk_timeout=self.next_chunk_timeout,
-            client_mode=self.client_mode, auxiliary=self.auxiliary, start=True, **options,
-        )  # fmt: skip
+            dht=self.dht,
+            prefix=f"{self.run_id}_state_averager",
+            min_matchmaking_time=self.matchmaking_time,
+            allreduce_timeout=self.allreduce_timeout,
+            shutdown_timeout=self.shutdown_timeout,
+            offload_optimizer=self.offload_optimizer,
+            custom_gradients=self.offload_optimizer,
+            status_loglevel=self.status_loglevel,
+            next_chunk_timeout=self.next_chunk_timeout,
+            client_mode=self.client_mode,
+            auxiliary=self.auxiliary,
+            start=True,
+            **options,
+        )
         weights.phase = self.phase
         return weights
 
     def contribute(self, samples: int) -> bool:
-        """Add the gradients of so many samples to this round; whether it is over."""
+        """Add the gradients of so many samples to this averaging round; True where it is over."""
         epoch, self.rounds.current.samples = self.local_epoch, self.rounds.current.samples + samples
         if not self.local and (self.exact or not self.rounds.over):
             self._check_and_accumulate_gradients(samples, None)
@@ -401,7 +406,7 @@ class Peer(hivemind.Optimizer):
         """Called with what the averaging of gradients exchanges in a round, to be counted (wire.watch)."""
 
     def weights_sent(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Likewise of weights, as often as they are to be averaged: Hivemind leaves out some while others are."""
+        """Called with what the averaging of weights exchanges, as often as it is due: Hivemind leaves out some."""
 
 
 @contextlib.contextmanager
@@ -441,12 +446,6 @@ def one_round_a_step(workload: Workload, trial: Trial, ranks: PeerRanks) -> Work
     return workload
 
 
-# How a script joins Hivemind's peers, and leaves them. Imported only by scripts that need Hivemind.
-#
-# torchrun, srun or a person start the processes      each is a peer, with three children and a daemon of its own
-# a store at MASTER_ADDR:MASTER_PORT                  has the first peer's addresses, and what the clock agrees on
-# Hivemind's DHT                                      has all else: who takes part in a round, how far each one is
-
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
 MOST_BYTES = 1 << 20  # of one value at the store; it refuses some 8 MiB
@@ -456,10 +455,8 @@ if len(folder := tempfile.gettempdir()) > LONGEST_FOLDER:
     # Where nobody removes them after a kill. torch and multiprocessing have such sockets too.
     os.environ["TMPDIR"] = tempfile.tempdir = folder = "/tmp"
 P2P._UNIX_SOCKET_PREFIX = f"/unix{folder}/hivemind-"
-TRIES, WITH_HIVEMIND_UNANSWERED = (
-    4,
-    "none of the initial_peers responded",
-)  # of some seconds each; Hivemind's words for a try in vain
+TRIES = 4  # to find the DHT, of some seconds each
+IN_VAIN = "none of the initial_peers responded"  # Hivemind's words for a try in vain
 NO_INTERNET = {"use_ipfs": False, "use_relay": False, "use_auto_relay": False}
 
 
@@ -472,7 +469,7 @@ def first_answered(**options: Any) -> hivemind.DHT:
         try:
             return hivemind.DHT(**options)
         except RuntimeError as error:
-            if WITH_HIVEMIND_UNANSWERED not in str(error):
+            if IN_VAIN not in str(error):
                 raise
     return hivemind.DHT(**options)
 
@@ -521,14 +518,14 @@ class PeerRanks(Ranks):
 
 
 class Board:
-    """What ranks tell each other beside Hivemind, the clock's numbers first of all, at the launcher's store."""
+    """Numbers and words that ranks tell each other beside Hivemind, such as the clock's, at the launcher's store."""
 
     def __init__(self, store: dist.Store, rank: int, size: int) -> None:
         self.store, self.rank, self.size, self.count = store, rank, size, 0
         store.set_timeout(LONGEST_WAIT)
 
     def of_first(self, make: Callable[[], Any]) -> Any:
-        """What rank 0 makes, on every rank; anything that JSON holds."""
+        """A value that rank 0 makes, on every rank; anything that JSON holds."""
         self.count += 1
         key = f"first/{self.count}"
         if self.rank == 0:
@@ -577,10 +574,18 @@ def join_hivemind(trial: Trial) -> Ranks:
     store, rank, size = next(iter(dist.rendezvous("env://")))
     swarm = Swarm(Board(store, rank, size))
     return PeerRanks(
-        rank, size, local_rank(), device, cores, swarm.board.agree,
-        {"version": hivemind.__version__, "transport": "libp2p"}, swarm.leave, swarm.board.total,
-        abandon=abandon, swarm=swarm,
-    )  # fmt: skip
+        rank=rank,
+        world_size=size,
+        local_rank=local_rank(),
+        device=device,
+        cores=cores,
+        agree=swarm.board.agree,
+        backend={"version": hivemind.__version__, "transport": "libp2p"},
+        leave=swarm.leave,
+        total=swarm.board.total,
+        abandon=abandon,
+        swarm=swarm,
+    )
 
 
 def own_address() -> str:
@@ -609,7 +614,7 @@ def _towards_the_store() -> str:
 
 @contextlib.contextmanager
 def ending_with_this_process() -> Iterator[None]:
-    """What is started meanwhile dies with this process, however that ends (Linux: PR_SET_PDEATHSIG).
+    """Have what is started meanwhile die with this process, however that ends (Linux: PR_SET_PDEATHSIG).
 
     Hivemind forks a process for its DHT and for each averager, and the first of them starts its daemon. All of them
     outlive a killed parent by themselves. It also makes this process deaf to Ctrl-C, which is taken back.

@@ -1,4 +1,4 @@
-"""What scripts on Horovod need beside the lesson: to join by it, and tensors in a layout that it takes.    [torch]
+"""Horovod for scripts: how they join by it, and tensors in a layout that it takes.                         [torch]
 
 Imported only by scripts whose framework needs Horovod.
 
@@ -117,9 +117,9 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def build() -> dict[str, bool]:
-    """What this Horovod was built with, asked of its own library.
+    """The parts that this Horovod was built with, asked of its own library.
 
-    `patched`: whether its build wrote down what it has, which ours does (environment/horovod-0.28.1.patch).
+    `patched`: its build wrote down what it has, which ours does (environment/horovod-0.28.1.patch).
     """
     written = Path(horovod.__file__).with_name("metadata.json")
     patched = written.is_file() and "gloo" in json.loads(written.read_text(encoding="utf-8"))

@@ -1,4 +1,17 @@
-"""Lightning: a user's module, its own loop in place of ours, and callbacks that note what ours notes.   [torch]"""
+"""Lightning: a user's module, its own loop in place of ours, and callbacks that note what ours notes.   [torch]
+
+    trainer.fit(module)     next batch | training_step  backward  clip  optimiser  scheduler | callbacks, loggers | ...
+    seconds of training     from one end of a step to the next: all of it; validation and checkpoints apart
+
+The Trainer is as its users have it by default: progress bar, a logger (CSV) of each 50th step, a checkpoint after each
+validation of which the last is kept. With patience its EarlyStopping stops, and its ModelCheckpoint keeps the best
+model, which is the one that is tested; TensorBoard and W&B are its own loggers. But for the check of validation before
+the first step, and the data: batches and splits are the workload's, or it would be another training.
+
+Lightning's own checkpoints know nothing of the place in the data, nor of what the record counts. So a training that was
+killed goes on from a checkpoint of our loop's, made after Lightning's own: a new Trainer makes the steps that are left.
+One by FSDP begins anew.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +42,9 @@ from scaling_study.train.loop import ON, PATIENCE
 from scaling_study.trial import Trial
 from scaling_study.workloads import Batch, Workload
 
-# Callbacks of Lightning's Trainer that note what our loop notes, and keep checkpoints to go on from.
-#
-# Lightning's own checkpoints know nothing of the place in the data, nor of what the record counts. So a training that
-# was
-# killed goes on from a checkpoint of our loop's, made after Lightning's own: a new Trainer makes the steps that are
-# left.
-
 
 class Follower(Callback):
-    """What our loop notes between its steps, noted between Lightning's; and it stops the Trainer."""
+    """Notes between Lightning's steps what our loop notes between its own; and it stops the Trainer."""
 
     def __init__(self, loop: train.Loop, hook: Any) -> None:
         self.loop, self.hook, self.progress = loop, hook, loop.progress
@@ -131,7 +137,7 @@ class Follower(Callback):
 class Saved(ModelCheckpoint):
     """Lightning's checkpoints, whose seconds are known. It calls them after all other callbacks.
 
-    `best`: what says which is the best, of which then that one is kept; empty: the last.
+    `best`: keywords that name the metric of the best model, which is then kept; empty: the last is.
     """
 
     def __init__(self, folder: Path, follower: Follower, best: Mapping[str, Any]) -> None:
@@ -143,10 +149,8 @@ class Saved(ModelCheckpoint):
         if progress.best_file:
             best = {"best_model_path": progress.best_file, "best_model_score": torch.tensor(progress.best)}
             kept = {progress.best_file: best["best_model_score"]}
-            self.load_state_dict({
-                **self.state_dict(), **best, "best_k_models": kept, "kth_best_model_path": progress.best_file,
-                "kth_value": best["best_model_score"],
-            })  # fmt: skip
+            worst = {"kth_best_model_path": progress.best_file, "kth_value": best["best_model_score"]}
+            self.load_state_dict({**self.state_dict(), **best, "best_k_models": kept, **worst})
 
     def put_back(self, model: torch.nn.Module) -> int:
         """Give the model the weights that are kept; the step they were made by. Called by all ranks."""
@@ -159,8 +163,6 @@ class Saved(ModelCheckpoint):
         super().on_validation_end(trainer, pl_module)
         self.follower.save(trainer, self.best_model_path if self.monitor else "")
 
-
-# What a user of Lightning writes: a step, a validation step, an optimiser with its schedule, and data.
 
 STEPS_MADE = "steps_made"
 
@@ -227,24 +229,8 @@ class Validation:
         return evaluate.batches(self.loop.held_out, "validation", self.loop.ranks)
 
 
-# Lightning's own loop in the place of ours: what its Trainer costs.
-#
-#     trainer.fit(module)     next batch | training_step  backward  clip  optimiser  scheduler | callbacks, loggers |
-# ...
-#     seconds of training     from one end of a step to the next: all of it; validation and checkpoints apart
-#
-# The Trainer is as its users have it by default: progress bar, a logger (CSV) of each 50th step, a checkpoint after
-# each
-# validation of which the last is kept. With patience its EarlyStopping stops, and its ModelCheckpoint keeps the best
-# model, which is the one that is tested; TensorBoard and W&B are its own loggers. But for the check of validation
-# before
-# the first step, and the data: batches and splits are the workload's, or it would be another training.
-#
-# What was killed goes on from our loop's checkpoint (lightning_callbacks.py); FSDP's begins anew.
-
-
 class Placed(LightningEnvironment):
-    """Who this rank is, as it has joined: Lightning asks for NODE_RANK, which only some launchers set."""
+    """The place of this rank, as it has joined: Lightning asks for NODE_RANK, which only some launchers set."""
 
     def __init__(self, ranks: Ranks, workers_of_a_host: int) -> None:
         super().__init__()
@@ -295,14 +281,20 @@ def build(
             waited = {"wait_count": loop.since_best(), "best_score": torch.tensor(loop.progress.best)}
             stopping[0].load_state_dict({**stopping[0].state_dict(), **waited})
         trainer = Trainer(
-            **where, strategy=strategy, plugins=[Placed(ranks, where["devices"])],
-            max_steps=recipe.steps - steps_made if recipe.steps else -1, max_epochs=-1,
+            **where,
+            strategy=strategy,
+            plugins=[Placed(ranks, where["devices"])],
+            max_steps=recipe.steps - steps_made if recipe.steps else -1,
+            max_epochs=-1,
             accumulate_grad_batches=trial.accumulation,
-            val_check_interval=recipe.evaluate_every * trial.accumulation, check_val_every_n_epoch=None,
-            gradient_clip_val=trial.train_clip_norm, num_sanity_val_steps=0,
-            callbacks=[follower, *stopping, *saved], enable_checkpointing=bool(saved),
+            val_check_interval=recipe.evaluate_every * trial.accumulation,
+            check_val_every_n_epoch=None,
+            gradient_clip_val=trial.train_clip_norm,
+            num_sanity_val_steps=0,
+            callbacks=[follower, *stopping, *saved],
+            enable_checkpointing=bool(saved),
             logger=loggers(loop.folder, trial) if loop.folder else False,
-        )  # fmt: skip
+        )
         module = Module(loop)
         if isinstance(strategy, FSDPStrategy):
             loop.training.weights = lambda: gathered(trainer.model)

@@ -147,7 +147,8 @@ class DaliBatches:
         return self.rectangle(pixels, down, across, numbers)
 
     def rectangle(self, pixels: Any, height: Any, width: Any, numbers: Any) -> Any:
-        """Of this height and width, as shares of the image's; at shares of the room it leaves, or in the middle."""
+        """A rectangle of this height and width, as shares of the image's; at shares of the room it leaves, or in the
+        middle."""
         y, x = (0.5, 0.5) if numbers is None else (numbers[2], numbers[3])
         top, left = y * (1.0 - height), x * (1.0 - width)
         begin, end = fn.stack(top, left), fn.stack(math.min(top + height, 1.0), math.min(left + width, 1.0))

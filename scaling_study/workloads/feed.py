@@ -264,7 +264,7 @@ class DrawnAhead(Iterator[torch.Tensor]):
         return self.current.ids
 
     def take(self, ids: torch.Tensor) -> torch.Tensor:
-        """What the library made of the batch that was handed out last."""
+        """The batch that was handed out last, as the library made it."""
         assert self.current and self.current.ids is ids, "a batch is taken once, before the next one is asked for"
         self.running = self.running or self.library(self._drawn())
         made = next(self.running)

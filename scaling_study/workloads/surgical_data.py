@@ -144,7 +144,7 @@ class SurgicalData(Data):
 
 
 def surgical_data(trial: Trial, ranks: Ranks, height: int, width: int, normalised: Normalised) -> SurgicalData:
-    """What the trial's `data` means here. `auto` falls back by name, never silently. Raises SystemExit."""
+    """The data that a trial's `data` means here. `auto` falls back by name, never silently. Raises SystemExit."""
     if trial.data == "synthetic":
         return _random(trial, ranks, height, width, normalised)
     surgery = found(trial, ranks)

@@ -55,7 +55,7 @@ LAYOUT = "train/<class>/*.png, *.jpg or *.jpeg"
 
 @dataclass(frozen=True)
 class Tree:
-    """What lies under `train`, or under `val`; sample i is files[i]."""
+    """The images under `train`, or under `val`; sample i is files[i]."""
 
     folder: Path
     classes: tuple[str, ...]  # sorted: their places are the labels

@@ -1,4 +1,4 @@
-"""What is seen of an image: augmentation, rectangles of files, damaged files; what a library is told of it.    [torch]
+"""The part of an image that a model sees: augmentation, rectangles of files; damaged files.                  [torch]
 
     (seed, epoch, sample id, which number)  --hash-->  a number in [0, 1)
 
@@ -128,7 +128,7 @@ def same(view: View) -> Views:
 
 
 def augmented_views(kind: str, seed: int, epoch: Callable[[], int]) -> Views:
-    """What a training sees of its samples. `kind`: none, or one of OF_FILES; `epoch`: of the ids it is asked for."""
+    """Views of the samples of a training. `kind`: none, or one of OF_FILES; `epoch`: of the ids it is asked for."""
     if kind == "none":
         return same(MIDDLE)
 
@@ -198,7 +198,7 @@ class DamagedFiles:
 
 @dataclass(frozen=True)
 class Samples:
-    """What ids name: images in memory, or files; and their labels."""
+    """Images in memory, or files, by their ids; and their labels."""
 
     labels: torch.Tensor  # (samples,) int64
     pixels: torch.Tensor | None = None  # (samples, side, side, 3) uint8: libraries read images row by row
@@ -207,7 +207,7 @@ class Samples:
 
     @classmethod
     def in_memory(cls, images: torch.Tensor, labels: torch.Tensor) -> Samples:
-        """Of images (samples, 3, side, side) uint8, which are copied."""
+        """From images (samples, 3, side, side) uint8, which are copied."""
         return cls(labels, images.permute(0, 2, 3, 1).contiguous())
 
     def file(self, id: int) -> Path:

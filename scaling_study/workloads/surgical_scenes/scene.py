@@ -130,7 +130,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Operation:
-    """What the frames of a video have in common."""
+    """Colours, lamp and camera that the frames of a video have in common."""
 
     colour: Colour  # of its tissue
     warmth: tuple[float, float, float]  # of the lamp: factors of red, green and blue

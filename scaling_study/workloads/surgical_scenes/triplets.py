@@ -1,4 +1,4 @@
-"""What can be done to what by which instrument: the classes of CholecT45, in its numbering, and how often we draw each.
+"""Triplets of instrument, verb and target: the classes of CholecT45, in its numbering, and how often each is drawn.
 
 A triplet's number is its place when instruments come in the order of INSTRUMENTS, and verbs and targets of each by
 name; an instrument that does nothing comes last. Source: Nwoye et al., Medical Image Analysis 78 (2022) 102433.
