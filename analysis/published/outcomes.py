@@ -19,6 +19,7 @@ from analysis.frames.study import workers_text
 from analysis.published import ratios
 from analysis.show import notes
 from analysis.show.layout import Listing
+from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import Interval, between_repeats
 
 # The trainings of three published studies: which configuration here each would be, what came of it, and its flaws.
@@ -313,3 +314,13 @@ def _selection(results: Results, trainings: tuple[Training, ...]) -> Iterator[st
         f"biased upwards. Here {ours or 'a part of the training images is held out'}, the test set is read once, after "
         "that, and fewer images are trained on: expect less than published."
     )
+
+
+VIEW = View(
+    "What did published trainings come to?",
+    (
+        StudyTable(
+            "published-outcomes", listing, table, section="published"
+        ),
+    ),
+)  # fmt: skip

@@ -99,7 +99,7 @@ def table(name: str, text: bool = False) -> pd.DataFrame:
 # the one's epoch / those of the other, as an epoch was published another way      one framework / another
 
 SPEEDUP, GAIN, BATCH, EPOCH, WAY = "speed-up", "16-bit gain", "larger batch", "epoch", "another way"
-CLAIMS_KEYS = ("framework", "model", "batch_per_worker", "precision", "allreduce", "workers")
+MEASURED_KEYS = ("framework", "model", "batch_per_worker", "precision", "allreduce", "workers")
 Keys = Mapping[str, Any]  # trial keys that a configuration must have
 
 
@@ -124,7 +124,7 @@ def published() -> tuple[Claim, ...]:
 
 def _of_tables() -> Iterator[Claim]:
     """From throughput.csv."""
-    rows = {tuple(row[key] for key in CLAIMS_KEYS): row for row in as_rows(throughput())}
+    rows = {tuple(row[key] for key in MEASURED_KEYS): row for row in as_rows(throughput())}
     for place, row in rows.items():
         framework, model, batch, precision, allreduce, workers = place
         alone = rows.get((framework, model, batch, precision, "none", 1))
@@ -187,7 +187,7 @@ def _claim(kind: str, what: str, row: Any, other: Any) -> Claim:
     for side in (row, other):
         half = kind == GAIN or side["precision"] != "fp32"
         flaws |= flaws_of(side["framework"], side["model"], side["batch_per_worker"], side["workers"], half=half)
-    of, over = ({key: side[key] for key in CLAIMS_KEYS} for side in (row, other))
+    of, over = ({key: side[key] for key in MEASURED_KEYS} for side in (row, other))
     return Claim(row["study"], kind, what, value, tuple(sorted(flaws, key=lambda flaw: int(flaw[1:]))), of, over)
 
 

@@ -8,14 +8,16 @@ from typing import Any
 import pandas as pd
 
 from analysis.frames import configurations
-from analysis.frames.configurations import is_pipeline
+from analysis.frames.configurations import is_pipeline, known
 from analysis.frames.measured import of_peers
 from analysis.frames.results import Results, once, unit
+from analysis.frames.row_types import ConfigurationRow
 from analysis.show.layout import Listing
 from analysis.statistics import estimates
 from scaling_study.records.store import BUSY_CORES
 from scaling_study.study.rules import MATCHMAKING_SECONDS
 
+ABOUT = ("configuration", "model", "series", "batch", "workers")  # first columns of tables in numbers
 MOST_REASONS = 6  # lines of reasons under one table; the rest are counted
 
 
@@ -62,11 +64,28 @@ def how_it_differs(rows: pd.DataFrame) -> list[str]:
 
 
 def listing(
-    results: Results, title: str, header: tuple[str, ...], rows: Sequence[tuple[str, ...]], lines: Sequence[str]
+    results: Results,
+    title: str,
+    header: tuple[str, ...],
+    rows: Sequence[tuple[str, ...]],
+    lines: Sequence[str],
+    signs: bool = False,
 ) -> Listing:
-    """A table of this study: `lines` stand below it, after how its configurations differ and before the source."""
-    below = (*how_it_differs(results.configurations), *lines, f"{source(results)}.")
+    """A table of this study: `lines` stand below it, after how its configurations differ and before the source.
+
+    `signs`: the rows carry the signs of configurations that may not be compared, which are explained first.
+    """
+    data = results.configurations
+    explained = configurations.sentences(data) if signs else []
+    below = (*explained, *how_it_differs(data), *lines, f"{source(results)}.")
     return Listing(f"{title} ({results.heading})", header, tuple(rows), below)
+
+
+def series_and_batch(row: ConfigurationRow, results: Results) -> tuple[str, str]:
+    """The first two cells of a row: the series, with its model where there are several and with its sign; the batch."""
+    model = f"{row['model']}, " if len(results.models) > 1 else ""
+    sign = configurations.sign(row) if known(row["not_comparable"]) else ""
+    return f"{model}{row['series']} {sign}".rstrip(), str(row["batch"])
 
 
 def _span(values: pd.Series[Any], form: str) -> str:

@@ -3,10 +3,10 @@
     lost = 1 - efficiency = (ours - baseline) / ours       in worker-seconds of a sample (steps.py)
          = sum over phases of (ours - baseline) / ours     since phases add up to the step, on both sides
 
-So each phase's growth is a part as it stands, as is that of a pipeline's idle time, which lies in no phase (idle.py).
+So each phase's growth is a part as it stands, as is that of a pipeline's idle time, which lies in no phase.
 Two more things are known:
 
-    collectives that run under computing    what backward grew beyond what forward did, which only computes (kernels.py)
+    collectives that run under computing    what backward grew beyond what forward did, which only computes
     the slowest rank                        of what the others wait, as much as it is behind in what waits for nobody
 
 Both are taken out of the phase in which they were measured, so the sum stays. A part below zero is a gain. Where
@@ -24,13 +24,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from analysis.frames.configurations import known
+from analysis.frames.configurations import known, values_of
 from analysis.frames.measured import of_peers
 from analysis.frames.results import Results, once
 from analysis.frames.row_types import ConfigurationRow
+from analysis.show import notes, style
+from analysis.show.layout import Listing
+from analysis.text import file_name
 from analysis.views import steps
 from analysis.views.steps import (
     AVERAGING,
@@ -46,6 +54,7 @@ from analysis.views.steps import (
     Steps,
     Vector,
 )
+from analysis.views.view import Drawing, Gap, StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS, welch_satterthwaite
 
 PARTS = (
@@ -70,6 +79,11 @@ class Part:
     lost: float
     low: float | None
     high: float | None
+
+    @property
+    def half(self) -> float | None:
+        """Half of the 95 % interval."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
 
 @dataclass(frozen=True)
@@ -135,13 +149,8 @@ def attribute(ours: Steps, base: Steps, evidence: Evidence) -> Attribution:
     can = _possible(ours, base, evidence)
     disturbance = max(ours.disturbance, base.disturbance, key=abs)
     shown = [Part(PARTS[at], float(lost[at]), *bounds[at]) for at in range(len(PARTS)) if at in can or lost[at] != 0.0]
-    return Attribution(
-        ours.row,
-        str(base.row["configuration"]),
-        before.worker_seconds / whole.worker_seconds,
-        tuple(shown),
-        disturbance,
-    )
+    efficiency = before.worker_seconds / whole.worker_seconds
+    return Attribution(ours.row, str(base.row["configuration"]), efficiency, tuple(shown), disturbance)
 
 
 def parts(ours: Mean, base: Mean, evidence: Evidence) -> Vector:
@@ -230,3 +239,248 @@ def _unknown(row: ConfigurationRow, base: ConfigurationRow, whose: str) -> Attri
     all_of_it = Part(PARTS[UNKNOWN], 1 - efficiency, None, None)
     why = f"{whose} were not measured"
     return Attribution(row, str(base["configuration"]), efficiency, (all_of_it,), None, why)
+
+
+COLUMNS = (
+    *(*notes.ABOUT, "baseline", "efficiency", "lost"),
+    *(f"{part}_{what}" for part in PARTS for what in ("lost", "low", "high")),
+    *("disturbance", "why"),
+)
+MEANINGS = {
+    "input": "waiting for batches",
+    "fixed": "what the baseline's own fixed cost of a step (launching kernels) adds when fewer samples share it",
+    "kernels": "forward and backward take longer for a sample, as forward shows, which communicates nothing",
+    "optimizer": "updating the weights",
+    "exposed": "what a step still waits for once backward is over",
+    "matchmaking": "peers that look for each other when all batches of a round are computed",
+    "averaging": "peers that exchange gradients and weights, likewise",
+    "within": "what backward (and an update in which it communicates) grew beyond what forward did: collectives that "
+              "run beside computing, or are waited for inside it",
+    "stragglers": "waiting for ranks that were behind over the whole window; at least this much",
+    "bubble": "stages with nothing to do, wherever they stood meanwhile",
+    "mixed": "forward and backward of a framework that communicates in both; nothing measured tells the two apart",
+    "unattributed": "what no phase covers",
+}  # fmt: skip
+
+
+def table(results: Results) -> pd.DataFrame:
+    """COLUMNS: `<part>_lost` of the ideal with its bounds; empty where a part cannot be."""
+    rows = []
+    for one in attributions(results):
+        about = values_of(one.row, notes.ABOUT)
+        row: dict[str, Any] = dict(zip(COLUMNS, (*about, one.baseline, one.efficiency, one.lost), strict=False))
+        for part in one.parts:
+            row |= {f"{part.name}_lost": part.lost, f"{part.name}_low": part.low, f"{part.name}_high": part.high}
+        rows.append(row | {"disturbance": one.disturbance, "why": one.why})
+    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+
+
+def listing(results: Results) -> Listing | None:
+    """A row for each configuration with an efficiency, a column for each part that any of them has."""
+    every = attributions(results)
+    if not every:
+        return None
+    present = [part for part in PARTS if any(part == share.name for attributed in every for share in attributed.parts)]
+    rows = []
+    for attributed in every:
+        cells = {part.name: _part(part) for part in attributed.parts}
+        shares = (f"{100 * attributed.efficiency:.1f} %", f"{100 * attributed.lost:.1f} %")
+        rows.append(
+            (*notes.series_and_batch(attributed.row, results), *shares, *(cells.get(part, "") for part in present))
+        )
+    meanings = "; ".join(f"{_name(part, results)}: {MEANINGS[part]}" for part in present)
+    lines = [
+        "Percent of linear speed-up over the baseline. The parts add up to the loss; a negative part is a gain. "
+        "±: half of the 95 % interval between repeats.",
+        f"{meanings[0].upper()}{meanings[1:]}.",
+        "Phases are shares of instrumented steps, taken as shares of the timed ones.",
+    ]
+    changes = [attributed.disturbance or 0.0 for attributed in every]
+    disturbed = [change for change in changes if abs(change) > DISTURBED]
+    if disturbed:
+        lines.append(
+            f"Of {len(disturbed)} of {len(every)} rows instrumented steps differed from timed ones by more than "
+            f"{100 * DISTURBED:.0f} %, at most {100 * max(disturbed, key=abs):+.0f} %: their parts are less certain."
+        )
+    lines += steps.untimed(results)
+    for why in dict.fromkeys(attributed.why for attributed in every if attributed.why):
+        lines.append(f"All not attributed, because {why}: {sum(attributed.why == why for attributed in every)} rows.")
+    header = ("configuration", "batch", "efficiency", "lost", *(_name(part, results) for part in present))
+    return notes.listing(results, "Lost efficiency by cause", header, rows, lines, signs=True)
+
+
+def _name(part: str, results: Results) -> str:
+    """The name of a part: under strong scaling kernels are not slower but smaller."""
+    return "smaller kernels" if part == "kernels" and results.study.scaling == "strong" else NAMES[part]
+
+
+def _part(part: Part) -> str:
+    half = f" ± {100 * part.half:.1f}" if part.half is not None else ""
+    return f"{100 * part.lost:.1f}".replace("-0.0", "0.0") + half
+
+
+# Where each lost percent of efficiency went: a figure a model, a panel for each configuration at one batch size.
+#
+#     ideal                      |100
+#     exposed communication      ███      9.3 ± 4.8
+#     stragglers               ██         1.7 ± 6.9
+#     slower kernels           ▒         -0.4 ± 5.1      a gain, to the right
+#     measured                 |69.9
+#
+# Every bar begins where the one above it ended, so the last one ends at the efficiency.
+
+ROW = 0.2  # inches
+WIDTH = 2.3
+MOST_PANELS, MOST_COLUMNS = 12, 2
+MOST_IN_ALL = 48  # of all models together, but a row for each
+LEAST_SPAN = 0.12  # of the x axis, in shares of the ideal: a loss of 1 % shall look small
+LOST, GAINED = style.style_colours(3)[1:]
+IDEAL, MEASURED = "ideal", "measured"
+
+
+def draw(results: Results) -> dict[str, Figure]:
+    """`waterfall-<model>`, for each model of which phases say anything."""
+    every = [attribution for attribution in attributions(results) if not attribution.why]
+    figures = {}
+    for model in results.models:
+        ours = [attribution for attribution in every if attribution.row["model"] == model]
+        if ours:
+            figures[f"waterfall-{file_name(model)}"] = _figure(model, ours, results)
+    return figures
+
+
+def _figure(model: str, every: Sequence[Attribution], results: Results) -> Figure:
+    batch, ours = _one_batch(every)
+    most = min(MOST_PANELS, max(4, MOST_IN_ALL // len(results.models)))
+    shown = sorted(ours, key=lambda attributed: int(attributed.row["series_order"]))[:most]
+    columns = min(len(shown), MOST_COLUMNS)
+    parts = [part for part in PARTS if any(part == share.name for attribution in shown for share in attribution.parts)]
+    names = [IDEAL, *(_name(part, results) for part in parts), MEASURED]
+    texts = [_texts(attributed, parts) for attributed in shown]
+    layout = style.Layout(
+        panel_width=WIDTH,
+        panel_height=len(names) * ROW + 0.05,
+        left=0.2 + max(style.inches(name, style.SMALL) for name in names),
+        gutters=(gutter := style.gutter(text for attribution in texts for text in attribution),),
+        above=0.1
+        + max(map(len, titles := [_title(attributed, WIDTH + gutter) for attributed in shown])) * style.SIZE * 1.3 / 72,
+        below=0.46,
+    )
+    title = f"Lost efficiency by cause: {model}, batch {batch} ({results.study.name})"
+    sheet = style.sheet(-(-len(shown) // columns), columns, layout, title, _footnote(shown, ours, every, results))
+    low, high = _limits(shown, parts)
+    for index, (attributed, labels) in enumerate(zip(shown, texts, strict=True)):
+        axis, _ = sheet.at(index)
+        axis.set_title("\n".join(titles[index]), loc="left", weight="bold", linespacing=1.2)
+        axis.set_xlim(100 * low, 100 * high)
+        _panel(axis, attributed, parts, names, labels)
+    for index in range(len(shown), len(sheet.axes) * columns):
+        style.remove(sheet, index)
+    return sheet.figure
+
+
+def _title(attribution: Attribution, width: float) -> list[str]:
+    """The series, in lines of the room above a panel and its numbers."""
+    return style.wrapped(str(attribution.row["series"]), width - 0.1, style.SIZE, bold=True)
+
+
+def _one_batch(every: Sequence[Attribution]) -> tuple[int, list[Attribution]]:
+    """The batch size that most configurations with several workers have, the largest of several."""
+    several = [attribution for attribution in every if int(attribution.row["workers"]) > 1] or list(every)
+    counts = [int(attribution.row["batch"]) for attribution in several]
+    batch = max(counts, key=lambda size: (counts.count(size), size))
+    return batch, [attribution for attribution in several if int(attribution.row["batch"]) == batch]
+
+
+def _panel(
+    axis: Axes, attribution: Attribution, parts: Sequence[str], names: Sequence[str], labels: Sequence[str]
+) -> None:
+    known = {part.name: part for part in attribution.parts}
+    at = 100.0
+    axis.plot([at, at], [-0.35, 0.5], color=style.DARK, linewidth=1.4, zorder=4)
+    for index, name in enumerate(parts, start=1):
+        part = known.get(name)
+        width = 100 * part.lost if part else 0.0
+        axis.barh(index, -width, left=at, height=0.62, color=LOST if width >= 0 else GAINED, linewidth=0, zorder=3)
+        at -= width
+        if part is not None and part.half is not None:
+            half = 100 * part.half
+            axis.plot([at - half, at + half], [index, index], color=style.DARK, linewidth=0.9, zorder=4)
+        axis.plot([at, at], [index - 0.31, index + 1.31], color=style.GREY, linewidth=0.6, zorder=2)
+    last = len(names) - 1
+    axis.plot([at, at], [last - 0.35, last + 0.35], color=style.DARK, linewidth=1.4, zorder=4)
+    for index, text in enumerate(labels):
+        axis.annotate(
+            text, xy=(1.05, index), xycoords=("axes fraction", "data"), va="center", fontsize=style.SMALL,
+            annotation_clip=False,
+        )  # fmt: skip
+    axis.set_ylim(last + 0.6, -0.6)
+    axis.set_yticks(range(len(names)), names)
+    axis.tick_params(axis="y", length=0)
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_locator(MaxNLocator(5))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g} %"))
+    axis.set_xlabel("of the ideal")
+    axis.grid(False, axis="y")
+
+
+def _texts(attribution: Attribution, parts: Sequence[str]) -> list[str]:
+    """What stands beside each row: the numbers of the table."""
+    known = {part.name: part for part in attribution.parts}
+    labels = ["100 %"]
+    for name in parts:
+        part = known.get(name)
+        if part is None:
+            labels.append("")
+            continue
+        value = f"{-100 * part.lost:+.1f}".replace("+0.0", "0.0").replace("-0.0", "0.0")
+        labels.append(value if part.half is None else f"{value} ± {100 * part.half:.1f}")
+    return [*labels, f"{100 * attribution.efficiency:.1f} %"]
+
+
+def _limits(shown: Sequence[Attribution], parts: Sequence[str]) -> tuple[float, float]:
+    """One scale for all panels: everything that a bar reaches, intervals only as far as they are not absurd."""
+    low, high = 1.0, 1.0
+    for attribution in shown:
+        at = 1.0
+        for name in parts:
+            at -= attribution.part(name)
+            low, high = min(low, at), max(high, at)
+    span = max(high - low, LEAST_SPAN)
+    return max(0.0, high - 1.12 * span), high + 0.08 * span
+
+
+def _footnote(
+    shown: Sequence[Attribution], ours: Sequence[Attribution], every: Sequence[Attribution], results: Results
+) -> list[str]:
+    what = (
+        "From linear speed-up (100 %) down to the measured efficiency; bars to the left are losses, to the right "
+        "gains; they add up."
+    )
+    if any(part.low is not None for attribution in shown for part in attribution.parts):
+        what += " Lines, ±: 95 % interval between repeats."
+    if len(ours) > len(shown):
+        what += f" The first {len(shown)} of {len(ours)} configurations at this batch size."
+    if len(every) > len(ours):
+        what += " Other batch sizes: tables/attribution."
+    return [what, f"{notes.source(results)}."]
+
+
+VIEW = View(
+    "Where did the efficiency go?",
+    (
+        StudyTable(
+            "attribution", listing, table, "Lost efficiency", "why",
+            Gap(
+                "Lost efficiency: not known",
+                "no configuration of more than one worker has an efficiency and phases",
+            ),
+        ),
+    ),
+    (
+        Drawing(
+            "waterfall", draw, several=True,
+            gap=Gap("No waterfall of efficiency", "phases of a configuration with a speed-up were not measured"),
+        ),
+    ),
+)  # fmt: skip

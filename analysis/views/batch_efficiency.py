@@ -32,6 +32,7 @@ from analysis.statistics.batch_size import (
 )
 from analysis.statistics.estimates import LogEstimate
 from analysis.text import file_name, number
+from analysis.views.view import Drawing, StudyTable, View
 
 # Statistical efficiency and goodput of each trained configuration, and what the noise scale predicts of them.
 #
@@ -224,12 +225,11 @@ def _price(one: Trained, priced: bool) -> LogEstimate:
 
 # The table of statistical efficiency and goodput: what a larger batch costs in samples, and how many workers pay.
 
-efficiency_table = table
 HEADER = (
     *("configuration", "samples/s", "efficiency", "by noise scale", "goodput", "noise scale"),
     *("steps", "predicted steps", "error", "seconds", "predicted seconds"),
 )
-EFFICIENCY_COLUMNS = (
+SHOWN_COLUMNS = (
     *("samples_per_second", "efficiency", "noise_efficiency", "goodput", "noise_scale"),
     *("measured_steps", "predicted_steps", "error", "seconds", "predicted_seconds"),
 )
@@ -254,7 +254,7 @@ BEYOND = (
 
 def listing(results: Results) -> Listing | None:
     """A row for each configuration that was trained to a target; None where nothing can be said of batch sizes."""
-    rows, found = efficiency_table(results), recipes(results)
+    rows, found = table(results), recipes(results)
     if rows.noise_scale_low.isna().all() and not any(len(recipe.samples) > 1 for recipe in found):
         return None
     several = rows.model.nunique() > 1
@@ -287,7 +287,7 @@ def _cells(row: Mapping[Any, Any], several: bool) -> tuple[str, ...]:
     model = f"{row['model']}, " if several else ""
     return (
         f"{model}{row['series']}, batch {row['global_batch']}",
-        *(_cell(row, column) for column in EFFICIENCY_COLUMNS),
+        *(_cell(row, column) for column in SHOWN_COLUMNS),
     )
 
 
@@ -354,12 +354,12 @@ def _of_recipe(recipe: Recipe, title: str) -> Iterator[str]:
         more = int(fastest.row["workers"]) > int(best.of.row["workers"])
         stops = ": beyond it more workers are faster, and no sooner at the target" if more else ""
         yield (
-            f"{title}, {one.framework}: highest goodput, and so fewest seconds, with {_efficiency_best(best)}{stops}; "
-            f"{throughput}; fewest worker-hours with {_efficiency_best(one.hours)}."
+            f"{title}, {one.framework}: highest goodput, and so fewest seconds, with {_best_in_words(best)}{stops}; "
+            f"{throughput}; fewest worker-hours with {_best_in_words(one.hours)}."
         )
 
 
-def _efficiency_best(best: Best) -> str:
+def _best_in_words(best: Best) -> str:
     """`2 workers (batch 128; tied: 1 worker)`."""
     parts = [f"batch {best.of.batch}"]
     parts += [f"tied: {_counts(best.tied)}"] if best.tied else []
@@ -384,7 +384,7 @@ DODGE = 1.05
 CURVE_POINTS = 60
 HEIGHT = 2.7
 LEGEND_LINE = 0.17  # inches
-EFFICIENCY_BEYOND = 4  # times the largest batch, up to which the right panel goes
+REACH = 4  # times the largest batch, up to which the right panel goes
 MOST_LINES = 8  # of the legend, beyond which the lines are drawn and not named
 
 
@@ -432,7 +432,7 @@ def _figure(results: Results, model: str, rows: pd.DataFrame, found: Sequence[Re
     batches = sorted({batch for recipe in found for batch in recipe.samples})
     _logarithmic(right, batches)
     least, most = right.get_xlim()  # a critical batch far from what was trained does not squeeze it
-    right.set_xlim(max(least, batches[0] / EFFICIENCY_BEYOND), min(most, batches[-1] * EFFICIENCY_BEYOND))
+    right.set_xlim(max(least, batches[0] / REACH), min(most, batches[-1] * REACH))
     if 0 < (lines := len(right.get_legend_handles_labels()[0])) <= MOST_LINES:
         low, high = right.get_ylim()
         share = lines * LEGEND_LINE / HEIGHT  # of the panel, above all points
@@ -532,3 +532,10 @@ def _logarithmic(axis: Axes, batches: Sequence[int]) -> None:
     axis.yaxis.set_major_formatter(
         FuncFormatter(lambda value, _: f"{value / 1000:,g} k" if value >= 1000 else number(value))
     )
+
+
+VIEW = View(
+    "What does a larger batch cost in samples?",
+    (StudyTable("efficiency", listing, table),),
+    (Drawing("efficiency", draw, several=True, rank=1),),
+)

@@ -1,21 +1,23 @@
-"""What takes most of a step, what would help most, and where a step goes, as figure."""
+"""What takes most of a step, what would help most, and where a step goes: two tables and a figure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from analysis.frames import configurations
-from analysis.frames.configurations import known, over
+from analysis.frames.configurations import known, over, values_of
 from analysis.frames.measured import of_peers, samples_of_step
 from analysis.frames.results import Results, once
 from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.show import notes, style
+from analysis.show.layout import Listing
 from analysis.text import file_name, number, percent, three_digits
 from analysis.views import allreduce_gain, attribution, steps
 from analysis.views.attribution import Attribution
@@ -32,6 +34,7 @@ from analysis.views.steps import (
     Fixed,
     Steps,
 )
+from analysis.views.view import Drawing, Gap, StudyTable, View
 
 # What takes most of a step, and the numbers that say so.
 #
@@ -183,6 +186,35 @@ def _without(row: ConfigurationRow) -> Bottleneck:
     return Bottleneck(row, UNKNOWN, "Its phases were not measured.", {})
 
 
+SHARE_COLUMNS = {kind: f"{kind.replace(' ', '_')}_share" for kind in SHARES}
+
+
+def table(results: Results) -> pd.DataFrame:
+    """A row for each configuration: the kind, its evidence, and what share of a step goes where."""
+    columns = (*notes.ABOUT, "status", "bottleneck", "evidence", *SHARE_COLUMNS.values())
+    rows = []
+    for one in bottlenecks(results):
+        shares = (one.shares.get(kind) for kind in SHARE_COLUMNS)
+        rows.append((*values_of(one.row, notes.ABOUT), one.row["status"], one.kind, one.evidence, *shares))
+    return pd.DataFrame(rows, columns=list(columns), dtype=object)
+
+
+def listing(results: Results) -> Listing | None:
+    """What takes most of each configuration's step."""
+    every = bottlenecks(results)
+    if not any(limited.shares for limited in every):
+        return None
+    rows = [(*notes.series_and_batch(limited.row, results), limited.kind, limited.evidence) for limited in every]
+    lines = [
+        "The bottleneck is whichever takes the largest share of a step. Memory: updating the weights, computing whose "
+        "lower roof is memory, or out of memory. Launch: what of forward and backward no batch size changes, by the "
+        "line through the batch sizes that were run; on a CPU that is mostly reading the weights.",
+        *steps.untimed(results),
+    ]
+    header = ("configuration", "batch", "bottleneck", "evidence")
+    return notes.listing(results, "Bottlenecks", header, rows, lines, signs=True)
+
+
 # What would help most: how much faster a configuration could be at most, if one part of its step were less.
 #
 #     gain <= 1 / (1 - saved share of the step) - 1        Amdahl, AFIPS 30, 1967
@@ -268,20 +300,25 @@ def remedies(results: Results) -> dict[str, list[Remedy]]:
         name = str(limit.row["configuration"])
         if limit.shares:
             tried = {HALVE: narrow.get(name, ""), LARGER_BATCH: _larger(limit.row, memory.get(name))}
-            by_configuration[name] = of(limit, lost.get(name), tried)
+            by_configuration[name] = remedies_of(limit, lost.get(name), tried)
     return by_configuration
 
 
-def of(bottleneck: Bottleneck, lost: Attribution | None = None, tried: Mapping[int, str] | None = None) -> list[Remedy]:
-    """Of one configuration, the most first. `tried`: place in WAYS -> what the study itself has measured of it."""
+def remedies_of(
+    bottleneck: Bottleneck, lost: Attribution | None = None, tried: Mapping[int, str] | None = None
+) -> list[Remedy]:
+    """What would help one configuration, the most first.
+
+    `tried`: place in WAYS -> what the study itself has measured of it.
+    """
     judged = Known(bottleneck.shares, max(0.0, lost.part("stragglers")) if lost else 0.0, bottleneck.row)
-    remedies_of = []
+    found = []
     for index, (name, saved) in enumerate(WAYS):
         share = min(saved(judged), 1.0 - 1e-9)
         most = 1 / (1 - share) - 1
         if (judged_name := name(judged)) and most >= LEAST:
-            remedies_of.append(Remedy(bottleneck.row, judged_name, share, most, (tried or {}).get(index, ""), index))
-    return sorted(remedies_of, key=lambda remedy: remedy.gain, reverse=True)
+            found.append(Remedy(bottleneck.row, judged_name, share, most, (tried or {}).get(index, ""), index))
+    return sorted(found, key=lambda remedy: remedy.gain, reverse=True)
 
 
 def _larger(row: ConfigurationRow, memory: Family | None) -> str:
@@ -302,6 +339,45 @@ def _measured(ratio: float, low: float | None, high: float | None, what: str) ->
     """`fp16 was measured: -10 % [-14, -7]`."""
     bounds = f" [{100 * (low - 1):+.0f}, {100 * (high - 1):+.0f}]" if known(low) and known(high) else ""
     return f"{what} was measured: {100 * (ratio - 1):+.0f} %{bounds}"
+
+
+MOST_REMEDIES = 3  # of a configuration, in a table
+
+
+def remedies_table(results: Results) -> pd.DataFrame:
+    """A row for each thing that would help a configuration, the most first: `gain_at_most` of throughput."""
+    columns = (*notes.ABOUT, "remedy", "saved", "gain_at_most", "but")
+    rows = [
+        (*values_of(one.row, notes.ABOUT), one.name, one.saved, one.gain, one.but)
+        for listed in remedies(results).values()
+        for one in listed
+    ]
+    return pd.DataFrame(rows, columns=list(columns), dtype=object)
+
+
+def remedies_listing(results: Results) -> Listing | None:
+    """What would help each configuration most."""
+    listed = [every for every in remedies(results).values() if every]
+    if not listed:
+        return None
+    rows = []
+    for every in listed:
+        shown = [suggested.sentence for suggested in every[:MOST_REMEDIES]]
+        halved = next((_bound(suggested) for suggested in every if suggested.way == HALVE), "")
+        rows.append(
+            (*notes.series_and_batch(every[0].row, results), *shown, *[""] * (MOST_REMEDIES - len(shown)), halved)
+        )
+    lines = [
+        "Upper bounds, each by itself (Amdahl): 1 / (1 - the share of a step that it saves) - 1. Assumed: the rest of "
+        "the step stays as it is. In brackets: the same change as measured by this study.",
+    ]
+    header = ("configuration", "batch", "most", "second", "third", "half the bytes of the allreduce")
+    return notes.listing(results, "What would help most", header, rows, lines, signs=True)
+
+
+def _bound(suggested: Remedy) -> str:
+    """`at most +4.0 % (fp16 was measured: -10 % [-14, -7])`."""
+    return f"at most +{percent(suggested.gain)}" + (f" ({suggested.but})" if suggested.but else "")
 
 
 # Where a step goes: a figure a model, a row for each series at one batch size, its parts side by side to 100 %.
@@ -421,3 +497,26 @@ def _footnote(
     if len(every) > len(ours):
         what += " Other batch sizes: tables/bottleneck."
     return [what, f"{notes.source(results)}."]
+
+
+VIEW = View(
+    "What holds each configuration back?",
+    (
+        StudyTable(
+            "bottleneck", listing, table, "Bottlenecks", "why",
+            Gap("Bottlenecks: not known", "no configuration has phases, or a failure, to tell by"),
+        ),
+    ),
+    (Drawing("steps", draw, several=True, section="why", beside="bottleneck"),),
+)  # fmt: skip
+
+
+REMEDIES = View(
+    "What would help?",
+    (
+        StudyTable(
+            "remedies", remedies_listing, remedies_table, "What would help", "why",
+            Gap("What would help: not known", "no configuration has phases to tell by"),
+        ),
+    ),
+)  # fmt: skip

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from analysis.frames.configurations import known, over, value_of
+from analysis.frames.configurations import known, over, values_of
 from analysis.frames.results import Results, once
 from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
@@ -20,6 +20,7 @@ from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
 from analysis.statistics import ranking
 from analysis.text import number
+from analysis.views.view import Drawing, Gap, StudyTable, View
 
 # What a million samples cost: worker-hours, and money where a machine file gave the price of one.
 #
@@ -176,7 +177,7 @@ def _surely(better: Cost, worse: Cost, cost: Mapping[int, float]) -> bool:
 
 
 COLUMNS = (
-    *("configuration", "model", "series", "batch", "workers", "seconds_per_million", "worker_hours_per_million"),
+    *(*notes.ABOUT, "seconds_per_million", "worker_hours_per_million"),
     *("worker_hours_low", "worker_hours_high", "price_per_worker_hour", "money_per_million", "pareto", "beaten_by"),
     "why",
 )
@@ -187,7 +188,7 @@ def table(results: Results, price: float | None = None) -> pd.DataFrame:
     rows = []
     for model in results.models:
         for point in points(results, model, price):
-            cost, about = point.of, (value_of(point.row, name) for name in COLUMNS[:5])
+            cost, about = point.of, values_of(point.row, notes.ABOUT)
             hours = (cost.worker_hours, cost.low, cost.high, cost.price, cost.money)
             rows.append((*about, cost.seconds, *hours, point.place, point.by, cost.why))
     return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
@@ -325,3 +326,15 @@ def _footnote(panels: Sequence[tuple[str, Sequence[Point]]], results: Results) -
     if any(sum(point.place != BEATEN for point in ours) > len(_labelled(ours)) for _, ours in panels):
         what += " Not all are named; tables/cost has all."
     return [what, f"{notes.source(results)}."]
+
+
+VIEW = View(
+    "What does speed cost?",
+    (StudyTable("cost", listing, table, section="next"),),
+    (
+        Drawing(
+            "pareto", draw,
+            gap=Gap("No figure of cost against time", "it needs two comparable configurations"),
+        ),
+    ),
+)  # fmt: skip

@@ -26,6 +26,7 @@ from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.statistics.arms import NOTHING, RANDOM, begins_with, frozen, of_weights
 from analysis.text import file_name
+from analysis.views.view import Detector, Drawing, StudyTable, View
 from scaling_study.records.maps import CAMS, CENTRE, CHANCE, COLUMNS, HIDDEN, METHODS, OWN, PICTURE, RIGHT, SCORED
 from scaling_study.stats.intervals import FEWEST_REPEATS, Interval, between_repeats
 from scaling_study.stats.scores import enlarged, highest
@@ -571,3 +572,11 @@ def maps_of_something_else(evidence: Evidence) -> Iterator[Finding]:
             f"({findings.named(rows)}). Show the maps whose maxima are the classes' scores, of what is recognised."
         )
         yield findings.about("F12", "Maps of something else", text, WRONG, rows)
+
+
+VIEW = View(
+    "What does a model look at?",
+    (StudyTable("maps", listing, table),),
+    (Drawing("maps", draw_maps, True, rank=-1), Drawing("pointing", draw_pointing, True, rank=-1)),
+    (Detector(maps_of_something_else, 12),),
+)

@@ -22,8 +22,8 @@ from analysis.frames.rows import as_rows
 from analysis.show import notes, style
 from analysis.show.layout import Listing
 from analysis.show.style import EndLabel, Failure, Look
-from analysis.text import megabytes, whole_percent
-from analysis.views.view import ModelTable, View
+from analysis.text import megabytes, number, whole_percent
+from analysis.views.view import Drawing, Gap, ModelTable, StudyTable, View
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.stats.intervals import Interval
 
@@ -397,4 +397,75 @@ def _footnote(every: dict[str, list[Family]], results: Results) -> list[str]:
     return [what, f"{notes.source(results)}."]
 
 
+FRONTIER_COLUMNS = (
+    *("configuration", "model", "series", "workers", "measured_batches", "largest_batch", "smallest_out_of_memory"),
+    *("out_of_memory", "implied", "fixed_bytes", "bytes_per_sample", "peak_memory_bytes", "bytes_at_out_of_memory"),
+    *("growth", "growth_low", "growth_high"),
+)
+
+
+def frontier_table(results: Results) -> pd.DataFrame:
+    """FRONTIER_COLUMNS: a row for each family of batch sizes: what fits, what did not, the line through the peaks."""
+    rows = []
+    for family in families(results):
+        out, grown = family.smallest_out, family.growth[2] if family.growth else None
+        measured, failed, implied = (
+            ";".join(map(str, sizes)) for sizes in (family.batches, family.out, family.implied)
+        )
+        rows.append((
+            *values_of(family.about, FRONTIER_COLUMNS[:4]), measured, family.largest, out, failed, implied,
+            *(family.line or (None, None)), max(family.peaks, default=None),
+            None if out is None else family.bytes_at(out),
+            *((grown.mean, grown.low, grown.high) if grown else (None, None, None)),
+        ))  # fmt: skip
+    return pd.DataFrame(rows, columns=list(FRONTIER_COLUMNS), dtype=object)
+
+
+def frontier_listing(results: Results) -> Listing | None:
+    """Memory by batch of each family that has several sizes, or of which something was out of memory."""
+    every_family = [family for model in results.models for family in families(results, model)]
+    every = [family for family in every_family if len(family.batches) > 1 or family.out]
+    if not every:
+        return None
+    rows = []
+    for family in every:
+        fixed, slope = (number(part / 1e6) for part in family.line) if family.line else ("", "")
+        out = "none" if family.smallest_out is None else str(family.smallest_out)
+        between = ""
+        if family.smallest_out is not None and family.largest and family.line:
+            low, high = family.bytes_at(family.largest), family.bytes_at(family.smallest_out)
+            between = f"{number((low or 0) / 1e6)} to {number((high or 0) / 1e6)}"
+        grown = ""
+        if family.growth:
+            before, after, ratio = family.growth
+            bounds = (
+                "" if ratio.low is None else f" [{100 * (ratio.low - 1):+.0f}, {100 * ((ratio.high or 0) - 1):+.0f}]"
+            )
+            grown = f"{100 * (ratio.mean - 1):+.0f} %{bounds} from {before} to {after}"
+        name = (f"{family.about['model']}, " if len(results.models) > 1 else "") + family.series
+        searched = " (searched)" if family.searched and family.searched == family.largest else ""
+        rows.append((name, f"{family.largest or 'none'}{searched}", out, fixed, slope, between, grown))
+    lines = [
+        "Peak bytes of one worker = fixed + per sample x batch, by the line through the sizes that were run. What a "
+        "worker's memory can hold lies between the line at the largest batch that fitted and at the smallest that did "
+        "not. Throughput: what the last step up in batch still brought.",
+    ]
+    header = ("configuration", "largest batch that fits", "smallest out of memory", "fixed MB", "MB a sample",
+              "limit, MB", "throughput")  # fmt: skip
+    return notes.listing(results, "Memory against batch", header, rows, lines, signs=True)
+
+
 VIEW = View("What fills a worker's memory?", (ModelTable("memory", listing, measured, "memory"),))
+
+
+NO_BATCHES = "peak memory was not measured at several batch sizes"
+FRONTIER = View(
+    "Which batch sizes fit into memory?",
+    (
+        StudyTable(
+            "frontier", frontier_listing, frontier_table, "Memory against batch", "why",
+            Gap("Memory against batch: not known", NO_BATCHES),
+        ),
+    ),
+    (Drawing("frontier", draw, gap=Gap("No figure of memory against batch", NO_BATCHES)),),
+)  # fmt: skip

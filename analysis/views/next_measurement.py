@@ -16,6 +16,7 @@ from analysis.show.layout import Listing
 from analysis.statistics import ranking
 from analysis.statistics.knee import FARTHEST, Extrapolation, extrapolations
 from analysis.statistics.scaling_laws import FEWEST_COUNTS, Comparison, Declined, Family, Row, comparisons
+from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
 # Three rules, in this order:
@@ -194,3 +195,6 @@ def listing(results: Results) -> Listing | None:
     ]
     rows = [(suggestion.rule, suggestion.sentence) for suggestion in suggested]
     return notes.listing(results, "Most worth measuring next", ("what for", "what"), rows, lines)
+
+
+VIEW = View("What is worth measuring next?", (StudyTable("next", listing, section=""),))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -17,10 +18,12 @@ from analysis.frames.results import Results, once
 from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.show import notes, style
+from analysis.show.layout import Listing
 from analysis.show.style import EndLabel
-from analysis.text import flop_rate, three_digits
+from analysis.text import flop_rate, giga, number, percent, three_digits
 from analysis.views.memory import stage_of
 from analysis.views.steps import cut
+from analysis.views.view import Drawing, Gap, StudyTable, View
 
 # Model FLOP/s against the device's measured peak, and where that leaves the step on a roofline.
 #
@@ -127,6 +130,65 @@ def _bytes(row: Row) -> float | None:
     return moved if moved > 0 else None
 
 
+COLUMNS = (
+    *(*notes.ABOUT, "model_flops_per_second", "peak_flops_per_second", "utilisation", "peak_bytes_per_second"),
+    *("intensity", "ridge", "roof_flops_per_second", "why"),
+)
+
+
+def table(results: Results) -> pd.DataFrame:
+    """COLUMNS, for one worker of each configuration: FLOP/s, the device's measured peaks, intensity, roof."""
+    rows = [
+        (
+            *values_of(used.row, notes.ABOUT), used.flops_per_second, used.peak_flops_per_second, used.share,
+            used.peak_bytes_per_second, used.intensity, used.ridge, used.roof, used.why,
+        )
+        for used in utilisations(results)
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+
+
+def listing(results: Results) -> Listing | None:
+    """Model FLOP/s of each configuration; None where no FLOPs were counted."""
+    every = utilisations(results)
+    counted = [used for used in every if used.flops_per_second is not None]
+    if not counted:
+        return None
+    rows = []
+    for used in counted:
+        peak = "not measured" if used.peak_flops_per_second is None else giga(used.peak_flops_per_second)
+        share = "" if used.share is None else percent(used.share)
+        intensity = "not counted" if used.intensity is None else number(used.intensity)
+        roof = "" if used.roof is None else giga(used.roof) + (" (memory)" if used.under_memory else "")
+        rows.append(
+            (
+                *notes.series_and_batch(used.row, results),
+                giga(used.flops_per_second or 0.0),
+                peak,
+                share,
+                intensity,
+                roof,
+            )
+        )
+    lines = [
+        "GFLOP/s of one worker: 3 x the forward FLOPs of a sample (matrix products, convolutions, attention; two a "
+        "multiply-add) x its samples a second. Peak: the fastest matrix product in this precision that any run of the "
+        "study measured on such a device, right after its training.",
+        "Intensity: model FLOPs of a step over the bytes it moves if each tensor passes through memory once for each "
+        "use; an estimate, too low where caches hold the model. Roof: the lower of peak and intensity x the measured "
+        "bandwidth of memory.",
+    ]
+    if too_fast := sum(used.share is not None and used.share > 1.0 for used in counted):
+        lines.append(
+            f"**{too_fast} above their peak**: the microbenchmark did not reach what training does, or the model needs "
+            "fewer FLOPs than were counted. Their utilisation is not meaningful."
+        )
+    if missing := len(every) - len(counted):
+        lines.append(f"{missing} configurations are left out: {NOT_COUNTED}.")
+    header = ("configuration", "batch", "GFLOP/s", "peak", "utilisation", "FLOP/byte", "roof")
+    return notes.listing(results, "Model FLOP/s and utilisation", header, rows, lines, signs=True)
+
+
 # The roofline: model FLOP/s of a worker against arithmetic intensity, under what the device was measured to reach.
 #
 # A panel for each model; declined where FLOPs were not counted or no peak was measured.
@@ -221,3 +283,15 @@ def _panel(axis: Axes, panel: Sequence[Utilisation], look: dict[str, style.Look]
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: three_digits(value)))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: flop_rate(value)))
     style.end_labels(axis, [ends[name] for name in _labels(panel)], layout.panel_height)
+
+
+VIEW = View(
+    "How much of the device is used?",
+    (
+        StudyTable(
+            "utilisation", listing, table, "Model FLOP/s and utilisation", "why",
+            Gap("Model FLOP/s and utilisation: not known", "no record counts its FLOPs"),
+        ),
+    ),
+    (Drawing("roofline", draw, section="why", beside="utilisation"),),
+)  # fmt: skip

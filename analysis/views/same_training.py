@@ -16,6 +16,7 @@ from analysis.frames.training import METRICS, evaluation_steps
 from analysis.show import notes
 from analysis.show.layout import Listing
 from analysis.statistics.estimates import CensoredMean, censored_mean
+from analysis.views.view import StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS, repeats_needed
 
 # Configurations that train the same in unlike ways, by seed: do they take the same steps, and what does each cost?
@@ -216,3 +217,9 @@ def _lines(results: Results, shown: set[str]) -> tuple[str, ...]:
         "equal, the seconds differ by the framework's time. Seeds needed: for an interval as narrow as that margin.",
         notes.source(results),
     )
+
+
+VIEW = View(
+    "Is the same training the same in every framework?",
+    (StudyTable("target-pairs", listing, table),),
+)

@@ -19,6 +19,7 @@ from analysis.show.style import EndLabel
 from analysis.statistics.knee import FARTHEST, SHARE, Extrapolation, Knee, Returned, extrapolations, knee, returns
 from analysis.statistics.scaling_laws import Comparison, Family, comparisons
 from analysis.text import file_name
+from analysis.views.view import Drawing, StudyTable, View
 
 FAMILY = ("model", "family", "framework", "allreduce", "batch_per_worker", "global_batch")
 LAW = ("law", "best", "not_told_apart", "held_out_error", "held_out_largest", "misfit", "noise", "formula", "why")
@@ -240,3 +241,16 @@ def _footnote(
     if len(every) > len(shown):
         what += f" The first {len(shown)} of {len(every)} families."
     return [what, f"{notes.source(results)}."]
+
+
+RETURNS = View(
+    "What does another worker bring?",
+    (StudyTable("returns", returns_listing, returns_table, section="next"),),
+)
+
+
+LAWS = View(
+    "Which law does throughput follow as workers are added?",
+    (StudyTable("scaling-laws", laws_listing, laws_table, section="next"),),
+    (Drawing("scaling-law", draw, several=True, section="next"),),
+)

@@ -343,3 +343,14 @@ def _point(size: int, timed: Steps, phases: Sequence[int]) -> Point:
     per_step = timed.step_seconds * timed.shares[:, list(phases)].sum(axis=1)
     error = float(np.std(per_step, ddof=1)) / math.sqrt(len(per_step)) if len(per_step) > 1 else None
     return Point(size, float(per_step.mean()), error)
+
+
+def untimed(results: Results) -> list[str]:
+    """A sentence where bubbles of pipelines are estimated without a timeline; else none."""
+    count = sum(not step.timed and step.idle is not None for step in steps(results).values())
+    if not count:
+        return []
+    return [
+        f"Without a timeline: {count} pipeline{'s' * (count != 1)}. The bubble there is what no phase covers, and what "
+        "a rank's update took longer than the shortest of its pipeline, which may be waiting or a larger update."
+    ]

@@ -24,6 +24,7 @@ from analysis.show.style import EndLabel
 from analysis.statistics.estimates import censored_mean
 from analysis.text import file_name, megabytes, number
 from analysis.views import cost
+from analysis.views.view import Drawing, StudyTable, View
 from scaling_study.stats.intervals import FEWEST_REPEATS, between_repeats
 from scaling_study.stats.spread import Spread, believed
 from scaling_study.targets import METRICS as DIRECTIONS
@@ -49,11 +50,11 @@ COLUMNS = (
 
 def trained_configurations(results: Results) -> pd.DataFrame:
     """COLUMNS. Seconds are of training alone. A mean to target is geometric, over all seeds: where some were stopped
-    before, they count as larger (statistics/censored.py). Test metrics are arithmetic means of all seeds,
+    before, they count as larger (estimates.censored_mean). Test metrics are arithmetic means of all seeds,
     seconds of whole trainings geometric ones.
 
-    `soonest`, `cheapest`: a verdict of ties.py among those of its model and target. The cheapest has the least money
-    where every one of these has a price, else the fewest worker-hours.
+    `soonest`, `cheapest`: the verdict among those of its model and target. The cheapest has the least money where
+    every one of these has a price, else the fewest worker-hours.
     """
     trained = results.details.trained
     shown = {row["configuration"]: row for row in results.rows}
@@ -82,7 +83,7 @@ def _judge(rows: list[dict[str, Any]], shown: Mapping[str, ConfigurationRow], tr
             {row["configuration"]: _times(trained, row, group if priced else []) for row in group}
             for group in groups.values()
         ]
-        verdicts = ties_verdicts(times)
+        verdicts = verdicts_of_times(times)
         for row in rows:
             row[verdict] = verdicts.get(row["configuration"], "")
 
@@ -154,7 +155,7 @@ class Times:
         return np.log([*self.reached, *self.stopped])
 
 
-def ties_verdicts(groups: Sequence[Mapping[str, Times]]) -> dict[str, str]:
+def verdicts_of_times(groups: Sequence[Mapping[str, Times]]) -> dict[str, str]:
     """Configuration -> BEST, TIED, SLOWER, or NOT_RESOLVED where some were stopped and it is not shown to be slower;
     TOO_FEW with fewer than 3 seeds. `groups`: of configurations with one model and target, by their names.
 
@@ -200,13 +201,12 @@ def _slower(
 
 # The table of trainings to a result: who reached the target, how soon, and what the test set says.
 
-target_table = trained_configurations
 HEADER = ("configuration", "target", "reached", "seconds", "samples", "steps", "soonest", "worker-hours")
 
 
 def listing(results: Results) -> Listing | None:
     """A row for each configuration that was trained; None where none was."""
-    rows = target_table(results)
+    rows = trained_configurations(results)
     if rows.empty:
         return None
     priced = bool(rows.money_to_target.notna().any())
@@ -497,3 +497,13 @@ def _targets(rows: pd.DataFrame) -> list[Target]:
 def _short(value: Any) -> str:
     """`1.5 k` for 1500."""
     return f"{value / 1000:g} k" if value >= 1000 else f"{value:g}"
+
+
+VIEW = View(
+    "How soon does a training reach its target?",
+    (
+        StudyTable("target", listing, trained_configurations),
+        StudyTable("training", resources_listing, resources_table),
+    ),
+    (Drawing("target", draw, several=True, rank=1),),
+)

@@ -18,6 +18,7 @@ from analysis.statistics.arms import POINTING, Arm
 from analysis.text import number
 from analysis.views import target
 from analysis.views.maps import backbone, bounded
+from analysis.views.view import StudyTable, View
 from scaling_study.targets import CHOSEN_BY, HEADS, OF_TRIPLETS, TRIPLETS
 from scaling_study.targets import METRICS as DIRECTIONS
 
@@ -185,3 +186,12 @@ def _recognition_lines(results: Results) -> list[str]:
         *notes.how_it_differs(results.configurations),
         notes.source(results),
     ]
+
+
+VIEW = View("Does pre-training help?", (StudyTable("transfer", listing, table),))
+
+
+RECOGNITION = View(
+    "What are surgical triplets recognised by?",
+    (StudyTable("recognition", recognition_listing, recognition_table),),
+)

@@ -18,7 +18,7 @@ from planted_pipelines import Pipeline, plant_pipelines
 from analysis.frames import results
 from analysis.frames.details import PHASE_COLUMNS
 from analysis.frames.measured import PHASES
-from analysis.views import attribution, reasons, steps
+from analysis.views import attribution, steps
 from analysis.views.attribution import Attribution, Evidence, attribute, attributions
 from analysis.views.bottleneck import bottlenecks
 from analysis.views.steps import Steps
@@ -110,7 +110,7 @@ def test_smaller_batches_pay_the_fixed_cost_more_often(tmp_path: Path) -> None:
     made = next(one for one in attributions(read) if one.row["workers"] == 2)
     # 64 samples: 2 x 114 ms of work where one worker needs 210 ms, all of it the fixed 18 ms again.
     assert shares(made) == {"fixed": pytest.approx(100 * 18 / 228, abs=0.01)}
-    assert "smaller kernels" in reasons.reasons_attribution(read).header  # type: ignore[union-attr]
+    assert "smaller kernels" in attribution.listing(read).header  # type: ignore[union-attr]
 
 
 def test_a_pipelines_idle_stages_are_its_bubble(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_without_phases_nothing_is_attributed_and_it_says_why(tmp_path: Path) ->
     made = next(one for one in attributions(results.read(folder)) if one.row["framework"] == "horovod")
     assert shares(made) == {"unattributed": 20.0}
     assert made.why == "its phases were not measured"
-    said = reasons.reasons_attribution(results.read(folder))
+    said = attribution.listing(results.read(folder))
     assert said and any("All not attributed, because its phases were not measured" in note for note in said.notes)
 
 
@@ -166,7 +166,7 @@ def test_disturbed_steps_are_said_to_be(tmp_path: Path) -> None:
     made = only(tmp_path, Phased(TWO, grown(communication=0.025), disturbance=1.3))
     assert made.disturbance == pytest.approx(0.3)
     assert shares(made) == {"exposed": 20.0}, "shares are of the instrumented step"
-    said = reasons.reasons_attribution(results.read(tmp_path))
+    said = attribution.listing(results.read(tmp_path))
     assert said and any("instrumented steps differed from timed ones" in note for note in said.notes)
 
 
@@ -247,4 +247,4 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 def test_no_share_is_taken_twice(tmp_path: Path) -> None:
     names = [attribution.NAMES[part] for part in attribution.PARTS]
     assert len(set(names)) == len(names)
-    assert set(reasons.MEANINGS) == set(attribution.PARTS)
+    assert set(attribution.MEANINGS) == set(attribution.PARTS)

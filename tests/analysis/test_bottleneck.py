@@ -10,7 +10,7 @@ from planted import Planted, plant
 from planted_phases import STEP, Phased, grown, plant_phased
 
 from analysis.frames import results
-from analysis.views import bottleneck, reasons
+from analysis.views import bottleneck
 from analysis.views.bottleneck import Bottleneck, bottlenecks
 
 ONE = Planted("single")
@@ -155,7 +155,7 @@ def test_a_bound_stands_beside_what_was_measured(tmp_path: Path) -> None:
         "Halving the bytes of the allreduce (16 bits) would give at most +11 % (fp16 was measured: +11 % [+11, +11])."
         in said
     )
-    table = reasons.reasons_remedy(read)
+    table = bottleneck.remedies_listing(read)
     assert table and table.header[-1] == "half the bytes of the allreduce"
     assert "at most +11 % (fp16 was measured: +11 % [+11, +11])" in {line[-1] for line in table.rows}
 

@@ -19,7 +19,7 @@ from analysis import outputs
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.statistics.scaling_laws import Comparison, comparisons
-from analysis.views import bottleneck, cost, memory, reasons, roofline, scaling
+from analysis.views import attribution, bottleneck, cost, memory, roofline, scaling
 from analysis.views.attribution import attributions
 from analysis.views.bottleneck import bottlenecks
 from analysis.views.memory import families
@@ -32,7 +32,7 @@ def planted(name: str) -> tuple[Results, dict[str, Figure]]:
     """One of STUDIES and its figures, drawn once for all tests."""
     with tempfile.TemporaryDirectory() as folder:
         read = results.read(plant_reasons(Path(folder), name))
-        made = drawn_by(reasons.draw, read) | drawn_by(bottleneck.draw, read) | drawn_by(scaling.draw, read)
+        made = drawn_by(attribution.draw, read) | drawn_by(bottleneck.draw, read) | drawn_by(scaling.draw, read)
         for title, module in (("roofline", roofline), ("frontier", memory), ("pareto", cost)):
             if (figure := drawn_by(module.draw, read)) is not None:
                 made[title] = figure
@@ -66,7 +66,7 @@ def test_the_parts_lead_from_the_ideal_to_the_efficiency() -> None:
     read, made = planted("data parallel")
     every = {str(one.row["series"]): one for one in attributions(read) if one.row["batch"] == 64}
     panels = [axis for axis in made["waterfall-resnet18"].axes if axis.get_title(loc="left")]
-    assert len(panels) == min(len(every), reasons.MOST_PANELS)
+    assert len(panels) == min(len(every), attribution.MOST_PANELS)
     for axis in panels:
         one = every[axis.get_title(loc="left").replace("\n", " ")]
         ends = 100.0
@@ -87,8 +87,8 @@ def test_a_gain_goes_the_other_way_in_another_colour() -> None:
     made = planted("superlinear")[1]["waterfall-resnet18"]
     colours = {to_hex(bar.get_facecolor()): bar.get_width() for axis in made.axes for bar in bars(axis) if
                abs(bar.get_width()) > 1}  # fmt: skip
-    assert set(colours) == {reasons.LOST, reasons.GAINED}
-    assert colours[reasons.LOST] < 0 < colours[reasons.GAINED]
+    assert set(colours) == {attribution.LOST, attribution.GAINED}
+    assert colours[attribution.LOST] < 0 < colours[attribution.GAINED]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from planted import PARAMETERS, Planted, plant, record
 from planted_phases import STEP, Phased, plant_phased
 
 from analysis.frames import results
-from analysis.views import memory, reasons, warnings
+from analysis.views import memory, warnings
 from analysis.views.memory import Family, families
 from scaling_study.records import store
 from scaling_study.records.store import write_record
@@ -45,7 +45,7 @@ def test_the_line_has_the_planted_slope_and_offset(tmp_path: Path) -> None:
 def test_the_bracket_is_what_fitted_and_what_did_not(tmp_path: Path) -> None:
     made = only(tmp_path, [*sizes(32, 64), out(128), out(256, implied_by=128)])
     assert (made.largest, made.smallest_out, made.out, made.implied) == (64, 128, (128,), (256,))
-    said = reasons.reasons_frontier(results.read(tmp_path))
+    said = memory.frontier_listing(results.read(tmp_path))
     assert said and said.rows[0][:3] == ("single", "64", "128")
     assert said.rows[0][5] == f"{(STATE + 64 * 456_000) / 1e6:.0f} to {(STATE + 128 * 456_000) / 1e6:.0f}"
 
@@ -80,7 +80,7 @@ def test_a_searched_batch_is_the_largest_that_fits(tmp_path: Path, in_rounds: bo
     read = results.read(folder)
     (family,) = families(read)
     assert family.searched == family.largest == 208
-    said = reasons.reasons_frontier(read)
+    said = memory.frontier_listing(read)
     assert said and said.rows[0][1] == "208 (searched)"
     assert "Samples that do not add up" not in {finding.title for finding in warnings.all_findings(read)}
 
@@ -88,7 +88,7 @@ def test_a_searched_batch_is_the_largest_that_fits(tmp_path: Path, in_rounds: bo
 def test_memory_that_was_never_measured_is_no_family(tmp_path: Path) -> None:
     report = {"peak_memory_bytes": None, "memory": {}}
     read = results.read(plant_phased(tmp_path, [Phased(ONE, STEP, report=report)]))
-    assert families(read) == [] and reasons.reasons_frontier(read) is None and drawn_by(memory.draw, read) is None
+    assert families(read) == [] and memory.frontier_listing(read) is None and drawn_by(memory.draw, read) is None
 
 
 def test_the_figure_shows_what_did_not_fit(tmp_path: Path) -> None:

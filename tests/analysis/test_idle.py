@@ -15,7 +15,7 @@ from planted_pipelines import Pipeline, plant_pipelines
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.statistics import bubble
-from analysis.views import pipelines, reasons
+from analysis.views import attribution, bottleneck, pipelines
 from analysis.views.attribution import Attribution, attributions
 from analysis.views.bottleneck import MIXED, Bottleneck, bottlenecks, remedies
 from analysis.views.pipelines import events_of
@@ -90,9 +90,9 @@ def test_without_a_timeline_it_is_what_updates_took_longer_than_the_shortest_and
     lost, spent = said(done)
     assert spent.shares["pipeline bubble"] == pytest.approx(truth) == lost.part("bubble")
     assert "communication" not in spent.shares
-    for table in (reasons.reasons_attribution(done), reasons.reasons_bottleneck(done)):
+    for table in (attribution.listing(done), bottleneck.listing(done)):
         assert table and any("Without a timeline: 1 pipeline." in note for note in table.notes)
-    timed = reasons.reasons_bottleneck(read(tmp_path / "timed", one))
+    timed = bottleneck.listing(read(tmp_path / "timed", one))
     assert timed and not any("timeline" in note for note in timed.notes)
 
 

@@ -160,7 +160,7 @@ def test_equal_configurations_are_called_slower_in_at_most_5_percent_of_studies(
         for index, row in enumerate(values):
             most = limit if stopped and index % 2 else math.inf
             group[str(index)] = Times(row[row <= most].tolist(), [most] * int((row > most).sum()))
-        wrong += SLOWER in target.ties_verdicts([group]).values()
+        wrong += SLOWER in target.verdicts_of_times([group]).values()
     seen = Seen(wrong, of)
     print(f"{seeds} seeds, {'stopped early' if stopped else 'none stopped'}: any called slower in {seen}")
     assert seen.keeps(most=0.05)
@@ -168,9 +168,9 @@ def test_equal_configurations_are_called_slower_in_at_most_5_percent_of_studies(
 
 def test_what_is_slower_by_far_is_found() -> None:
     quick, slow = Times([10.0, 11.0, 9.5]), Times([20.0, 21.0, 19.0])
-    assert target.ties_verdicts([{"a": quick, "b": slow}]) == {"a": BEST, "b": SLOWER}
-    assert target.ties_verdicts([{"a": quick, "b": Times([10.2, 10.8, 9.6])}]) == {"a": BEST, "b": TIED}
-    assert target.ties_verdicts([{"a": Times([10.0]), "b": slow}]) == {"a": TOO_FEW, "b": BEST}
+    assert target.verdicts_of_times([{"a": quick, "b": slow}]) == {"a": BEST, "b": SLOWER}
+    assert target.verdicts_of_times([{"a": quick, "b": Times([10.2, 10.8, 9.6])}]) == {"a": BEST, "b": TIED}
+    assert target.verdicts_of_times([{"a": Times([10.0]), "b": slow}]) == {"a": TOO_FEW, "b": BEST}
 
 
 def test_the_page_answers_who_is_soonest(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from planted import Planted, plant
 from planted_phases import STEP, Phased, plant_phased
 
 from analysis.frames import results
-from analysis.views import reasons, roofline
+from analysis.views import roofline
 from analysis.views.roofline import utilisations
 
 ONE = Planted("single")
@@ -47,7 +47,7 @@ def test_older_records_have_none(tmp_path: Path) -> None:
     made = utilisations(read)[0]
     assert made.share is None and made.roof is None
     assert made.why == f"{roofline.NOT_COUNTED} and {roofline.NOT_MEASURED}"
-    assert reasons.reasons_utilisation(read) is None
+    assert roofline.listing(read) is None
     assert drawn_by(roofline.draw, read) is None
 
 
@@ -73,7 +73,7 @@ def test_bytes_that_were_not_all_counted_make_no_intensity(
 
 def test_more_than_the_peak_is_pointed_out(tmp_path: Path) -> None:
     read = results.read(plant_phased(tmp_path, [Phased(ONE, STEP, report=KNOWN | {"peak_flops_per_second": 1e11})]))
-    said = reasons.reasons_utilisation(read)
+    said = roofline.listing(read)
     assert said and any("1 above their peak" in note for note in said.notes)
 
 
