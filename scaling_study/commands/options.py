@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
+import inspect
 import os
 import shlex
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
@@ -19,8 +21,6 @@ from rich.markup import escape
 from scaling_study import datasets, sweep
 from scaling_study.commands import doctor
 from scaling_study.errors import HostError, StudyError, shown_in_any_locale
-from scaling_study.hosts import hosts as allocation
-from scaling_study.hosts import hosts as exported
 from scaling_study.hosts import hosts as host_names
 from scaling_study.machine import Machine, this_machine
 from scaling_study.processes import process
@@ -93,7 +93,6 @@ def option(metavar: str, help: str, group: str, **limits: Any) -> Any:
     return typer.Option(metavar=metavar, help=help, rich_help_panel=group, show_default=False, **limits)
 
 
-# What to run.
 Study = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file.", show_default=False)]
 StudyIfAny = Annotated[Path | None, typer.Argument(metavar="STUDY", help="The study file.", show_default=False)]
 DryRun = Annotated[bool, flag("--dry-run", help="Show the plan and start nothing.", group=TRIALS)]
@@ -104,7 +103,6 @@ MaxTrials = Annotated[int | None, option("N", "Run at most N trials now.", TRIAL
 NoPrune = Annotated[bool, flag("--no-prune", help="Also run batches above one that was out of memory.", group=TRIALS)]
 Reset = Annotated[bool, flag("--reset", help="Begin trainings again, whatever checkpoints they left.", group=TRIALS)]
 Profile = Annotated[str, option("TRIAL", "Profile only this trial: traces in profiles/.", TRIALS)]
-# Where it runs.
 Hosts = Annotated[str, option("H:N,…", "Run over these hosts, e.g. h1:2,h2:2.", HOSTS)]
 Hostfile = Annotated[Path | None, option("FILE", "The same from a file with lines such as `h1 slots=2`.", HOSTS)]
 MachineFileName = Annotated[str, option("NAME|FILE", "machines/NAME.yaml: network interface, variables, …", HOSTS)]
@@ -112,12 +110,10 @@ Detach = Annotated[bool, typer.Option("--detach", hidden=True, help="Gone: says 
 Doctor = Annotated[bool, flag("--doctor", help="Try every framework and launcher on this machine.", group=HOSTS)]
 PRINT_ENVIRONMENT = "Print what records made here depend on: versions, launchers, variables; as JSON."
 PrintEnvironment = Annotated[bool, flag("--print-environment", help=PRINT_ENVIRONMENT, group=HOSTS)]
-# What is shown and written.
 Results = Annotated[Path, option("DIR", "Write results to DIR/<study>; default: results.", OUTPUT)]
 Json = Annotated[bool, flag("--json", help="Print JSON for scripts instead of tables.", group=OUTPUT)]
 Quiet = Annotated[bool, flag("-q", "--quiet", help="Print only errors.", group=OUTPUT)]
 NoReport = Annotated[bool, flag("--no-report", help="Leave tables and figures for later.", group=OUTPUT)]
-# Slurm.
 SUBMIT = "Submit a job with these options of sbatch, e.g. partition=gpu,time=2:00:00."
 SlurmSubmit = Annotated[str | None, option("K=V,…", SUBMIT, SLURM)]
 SbatchOptions = Annotated[str, option("K=V,…", "Options of sbatch, e.g. partition=gpu,time=2:00:00.", SLURM)]
@@ -129,27 +125,81 @@ Collect = Annotated[bool, flag("--collect", help="Record the trials of Slurm job
 JobOfTrial = Annotated[Path | None, typer.Option("--job", hidden=True, help="What a Slurm job of one trial runs.")]
 
 
+def grouped(command: Callable[..., int]) -> Callable[..., int]:
+    """`command` as typer takes it: in place of each parameter that is a dataclass, one for each field of that."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, type[Any]] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    flat: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if group := groups.get(parameter.name):
+            own, kinds = list(inspect.signature(group).parameters.values()), get_type_hints(group, include_extras=True)
+        else:
+            own, kinds = [parameter], hints
+        flat += [each.replace(kind=each.KEYWORD_ONLY, annotation=kinds[each.name]) for each in own]
+
+    @functools.wraps(command)
+    def from_words(**values: Any) -> int:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        return command(**values)
+
+    from_words.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    from_words.__annotations__ = {each.name: each.annotation for each in flat}
+    return from_words
+
+
 # What the options of a command mean: the trials they select, the hosts they name, and the plan of the study.
 
 
 @dataclass(frozen=True)
+class Trials:
+    """Which trials of a study are run."""
+
+    small: Small = False
+    where: Where = ""
+    retry: Retry = ""
+    max_trials: MaxTrials = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """The hosts that trials run over."""
+
+    hosts: Hosts = ""
+    hostfile: Hostfile = None
+    machine: MachineFileName = ""
+
+    def cluster(self) -> Cluster:
+        """The hosts, and the machine file. Raises StudyError."""
+        if self.hosts and self.hostfile:
+            raise StudyError(["--hosts and --hostfile exclude each other: give one"])
+        named = host_names.parse_option(self.hosts) if self.hosts else ()
+        named = host_names.read_hostfile(self.hostfile) if self.hostfile else named
+        file = machine_file.load(machine_file.find(self.machine)) if self.machine else MachineFile()
+        exports, job = tuple(host_names.exported_names(os.environ)), host_names.current()
+        return Cluster(named or allocated(job), file, exports, in_job=job is not None)
+
+
+@dataclass(frozen=True)
 class Selection:
-    """A study, and which of its trials a command runs into which folder."""
+    """A study, which of its trials a command runs, and the folder of its results."""
 
     study_file: Path
-    small: bool = False
-    where: str = ""
-    retry: str = ""
+    trials: Trials = Trials()
     results: Path = Path("results")
-    max_trials: int | None = None
+
+    def planned(self, dry_run: bool, cluster: Cluster = ALONE, machine: Machine | None = None) -> Plan:
+        """The study on this machine, or on `machine`. Raises StudyError or HostError."""
+        return planned_study(self.study_file, self.trials.small, dry_run, machine, cluster)
 
     def select(self, planned: Plan, prune: bool) -> tuple[sweep.Run, list[tuple[Trial, Planned]]]:
         """(the run of these trials, those that are certain to be part of it). Raises StudyError if there are none."""
-        folder = self.results / planned.study.name
-        run = sweep.Run(planned, folder, trial_keys(self.where), statuses(self.retry), self.max_trials, prune=prune)
+        folder, asked = self.results / planned.study.name, self.trials
+        where, retry = trial_keys(asked.where), statuses(asked.retry)
+        run = sweep.Run(planned, folder, where, retry, asked.max_trials, prune=prune)
         if selected := [(trial, configuration) for trial, configuration in planned.trials() if run.wanted(trial)]:
             return run, selected
-        raise StudyError([f"--where {self.where} matches no trial of {planned.study.document.path}"])
+        raise StudyError([f"--where {asked.where} matches no trial of {planned.study.document.path}"])
 
 
 def planned_study(
@@ -167,16 +217,6 @@ def planned_study(
         if name in draft.data_named and source.name != name:
             raise HostError(f"{study_file} requires data: {name}, but {source.why}")
     return draft.plan(data)
-
-
-def cluster_from(hosts: str, hostfile: Path | None, machine: str) -> Cluster:
-    """The hosts and the machine file that the options name. Raises StudyError."""
-    if hosts and hostfile:
-        raise StudyError(["--hosts and --hostfile exclude each other: give one"])
-    named = host_names.parse_option(hosts) if hosts else host_names.read_hostfile(hostfile) if hostfile else ()
-    file = machine_file.load(machine_file.find(machine)) if machine else MachineFile()
-    job = allocation.current()
-    return Cluster(named or allocated(job), file, tuple(exported.exported_names(os.environ)), in_job=job is not None)
 
 
 def trial_keys(text: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from scaling_study.commands import options
-from scaling_study.commands.options import OK, SOME_FAILED, Selection, exit_code
+from scaling_study.commands.options import OK, SOME_FAILED, Place, Selection, Trials, exit_code
 from scaling_study.machine import this_machine
 from scaling_study.slurm import collect as slurm_jobs
 from scaling_study.slurm import submit as slurm_submit
@@ -22,27 +22,23 @@ NOT_IN_JOB = ("sbatch", "per_trial", "print_only", "as_json")  # for the process
 
 
 @app.command("submit")
+@options.grouped
 def submit_command(
     context: typer.Context,
+    *,
     study: options.Study,
     sbatch: options.SbatchOptions = "",
     per_trial: options.PerTrial = False,
     print_only: options.PrintOnly = False,
-    small: options.Small = False,
-    where: options.Where = "",
-    retry: options.Retry = "",
-    max_trials: options.MaxTrials = None,
-    hosts: options.Hosts = "",
-    hostfile: options.Hostfile = None,
-    machine: options.MachineFileName = "",
+    trials: Trials,
+    place: Place,
     results: options.Results = Path("results"),
     as_json: options.Json = False,
 ) -> int:
     """Submit one job that runs the whole study, or one for each trial."""
-    selection = Selection(study, small, where, retry, results, max_trials)
-    asked = SlurmArguments(sbatch, per_trial, print_only, machine=machine)
+    asked = SlurmArguments(sbatch, per_trial, print_only, place.machine)
     words = options.words_again(context, NOT_IN_JOB)
-    return exit_code(lambda: submit(selection, asked, options.cluster_from(hosts, hostfile, machine), words, as_json))
+    return exit_code(lambda: submit(Selection(study, trials, results), asked, place.cluster(), words, as_json))
 
 
 @app.command("status")
@@ -53,7 +49,7 @@ def status_command(
     as_json: options.Json = False,
 ) -> int:
     """Show the study's jobs: those that wait, run or have ended."""
-    return exit_code(lambda: show_status(Selection(study, small, results=results), as_json))
+    return exit_code(lambda: show_status(Selection(study, Trials(small), results), as_json))
 
 
 @app.command("collect")
@@ -61,7 +57,7 @@ def collect_command(
     study: options.Study, small: options.Small = False, results: options.Results = Path("results")
 ) -> int:
     """Record the trials of jobs that have ended, then write tables and figures."""
-    return exit_code(lambda: collect(Selection(study, small, results=results)))
+    return exit_code(lambda: collect(Selection(study, Trials(small), results)))
 
 
 def submit(selection: Selection, asked: SlurmArguments, cluster: Cluster, words: list[str], as_json: bool) -> int:
@@ -69,13 +65,12 @@ def submit(selection: Selection, asked: SlurmArguments, cluster: Cluster, words:
     console, folder = Console(stderr=as_json, highlight=False), results_of(selection)
     request = asked.request(folder, cluster.file)
     if not asked.per_trial:
-        selection.select(options.planned_study(selection.study_file, selection.small, dry_run=True), prune=False)
+        selection.select(selection.planned(True), prune=False)
         slurm_submit.submit_sweep(console, request, words, asked.print_only, as_json)
         return OK
     node, nodes = asked.nodes(request.options, this_machine())
     cluster = replace(cluster, hosts=nodes, in_job=True)
-    planned = options.planned_study(selection.study_file, selection.small, asked.print_only, node, cluster)
-    run, _ = selection.select(planned, prune=False)
+    run, _ = selection.select(selection.planned(asked.print_only, cluster, node), prune=False)
     slurm_submit.submit_trials(console, request, run, asked.print_only, as_json)
     return OK
 
@@ -97,4 +92,4 @@ def collect(selection: Selection) -> int:
 
 def results_of(selection: Selection) -> Path:
     """results/<study>. Raises StudyError for a study file that is wrong."""
-    return selection.results / study_files.load(selection.study_file, selection.small).name
+    return selection.results / study_files.load(selection.study_file, selection.trials.small).name

@@ -95,8 +95,6 @@ class SlurmArguments:
     options: str = ""
     per_trial: bool = False
     print_only: bool = False  # --slurm-print
-    status: bool = False
-    collect: bool = False
     machine: str = ""  # the machine file, as named there
 
     def request(self, results: Path, file: MachineFile) -> Request:
