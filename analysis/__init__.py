@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 def write(
     results: Path,
-    processes: int = 1,
     console: Console | None = None,
     out: Path | None = None,
     page: bool | None = None,
@@ -27,7 +26,6 @@ def write(
     Returns their paths: in `out`, else in the folder, or in X/ beside a file X.study.zip. With a `console`, print the
     tables there too: every record is read once for all. `page`: also the report; None: of a study that is not large.
 
-    `processes`: how many may read and draw at once, of many trials (process_pool.available_processes()).
     Raises analysis.frames.study.NotResults if `results` is neither, OSError where it cannot be written to.
     Warns analysis.frames.trials.SkippedRecord, with its name, of each record that cannot be read.
     """
@@ -35,9 +33,9 @@ def write(
     from analysis.frames.source import opened
 
     with opened(results, out) as source:
-        read, origins = outputs.read_folder(source.folder, processes)
+        read, origins = outputs.read_folder(source.folder)
         read = replace(read, skipped=tuple(map(source.text, read.skipped)))
-        paths = outputs.write(source.out, page, processes, (read, origins), str(source.named))
+        paths = outputs.write(source.out, page, (read, origins), str(source.named))
         if console:
             terminal.show(read, console)
     return paths

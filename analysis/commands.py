@@ -91,9 +91,8 @@ def tables(results: ResultsFolder, quiet: Quiet = False, out: Out = None) -> int
         from rich.console import Console
 
         import analysis
-        from analysis import execution
 
-        paths = analysis.write(results, execution.available_processes(), None if quiet else Console(), out)
+        paths = analysis.write(results, None if quiet else Console(), out)
         print(files_written(paths))
         return OK
 
@@ -111,9 +110,8 @@ def report_command(results: ResultsFolder, out: Out = None) -> int:
 
     def command() -> int:
         import analysis
-        from analysis import execution
 
-        paths = analysis.write(results, execution.available_processes(), out=out, page=True)
+        paths = analysis.write(results, out=out, page=True)
         page = next(path for path in paths if path.suffix == ".html")
         print(f"{page} ({page.stat().st_size / 1e6:.1f} MB), and {len(paths) - 1} files beside it")
         return OK
@@ -232,13 +230,12 @@ def export(
 
 def _export(results: Path, tool: str, folder: Path) -> int:
     """Raises NotResults, OSError."""
-    from analysis import execution
     from analysis.export import WRITERS, AlreadyThere, Missing, runs
     from analysis.frames import results as frames
     from analysis.frames.source import opened
 
     with opened(results) as source:
-        study = frames.read(source.folder, execution.available_processes())
+        study = frames.read(source.folder)
     try:
         exported = runs(study)
         place = WRITERS[tool](exported, study.study.name, folder)
@@ -334,7 +331,7 @@ def write_prediction(
 
     with opened(results, out) as source:
         tables = source.out / "tables"
-        read = frames.read(source.folder, execution.available_processes())
+        read = frames.read(source.folder)
         forecast = predict.forecast(read, source.folder, asked)
         table, to_target = prediction.listing(forecast, read), None
         paths = [execution.write_text(tables / "prediction.md", layout.markdown(table))]

@@ -1,6 +1,6 @@
 """Results folder -> results.csv, configurations.csv, tables/ and figures/, replacing what an earlier run left.
 
-A reader never meets half a file (execution/atomic_files.py). Files of ours that this run no longer makes (a model taken
+A reader never meets half a file (execution.py). Files of ours that this run no longer makes (a model taken
 out of the study) are deleted; anybody else's are left alone.
 """
 
@@ -10,7 +10,6 @@ import re
 import warnings
 from pathlib import Path
 
-from analysis import execution
 from analysis.execution import NOTHING, LostPart, Salvage, write_csv, write_text
 from analysis.frames import results
 from analysis.frames.results import Results
@@ -23,32 +22,31 @@ MOST_TRIALS = 500  # whose report a sweep writes at its end
 GONE = ("extrapolation",)  # tables that earlier versions wrote
 
 
-def read_folder(folder: Path, processes: int = 1) -> tuple[Results, Origins]:
+def read_folder(folder: Path) -> tuple[Results, Origins]:
     """All that is written of a results folder, from one read of its records. Raises and warns as results.read."""
     origins = Origins.of(folder)
-    return results.read(folder, processes, origins), origins
+    return results.read(folder, origins), origins
 
 
 def write(
     folder: Path,
     page: bool | None = None,
-    processes: int = 1,
     whole: tuple[Results, Origins] | None = None,
     named: str | None = None,
 ) -> list[Path]:
     """Write everything and return the paths. Raises NotResults or OSError; warns SkippedRecord and LostPart.
 
     `page`: whether to write the report too; None: where the study is small enough for that to take no time.
-    `processes`: how many may read trials and draw figures at once, where there are many. `whole`: what read_folder
-    returned, where it has been called already. `named`: what the user called these results, where not `folder`.
+    `whole`: what read_folder returned, where it has been called already. `named`: what the user called these results,
+    where not `folder`.
     """
-    read, origins = read_folder(folder, processes) if whole is None else whole
+    read, origins = read_folder(folder) if whole is None else whole
     salvage = Salvage()
     paths = [write_csv(folder / "results.csv", read.trials)]
     shown = read.configurations.drop(columns=["series_order", "batch"])
     paths.append(write_csv(folder / "configurations.csv", shown))
     paths += write_tables(read, folder / "tables", salvage)
-    drawn = figures.write(read, folder / "figures", salvage, processes)
+    drawn = figures.write(read, folder / "figures", salvage)
     paths += figures.paths(drawn)
     if page or (page is None and len(read.trials) <= MOST_TRIALS):
         from analysis.report import sections
@@ -67,15 +65,14 @@ def write(
 def write_tables(read: Results, folder: Path, salvage: Salvage = NOTHING) -> list[Path]:
     """Every table that a view has of this study: in Markdown, the numbers in CSV."""
     paths = []
-    with execution.ignored():
-        for view in catalog.VIEWS:
-            for kind in view.tables:
-                for what, make in kind.each(read):
-                    shown = salvage.made(f"table: {what}", make, None)
-                    if shown and shown.table is not None and "md" in kind.files:
-                        paths.append(write_text(folder / f"{shown.file}.md", layout.markdown(shown.table)))
-                    if shown and shown.numbers is not None and "csv" in kind.files:
-                        paths.append(write_csv(folder / f"{shown.file}.csv", shown.numbers))
+    for view in catalog.VIEWS:
+        for kind in view.tables:
+            for what, make in kind.each(read):
+                shown = salvage.made(f"table: {what}", make, None)
+                if shown and shown.table is not None and "md" in kind.files:
+                    paths.append(write_text(folder / f"{shown.file}.md", layout.markdown(shown.table)))
+                if shown and shown.numbers is not None and "csv" in kind.files:
+                    paths.append(write_csv(folder / f"{shown.file}.csv", shown.numbers))
     return paths
 
 

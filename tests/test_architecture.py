@@ -267,13 +267,11 @@ def test_nothing_imports_a_script() -> None:
 
 def test_analysis_reads_records_and_starts_nothing() -> None:
     ours = [name for name in SOURCES if name.startswith("analysis/")]
-    forking = [name for name in ours if packages(name) & {"multiprocessing", "concurrent"}]
-    assert forking == ["analysis/execution.py"], "itself, to read and draw with several cores"
     for name in ours:
         door = {"cli"} if name == "analysis/__main__.py" else set()
         assert library_parts(name) <= {"stats", "study", "records", *ROOMS["shared"], *door}, name
         assert not imports(name) & DRIVER_ONLY, name
-        assert not packages(name) & (TORCH | {"subprocess", "psutil", "pynvml"}), name
+        assert not packages(name) & (TORCH | {"subprocess", "multiprocessing", "concurrent", "psutil", "pynvml"}), name
 
 
 def test_only_the_front_door_knows_the_analysis() -> None:

@@ -13,7 +13,6 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from analysis import execution
 from analysis.compare.differences import WINDOW, Difference, Origins, differences, doubts, expected_by, origins
 from analysis.compare.verdicts import (
     BROKEN,
@@ -97,7 +96,7 @@ def compare(a: Path, b: Path, threshold: float, expected: Sequence[str] = (), an
 
     Raises NotResults for a folder that is none, NothingToCompare; warns SkippedRecord.
     """
-    read_a, read_b = (results.read(folder, execution.available_processes()) for folder in (a, b))
+    read_a, read_b = (results.read(folder) for folder in (a, b))
     rows: list[list[Row]] = [as_rows(read.configurations, ConfigurationRow) for read in (read_a, read_b)]
     from_a, from_b = (
         origins(folder, (str(row["configuration"]) for row in side)) for folder, side in zip((a, b), rows, strict=True)

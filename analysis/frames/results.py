@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis import execution
 from analysis.frames import configurations, details, study, trials
 from analysis.frames import configurations as comparability
 from analysis.frames import trials as parity
@@ -408,24 +407,18 @@ def gates_of(rows: pd.DataFrame) -> pd.Series[bool]:
     return (rows["find"] == parity.GATE).fillna(False).astype(bool)
 
 
-def read(folder: Path, processes: int = 1, collector: trials.Collector | None = None) -> Results:
+def read(folder: Path, collector: trials.Collector | None = None) -> Results:
     """Raises study.NotResults for a folder that is none; warns trials.SkippedRecord of unreadable records.
 
-    `processes`: how many may read at once, where there are many records (process_pool.available_processes()).
     `collector`: takes what else is needed of the records, which are read once for both.
     """
-    with execution.ignored():
-        return _read(folder, processes, collector)
-
-
-def _read(folder: Path, processes: int, collector: trials.Collector | None) -> Results:
     about = study.read(folder)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", trials.SkippedRecord)
-        rows, beside = trials.read_whole(folder, processes, collector)
+        rows, beside = trials.read_whole(folder, collector)
         shown_maps = read_maps(folder, rows)
     for warning in caught:
-        warnings.warn(warning.message, stacklevel=4)
+        warnings.warn(warning.message, stacklevel=3)
     skipped = dict.fromkeys(
         str(warning.message) for warning in caught if issubclass(warning.category, trials.SkippedRecord)
     )

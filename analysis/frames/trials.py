@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import pandas as pd
 
-from analysis import execution
 from analysis.frames import columns, details, measured
 from analysis.frames.details import Details
 from analysis.frames.measured import Timed
@@ -56,7 +55,6 @@ def behind(record: Record, known: Mapping[str, str]) -> dict[str, Any]:
 
 
 RECORD = "record.json"
-AT_ONCE = 250  # trials that are read together
 NOT_WHOLE = (TypeError, ValueError, AttributeError, KeyError)  # what a record of the right shape, but wrong, raises
 
 
@@ -65,28 +63,9 @@ class SkippedRecord(UserWarning):
 
 
 class Collector(Protocol):
-    """Keeps what it needs of each record that can be read, while that is in memory.
-
-    Of many trials each process fills an `empty` one for its share of them; they are put together in the trials' order.
-    """
+    """Keeps what it needs of each record that can be read, while that is in memory."""
 
     def add(self, record: Record) -> None: ...
-
-    def empty(self) -> Self: ...
-
-    def extend(self, later: Self) -> None: ...
-
-
-@dataclass
-class _Part:
-    """What some of the trials hold, by the names of their folders."""
-
-    collected: Collector | None = None
-    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
-    training: dict[str, str] = field(default_factory=dict)  # the configurations of those that are no gates
-    firsts: dict[str, Record] = field(default_factory=dict)  # of each configuration, without what its ranks measured
-    beside: list[details.Rows] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)  # why others could not be read
 
 
 def read(results: Path) -> pd.DataFrame:
@@ -94,62 +73,42 @@ def read(results: Path) -> pd.DataFrame:
     return read_whole(results)[0]
 
 
-def read_whole(results: Path, processes: int = 1, collector: Collector | None = None) -> tuple[pd.DataFrame, Details]:
-    """The same, and what their records hold beside it; of many trials by several processes. `collector` sees every
-    record that can be read, also those that are skipped."""
-    folders = _folders(results / "trials")
-    shares = [folders[start : start + AT_ONCE] for start in range(0, len(folders), AT_ONCE)]
-    processes = min(processes, len(shares))
-    parts = execution.run_tasks(lambda share: _part(shares[share], collector), range(len(shares)), processes)
-    whole = _Part()
-    for share, ours in enumerate(shares):
-        part = parts.pop(share, None) or _part(ours, collector)
-        whole.rows |= part.rows
-        whole.training |= part.training
-        whole.firsts = part.firsts | whole.firsts
-        whole.beside += part.beside
-        if collector is not None and part.collected is not None:
-            collector.extend(part.collected)
-        for why in part.skipped:
-            warnings.warn(why, SkippedRecord, stacklevel=2)
-    verdicts = {row["trial"]: row["parity"] for name, row in whole.rows.items() if name not in whole.training}
-    parity = {configuration: behind(record, verdicts) for configuration, record in whole.firsts.items()}
-    for name, configuration in whole.training.items():
-        whole.rows[name] |= parity[configuration]
-    beside = details.gathered(whole.beside)
-    try:
-        return frame(whole.rows.values()), beside
-    except NOT_WHOLE:  # a value of the wrong type somewhere: find whose, which is too slow to do every time
-        fitting = (row for name, row in whole.rows.items() if _fits(row, results / "trials" / name / RECORD))
-        return frame(fitting), beside
-
-
-def _part(folders: Iterable[Path], collector: Collector | None) -> _Part:
-    part, timed = _Part(None if collector is None else collector.empty()), dict[str, Timed]()
-    for folder in folders:
+def read_whole(results: Path, collector: Collector | None = None) -> tuple[pd.DataFrame, Details]:
+    """The same, and what their records hold beside it. `collector` sees every record that can be read, also those that
+    are skipped."""
+    rows, timed, beside = dict[str, dict[str, Any]](), dict[str, Timed](), list[details.Rows]()  # by folder
+    firsts = dict[str, Record]()  # of each configuration but those of gates, without what its ranks measured
+    for folder in _folders(results / "trials"):
         try:
             record, name = store.read_trial(folder), folder.name
-            if part.collected is not None:
-                part.collected.add(record)
+            if collector is not None:
+                collector.add(record)
             row, window = _row(record)
             if row["find"] != GATE:
-                part.beside.append(details.details_of(record))
-                part.training[name] = record.configuration
-                if record.configuration not in part.firsts:
-                    part.firsts[record.configuration] = replace(record, ranks=[])
-            part.rows[name] = row
+                beside.append(details.details_of(record))
+                if row["configuration"] not in firsts:
+                    firsts[row["configuration"]] = replace(record, ranks=[])
+            rows[name] = row
             if window is not None:
                 timed[name] = window
         except MissingRecord:
             continue  # not finished
         except UnreadableRecord as error:
-            part.skipped.append(f"skipped: {error}")
+            warnings.warn(f"skipped: {error}", SkippedRecord, stacklevel=2)
         except NOT_WHOLE as error:
-            part.skipped.append(f"skipped: {folder / RECORD} is not whole: {error}")
-    within = measured.intervals(list(timed.values()), [part.rows[name]["reason"] for name in timed])
+            warnings.warn(f"skipped: {folder / RECORD} is not whole: {error}", SkippedRecord, stacklevel=2)
+    within = measured.intervals(list(timed.values()), [rows[name]["reason"] for name in timed])
     for name, interval in zip(timed, within, strict=True):
-        part.rows[name] |= interval
-    return part
+        rows[name] |= interval
+    verdicts = {row["trial"]: row["parity"] for row in rows.values() if row["find"] == GATE}
+    parity = {configuration: behind(record, verdicts) for configuration, record in firsts.items()}
+    for row in rows.values():
+        row |= parity[row["configuration"]] if row["find"] != GATE else {}
+    try:
+        return frame(rows.values()), details.gathered(beside)
+    except NOT_WHOLE:  # a value of the wrong type somewhere: find whose, which is too slow to do every time
+        fitting = (row for name, row in rows.items() if _fits(row, results / "trials" / name / RECORD))
+        return frame(fitting), details.gathered(beside)
 
 
 def _folders(trials: Path) -> list[Path]:

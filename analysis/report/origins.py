@@ -46,21 +46,6 @@ class Origins:
         """Of a results folder, before any record was read."""
         return cls(study=_study_file(folder), profiles=tuple(_profiles(folder)))
 
-    def empty(self) -> Origins:
-        """For some of the records, which another process reads."""
-        return Origins()
-
-    def extend(self, later: Origins) -> None:
-        """With what was collected of the records that follow."""
-        self.trials += later.trials
-        self.commands = later.commands | self.commands  # of each configuration the first
-        self.step_seconds |= later.step_seconds
-        for ours, theirs in (
-            (self.about, later.about), (self.versions, later.versions), (self.environment, later.environment)
-        ):  # fmt: skip
-            for name, values in theirs.items():
-                ours.setdefault(name, Counter()).update(values)
-
     def add(self, record: Record) -> None:
         self.trials += 1
         self.commands.setdefault(record.configuration, printable(record.command))

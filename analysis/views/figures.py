@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from analysis import execution
 from analysis.execution import NOTHING, Salvage
 from analysis.frames.results import Results
 from analysis.show import style
@@ -57,13 +55,9 @@ def _lost(name: str, results: Results, why: str) -> dict[str, Figure | None]:
     return {name: style.empty(f"Could not be drawn: {name}", why, results)}
 
 
-# Figures, drawn and written: of a large study several kinds at once, each by a process of its own.
-#
-# What comes back of a process is words and paths, as the figures themselves are on disk by then. Where one dies, the
-# others' work stays and the rest is drawn here.
+# Figures, drawn and written.
 
 UNDATED = {"Date": None}  # the same results are the same file
-SEVERAL_FROM = 500  # trials; of fewer, drawing takes less than it would take to share it out
 DPI, MOST_PIXELS = 200, 8_000_000  # of a PNG; whoever looks closer at a poster has the SVG
 TAG = re.compile(rb"<[^>]+>")  # matplotlib writes no > in an attribute
 GEOMETRY = re.compile(rb'\b(?:d|x|y|x1|x2|y1|y2|width|height|points|transform)="[^"]*"')
@@ -82,49 +76,13 @@ class Drawn:
     text: str
 
 
-def write(results: Results, folder: Path, salvage: Salvage = NOTHING, processes: int = 1) -> list[Drawn]:
+def write(results: Results, folder: Path, salvage: Salvage = NOTHING) -> list[Drawn]:
     """Every figure of the study, in the order in which they are looked at. Raises OSError."""
-    kinds = list(figure_kinds(results))
     drawn: list[Drawn] = []
-    with execution.only_new():
-        files = (
-            _at_once(results, folder, kinds, salvage.strict, processes) if len(results.trials) > SEVERAL_FROM else {}
-        )
-        for index, kind in enumerate(kinds):
-            if index not in files:
-                drawn += _kind(results, folder, kind, salvage)
-            else:
-                some, lost = files[index]
-                drawn += some
-                salvage.lost += [message for message in lost if message not in salvage.lost]
-    return drawn
-
-
-def _at_once(
-    results: Results, folder: Path, kinds: Sequence[Kind], strict: bool, processes: int
-) -> dict[int, tuple[list[Drawn], list[str]]]:
-    """Place in `kinds` -> its figures, and what was lost, by several processes (process_pool)."""
-
-    def task(index: int) -> tuple[list[Drawn], list[str]]:
-        salvage = Salvage(strict=strict)
-        return _kind(results, folder, kinds[index], salvage), salvage.lost
-
-    order = range(len(kinds))[::-1]  # last ones first: those draw a figure of every model
-    files = execution.run_tasks(task, order, processes)
-    if processes > 1 and len(files) < len(order):
-        for kind in ("png", "svg"):  # what one of them was writing when it died
-            for half in folder.glob(f".*.{kind}.????????"):
-                half.unlink(missing_ok=True)
-    return files
-
-
-def _kind(results: Results, folder: Path, kind: Kind, salvage: Salvage) -> list[Drawn]:
-    name, make = kind
-    with execution.ignored(), style.applied():
-        of_kind = figures_of_kind(name, make, results, salvage)
-        drawn = [save(name, figure, folder) for name, figure in of_kind.items()]
-        del of_kind
-        gc.collect(0)  # what is young: the figures, and none of what was derived for those before
+    with style.applied():
+        for kind, make in figure_kinds(results):
+            figures = figures_of_kind(kind, make, results, salvage)
+            drawn += [save(name, figure, folder) for name, figure in figures.items()]
     return drawn
 
 

@@ -422,18 +422,14 @@ def test_origins_say_what_trials_differ_in(tmp_path: Path) -> None:
     assert found.environment == {"OMP_NUM_THREADS": {"1": 2}} and len(found.commands) == 1
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_origins_are_collected_while_the_results_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
-) -> None:
-    monkeypatch.setattr(trials, "AT_ONCE", 7)
+def test_origins_are_collected_while_the_results_are_read(tmp_path: Path) -> None:
     planted, about = default_study()
     plant(tmp_path, planted, **about)
     cut, strange = sorted((tmp_path / "trials").glob("*"))[:2]
     (cut / "record.json").write_text("{")
     store.write_record(strange, replace(store.read_trial(strange), status="fine"))
     with pytest.warns(trials.SkippedRecord):
-        read, collected = outputs.read_folder(tmp_path, processes)
+        read, collected = outputs.read_folder(tmp_path)
     assert collected.trials == len(read.trials) + 1 > 14, "one is readable, and skipped"
     readable = [store.read_trial(folder) for folder in sorted((tmp_path / "trials").glob("*")) if folder != cut]
     expected = {r.id: [rank.step_seconds for rank in r.ranks] for r in readable if r.status == "ok"}

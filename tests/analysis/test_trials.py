@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -15,11 +13,11 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planted import Planted, default_study, plant, rank_report, record
+from planted import Planted, plant, rank_report, record
 
 from analysis.frames import columns, results, trials
 from analysis.frames.row_types import ConfigurationRow, TrialRow
-from scaling_study.records.store import Record, write_record
+from scaling_study.records.store import write_record
 from scaling_study.trial import Trial
 
 HOROVOD = Planted("horovod", workers=2, allreduce="fp16", speed=640.0, noise=0.0)
@@ -160,11 +158,7 @@ def test_types_do_not_depend_on_the_rows(tmp_path: Path) -> None:
     assert "11181642.0" not in full.to_csv()
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_unreadable_records_are_skipped_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
-) -> None:
-    monkeypatch.setattr(trials, "AT_ONCE", 3)
+def test_unreadable_records_are_skipped_and_named(tmp_path: Path) -> None:
     plant(tmp_path, [HOROVOD])
     broken = {
         "not-json": "{",
@@ -195,32 +189,10 @@ def test_unreadable_records_are_skipped_and_named(
         ranks = [replace(rank, step_seconds=steps) for rank in good.ranks]
         write_record(tmp_path / "trials" / name, replace(good, ranks=ranks))
     with pytest.warns(trials.SkippedRecord) as caught:
-        frame, _ = trials.read_whole(tmp_path, processes)
+        frame = trials.read(tmp_path)
     assert len(frame) == 3
     for name in broken:
         assert any(name in str(warning.message) for warning in caught), name
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="read by one process there")
-@pytest.mark.parametrize("dies", [False, True], ids=["whole", "one dies"])
-def test_several_processes_read_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool) -> None:
-    monkeypatch.setattr(trials, "AT_ONCE", 7)
-    planted, about = default_study()
-    plant(tmp_path, planted, **about)
-    rows, beside = trials.read_whole(tmp_path)
-    assert len(rows) > 14
-    here, asked = os.getpid(), trials.store.read_trial
-
-    def reads(folder: Path) -> Record:
-        if os.getpid() != here and dies and folder.name == rows.trial[9]:
-            os._exit(9)
-        return asked(folder) if dies or os.getpid() != here else pytest.fail("read here")
-
-    monkeypatch.setattr(trials.store, "read_trial", reads)
-    again, beside_again = trials.read_whole(tmp_path, 2)
-    pd.testing.assert_frame_equal(again, rows)
-    for kind in fields(beside):
-        pd.testing.assert_frame_equal(getattr(beside_again, kind.name), getattr(beside, kind.name))
 
 
 @given(st.lists(st.lists(st.floats(1e-4, 10.0), min_size=1, max_size=30), min_size=1, max_size=4))
