@@ -7,12 +7,10 @@ Source of each row: the public repository that its column `study` names (distrib
 cifar10deepspeed, lightning_hydra_timm, w251_hw9). Only figures are carried over, none of their code or sentences. Their
 machines: two T4 on one host; four RTX 8000; three RTX 3090; four T4; two hosts.
 
-    reference.py     the figures, and what is wrong with each of them (F1 to F28, docs/flaws.md)
-    claims.py        what they say as ratios: speed-ups, gains of 16 bits, effects of the batch
-    side_by_side.py  the same ratios as measured in a study, where it has them
-
-    trainings.csv, training_flaws.csv   which configuration here a published training would be; the flaws it earned
-    trainings.py, trained_side_by_side.py   what trainings came to, beside those of a study of the same name
+    ratios.py     what the figures say as ratios (speed-ups, gains of 16 bits, effects of the batch), with the flaws of
+                  each (F1 to F28, docs/flaws.md), beside the same ratios of a study
+    outcomes.py   what trainings came to, beside those of a study of the same name; trainings.csv and
+                  training_flaws.csv say which configuration here each would be, and the flaws that it earned
 
 Never a speed: theirs and ours were measured on unlike hardware, and a ratio of two rates on one machine is the most
 that can be carried from one to another. Accuracies and losses can be, of the same training.

@@ -60,9 +60,9 @@ class Training:
 def published() -> tuple[Training, ...]:
     """All of them, study by study."""
     reasons: dict[tuple[str, str], dict[str, str]] = {}
-    for row in ratios.table("training_flaws.csv", text=True).to_dict("records"):
+    for row in ratios.read_file("training_flaws.csv", text=True).to_dict("records"):
         reasons.setdefault((row["study"], row["training"]), {})[row["flaw"]] = row["reason"]
-    table = ratios.table("trainings.csv", text=True)
+    table = ratios.read_file("trainings.csv", text=True)
     names = [str(name) for name in table.columns]
     return tuple(
         Training(

@@ -56,13 +56,13 @@ LOADER_BOUND = 128  # batch of the FSDP tables from which one loader process was
 @cache
 def throughput() -> pd.DataFrame:
     """throughput.csv: study, framework, model, batch_per_worker, precision, allreduce, workers, samples_per_second."""
-    return table("throughput.csv")
+    return read_file("throughput.csv")
 
 
 @cache
 def outcomes() -> pd.DataFrame:
     """outcomes.csv: study, experiment, configuration, metric, value (text), unit."""
-    return table("outcomes.csv", text=True)
+    return read_file("outcomes.csv", text=True)
 
 
 def outcome(study: str, configuration: str, metric: str) -> float:
@@ -86,7 +86,7 @@ def flaws_of(framework: str, model: str, batch: int, workers: int, *, half: bool
     return flaws | ({"F5"} if model == "resnet50" else set())
 
 
-def table(name: str, text: bool = False) -> pd.DataFrame:
+def read_file(name: str, text: bool = False) -> pd.DataFrame:
     """A file of this folder; `text`: whose cells stay as they are written."""
     with resources.files("analysis.published").joinpath(name).open(encoding="utf-8") as stream:
         return pd.read_csv(stream, dtype=str if text else None, keep_default_na=False)
@@ -210,7 +210,7 @@ COLUMNS = (
 )
 
 
-def side_by_side_table(results: Results) -> pd.DataFrame:
+def table(results: Results) -> pd.DataFrame:
     """A row of COLUMNS for each published ratio that this study has too, and for each way in which it has it.
 
     `verdict`: whether the 95 % interval of the measured ratio contains the published one. `equal_work`: of an epoch,
@@ -282,7 +282,7 @@ VERDICTS = {
 
 def listing(results: Results) -> list[Listing]:
     """One table; without rows, and with a note, where the study measured no published configuration."""
-    claims = side_by_side_table(results)
+    claims = table(results)
     title = f"Published beside measured ({results.heading})"
     if claims.empty:
         return [Listing(title, HEADER, (), (_nothing(results),))]

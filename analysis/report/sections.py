@@ -134,7 +134,7 @@ def _worth(results: Results) -> Iterator[Part]:
 
 def published_section(material: Material) -> Section:
     """The ratios and outcomes that five public studies claim, and the same ones here."""
-    claims = ratios.side_by_side_table(material.results)
+    claims = ratios.table(material.results)
     grids = ratios.listing(material.results)
     parts = _tables(material, "published")
     outcomes = bool(parts)

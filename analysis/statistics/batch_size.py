@@ -127,16 +127,6 @@ def predicted_efficiency(scale: float, batch: float, smallest: float) -> float:
     return (smallest + scale) / (batch + scale) if math.isfinite(scale) else 1.0
 
 
-def pollux_efficiency(gradient_sqr: float, variance: float, growth: float) -> float:
-    """The same from |G|^2 and the variance of a gradient at the smallest batch, for one `growth` times as large.
-
-    Qiao et al., "Pollux", OSDI 2021, section 3.1, as AdaptDL computes it: what a step gains, over what it costs. Equal
-    to predicted_efficiency with scale = smallest batch x variance / |G|^2.
-    """
-    gain = (variance + gradient_sqr) / (variance / growth + gradient_sqr)
-    return gain / growth
-
-
 # Trainings of one recipe: the same model, target and optimisation, whatever shares the work and at which global
 # batch.
 #
@@ -233,14 +223,10 @@ def _recipe(
         known, bounds = ([one.samples for one in of if one.censored == stopped] for stopped in (False, True))
         at_batch = runs[runs.configuration.map(batches) == batch]
         mean = censored_mean(known, bounds, least_spread=rounding(at_batch, every))
-        estimate = estimates.of_censored(mean)
-        if estimate is not None:
+        if (estimate := estimates.of_censored(mean)) is not None:
             samples[batch] = estimate
-    row = at_home[0].row
-    curve = fit(needed)
-    return Recipe(
-        str(row["model"]), str(runs.target.iloc[0]), tuple(at_home), tuple(borrowed), tuple(needed), samples, curve
-    )
+    model, target = str(at_home[0].row["model"]), str(runs.target.iloc[0])
+    return Recipe(model, target, tuple(at_home), tuple(borrowed), tuple(needed), samples, fit(needed))
 
 
 def needed_by(runs: pd.DataFrame) -> list[Needed]:

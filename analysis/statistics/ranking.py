@@ -48,7 +48,6 @@ def name(row: ConfigurationRow) -> str:
 # How far configurations of one study may be from their true speed, and two of them from their true ratio; and which
 # of many differences are more than chance.
 
-SimultaneousIntervalsRow = ConfigurationRow
 Values = NDArray[np.float64]
 
 
@@ -68,7 +67,7 @@ class Uncertainty:
     over_baselines: bool
 
     @classmethod
-    def of_rows(cls, rows: Sequence[SimultaneousIntervalsRow], *, over_baselines: bool) -> Uncertainty:
+    def of_rows(cls, rows: Sequence[ConfigurationRow], *, over_baselines: bool) -> Uncertainty:
         """Of every configuration that was measured: the spreads of all models together say what each one's is."""
         sure = [row for row in rows if row["n"] >= FEWEST_REPEATS]
         place = {str(row["configuration"]): index for index, row in enumerate(sure)}
@@ -96,11 +95,11 @@ class Uncertainty:
         spread = Spread(variance, freedom, wary=True) if sure else None
         return cls(place, spread, counts, logs, over_baselines)
 
-    def knows(self, row: SimultaneousIntervalsRow) -> bool:
+    def knows(self, row: ConfigurationRow) -> bool:
         """Whether it, and its baseline where that counts, has repeats enough for an interval."""
         return all(name in self.place for name in self._whose(row))
 
-    def log_values(self, rows: Sequence[SimultaneousIntervalsRow], by: str) -> Values:
+    def log_values(self, rows: Sequence[ConfigurationRow], by: str) -> Values:
         """(q,) logarithms of what is compared: throughput, that of a worker, or efficiency. All must be known."""
         own = np.array([self.logs[self.place[str(row["configuration"])]] for row in rows])
         workers = np.log([float(row["workers"]) for row in rows])
@@ -110,12 +109,12 @@ class Uncertainty:
             return np.asarray(own - baselines - ideal)
         return np.asarray(own - workers if by == "samples_per_worker_second" else own)
 
-    def half_widths(self, rows: Sequence[SimultaneousIntervalsRow], confidence: float) -> Values:
+    def half_widths(self, rows: Sequence[ConfigurationRow], confidence: float) -> Values:
         """(q, q) of the logarithm of each one's value over each other's; 0 against itself. All must be known."""
         places = np.array([[self.place[name] for name in self._whose(row)] for row in rows]).T
         return self._closer(rows) * np.stack([self._against(own, places, confidence) for own in places.T])
 
-    def _closer(self, rows: Sequence[SimultaneousIntervalsRow]) -> Values:
+    def _closer(self, rows: Sequence[ConfigurationRow]) -> Values:
         """(q, q) by how much narrower two are held against each other whose launches were all of the same processes:
         their start falls on both alike. Where speed-ups are compared, of one baseline."""
         alike: dict[tuple[object, ...], list[int]] = {}
@@ -128,7 +127,7 @@ class Uncertainty:
                 factors[at, other] = factors[other, at] = configurations.share_of_processes(rows[at], rows[other])
         return factors
 
-    def p_values(self, pairs: Sequence[tuple[SimultaneousIntervalsRow, SimultaneousIntervalsRow]]) -> Values:
+    def p_values(self, pairs: Sequence[tuple[ConfigurationRow, ConfigurationRow]]) -> Values:
         """(k,) how likely ratios of throughput as far from 1 as these are by chance. All must be known, k >= 1."""
         assert self.spread is not None
         a, b = (np.array([self.place[str(row["configuration"])] for row in side]) for side in zip(*pairs, strict=True))
@@ -146,12 +145,12 @@ class Uncertainty:
         with np.errstate(invalid="ignore"):  # 0 / 0 where everything cancels
             return np.nan_to_num(self.spread.half_widths(confidence, *zip(whose, factors, strict=True)))
 
-    def _whose(self, row: SimultaneousIntervalsRow) -> list[str]:
+    def _whose(self, row: ConfigurationRow) -> list[str]:
         own = str(row["configuration"])
         return [own, str(row["baseline"])] if self.over_baselines else [own]
 
 
-def _within_launches(row: SimultaneousIntervalsRow) -> tuple[float, float] | None:
+def _within_launches(row: ConfigurationRow) -> tuple[float, float] | None:
     """Variance and degrees of freedom of one launch's log value beside others'; None where it shared none."""
     known = configurations.spread_of(row)
     if known is None:
@@ -193,13 +192,12 @@ BEST_COLUMNS = (
     *(*NAMES, "work", "value", "value_low", "value_high", "ratio", "ratio_low", "ratio_high"),
     *("indistinguishable", "without_interval", "among"),
 )
-RankingRow = ConfigurationRow
 
 
 @once
 def best(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
     """A row of BEST_COLUMNS for each model that has anything to rank, in the order of their names; for each work of it
-    (equal_work.py) where there are several, that of most configurations first, with what it is in `work`.
+    (by_work) where there are several, that of most configurations first, with what it is in `work`.
 
     `value` has the interval of the configuration by itself, `ratio` the simultaneous one to the best of the others: its
     lower bound is 1 where nothing else may be the best. `indistinguishable` are the ids, best first, of those that may
@@ -232,42 +230,33 @@ def ranking(results: Results, by: str = "samples_per_second") -> pd.DataFrame:
     """
     if by not in QUANTITIES:
         raise ValueError(f"by is one of {', '.join(QUANTITIES)}, not {by!r}")
-    rows: list[RankingRow] = [row for row in results.rows if row["n"]]
+    rows: list[ConfigurationRow] = [row for row in results.rows if row["n"]]
     uncertainty = Uncertainty.of_rows(rows, over_baselines=by == "efficiency")
-    ranked: list[dict[str, Any]] = []
+    ranked: list[tuple[Any, ...]] = []
     groups = list(_alike(results, [row for row in rows if _competes(row, by)]))
     pairs = pair_count((ours for ours, _ in groups), uncertainty)
-    for ours, interval_of in groups:
+    for ours, work in groups:
         ours.sort(key=lambda row: -_value(row, by))
         bounds_of = bounds([row for row in ours if uncertainty.knows(row)], by, uncertainty, pairs)
         for index, row in enumerate(ours):
             low, high = bounds_of.get(str(row["configuration"]), (None, None))
             rival = ours[0 if index else 1] if len(ours) > 1 else None
-            ranked.append(
-                dict(zip(NAMES, values_of(row, NAMES), strict=True))
-                | {
-                    "work": interval_of,
-                    "place": index + 1,
-                    "value": _value(row, by),
-                    "ratio_low": low,
-                    "ratio_high": high,
-                }
-                | {"ratio": None if rival is None else _value(row, by) / _value(rival, by)}
-                | {"verdict": _verdict(index, high) if uncertainty.knows(row) else NO_INTERVAL}
-            )
+            ratio = None if rival is None else _value(row, by) / _value(rival, by)
+            verdict = _verdict(index, high) if uncertainty.knows(row) else NO_INTERVAL
+            ranked.append((*values_of(row, NAMES), work, index + 1, _value(row, by), ratio, low, high, verdict))
     kinds: dict[str, Any] = dict.fromkeys(("model", "configuration", "series", "work", "verdict"), "string")
     kinds |= dict.fromkeys(("batch", "workers", "n", "place"), "Int64")
     return typed(ranked, {name: kinds.get(name, "float64") for name in COLUMNS})
 
 
-def _alike(results: Results, rows: Sequence[RankingRow]) -> Iterator[tuple[list[RankingRow], str]]:
-    """Rows of one model and work, and what that work is where the model has several."""
+def _alike(results: Results, rows: Sequence[ConfigurationRow]) -> Iterator[tuple[list[ConfigurationRow], str]]:
+    """(rows of one model and work, the name of that work where the model has several)."""
     for model in results.models:
         works = by_work([row for row in rows if row["model"] == model])
         yield from ((ours, name(ours[0]) if len(works) > 1 else "") for ours in works)
 
 
-def _competes(row: RankingRow, by: str) -> bool:
+def _competes(row: ConfigurationRow, by: str) -> bool:
     if row["oversubscribed"] or (known(row["not_comparable"]) and row["not_comparable"]):
         return False
     if by != "efficiency":
@@ -275,7 +264,7 @@ def _competes(row: RankingRow, by: str) -> bool:
     return known(row["speedup"]) and int(row["workers"]) > 1 and row["baseline"] != row["configuration"]
 
 
-def _value(row: RankingRow, by: str) -> float:
+def _value(row: ConfigurationRow, by: str) -> float:
     if by == "samples_per_worker_second":
         return float(row["samples_per_second"]) / int(row["workers"])
     return row["efficiency"] if by == "efficiency" else row["samples_per_second"]
@@ -287,11 +276,11 @@ def _verdict(index: int, high: float | None) -> str:
 
 @once
 def verdicts_of_rows(results: Results) -> dict[str, str]:
-    """Those of a study."""
+    """row_verdicts() of all configurations of a study."""
     return row_verdicts(results.rows)
 
 
-def row_verdicts(rows: Sequence[RankingRow]) -> dict[str, str]:
+def row_verdicts(rows: Sequence[ConfigurationRow]) -> dict[str, str]:
     """Configuration -> BEST, ALIKE, WORSE, WORST or NO_INTERVAL by throughput among those of its model, batch size and
     work: a row of the tables. One alone in its row has none; WORST is the slowest of three or more if it is WORSE.
 
@@ -300,7 +289,7 @@ def row_verdicts(rows: Sequence[RankingRow]) -> dict[str, str]:
     """
     competing = [row for row in rows if row["n"] and _competes(row, "samples_per_second")]
     uncertainty = Uncertainty.of_rows([row for row in rows if row["n"]], over_baselines=False)
-    groups: dict[tuple[str, int], list[RankingRow]] = {}
+    groups: dict[tuple[str, int], list[ConfigurationRow]] = {}
     for row in competing:
         groups.setdefault((str(row["model"]), int(row["batch"])), []).append(row)
     alike = [ours for group in groups.values() for ours in by_work(group) if len(ours) > 1]
@@ -319,12 +308,14 @@ def row_verdicts(rows: Sequence[RankingRow]) -> dict[str, str]:
     return verdicts
 
 
-def pair_count(groups: Iterable[Sequence[RankingRow]], uncertainty: Uncertainty) -> int:
+def pair_count(groups: Iterable[Sequence[ConfigurationRow]], uncertainty: Uncertainty) -> int:
     """Of all pairs within a group, of rows of which enough is known."""
     return sum(math.comb(sum(uncertainty.knows(row) for row in ours), 2) for ours in groups)
 
 
-def bounds(rows: Sequence[RankingRow], by: str, uncertainty: Uncertainty, pairs: int) -> dict[str, tuple[float, float]]:
+def bounds(
+    rows: Sequence[ConfigurationRow], by: str, uncertainty: Uncertainty, pairs: int
+) -> dict[str, tuple[float, float]]:
     """Configuration -> bounds of its ratio to the best of the others; none for fewer than two rows.
 
     `pairs`: of the whole family, all of whose bounds hold at once.

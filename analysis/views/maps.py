@@ -59,13 +59,8 @@ def shown(results: Results) -> list[tuple[str, str, str, str, str | None]]:
         beside = pair[1].configuration if pair[1].configuration in having else None
         for arm in pair:
             other = beside if arm.weights != RANDOM else None
-            by_configuration[arm.configuration] = (
-                str(arm.chosen["model"]),
-                arm.weights,
-                arm.freeze,
-                arm.configuration,
-                other,
-            )
+            model = str(arm.chosen["model"])
+            by_configuration[arm.configuration] = (model, arm.weights, arm.freeze, arm.configuration, other)
     if not having & set(by_configuration):
         for row in results.rows:
             name = str(row["configuration"])
@@ -108,13 +103,8 @@ def _scores(ours: pd.DataFrame, theirs: pd.DataFrame | None) -> dict[str, float 
     for score in SCORED:
         differences = None if theirs is None else interval(ours[score] - theirs[score])
         for name, of in ((score, interval(ours[score])), (f"{score}_difference", differences)):
-            for end, value in _ends(of):
-                bounds[f"{name}{end}"] = value
+            bounds |= {} if of is None else {name: of.mean, f"{name}_low": of.low, f"{name}_high": of.high}
     return bounds
-
-
-def _ends(of: Interval | None) -> list[tuple[str, float | None]]:
-    return [("", None)] if of is None else [("", of.mean), ("_low", of.low), ("_high", of.high)]
 
 
 def _counts(results: Results, configuration: str) -> dict[str, int]:
@@ -193,8 +183,8 @@ Pixels = NDArray[np.float64]  # (height, width, 3) from 0 to 1
 Layer = tuple[NDArray[np.floating[Any]], int]  # (h, w) from 0 to 1, and whose
 
 
-def map_pixels_frame(pictures: dict[str, NDArray[Any]], row: int) -> Pixels:
-    """In its own colours."""
+def frame_pixels(pictures: dict[str, NDArray[Any]], row: int) -> Pixels:
+    """A stored test frame in its own colours."""
     with Image.open(io.BytesIO(pictures[PICTURE.format(row)].tobytes())) as image:
         return np.asarray(image.convert("RGB"), np.float64) / 255
 
@@ -346,7 +336,7 @@ def _heading(sheet: style.Sheet, models: Sequence[Model]) -> None:
 
 def _row(axes: Sequence[Axes], models: Sequence[Model], row: int, hits: Sequence[NDArray[np.bool_]]) -> None:
     first, names = models[0].pictures, models[0].about.instruments
-    frame = map_pixels_frame(first, row)
+    frame = frame_pixels(first, row)
     under, mask, instrument = grey(frame), first["mask"][row], int(first["instrument"][row])
     _show(axes[0], frame, f"video {first['video'][row]}, frame {first['frame'][row]}")
     others = int(first["present"][row].sum()) - 1

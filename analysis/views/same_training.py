@@ -99,13 +99,9 @@ def _groups(results: Results, trained: set[str]) -> list[list[ConfigurationRow]]
     groups: dict[tuple[Any, ...], list[ConfigurationRow]] = {}
     for row in sorted(results.rows, key=lambda row: row["series_order"]):
         if row["configuration"] in trained and row["train_target"]:
-            recipe = (*map(_hashable, values_of(row, RECIPE)), own_algorithm(row))
+            recipe = (*values_of(row, RECIPE), own_algorithm(row))
             groups.setdefault(recipe, []).append(row)
     return list(groups.values())
-
-
-def _hashable(value: Any) -> Any:
-    return None if value is None or value != value else value
 
 
 def _against(group: list[ConfigurationRow], results: Results) -> list[tuple[ConfigurationRow, ConfigurationRow]]:
@@ -131,12 +127,14 @@ def _pair(
     mean = censored_mean(*steps, least_spread=rounding)
     wide = censored_mean(*steps, confidence=1 - FALSE_ALARMS / pairs, least_spread=rounding)
     each = (both.train_seconds / both.steps) / (both.train_seconds_of_reference / both.steps_of_reference)
-    said = {"steps": mean, "seconds": censored_mean(*seconds), "step_seconds": censored_mean(each.to_list(), ())}
+    ratios = {"steps": mean, "seconds": censored_mean(*seconds), "step_seconds": censored_mean(each.to_list(), ())}
     return {
         **{key: row[key] for key in ("model", "global_batch", "configuration", "series")},
         "target": row["train_target"], "reference": reference["configuration"], "reference_series": reference["series"],
         "seeds": len(both), "both_reached": len(known), "one_reached": len(larger) + len(smaller),
-        **{f"{unit}_ratio{bound}": value for unit, of in said.items() for bound, value in _bounds(of).items()},
+        **{f"{unit}_ratio": of.mean for unit, of in ratios.items()},
+        **{f"{unit}_ratio_low": of.low for unit, of in ratios.items()},
+        **{f"{unit}_ratio_high": of.high for unit, of in ratios.items()},
         "verdict": verdict(mean, wide), "seeds_needed": repeats_needed(known, MARGIN - 1) if len(known) > 1 else None,
     }  # fmt: skip
 
@@ -159,19 +157,14 @@ def verdict(mean: CensoredMean, wide: CensoredMean) -> str:
     return DIFFERS if (wide.low or 0.0) > 1 or (wide.high or math.inf) < 1 else NOT_RESOLVED
 
 
-def _bounds(of: CensoredMean) -> dict[str, float | None]:
-    return {"": of.mean, "_low": of.low, "_high": of.high}
-
-
 # The table of configurations that train the same in unlike ways, by seed: equal steps, and what each step costs.
 
-target_pairs_table = table
 HEADER = ("configuration", "against", "seeds", "steps", "steps are", "seconds a step", "seconds", "seeds needed")
 
 
 def listing(results: Results) -> Listing | None:
     """A row for each pair; None where no two configurations have one recipe."""
-    rows = target_pairs_table(results)
+    rows = table(results)
     if rows.empty:
         return None
     several = rows.model.nunique() > 1

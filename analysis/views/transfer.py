@@ -24,7 +24,6 @@ from scaling_study.targets import METRICS as DIRECTIONS
 
 # The table of whether pre-training helps, and whether training the backbone does: test figures, seed by seed.
 
-table = arms.table
 HEADER = ("compared", "at", "figure", "first", "second", "difference", "seeds", "the first one")
 PARTS = {
     "i": "instruments", "v": "verbs", "t": "targets", "ivt": "triplets", "iv": "instrument and verb",
@@ -44,7 +43,7 @@ SHOWN = (POINTING, CHOSEN_BY, *HEADS, "top5_ivt")
 
 def listing(results: Results) -> Listing | None:
     """None where no two trainings differ in the weights that they begin with, or in what is frozen, alone."""
-    rows = as_rows(table(results))
+    rows = as_rows(arms.table(results))
     if not rows:
         return None
     there = {row["figure"] for row in rows}
@@ -188,7 +187,7 @@ def _recognition_lines(results: Results) -> list[str]:
     ]
 
 
-VIEW = View("Does pre-training help?", (StudyTable("transfer", listing, table),))
+VIEW = View("Does pre-training help?", (StudyTable("transfer", listing, arms.table),))
 
 
 RECOGNITION = View(

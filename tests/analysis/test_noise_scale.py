@@ -16,7 +16,6 @@ from analysis.statistics.batch_size import (
     NoiseScale,
     Norms,
     noise_scale,
-    pollux_efficiency,
     predicted_efficiency,
 )
 
@@ -140,7 +139,6 @@ def test_the_efficiency_is_that_of_adaptdl_on_its_own_inputs(
     sqr: float, variance: float, efficiencies: dict[float, float]
 ) -> None:
     for growth, efficiency in efficiencies.items():
-        assert pollux_efficiency(sqr, variance, growth) == pytest.approx(efficiency, rel=1e-12)
         assert predicted_efficiency(16 * variance / sqr, 16 * growth, 16) == pytest.approx(efficiency, rel=1e-12)
 
 

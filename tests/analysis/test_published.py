@@ -10,10 +10,10 @@ import pytest
 from planted import PUBLISHED, Planted, plant, plant_gates, published_study
 
 from analysis.frames import results
+from analysis.published import ratios
 from analysis.published import ratios as claims
 from analysis.published import ratios as listing
 from analysis.published import ratios as reference
-from analysis.published import ratios as side_by_side
 from analysis.published.ratios import BATCH, EPOCH, GAIN, SPEEDUP, published
 from analysis.show import layout
 from tests.net.examples import example
@@ -57,7 +57,7 @@ def test_every_claim_names_known_flaws_of_its_study() -> None:
 
 
 def test_speedup_stands_beside_speedup_and_gain_beside_gain(tmp_path: Path) -> None:
-    made = side_by_side.side_by_side_table(results.read(plant(tmp_path, [ONE, TWO, HALF]))).set_index("what")
+    made = ratios.table(results.read(plant(tmp_path, [ONE, TWO, HALF]))).set_index("what")
     assert set(made.index) == {
         "horovod, resnet18, batch 32: 2 workers, fp32 / 1 worker",
         "horovod, resnet18, batch 32: 2 workers, fp16 / 1 worker",
@@ -65,39 +65,37 @@ def test_speedup_stands_beside_speedup_and_gain_beside_gain(tmp_path: Path) -> N
     }
     gain = made.loc["horovod, resnet18, batch 32, 2 workers: fp16 / fp32 allreduce"]
     assert gain.published == pytest.approx(986.92 / 589.44) and gain.measured == pytest.approx(1.2, rel=0.03)
-    assert gain.measured_low < gain.measured < gain.measured_high and gain.verdict == side_by_side.DIFFERS
+    assert gain.measured_low < gain.measured < gain.measured_high and gain.verdict == ratios.DIFFERS
     assert gain.flaws == ("F1", "F2", "F3")
 
 
 def test_a_larger_batch_stands_beside_a_larger_batch(tmp_path: Path) -> None:
     double = replace(ONE, batch_per_worker=64, speed=100 * 2066.09 / 1212.68)
-    (row,) = side_by_side.side_by_side_table(results.read(plant(tmp_path, [ONE, double]))).to_dict("records")
-    assert (row["what"], row["verdict"]) == ("horovod, resnet18, 1 worker: batch 64 / 32", side_by_side.AGREES)
+    (row,) = ratios.table(results.read(plant(tmp_path, [ONE, double]))).to_dict("records")
+    assert (row["what"], row["verdict"]) == ("horovod, resnet18, 1 worker: batch 64 / 32", ratios.AGREES)
 
 
 def test_only_what_is_otherwise_the_same_is_divided(tmp_path: Path) -> None:
     other = replace(TWO, keys=(("controller", "mpi"),))
-    assert side_by_side.side_by_side_table(results.read(plant(tmp_path / "a", [ONE, other]))).empty
+    assert ratios.table(results.read(plant(tmp_path / "a", [ONE, other]))).empty
     plant(tmp_path / "b", [ONE, TWO, replace(TWO, keys=(("compile", True),))])
-    assert len(side_by_side.side_by_side_table(results.read(tmp_path / "b"))) == 1
+    assert len(ratios.table(results.read(tmp_path / "b"))) == 1
 
 
 def test_what_may_not_be_compared_is_left_out(tmp_path: Path) -> None:
     plant(tmp_path, [ONE, TWO])
     plant_gates(tmp_path, [TWO], {"horovod": "gradients: summed"})
-    assert side_by_side.side_by_side_table(results.read(tmp_path)).empty
+    assert ratios.table(results.read(tmp_path)).empty
 
 
 def test_too_few_repeats_stand_there_without_a_verdict(tmp_path: Path) -> None:
-    (row,) = side_by_side.side_by_side_table(results.read(plant(tmp_path, [replace(ONE, repeats=1), TWO]))).to_dict(
-        "records"
-    )
-    assert row["verdict"] == side_by_side.NO_INTERVAL and row["measured_low"] is None
+    (row,) = ratios.table(results.read(plant(tmp_path, [replace(ONE, repeats=1), TWO]))).to_dict("records")
+    assert row["verdict"] == ratios.NO_INTERVAL and row["measured_low"] is None
 
 
 def test_the_whole_published_study_finds_every_ratio_that_it_ran(tmp_path: Path) -> None:
     planted, about = published_study()
-    made = side_by_side.side_by_side_table(results.read(plant(tmp_path, planted, **about)))
+    made = ratios.table(results.read(plant(tmp_path, planted, **about)))
     ours = [claim for claim in published() if claim.of["framework"] == "horovod" and "resnet" in claim.of["model"]]
     ran = {(one.model, one.batch_per_worker, one.workers, one.allreduce) for one in planted if one.status == "ok"}
 
@@ -106,11 +104,11 @@ def test_the_whole_published_study_finds_every_ratio_that_it_ran(tmp_path: Path)
 
     expected = {claim.what for claim in ours if did(claim.of) and did(claim.over)}
     assert set(made.what) == expected and len(made) == len(expected) > 50
-    assert (made.verdict == side_by_side.AGREES).mean() > 0.85, "it was planted from the published figures"
+    assert (made.verdict == ratios.AGREES).mean() > 0.85, "it was planted from the published figures"
 
 
 def test_an_epoch_is_told_with_its_ratio_at_equal_work() -> None:
-    (row,) = side_by_side.side_by_side_table(results.read(example("distributed_dl_pipeline"))).to_dict("records")
+    (row,) = ratios.table(results.read(example("distributed_dl_pipeline"))).to_dict("records")
     assert row["published"] == 12 and row["flaws"] == ("F9", "F10")
     assert row["measured"] > 10 > 1.5 > row["equal_work"]
 

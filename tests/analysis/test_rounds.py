@@ -249,7 +249,7 @@ def test_what_steps_otherwise_is_not_asked_whether_it_is_sooner(tmp_path: Path) 
     made = plant_trained(tmp_path, [*every, replace(delayed, step_seconds=0.01)])
     verdicts = trained_configurations(made).set_index("configuration").soonest
     assert verdicts[delayed.configuration] == "best" and "best" in set(verdicts.drop(delayed.configuration))
-    pairs = same_training.target_pairs_table(made)
+    pairs = same_training.table(made)
     assert set(pairs.configuration) | set(pairs.reference) == {one.configuration for one in every}
     for shown in (target_table.listing(made), same_training.listing(made), training.resources_listing(made)):
         assert sum(note.startswith("How hivemind differs") for note in shown.notes) == 1, shown.title
