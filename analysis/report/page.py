@@ -29,8 +29,7 @@ from analysis.views.warnings import all_findings
 
 # What a report is made of, before it is HTML or Markdown: sections, and in them a few kinds of parts.
 #
-# A text is one paragraph. Of its characters only `**bold**` and `` `code` `` mean anything; all else is shown as it
-# is.
+# A text is one paragraph. Of its characters only `**bold**` and `` `code` `` mean anything; all else is shown as it is.
 
 GOOD, NOTE, DOUBT, WRONG = TONES = ("good", "note", "doubt", "wrong")
 

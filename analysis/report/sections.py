@@ -13,8 +13,6 @@ from analysis.findings import count
 from analysis.frames.results import Results
 from analysis.published import ratios
 from analysis.report import answer, page, trust
-from analysis.report.html import html
-from analysis.report.markdown import markdown
 from analysis.report.origins import SAMPLES, STUDY_FILE, Counts, Origins
 from analysis.report.page import (
     Bullets,
@@ -38,6 +36,7 @@ from analysis.report.page import (
     of_rows,
     of_table,
 )
+from analysis.report.rendering import html, markdown
 from analysis.show.layout import Listing, Table
 from analysis.statistics.scaling_laws import comparisons
 from analysis.views import catalog, view

@@ -21,7 +21,7 @@ ABOUT = ("configuration", "model", "series", "batch", "workers")  # first column
 MOST_REASONS = 6  # lines of reasons under one table; the rest are counted
 
 
-def of(results: Results, model: str) -> list[str]:
+def under_throughput(results: Results, model: str) -> list[str]:
     """What is particular to one model's throughput table: who may not be compared, how sure, what failed, what was
     trained."""
     ours = results.frame_of(model)
@@ -29,7 +29,7 @@ def of(results: Results, model: str) -> list[str]:
     return [*_compared(ours), *how, *_sure(ours, results), *_carried(ours), *_failed(ours, "status"), *_trained(ours)]
 
 
-def of_speedup(results: Results, model: str) -> list[str]:
+def under_speedup(results: Results, model: str) -> list[str]:
     """Likewise of its speed-up table: what has no speed-up, and why."""
     ours = results.frame_of(model)
     without = ours[(ours.status == "ok") & ours.speedup.isna() & (ours.not_comparable.fillna("") == "")]

@@ -31,8 +31,8 @@ from scaling_study.frameworks import FRAMEWORKS
 
 # How every figure looks: fonts, colours, and a sheet of panels whose places are worked out in inches.
 #
-# The places are computed from the size of the text rather than left to an automatic layout, because labels at the
-# ends of lines, a strip for what failed and a wrapped footnote all have to fit, and are tested not to overlap.
+# The places are computed from the size of the text rather than left to an automatic layout, because labels at the ends
+# of lines, a strip for what failed and a wrapped footnote all have to fit, and are tested not to overlap.
 
 SIZE, SMALL, TITLE = 8.0, 7.0, 10.0  # points
 LINE = 1.35  # of the font size, from one line of text to the next
@@ -195,10 +195,16 @@ def name_y(axis: Axes, text: str, layout: Layout) -> None:
 
 
 def remove(sheet: Sheet, index: int) -> None:
-    """Take away the index-th panel and its strip: one that is left over at the end of the sheet."""
+    """Take away the index-th panel and its strip."""
     for axis in sheet.at(index):
         if axis is not None:
             axis.remove()
+
+
+def keep(sheet: Sheet, count: int) -> None:
+    """Take away the panels that are left over at the end of the sheet when it has shown so many."""
+    for index in range(count, len(sheet.axes) * len(sheet.axes[0])):
+        remove(sheet, index)
 
 
 # How each series is drawn, the same in every panel: colour, marker, line style; hollow and grey if not comparable.
@@ -221,7 +227,7 @@ class Look:
         return bool(self.sign)
 
 
-def of(rows: pd.DataFrame) -> dict[str, Look]:
+def series_looks(rows: pd.DataFrame) -> dict[str, Look]:
     """Series -> look, in the order of the series."""
     first = as_rows(rows.sort_values("series_order").drop_duplicates("series"), ConfigurationRow)
     names = [str(row["series"]) for row in first]

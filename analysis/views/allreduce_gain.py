@@ -162,8 +162,7 @@ def draw(results: Results) -> Figure | None:
         axis.set_xlabel(f"throughput with {_precisions(pairs)} / with fp32")
         axis.set_xlim(low, high)
         _panel(axis, panel, looks)
-    for index in range(len(models), len(sheet.axes) * columns):
-        style.remove(sheet, index)
+    style.keep(sheet, len(models))
     return sheet.figure
 
 
@@ -240,15 +239,13 @@ def _precisions(pairs: pd.DataFrame) -> str:
     return " and ".join(sorted(pairs.allreduce.unique(), reverse=True))
 
 
-# Is a difference between frameworks really one of precision? F7: "fp16" of compute here and of the wire there; F21:
-# DDP in fp32 against FSDP in fp16.
+# Is a difference between frameworks really one of precision? F7: "fp16" of compute here and of the wire there; F21: DDP
+# in fp32 against FSDP in fp16.
 #
 # A speed-up is only ever taken at one precision of compute (baseline.py), and the two kinds of fp16 are two columns.
-# What
-# is left is a study whose frameworks have no precision in common, where whoever ranks them ranks precisions; and one
-# in
-# which 16 bits are computed in by one framework and sent by another, where whoever sets the two gains side by side
-# does.
+# What is left is a study whose frameworks have no precision in common, where whoever ranks them ranks precisions; and
+# one in which 16 bits are computed in by one framework and sent by another, where whoever sets the two gains side by
+# side does.
 
 TITLES = {
     "precision": ("F21", "Frameworks at unlike precision", "compute in"),

@@ -30,8 +30,7 @@ from scaling_study.stats.intervals import Interval
 # Memory of a worker by kind, and what sharding saves of it, measured beside what it should.
 #
 # What a worker holds of parameters P, gradients G and optimiser state O with n workers (Rajbhandari et al., "ZeRO:
-# Memory
-# Optimizations Toward Training Trillion Parameter Models", arXiv 1910.02054):
+# Memory Optimizations Toward Training Trillion Parameter Models", arXiv 1910.02054):
 #
 #     replicated   P + G + O            DDP, Horovod
 #     ZeRO-1       P + G + O/n          the optimiser state is sharded
@@ -280,7 +279,7 @@ def draw(results: Results) -> Figure | None:
     }  # fmt: skip
     if not every:
         return None
-    look = style.of(results.configurations)
+    look = style.series_looks(results.configurations)
     panels = list(every.items())
     columns = min(len(panels), MOST_COLUMNS)
     failed = [_failures(of_model, look) for _, of_model in panels]
@@ -307,8 +306,7 @@ def draw(results: Results) -> Figure | None:
         style.name_y(axis, "peak memory of a worker (MB)", layout)
         _panel(axis, of_model, look, labels[index], layout)
         style.strip(axis, strip, failed[index], "batch per worker (samples)")
-    for index in range(len(panels), len(sheet.axes) * columns):
-        style.remove(sheet, index)
+    style.keep(sheet, len(panels))
     return sheet.figure
 
 

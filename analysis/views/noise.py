@@ -36,8 +36,7 @@ from scaling_study.stats.launches import together
 #
 # floor    relative spread between repeats: of the sentinel, the one configuration that is repeated through the whole
 #          sweep (scaling_study/study/plan.py), or pooled over all where the study has none. Said to be too much
-# only
-#          where its whole interval is above the study's target
+#          only where its whole interval is above the study's target
 # drift    do later repeats of a configuration tend to be slower, or faster, than its earlier ones? Kendall's S,
 #          configuration by configuration and added up (Hirsch, Slack and Smith, Water Resour. Res. 18, 1982, whose
 #          seasons our configurations are). Only the order within each counts, so nothing is assumed of how noisy they
@@ -272,8 +271,7 @@ def _apart(evidence: Evidence) -> Iterator[Finding]:
 # How the steps of each run were spread: a figure a model, a row for each series at one batch size, a box a repeat.
 #
 # A mean says nothing of the step in a hundred that takes twice as long, nor of a repeat that was slower throughout.
-# Steps
-# are against the configuration's own median, or the slowest series would be all that one sees.
+# Steps are against the configuration's own median, or the slowest series would be all that one sees.
 
 MOST_ROWS, MOST_REPEATS = 40, 10
 REPEAT, ROW = 0.065, 0.2  # inches: a repeat, and what a row has at least

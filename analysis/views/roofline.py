@@ -207,7 +207,7 @@ def draw(results: Results) -> Figure | None:
     models = [model for model in results.models if any(utilisation.row["model"] == model for utilisation in every)]
     if not models:
         return None
-    look = style.of(results.configurations)
+    look = style.series_looks(results.configurations)
     panels = [[utilisation for utilisation in every if utilisation.row["model"] == model] for model in models]
     columns = min(len(models), MOST_COLUMNS)
     labels = [_labels(panel) for panel in panels]

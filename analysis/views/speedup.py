@@ -1,4 +1,4 @@
-"""Speed-up and efficiency against workers, as a figure."""
+"""Speed-up and efficiency: by batch size, and against workers as a figure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,50 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from analysis.frames import configurations, results
-from analysis.frames.configurations import is_pipeline
-from analysis.frames.results import Results
+from analysis.frames import configurations
+from analysis.frames.configurations import is_pipeline, known
+from analysis.frames.results import ALLREDUCE_ORDER, Results, once, words
+from analysis.frames.row_types import ConfigurationRow
 from analysis.frames.rows import as_rows
 from analysis.show import notes, style
+from analysis.show.layout import Table
 from analysis.show.style import DASHES, RATIO, EndLabel, Failure, Look
 from analysis.text import file_name
-from analysis.views.view import Drawing, Gap, View
+from analysis.views.throughput import published_layout
+from analysis.views.view import Drawing, Gap, ModelTable, View
+
+# The table in the published layout, `1.62 [1.58, 1.66], 81 %`: speed-up with its 95 % interval, and efficiency.
+
+
+@once
+def speedup(results: Results, model: str) -> Table | None:
+    """The table of one model; None where the study declares no baseline."""
+    if results.study.baseline is None:
+        return None
+    title = f"Speed-up of {model} over {results.study.baseline_text}, and efficiency"
+    lines, legend = notes.under_speedup(results, model), notes.legend_of_speedup(results)
+    return published_layout(results, model, title, "speed-up, efficiency", _speedup_text, lines, legend)
+
+
+def _numbers(results: Results, model: str) -> pd.DataFrame:
+    ours = results.frame_of(model)
+    columns = [column for column in ours.columns if column.startswith(("speedup", "efficiency"))]
+    return ours[["configuration", "series", "batch", *columns]]
+
+
+def _speedup_text(row: ConfigurationRow) -> str:
+    if row["status"] != "ok":
+        return configurations.word(row)
+    if row["not_comparable"]:
+        return "not comparable"
+    if not known(row["speedup"]):
+        return "oversubscribed" if row["oversubscribed"] else "no baseline"
+    if row["baseline"] == row["configuration"]:
+        return "1 (baseline)"
+    low, high = row["speedup_low"], row["speedup_high"]
+    interval = f" [{low:.2f}, {high:.2f}]" if known(low) else f" (n = {row['n']})"
+    return f"{row['speedup']:.2f}{interval}, {100 * row['efficiency']:.0f} %"
+
 
 # Which lines share a panel of the speed-up figure: a framework's, by allreduce precision and batch size.
 
@@ -82,12 +118,12 @@ def arrange(data: pd.DataFrame, names: Sequence[str], together: bool) -> list[Co
         for name in others:
             alike &= data[name].isna() if pd.isna(row[name]) else (data[name] == row[name]).fillna(False)
         rows = data.loc[alike, list(SHOWN)]
-        wire = [p for p in results.ALLREDUCE_ORDER if ((rows.allreduce == p) & (rows.workers > 1)).any()]
+        wire = [p for p in ALLREDUCE_ORDER if ((rows.allreduce == p) & (rows.workers > 1)).any()]
         precisions = tuple(wire) if together else (str(row["allreduce"]),)
         rows = rows[rows.allreduce.isin(precisions) | (rows.workers == 1)]
-        words = [] if len(precisions) > 1 or precisions == ("none",) else [f"{precisions[0]} allreduce"]
-        words += results.words(row, (name for name in others if name != "framework"))
-        title = ", ".join([str(row["framework"]), *words])
+        wired = [] if len(precisions) > 1 or precisions == ("none",) else [f"{precisions[0]} allreduce"]
+        rest = words(row, (name for name in others if name != "framework"))
+        title = ", ".join([str(row["framework"]), *wired, *rest])
         columns.setdefault(title, Column(title, rows, precisions))
     return list(columns.values())
 
@@ -237,6 +273,12 @@ def draw_all(results: Results) -> dict[str, Figure]:
 
 VIEW = View(
     "How much faster are several workers than one?",
+    (
+        ModelTable(
+            "speedup", speedup, _numbers, "speed-up", Gap("No speed-ups", "the study declares no baseline"),
+            files=("md",), bars="speedup",
+        ),
+    ),
     figures=(
         Drawing(
             "speedup", draw_all, several=True,

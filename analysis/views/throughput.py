@@ -1,10 +1,10 @@
-"""Throughput and speed-up by batch size: tables in the published layout, figures, and every framework side by side."""
+"""Throughput by batch size: the table in the published layout, the figure, and every framework side by side."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from analysis.show.layout import ALIKE, BEST, FAILED, Cell, Table
 from analysis.show.style import MEAN, EndLabel, Failure, Look
 from analysis.statistics import ranking
 from analysis.text import number
-from analysis.views.view import Drawing, Gap, ModelTable, View
+from analysis.views.view import Drawing, ModelTable, View
 
 # Tables in the published layout: one a model, a row for each batch size, a column for workers x allreduce precision.
 #
@@ -36,16 +36,8 @@ SHOWN = {ranking.BEST: BEST, ranking.ALIKE: ALIKE}
 def throughput(results: Results, model: str) -> Table:
     """`712 ± 8` samples/s; the half-width is that of the 95 % interval between repeats. Beside it tokens/s, of text."""
     samples = unit(_of_model(results, model))
-    title, legend = f"Throughput of {model} in {samples}/s", notes.legend(results)
-    return _table(results, model, title, f"{samples}/s", throughput_text, notes.of(results, model), legend)
-
-
-@once
-def speedup(results: Results, model: str) -> Table:
-    """`1.62 [1.58, 1.66], 81 %`: speed-up with its 95 % interval, and efficiency."""
-    title = f"Speed-up of {model} over {results.study.baseline_text}, and efficiency"
-    name, lines, legend = "speed-up, efficiency", notes.of_speedup(results, model), notes.legend_of_speedup(results)
-    return _table(results, model, title, name, _speedup_text, lines, legend)
+    title, lines = f"Throughput of {model} in {samples}/s", notes.under_throughput(results, model)
+    return published_layout(results, model, title, f"{samples}/s", throughput_text, lines, notes.legend(results))
 
 
 @once
@@ -84,9 +76,17 @@ def _rows(results: Results, model: str) -> list[ConfigurationRow]:
     return sorted(results.rows_of(model), key=lambda row: (row["batch"], row["series_order"]))
 
 
-def _table(
-    results: Results, model: str, title: str, name: str, text: Any, lines: list[str], legend: list[str]
+def published_layout(
+    results: Results,
+    model: str,
+    title: str,
+    name: str,
+    text: Callable[[ConfigurationRow], str],
+    lines: list[str],
+    legend: list[str],
 ) -> Table:
+    """A row for each batch size, a column for each series; `text` is what a cell says of a configuration, and `name`
+    says what that is."""
     ours = _rows(results, model)
     cells: dict[tuple[int, str], Cell] = {}
     verdicts = ranking.verdicts_of_rows(results)
@@ -99,7 +99,8 @@ def _table(
                 # Two configurations that differ only in how they were measured share a cell and are both shown.
                 both = cells.get(place)
                 cells[place] = Cell(f"{both.text}; {cell.text}", mark.replace(FAILED, ""), cell.sign) if both else cell
-    most = next(iter(ranking.by_work(r for r in ours if competes(r))), [])
+    competing = (row for row in ours if row["n"] and not row["oversubscribed"] and not row["not_comparable"])
+    most = next(iter(ranking.by_work(competing)), [])
     fastest = max(most, key=lambda r: r["samples_per_second"], default=None)
     order = sorted({(row["series_order"], str(row["series"])) for row in ours})
     return Table(
@@ -115,11 +116,6 @@ def _table(
     )
 
 
-def competes(row: ConfigurationRow) -> bool:
-    """Whether its speed may be set beside others'."""
-    return bool(row["n"] and not row["oversubscribed"] and not row["not_comparable"])
-
-
 def throughput_text(row: ConfigurationRow) -> str:
     """`712 ± 8`, or the status."""
     if row["status"] != "ok":
@@ -129,20 +125,6 @@ def throughput_text(row: ConfigurationRow) -> str:
     failed = f" ({row['failures']})" if row["failures"] else ""
     tokens = f"; {number(row['tokens_per_second'])} tokens/s" if known(row["tokens_per_second"]) else ""
     return number(row["samples_per_second"], half) + lone + tokens + failed
-
-
-def _speedup_text(row: ConfigurationRow) -> str:
-    if row["status"] != "ok":
-        return configurations.word(row)
-    if row["not_comparable"]:
-        return "not comparable"
-    if not known(row["speedup"]):
-        return "oversubscribed" if row["oversubscribed"] else "no baseline"
-    if row["baseline"] == row["configuration"]:
-        return "1 (baseline)"
-    low, high = row["speedup_low"], row["speedup_high"]
-    interval = f" [{low:.2f}, {high:.2f}]" if known(low) else f" (n = {row['n']})"
-    return f"{row['speedup']:.2f}{interval}, {100 * row['efficiency']:.0f} %"
 
 
 # Throughput against batch size: a panel for each model, a line for each worker count and allreduce precision.
@@ -170,11 +152,13 @@ class Panel:
         return f"{series.removeprefix(self.said)} {look.sign}".rstrip()
 
 
-def draw(results: Results) -> Figure:
-    """The figure; with no finished trial, one that says so."""
+def draw(results: Results) -> Figure | None:
+    """The figure; with no finished trial, one that says so; None where only the network was probed."""
     if results.nothing_yet:
         return style.empty("Throughput", results.nothing_yet, results)
-    look = style.of(results.configurations)
+    if results.configurations.empty:
+        return None
+    look = style.series_looks(results.configurations)
     arranged = _panels(results, many=len(look) > style.MOST_COLOURS)
     panels = arranged[:MOST_PANELS]
     failed = [_failures(panel, look) for panel in panels]
@@ -218,8 +202,7 @@ def draw(results: Results) -> Figure:
         _scale(axis, model)  # one for all panels of a model
         _panel(axis, panel, look, layout)
         style.strip(axis, strip, failed[index], f"{results.study.batch_key.replace('_', ' ')} (samples)")
-    for index in range(len(panels), len(sheet.axes) * columns):
-        style.remove(sheet, index)
+    style.keep(sheet, len(panels))
     return sheet.figure
 
 
@@ -353,8 +336,7 @@ def draw_frameworks(results: Results) -> Figure | None:
         axis.set_title(titles[model], loc="left", weight="bold")
         axis.set_xlabel(f"throughput ({unit(rows)}/s)")
         _frameworks_panel(axis, rows, colour)
-    for index in range(len(panels), len(sheet.axes) * columns):
-        style.remove(sheet, index)
+    style.keep(sheet, len(panels))
     return sheet.figure
 
 
@@ -415,30 +397,8 @@ def _text(row: ConfigurationRow) -> str:
     return number(row["samples_per_second"], (high - low) / 2 if known(low) else None)
 
 
-def _speedup_over_baseline(results: Results, model: str) -> Table | None:
-    return speedup(results, model) if results.study.baseline is not None else None
-
-
-def _behind_speedup(results: Results, model: str) -> pd.DataFrame:
-    ours = results.frame_of(model)
-    columns = [column for column in ours.columns if column.startswith(("speedup", "efficiency"))]
-    return ours[["configuration", "series", "batch", *columns]]
-
-
-def _draw_unless_probed(results: Results) -> Figure | None:
-    """Nothing of a study that only probed the network."""
-    only_probed = results.configurations.empty and not results.nothing_yet
-    return None if only_probed else draw(results)
-
-
 VIEW = View(
     "How fast is each configuration?",
-    (
-        ModelTable("throughput", throughput, long, "throughput", bars="samples_per_second"),
-        ModelTable(
-            "speedup", _speedup_over_baseline, _behind_speedup, "speed-up",
-            Gap("No speed-ups", "the study declares no baseline"), files=("md",), bars="speedup",
-        ),
-    ),
-    (Drawing("throughput", _draw_unless_probed), Drawing("frameworks", draw_frameworks)),
-)  # fmt: skip
+    (ModelTable("throughput", throughput, long, "throughput", bars="samples_per_second"),),
+    (Drawing("throughput", draw), Drawing("frameworks", draw_frameworks)),
+)

@@ -38,10 +38,8 @@ from scaling_study.stats.intervals import FEWEST_REPEATS
 #     F8  launch, wrapping and a checkpoint inside the time: of epochs, epochs.py says it
 #
 # What is timed here never holds the launch (measure/clock.py), but a warm-up can be left out, or be too short. Steps
-# may
-# also become faster or slower within the window: Student's test of the mean of log(1 + trend) over the repeats, which
-# are
-# independent while the steps of one run are not; over all configurations at most 5 % of studies (Holm).
+# may also become faster or slower within the window: Student's test of the mean of log(1 + trend) over the repeats,
+# which are independent while the steps of one run are not; over all configurations at most 5 % of studies (Holm).
 
 STILL_WARMING = 2.0  # of the usual step: a first one as slow as this belongs to the warm-up
 NOT_FINITE = "the loss is not finite"
@@ -209,11 +207,9 @@ def _one_process(row: Row) -> bool:
 # Throughput that falls as the batch grows. F4: 254, 446, 451 samples/s at batch 1024, and no cause was given.
 #
 # A larger batch does the same work for each sample with fewer launches and reductions, so it should not be slower.
-# Where
-# it is, by 10 % or more beyond all noise, that is said, with the phase of the step in which the time went. The
-# intervals
-# are simultaneous (Bonferroni over all steps from one batch to the next): a study in which nothing falls raises this
-# alarm in at most 5 % of cases, and in practice hardly ever.
+# Where it is, by 10 % or more beyond all noise, that is said, with the phase of the step in which the time went. The
+# intervals are simultaneous (Bonferroni over all steps from one batch to the next): a study in which nothing falls
+# raises this alarm in at most 5 % of cases, and in practice hardly ever.
 
 CLIFF = 0.9  # of the throughput at the next smaller batch
 WITHOUT_INTERVAL = 0.75  # likewise, where there are too few repeats for an interval

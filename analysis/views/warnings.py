@@ -33,8 +33,7 @@ def _unchecked(why: str) -> Finding:
 
 # Which of the published flaws (F1 to F28) the records of a study can show, and why not the others.
 #
-# A detector is silent both where a flaw is absent and where the study has nothing that could have it. Only the first
-# is
+# A detector is silent both where a flaw is absent and where the study has nothing that could have it. Only the first is
 # an argument for the study, so the report states the second.
 
 PUBLISHED = tuple(f"F{number}" for number in range(1, 29))

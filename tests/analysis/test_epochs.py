@@ -18,7 +18,7 @@ from analysis.findings import Evidence
 from analysis.frames import results
 from analysis.frames.results import Results
 from analysis.show import layout
-from analysis.views import epochs, throughput, warnings
+from analysis.views import epochs, speedup, warnings
 from scaling_study.records.store import write_record
 
 FOUR = {"machine": MACHINE | {"cores": 4}}
@@ -151,7 +151,7 @@ def test_a_variant_is_set_beside_its_original_here_and_only_here(tmp_path: Path)
     ordinary = done.configurations[done.configurations.model == "transformer_lm_unmasked"].iloc[0]
     assert pd.isna(ordinary.speedup)
     assert "no baseline trial with framework=single and global_batch=20" in ordinary.speedup_reason
-    assert throughput.speedup(done, "transformer_lm_unmasked").cells[20, str(ordinary.series)].text == "no baseline"
+    assert speedup.speedup(done, "transformer_lm_unmasked").cells[20, str(ordinary.series)].text == "no baseline"
 
 
 def test_a_variant_with_a_baseline_of_its_own_is_held_against_that(tmp_path: Path) -> None:

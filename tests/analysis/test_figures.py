@@ -182,7 +182,7 @@ def test_up_to_twelve_series_have_a_look_of_their_own() -> None:
     with tempfile.TemporaryDirectory() as folder:
         done = results.read(plant(Path(folder), planted, **about))
     free = done.configurations.assign(not_comparable="")
-    made = style.of(free)
+    made = style.series_looks(free)
     assert len(made) == 12
     assert len({(look.colour, look.dashes) for look in made.values()}) == 12
     assert len({look.marker for look in made.values()}) == 12
@@ -191,7 +191,7 @@ def test_up_to_twelve_series_have_a_look_of_their_own() -> None:
 def test_beyond_that_the_same_role_looks_the_same_in_every_framework() -> None:
     planted, about = STUDIES["many frameworks"]
     with tempfile.TemporaryDirectory() as folder:
-        made = style.of(results.read(plant(Path(folder), planted, **about)).configurations)
+        made = style.series_looks(results.read(plant(Path(folder), planted, **about)).configurations)
     assert made["horovod, 4 workers, fp16"] == made["torch_ddp, 4 workers, fp16"]
     assert len(set(made.values())) == 6
 

@@ -18,7 +18,7 @@ import analysis
 from analysis.frames import configurations, results, trials
 from analysis.frames.results import Results
 from analysis.show import layout
-from analysis.views import allreduce_gain, memory, throughput
+from analysis.views import allreduce_gain, memory, speedup, throughput
 from scaling_study.records import store
 from scaling_study.records.store import Record, read_record, write_record
 from scaling_study.study import support
@@ -154,9 +154,9 @@ def test_a_framework_that_failed_claims_nothing_and_says_so_everywhere(tmp_path:
     assert f"- † NOT COMPARABLE: parity failed: {FAULT} (horovod)." in layout.markdown(table)
     assert "† |" in layout.markdown(table)
     assert "horovod, 2 workers, fp32 †" in throughput.long(done, "resnet18")
-    speedup = throughput.speedup(done, "resnet18")
-    assert speedup.cells[32, "horovod, 2 workers, fp32"].signed == "not comparable †"
-    assert not any("no speed-up: NOT" in note for note in speedup.notes), "said once"
+    shown = speedup.speedup(done, "resnet18")
+    assert shown.cells[32, "horovod, 2 workers, fp32"].signed == "not comparable †"
+    assert not any("no speed-up: NOT" in note for note in shown.notes), "said once"
     shown = terminal(tmp_path)
     assert "not comparable †" in shown and FAULT in shown
     assert "Parity: all others passed (3 gates)." in shown

@@ -30,7 +30,7 @@ def read(folder: Path, planted: list[Planted], **about: Any) -> Results:
 
 def test_in_rounds_it_is_that_of_ratios_which_a_drift_leaves_alone(tmp_path: Path) -> None:
     study = read(tmp_path / "planted", STUDY, target_interval=0.001)
-    asked, text = widths(study), " ".join(notes.of(study, "resnet18"))
+    asked, text = widths(study), " ".join(notes.under_throughput(study, "resnet18"))
     assert [(width.row["framework"], width.of_ratio) for width in asked] == [("horovod", True)] * 4
     for width in asked:
         row = width.row
@@ -50,7 +50,7 @@ def test_alone_it_is_that_of_throughputs(tmp_path: Path) -> None:
     assert all((width.half, width.of_ratio) == (width.row["relative_half_width"], False) for width in asked)
     assert [width.repeats_needed for width in asked] == [width.row["repeats_needed"] for width in asked]
     assert said_of(asked) == ""
-    assert "too short for a reliable interval" in " ".join(notes.of(study, "resnet18"))
+    assert "too short for a reliable interval" in " ".join(notes.under_throughput(study, "resnet18"))
 
 
 def test_what_nothing_is_held_against_has_its_throughput(tmp_path: Path) -> None:

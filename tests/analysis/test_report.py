@@ -18,7 +18,7 @@ from planted_hostile import CONTROL, WORDS, results_of
 from analysis import outputs
 from analysis.__main__ import main
 from analysis.frames import results, trials
-from analysis.report import answer, html, markdown, origins, sections
+from analysis.report import answer, origins, rendering, sections
 from analysis.report import page as content
 from analysis.report.page import Card, Cards, Code, Grid, LongListing, Material, Report, Section, Text
 from analysis.show.layout import BEST, WORST, Cell
@@ -42,7 +42,7 @@ def made(folder: Path, planted: Sequence[Planted], **about: object) -> Report:
 
 
 def text_of(report: Report) -> str:
-    return markdown.markdown(report)
+    return rendering.markdown(report)
 
 
 # --- what it says ---
@@ -163,7 +163,7 @@ def test_many_models_have_their_answers_in_one_table(tmp_path: Path) -> None:
     (answers,) = [part for part in report.sections[0].parts if isinstance(part, Grid)]
     assert len(answers.rows) == 4 * 6
     assert "3 more models below." in report.sections[0].lead
-    assert "model5" in html.html(report, {})
+    assert "model5" in rendering.html(report, {})
 
 
 @pytest.mark.parametrize("planted", [[], [Planted(status="failed", speed=None)], [Planted()]])
@@ -171,7 +171,7 @@ def test_a_study_of_little_or_nothing_has_a_page_too(tmp_path: Path, planted: li
     report = made(tmp_path, planted)
     assert tuple(section.title for section in report.sections) == TITLES
     assert not report.lost
-    assert html.html(report, {}).count("<h2") == len(TITLES)
+    assert rendering.html(report, {}).count("<h2") == len(TITLES)
 
 
 def test_what_failed_stands_with_its_cause(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def breaks(*_: object, **__: object) -> None:
     [
         ("analysis.report.page.all_findings", "warnings"),
         ("analysis.report.answer.fastest", "the answer for resnet8"),
-        ("analysis.views.throughput.speedup", "speed-up of resnet18"),
+        ("analysis.show.notes.under_speedup", "speed-up of resnet18"),
         ("analysis.report.sections.bottlenecks", "the bottlenecks"),
         ("analysis.report.sections.suggestions", "what is most worth measuring"),
         ("analysis.report.sections.ratios.table", "Published beside measured"),
@@ -330,13 +330,13 @@ def test_a_part_that_fails_is_named_where_it_would_have_stood_and_when_all_is_do
 def test_words_of_others_make_no_markdown_and_no_html(tmp_path: Path, kind: str) -> None:
     report = sections.report(Material(results.read(results_of(tmp_path, WORDS[kind])), "r", {}))
     assert not report.lost
-    words = markdown.markdown(report)
+    words = rendering.markdown(report)
     assert not CONTROL.search(words) and "<" not in words and not re.search(r"\]\((?!figures/)", words)
     assert [line for line in words.splitlines() if re.match(r"#{1,2} ", line)][1:] == [
         f"## {title}" for title in TITLES
     ]
     tags = Tags()
-    tags.feed(html.html(report, {}))
+    tags.feed(rendering.html(report, {}))
     assert not tags.seen & {"iframe", "object", "embed", "form", "base", "img"} and tags.scripts == 1
     assert not {name for name in tags.attributes if name.startswith("on")}
     assert all(address.startswith(("#", "data:")) for address in tags.addresses)
@@ -369,7 +369,7 @@ def test_every_kind_of_part_escapes_what_it_is_given() -> None:
     card = Card(NASTY, NASTY, NASTY, NASTY, (NASTY,), NASTY)
     parts = (grid, listing, Cards(NASTY, (card,)), Text(NASTY, "doubt", NASTY), Code(NASTY), content.Bullets((NASTY,)))
     fold = content.Fold(NASTY, parts)
-    page = html.html(Report(NASTY, (NASTY,), (Section("a", NASTY, NASTY, (*parts, fold)),), (NASTY,)), {})
+    page = rendering.html(Report(NASTY, (NASTY,), (Section("a", NASTY, NASTY, (*parts, fold)),), (NASTY,)), {})
     tags = Tags()
     tags.feed(page)
     assert tags.scripts == 1
@@ -392,7 +392,7 @@ def test_every_kind_of_part_escapes_what_it_is_given() -> None:
     ],
 )
 def test_numbers_are_set_right(text: str, right: bool) -> None:
-    assert html.is_right(text) is right
+    assert rendering.is_right(text) is right
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -30,6 +30,7 @@ from analysis.views import (
     communication,
     prediction,
     same_training,
+    speedup,
     throughput,
     warnings,
 )
@@ -148,7 +149,7 @@ def test_how_it_differs_is_one_sentence_with_this_studys_figures(tmp_path: Path)
         "average were read) and in which they look for each other for about 2 s, of which 0.5 s blocked it here, "
         "hidden only while batches compute; a step of single and torch_ddp is 32 samples a worker."
     )
-    under = [throughput.throughput(made, "resnet18").notes, throughput.speedup(made, "resnet18").notes]
+    under = [throughput.throughput(made, "resnet18").notes, speedup.speedup(made, "resnet18").notes]
     under += [
         communication.listing(made, "resnet18").notes,
         *(table.notes for view in (attribution, bottleneck) if (table := view.listing(made))),
@@ -203,7 +204,7 @@ def test_other_updates_stand_apart_and_claim_no_speed_up(tmp_path: Path, how: st
     assert (
         f"- § not comparable with synchronous training: {row['not_comparable'].split(': ', 1)[1]} (hivemind)." in shown
     )
-    assert "| not comparable § |" in layout.markdown(throughput.speedup(made, "resnet18"))
+    assert "| not comparable § |" in layout.markdown(speedup.speedup(made, "resnet18"))
     assert "§ not comparable" in layout.markdown(averaging_rounds.listing(made))
 
 

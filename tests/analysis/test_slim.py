@@ -10,7 +10,7 @@ import pytest
 from planted import default_study, plant
 
 from analysis.frames import results
-from analysis.report.html import slim
+from analysis.report.rendering import slim
 from analysis.views import figures
 
 SHOWN = ("d", "x", "y", "width", "height", "clip-path", "{http://www.w3.org/1999/xlink}href", "transform")

@@ -15,7 +15,7 @@ from rich.console import Console
 from analysis import print_tables
 from analysis.frames import results
 from analysis.show import layout, notes
-from analysis.views import throughput
+from analysis.views import speedup, throughput
 from scaling_study.records.store import IMPLIED
 
 TWO = Planted("horovod", workers=2, allreduce="fp32", speed=160.0)
@@ -77,7 +77,7 @@ def test_what_was_only_implied_is_told_from_what_was_measured(tmp_path: Path) ->
     reason = f"{IMPLIED}batch_per_worker=32 was out of memory ({oom.trial().id})"
     larger = replace(oom, batch_per_worker=64, reason=reason, repeats=3)
     done = results.read(plant(tmp_path, [ONE, oom, larger, replace(ONE, batch_per_worker=64)], baseline={"workers": 1}))
-    for table in (throughput.throughput(done, "resnet18"), throughput.speedup(done, "resnet18")):
+    for table in (throughput.throughput(done, "resnet18"), speedup.speedup(done, "resnet18")):
         assert table.cells[32, "2 workers, fp16"].text == "oom"
         assert table.cells[64, "2 workers, fp16"].text == "oom (implied)"
     text = layout.markdown(throughput.throughput(done, "resnet18"))
@@ -102,7 +102,7 @@ def test_synthetic_data_is_in_every_title(tmp_path: Path) -> None:
     planted, about = default_study(synthetic=True)
     done = results.read(plant(tmp_path, planted, **about))
     for model in done.models:
-        for table in (throughput.throughput(done, model), throughput.speedup(done, model)):
+        for table in (throughput.throughput(done, model), speedup.speedup(done, model)):
             assert "SYNTHETIC DATA" in table.title
     planted, about = default_study()
     real = results.read(plant(tmp_path / "real", planted, **about))
@@ -112,7 +112,7 @@ def test_synthetic_data_is_in_every_title(tmp_path: Path) -> None:
 def test_a_study_that_was_stopped_by_hand_says_so_in_every_title_and_on_its_page(tmp_path: Path) -> None:
     planted, about = default_study()
     done = results.read(plant(tmp_path, planted, **about, stopped="SIGINT"))
-    for table in (throughput.throughput(done, "resnet18"), throughput.speedup(done, "resnet18")):
+    for table in (throughput.throughput(done, "resnet18"), speedup.speedup(done, "resnet18")):
         assert table.title.endswith(", STOPPED BY HAND)")
     assert notes.source(done).endswith("; cifar10 data; STOPPED BY HAND")
     assert replace(done, study=replace(done.study, stopped="SIGTERM")).marks == ["STOPPED BY SIGTERM"]
@@ -122,13 +122,13 @@ def test_speedup_cells_carry_interval_and_efficiency_or_say_why_not(tmp_path: Pa
     orphan = replace(TWO, batch_per_worker=64)
     four = replace(TWO, workers=4, keys=(("oversubscribe", True),))
     done = results.read(plant(tmp_path, [ONE, TWO, orphan, four], baseline={"workers": 1}))
-    cells = throughput.speedup(done, "resnet18").cells
+    cells = speedup.speedup(done, "resnet18").cells
     assert cells[32, "1 worker"].text == "1 (baseline)"
     assert cells[32, "2 workers, fp32"].text.startswith("1.6")
     assert cells[32, "2 workers, fp32"].text.endswith("%")
     assert cells[64, "2 workers, fp32"].text == "no baseline"
     assert cells[32, "4 workers, fp32, oversubscribed"].text == "oversubscribed"
-    assert "no speed-up: no baseline trial with workers=1" in layout.markdown(throughput.speedup(done, "resnet18"))
+    assert "no speed-up: no baseline trial with workers=1" in layout.markdown(speedup.speedup(done, "resnet18"))
 
 
 def test_csv_holds_numbers_half_widths_and_statuses(tmp_path: Path) -> None:
