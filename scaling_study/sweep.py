@@ -22,7 +22,8 @@ from scaling_study import settings
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import hosts
 from scaling_study.launch import launch_folders, launchers, repeats, shared_launch
-from scaling_study.launch.attempts import Attempts, Limits
+from scaling_study.launch.attempts import Attempts
+from scaling_study.launch.decisions import Limits
 from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes import leftovers, process
 from scaling_study.records import results, store, summary

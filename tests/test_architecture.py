@@ -71,6 +71,7 @@ PURE = {
     *("scaling_study/stats/", "scaling_study/study/"),
     *(f"scaling_study/{name}.py" for name in ("errors", "estimate", "frameworks", "models", "trial")),
     *("scaling_study/hosts/hosts.py", "scaling_study/launch/launchers.py", "scaling_study/records/manifest.py"),
+    *(f"scaling_study/launch/{name}.py" for name in ("decisions", "repeats")),
     "scaling_study/records/outcome.py",
 }
 STARTS_PROCESSES = {

@@ -128,7 +128,8 @@ JobOfTrial = Annotated[Path | None, typer.Option("--job", hidden=True, help="Wha
 def grouped(command: Callable[..., int]) -> Callable[..., int]:
     """`command` as typer takes it: in place of each parameter that is a dataclass, one for each field of that."""
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, type[Any]] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    types = {name: kind for name, kind in hints.items() if isinstance(kind, type)}
+    groups: dict[str, type[Any]] = {name: kind for name, kind in types.items() if is_dataclass(kind)}
     flat: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         if group := groups.get(parameter.name):

@@ -28,7 +28,6 @@ import psutil
 
 from scaling_study.hosts import agent
 from scaling_study.hosts import hosts as reach
-from scaling_study.hosts import hosts as ssh
 from scaling_study.processes.process import Exit, Stop
 from scaling_study.settings import CHECKOUT
 
@@ -106,7 +105,7 @@ class AgentConnection:
             code = self._process.wait(1.0)
         self._errors.seek(0)
         stderr = self._errors.read().decode("utf-8", "replace")
-        if code is None or (not stderr and code in (0, ssh.OWN_CODE)):
+        if code is None or (not stderr and code in (0, reach.OWN_CODE)):
             return f"{self.host}: {otherwise}"
         return f"{self.host}: {reach.failure(self.host, code, stderr)}"
 

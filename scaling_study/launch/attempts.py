@@ -1,4 +1,11 @@
-"""The processes of one trial: started, judged, started again after a transient failure; and what need not be run."""
+"""The processes of one trial: started, judged, and started again after a transient failure.
+
+    attempt 1   failed: port: the server socket has failed to listen ...
+       wait 1 s    (what it left goes to attempts/1/)
+    attempt 2   ok      -> the record says: attempts 2, and in its notes why
+
+decisions.py knows the transient failures; every other outcome is that of the first attempt.
+"""
 
 from __future__ import annotations
 
@@ -6,178 +13,27 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.hosts import connections
-from scaling_study.hosts import hosts as allocation
-from scaling_study.hosts import hosts as exported
+from scaling_study.hosts.hosts import env_without_job, env_without_private
 from scaling_study.launch import launchers
+from scaling_study.launch.decisions import LOG_BYTES, back_off_seconds, failure_kind, largest_batch
 from scaling_study.launch.supervisor import SupervisorClient
 from scaling_study.processes import leftovers, process
 from scaling_study.processes.leftovers import GpuMemory
 from scaling_study.processes.process import Exit
 from scaling_study.records import outcome, store
 from scaling_study.records.outcome import Outcome
-from scaling_study.records.store import IMPLIED, Record, implied
+from scaling_study.records.store import Record
 from scaling_study.settings import CHECKOUT
 from scaling_study.study.study import Measure
 from scaling_study.study.support import ALONE, Cluster
 from scaling_study.trial import Trial, Window
-
-# Transient failures, recognised by the exact messages of the libraries that report them. Pure.
-#
-# Only two kinds are tried again (attempts.py): a port that is in use, and ranks that did not find each other. A wrong
-# result never is, nor anything after the first step of the shared clock: whatever happened then is a result.
-#
-# A rank that fails leaves its exception's type and message as JSON (script.py). A launcher that fails before any rank
-# has started leaves an exit code and a log. The log decides whether to try once more and how to describe the failure;
-# no
-# number is taken from it.
-
-PORT, RENDEZVOUS = "port", "rendezvous"
-BACK_OFF_SECONDS = (1.0, 4.0, 16.0, 60.0)  # before the second attempt, the third, ...; the last for all beyond
-LOG_BYTES = 1 << 16  # of the log's end that are looked at
-
-
-@dataclass(frozen=True)
-class Message:
-    """The words of a message that appear when, and only when, this has happened; and which library prints them."""
-
-    kind: str
-    words: tuple[str, ...]  # all of them
-    by: str  # library and version
-    type: str = ""  # of the exception; for launchers, whose logs have none, empty
-
-
-FROM_RANKS = (
-    Message(PORT, ("The server socket has failed to listen on any local network address", "EADDRINUSE"),
-             "torch 2.15, TCPStore", "DistNetworkError"),
-    Message(PORT, ("[Errno 98] Address already in use",), "Python 3.11 on Linux", "OSError"),
-    Message(RENDEZVOUS, ("The client socket has timed out after ", " while trying to connect to "),
-             "torch 2.15, TCPStore", "DistNetworkError"),
-    Message(RENDEZVOUS, ("Timed out after ", " waiting for clients. "), "torch 2.15, TCPStore", "DistStoreError"),
-    Message(RENDEZVOUS, ("Gloo connectFullMesh failed with ",), "torch 2.15, Gloo", "RuntimeError"),
-    Message(RENDEZVOUS, ("NCCL error in: ", ": connect to ", " failed : "), "NCCL 2.30; in its source, never seen",
-             "DistBackendError"),
-)  # fmt: skip
-FROM_LAUNCHERS = (
-    Message(PORT, ("The server socket has failed to listen on any local network address", "EADDRINUSE"),
-             "torch 2.15, torchrun"),
-    Message(RENDEZVOUS, ("The PMIx server's listener thread failed to start.",), "Open MPI 5.0, PMIx 5"),
-    Message(RENDEZVOUS, ("HTTP GET request failed too many times, aborting.", "HTTP request failed."),
-             "Horovod 0.28.1, Gloo"),
-)  # fmt: skip
-PEERS = ("DistNetworkError", "DistStoreError", "DistBackendError")  # what the other ranks raise once one is missing
-
-
-def failure_kind(errors: Sequence[Mapping[str, Any]], reports: bool, log: str) -> str:
-    """`port`, `rendezvous`, or empty for every failure that is not transient.
-
-    `errors`: of the ranks, the earliest first; `reports`: whether any rank left a measurement; `log`: its end.
-    """
-    if reports or any(error.get("stepping") is not False for error in errors):
-        return ""
-    if not errors:
-        return next((message.kind for message in FROM_LAUNCHERS if all(words in log for words in message.words)), "")
-    kinds = [_error_kind(error) for error in errors]
-    others = [error["type"] for error, kind in zip(errors, kinds, strict=True) if not kind]
-    if any(type not in PEERS for type in others):
-        return ""  # a rank failed for another reason: it is the cause, and it would fail again
-    return PORT if PORT in kinds else kinds[0]
-
-
-def back_off_seconds(attempt: int) -> float:
-    """How long to wait after the attempt-th attempt, counted from 1."""
-    return BACK_OFF_SECONDS[min(attempt, len(BACK_OFF_SECONDS)) - 1]
-
-
-def _error_kind(error: Mapping[str, Any]) -> str:
-    for message in FROM_RANKS:
-        if message.type == error["type"] and all(words in error["message"] for words in message.words):
-            return message.kind
-    return ""
-
-
-# What need not be run: a batch larger than one that was out of memory. Pure.
-#
-#     batch 32 ok    64 out of memory    128 implied    256 implied
-#
-# Trials are of one family if they are the same in every key but the batch size and the repeat. An out-of-memory speaks
-# for larger batches only as long as nothing of its size or more was ok: then it passed, and implies nothing.
-
-
-class Limits:
-    """Which batch sizes were out of memory, and which fitted, as far as trials have shown."""
-
-    def __init__(self) -> None:
-        self._fitted: dict[Trial, int] = {}  # family -> the largest batch that was ok
-        self._failed: dict[Trial, dict[int, str]] = {}  # family -> batch -> the trial that was out of memory
-
-    def learn(self, trial: Trial, status: str, reason: str) -> None:
-        """Take note of a finished trial. One that was itself implied shows nothing."""
-        family, batch = _family(trial), trial.batch_per_worker
-        if status == "ok":
-            self._fitted[family] = max(batch, self._fitted.get(family, 0))
-        elif status == "oom" and not implied(status, reason):
-            self._failed.setdefault(family, {}).setdefault(batch, trial.id)
-
-    def implied(self, trial: Trial) -> str:
-        """Why the trial would be out of memory, as the reason of its record; empty if nothing says so."""
-        family = _family(trial)
-        fitted, failed = self._fitted.get(family, 0), self._failed.get(family, {})
-        least = min((batch for batch in failed if batch > fitted), default=trial.batch_per_worker)
-        if trial.find is not None or least >= trial.batch_per_worker:
-            return ""
-        return f"{IMPLIED}batch_per_worker={least} was out of memory ({failed[least]})"
-
-
-def _family(trial: Trial) -> Trial:
-    """Equal workers make global_batch grow with batch_per_worker: strong scaling needs no rule of its own."""
-    return replace(trial, batch_per_worker=1, repeat=1)
-
-
-# The largest batch that fits: doubling until one does not, then bisection between the two. Pure.
-#
-#     32 ok   64 ok   128 ok   256 oom        192 ok   224 oom   208 ok ...      until they are 3 % apart
-#
-# Each try is a fresh group of processes: an allocator that ran out of memory once is no longer representative,
-# and ranks whose peer has died would wait for ever.
-
-RESOLUTION = 32  # the answer is exact to 1/32 of itself
-MOST = 1_000_000
-
-
-def largest_batch(fits: Callable[[int], bool], start: int) -> int | None:
-    """The largest batch size that `fits`, to 1/RESOLUTION of it; None if not even one sample does.
-
-    `fits` is asked for each size at most once. It is taken to hold for everything below a size for which it holds.
-    """
-    good, bad = 0, None
-    size = start
-    while size and bad is None:
-        if fits(size):
-            good, size = size, min(2 * size, MOST)
-            if good == MOST:
-                return good
-        else:
-            bad = size
-    while bad is not None and bad - good > max(1, good // RESOLUTION):
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if fits(middle) else (good, middle)
-    return good or None
-
-
-# The processes of one trial: started, judged, and started again after a transient failure.
-#
-#     attempt 1   failed: port: the server socket has failed to listen ...
-#        wait 1 s    (what it left goes to attempts/1/)
-#     attempt 2   ok      -> the record says: attempts 2, and in its notes why
-#
-# transient.py lists the transient failures; every other outcome is that of the first attempt.
 
 PROBE = Window(warmup_steps=1, min_steps=2, max_steps=2, min_seconds=0.0)  # of find: max_batch: the peak is in step 2
 YIELD = "OMPI_MCA_mpi_yield_when_idle"  # a waiting rank of Open MPI yields its core instead of spinning on it
@@ -391,8 +247,8 @@ def _port(trial: Trial, cluster: Cluster, stop: process.Stop, number: int) -> tu
 def _env_prefix(trial: Trial, command: launchers.Command, cluster: Cluster) -> list[str]:
     """The prefix of a command that removes the variables which it must not see."""
     if cluster.hosts_of(trial):
-        return exported.env_without_private(os.environ, command.env)
-    return [] if trial.launcher == "srun" else allocation.env_without_job()
+        return env_without_private(os.environ, command.env)
+    return [] if trial.launcher == "srun" else env_without_job()
 
 
 def launch_environment(command: launchers.Command) -> dict[str, str]:

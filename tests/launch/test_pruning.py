@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_study.launch.attempts import Limits
+from scaling_study.launch.decisions import Limits
 from scaling_study.records.store import IMPLIED, STATUSES, implied
 from scaling_study.trial import Trial, Window
 

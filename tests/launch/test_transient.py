@@ -15,7 +15,7 @@ from typing import Any
 import forked
 import pytest
 
-from scaling_study.launch import attempts
+from scaling_study.launch import decisions
 from scaling_study.records import outcome
 
 LISTEN = (
@@ -46,7 +46,7 @@ SAID = [
 
 @pytest.mark.parametrize(("kind", "said"), SAID)
 def test_a_sentence_of_the_table_passes(kind: str, said: dict[str, Any]) -> None:
-    assert attempts.failure_kind([said], False, "") == kind
+    assert decisions.failure_kind([said], False, "") == kind
 
 
 @pytest.mark.parametrize(("kind", "said"), SAID)
@@ -54,13 +54,13 @@ def test_a_sentence_of_the_table_passes(kind: str, said: dict[str, Any]) -> None
 def test_the_same_words_stand_once_a_step_was_made_or_where_that_is_not_known(
     kind: str, said: dict[str, Any], stepping: Any
 ) -> None:
-    assert attempts.failure_kind([{**said, "stepping": stepping}], False, "") == ""
-    assert attempts.failure_kind([{key: value for key, value in said.items() if key != "stepping"}], False, "") == ""
+    assert decisions.failure_kind([{**said, "stepping": stepping}], False, "") == ""
+    assert decisions.failure_kind([{key: value for key, value in said.items() if key != "stepping"}], False, "") == ""
 
 
 @pytest.mark.parametrize(("kind", "said"), SAID)
 def test_a_measurement_of_any_rank_makes_it_a_result(kind: str, said: dict[str, Any]) -> None:
-    assert attempts.failure_kind([said], True, "") == ""
+    assert decisions.failure_kind([said], True, "") == ""
 
 
 @pytest.mark.parametrize(
@@ -76,33 +76,33 @@ def test_a_measurement_of_any_rank_makes_it_a_result(kind: str, said: dict[str, 
     ],
 )
 def test_all_else_stands(said: dict[str, Any]) -> None:
-    assert attempts.failure_kind([said], False, LISTEN) == ""
-    assert attempts.failure_kind([said, SAID[4][1]], False, "") == "", "what came first is the cause"
+    assert decisions.failure_kind([said], False, LISTEN) == ""
+    assert decisions.failure_kind([said, SAID[4][1]], False, "") == "", "what came first is the cause"
 
 
 def test_peers_of_a_rank_without_its_port_may_complain_before_it() -> None:
     peer = error("DistNetworkError", "failed to recv, got 0 bytes")
-    assert attempts.failure_kind([peer, error("DistNetworkError", LISTEN, rank=1)], False, "") == "port"
+    assert decisions.failure_kind([peer, error("DistNetworkError", LISTEN, rank=1)], False, "") == "port"
     assert (
-        attempts.failure_kind([error("ValueError", "a bug"), error("DistNetworkError", LISTEN, rank=1)], False, "")
+        decisions.failure_kind([error("ValueError", "a bug"), error("DistNetworkError", LISTEN, rank=1)], False, "")
         == ""
     )
 
 
 def test_a_log_is_looked_at_only_where_no_rank_spoke() -> None:
     log = "------\nThe PMIx server's listener thread failed to start. We cannot\ncontinue.\n------"
-    assert attempts.failure_kind([], False, log) == "rendezvous"
-    assert attempts.failure_kind([], False, f"Traceback ...\n{LISTEN}\n") == "port"
+    assert decisions.failure_kind([], False, log) == "rendezvous"
+    assert decisions.failure_kind([], False, f"Traceback ...\n{LISTEN}\n") == "port"
     horovod = "http_store.cc:96] HTTP GET request failed too many times, aborting.\n  what():  HTTP request failed."
-    assert attempts.failure_kind([], False, horovod) == "rendezvous"
-    assert attempts.failure_kind([error("ValueError", "a bug")], False, log) == ""
-    assert attempts.failure_kind([], True, log) == ""
+    assert decisions.failure_kind([], False, horovod) == "rendezvous"
+    assert decisions.failure_kind([error("ValueError", "a bug")], False, log) == ""
+    assert decisions.failure_kind([], True, log) == ""
     for other in ("", "Segmentation fault", "address already in use", "Connection refused"):
-        assert attempts.failure_kind([], False, other) == ""
+        assert decisions.failure_kind([], False, other) == ""
 
 
 def test_the_pause_grows_and_then_stays() -> None:
-    assert [attempts.back_off_seconds(attempt) for attempt in (1, 2, 3, 4, 5, 10)] == [
+    assert [decisions.back_off_seconds(attempt) for attempt in (1, 2, 3, 4, 5, 10)] == [
         1.0,
         4.0,
         16.0,
@@ -113,8 +113,8 @@ def test_the_pause_grows_and_then_stays() -> None:
 
 
 def test_every_sentence_says_whose_it_is() -> None:
-    for sentence in (*attempts.FROM_RANKS, *attempts.FROM_LAUNCHERS):
-        assert sentence.kind in (attempts.PORT, attempts.RENDEZVOUS) and sentence.words and sentence.by
+    for sentence in (*decisions.FROM_RANKS, *decisions.FROM_LAUNCHERS):
+        assert sentence.kind in (decisions.PORT, decisions.RENDEZVOUS) and sentence.words and sentence.by
 
 
 # --- provoked ---
@@ -144,7 +144,7 @@ def kind_of(tmp_path: Path, does: str, **env: str) -> tuple[str, str]:
     done = forked.run([sys.executable, "-c", RANK.replace("{does}", does), tmp_path], env=env)
     assert done.returncode != 0
     said = outcome.errors(tmp_path)
-    return attempts.failure_kind(said, False, ""), said[0]["message"]
+    return decisions.failure_kind(said, False, ""), said[0]["message"]
 
 
 JOIN = 'dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=2))'
