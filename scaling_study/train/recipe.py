@@ -81,10 +81,6 @@ class Recipe:
         following = (step // self.evaluate_every + 1) * self.evaluate_every
         return following if self.steps is None else min(following, self.steps)
 
-    def evaluates(self, step: int) -> bool:
-        """True where validation is due after so many steps."""
-        return step % self.evaluate_every == 0 or step == self.steps
-
 
 def start_of(trial: Trial) -> float:
     """The rate that a cycle begins with, over the largest. Raises SystemExit where that is not known."""

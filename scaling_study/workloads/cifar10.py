@@ -23,7 +23,7 @@ from scaling_study.datasets import CIFAR10_FOLDER, NoData, packed_cifar10
 from scaling_study.settings import data_root
 from scaling_study.workloads.feed import Batch, Feed, sent
 
-SAMPLES, TEST_SAMPLES, CLASSES, SIDE = 50_000, 10_000, 10, 32
+SAMPLES, CLASSES, SIDE = 50_000, 10, 32
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as the published study had it
 
 CONNECT_SECONDS = 20.0

@@ -25,9 +25,8 @@ from torch.nn import functional as F
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import wikitext2
-from scaling_study.workloads.feed import Batch
-from scaling_study.workloads.text import Corpus, cross_entropy, text_feed
-from scaling_study.workloads.workload import Chain, Workload, autocast
+from scaling_study.workloads.text import Corpus, cross_entropy, language_loss, text_data
+from scaling_study.workloads.workload import Chain, Workload
 
 POSITIONS = 1024  # a sequence can be no longer: each place has a learned vector
 SIZES: dict[str, dict[str, int]] = {
@@ -45,23 +44,18 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
         raise SystemExit(f"--sequence-length {length}: GPT-2 has {POSITIONS} positions")
     smoothing = trial.train_label_smoothing or 0.0
     corpus = Corpus("wikitext2_bpe", wikitext2.pair_tokens, wikitext2.held_out_pairs, wikitext2.PAIR_VOCABULARY)
-    text = text_feed(trial, ranks, length, corpus)
+    text = text_data(trial, ranks, length, corpus)
     model = GPT2(trial.model, dropout=trial.find != "parity")  # nothing random in what is compared
-
-    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
-        tokens, targets = batch  # (batch_per_worker, length) int64 twice
-        with autocast(ranks.device, trial.precision):
-            return cross_entropy(model(tokens), targets, smoothing)
 
     return Workload(
         model=model.to(ranks.device),
-        loss=loss,
+        loss=language_loss(trial, ranks),
         optimizer=lambda parameters: torch.optim.AdamW(
             parameters, lr=trial.learning_rate or LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1
         ),
-        batches=text.batches,
+        batches=text.feed,
         samples_per_step=trial.batch_per_worker,
-        steps_per_epoch=wikitext2.windows_per_epoch(ranks.world_size * trial.batch_per_worker, length, text.tokens),
+        steps_per_epoch=text.steps_per_epoch,
         data_source=text.source,
         held_out=text.held_out,
         sample="sequence",

@@ -21,18 +21,8 @@ from scaling_study.datasets import NoData
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import wikitext2
-from scaling_study.workloads.feed import Batch, Feed, HeldOut, Metrics, random_batches, sent, to_train_on
+from scaling_study.workloads.feed import Batch, Data, Feed, HeldOut, Metrics, random_batches, sent, to_train_on
 from scaling_study.workloads.workload import autocast
-
-
-@dataclass(frozen=True)
-class Text:
-    """Batches of (tokens, the ones after them), (batch, length) int64 each."""
-
-    batches: Feed
-    source: str  # as recorded: "wikitext2", or "synthetic (why)"
-    tokens: int  # of the whole text
-    held_out: HeldOut | None = None  # of what is trained to a result
 
 
 @dataclass(frozen=True)
@@ -45,26 +35,32 @@ class Corpus:
     vocabulary: int  # the numbers are below
 
 
-def text_feed(trial: Trial, ranks: Ranks, length: int, corpus: Corpus) -> Text:
-    """This rank's share of a corpus, in windows of `length` tokens. Raises SystemExit.
+def text_data(trial: Trial, ranks: Ranks, length: int, corpus: Corpus) -> Data:
+    """This rank's share of a corpus: batches of (tokens, the ones after them), (batch, length) int64 each.
 
-    `data: auto` falls back to synthetic data by name, never silently; what is trained to a result has no such.
+    `data: auto` falls back to synthetic data by name, never silently; a training to a result has no such. Raises
+    SystemExit.
     """
-    batch, name, why = trial.batch_per_worker, corpus.name, "asked for"
+    batch, why = trial.batch_per_worker, "asked for"
+
+    def data(feed: Feed, source: str, tokens: int, held_out: HeldOut | None = None) -> Data:
+        steps = wikitext2.windows_per_epoch(ranks.world_size * batch, length, tokens)
+        return Data(feed, source, steps, held_out)
+
     if trial.trained:
         ids, held_out = to_train_on(trial, lambda: (corpus.tokens(), corpus.held_out()))
-        feed = wikitext2.feed(ids, ranks, batch, length)
-        return Text(feed, name, len(ids), held_out_text(ids, held_out, length, trial, ranks))
+        judged = held_out_text(ids, held_out, length, trial, ranks)
+        return data(wikitext2.feed(ids, ranks, batch, length), corpus.name, len(ids), judged)
     if trial.data != "synthetic":
         try:
             ids = corpus.tokens()
-            return Text(wikitext2.feed(ids, ranks, batch, length), name, len(ids))
+            return data(wikitext2.feed(ids, ranks, batch, length), corpus.name, len(ids))
         except NoData as error:
-            if trial.data == name:
-                raise SystemExit(f"--data {name}: {error}") from error
+            if trial.data == corpus.name:
+                raise SystemExit(f"--data {corpus.name}: {error}") from error
             why = "WikiText-2 not found"
     drawn = Feed(wikitext2.in_order(ranks, batch, length), synthetic(trial, ranks, length, corpus.vocabulary))
-    return Text(drawn, f"synthetic ({why})", wikitext2.TOKENS)
+    return data(drawn, f"synthetic ({why})", wikitext2.TOKENS)
 
 
 def synthetic(trial: Trial, ranks: Ranks, length: int, vocabulary: int) -> Callable[[torch.Tensor], Batch]:
@@ -76,6 +72,18 @@ def synthetic(trial: Trial, ranks: Ranks, length: int, vocabulary: int) -> Calla
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
     return random_batches(trial, ranks, drawn)
+
+
+def language_loss(trial: Trial, ranks: Ranks) -> Callable[[nn.Module, Batch], torch.Tensor]:
+    """Mean cross-entropy of a model's scores for (tokens, targets), in the trial's precision and label smoothing."""
+    smoothing = trial.train_label_smoothing or 0.0
+
+    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
+        tokens, targets = batch  # (batch_per_worker, length) int64 twice
+        with autocast(ranks.device, trial.precision):
+            return cross_entropy(model(tokens), targets, smoothing)
+
+    return loss
 
 
 def cross_entropy(scores: torch.Tensor, targets: torch.Tensor, label_smoothing: float = 0.0) -> torch.Tensor:

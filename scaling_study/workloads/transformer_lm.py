@@ -29,9 +29,8 @@ from torch import nn
 from scaling_study.ranks import Ranks
 from scaling_study.trial import Trial
 from scaling_study.workloads import wikitext2
-from scaling_study.workloads.feed import Batch
-from scaling_study.workloads.text import Corpus, cross_entropy, text_feed
-from scaling_study.workloads.workload import Chain, ClippedSGD, Workload, autocast
+from scaling_study.workloads.text import Corpus, cross_entropy, language_loss, text_data
+from scaling_study.workloads.workload import Chain, ClippedSGD, Workload
 
 SEQUENCE_LENGTH = 35  # published, as bptt
 DROPOUT = 0.2
@@ -65,21 +64,15 @@ def load(trial: Trial, ranks: Ranks) -> Workload:
     rate = trial.learning_rate or size.learning_rate * ranks.world_size
     dropout = 0.0 if trial.find == "parity" else DROPOUT  # nothing random in what is compared
     smoothing = trial.train_label_smoothing or 0.0
-
-    def loss(model: nn.Module, batch: Batch) -> torch.Tensor:
-        words, targets = batch  # (batch_per_worker, length) int64 twice
-        with autocast(ranks.device, trial.precision):
-            return cross_entropy(model(words), targets, smoothing)
-
     corpus = Corpus("wikitext2", wikitext2.tokens, wikitext2.held_out_words, wikitext2.VOCABULARY)
-    text = text_feed(trial, ranks, length, corpus)
+    text = text_data(trial, ranks, length, corpus)
     return Workload(
         model=TransformerLM(size, length, dropout).to(ranks.device),
-        loss=loss,
+        loss=language_loss(trial, ranks),
         optimizer=lambda parameters: ClippedSGD(parameters, rate, CLIP),
-        batches=text.batches,
+        batches=text.feed,
         samples_per_step=trial.batch_per_worker,
-        steps_per_epoch=wikitext2.windows_per_epoch(ranks.world_size * trial.batch_per_worker, length, text.tokens),
+        steps_per_epoch=text.steps_per_epoch,
         data_source=text.source,
         held_out=text.held_out,
         sample="sequence",
