@@ -48,7 +48,7 @@ class AlreadyThere(Exception):
 
 @dataclass(frozen=True)
 class Point:
-    """What one repeat measured. `at`: Unix seconds."""
+    """The metrics of one repeat. `at`: Unix seconds."""
 
     repeat: int
     at: float
@@ -108,7 +108,7 @@ def _numbers(row: Row, names: Sequence[str]) -> dict[str, Number]:
 
 
 def _plain(value: Any) -> str | Number | bool:
-    """As Python has it: numpy's own types mean nothing to these libraries."""
+    """A plain Python value: these libraries do not know numpy's types."""
     return value.item() if hasattr(value, "item") else value if isinstance(value, str | int | float) else str(value)
 
 

@@ -76,7 +76,7 @@ def facts(record: Record) -> Iterator[tuple[str, str, str]]:
 
 
 def machine(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What decides speed of the machine that a trial was planned for."""
+    """Facts that decide the speed of the machine that a trial was planned for."""
     listed, memory = about.get("gpus"), about.get("memory_bytes")
     gpus = [str(name) for name in listed] if isinstance(listed, list) else []
     yield "GPUs", ", ".join(f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)) or "none"
@@ -166,7 +166,7 @@ def _of_pair(pair: Pair, a: Origins, b: Origins) -> Iterator[tuple[Fact, str, st
 
 
 def _left_by_a_failure(pair: Pair, values: Sequence[str]) -> bool:
-    """Whether one side does not know a value because nothing of it ran to its end: that is no difference of origin."""
+    """True where one side lacks a value because none of its runs ended well: no difference of origin."""
     return any(value == UNKNOWN and not row["n"] for value, row in zip(values, (pair.a, pair.b), strict=True))
 
 

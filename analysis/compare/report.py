@@ -54,7 +54,7 @@ from analysis.text import number
 from scaling_study.records.store import BUSY_CORES
 from scaling_study.stats.intervals import FEWEST_REPEATS
 
-# Everything that is to be said of two results, worked out once: tables.py and report.py only put it into words.
+# Two results are compared once; everything below puts the comparison into words.
 
 MOST_NAMES = 3
 RUN = ["trial", "started_at", "samples_per_second"]  # alike in two results: it is the same run
@@ -87,7 +87,7 @@ class Comparison:
 
     @property
     def says_nothing(self) -> bool:
-        """Whether there is not one pair of which anything could be told."""
+        """True where not one pair could be tested."""
         return len(self.verdicts.having(*SAYS_NOTHING)) == len(self.verdicts.table)
 
 
@@ -244,7 +244,7 @@ def _all_together(comparison: Comparison) -> list[str]:
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """What stands under the table."""
+    """The sentences under the table."""
     return [
         *absent(comparison),
         *overall(comparison),
@@ -280,7 +280,7 @@ def overall(comparison: Comparison) -> list[str]:
 
 
 def different(comparison: Comparison) -> list[str]:
-    """What differs beside the numbers, those first that matter."""
+    """A sentence for each difference beside the numbers, first those that matter."""
     ordered = sorted(comparison.differences, key=lambda difference: not difference.matters)
     shown = [
         f"{'**Differs**' if difference.matters else 'Differs'}: {difference.kind}: {difference}."
@@ -326,7 +326,7 @@ MOST_OF_A_COMMENT = 60_000  # characters; GitHub takes 65,536
 
 
 def refusal(comparison: Comparison) -> str:
-    """What differs and what to do about it, a line each; empty if nothing stands in the way."""
+    """Lines that name the differences and the options that allow them; empty where nothing stands in the way."""
     if not comparison.refused:
         return ""
     lines = ["not compared: A and B differ in what affects speed"]
@@ -393,7 +393,7 @@ def to_json(comparison: Comparison) -> str:
 
 
 def _commented(table: Listing, most: int) -> str:
-    """As Markdown of at most about `most` characters: the last rows are left out, and their number said."""
+    """Markdown of at most about `most` characters: the last rows are left out, and their number is named."""
     text, kept = _quiet(table), len(table.rows)
     while len(text) > most and kept:
         kept = min(kept - 1, int(kept * most / len(text)))
@@ -403,7 +403,7 @@ def _commented(table: Listing, most: int) -> str:
 
 
 def _quiet(table: Listing) -> str:
-    """As Markdown that calls nobody; a table without rows is only its title and notes."""
+    """Markdown that mentions no user; a table without rows is only its title and notes."""
     text = layout.markdown(table)
     if not table.rows:
         text = "\n".join(line for line in text.splitlines(keepends=False) if not line.startswith("|"))

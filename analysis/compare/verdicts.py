@@ -40,7 +40,7 @@ PORTABLE = tuple(key for key in KEYS if key not in OF_THE_MACHINE)
 
 @dataclass(frozen=True)
 class Pair:
-    """The same configuration in both results."""
+    """One configuration in both results."""
 
     a: Row
     b: Row
@@ -161,7 +161,7 @@ def _told(status: Any, reason: Any) -> str:
 
 
 def _fails_now(pair: Pair, failed_a: int, failed_b: int) -> bool:
-    """Whether B has failures where A had none, or so many that it can no longer be tested as A could.
+    """True where B has failures and A had none, or has so many that it can no longer be tested as A could.
 
     One that ran in A or B only is a verdict of its own; one that failed in A too was so before.
     """
@@ -173,8 +173,7 @@ def _fails_now(pair: Pair, failed_a: int, failed_b: int) -> bool:
 # What A measured and B should hold, and does not: a check that passes for want of a measurement is none.
 #
 # A configuration is missing in B where B's study plans it and no record of it is there, or where its records there
-# cannot be read. What B's study no longer plans was taken out by somebody, and is told as being in A only
-# (compared.py).
+# cannot be read. What B's study no longer plans was taken out by somebody, and is listed as in A only.
 
 UNREADABLE, FEW = "its records cannot be read", "some of its records cannot be read"
 ABSENT, UNSAID = "planned, and without a record", "without a record, and B's study does not say what it plans"
@@ -238,7 +237,7 @@ def _kind(configuration: str) -> str:
 
 
 def _untested(pair: Pair, broken: Set[str]) -> bool:
-    """Whether it could have been tested, had all of its records in B been readable."""
+    """True where it could have been tested, had all of its records in B been readable."""
     return pair.a["n"] >= FEWEST_REPEATS > pair.b["n"] > 0 and pair.b["configuration"] in broken
 
 
@@ -263,7 +262,7 @@ FALSE_ALARMS, CONFIDENCE = 0.05, 0.95
 MOST = 0.75  # of all pairs, that go one way
 POWER = 0.9  # with which a change is found that is said to be detectable
 SLOWER, FASTER, LOST, FOUND, BROKEN = "slower", "faster", "no longer runs", "runs now", "now fails parity"
-FAILING = "runs fail now"  # some of its repeats: failing.py
+FAILING = "runs fail now"  # some of its repeats
 SMALL, SAME, UNRESOLVED = "below the threshold", "unchanged", "not resolved"
 NO_INTERVAL, NOT_COMPARABLE, NEITHER = "no interval", "not comparable", "ran in neither"
 REGRESSIONS, GAINS = (SLOWER, LOST, BROKEN, FAILING), (FASTER, FOUND)
@@ -348,7 +347,7 @@ def found_in(power: float, spread: Spread, factors: Values) -> float:
 
 
 def _row(pair: Pair) -> dict[str, Any]:
-    """What is known of a pair before any is judged; `verdict` is empty if its ratio is to be tested."""
+    """The columns of a pair before any is judged; `verdict` is empty if its ratio is to be tested."""
     a, b = pair.a, pair.b
     verdict, reason = _without_a_test(a, b)
     tested = a["n"] and b["n"] and verdict not in (NOT_COMPARABLE, BROKEN)

@@ -55,7 +55,7 @@ Row = ConfigurationRow
 
 @dataclass(frozen=True)
 class Target:
-    """What is predicted: a framework's way of sharing the gradients of one worker's step, on each of `wires`."""
+    """A prediction's target: a framework's way of sharing the gradients of one worker's step, on each of `wires`."""
 
     row: Row  # the trial keys, of one of the framework's own configurations where the study has any
     label: str
@@ -209,7 +209,7 @@ class OneWorker:
 
 
 def one_worker(base: Row, trials: pd.DataFrame, folder: Path) -> OneWorker | str:
-    """What the repeats of a configuration with one worker say, or why they do not say it."""
+    """The step of a configuration with one worker, from its repeats, or the reason why they do not tell."""
     ours = trials[(trials.configuration == base["configuration"]) & (trials.status == "ok")]
     reports = [report for trial in ours.trial if (report := _report(folder / "trials" / str(trial)))]
     micro_batches = int(base["accumulation"]) if known(base["accumulation"]) else 1
@@ -217,7 +217,7 @@ def one_worker(base: Row, trials: pd.DataFrame, folder: Path) -> OneWorker | str
 
 
 def of_reports(configuration: str, reports: Sequence[RankReport], micro_batches: int = 1) -> OneWorker | str:
-    """The same from the reports themselves, one a repeat."""
+    """one_worker() from reports of ranks, one for each repeat."""
     if not reports:
         return "none of its records can be read"
     phases = [report.phases for report in reports]
@@ -337,13 +337,13 @@ class Probed:
         return f"{self.probe.name} ({self.probe.configuration})"
 
     def link(self, kind: tuple[str, bool]) -> Link:
-        """What it says of a link, the wait for Horovod's background thread taken off."""
+        """The link that it measured, without the wait for Horovod's background thread."""
         waits = HOROVOD.cycle_seconds / 2 if self.probe.launcher == "horovodrun" else 0.0
         return link(self.probe.fits[kind], self.probe.workers, waits)
 
 
 def probes(results: Results) -> list[Probed]:
-    """Those of the study's probes that say what an allreduce takes."""
+    """The study's probes that timed an allreduce."""
     trials = results.trials.drop_duplicates("configuration").set_index("configuration", drop=False)
     return [
         Probed(probe, hosts_of({"hosts": trials.loc[probe.configuration, "hosts"]}))
@@ -394,7 +394,7 @@ def _joined(between: Probed, within: Probed | None, workers_per_host: int) -> Ne
 
 
 def link(fitted: AlphaBeta, workers: int, waits_seconds: float = 0.0) -> Link:
-    """What each of the 2 (n-1) steps of a ring takes, with the relative errors of the fit."""
+    """The link of each of the 2 (n-1) steps of a ring, with the relative errors of the fit."""
     steps = 2 * (workers - 1)
     alpha, beta = max(0.0, fitted.alpha_seconds - waits_seconds), fitted.beta_seconds_per_byte
     return Link(
@@ -411,7 +411,7 @@ def _spread(value: float, low: float | None, high: float | None) -> float:
 
 
 def _nearness(probe: Probe, row: Row) -> tuple[bool, bool, bool, int]:
-    """The same library and controller; else what carries its bytes; else the probe of most workers."""
+    """Sort key: the same library and controller, else a probe that carries bytes alike, else that of most workers."""
     same_library = probe.launcher == LAUNCHER.get(str(row["framework"]))
     controller = row.get("controller")
     carried = known(controller) and probe.launcher == CARRIES.get(str(controller))

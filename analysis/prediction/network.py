@@ -163,7 +163,10 @@ ALGORITHMS: Mapping[str, Callable[[int, float, Network], float]] = {
 
 
 def seconds(algorithm: str, workers: int, size: float, network: Network) -> float:
-    """Of one allreduce of `size` bytes. Raises ValueError for an unknown algorithm, no workers, or a negative size."""
+    """Seconds of one allreduce of `size` bytes.
+
+    Raises ValueError for an unknown algorithm, no workers, or a negative size.
+    """
     if algorithm not in ALGORITHMS:
         raise ValueError(f"{algorithm} is no allreduce known here: {', '.join(ALGORITHMS)}")
     if workers < 1 or size < 0:
@@ -211,14 +214,14 @@ class Link:
             raise ValueError(f"a link takes no time back: alpha {self.latency_seconds}, beta {self.seconds_per_byte}")
 
     def scaled(self, latency: float, byte: float) -> Link:
-        """The same link with both of its times multiplied."""
+        """A link with both times multiplied."""
         return replace(
             self, latency_seconds=self.latency_seconds * latency, seconds_per_byte=self.seconds_per_byte * byte
         )
 
 
 def slower(a: Link, b: Link) -> Link:
-    """What is left of two links that a message may have to pass: the worse of each."""
+    """The worse latency and the worse bandwidth of two links that a message may have to pass."""
     return Link(max(a.latency_seconds, b.latency_seconds), max(a.seconds_per_byte, b.seconds_per_byte))
 
 
@@ -257,7 +260,7 @@ class Network:
         return self.between if self.local(workers) == 1 else slower(self.between, self.inside)
 
     def placed(self, workers: int, hosts: int) -> Network:
-        """The same with so many workers spread over so many hosts, where links within and between them are known."""
+        """The network with so many workers spread over so many hosts, where links within and between them are known."""
         if self.within is None:
             return self
         busy = self.busy.placed(workers, hosts) if self.busy else None

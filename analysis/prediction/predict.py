@@ -47,7 +47,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one step of `workers`. Throughput in samples a second over all of them; efficiency against one worker."""
+    """A predicted step of `workers`: throughput in samples a second over all of them, efficiency against one worker."""
 
     target: Target
     network: Network
@@ -152,7 +152,7 @@ ONLY_TRAINED = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What a person wants to know; None and () leave it to the study."""
+    """The question asked on the command line; None and () leave it to the study."""
 
     workers: Sequence[int]
     algorithms: Sequence[str] = ()
@@ -287,7 +287,7 @@ class Checked:
 
     @property
     def as_shown(self) -> bool:
-        """Whether the run's workers lay on hosts as those of the prediction do."""
+        """True where the run's workers lay on hosts as those of the prediction do."""
         network = self.prediction.network
         return network.within is None or network.hosts(self.prediction.workers) == self.hosts
 

@@ -119,7 +119,7 @@ def slowdown(workers: int, variation: float) -> float:
 
 @dataclass(frozen=True)
 class Step:
-    """What one worker computes in a step, with nobody to wait for. Gradients in order of arrival."""
+    """The computing of one worker in a step, without waiting. Gradients in order of arrival."""
 
     before_seconds: float  # data and forward
     backward_seconds: float
@@ -131,14 +131,14 @@ class Step:
         return self.before_seconds + self.backward_seconds + self.after_seconds
 
     def scaled(self, factor: float) -> Step:
-        """The same on a worker that takes `factor` times as long."""
+        """The step on a worker that takes `factor` times as long."""
         arrivals = tuple((size, factor * arrival) for size, arrival in self.gradients)
         return Step(factor * self.before_seconds, factor * self.backward_seconds, factor * self.after_seconds, arrivals)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one step. `exposed_seconds`: what communication adds to it; `communication_seconds`: the wire was in use."""
+    """One simulated step. `exposed_seconds`: what communication adds; `communication_seconds`: the wire was in use."""
 
     step_seconds: float
     exposed_seconds: float

@@ -1,4 +1,4 @@
-"""What published trainings came to, beside what they came to here, and the flaws of each."""
+"""Outcomes of published trainings beside the same trainings here, and the flaws of each."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def published() -> tuple[Training, ...]:
 
 
 def of_study(name: str) -> tuple[Training, ...]:
-    """Those of the published study whose name a study has, hyphens for underscores; none of any other."""
+    """The trainings of the published study of this name (hyphens for underscores); none for another name."""
     same = re.sub(r"[^a-z0-9]+", "_", name.lower())
     return tuple(training for training in published() if training.study == same)
 
@@ -177,7 +177,7 @@ def differences(training: Training, row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _value(key: str, row: Mapping[str, Any]) -> Any:
-    """Of a configuration; None where it has none. Patience in epochs, data as they were found."""
+    """The value of a trial key of a configuration; None where unknown. Patience in epochs, data as found."""
     value = row.get(key)
     if key == "train_loop":
         return value if known(value) else "ours"
@@ -295,7 +295,7 @@ def _lines(results: Results, trainings: tuple[Training, ...], rows: list[dict[An
 
 
 def _selection(results: Results, trainings: tuple[Training, ...]) -> Iterator[str]:
-    """What it changes that a validation split selects (F18)."""
+    """A sentence on what a validation split changes that selects the model (F18)."""
     if not any("F18" in training.flaws for training in trainings):
         return
     said = {

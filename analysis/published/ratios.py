@@ -75,7 +75,7 @@ def outcome(study: str, configuration: str, metric: str) -> float:
 
 
 def flaws_of(framework: str, model: str, batch: int, workers: int, *, half: bool) -> set[str]:
-    """Of one row of throughput.csv. `half`: whether 16 bits are in what is compared."""
+    """The flaws of one row of throughput.csv. `half`: True where 16 bits are in what is compared."""
     images = model.startswith("resnet")
     if framework == "horovod":
         several = {"F3"} if workers > 1 else set()
@@ -235,13 +235,13 @@ def _by_kind(rows: Sequence[Row]) -> Kinds[Row]:
 
 
 def _of(keys: Keys, kinds: Kinds[Row]) -> list[Row]:
-    """Those that have these keys."""
+    """The rows that have these keys."""
     alike = kinds.get((keys["framework"], keys["model"]), ())
     return [row for row in alike if all(same(row.get(key), value) for key, value in keys.items())]
 
 
 def _rates(claim: Claim, rows: Kinds[ConfigurationRow]) -> Iterator[dict[str, Any]]:
-    """Of each pair that is what the claim divides, and otherwise the same."""
+    """A row for each pair of configurations that the claim divides and that are otherwise alike."""
     divided = {key for key in {*claim.of, *claim.over} if claim.of.get(key) != claim.over.get(key)}
     spread = {*SPREADING_KEYS} if "framework" in divided else set()
     alike = [key for key in KEYS if key not in {*divided, *spread, "global_batch"}]
@@ -253,7 +253,7 @@ def _rates(claim: Claim, rows: Kinds[ConfigurationRow]) -> Iterator[dict[str, An
 
 
 def _epochs(claim: Claim, rows: Sequence[ComparedEpoch]) -> Iterator[dict[str, Any]]:
-    """Of each configuration that ran epochs as the claim's did, against whatever baseline it has."""
+    """A row for each configuration that ran epochs as the claim's did, against its baseline."""
     for row in rows:
         if known(row["epoch_ratio"]) and row["epoch_baseline"] != row["configuration"]:
             low, high = (bound if known(bound) else None for bound in (row["epoch_ratio_low"], row["epoch_ratio_high"]))

@@ -79,7 +79,7 @@ class Pair:
 
 @once
 def pairs(results: Results) -> list[Pair]:
-    """Of weights first; none where no two trainings differ in one of VARIED alone."""
+    """Pairs that differ in weights come first; none where no two trainings differ in one of VARIED alone."""
     trained = {str(name) for name in results.details.trained.configuration.unique()}
     recipes: dict[tuple[Any, ...], dict[tuple[str, str], list[ConfigurationRow]]] = {}
     for row in results.rows:
@@ -219,7 +219,7 @@ def _tested(results: Results, configuration: str, figure: str) -> dict[int, floa
 
 
 def verdict(difference: Interval, figure: str) -> str:
-    """Of ours less theirs."""
+    """HELPS, HARMS, NOT_RESOLVED or TOO_FEW, from the difference ours less theirs."""
     if difference.low is None or difference.high is None:
         return TOO_FEW
     more_is_better = figure == POINTING or DIRECTIONS[figure][0]

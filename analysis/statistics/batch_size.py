@@ -42,7 +42,7 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Norms:
-    """Of one run: |g|^2 at `small_batch`, the mean over ranks, and at `big_batch`, both (steps,), in order."""
+    """Squared gradient norms of one run, each (steps,): at `small_batch`, the mean over ranks, and at `big_batch`."""
 
     small_batch: float
     big_batch: float
@@ -73,7 +73,7 @@ class NoiseScale:
 
 
 def noise_scale(runs: Sequence[Norms]) -> NoiseScale:
-    """Of runs of one configuration, one a seed. Raises ValueError for norms that are no finite numbers."""
+    """The noise scale of one configuration, from one run for each seed. Raises ValueError for norms not finite."""
     parts = [run.parts() for run in runs if np.size(run.small_sqr)]
     count, rows = len(parts), sum(len(sqr) for sqr, _ in parts)
     if rows < FEWEST_ROWS:
@@ -182,14 +182,14 @@ class Recipe:
         return min(self.samples)
 
     def noise_at(self, batch: int) -> NoiseScale | None:
-        """Of the configuration with this global batch that noted most; None where none has a scale."""
+        """The noise scale at this global batch with most noted steps; None where there is none."""
         scales = [one.noise for one in (*self.trained, *self.borrowed) if one.batch == batch and one.noise]
         return max((one for one in scales if one.scale), key=lambda one: one.rows, default=None)
 
 
 @once
 def recipes(results: Results) -> list[Recipe]:
-    """Those with a target, in the order of the configurations."""
+    """Every recipe that was trained to a target, in the order of the configurations."""
     whole = results.details.trained
     ours = whole[(whole.target != "") & (whole.samples > 0) & (whole.train_seconds > 0)]
     by_name = {str(name): group for name, group in ours.groupby("configuration", sort=False)}
@@ -255,7 +255,7 @@ def _trained(row: ConfigurationRow, runs: Mapping[str, pd.DataFrame], noted: Map
 
 
 def _norms(steps: pd.DataFrame) -> Iterable[Norms]:
-    """Of each seed, and of each pair of batch sizes should they differ, in the order of its steps."""
+    """Norms of each seed (and each pair of batch sizes, should they differ), in the order of its steps."""
     for _, ours in steps.groupby(["seed", "small_batch", "big_batch"]):
         ordered = ours.sort_values("step")
         batches = float(ordered.small_batch.iloc[0]), float(ordered.big_batch.iloc[0])
@@ -314,7 +314,7 @@ class Curve:
 
 
 def fit(needed: Sequence[Needed]) -> Curve | str:
-    """Of one recipe and target; or why there is none."""
+    """The curve of one recipe and target, or the reason why there is none."""
     known = [one for one in needed if not one.censored]
     batches = sorted({one.batch for one in known})
     if len(batches) < PARAMETERS:

@@ -171,7 +171,7 @@ EQUAL = {FORWARD: 1.0, BACKWARD: 2.0, INPUT: 1.0, WEIGHT: 1.0}
 
 
 def order_of(step: pd.DataFrame) -> dict[int, list[Event]]:
-    """What each worker ran in one step of one replica (events.COLUMNS), in the order in which it began."""
+    """Worker -> the events that it ran in one step of one replica (events.COLUMNS), by their start."""
     sorted_ = step.sort_values(["start_seconds", "end_seconds"], kind="stable")
     return {
         int(str(worker)): [Event(*event) for event in zip(ours.kind, ours.stage, ours.micro_batch, strict=True)]
@@ -211,7 +211,7 @@ def run(order: Order, duration: Duration) -> list[Ran]:
 
 
 def _stuck(waiting: Mapping[int, Sequence[Event]], there: set[Event], last: int) -> str:
-    """Who waits for what: for something that never ran, if anybody does."""
+    """The message for an order that waits for ever: which worker waits for which event."""
     coming = {event._replace(kind=GIVES[event.kind]) for events in waiting.values() for event in events}
     heads = [(worker, events[-1]) for worker, events in waiting.items() if events]
     for worker, event in heads:
@@ -228,7 +228,7 @@ def said(event: Event) -> str:
 
 
 def needs(event: Event, last: int) -> list[Event]:
-    """What must be there before an event can begin, by what it GIVES; `last` is the last stage."""
+    """The events that must have ended before this one can begin, by what they GIVE; `last` is the last stage."""
     kind, stage, micro_batch = event
     if kind == WEIGHT:
         return [Event(GRADIENT, stage, micro_batch)]

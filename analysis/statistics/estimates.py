@@ -124,7 +124,7 @@ def censored_mean(
     known: Sequence[float], larger: Sequence[float], smaller: Sequence[float] = (), *,
     confidence: float = 0.95, least_spread: float = 0.0,
 ) -> CensoredMean:  # fmt: skip
-    """Of values that are known, and of those known to be larger or smaller than these. All are above 0.
+    """The geometric mean of known values and of values only known to be larger or smaller. All are above 0.
 
     `least_spread`: standard deviation of a logarithm that is certain, such as that of rounding.
     """
@@ -173,7 +173,7 @@ def _crossing(profile: object, best: float, threshold: float, side: int) -> floa
 
 
 class Width(NamedTuple):
-    """Of one configuration that was measured; `half` is relative, nan where no interval is claimed."""
+    """The interval of one measured configuration; `half` is relative, nan where no interval is claimed."""
 
     row: ConfigurationRow
     half: float
@@ -183,7 +183,7 @@ class Width(NamedTuple):
 
 @once
 def widths(results: Results) -> list[Width]:
-    """Of all configurations that were measured, in their order, but for such baselines."""
+    """The widths of all measured configurations, in their order, without baselines that others are held against."""
     by_id, target = {row["configuration"]: row for row in results.rows}, results.study.target_interval
     ratios: dict[str, Width] = {}
     for row in results.rows:
@@ -200,7 +200,7 @@ def widths(results: Results) -> list[Width]:
 
 
 def said_of(widths: list[Width]) -> str:
-    """What these are intervals of, to stand after the word: ` of ratios to the baseline`; of throughputs: nothing."""
+    """Words that follow `intervals`: ` of ratios to the baseline`; empty for throughputs."""
     of_ratio = [width.of_ratio for width in widths]
     if not any(of_ratio):
         return ""

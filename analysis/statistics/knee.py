@@ -42,7 +42,7 @@ class Drawn:
 
 
 class Extrapolation:
-    """What the laws of one comparison say beyond it."""
+    """Throughput at counts that were not run, by the tied laws of one comparison."""
 
     def __init__(self, compared: Comparison) -> None:
         self.compared = compared
@@ -130,7 +130,7 @@ class Knee:
 
 @dataclass(frozen=True)
 class Returned:
-    """What each worker between two measured counts returned, as a share of one alone."""
+    """The throughput that each worker between two measured counts added, as a share of one worker's."""
 
     before: int
     after: int

@@ -23,7 +23,7 @@ from scaling_study.stats.network import fit as fit_line
 # Bytes are sizes as nccl-tests has them, and alpha and beta are those of the collective on as many workers as the probe
 # had: for a ring of other n, take them apart by its formula (scaling_study/stats/network.py has the factors).
 #
-# The intervals are the wider of two: of the line through the means, where sizes are off it (alpha_beta.py), and, with
+# The intervals are the wider of two: of the line through the means, where sizes are off it, and, with
 # three repeats or more, of the repeats' own lines, since processes that are started again find another network.
 
 Key = tuple[str, bool]  # (collective, cores busy)
@@ -62,7 +62,7 @@ def probes(results: Results) -> list[Probe]:
 
 
 def fit(results: Results, configuration: str | None = None) -> dict[Key, AlphaBeta]:
-    """Of the study's probe; where it has several, `configuration` says which.
+    """The points of the study's probe; where it has several, `configuration` says which.
 
     Empty where there is none. Raises ValueError where there are several and none is named.
     """

@@ -40,7 +40,7 @@ class Levels:
 
     @property
     def parts(self) -> dict[str, float]:
-        """What the variance of a ratio between two sets of processes consists of, as shares."""
+        """Shares of the variance of a ratio between two sets of processes, by their cause."""
         of_rounds = min(self.rounds**2 / self.rounds_a_launch, self.alone**2)
         parts = {"processes": self.processes**2, "rounds": of_rounds, "launches": self.alone**2 - of_rounds}
         known = {name: variance for name, variance in parts.items() if not math.isnan(variance)}
@@ -61,7 +61,7 @@ class Levels:
 
 @dataclass(frozen=True)
 class Canary:
-    """What launches measured first and last, in the same processes. Changes are those of log throughput."""
+    """Changes of log throughput between the first and the last block of launches, in the same processes."""
 
     configurations: Sequence[str]  # one, but where launches have no baseline in common
     changes: Mapping[str, float]  # launch -> from its first block to its last
@@ -78,7 +78,7 @@ class Canary:
 
 
 def canary(results: Results) -> Canary | None:
-    """Of a study's launches; None where most of them did not begin and end with the same configuration."""
+    """The drift of a study's launches; None where most of them did not begin and end with the same configuration."""
     blocks = results.details.blocks.dropna(subset="at")
     blocks = blocks[blocks.configuration.isin([row["configuration"] for row in results.rows])]
     blocks = blocks[~blocks.together.str.contains(".", regex=False)]  # those that ended early
@@ -99,7 +99,7 @@ def canary(results: Results) -> Canary | None:
 
 
 def levels(results: Results) -> Levels | None:
-    """Of a study; None where fewer than two launches were shared."""
+    """The noise levels of a study; None where fewer than two launches were shared."""
     blocks, shared = results.details.blocks, [row for row in results.rows if launches.launches_names(row)]
     count = len({name.partition(".")[0] for row in shared for name in launches.logs(row)})  # 3/0.4 is of launch 3 too
     if blocks.empty or count < 2:

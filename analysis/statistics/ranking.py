@@ -68,7 +68,7 @@ class Uncertainty:
 
     @classmethod
     def of_rows(cls, rows: Sequence[ConfigurationRow], *, over_baselines: bool) -> Uncertainty:
-        """Of every configuration that was measured: the spreads of all models together say what each one's is."""
+        """The uncertainty of every measured configuration; spreads of all models are pooled."""
         sure = [row for row in rows if row["n"] >= FEWEST_REPEATS]
         place = {str(row["configuration"]): index for index, row in enumerate(sure)}
         counts = np.array([float(row["n"]) for row in sure])
@@ -96,7 +96,7 @@ class Uncertainty:
         return cls(place, spread, counts, logs, over_baselines)
 
     def knows(self, row: ConfigurationRow) -> bool:
-        """Whether it, and its baseline where that counts, has repeats enough for an interval."""
+        """True where it, and its baseline where that counts, has enough repeats for an interval."""
         return all(name in self.place for name in self._whose(row))
 
     def log_values(self, rows: Sequence[ConfigurationRow], by: str) -> Values:
@@ -309,7 +309,7 @@ def row_verdicts(rows: Sequence[ConfigurationRow]) -> dict[str, str]:
 
 
 def pair_count(groups: Iterable[Sequence[ConfigurationRow]], uncertainty: Uncertainty) -> int:
-    """Of all pairs within a group, of rows of which enough is known."""
+    """The number of pairs within groups, of rows with enough repeats."""
     return sum(math.comb(sum(uncertainty.knows(row) for row in ours), 2) for ours in groups)
 
 

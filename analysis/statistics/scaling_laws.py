@@ -286,8 +286,8 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Noise:
-    """Of the measured means: `errors` (counts,), relative standard errors, from the spread of all repeats together;
-    None where no count has two."""
+    """Noise of the measured means. `errors`: (counts,) relative standard errors, from the spread of all repeats
+    together; None where no count has two repeats."""
 
     errors: Vector | None
     freedom: int
@@ -331,7 +331,7 @@ class Comparison:
         )
 
     def _misses(self, candidate: Fitted) -> bool:
-        """Whether the residuals of a law are surely not noise (F test for lack of fit), and matter."""
+        """True where the residuals of a law are surely not noise (F test for lack of fit), and matter."""
         freedom = len(self.family.workers) - candidate.law.coefficients
         if self.noise.errors is None or freedom < 1 or candidate.misfit <= MOST_MISFIT:
             return False
@@ -353,7 +353,7 @@ class Declined:
 
 @once
 def comparisons(results: Results) -> list[Comparison | Declined]:
-    """Of every family of the study, in their order."""
+    """The comparison of every family of the study, in their order."""
     return [compare(family) for family in families(results)]
 
 

@@ -73,7 +73,7 @@ DISTURBED = 0.1  # of a step: instrumented ones that much longer or shorter are 
 
 @dataclass(frozen=True)
 class Part:
-    """What of the ideal went here: 0.05 is 5 % of it. Negative: gained. Bounds are None where none are claimed."""
+    """A loss with one cause: 0.05 is 5 % of the ideal; negative: a gain. Bounds are None where none are claimed."""
 
     name: str  # of PARTS
     lost: float
@@ -103,13 +103,13 @@ class Attribution:
         return 1.0 - self.efficiency
 
     def part(self, name: str) -> float:
-        """What was lost there; 0 where it cannot be."""
+        """The loss with this cause; 0 where there can be none."""
         return sum(part.lost for part in self.parts if part.name == name)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known beside the two means: how much slower forward became elsewhere, and what is fixed of a step."""
+    """Facts beside the two means: how much slower forward became elsewhere, and what is fixed of a step."""
 
     row: ConfigurationRow
     slower: float | None  # of a neighbour; None: look at our own forward
@@ -214,7 +214,7 @@ def _possible(ours: Steps, base: Steps, evidence: Evidence) -> set[int]:
 def _bounds(
     ours: Steps, base: Steps, evidence: Evidence, lost: Vector
 ) -> list[tuple[float, float] | tuple[None, None]]:
-    """Of each part."""
+    """(low, high) of each part, 95 %; (None, None) with fewer than 3 repeats on a side."""
     counts = [len(ours.rates), len(base.rates)]
     if min(counts) < FEWEST_REPEATS:
         return [(None, None)] * len(PARTS)
@@ -425,7 +425,7 @@ def _panel(
 
 
 def _texts(attribution: Attribution, parts: Sequence[str]) -> list[str]:
-    """What stands beside each row: the numbers of the table."""
+    """The numbers of the table that stand beside each row."""
     known = {part.name: part for part in attribution.parts}
     labels = ["100 %"]
     for name in parts:

@@ -163,7 +163,7 @@ class Best:
 
 @dataclass(frozen=True)
 class Paying:
-    """Of one framework: the best by seconds, by worker-hours, and by throughput alone."""
+    """The best worker counts of one framework: by seconds, by worker-hours, and by throughput alone."""
 
     framework: str
     seconds: Best
@@ -213,7 +213,7 @@ def _cost(one: Trained, recipe: Recipe, priced: bool) -> LogEstimate:
 
 
 def _ratio(one: Trained, other: Trained, recipe: Recipe, priced: bool) -> LogEstimate:
-    """What `one` costs, over what `other` does."""
+    """The cost of `one` over that of `other`."""
     if one.batch == other.batch:
         return other.speed / one.speed * (_price(one, priced) / _price(other, priced))
     return _cost(one, recipe, priced) / _cost(other, recipe, priced)
@@ -511,7 +511,7 @@ def _vertical(axis: Axes, recipe: Recipe, colour: str, several: bool) -> None:
 
 
 def _short_name(recipe: Recipe, results: Results, found: Sequence[Recipe]) -> str:
-    """What tells it apart from the others of its model."""
+    """The words that tell it apart from the other recipes of its model."""
     start = f"{recipe.model} to {recipe.target}"
     others = name(recipe, results).removeprefix(start).removeprefix(", ")
     same_target = len({one.target for one in found}) == 1

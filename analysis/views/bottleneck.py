@@ -39,13 +39,13 @@ from analysis.views.view import Drawing, Gap, StudyTable, View
 # What takes most of a step, and the numbers that say so.
 #
 #     compute         forward and backward, less what is told apart of them below
-#     launch          the part of them that no batch size changes: launching kernels (kernels.py)
+#     launch          the part of them that no batch size changes: launching kernels
 #     communication   what a step waits for after backward, and what collectives add to computing (attribution.py); of
 #                     peers, looking for each other (matchmaking) and averaging, each a share of its own
 #     input           waiting for the batch
 #     memory          updating the weights, which is moving them; and computing, where memory is its lower roof
-#                     (utilisation.py); and whatever was out of memory
-#     pipeline bubble stages with nothing to do, wherever they stood meanwhile (idle.py)
+#                     (roofline.py); and whatever was out of memory
+#     pipeline bubble stages with nothing to do, wherever they stood meanwhile
 #
 # The rule is plain: the bottleneck is whichever takes the largest share of the step. Where forward and backward hold
 # both computing and communication, and nothing tells them apart, it is named only if it is the same whichever of the
@@ -70,7 +70,7 @@ WORTH_A_WORD = 0.01  # of a step
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """Of one configuration. `shares`: of its step, adding up to 1, empty where phases are unknown."""
+    """The bottleneck of one configuration. `shares`: of its step, adding up to 1, empty where phases are unknown."""
 
     row: ConfigurationRow
     kind: str  # of KINDS, or UNKNOWN
@@ -80,7 +80,7 @@ class Bottleneck:
 
 @once
 def bottlenecks(results: Results) -> list[Bottleneck]:
-    """Of every configuration, in the order of results.configurations."""
+    """The bottleneck of every configuration, in the order of results.configurations."""
     every = steps.steps(results)
     lines = steps.lines(results)
     lost = {str(attributed.row["configuration"]): attributed for attributed in attribution.attributions(results)}
@@ -125,7 +125,7 @@ def shares(ours: Steps, lost: Attribution | None = None, line: Fixed | None = No
 
 
 def _move(parts: dict[str, float], share: float) -> None:
-    """What collectives add to computing is communication."""
+    """Move a share from computing to communication: what collectives add to computing."""
     taken = min(max(0.0, share), parts[COMPUTE])
     parts[COMPUTE], parts[COMMUNICATE] = parts[COMPUTE] - taken, parts[COMMUNICATE] + taken
 
@@ -170,7 +170,7 @@ def _judged(ours: Steps, parts: Mapping[str, float], used: Utilisation | None) -
 
 
 def _moved(row: ConfigurationRow) -> str:
-    """What the update passes through memory, where it was counted."""
+    """Words on the bytes that the update passes through memory, where they were counted."""
     state = [row[name] for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes")]
     whole = sum(float(size) for size in state if known(size))
     what = "parameters, gradients and optimiser state go through memory for it"
@@ -200,7 +200,7 @@ def table(results: Results) -> pd.DataFrame:
 
 
 def listing(results: Results) -> Listing | None:
-    """What takes most of each configuration's step."""
+    """The table of bottlenecks; None where no phases are known."""
     every = bottlenecks(results)
     if not any(limited.shares for limited in every):
         return None
@@ -248,7 +248,7 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Known:
-    """What a remedy is judged by: shares of the step, and of waiting for the slowest rank in it."""
+    """Shares of the step that a remedy is judged by, and the share of waiting for the slowest rank."""
 
     shares: Mapping[str, float]
     lag: float
@@ -307,7 +307,7 @@ def remedies(results: Results) -> dict[str, list[Remedy]]:
 def remedies_of(
     bottleneck: Bottleneck, lost: Attribution | None = None, tried: Mapping[int, str] | None = None
 ) -> list[Remedy]:
-    """What would help one configuration, the most first.
+    """The remedies of one configuration, the largest gain first.
 
     `tried`: place in WAYS -> what the study itself has measured of it.
     """
@@ -322,7 +322,7 @@ def remedies_of(
 
 
 def _larger(row: ConfigurationRow, memory: Family | None) -> str:
-    """What became of twice the batch, where it was tried."""
+    """Words on twice the batch, where the study tried it."""
     if memory is None:
         return ""
     twice, out = 2 * int(row["batch_per_worker"]), memory.smallest_out
@@ -356,7 +356,7 @@ def remedies_table(results: Results) -> pd.DataFrame:
 
 
 def remedies_listing(results: Results) -> Listing | None:
-    """What would help each configuration most."""
+    """The table of remedies; None where no phases are known."""
     listed = [every for every in remedies(results).values() if every]
     if not listed:
         return None
@@ -440,7 +440,7 @@ def _figure(model: str, every: Sequence[Bottleneck], results: Results) -> Figure
 
 
 def _seconds(bottleneck: Bottleneck) -> float:
-    """Of a step."""
+    """Seconds of a step."""
     return samples_of_step(bottleneck.row) / float(bottleneck.row["samples_per_second"])
 
 
@@ -473,7 +473,7 @@ def _panel(axis: Axes, shown: Sequence[Bottleneck], names: Sequence[str], texts:
 
 
 def _key(axis: Axes, present: Sequence[str], beside: float) -> None:
-    """What the colours are, right of the steps' lengths, which are `beside` inches wide."""
+    """Draw the key of the colours right of the steps' lengths, which are `beside` inches wide."""
     for index, kind in enumerate(present):
         down = -(index + 0.5) * ROW * 72
         for right, text, ink in ((0.0, "■", COLOURS[kind]), (11.0, NAMES[kind], style.DARK)):

@@ -1,4 +1,4 @@
-"""What a million samples cost, and which configurations no other beats in both cost and time."""
+"""The cost of a million samples, and the configurations that no other beats in both cost and time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SEVERAL_PRICES = "its repeats were run at different prices"
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one configuration. `seconds`: for a million samples; worker-hours likewise, bounds None with fewer than 3
+    """The cost of one configuration for a million samples: seconds and worker-hours, bounds None with fewer than 3
     repeats. `price`: of a worker-hour; None with the reason in `why`."""
 
     row: ConfigurationRow
@@ -55,14 +55,14 @@ class Cost:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """Of what cost() says: money where there is a price, else worker-hours."""
+        """The interval of money where there is a price, else worker-hours."""
         if self.low is None or self.high is None:
             return None
         return self.low * (self.price or 1.0), self.high * (self.price or 1.0)
 
 
 def costs(results: Results, price: float | None = None) -> list[Cost]:
-    """Of every configuration whose speed may be compared, in the order of results.configurations.
+    """The cost of every configuration whose speed may be compared, in the order of results.configurations.
 
     `price` of a worker-hour: instead of what the records say.
     """
@@ -169,7 +169,7 @@ def placed(among: Sequence[Cost]) -> list[Point]:
 
 
 def _surely(better: Cost, worse: Cost, cost: Mapping[int, float]) -> bool:
-    """Whether it is faster and cheaper beyond doubt: by more than what another number of workers costs."""
+    """True where it is faster and cheaper beyond doubt: by more than what another number of workers costs."""
     dearer = (cost[id(better)] / better.worker_hours) / (cost[id(worse)] / worse.worker_hours)
     needed = max(1.0, dearer * int(better.row["workers"]) / int(worse.row["workers"]))
     ratio = over(better.row, worse.row)

@@ -283,7 +283,7 @@ def _model(results: Results, title: str, trial: str) -> Model:
 
 
 def chosen_rows(hits: Sequence[NDArray[np.bool_]], instruments: NDArray[np.int64]) -> list[int]:
-    """Of the stored rows those that are drawn, by kind: which of the models hit. `hits`: (rows,) of each model.
+    """The stored rows that are drawn, by kind: which of the models hit. `hits`: (rows,) of each model.
 
     The kinds take turns, so that each has as many rows as the others while it has some; within a kind those come first
     whose instrument was drawn least.
@@ -434,7 +434,7 @@ def _footnote(results: Results, models: Sequence[Model]) -> list[str]:
 
 
 def _often(models: Sequence[Model]) -> str:
-    """Of all that was scored, how often which own class map hits."""
+    """Sentences on how often each model's own class map hits, among all scored rows."""
     if len({len(one.hits) for one in models}) > 1:
         return ""
     scored = np.isfinite([one.hits for one in models]).all(axis=0)

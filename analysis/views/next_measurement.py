@@ -45,7 +45,7 @@ class Suggestion:
 
 
 def suggestions(results: Results, compared: Sequence[Comparison | Declined]) -> list[Suggestion]:
-    """What is most worth measuring, first things first; empty where nothing is."""
+    """The measurements most worth making, the most urgent first; may be empty."""
     chosen = [winner for model in results.models if (winner := _winner(results, model))]
     laws = [
         extrapolation for extrapolation in extrapolations(results) if extrapolation.compared.noise.errors is not None

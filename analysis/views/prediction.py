@@ -31,7 +31,7 @@ from scaling_study.stats.intervals import FEWEST_REPEATS
 # Seconds to a target with workers that were not trained with: samples at their global batch over their throughput.
 #
 # Throughput is predicted from timed runs of one worker (predict.py), samples are those of the curve that was fitted to
-# the trainings of the same study (to_target/critical_batch.py). Where that global batch was trained, the curve is
+# the trainings of the same study (batch_size.Curve). Where that global batch was trained, the curve is
 # fitted anew without it, so that no prediction uses what it is held against; where too little is left, it is held
 # against nothing.
 
@@ -53,7 +53,7 @@ class Expected:
 
     @property
     def hours(self) -> float:
-        """Of all workers."""
+        """Worker-hours."""
         return self.seconds.value * self.prediction.workers / 3600
 
     @property
@@ -63,8 +63,8 @@ class Expected:
 
 
 def expected(results: Results, predictions: Sequence[Prediction]) -> list[Expected]:
-    """Of every prediction and each recipe that was trained with the same model and precisions; none where no curve
-    could be fitted."""
+    """Seconds to the target for every prediction and recipe of the same model and precisions, where a curve could be
+    fitted."""
     made = []
     for recipe in recipes(results):
         for prediction in predictions:
@@ -145,7 +145,7 @@ def listing(forecast: Forecast, results: Results) -> Listing:
 
 
 def sentences(forecast: Forecast) -> list[str]:
-    """What every number of the table rests on."""
+    """The sentences under the table: the assumptions behind its numbers."""
     predictions = forecast.predictions
     targets = list({id(prediction.target): prediction.target for prediction in predictions}.values())
     lines = networks(predictions)
@@ -347,7 +347,7 @@ def _error(error: LogEstimate) -> str:
 
 
 def _best(expected: Sequence[Expected], results: Results) -> Iterator[str]:
-    """Of each configuration, recipe and algorithm, among the worker counts that were asked for."""
+    """A sentence for each configuration, recipe and algorithm: the best of the worker counts that were asked for."""
     groups: dict[tuple[str, str, str, str], list[Expected]] = {}
     for one in expected:
         way = one.prediction.target.label, one.prediction.allreduce, one.prediction.algorithm

@@ -51,7 +51,7 @@ Row = ConfigurationRow
 
 @dataclass(frozen=True)
 class Utilisation:
-    """Of one worker of a configuration. What is None is unknown, and `why` says what was not measured."""
+    """FLOP/s of one worker of a configuration. None is unknown, and `why` names what was not measured."""
 
     row: Row
     flops_per_second: float | None
@@ -63,7 +63,7 @@ class Utilisation:
 
     @property
     def share(self) -> float | None:
-        """Of the peak."""
+        """Share of the peak."""
         if self.flops_per_second is None or self.peak_flops_per_second is None:
             return None
         return self.flops_per_second / self.peak_flops_per_second
@@ -89,13 +89,13 @@ class Utilisation:
 
     @property
     def under_memory(self) -> bool:
-        """Whether memory is the lower roof."""
+        """True where memory is the lower roof."""
         return self.intensity is not None and self.ridge is not None and self.intensity < self.ridge
 
 
 @once
 def utilisations(results: Results) -> list[Utilisation]:
-    """Of every configuration that was measured, in the order of results.configurations."""
+    """The utilisation of every measured configuration, in the order of results.configurations."""
     ranks = results.details.ranks.groupby("configuration")
     numbers = ranks[["forward_flops_per_sample", "tf32", *PEAKS]].max()
     numbers = numbers.where(numbers > 0)
@@ -119,8 +119,11 @@ def _utilisation(row: Row) -> Utilisation:
 
 
 def _bytes(row: Row) -> float | None:
-    """That a worker moves in a step, at least; None where memory was not counted by kind, or where what was counted is
-    not all that passes: activations of one of several micro-batches, a shard of the weights."""
+    """Bytes that a worker moves in a step, at least.
+
+    None where memory was not counted by kind, or where more passes than was counted: activations of one of several
+    micro-batches, a shard of the weights.
+    """
     kinds = values_of(row, USES)
     gathers = stage_of(row) == 3 and int(row["workers"]) > 1  # what passes through memory is more than its shard
     several = (known(row["accumulation"]) and int(row["accumulation"]) > 1) or of_peers(str(row["framework"]))

@@ -90,7 +90,7 @@ def _curves(results: Results) -> dict[str, dict[int, Any]]:
 
 
 def _identical(ours: Mapping[int, Any], theirs: Mapping[int, Any]) -> bool:
-    """Whether the trainings of all seeds that both have logged the same, to the last digit."""
+    """True where the trainings of all common seeds logged the same values, to the last digit."""
     both = ours.keys() & theirs.keys()
     return bool(both) and all(np.array_equal(ours[seed], theirs[seed], equal_nan=True) for seed in both)
 
@@ -149,7 +149,7 @@ def _ratios(both: pd.DataFrame, unit: str) -> tuple[list[float], list[float], li
 
 
 def verdict(mean: CensoredMean, wide: CensoredMean) -> str:
-    """Of a ratio and its 95 % interval, and the interval that is as much wider as there are pairs."""
+    """The verdict on a ratio, from its 95 % interval and the `wide` one, corrected for the number of pairs."""
     if mean.low is None or mean.high is None or mean.known + mean.censored < FEWEST_REPEATS:
         return TOO_FEW if mean.known + mean.censored < FEWEST_REPEATS else NOT_RESOLVED
     if mean.low >= 1 / MARGIN and mean.high <= MARGIN:

@@ -30,7 +30,7 @@ from scaling_study.stats.network import Point, fit
 # `disturbance` says how much longer instrumented steps took: where it is large the shares are less sure.
 #
 # In a pipeline a rank waits for other stages wherever it happens to stand: between its events, and behind the last one
-# in what comes next, as the update does with the norm of all gradients. `idle` is all of that, in no phase (idle.py).
+# in what comes next, as the update does with the norm of all gradients. `idle` is all of that, in no phase.
 #
 # Time is counted in worker-seconds a sample: workers / samples_per_second. Twice as many workers that are twice as fast
 # spend as many, whatever is held fixed: their loss of efficiency is what they spend more.
@@ -83,7 +83,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Waited:
-    """What is known of a pipeline's waiting beside its phases; (ranks of all repeats,)."""
+    """Waiting of a pipeline's ranks that its timeline shows; arrays are (ranks of all repeats,)."""
 
     seconds: Vector  # by the timeline; NaN without one
     rank: NDArray[np.int64]
@@ -112,19 +112,19 @@ def communicates_in(row: ConfigurationRow) -> frozenset[int]:
 
 
 def _gathers(row: ConfigurationRow) -> bool:
-    """Whether forward has to gather weights first: at ZeRO-3, whatever the framework does at other stages."""
+    """True where forward has to gather weights first: at ZeRO-3, whatever the framework does at other stages."""
     stage = row["zero_stage"]
     return not pd.isna(stage) and int(stage) == 3
 
 
 def cut(row: ConfigurationRow) -> bool:
-    """Whether its workers hold stages of one model, so that forward and backward are a stage's computing alone."""
+    """True where its workers hold stages of one model, so that forward and backward are a stage's computing alone."""
     table = FRAMEWORKS.get(str(row["framework"]))
     return table is not None and table.cuts_model
 
 
 def one_process(row: ConfigurationRow) -> bool:
-    """Whether one process drives several workers: its phases are those of all of them, waiting included."""
+    """True where one process drives several workers: its phases are those of all of them, waiting included."""
     table = FRAMEWORKS.get(str(row["framework"]))
     return table is not None and table.one_process and int(row["workers"]) > 1
 
@@ -190,7 +190,7 @@ def _idle(row: ConfigurationRow, phases: Vector, repeat: NDArray[np.int64], wait
 
 
 def _lags(row: ConfigurationRow, phases: Vector, repeat: NDArray[np.int64], whole: Vector) -> Vector:
-    """Of each repeat: the slowest rank's seconds in phases that wait for nobody, less the mean's, over the step."""
+    """(repeats,) the slowest rank's seconds in phases that wait for nobody, less the mean's, over the step."""
     # Stages are not alike: that is the cut, and no straggler. A slower peer gives fewer samples; the wait for the batch
     # that it is in is others' matchmaking or averaging.
     if cut(row) or int(row["workers"]) == 1 or of_peers(str(row["framework"])):
@@ -260,7 +260,7 @@ SURROUNDINGS = (
 
 
 def clean(row: Row) -> bool:
-    """Whether its forward computes and nothing else."""
+    """True where its forward only computes."""
     return not (cut(row) or one_process(row) or FORWARD in communicates_in(row))
 
 

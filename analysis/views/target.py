@@ -145,7 +145,7 @@ BEST, TIED, SLOWER, NOT_RESOLVED, TOO_FEW = "best", "tied", "slower", "not resol
 
 @dataclass(frozen=True)
 class Times:
-    """Of one configuration: what each of its seeds took to the target, or until it was stopped before; above 0."""
+    """Times of one configuration's seeds to the target, or until they were stopped before it; above 0."""
 
     reached: Sequence[float]
     stopped: Sequence[float] = ()
@@ -178,7 +178,7 @@ def verdicts_of_times(groups: Sequence[Mapping[str, Times]]) -> dict[str, str]:
 
 
 def _spread(sure: Mapping[str, Times], whole: Mapping[str, Times]) -> tuple[Spread, dict[str, int]]:
-    """That of each in `sure`. Stopped values hide theirs: such a configuration has the widest of the others."""
+    """The spread of each in `sure`. Stopped values hide theirs: such a configuration gets the widest of the others."""
     own = np.array([float(np.var(of.logs, ddof=1)) for of in whole.values()])
     trusted = believed(own, [len(of.logs) - 1 for of in whole.values()])
     variance, freedom = np.maximum(trusted.variance, own), trusted.freedom
@@ -282,7 +282,7 @@ def _lines(results: Results, rows: pd.DataFrame) -> list[str]:
 
 
 def _unlike_inputs(results: Results) -> list[str]:
-    """What made the batches of the trainings, where a model has several."""
+    """The inputs that made the batches of trainings, where a model has several."""
     trained = results.configurations[results.configurations.configuration.isin(results.details.trained.configuration)]
     kinds = {model: set(rows.input.fillna("none given")) for model, rows in trained.groupby("model")}
     return sorted(set().union(*(names for names in kinds.values() if len(names) > 1)))
@@ -321,7 +321,7 @@ RESOURCE_COLUMNS = (
 
 
 def resources_table(results: Results) -> pd.DataFrame:
-    """COLUMNS of to_target/frame.py."""
+    """RESOURCE_COLUMNS of trained_configurations()."""
     return trained_configurations(results)[list(RESOURCE_COLUMNS)]
 
 
@@ -484,7 +484,7 @@ def _logarithmic(axis: Axes, batches: Sequence[int]) -> None:
 
 
 def _metric(rows: pd.DataFrame, evaluations: pd.DataFrame) -> str:
-    """That of the target, or the first that was evaluated."""
+    """The metric of the target, or the first that was evaluated."""
     targets = _targets(rows)
     there = [name for name in (*METRICS, "train_loss") if evaluations[name].notna().any()]
     return targets[0].metric if targets else there[0]

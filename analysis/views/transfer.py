@@ -101,7 +101,7 @@ def _choice(arm: Arm) -> str:
 
 
 def _budget(results: Results, each: list[Arm]) -> str:
-    """That the answer is one at this budget, and whether more of it may change it."""
+    """A sentence on the budget that the answer holds for, and if a larger one may change it."""
     names = {arm.configuration for arm in each}
     ours = results.details.trained[results.details.trained.configuration.isin(names)]
     steps, seen = _up_to(ours.steps), _up_to(ours.samples)
