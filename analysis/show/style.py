@@ -194,6 +194,14 @@ def name_y(axis: Axes, text: str, layout: Layout) -> None:
     axis.yaxis.set_label_coords((0.14 - layout.left) / layout.panel_width, 0.5)
 
 
+def panels(sheet: Sheet, count: int) -> list[Axes]:
+    """The first `count` panels; those that are left over at the end of the sheet are removed."""
+    axes = [axis for row in sheet.axes for axis in row]
+    for index in range(count, len(axes)):
+        remove(sheet, index)
+    return axes[:count]
+
+
 def remove(sheet: Sheet, index: int) -> None:
     """Take away the index-th panel and its strip."""
     for axis in sheet.at(index):

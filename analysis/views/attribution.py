@@ -369,13 +369,10 @@ def _figure(model: str, every: Sequence[Attribution], results: Results) -> Figur
     title = f"Lost efficiency by cause: {model}, batch {batch} ({results.study.name})"
     sheet = style.sheet(-(-len(shown) // columns), columns, layout, title, _footnote(shown, ours, every, results))
     low, high = _limits(shown, parts)
-    for index, (attributed, labels) in enumerate(zip(shown, texts, strict=True)):
-        axis, _ = sheet.at(index)
-        axis.set_title("\n".join(titles[index]), loc="left", weight="bold", linespacing=1.2)
+    for axis, attributed, lines, labels in zip(style.panels(sheet, len(shown)), shown, titles, texts, strict=True):
+        axis.set_title("\n".join(lines), loc="left", weight="bold", linespacing=1.2)
         axis.set_xlim(100 * low, 100 * high)
         _panel(axis, attributed, parts, names, labels)
-    for index in range(len(shown), len(sheet.axes) * columns):
-        style.remove(sheet, index)
     return sheet.figure
 
 

@@ -256,14 +256,11 @@ def draw(results: Results) -> Figure | None:
     )
     title = f"Cost against time: {results.study.name}"
     sheet = style.sheet(-(-len(panels) // columns), columns, layout, title, _footnote(panels, results))
-    for index, (model, ours) in enumerate(panels):
-        axis, _ = sheet.at(index)
+    for axis, (model, ours) in zip(style.panels(sheet, len(panels)), panels, strict=True):
         axis.set_title(model, loc="left", weight="bold")
         priced = all(point.of.money is not None for point in ours)
         style.name_y(axis, "money" if priced else "worker-hours", layout)
         _panel(axis, ours, layout)
-    for index in range(len(panels), len(sheet.axes) * columns):
-        style.remove(sheet, index)
     return sheet.figure
 
 

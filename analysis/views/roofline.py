@@ -233,13 +233,10 @@ def draw(results: Results) -> Figure | None:
         footnote += " Points above the roof: training exceeded the microbenchmark."
     foot = [footnote, f"{notes.source(results)}."]
     sheet = style.sheet(-(-len(models) // columns), columns, layout, f"Roofline: {results.study.name}", foot)
-    for index, (model, panel) in enumerate(zip(models, panels, strict=True)):
-        axis, _ = sheet.at(index)
+    for axis, model, panel in zip(style.panels(sheet, len(models)), models, panels, strict=True):
         axis.set_title(model, loc="left", weight="bold")
         style.name_y(axis, "model FLOP/s of a worker", layout)
         _panel(axis, panel, look, layout)
-    for index in range(len(models), len(sheet.axes) * columns):
-        style.remove(sheet, index)
     return sheet.figure
 
 

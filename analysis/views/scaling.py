@@ -175,13 +175,10 @@ def _figure(model: str, every: Sequence[tuple[Extrapolation, Knee]], results: Re
     title = f"Scaling laws of {model}: {results.study.name}"
     sheet = style.sheet(-(-len(shown) // across), across, layout, title, _footnote(shown, every, results))
     kind = unit(results.frame_of(model))
-    for index, (beyond, turn) in enumerate(shown):
-        axis, _ = sheet.at(index)
-        axis.set_title(families[index].label, loc="left", weight="bold")
+    for axis, (beyond, turn) in zip(style.panels(sheet, len(shown)), shown, strict=True):
+        axis.set_title(beyond.compared.family.label, loc="left", weight="bold")
         style.name_y(axis, f"throughput ({kind}/s)", layout)
         _panel(axis, beyond, turn, layout)
-    for index in range(len(shown), len(sheet.axes) * across):
-        style.remove(sheet, index)
     return sheet.figure
 
 
