@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ import pandas as pd
 from analysis.frames import measured as rounds
 from analysis.frames import training
 from analysis.frames.measured import PHASES, communicator
-from analysis.frames.rows import typed
+from analysis.frames.rows import frame_of
 from analysis.frames.training import Training
 from scaling_study.errors import printable
 from scaling_study.frameworks import FRAMEWORKS
@@ -25,10 +25,18 @@ from scaling_study.stats.network import COLLECTIVES
 
 # Blocks of launches that configurations took turns in: a row for each, with the mean and the scatter of its steps.
 
-# `together`: all that were alive at once. `at`: Unix time at which it began. `log_seconds`: of the mean step on the
-# slowest rank. `step_variance`: of its steps, relative to that mean; None of a single one.
-BLOCK_COLUMNS = ("configuration", "repeat", "together", "round", "at", "steps", "log_seconds", "step_variance")
 Row = tuple[Any, ...]
+
+
+class Block(NamedTuple):
+    configuration: str
+    repeat: int
+    together: str  # all that were alive at once
+    round: int
+    at: float  # Unix time at which it began
+    steps: int
+    log_seconds: float  # of the mean step on the slowest rank
+    step_variance: float | None  # of its steps, relative to that mean; None of a single one
 
 
 def block_rows(record: Record) -> list[Row]:
@@ -51,36 +59,31 @@ def block_rows(record: Record) -> list[Row]:
     return found
 
 
-def blocks_frame(rows: Iterable[Row]) -> pd.DataFrame:
-    kinds = dict.fromkeys(BLOCK_COLUMNS) | dict.fromkeys(("repeat", "round", "steps"), "int64")
-    kinds |= dict.fromkeys(("at", "log_seconds", "step_variance"), "float64")
-    return typed(rows, kinds)
-
-
 # A probe's record as rows: one for each collective, size and state of the cores.
 #
 # A call has taken as long as its slowest rank: the ranks' seconds are folded call by call, before any mean.
 
-NetworkRow = tuple[object, ...]
-SECONDS = ("seconds", "seconds_low", "seconds_high", "seconds_min", "seconds_max")
-PROBE_COLUMNS = ("configuration", "repeat", "collective", "busy", "bytes", "calls", *SECONDS)
+
+class Probe(NamedTuple):
+    configuration: str
+    repeat: int
+    collective: str
+    busy: bool
+    bytes: int
+    calls: int
+    seconds: float  # mean of a call, then its interval within the run, the fastest and the slowest call
+    seconds_low: float | None
+    seconds_high: float | None
+    seconds_min: float
+    seconds_max: float
 
 
-def probe_rows(record: Record) -> list[NetworkRow]:
-    """COLUMNS, with the mean seconds of a call, its interval within the run, the fastest and the slowest call.
-
-    Raises KeyError, TypeError or ValueError for what is not whole.
-    """
+def probe_rows(record: Record) -> list[Row]:
+    """Rows of Probe. Raises KeyError, TypeError or ValueError for what is not whole."""
     return [_row(record, index) for index in range(len(record.ranks[0].network))] if record.ranks else []
 
 
-def probes_frame(rows: Sequence[NetworkRow]) -> pd.DataFrame:
-    """COLUMNS, with types that do not depend on which rows there are."""
-    kinds = dict.fromkeys(PROBE_COLUMNS) | dict.fromkeys(SECONDS, "float64")
-    return typed(rows, kinds | {"repeat": "int64", "busy": "bool", "bytes": "int64", "calls": "int64"})
-
-
-def _row(record: Record, index: int) -> NetworkRow:
+def _row(record: Record, index: int) -> Row:
     ours = [rank.network[index] for rank in record.ranks]
     calls = [max(map(float, each)) for each in zip(*(row["seconds"] for row in ours), strict=True)]
     first, mean = ours[0], within_run(calls)
@@ -101,18 +104,33 @@ def _row(record: Record, index: int) -> NetworkRow:
 # Ranks are kept apart because waiting for the slowest is only seen between them.
 
 PHASE_COLUMNS = tuple(f"{name}_seconds" for name in PHASES)
-NUMBERS = (
-    *("step_seconds", "instrumented_seconds", *PHASE_COLUMNS),
-    *("forward_flops_per_sample", "peak_flops_per_second", "peak_bytes_per_second", "tf32", "price_per_worker_hour"),
-)
-RANK_COLUMNS = ("configuration", "repeat", "rank", *NUMBERS)
+
+
+class Rank(NamedTuple):
+    """What is unknown is None."""
+
+    configuration: str
+    repeat: int
+    rank: int
+    step_seconds: float | None  # mean of its timed steps
+    instrumented_seconds: float | None  # of those whose phases were timed
+    data_seconds: float | None
+    forward_seconds: float | None
+    backward_seconds: float | None
+    communication_seconds: float | None
+    matchmaking_seconds: float | None
+    averaging_seconds: float | None
+    optimizer_seconds: float | None
+    unattributed_seconds: float | None
+    forward_flops_per_sample: float | None
+    peak_flops_per_second: float | None
+    peak_bytes_per_second: float | None
+    tf32: float | None
+    price_per_worker_hour: float | None
 
 
 def rank_rows(record: Record) -> list[Row]:
-    """One row for each rank, in the order of COLUMNS; what is unknown is None.
-
-    `step_seconds`: mean of its timed steps; `instrumented_seconds`: of those whose phases were timed.
-    """
+    """A row of Rank for each."""
     who, price = (printable(record.configuration), record.trial.repeat), _price(record.machine_file)
     return [
         (
@@ -124,12 +142,6 @@ def rank_rows(record: Record) -> list[Row]:
         )
         for rank in record.ranks
     ]  # fmt: skip
-
-
-def ranks_frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """COLUMNS, with types that do not depend on which rows there are."""
-    kinds = dict.fromkeys(RANK_COLUMNS) | dict.fromkeys(("repeat", "rank"), "int64") | dict.fromkeys(NUMBERS, "float64")
-    return typed(rows, kinds)
 
 
 def _price(machine_file: dict[str, Any]) -> float | None:
@@ -145,18 +157,28 @@ def _price(machine_file: dict[str, Any]) -> float | None:
 # whose collectives it used, units of a sharded model, timed steps that were left out, the program's and the
 # libraries' versions, and what a run that was trained to a result says of that training (training.py)
 
-FACT_COLUMNS = (
-    *("configuration", "repeat", "warmup_steps", "first_step", "cores", "threads", "learning_rate"),
-    *("samples_per_epoch", "communicator", "units", "skipped_steps", "commit", "versions", "training"),
-)
+
+class Fact(NamedTuple):
+    """What is unknown is None, and numbers stay as they are."""
+
+    configuration: str
+    repeat: int
+    warmup_steps: int
+    first_step: float | None  # seconds of rank 0's first timed step over the median of its steps
+    cores: tuple[int, int]  # fewest and most over the ranks; 0 where nothing is pinned
+    threads: tuple[int, int]
+    learning_rate: float | None
+    samples_per_epoch: int
+    communicator: str
+    units: int | None
+    skipped_steps: int | None
+    commit: str
+    versions: str
+    training: tuple[Training, ...]  # of each rank; empty where there is none
 
 
 def fact_rows(record: Record) -> list[Row]:
-    """One row, in the order of COLUMNS, of a trial that trained; none of any other. Raises as Training.of does.
-
-    `first_step`: seconds of rank 0's first timed step over the median of its steps. `cores`, `threads`: (fewest, most)
-    over the ranks; cores 0 where nothing is pinned. `training`: a tuple of each rank's, empty where there is none.
-    """
+    """A row of Fact for a trial that trained; none for any other. Raises as Training.of does."""
     ranks = record.ranks
     if not ranks or sum(rank.samples_per_step for rank in ranks) == 0:
         return []
@@ -180,11 +202,6 @@ def fact_rows(record: Record) -> list[Row]:
     ]
 
 
-def facts_frame(rows: list[Row]) -> pd.DataFrame:
-    """COLUMNS; what is unknown is None."""
-    return pd.DataFrame(rows, columns=list(FACT_COLUMNS), dtype=object)
-
-
 def _epoch(record: Record) -> int:
     """Samples of all ranks in an epoch."""
     return max(r.steps_per_epoch for r in record.ranks) * sum(rank.samples_per_step for rank in record.ranks)
@@ -199,11 +216,24 @@ def _versions(installed: dict[str, str]) -> str:
 # Quantiles and not the samples: ten thousand runs of thousands of steps stay small. Every sample is in samples.npz.
 
 QUANTILES = {"least": 0.0, "p5": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p99": 0.99, "most": 1.0}
-STEP_COLUMNS = ("configuration", "repeat", "steps", *(f"{name}_seconds" for name in QUANTILES))
+
+
+class StepTimes(NamedTuple):
+    configuration: str
+    repeat: int
+    steps: int
+    least_seconds: float
+    p5_seconds: float
+    p25_seconds: float
+    p50_seconds: float
+    p75_seconds: float
+    p95_seconds: float
+    p99_seconds: float
+    most_seconds: float
 
 
 def step_rows(record: Record) -> list[Row]:
-    """One of COLUMNS; none of a run without timed steps. Quantiles are steps that there were, none in between."""
+    """A row of StepTimes; none of a run without timed steps. Quantiles are steps that there were, none in between."""
     slowest = max(record.ranks, key=lambda rank: rank.window_seconds).ordered_seconds if record.ranks else []
     if not slowest:
         return []
@@ -216,16 +246,6 @@ def step_rows(record: Record) -> list[Row]:
     ]
 
 
-def steps_frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """COLUMNS, with types that do not depend on which rows there are."""
-    kinds = (
-        dict.fromkeys(STEP_COLUMNS)
-        | dict.fromkeys(STEP_COLUMNS[3:], "float64")
-        | dict.fromkeys(("repeat", "steps"), "int64")
-    )
-    return typed(rows, kinds)
-
-
 # The timeline of a record as a frame: which worker did what, for which stage and micro-batch, from when to when.
 #
 #     rank's timeline   [0, "forward", 2, 5, 0.131, 0.140]
@@ -235,24 +255,40 @@ def steps_frame(rows: Sequence[Row]) -> pd.DataFrame:
 # pipeline's devices, each stage is a worker. Records older than timelines have no rows.
 
 FORWARD, BACKWARD, INPUT, WEIGHT = KINDS = ("forward", "backward", "backward_input", "backward_weight")
-WHOSE = ("configuration", "repeat", "replica", "worker", "rank")
-EVENT_COLUMNS = (*WHOSE, "step", "kind", "stage", "micro_batch", "start_seconds", "end_seconds")
-STAGE_COLUMNS = (*WHOSE, "stage", "of", "layers", "parameters", "shared_parameters", "activations_bytes")
-INTEGERS = ("repeat", "replica", "worker", "rank", "step", "stage", "micro_batch", "of", "parameters")
 
 
-def of(record: Record) -> pd.DataFrame:
-    """COLUMNS, in the order of the ranks. Raises ValueError for an event that is none."""
-    return events_frame(event_rows(record), EVENT_COLUMNS)
+class Event(NamedTuple):
+    configuration: str
+    repeat: int
+    replica: int
+    worker: int
+    rank: int
+    step: int
+    kind: str
+    stage: int
+    micro_batch: int
+    start_seconds: float
+    end_seconds: float
 
 
-def stages(record: Record) -> pd.DataFrame:
-    """STAGE_COLUMNS: what each rank holds of the model; `activations_bytes` is its peak, all its stages together."""
-    return events_frame(stage_rows(record), STAGE_COLUMNS)
+class Stage(NamedTuple):
+    configuration: str
+    repeat: int
+    replica: int
+    worker: int
+    rank: int
+    stage: int
+    of: int
+    layers: str
+    parameters: int
+    shared_parameters: float
+    activations_bytes: float | None  # the peak of its rank, all its stages together
 
 
 def event_rows(record: Record) -> list[Row]:
-    """The rows of `of`. What a rank notes in two pieces, one right after the other, is one: a forward and its loss."""
+    """Rows of Event. What a rank notes in two pieces, one right after the other, is one: a forward and its loss.
+
+    Raises ValueError for an event that is none."""
     events: list[Row] = []
     for rank in record.ranks:
         before: Row = ()
@@ -269,7 +305,7 @@ def event_rows(record: Record) -> list[Row]:
 
 
 def stage_rows(record: Record) -> list[Row]:
-    """The rows of `stages`."""
+    """Rows of Stage: what each rank holds of the model."""
     return [
         (
             *_whose(record, rank, int(stage["stage"])),
@@ -279,15 +315,6 @@ def stage_rows(record: Record) -> list[Row]:
         for rank in record.ranks
         for stage in rank.stages
     ]
-
-
-def events_frame(rows: list[Row], columns: tuple[str, ...]) -> pd.DataFrame:
-    """With types that do not depend on the rows."""
-    kinds = {name: "int64" if name in INTEGERS else "float64" for name in columns}
-    return typed(rows, kinds | dict.fromkeys(name for name in columns if name in TEXTS))
-
-
-TEXTS = ("configuration", "kind", "layers")
 
 
 def _whose(record: Record, rank: RankReport, stage: int) -> Row:
@@ -303,11 +330,24 @@ def _whose(record: Record, rank: RankReport, stage: int) -> Row:
 #
 # Of every trial that is ok and is no gate; each frame begins with the `configuration` and the `repeat` it is of.
 
-EPOCH_COLUMNS = (
-    *("configuration", "repeat", "rank", "warmup", "steps", "samples"),
-    *("data_seconds", "training_seconds", "running_seconds", "learning_rate"),
-)
-NOTE_COLUMNS = ("configuration", "repeat", "note")
+
+class Epoch(NamedTuple):
+    configuration: str
+    repeat: int
+    rank: int
+    warmup: bool
+    steps: int
+    samples: int
+    data_seconds: float
+    training_seconds: float
+    running_seconds: float
+    learning_rate: float | None
+
+
+class Note(NamedTuple):
+    configuration: str
+    repeat: int
+    note: str
 
 
 @dataclass(frozen=True)
@@ -331,9 +371,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Details:
-    """The frames of a study: events.COLUMNS, events.STAGE_COLUMNS, EPOCH_COLUMNS, NOTE_COLUMNS, network.COLUMNS,
-    facts.COLUMNS, why.ranks.COLUMNS, step_times.COLUMNS, trained.COLUMNS, trained.EVALUATION_COLUMNS,
-    gradient_noise.COLUMNS, rounds.COLUMNS, blocks.COLUMNS."""
+    """The frames of a study."""
 
     events: pd.DataFrame
     stages: pd.DataFrame
@@ -376,22 +414,20 @@ def gathered(many: Iterable[Rows]) -> Details:
     """One frame of each kind, empty where no record has any."""
     every = list(many)
     rows = {f.name: [row for part in every for row in getattr(part, f.name)] for f in fields(Rows)}
-    kinds = dict.fromkeys(EPOCH_COLUMNS) | dict.fromkeys(("repeat", "rank", "steps", "samples"), "int64")
-    kinds |= {"warmup": "bool"} | dict.fromkeys(EPOCH_COLUMNS[6:], "float64")
     return Details(
-        events_frame(rows["events"], EVENT_COLUMNS),
-        events_frame(rows["stages"], STAGE_COLUMNS),
-        typed(rows["epochs"], kinds),
-        pd.DataFrame(rows["notes"], columns=list(NOTE_COLUMNS)),
-        probes_frame(rows["network"]),
-        facts_frame(rows["facts"]),
-        ranks_frame(rows["ranks"]),
-        steps_frame(rows["steps"]),
-        training.trained_frame(rows["trained"], training.TRAINED_COLUMNS),
-        training.trained_frame(rows["evaluations"], training.EVALUATION_COLUMNS),
-        training.noise_frame(rows["noise"]),
-        rounds.rounds_frame(rows["rounds"]),
-        blocks_frame(rows["blocks"]),
+        events=frame_of(Event, rows["events"]),
+        stages=frame_of(Stage, rows["stages"]),
+        epochs=frame_of(Epoch, rows["epochs"]),
+        notes=frame_of(Note, rows["notes"]),
+        network=frame_of(Probe, rows["network"]),
+        facts=pd.DataFrame(rows["facts"], columns=list(Fact._fields), dtype=object),
+        ranks=frame_of(Rank, rows["ranks"]),
+        steps=frame_of(StepTimes, rows["steps"]),
+        trained=training.trained_frame(rows["trained"], training.TRAINED_COLUMNS),
+        evaluations=training.trained_frame(rows["evaluations"], training.EVALUATION_COLUMNS),
+        noise=frame_of(training.Noise, rows["noise"]),
+        rounds=frame_of(rounds.Round, rows["rounds"]),
+        blocks=frame_of(Block, rows["blocks"]),
     )
 
 

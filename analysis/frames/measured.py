@@ -6,14 +6,13 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.frames.row_types import Means
-from analysis.frames.rows import typed
 from scaling_study.errors import printable
 from scaling_study.frameworks import FRAMEWORKS
 from scaling_study.records.store import RankReport, Record, samples_per_second
@@ -30,8 +29,28 @@ SECONDS = tuple(
     f"{part}_{what}" for part in ("matchmaking", "averaging") for what in ("seconds", "blocked_seconds")
 )  # of a peer's round, as it says them
 NUMBERS = ("achieved_over_target", "achieved_most", "round_seconds", *SECONDS, "weights_share")
-ROUND_COLUMNS = ("configuration", "repeat", "ok", "rounds", "failed", "local", "peers", "failure", *NUMBERS)
 Row = tuple[Any, ...]
+
+
+class Round(NamedTuple):
+    """The rounds of one run."""
+
+    configuration: str
+    repeat: int
+    ok: bool
+    rounds: int
+    failed: int
+    local: int  # rounds that some peer applied with its own gradients alone
+    peers: int
+    failure: str  # of the first that failed
+    achieved_over_target: float
+    achieved_most: float
+    round_seconds: float | None  # of a timed round on the slowest rank
+    matchmaking_seconds: float | None
+    matchmaking_blocked_seconds: float | None
+    averaging_seconds: float | None
+    averaging_blocked_seconds: float | None
+    weights_share: float | None  # of the rounds, those after which weights were averaged too; None in older records
 
 
 def of_peers(framework: str) -> bool:
@@ -58,9 +77,7 @@ def failed(record: Record) -> int | None:
 
 
 def round_rows(record: Record) -> list[Row]:
-    """One of COLUMNS for a run that has rounds. `local`: rounds that some peer applied with its own gradients alone;
-    `failure`: of the first that failed; `round_seconds`: of a timed round on the slowest rank; `weights_share`: of the
-    rounds, those after which weights were averaged too, which older records do not say."""
+    """A row of Round for a run that has rounds."""
     whole = _whole(record)
     if not whole:
         return []
@@ -91,13 +108,6 @@ def _seconds(each: Mapping[str, Any], name: str) -> float:
 def _weights_share(every: Sequence[Mapping[str, Any]]) -> float | None:
     known = [each["weights_peers"] is not None for each in every if "weights_peers" in each]  # 0: under way
     return sum(known) / len(known) if known else None
-
-
-def rounds_frame(rows: Iterable[Row]) -> pd.DataFrame:
-    """COLUMNS, with types that do not depend on which rows there are."""
-    kinds = dict.fromkeys(ROUND_COLUMNS) | dict.fromkeys(("repeat", "rounds", "failed", "local", "peers"), "int64")
-    kinds |= {"ok": "bool"} | dict.fromkeys(NUMBERS, "float64")
-    return typed(rows, kinds)
 
 
 def _has_rounds(record: Record) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, get_type_hints, overload
 
 import numpy as np
 import pandas as pd
@@ -43,6 +43,14 @@ def typed(rows: Iterable[Any], kinds: Mapping[str, Any]) -> pd.DataFrame:
         columns = ([row.get(name) for row in every] for name in kinds)
     made = {name: _column(values, kinds[name]) for name, values in zip(kinds, columns, strict=True)}
     return pd.DataFrame(made, index=range(len(every)), copy=False)
+
+
+def frame_of(kind: type, rows: Iterable[tuple[Any, ...]]) -> pd.DataFrame:
+    """A frame whose columns and types are the fields of a NamedTuple, whichever rows there are. What is unknown is NaN
+    in a column of floats; whatever is no number stays as it is."""
+    hints = get_type_hints(kind)
+    dtypes = {int: "int64", bool: "bool", float: "float64", float | None: "float64"}
+    return typed(rows, {name: dtypes.get(hints[name]) for name in hints})
 
 
 def _column(values: Iterable[Any], kind: Any) -> Any:  # an array, or a series

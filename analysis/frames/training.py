@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,11 +23,17 @@ Row = tuple[Any, ...]
 # ...]},
 # or {"unknown": why} where a framework shows no rank's own gradients; absent in older records.
 
-NOISE_COLUMNS = (
-    *("configuration", "repeat", "seed", "step", "small_batch", "big_batch", "small_sqr", "big_sqr"),
-    "unknown",
-)
-TEXTS = ("configuration", "unknown")
+
+class Noise(NamedTuple):
+    configuration: str
+    repeat: float
+    seed: float
+    step: float
+    small_batch: float
+    big_batch: float
+    small_sqr: float
+    big_sqr: float
+    unknown: str  # why there is none
 
 
 def noise_rows(record: Record) -> list[Row]:
@@ -49,11 +55,6 @@ def noise_rows(record: Record) -> list[Row]:
     noted = [(float(step), small, big) for step, small, big in noise["rows"] if small is not None and big is not None]
     made = [(*who, step, *batches, float(small), float(big), "") for step, small, big in noted]
     return [row for row in made if math.isfinite(row[6]) and math.isfinite(row[7])]
-
-
-def noise_frame(made: Iterable[Row]) -> pd.DataFrame:
-    """COLUMNS, numbers as fp64."""
-    return typed(made, {name: "object" if name in TEXTS else "float64" for name in NOISE_COLUMNS})
 
 
 # What a run that was trained to a result says of that training, rank by rank: `training` of its report (record.md).

@@ -15,18 +15,19 @@ from planted import Planted, plant, record
 from planted_pipelines import Pipeline, pipeline_record, plant_pipelines
 
 from analysis.frames import details, results, trials
+from analysis.frames.rows import frame_of
 from analysis.statistics import bubble
 
 RNG = np.random.default_rng(0)
 
 
 def made(one: Pipeline) -> pd.DataFrame:
-    return details.of(pipeline_record(one, 1, RNG))
+    return frame_of(details.Event, details.event_rows(pipeline_record(one, 1, RNG)))
 
 
 def test_ranks_count_along_one_replica_after_the_other() -> None:
     frame = made(Pipeline(p=2, m=3, replicas=2))
-    assert tuple(frame) == details.EVENT_COLUMNS
+    assert tuple(frame) == details.Event._fields
     places = frame.drop_duplicates("rank").set_index("rank")[["replica", "worker", "stage"]]
     assert places.to_numpy().tolist() == [[0, 0, 0], [0, 1, 1], [1, 0, 0], [1, 1, 1]]
     assert len(frame) == 4 * 3 * (3 + 3)
@@ -53,12 +54,12 @@ def test_a_forward_and_its_loss_are_one_event() -> None:
         pieces += [[*key, start, middle], [*key, middle, end]] if key[1] == "forward" else [event]
     in_pieces = replace(whole, ranks=[whole.ranks[0], replace(rank, timeline=pieces)])
     assert len(pieces) == 6
-    pd.testing.assert_frame_equal(details.of(in_pieces), details.of(whole))
+    assert details.event_rows(in_pieces) == details.event_rows(whole)
 
 
 def test_stages_say_what_they_hold() -> None:
-    frame = details.stages(pipeline_record(Pipeline(p=2), 1, RNG))
-    assert tuple(frame) == details.STAGE_COLUMNS
+    frame = frame_of(details.Stage, details.stage_rows(pipeline_record(Pipeline(p=2), 1, RNG)))
+    assert tuple(frame) == details.Stage._fields
     assert frame[["stage", "of", "layers", "parameters"]].to_numpy().tolist() == [
         [0, 2, "layers.0", 100], [1, 2, "layers.1", 200],
     ]  # fmt: skip
@@ -67,8 +68,8 @@ def test_stages_say_what_they_hold() -> None:
 
 def test_records_older_than_timelines_read_as_empty(tmp_path: Path) -> None:
     old = record(Planted(), Planted().trial(), 100.0, "s", RNG)
-    assert details.of(old).empty and tuple(details.of(old)) == details.EVENT_COLUMNS
-    assert details.stages(old).empty
+    assert details.event_rows(old) == details.stage_rows(old) == []
+    assert tuple(details.none().events) == details.Event._fields
     plant(tmp_path, [Planted(repeats=1)])
     (path,) = tmp_path.glob("trials/*/record.json")
     whole = json.loads(path.read_text())
