@@ -59,8 +59,8 @@ def test_each_configuration_has_a_record_of_each_launch(swept: tuple[Plan, Path,
     assert len(records) == len(seen.ended) == 6
     for record in records:
         assert (record.status, record.reason, record.trial.warm) == ("ok", "", True)
-        assert [block["round"] for block in record.ranks[0].blocks] == [0, 1]
-        assert sum(block["steps"] for block in record.ranks[0].blocks) == len(record.ranks[0].step_seconds) >= 4
+        assert [block.round for block in record.ranks[0].blocks] == [0, 1]
+        assert sum(block.steps for block in record.ranks[0].blocks) == len(record.ranks[0].step_seconds) >= 4
         assert record.launch_seconds is None and not record.notes
         assert re.fullmatch(rf"{record.trial['repeat']}/0-[01]-{record.trial['framework']}", record.launch)
         assert record.total_seconds and record.total_seconds < 600
@@ -72,7 +72,7 @@ def test_each_configuration_has_a_record_of_each_launch(swept: tuple[Plan, Path,
 def test_configurations_of_one_launch_alternate(swept: tuple[Plan, Path, Seen]) -> None:
     _, folder, _ = swept
     first = [record for record in store.read_study(folder) if record.trial.repeat == 1]
-    blocks = sorted((block["at"], block["round"]) for record in first for block in record.ranks[0].blocks)
+    blocks = sorted((block.at, block.round) for record in first for block in record.ranks[0].blocks)
     assert [round for _, round in blocks] == [0, 0, 0, 1, 1, 1]
 
 

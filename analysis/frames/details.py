@@ -45,7 +45,7 @@ def block_rows(record: Record) -> list[Row]:
         return []
     slowest = max(record.ranks, key=lambda rank: rank.window_seconds)
     seconds, start, found = np.asarray(slowest.step_seconds, dtype=np.float64), 0, list[Row]()
-    counts = [int(block["steps"]) for block in slowest.blocks]
+    counts = [block.steps for block in slowest.blocks]
     if counts and (min(counts) < 1 or sum(counts) != len(seconds)):
         raise ValueError(f"blocks of {counts} steps are not its {len(seconds)}")
     who = (printable(record.configuration), record.trial.repeat, together(record.launch))
@@ -54,8 +54,8 @@ def block_rows(record: Record) -> list[Row]:
         start += count
         mean = float(steps.mean())
         scatter = float(steps.var(ddof=1)) / mean**2 if len(steps) > 1 else None
-        at = float(block.get("at") or math.nan)
-        found.append((*who, int(block["round"]), at, len(steps), math.log(mean), scatter))
+        at = block.at or math.nan
+        found.append((*who, block.round, at, len(steps), math.log(mean), scatter))
     return found
 
 
@@ -85,13 +85,13 @@ def probe_rows(record: Record) -> list[Row]:
 
 def _row(record: Record, index: int) -> Row:
     ours = [rank.network[index] for rank in record.ranks]
-    calls = [max(map(float, each)) for each in zip(*(row["seconds"] for row in ours), strict=True)]
+    calls = [max(each) for each in zip(*(row.seconds for row in ours), strict=True)]
     first, mean = ours[0], within_run(calls)
-    if first["collective"] not in COLLECTIVES or mean.mean <= 0:
+    if first.collective not in COLLECTIVES or mean.mean <= 0:
         raise ValueError(f"row {index} of the network is of no collective, or took no time")
     return (
         *(printable(record.configuration), record.trial.repeat),
-        *(first["collective"], bool(first["busy"]), int(first["bytes"]), len(calls)),
+        *(first.collective, first.busy, first.bytes, len(calls)),
         *(mean.mean, mean.low, mean.high, min(calls), max(calls)),
     )
 
@@ -308,9 +308,9 @@ def stage_rows(record: Record) -> list[Row]:
     """Rows of Stage: what each rank holds of the model."""
     return [
         (
-            *_whose(record, rank, int(stage["stage"])),
-            *(stage["stage"], stage["of"], printable(", ".join(stage["layers"])), stage["parameters"]),
-            *(stage.get("shared_parameters", 0), rank.memory.get("activations")),
+            *_whose(record, rank, stage.stage),
+            *(stage.stage, stage.of, printable(", ".join(stage.layers)), stage.parameters),
+            *(stage.shared_parameters, rank.memory.get("activations")),
         )
         for rank in record.ranks
         for stage in rank.stages
@@ -393,8 +393,8 @@ def details_of(record: Record) -> Rows:
     who = (printable(record.configuration), record.trial.repeat)
     epochs: list[Row] = [
         (
-            *(*who, rank.rank, bool(epoch["warmup"]), int(epoch["steps"]), int(epoch["samples"])),
-            *(float(epoch[f"{part}_seconds"]) for part in ("data", "training", "running")),
+            *(*who, rank.rank, epoch.warmup, epoch.steps, epoch.samples),
+            *(epoch.data_seconds, epoch.training_seconds, epoch.running_seconds),
             rank.learning_rate,
         )
         for rank in record.ranks

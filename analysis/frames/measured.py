@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from analysis.frames.row_types import Means
 from scaling_study.errors import printable
 from scaling_study.frameworks import FRAMEWORKS
-from scaling_study.records.store import RankReport, Record, samples_per_second
+from scaling_study.records.store import AveragingRound, RankReport, Record, samples_per_second
 from scaling_study.stats.intervals import step_trend, throughput, within_runs
 
 # Averaging rounds of decentralised training (scaling_study/measure/averaging_rounds.py): one row a run.
@@ -83,14 +83,14 @@ def round_rows(record: Record) -> list[Row]:
         return []
     slowest = max(record.ranks, key=lambda rank: rank.window_seconds)
     every = [each for rank in record.ranks for each in rank.rounds]
-    over = [each for each in every if int(each["peers"])]
+    over = [each for each in every if each.peers]
     failures = [why for each in whole if (why := _failure(each))]
     shares = _shares(record)
     return [
         (
             *(printable(record.configuration), record.trial.repeat, record.status == "ok"),
-            *(len(whole), len(failures), sum(any(int(one["peers"]) == 1 for one in each) for each in whole)),
-            *(min((int(each["peers"]) for each in over), default=0), printable(failures[0]) if failures else ""),
+            *(len(whole), len(failures), sum(any(one.peers == 1 for one in each) for each in whole)),
+            *(min((each.peers for each in over), default=0), printable(failures[0]) if failures else ""),
             *(sum(shares) / len(shares), max(shares)),
             slowest.window_seconds / len(slowest.step_seconds) if slowest.step_seconds else None,
             *(sum(_seconds(each, name) for each in over) / len(over) if over else None for name in SECONDS),
@@ -99,14 +99,14 @@ def round_rows(record: Record) -> list[Row]:
     ]
 
 
-def _seconds(each: Mapping[str, Any], name: str) -> float:
+def _seconds(each: AveragingRound, name: str) -> float:
     """What blocked a round's averaging is also that of the weights before it, for which its update waited."""
-    more = each.get("weights_blocked_seconds", 0.0) if name == "averaging_blocked_seconds" else 0.0
-    return float(each[name]) + float(more)
+    more = each.weights_blocked_seconds if name == "averaging_blocked_seconds" else 0.0
+    return float(getattr(each, name)) + more
 
 
-def _weights_share(every: Sequence[Mapping[str, Any]]) -> float | None:
-    known = [each["weights_peers"] is not None for each in every if "weights_peers" in each]  # 0: under way
+def _weights_share(every: Sequence[AveragingRound]) -> float | None:
+    known = [each.weights_peers is not None for each in every if each.weights_seconds is not None]  # 0: under way
     return sum(known) / len(known) if known else None
 
 
@@ -114,7 +114,7 @@ def _has_rounds(record: Record) -> bool:
     return any(rank.rounds for rank in record.ranks)
 
 
-def _whole(record: Record) -> list[Sequence[Mapping[str, Any]]]:
+def _whole(record: Record) -> list[Sequence[AveragingRound]]:
     """Round by round what each rank says of it, as far as all say something."""
     return list(zip(*(rank.rounds for rank in record.ranks), strict=False)) if _has_rounds(record) else []
 
@@ -125,12 +125,12 @@ def _shares(record: Record) -> list[float]:
         return []
     if (target := record.trial.global_batch) < 1:
         raise ValueError(f"global_batch is {target}")
-    return [sum(int(one["samples"]) for one in each) / target for each in whole]
+    return [sum(one.samples for one in each) / target for each in whole]
 
 
-def _failure(each: Sequence[Mapping[str, Any]]) -> str:
+def _failure(each: Sequence[AveragingRound]) -> str:
     """Why not all peers took part, by the first that says it."""
-    return next((str(one["failure"]) for one in each if one["failure"]), "")
+    return next((one.failure for one in each if one.failure), "")
 
 
 # What the ranks of one trial measured, folded into its row of results.csv: slowest, sum, mean or largest.

@@ -169,7 +169,7 @@ def whole_blocks(had: Iterable[tuple[int, Trial]]) -> int:
 def first_blocks(report: RankReport, count: int) -> RankReport:
     """A rank's report as if it had ended after so many blocks."""
     blocks = report.blocks[:count]
-    seconds = report.step_seconds[: sum(int(block["steps"]) for block in blocks)]
+    seconds = report.step_seconds[: sum(block.steps for block in blocks)]
     if len(seconds) == len(report.step_seconds):
         return dataclasses.replace(report, blocks=blocks)
     share, samples = sum(seconds) / report.window_seconds, len(seconds) * report.samples_per_step

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+from scaling_study.records.store import AveragingRound
 
 WEIGHTS_LATE = 2  # rounds after which an update has waited for the weights
 
@@ -45,11 +46,11 @@ class Rounds:
         self.over.append(self.current)
         self.current = Round()
 
-    def since(self, count: int) -> list[dict[str, Any]]:
+    def since(self, count: int) -> list[AveragingRound]:
         """The rounds after the first `count` (below zero: the last so many), as a report has them."""
         for age, each in enumerate(reversed(self.over)):
             each.failure = each.failure or self._failure(each, age)
-        return [asdict(each) for each in self.over[count:]]
+        return [AveragingRound(**vars(each)) for each in self.over[count:]]
 
     def _failure(self, each: Round, age: int) -> str:
         """The reason why not all peers took part in a round that `age` others came after; empty where all did."""

@@ -121,7 +121,7 @@ class Epochs:
 
     def __init__(self, steps: int, workload: Workload, devices: Sequence[torch.device]) -> None:
         self.steps, self.workload, self.devices = steps, workload, devices
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[store.Epoch] = []
 
     def run(self, step: Callable[[Batch], Any], through: Steps, warmup: bool) -> list[float]:
         """One epoch; the seconds of its steps."""
@@ -148,10 +148,7 @@ class Epochs:
         handed_over = time.perf_counter()
         end = now(*self.devices)
         training += end - handed_over  # what a GPU was still computing when the host had launched all of it
-        self.rows.append({
-            "warmup": warmup, "steps": self.steps, "samples": samples,
-            "data_seconds": data, "training_seconds": training, "running_seconds": end - start,
-        })  # fmt: skip
+        self.rows.append(store.Epoch(warmup, self.steps, samples, data, training, running_seconds=end - start))
         return seconds
 
 
@@ -208,7 +205,7 @@ class Measurement:
         self.warmup_skipped: int | None = None
         self.skipped_steps: int | None = None
         self.timed_rounds: set[int] = set()  # of training.rounds, by number
-        self.blocks: list[dict[str, Any]] = []
+        self.blocks: list[store.Block] = []
         self.inspected: Inspected | None = None
 
     def warm_up(self) -> None:
@@ -278,7 +275,7 @@ class Measurement:
         with self.timed():
             seconds = self.block(self.step, self.workload.batches, steps)
         self.step_seconds += seconds
-        self.blocks.append({"round": round, "at": at, "steps": steps})
+        self.blocks.append(store.Block(round, steps, at))
         return seconds
 
     def forget(self) -> None:
@@ -301,12 +298,12 @@ class Measurement:
         seen = self.inspected or self.inspect()
         every = training.rounds.since(0) if training.rounds else []
         rounds = [each for number, each in enumerate(every) if number in self.timed_rounds]
-        untimed = [each["failure"] for number, each in enumerate(every) if number not in self.timed_rounds]
+        untimed = [each.failure for number, each in enumerate(every) if number not in self.timed_rounds]
         peak = seen.peak or Peak(None, None)
         return RankReport(
             **seen.about,
             first_step_at=self.first_step_at, warmup_seconds=self.warmup_seconds, step_seconds=self.step_seconds,
-            samples_seen=sum(each["samples"] for each in rounds) if training.rounds else self.samples,
+            samples_seen=sum(each.samples for each in rounds) if training.rounds else self.samples,
             tokens_seen=int(self.tokens) if workload.tokens and not training.rounds else None,
             rounds=rounds, untimed_rounds_failure=next(filter(None, untimed), ""),
             phases=seen.phases,

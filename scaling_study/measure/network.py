@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
 
 import torch
 
@@ -203,13 +202,10 @@ class Calls:
         self.wrong += not self.payload.is_correct(result)
         return seconds
 
-    def row(self) -> dict[str, Any]:
-        """The row of the record; seconds to the nanosecond."""
-        kept = {"warmup_seconds": self.warmup_seconds, "seconds": self.seconds}
-        return {
-            **{name: [round(value, 9) for value in times] for name, times in kept.items()},
-            "correct": not self.wrong,
-        }
+    def transfer(self, collective: str, busy: bool) -> store.Transfer:
+        """What the record keeps, to the nanosecond."""
+        warmup, seconds = ([round(value, 9) for value in times] for times in (self.warmup_seconds, self.seconds))
+        return store.Transfer(collective, self.payload.bytes, busy, seconds, not self.wrong, warmup)
 
     def of_all_ranks(self) -> tuple[list[float], int]:
         """(seconds of the slowest rank, call by call; how many results were wrong on any rank), on every rank.
@@ -296,7 +292,7 @@ def probe(network: Network, trial: Trial, ranks: Ranks, record: str | None = Non
     window = window_of_a_row(trial.window, len(groups) * len(sizes))
     whole = pattern(max(elements(name, sizes[-1], ranks.world_size) for name in names), ranks.device)
     table, quiet = Table(ranks), QuietMeter()
-    rows: list[dict[str, Any]] = []
+    rows: list[store.Transfer] = []
     row_seconds: list[float] = []
     first_step_at, budget = time.time(), Budget.within(trial.window.max_seconds)
     quiet.start()
@@ -310,7 +306,7 @@ def probe(network: Network, trial: Trial, ranks: Ranks, record: str | None = Non
                 with cores_busy(busy):
                     calls = Calls(network.call, network.barrier, payload, ranks).run(replace(window, max_seconds=share))
                 table.row(payload.bytes, *calls.of_all_ranks())
-                rows.append({"collective": name, "bytes": payload.bytes, "busy": busy, **calls.row()})
+                rows.append(calls.transfer(name, busy))
                 row_seconds.append(time.monotonic() - begun)
             table.end()
     quiet.stop()
@@ -343,7 +339,7 @@ def window_of_a_row(window: Window, rows: int) -> Window:
 
 
 def network_report(
-    rows: list[dict[str, Any]], row_seconds: list[float], first_step_at: float, quiet: QuietMeter, ranks: Ranks
+    rows: list[store.Transfer], row_seconds: list[float], first_step_at: float, quiet: QuietMeter, ranks: Ranks
 ) -> RankReport:
     """A report whose steps are the rows, each with its barriers and checks; nothing was trained in them."""
     return RankReport(

@@ -86,16 +86,14 @@ def _of_a_network(ranks: Sequence[RankReport]) -> Iterator[str]:
         if not report.network or len(report.network) != len(ranks[0].network):
             yield f"rank {report.rank} has {len(report.network)} rows of the network, rank 0 {len(ranks[0].network)}"
         for row, other in zip(report.network, ranks[0].network, strict=False):
-            keys = ("collective", "bytes", "busy")
-            seconds = row.get("seconds")
-            if [row.get(key) for key in keys] != [other.get(key) for key in keys]:
+            if (row.collective, row.bytes, row.busy) != (other.collective, other.bytes, other.busy):
                 yield f"rank {report.rank} measured another row of the network than rank 0"
-            what = f"{row.get('collective')} of {row.get('bytes')} bytes"
-            if row.get("correct") is not True:
+            what = f"{row.collective} of {row.bytes} bytes"
+            if not row.correct:
                 yield f"rank {report.rank}: {what} gave a wrong result"
-            if not seconds or len(seconds) != len(other.get("seconds") or ()):
+            if not row.seconds or len(row.seconds) != len(other.seconds):
                 yield f"rank {report.rank} timed another number of calls of {what} than rank 0"
-            elif not all(type(value) in (int, float) and 0 < value < math.inf for value in seconds):
+            elif not all(0 < seconds < math.inf for seconds in row.seconds):
                 yield f"rank {report.rank} reports seconds of {what} that are not positive numbers"
 
 
@@ -103,10 +101,10 @@ def _of_rounds(report: RankReport) -> Iterator[str]:
     """Rounds of decentralised training whose averaging did not happen, or not with everybody."""
     steps = len(report.step_seconds)
     unknown = max(0, steps - len(report.rounds))  # before a training was gone on from
-    given = sum(each["samples"] for each in report.rounds[-steps:]) + unknown * report.samples_per_step
+    given = sum(each.samples for each in report.rounds[-steps:]) + unknown * report.samples_per_step
     if given != report.samples_seen:
         yield f"rank {report.rank} reports {report.samples_seen} samples in rounds of {given}"
-    failed = [(number, each["failure"]) for number, each in enumerate(report.rounds, start=1) if each["failure"]]
+    failed = [(number, each.failure) for number, each in enumerate(report.rounds, start=1) if each.failure]
     if failed:
         number, why = failed[0]
         yield (
@@ -119,13 +117,13 @@ def _of_rounds(report: RankReport) -> Iterator[str]:
 
 def _of_blocks(report: RankReport) -> Iterator[str]:
     """Blocks of a launch in rounds that are not those of its steps, or not one a round."""
-    counts = [block.get("steps", 0) for block in report.blocks]
-    rounds = [block.get("round") for block in report.blocks]
-    if not all(type(count) is int and count > 0 for count in counts):
+    counts = [block.steps for block in report.blocks]
+    rounds = [block.round for block in report.blocks]
+    if min(counts) < 1:
         yield f"rank {report.rank} reports blocks of {counts} steps"
     elif sum(counts) != len(report.step_seconds):
         yield f"rank {report.rank} reports {len(report.step_seconds)} steps in blocks of {counts}"
-    if not all(type(round) is int and round == at for at, round in enumerate(rounds)):
+    if rounds != list(range(len(rounds))):
         yield f"rank {report.rank} reports blocks of rounds {rounds}"
 
 
@@ -143,9 +141,8 @@ def _with_itself(report: RankReport) -> Iterator[str]:
     elif report.samples_seen != steps * report.samples_per_step:
         yield f"{who} {report.samples_seen} samples in {steps} steps of {report.samples_per_step}"
     for epoch in report.epochs:
-        samples, epoch_steps = epoch.get("samples"), epoch.get("steps", 0)
-        if samples != epoch_steps * report.samples_per_step:
-            yield f"{who} an epoch of {samples} samples in {epoch_steps} steps of {report.samples_per_step}"
+        if epoch.samples != epoch.steps * report.samples_per_step:
+            yield f"{who} an epoch of {epoch.samples} samples in {epoch.steps} steps of {report.samples_per_step}"
     counts = {
         "parameters": report.parameters, "tokens_seen": report.tokens_seen, "allreduce_bytes": report.allreduce_bytes,
         "peak_memory_bytes": report.peak_memory_bytes, "energy_joules": report.energy_joules,

@@ -206,6 +206,76 @@ class Phases:
 
 
 @dataclass(frozen=True)
+class Block:
+    """Steps that a configuration took in one go, in a launch in which others had their turns between its blocks."""
+
+    __pydantic_config__ = STRICT
+
+    round: int  # counted from 0
+    steps: int
+    at: float | None = None  # Unix time at which it began; older records have none
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One whole epoch on one rank, timed by itself."""
+
+    __pydantic_config__ = STRICT
+
+    warmup: bool  # it was not timed, but ran before those that were
+    steps: int
+    samples: int  # of this rank
+    data_seconds: float  # in which the step waited for batches
+    training_seconds: float
+    running_seconds: float  # from the first batch to the last step's end
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a pipeline."""
+
+    __pydantic_config__ = STRICT
+
+    stage: int  # counted from 0
+    of: int  # how many stages the model has
+    layers: list[str]
+    parameters: int
+    shared_parameters: int = 0  # of these, those that other stages have too
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The calls of one collective at one size, as a probe of the network timed them on one rank."""
+
+    __pydantic_config__ = STRICT
+
+    collective: str
+    bytes: int
+    busy: bool  # all cores of the host computed meanwhile
+    seconds: list[float]  # of each timed call
+    correct: bool  # every result was
+    warmup_seconds: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class AveragingRound:
+    """One round of a peer of decentralised training, from the update before it to its own. Seconds are this peer's."""
+
+    __pydantic_config__ = STRICT
+
+    samples: int  # that this peer gave
+    peers: int  # whose gradients (updates=local: weights) were averaged; 1: it went on by its own; 0: under way
+    matchmaking_seconds: float  # in which peers looked for each other, computing or not
+    averaging_seconds: float  # in which they exchanged tensors, likewise
+    matchmaking_blocked_seconds: float  # of these, in which the step did nothing else
+    averaging_blocked_seconds: float
+    failure: str  # why not all peers took part; empty: they did
+    weights_peers: int | None = None  # whose weights were averaged after it; 0: under way; None: none were to be
+    weights_seconds: float | None = None  # in which that looked for peers and exchanged tensors; None: older record
+    weights_blocked_seconds: float = 0.0  # that this round's update waited for the weights of the round before
+
+
+@dataclass(frozen=True)
 class RankReport:
     """What one rank measured. Times are seconds, sizes bytes."""
 
@@ -244,12 +314,10 @@ class RankReport:
     learning_rate: float | None = None  # that the optimiser really had
     own_cpu_seconds: float | None = None  # CPU time of this process over the timed window
     host_cpu_seconds: float | None = None  # CPU time of all cores of its host over the same time
-    stages: list[dict[str, Any]] = field(default_factory=list)  # of a pipeline, on this rank (stages/stage.py)
+    stages: list[Stage] = field(default_factory=list)  # of a pipeline, on this rank
     timeline: list[list[Any]] = field(default_factory=list)  # its instrumented steps' events (measure/timeline.py)
-    epochs: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # whole epochs, where they were asked for (measure/epochs.py)
-    network: list[dict[str, Any]] = field(default_factory=list)  # of a probe: a row for each size (measure/network.py)
+    epochs: list[Epoch] = field(default_factory=list)  # where whole ones were asked for
+    network: list[Transfer] = field(default_factory=list)  # of a probe of the network
     gradients: list[list[float]] = field(default_factory=list)  # [bytes, seconds into backward] (measure/arrivals.py)
     forward_flops_per_sample: float | None = None  # of the unsplit model (workloads/flops.py)
     peak_flops_per_second: float | None = None  # that this rank's device reached in a microbenchmark (measure/peak.py)
@@ -263,11 +331,11 @@ class RankReport:
     overlap: float | None = None  # share of the time with a collective in flight that computed (measure/overlap.py)
     nccl_kernels: int | None = None  # that ran in one step, on GPUs of several workers
     training: dict[str, Any] = field(default_factory=dict)  # of a run that is trained to a result (docs/record.md)
-    rounds: list[dict[str, Any]] = field(default_factory=list)  # of decentralised training (measure/rounds.py)
+    rounds: list[AveragingRound] = field(default_factory=list)  # of decentralised training
     untimed_rounds_failure: str = ""  # of the first that failed in the warm-up or after the window
     boot_id: str = ""  # of the kernel that it ran on: hosts that share one are namespaces or containers of a machine
     parameters_all: int | None = None  # with those that are not trained; null in older records
-    blocks: list[dict[str, int | float]] = field(default_factory=list)  # of step_seconds: {"round", "at", "steps"}
+    blocks: list[Block] = field(default_factory=list)  # of step_seconds, in their order
     weights: dict[str, Any] = field(default_factory=dict)  # of the file that it began with (workloads/weights.py)
 
     @cached_property

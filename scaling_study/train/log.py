@@ -414,7 +414,7 @@ def rank_report(loop: Trained, began: float, ended: str, test: dict[str, float])
     warm = min(WARMUP_STEPS, len(seconds) // 2)
     # Rounds are those since the training was last gone on from; of those before, a step's share is what it was to be.
     rounds, steps = loop.training.rounds.since(0) if loop.training.rounds else [], len(seconds) - warm
-    seen = [each["samples"] for each in rounds[-steps:]]
+    seen = [each.samples for each in rounds[-steps:]]
     return RankReport(
         **{**described(loop.training, loop.trial, loop.ranks), "learning_rate": loop.rates[0]}, first_step_at=began,
         warmup_seconds=seconds[:warm], step_seconds=seconds[warm:],

@@ -15,7 +15,7 @@ from planted import Planted, record
 from planted_phases import Phased, phases_of, plant_phased
 
 from scaling_study.records import outcome
-from scaling_study.records.store import RankReport, Record, write_record
+from scaling_study.records.store import AveragingRound, RankReport, Record, write_record
 from scaling_study.trial import Trial
 
 TARGET = 512
@@ -73,12 +73,12 @@ def with_rounds(report: RankReport, trial: Trial, each: Peers) -> RankReport:
     for number in range(each.one.steps):
         samples = round(each.achieved[number % len(each.achieved)] * trial.global_batch / trial.workers)
         why, peers = each.failures.get(number, ("", trial.workers)) if report.rank == 0 else ("", trial.workers)
-        rounds.append({
-            "samples": samples, "peers": peers, "failure": why, "matchmaking_seconds": 2.0 + 0.1 * report.rank,
-            "averaging_seconds": 0.15, "matchmaking_blocked_seconds": each.phases.get("matchmaking", 0.0),
-            "averaging_blocked_seconds": each.phases.get("averaging", 0.0) / 2,
-            "weights_blocked_seconds": each.phases.get("averaging", 0.0) / 2, "weights_seconds": 0.2,
-            "weights_peers": trial.workers if number % 4 else None,
-        })  # fmt: skip
-    seen = sum(each["samples"] for each in rounds)
+        rounds.append(AveragingRound(
+            samples=samples, peers=peers, failure=why, matchmaking_seconds=2.0 + 0.1 * report.rank,
+            averaging_seconds=0.15, matchmaking_blocked_seconds=each.phases.get("matchmaking", 0.0),
+            averaging_blocked_seconds=each.phases.get("averaging", 0.0) / 2,
+            weights_blocked_seconds=each.phases.get("averaging", 0.0) / 2, weights_seconds=0.2,
+            weights_peers=trial.workers if number % 4 else None,
+        ))  # fmt: skip
+    seen = sum(each.samples for each in rounds)
     return replace(report, rounds=rounds, samples_seen=seen, samples_per_step=trial.global_batch // trial.workers)

@@ -116,7 +116,7 @@ def pipelines(rng: np.random.Generator, edge: bool) -> Iterator[Flawed]:
     """Cuts that are even to within 3 %, every weight in a stage."""
 
     def whole(rank: RankReport) -> Mapping[str, Any]:
-        return {"stages": [{**stage, "parameters": rank.parameters // stage["of"]} for stage in rank.stages]}
+        return {"stages": [replace(stage, parameters=rank.parameters // stage.of) for stage in rank.stages]}
 
     batch, m = 2 ** int(rng.integers(4, 6)), 4 * int(rng.integers(1, 3))
     yield _quiet(Planted("single", "transformer_lm", batch, speed=200.0, tokens=35), rng, edge)

@@ -100,7 +100,7 @@ def test_an_averaging_that_was_under_way_at_the_end_says_nothing(tmp_path: Path)
     """Of delayed updates the last one mostly is."""
     made = of_peers(Peers(), HIVEMIND.trial())
     last = {"peers": 0, "matchmaking_seconds": 0.0, "averaging_seconds": 0.0}
-    ranks = [replace(rank, rounds=[*rank.rounds[:-1], {**rank.rounds[-1], **last}]) for rank in made.ranks]
+    ranks = [replace(rank, rounds=[*rank.rounds[:-1], replace(rank.rounds[-1], **last)]) for rank in made.ranks]
     folder = plant_rounds(tmp_path, [])
     store.write_record(folder / "trials" / made.id, replace(made, ranks=ranks))
     (row,) = averaging_rounds.table(results.read(folder)).to_dict("records")

@@ -61,7 +61,7 @@ def test_ranks_of_two_hosts_take_turns_with_all_others(hosts: Network) -> None:
     for record in records:
         assert (record.status, record.trial.warm, record.launch[:4]) == ("ok", True, "1/0-"), record.reason
         assert len({rank.host for rank in record.ranks}) == (record.trial.hosts or 1)
-        assert all([block["round"] for block in rank.blocks] == [0, 1, 2] for rank in record.ranks)
+        assert all([block.round for block in rank.blocks] == [0, 1, 2] for rank in record.ranks)
     until(lambda: not ranks(hosts, "h1") + ranks(hosts, "h2"), 60.0)
 
 

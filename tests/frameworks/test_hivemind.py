@@ -141,14 +141,14 @@ def test_every_round_averages_all_peers_and_says_what_it_waited_for(timed: tuple
     for rank in result.ranks:
         assert len(rank.rounds) == len(rank.step_seconds) == 2
         for each, seconds in zip(rank.rounds, rank.step_seconds, strict=True):
-            assert (each["peers"], each["failure"]) == (2, "")
-            assert each["samples"] % BATCH == 0 and each["samples"] > 0
-            assert 0.3 < each["matchmaking_seconds"] < seconds + 1.5  # of 1.5 s, as much as a busy machine looked at
-            assert 0 < each["averaging_seconds"] < seconds
-            assert 0 <= each["weights_blocked_seconds"] < seconds
-            blocked = each["matchmaking_blocked_seconds"] + each["averaging_blocked_seconds"]
-            assert 0 < each["averaging_blocked_seconds"] <= blocked < seconds
-        assert rank.samples_seen == sum(each["samples"] for each in rank.rounds)
+            assert (each.peers, each.failure) == (2, "")
+            assert each.samples % BATCH == 0 and each.samples > 0
+            assert 0.3 < each.matchmaking_seconds < seconds + 1.5  # of 1.5 s, as much as a busy machine looked at
+            assert 0 < each.averaging_seconds < seconds
+            assert 0 <= each.weights_blocked_seconds < seconds
+            blocked = each.matchmaking_blocked_seconds + each.averaging_blocked_seconds
+            assert 0 < each.averaging_blocked_seconds <= blocked < seconds
+        assert rank.samples_seen == sum(each.samples for each in rank.rounds)
         assert rank.samples_per_step == TARGET // 2
         assert rank.phases and rank.phases.matchmaking_seconds is not None
         assert rank.phases.averaging_seconds and rank.phases.optimizer_seconds
@@ -161,8 +161,8 @@ def test_weights_are_averaged_after_a_round(timed: tuple[Outcome, Path]) -> None
     result, _ = timed
     for rank in result.ranks:
         *first, _ = rank.rounds
-        assert all(each["weights_peers"] in (2, None) for each in first)
-        assert all(each["weights_seconds"] > 0 for each in first if each["weights_peers"])
+        assert all(each.weights_peers in (2, None) for each in first)
+        assert all(each.weights_seconds > 0 for each in first if each.weights_peers)
 
 
 @pytest.mark.slow
@@ -187,8 +187,8 @@ def test_delayed_and_local_updates(allreduce: str, updates: str, tmp_path: Path)
     result, done = ran(trial, tmp_path / "record")
     assert (result.status, result.reason) == ("ok", ""), done.stderr[-3000:]
     for rank in result.ranks:
-        assert {each["peers"] for each in rank.rounds} <= {0, 2}  # 0: the last one's is still under way
-        assert all(each["averaging_blocked_seconds"] == 0 for each in rank.rounds)
+        assert {each.peers for each in rank.rounds} <= {0, 2}  # 0: the last one's is still under way
+        assert all(each.averaging_blocked_seconds == 0 for each in rank.rounds)
 
 
 @pytest.mark.long
@@ -258,7 +258,7 @@ def test_an_averaging_that_is_not_over_in_time_is_given_up_once(monkeypatch: pyt
     assert time.monotonic() - start < 60
     assert loaded == [None], "this peer's own gradients, without another wait"
     rounds.end()
-    assert [(each["peers"], each["failure"]) for each in rounds.since(0)] == [(1, "not over after 0.2 s")]
+    assert [(each.peers, each.failure) for each in rounds.since(0)] == [(1, "not over after 0.2 s")]
 
 
 def unstarted_peer(**attributes: Any) -> Any:
@@ -287,7 +287,7 @@ def test_a_step_by_a_peers_own_gradients_is_a_failed_round(
     peer = unstarted_peer(rounds=rounds, tracker=tracker, grad_averager=SimpleNamespace(watch=watch))
     assert peer._begin_averaging_gradients(None) is False
     rounds.end()
-    assert [(each["peers"], each["failure"]) for each in rounds.since(0)] == [(1, f"no averaging began: {why}")]
+    assert [(each.peers, each.failure) for each in rounds.since(0)] == [(1, f"no averaging began: {why}")]
     assert watch.round is None
 
 

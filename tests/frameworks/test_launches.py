@@ -238,7 +238,7 @@ def test_a_person_gets_the_table_of_the_network_that_they_know(
     asked = [(busy, name, size) for busy in (False, True) for name in COLLECTIVES for size in sizes]
     assert trial.max_bytes == sizes[-1] and len(ranks) == 2
     for rank in ranks:
-        assert [(row["busy"], row["collective"], row["bytes"]) for row in rank.network] == asked
-        assert all(row["correct"] and len(row["seconds"]) == CALLS for row in rank.network)
+        assert [(row.busy, row.collective, row.bytes) for row in rank.network] == asked
+        assert all(row.correct and len(row.seconds) == CALLS for row in rank.network)
         assert len(rank.step_seconds) == len(asked) and rank.cores and rank.samples_seen == 0
     assert not set(ranks[0].cores) & set(ranks[1].cores) or os.cpu_count() == 1

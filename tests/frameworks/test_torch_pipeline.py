@@ -61,7 +61,7 @@ def test_gpipe_keeps_all_micro_batches_and_1f1b_one_a_stage(tmp_path):
         assert (first.tokens_seen, last.tokens_seen) == (None, 4 * 8 * 8)
         assert first.loss_first is None and last.loss_first is not None
         assert {first.parameters, last.parameters} == {12_025_582}  # of the unsplit model, on every rank
-        assert sum(stage["parameters"] for rank in (first, last) for stage in rank.stages) == 12_025_582
+        assert sum(stage.parameters for rank in (first, last) for stage in rank.stages) == 12_025_582
     assert gpipe[1].loss_first == pytest.approx(steady[1].loss_first, rel=1e-5)
 
 
@@ -79,7 +79,7 @@ def test_events_lie_on_one_clock_and_in_the_order_of_the_data(tmp_path):
 
 def test_a_cut_by_time_is_the_same_on_every_rank_and_no_layer_is_lost(tmp_path):
     ranks = trained(tmp_path, "--model=resnet8", *QUICK, "--stage-cut", "time")
-    assert [layer for rank in ranks for stage in rank.stages for layer in stage["layers"]] == [
+    assert [layer for rank in ranks for stage in rank.stages for layer in stage.layers] == [
         "stem", "blocks.0", "blocks.1", "blocks.2", "head",
     ]  # fmt: skip
 
@@ -144,4 +144,4 @@ def test_fairscale_pipe_trains_in_one_process(tmp_path):
          "--record", str(tmp_path)])  # fmt: skip
     (report,) = store.read_ranks(tmp_path, 1)
     assert (report.samples_per_step, report.parameters) == (8, 12_025_582)
-    assert [stage["of"] for stage in report.stages] == [2, 2] and report.timeline == []
+    assert [stage.of for stage in report.stages] == [2, 2] and report.timeline == []

@@ -124,7 +124,7 @@ def test_each_configuration_has_its_own_steps(alone: Ran) -> None:
     for index, [report] in enumerate(alone.reports):
         told = [seconds for round in alone.told[index] for seconds in round[0]]
         assert report.step_seconds == told and len(told) == STEPS * ROUNDS
-        assert [(block["round"], block["steps"]) for block in report.blocks] == [(0, STEPS), (1, STEPS)]
+        assert [(block.round, block.steps) for block in report.blocks] == [(0, STEPS), (1, STEPS)]
         assert report.samples_seen == STEPS * ROUNDS * alone.group.trials[index].batch_per_worker
         assert report.phases and report.phases.forward_seconds
         assert 0 < (report.own_cpu_seconds or 0) < 10 * report.window_seconds

@@ -50,17 +50,15 @@ def test_the_barrier_is_not_timed() -> None:
 @pytest.mark.parametrize("at", [1, 3, 7])
 def test_one_wrong_result_is_known_in_warm_up_and_later(at: int) -> None:
     made, _ = calls(Window(warmup_steps=2, min_steps=5, min_seconds=0.0, max_steps=5), wrong_at=at)
-    assert made.wrong == 1 and made.row()["correct"] is False
+    assert made.wrong == 1 and made.transfer("allreduce", False).correct is False
     assert made.of_all_ranks() == (made.seconds, 1)
 
 
 def test_a_row_keeps_every_call_to_the_nanosecond() -> None:
     made, _ = calls(Window(1, 4, 0.0, None, 4))
-    row = made.row()
-    assert set(row) == {"warmup_seconds", "seconds", "correct"} and row["correct"] is True
-    assert len(row["seconds"]) == 4 and all(
-        abs(a - b) <= 1e-9 for a, b in zip(row["seconds"], made.seconds, strict=True)
-    )
+    row = made.transfer("allreduce", True)
+    assert (row.collective, row.busy, row.correct) == ("allreduce", True, True)
+    assert len(row.seconds) == 4 and all(abs(a - b) <= 1e-9 for a, b in zip(row.seconds, made.seconds, strict=True))
 
 
 def test_a_time_bound_holds_but_for_the_fewest_calls() -> None:

@@ -239,7 +239,7 @@ def test_samples_are_counted_in_the_batches_and_not_computed():
     trial = Trial(framework="single", batch_per_worker=4, allreduce="none", device="cpu")
     assert first_problem(trial, [report]) == "rank 0 reports 22 samples in 6 steps of 4"
     report, _ = run(window, batches=fed(uneven()), epochs=2)
-    assert [epoch["samples"] for epoch in report.epochs] == [22, 22]
+    assert [epoch.samples for epoch in report.epochs] == [22, 22]
     right = replace(report, samples_seen=12 * 4)
     assert first_problem(trial, [right]) == "rank 0 reports an epoch of 22 samples in 6 steps of 4"
 

@@ -24,11 +24,11 @@ def report(folder, *flags: str) -> store.RankReport:
 @pytest.mark.slow
 def test_epochs_are_timed_by_themselves_after_those_that_warm_up(tmp_path):
     found = report(tmp_path, "--epochs=2", "--warmup-epochs=1", "--max-steps=3", "--min-steps=1")
-    assert [epoch["warmup"] for epoch in found.epochs] == [True, False, False]
-    assert {(epoch["steps"], epoch["samples"]) for epoch in found.epochs} == {(3, 300)}
+    assert [epoch.warmup for epoch in found.epochs] == [True, False, False]
+    assert {(epoch.steps, epoch.samples) for epoch in found.epochs} == {(3, 300)}
     assert len(found.warmup_seconds) == 4 + 3 and len(found.step_seconds) == 2 * 3
     for index, epoch in enumerate(found.epochs[1:]):
         steps = sum(found.step_seconds[3 * index : 3 * index + 3])
-        assert epoch["running_seconds"] == pytest.approx(steps, rel=0.02)
-        assert epoch["data_seconds"] + epoch["training_seconds"] == pytest.approx(epoch["running_seconds"], rel=0.02)
-        assert 0 < epoch["data_seconds"] < epoch["training_seconds"]
+        assert epoch.running_seconds == pytest.approx(steps, rel=0.02)
+        assert epoch.data_seconds + epoch.training_seconds == pytest.approx(epoch.running_seconds, rel=0.02)
+        assert 0 < epoch.data_seconds < epoch.training_seconds

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 from scaling_study.records import outcome
+from scaling_study.records.store import AveragingRound
 
 SHARE = 64  # samples of a rank in a round, if all give equally many
 
 
-def problems(rounds: list[dict[str, Any]], seen: int, steps: int, untimed: str = "") -> list[str]:
+def problems(rounds: list[AveragingRound], seen: int, steps: int, untimed: str = "") -> list[str]:
     report = SimpleNamespace(
         rank=1,
         rounds=rounds,
@@ -22,8 +22,8 @@ def problems(rounds: list[dict[str, Any]], seen: int, steps: int, untimed: str =
     return list(outcome._of_rounds(report))  # type: ignore[arg-type]
 
 
-def of(samples: int, failure: str = "") -> dict[str, Any]:
-    return {"samples": samples, "failure": failure}
+def of(samples: int, failure: str = "") -> AveragingRound:
+    return AveragingRound(samples, 2, 0.0, 0.0, 0.0, 0.0, failure)
 
 
 def test_samples_are_those_of_the_windows_rounds() -> None:

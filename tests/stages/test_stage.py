@@ -56,7 +56,7 @@ def test_every_weight_is_in_a_stage_under_its_own_name(model):
     twice = {name for name in parts[0] if name in parts[1]}
     assert twice >= set(made.shared) and bool(made.shared) == (model == "albert_tiny")
     assert (
-        sum(about["parameters"] - about["shared_parameters"] for about in made.about)
+        sum(about.parameters - about.shared_parameters for about in made.about)
         + sum(dict(workload.model.named_parameters())[name].numel() for name in made.shared)
         == workload.parameters
     )
@@ -86,7 +86,7 @@ def test_a_cut_by_hand_must_name_every_layer():
     with pytest.raises(SystemExit, match="--stage-cut 1,9 is 10 layers in 2 stages, not 5 in 2"):
         the_cut(trial("resnet8", stage_cut="1,9"))
     _, made = the_cut(trial("resnet8", stage_cut="1,4"))
-    assert [len(about["layers"]) for about in made.about] == [1, 4]
+    assert [len(about.layers) for about in made.about] == [1, 4]
 
 
 def test_more_stages_than_layers_is_one_clear_line():

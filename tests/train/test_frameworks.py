@@ -133,7 +133,7 @@ def test_peers_train_and_go_on_from_a_checkpoint(data: Path, tmp_path: Path, kil
         assert row["epoch"] == pytest.approx(row["samples"] / 32 / 5), "five rounds have the target an epoch"
     assert trained["evaluated"]["samples"] == TEST and not trained["orders"]
     for rank in store.read_ranks(tmp_path / "record", 2):
-        assert [(each["peers"], each["failure"]) for each in rank.rounds] == [(2, "")] * (2 if kill else 4)
+        assert [(each.peers, each.failure) for each in rank.rounds] == [(2, "")] * (2 if kill else 4)
 
 
 @pytest.mark.long
