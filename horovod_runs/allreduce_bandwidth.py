@@ -23,7 +23,7 @@ def join(trial: Trial) -> Ranks:
 
 
 def build(trial: Trial, ranks: Ranks) -> Network:
-    # 2 build: no model; what a call exchanges is made for each size (measure/payload.py)
+    # 2 build: no model; what a call exchanges is made for each size (measure/network.py)
     library = library_of(trial)()
 
     # 3 one call of one collective; its result may be a tensor of the library's own
