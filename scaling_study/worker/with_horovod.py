@@ -56,7 +56,7 @@ def require_asked_interface() -> None:
     SystemExit. An interface that horovodrun chose by itself is no wish of anybody's.
     """
     name = os.environ.get("HOROVOD_GLOO_IFACE", "")
-    if not name or os.environ.get("GLOO_SOCKET_IFNAME") != name:  # launch/launchers.py sets both
+    if not name or os.environ.get("GLOO_SOCKET_IFNAME") != name:  # study/support.py sets it beside --network-interface
         return
     wanted = {address.address.partition("%")[0] for address in psutil.net_if_addrs().get(name, ())}
     connected = psutil.Process().net_connections("inet")
